@@ -1,0 +1,74 @@
+"""What shardviz raises: one base class, and a kind for each sort of trouble.
+
+Every message names what was given (an argument by its tree path), what was expected, and a way to mend it.
+
+>>> try:
+...     raise SpecError("'w' P('data'): the mesh has no axis 'data'; it has 'x'")
+... except ShardvizError as error:
+...     print(error)
+'w' P('data'): the mesh has no axis 'data'; it has 'x'
+"""
+
+from __future__ import annotations
+
+
+class ShardvizError(ValueError):
+    """The base of everything that shardviz raises on purpose."""
+
+
+class MeshError(ShardvizError):
+    """A mesh that cannot be: an axis named twice, a size below one, text that is no mesh."""
+
+
+class SpecError(ShardvizError):
+    """A PartitionSpec that does not fit its mesh or its array.
+
+    Attributes:
+        argument: the tree path of the array that it was given for, or None.
+        dimension: the offending dimension, or None where it is not one dimension's fault.
+    """
+
+    def __init__(self, message: str, *, argument: str | None = None, dimension: int | None = None):
+        super().__init__(message)
+        self.argument = argument
+        self.dimension = dimension
+
+
+class TraceError(ShardvizError):
+    """The person's function could not be traced; `__cause__` is what it raised, with its own traceback."""
+
+
+class ParseError(ShardvizError):
+    """Text of HLO, Shardy or a sharding that could not be read."""
+
+
+class CompileError(ShardvizError):
+    """A compile that gave no answer.
+
+    Attributes:
+        stderr: what the compiler wrote to its standard error, which often says more.
+    """
+
+    def __init__(self, message: str, *, stderr: str = ""):
+        super().__init__(message)
+        self.stderr = stderr
+
+
+class CompileRefused(CompileError):
+    """The compiler ran and refused the program (a Python exception in the job)."""
+
+
+class CompileCrashed(CompileError):
+    """The compiling process died: a failed check inside the compiler, or somebody killed it."""
+
+
+class CompileStopped(CompileError):
+    """The person, or a newer request, stopped the compile."""
+
+
+class CompileTimeout(CompileError):
+    """The compile ran longer than it was allowed to."""
+
+
+class CompileMemoryLimit(CompileError):
+    """The compile used more memory than it was allowed to."""

@@ -1,0 +1,177 @@
+"""A PartitionSpec as plain data, and the rules it must obey.
+
+>>> Spec.of(("data", None, ("model", "x")))
+Spec(dims=(('data',), (), ('model', 'x')), unreduced=())
+>>> str(_), _.brackets()
+("P('data', None, ('model', 'x'))", '[data, ·, model x]')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardviz.errors import SpecError
+from shardviz.notation.mesh import DeviceMesh
+
+Axis = str | tuple[str, int, int]
+"""A mesh axis by name, or a part of one: (name, the product of the sizes before it, its size), Shardy's `"x":(2)4`."""
+
+
+def axis_name(axis: Axis) -> str:
+    """The name of the mesh axis that `axis` is, or is a part of."""
+    return axis if isinstance(axis, str) else axis[0]
+
+
+def axis_size(axis: Axis, mesh: DeviceMesh) -> int:
+    """The number of devices along an axis or a part of one."""
+    return mesh.shape[axis] if isinstance(axis, str) else axis[2]
+
+
+def axis_text(axis: Axis) -> str:
+    """`data`, or `model:(2)4` for a part of an axis."""
+    return axis if isinstance(axis, str) else f"{axis[0]}:({axis[1]}){axis[2]}"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How an array is cut: for each dimension the mesh axes that cut it, major to minor.
+
+    Attributes:
+        dims: one tuple of axes a dimension; an empty tuple is a dimension that is not cut.
+        unreduced: axes over which the array still is a partial sum.
+    """
+
+    dims: tuple[tuple[Axis, ...], ...] = ()
+    unreduced: tuple[Axis, ...] = ()
+
+    @classmethod
+    def of(cls, spec: Any, rank: int | None = None) -> Spec:
+        """Reads a spec from a PartitionSpec, a tuple such as `("data", None)`, a `Spec`, or None (replicated).
+
+        Args:
+            spec: what to read. An entry is None, an axis name, or a tuple of axis names.
+            rank: pad with dimensions that are not cut up to this many.
+
+        Raises:
+            SpecError: for an entry that is none of these.
+        """
+        if not isinstance(spec, Spec):
+            entries = () if spec is None else spec
+            if isinstance(entries, str) or not isinstance(entries, Iterable):
+                raise SpecError(f"expected a PartitionSpec such as P('data', None), not {spec!r}")
+            unreduced = tuple(sorted(getattr(spec, "unreduced", None) or ()))
+            spec = cls(tuple(_entry(e, spec) for e in entries), unreduced)
+        if rank is not None and len(spec.dims) < rank:
+            spec = cls(spec.dims + ((),) * (rank - len(spec.dims)), spec.unreduced)
+        return spec
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Every axis that cuts a dimension, in order of dimensions."""
+        return tuple(axis for dim in self.dims for axis in dim)
+
+    def canonical(self) -> Spec:
+        """Without the trailing dimensions that are not cut."""
+        dims = self.dims
+        while dims and not dims[-1]:
+            dims = dims[:-1]
+        return Spec(dims, tuple(sorted(self.unreduced, key=axis_text)))
+
+    def same_as(self, other: Spec, mesh: DeviceMesh) -> bool:
+        """Whether both cut an array in the same way: trailing None and axes of size 1 make no difference."""
+        return _significant(self, mesh) == _significant(other, mesh)
+
+    def entries(self) -> tuple[Any, ...]:
+        """The entries as PartitionSpec takes them: None, a name, or a tuple of names."""
+        return tuple(None if not d else d[0] if len(d) == 1 and isinstance(d[0], str) else d for d in self.dims)
+
+    def __str__(self) -> str:
+        parts = [repr(e) for e in self.entries()]
+        if self.unreduced:
+            parts.append("unreduced={" + ", ".join(repr(a) for a in self.unreduced) + "}")
+        return f"P({', '.join(parts)})"
+
+    def brackets(self) -> str:
+        """The short form: `[data, ·]`."""
+        text = "[" + ", ".join(" ".join(map(axis_text, d)) or "·" for d in self.dims) + "]"
+        return text + (" sum over " + " ".join(map(axis_text, self.unreduced)) if self.unreduced else "")
+
+
+def _entry(entry: Any, spec: Any) -> tuple[Axis, ...]:
+    if entry is None:
+        return ()
+    if isinstance(entry, str):
+        return (entry,)
+    if isinstance(entry, Sequence):
+        if len(entry) == 3 and isinstance(entry[0], str) and isinstance(entry[1], int) and isinstance(entry[2], int):
+            return ((entry[0], entry[1], entry[2]),)
+        if all(isinstance(a, str) or _is_part(a) for a in entry):
+            return tuple(a if isinstance(a, str) else (a[0], a[1], a[2]) for a in entry)
+    raise SpecError(f"{spec!r}: an entry must be None, an axis name or a tuple of axis names, not {entry!r}")
+
+
+def _is_part(axis: Any) -> bool:
+    return isinstance(axis, Sequence) and len(axis) == 3 and isinstance(axis[0], str) and all(isinstance(n, int) for n in axis[1:])
+
+
+def _significant(spec: Spec, mesh: DeviceMesh) -> Spec:
+    keep = lambda axes: tuple(a for a in axes if axis_size(a, mesh) > 1)  # noqa: E731
+    return Spec(tuple(keep(d) for d in spec.dims), keep(spec.unreduced)).canonical()
+
+
+def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *, divide: bool = True) -> None:
+    """Raises unless `spec` can cut an array of `shape` on `mesh`, by pjit's rules.
+
+    Args:
+        name: the array's tree path, for the message.
+        shape: the array's global shape.
+        spec: the spec to check.
+        mesh: the mesh.
+        divide: also ask that every dimension divides, as arguments and results of `jax.jit` must.
+
+    Raises:
+        SpecError: an axis used twice, an axis that the mesh has not, more entries than dimensions, or a dimension that
+            does not divide. The message says which, and what would do.
+    """
+    given = f"{name!r} {spec}"
+    axes = mesh.shape
+    seen: dict[str, int] = {}
+    for dimension, entry in enumerate(spec.dims):
+        for axis in entry:
+            short = axis_name(axis)
+            if short not in axes:
+                have = ", ".join(map(repr, axes)) or "none"
+                raise SpecError(
+                    f"{given}: the mesh has no axis {short!r}; it has {have}. Use one of these, or add {short!r} to the mesh",
+                    argument=name, dimension=dimension,
+                )
+            if isinstance(axis, str) and axis in seen:
+                where = f"dimensions {seen[axis]} and {dimension}" if seen[axis] != dimension else f"dimension {dimension} twice"
+                raise SpecError(
+                    f"{given}: axis {axis!r} cuts {where}; an axis can cut an array only once, so take it from one of them",
+                    argument=name, dimension=dimension,
+                )
+            seen[short] = dimension
+    if len(spec.dims) > len(shape):
+        raise SpecError(
+            f"{given}: {len(spec.dims)} entries for an array of rank {len(shape)}, shape {tuple(shape)}; "
+            f"leave out {len(spec.dims) - len(shape)}",
+            argument=name, dimension=len(shape),
+        )
+    if not divide:
+        return
+    for dimension, entry in enumerate(spec.dims):
+        ways = math.prod(axis_size(a, mesh) for a in entry)
+        if ways > 1 and shape[dimension] % ways:
+            size = shape[dimension]
+            what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
+            what = f"{what} = {ways}" if len(entry) > 1 else what
+            up = -(-size // ways) * ways
+            share = f" ({up - size} more, {100 * (up - size) / size:.2g} %)" if size else ""
+            raise SpecError(
+                f"{given}: dimension {dimension} is {size} and does not divide by {what}; {up} would{share}",
+                argument=name, dimension=dimension,
+            )

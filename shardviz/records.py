@@ -1,0 +1,173 @@
+"""The rows of a report: source frames, values, collectives, memory, cost, diagnostics. Plain data.
+
+They stand low in the house because what finds them (Shardy's propagation, the HLO walk) stands low; `report.Report`
+holds them all together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardviz.notation import Axis, Spec
+
+KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute", "ragged-all-to-all",
+         "collective-broadcast")
+PHASES = ("forward", "backward", "rematerialised", "update")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of source.
+
+    Attributes:
+        file: the file's path, or the name that IPython gives a cell.
+        line: the line's number, from 1.
+        function: the function that the line is in.
+    """
+
+    file: str
+    line: int
+    function: str = ""
+
+    @property
+    def short(self) -> str:
+        """`model.py:20`, or `cell:3` for a line of a notebook's cell."""
+        name = self.file.replace("\\", "/").rsplit("/", 1)[-1]
+        if name.startswith("<ipython") or "ipykernel_" in self.file:
+            name = "cell"
+        return f"{name}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """An argument, an output or an intermediate, and how it is cut.
+
+    Attributes:
+        name: the tree path of an argument or output (`params['wq']`); the instruction's name for an intermediate.
+        shape: the global shape.
+        dtype: the element type, NumPy's name (`bfloat16`).
+        spec: how it is cut; None where no PartitionSpec says it (see `sharding`).
+        shard_shape: the shape on one device; None if not known.
+        bytes_per_device: bytes of one shard, padding included; None if not known.
+        sharding: the same sharding in other notations: `sdy`, `hlo`.
+        source: the line that made it.
+        op: the operation that made it (`dot_general`); empty for an argument.
+        name_stack: where in the program: JAX's name stack.
+        label: the variable it is assigned to in the source, where the line says so.
+        count: how often it is made in a step, loops multiplied in; None where a loop's trip count is not known.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    spec: Spec | None
+    shard_shape: tuple[int, ...] | None = None
+    bytes_per_device: float | None = None
+    sharding: Mapping[str, str] = field(default_factory=dict)
+    source: Frame | None = None
+    op: str = ""
+    name_stack: str = ""
+    label: str = ""
+    count: int | None = 1
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective operation of the program, as one device runs it.
+
+    Attributes:
+        kind: `all-gather`, `all-reduce`, `reduce-scatter`, `all-to-all`, `collective-permute`, `ragged-all-to-all`
+            or `collective-broadcast`.
+        axes: the mesh axes that its groups span, major to minor; a part of an axis as (name, sizes before it, size);
+            None where the groups are no product of axes.
+        dtype: the element type of what is moved, NumPy's name.
+        shape: the shape of its result on one device.
+        operand_bytes: bytes that go in, on one device, each time.
+        result_bytes: bytes that come out, on one device, each time.
+        count: how often it runs in a step, the trip counts of enclosing loops multiplied in; None where not known.
+        groups: the replica groups (or source-target pairs) as HLO spells them; empty where the level has none.
+        source: the innermost line of the person's code that it stems from.
+        name_stack: JAX's name stack.
+        phase: `forward`, `backward`, `rematerialised` (recomputed for the backward pass), or `update` (neither).
+        origin: `user` (written in the program) or `partitioner`.
+        name: the instruction's name.
+        operand: the argument or instruction that it moves.
+        group_size: devices in a group.
+        conditional: it stands in a branch that may not run; `count` then is the most that it can be.
+        seconds, formula: the time of one run on the target and how it was reckoned; None where no target was given.
+    """
+
+    kind: str
+    axes: tuple[Axis, ...] | None
+    dtype: str
+    shape: tuple[int, ...]
+    operand_bytes: float
+    result_bytes: float
+    count: int | None
+    groups: str = ""
+    source: Frame | None = None
+    name_stack: str = ""
+    phase: str = "update"
+    origin: str = "partitioner"
+    name: str = ""
+    operand: str = ""
+    group_size: int | None = None
+    conditional: bool = False
+    seconds: float | None = None
+    formula: str | None = None
+
+    @property
+    def total_bytes(self) -> float | None:
+        """Operand bytes on one device over the whole step; None where the count is not known."""
+        return None if self.count is None else self.operand_bytes * self.count
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A compiler's memory plan, bytes on one device.
+
+    Attributes:
+        arguments, outputs, aliased, temporaries: as XLA's buffer assignment has them; `aliased` is counted in both of the first two.
+        peak: the most that is alive at once.
+        target: the compiler whose plan it is.
+    """
+
+    arguments: int
+    outputs: int
+    aliased: int
+    temporaries: int
+    peak: int
+    target: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step does on one device.
+
+    Attributes:
+        dot_flops: FLOPs of all matrix products: 2 x output size x contracted size, loops multiplied in.
+        unknown_loops: loops whose trip count could not be found; their bodies were counted once.
+    """
+
+    dot_flops: float
+    unknown_loops: int = 0
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """Something that a person should know about the program under this plan.
+
+    Attributes:
+        rule: the name of what found it, such as `levels-differ` or `involuntary-rematerialisation`.
+        severity: `info`, `warning` or `error`.
+        message: what it is, with its numbers.
+        source: the line that it is about.
+        value: the argument or value that it is about.
+    """
+
+    rule: str
+    severity: str
+    message: str
+    source: Frame | None = None
+    value: str = ""
