@@ -1,0 +1,163 @@
+"""The one module that touches JAX's private parts. It is tried on the oldest and the newest JAX that we support.
+
+Everything here is small and says what it stands on. Three things have no public way: rewriting the shardings inside a
+traced program, an MLIR context of our own, and compiling a module with simulated devices and XLA's dumps.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.extend import core as jex_core
+from jax.extend.mlir import ir
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+
+def names_of(traced: Any) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
+    """The tree paths of a trace's arguments and results, as `jax.jit` itself names them in its messages.
+
+    Args:
+        traced: what `jax.jit(f).trace(...)` returns.
+
+    Returns:
+        One name or None a flat argument, and one or None a flat result.
+    """
+    info = traced.jaxpr.jaxpr.debug_info
+    return tuple(info.arg_names or ()), tuple(info.result_paths or ())
+
+
+def sub_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    """The jaxprs (not closed) in an equation's parameters."""
+    for value in params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, jex_core.ClosedJaxpr):
+                yield item.jaxpr
+            elif isinstance(item, jex_core.Jaxpr):
+                yield item
+
+
+def constraints(jaxpr: Any) -> Iterator[tuple[tuple[int, ...], PartitionSpec, Any]]:
+    """Every `with_sharding_constraint` of a jaxpr and those inside it: shape, spec, and the equation's source info."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "sharding_constraint":
+            sharding = equation.params["sharding"]
+            if isinstance(sharding, NamedSharding):
+                yield equation.invars[0].aval.shape, sharding.spec, equation.source_info
+        for inner in sub_jaxprs(equation.params):
+            yield from constraints(inner)
+
+
+def name_stacks(jaxpr: Any) -> Iterator[str]:
+    """JAX's name stack of every equation, those inside nested jaxprs included."""
+    for equation in jaxpr.eqns:
+        yield str(equation.source_info.name_stack)
+        for inner in sub_jaxprs(equation.params):
+            yield from name_stacks(inner)
+
+
+def user_frame(source_info: Any) -> tuple[str, int, str] | None:
+    """File, line and function of the person's innermost frame, from an equation's source info."""
+    from jax._src import source_info_util
+
+    frame = source_info_util.user_frame(source_info.traceback)
+    return None if frame is None else (frame.file_name, frame.start_line, frame.function_name)
+
+
+def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
+    """The closed jaxpr with `mesh` in place of every mesh in its constraints and nested shardings.
+
+    A constraint that closes over a concrete mesh keeps that mesh in its equation, and lowering then refuses any other.
+    Axes are matched by name; the caller has checked that `mesh` has them.
+    """
+
+    def value(item: Any) -> Any:
+        if isinstance(item, NamedSharding):
+            return NamedSharding(mesh, item.spec)
+        if isinstance(item, Mesh | AbstractMesh):
+            return mesh if item.axis_names else item
+        if isinstance(item, jex_core.ClosedJaxpr):
+            return item.replace(jaxpr=inside(item.jaxpr))
+        if isinstance(item, jex_core.Jaxpr):
+            return inside(item)
+        if type(item) in (tuple, list):
+            return type(item)(value(i) for i in item)
+        return item
+
+    def inside(jaxpr: Any) -> Any:
+        return jaxpr.replace(eqns=[e.replace(params={k: value(v) for k, v in e.params.items()}) for e in jaxpr.eqns])
+
+    return value(closed)
+
+
+def lower(closed: Any, name: str, donated: Sequence[bool], mesh: AbstractMesh, platform: str) -> ir.Module:
+    """Lowers a closed jaxpr to StableHLO with all arguments replicated on `mesh`; unused arguments stay.
+
+    Args:
+        closed: the program, its shardings on `mesh` already.
+        name: what the module and JAX's name stack call the function.
+        donated: for each flat argument whether its buffer may be reused.
+        mesh: the mesh that shardings are written over.
+        platform: the platform to lower for, such as `"cpu"`.
+    """
+    run = jex_core.jaxpr_as_fun(closed)
+
+    def fn(*args: Any) -> Any:
+        return run(*args)
+
+    fn.__name__ = fn.__qualname__ = name
+    replicated = NamedSharding(mesh, PartitionSpec())
+    arguments = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=replicated, weak_type=a.weak_type) for a in closed.in_avals]
+    donate = tuple(i for i, d in enumerate(donated) if d)
+    with jax.sharding.use_abstract_mesh(mesh):
+        traced = jax.jit(fn, keep_unused=True, donate_argnums=donate).trace(*arguments)
+        return traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
+
+
+def mlir_context() -> ir.Context:
+    """A context in which StableHLO, CHLO and Shardy modules can be read."""
+    from jax._src.interpreters import mlir
+
+    return mlir.make_ir_context()
+
+
+def bytecode(module: ir.Operation) -> bytes:
+    """An MLIR module as bytecode, source locations included."""
+    buffer = io.BytesIO()
+    module.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def compile_for_cpu(module: bytes, devices: int, out_chosen: Sequence[bool], options: dict[str, Any],
+                    ready: Callable[[], None] = lambda: None) -> Any:
+    """Compiles StableHLO bytecode for simulated CPU devices; XLA writes its dumps as `options` say.
+
+    Args:
+        module: bytecode of a module with Shardy's shardings.
+        devices: the number of simulated devices, at most 2048.
+        out_chosen: for each output whether its sharding is the compiler's choice.
+        options: XLA debug options by name, such as `xla_dump_to`.
+        ready: called just before the compiler starts.
+
+    Returns:
+        The loaded executable.
+    """
+    import numpy as np
+    from jax._src.lib import xla_client
+    from jax.extend.backend import get_compile_options
+
+    client = xla_client.make_cpu_client(num_devices=devices)
+    compile_options = get_compile_options(
+        num_replicas=1, num_partitions=devices, device_assignment=np.arange(devices).reshape(1, devices)
+    )
+    build = compile_options.executable_build_options
+    build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = True
+    build.allow_spmd_sharding_propagation_to_output = list(out_chosen)
+    compile_options.env_option_overrides = list(options.items())
+    with mlir_context():
+        parsed = ir.Module.parse(module)
+        ready()
+        return client.compile_and_load(parsed, xla_client.DeviceList(tuple(client.devices())), compile_options)

@@ -1,0 +1,101 @@
+"""`shardviz doctor`: what works on this machine, and what to install for the rest, as text.
+
+JAX's devices are looked up in a process of their own: a driver that hangs or dies is then a line of the answer.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+
+NEEDED = ("jax", "jaxlib", "numpy", "ipywidgets", "anywidget", "matplotlib", "psutil", "loky")
+OPTIONAL = ("jupyterlab", "flax", "distributed", "nbval", "playwright")
+_DEVICES = """
+import collections, jax
+kinds = collections.Counter((device.platform, device.device_kind) for device in jax.devices())
+print(", ".join(f"{count} x {platform} ({kind})" for (platform, kind), count in sorted(kinds.items())))
+"""
+
+
+def examine() -> tuple[str, bool]:
+    """What works here.
+
+    Returns:
+        The text, always in the same order, and whether the basics work: all needed packages are there, JAX finds a
+        device, and programs can be compiled for CPU.
+    """
+    needed = {name: _version(name) for name in NEEDED}
+    devices, devices_work = _devices()
+    compilers, compilers_work = _compilers()
+    absent = [name for name, version in needed.items() if version is None]
+    works = devices_work and compilers_work and not absent
+    sections = {
+        "Versions": [
+            f"python       {platform.python_version()} ({platform.system()} {platform.machine()})",
+            f"shardviz     {_version('shardviz') or 'runs from a folder; not installed'}",
+            *(f"{name:<12} {version or 'MISSING'}" for name, version in needed.items()),
+            *(f"{name:<12} {_version(name) or 'not installed (optional)'}" for name in OPTIONAL),
+        ],
+        "Machine": [
+            f"cores        {_cores()}",
+            f"memory       {_memory()}",
+            f"devices      {devices}",
+            f"chromium     {shutil.which('chromium') or 'not found (only the browser tests need it)'}",
+        ],
+        "Targets that can be compiled for": compilers,
+    }
+    lines = [line for title, body in sections.items() for line in (title, *(f"  {line}" for line in body), "")]
+    verdict = "The basics work." if works else "The basics do NOT work."
+    if absent:
+        verdict += f" Missing: {', '.join(absent)}; pip install shardviz"
+    if not devices_work:
+        verdict += " JAX finds no device: see above."
+    return "\n".join([*lines, verdict]), works
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _devices(seconds: float = 60) -> tuple[str, bool]:
+    """The devices that JAX finds, and whether it finds any."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _DEVICES], capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return f"JAX did not answer within {seconds:g} s; try again with JAX_PLATFORMS=cpu", False
+    if done.returncode:
+        return f"JAX failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}", False
+    return done.stdout.strip().splitlines()[-1], True
+
+
+def _compilers() -> tuple[list[str], bool]:
+    """What can be compiled for, and whether CPU is among it."""
+    try:
+        from shardviz.program.targets import targets
+    except (ImportError, RuntimeError) as error:  # jax raises either where it and jaxlib do not fit
+        return [f"not known: {error}"], False
+    statuses = targets()
+    return repr(statuses).splitlines(), statuses[0].ready
+
+
+def _cores() -> str:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{usable} of {os.cpu_count()}"
+
+
+def _memory() -> str:
+    try:
+        import psutil
+    except ImportError:
+        return "not known (psutil is missing)"
+    memory = psutil.virtual_memory()
+    return f"{memory.total / 2**30:.1f} GiB, {memory.available / 2**30:.1f} GiB of it available"

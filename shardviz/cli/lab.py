@@ -1,0 +1,140 @@
+"""`shardviz lab`: JupyterLab on a copy of the notebooks, which belongs to the person who asked for it.
+
+A notebook is copied when it is not there, and brought up to date as long as it is byte for byte what was copied; the
+hashes of what was copied are kept in the folder. From the first edit on it is the person's, and is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+DEFAULT_FOLDER = "shardviz-notebooks"
+FIRST = "01_first_light.ipynb"
+MANIFEST = ".shardviz-notebooks.json"
+
+
+class LabError(Exception):
+    """JupyterLab cannot be started; the message says what to do."""
+
+
+def shipped_notebooks() -> Path:
+    """The folder of the notebooks that came with this installation.
+
+    Raises:
+        LabError: if there is none.
+    """
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "notebooks", package.parent / "notebooks"):  # in a wheel; in a checkout
+        if any(folder.glob("*.ipynb")):
+            return folder
+    raise LabError(f"this installation has no notebooks (looked in {package / 'notebooks'}); reinstall shardviz")
+
+
+def copy_notebooks(source: Path, folder: Path) -> list[str]:
+    """Copies the notebooks of `source` to `folder`, never over a person's edits.
+
+    Args:
+        source: the folder of the shipped notebooks.
+        folder: the person's folder, made if it is not there.
+
+    Returns:
+        A line of text about each notebook that was copied, updated, or kept although another is shipped.
+
+    Raises:
+        LabError: if the folder cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        copied = _read_manifest(folder / MANIFEST)
+        before, lines = dict(copied), []
+        for shipped in sorted(source.glob("*.ipynb")):
+            lines += _copy(shipped, folder / shipped.name, copied)
+        if copied != before:
+            _write(folder / MANIFEST, json.dumps(copied, indent=1, sort_keys=True).encode() + b"\n")
+    except OSError as error:
+        trouble = f"cannot keep the notebooks in {folder}: {error.strerror or error}"
+        raise LabError(f"{trouble}; give another folder: shardviz lab FOLDER") from error
+    return lines
+
+
+def run_lab(folder: Path, *, port: int | None = None, browser: bool = True, extra: Sequence[str] = ()) -> int:
+    """Copies the notebooks and runs JupyterLab on the first, until it is stopped.
+
+    Args:
+        folder: the person's folder of notebooks.
+        port: the server's port; the first free one from 8888 where None.
+        browser: open a browser on it.
+        extra: further arguments for JupyterLab.
+
+    Returns:
+        JupyterLab's exit code. (On POSIX this process becomes JupyterLab and does not return.)
+
+    Raises:
+        LabError: if JupyterLab is not installed, or the notebooks cannot be copied.
+    """
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise LabError("JupyterLab is not installed; install it with: pip install 'shardviz[lab]'")
+    folder = folder.expanduser()
+    for line in copy_notebooks(shipped_notebooks(), folder):
+        print(line, flush=True)
+    command = lab_command(folder.resolve(), port=port, browser=browser, extra=extra)
+    if os.name == "posix":
+        os.execv(command[0], command)  # signals, Ctrl-C's question included, then reach JupyterLab itself
+    return subprocess.call(command)
+
+
+def lab_command(folder: Path, *, port: int | None, browser: bool, extra: Sequence[str]) -> list[str]:
+    """The command line that opens JupyterLab on the first notebook in `folder`."""
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
+    if (folder / FIRST).exists():
+        command.append(f"--LabApp.default_url=/lab/tree/{FIRST}")
+    command += [f"--port={port}"] if port is not None else []
+    command += [] if browser else ["--no-browser"]
+    if os.name == "posix" and os.geteuid() == 0 and "--allow-root" not in extra:
+        print("You are root (a container?), so JupyterLab is given --allow-root.", flush=True)
+        command.append("--allow-root")
+    return [*command, *extra]
+
+
+def _copy(shipped: Path, mine: Path, copied: dict[str, str]) -> list[str]:
+    """Copies or updates one notebook, notes its hash in `copied`, and tells what was done."""
+    content = shipped.read_bytes()
+    new = hashlib.sha256(content).hexdigest()
+    if not os.path.lexists(mine):
+        _write(mine, content)
+        copied[mine.name] = new
+        return [f"copied   {mine}"]
+    old = hashlib.sha256(mine.read_bytes()).hexdigest()
+    if old == new:
+        copied[mine.name] = new
+        return []
+    if old == copied.get(mine.name):
+        _write(mine, content)
+        copied[mine.name] = new
+        return [f"updated  {mine}"]
+    if new == copied.get(mine.name):
+        return [f"kept     {mine} (you have edited it)"]
+    return [f"kept     {mine} (you have edited it; a newer one has come: rename yours to get it)"]
+
+
+def _read_manifest(path: Path) -> dict[str, str]:
+    """Notebook name → hash of what was copied; empty where there is no manifest, or a damaged one."""
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(content)
+    partial.replace(path)

@@ -1,0 +1,55 @@
+"""A multilayer perceptron's train step: the smallest program in which every kind of parallelism shows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from shardviz.gallery.example import Example
+
+
+def forward(params: list[dict[str, Any]], x: Any) -> Any:
+    """The network: a dense layer and a ReLU for each entry of `params`, but no ReLU after the last."""
+    for layer in params[:-1]:
+        x = jax.nn.relu(x @ layer["w"] + layer["b"])
+    return x @ params[-1]["w"] + params[-1]["b"]
+
+
+def loss_fn(params: list[dict[str, Any]], x: Any, y: Any) -> Any:
+    """The mean squared error of the batch."""
+    return jnp.mean((forward(params, x) - y) ** 2)
+
+
+def train_step(params: list[dict[str, Any]], x: Any, y: Any) -> tuple[Any, Any]:
+    """One step of gradient descent: the new parameters and the loss."""
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    params = jax.tree.map(lambda p, g: p - 0.01 * g, params, grads)
+    return params, loss
+
+
+def mlp(widths: tuple[int, ...] = (1024, 4096, 4096, 256), batch: int = 4096, dtype: Any = jnp.float32) -> Example:
+    """A perceptron with FSDP over `data` and tensor parallelism over `model`.
+
+    Args:
+        widths: the number of features of the input, of each hidden layer, and of the output.
+        batch: examples in a step.
+        dtype: element type of everything.
+
+    Returns:
+        The `Example`; odd layers are cut by columns over `model` and even ones by rows, so that pairs need one reduction.
+    """
+    params, specs = [], []
+    for i, (rows, columns) in enumerate(pairwise(widths)):
+        params.append({"w": jax.ShapeDtypeStruct((rows, columns), dtype), "b": jax.ShapeDtypeStruct((columns,), dtype)})
+        by_columns = i % 2 == 0 and i < len(widths) - 2
+        specs.append({"w": P("data", "model"), "b": P("model")} if by_columns else {"w": P("model", "data"), "b": P()})
+    x = jax.ShapeDtypeStruct((batch, widths[0]), dtype)
+    y = jax.ShapeDtypeStruct((batch, widths[-1]), dtype)
+    return Example(
+        train_step, (params, x, y), {"data": 2, "model": 4}, (specs, P("data"), P("data")), (specs, None),
+        {"donate_argnums": 0}, sum(a * b + b for a, b in pairwise(widths)), batch,
+    )

@@ -1,0 +1,299 @@
+"""HLO's ways to write a sharding, read back into a spec.
+
+The same cut in XLA's three notations, all of them met in the programs that JAX compiles:
+
+>>> mesh = DeviceMesh.of({"data": 2, "model": 4})
+>>> for text in ("{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}",            # V1: a list of devices
+...              "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}",              # V2: a transposed iota
+...              "{mesh['data'=2,'model'=4], [{'model'}, {}]}"):                        # V3: named axes
+...     print(parse_hlo_sharding(text, mesh, 2))
+P('model', None)
+P('model', None)
+P('model', None)
+
+A tile assignment names no axes: they are found from how the devices are laid along each tensor dimension. Device i is
+the i-th place of the mesh in row-major order. The formats are those of `HloSharding::ToString`, `TileAssignment` and
+`NamedSharding::ToString` in XLA's `hlo/ir`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from shardviz.errors import ParseError, SpecError
+from shardviz.notation.mesh import DeviceMesh
+from shardviz.notation.spec import Axis, Spec
+from shardviz.notation.strides import axes_along, digits, merge, places
+
+_METADATA = re.compile(r",?\s*metadata=\{.*\}(?=\}$)")
+_TILES = re.compile(r"devices=\[([\d,]+)\]\s*(?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))(.*)", re.DOTALL)
+_SUBGROUPS = re.compile(r"last_tile_dims=\{([^}]*)\}")
+_MESH = re.compile(r"mesh\[((?:[^\]'\"]|'[^']*'|\"[^\"]*\")*)\](?:\s*,\s*device_ids=\((\[[\d,]+\](?:T\([\d,]+\))?|[\d,]+)\))?")
+_MESH_AXIS = re.compile(r"(?:'([^']*)'|\"([^\"]*)\")\s*=\s*(\d+)")
+_AXIS_REF = re.compile(r"(?:'([^']*)'|\"([^\"]*)\")(?::\((\d+)\)(\d+))?")
+_BRACES = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|[{}]")
+_NAMED_LIST = re.compile(r"(replicated|unreduced|manual)=\{([^}]*)\}")
+_SHORT = frozenset(("replicated", "manual", "unreduced", "unknown"))
+
+
+@dataclass(frozen=True)
+class TextMesh:
+    """A mesh as HLO text writes it: `mesh['a'=2,'b'=4], device_ids=(...)`.
+
+    Attributes:
+        names, sizes: its axes.
+        devices: the place (partition) at each position, row-major; empty for 0, 1, 2, ...
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    devices: tuple[int, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> tuple[TextMesh, str]:
+        """Reads a mesh from the beginning of `text`.
+
+        Returns:
+            The mesh and the text after it.
+
+        Raises:
+            ParseError: if the text begins with no mesh.
+        """
+        found = _MESH.match(text)
+        if found is None:
+            raise ParseError(f"expected a mesh such as mesh['a'=2,'b'=4], not {text[:80]!r}")
+        axes = [(single or double, int(size)) for single, double, size in _MESH_AXIS.findall(found[1])]
+        names, sizes = tuple(n for n, _ in axes), tuple(s for _, s in axes)
+        devices: tuple[int, ...] = ()
+        if found[2]:
+            devices = tuple(_device_ids(found[2]).tolist())
+        return cls(names, sizes, devices), text[found.end() :]
+
+    def axes(self, text: str) -> tuple[Axis, ...]:
+        """The axes in a list such as `'a', 'b':(2)2`."""
+        return tuple(
+            ((single or double), int(before), int(size)) if before else (single or double)
+            for single, double, before, size in _AXIS_REF.findall(text)
+        )
+
+    def places(self, axes: tuple[Axis, ...]) -> np.ndarray:
+        """The places that a count through some of its axes visits, the others at 0."""
+        found = places(axes, DeviceMesh(self.names, self.sizes))
+        return np.asarray(self.devices)[found] if self.devices else found
+
+    def table(self, axes: tuple[Axis, ...]) -> np.ndarray:
+        """Its places as a table, groups x members: one row for each setting of the axes that are not in `axes`."""
+        mesh = DeviceMesh(self.names, self.sizes)
+        member = digits(axes, mesh)
+        count = int(member.max(initial=0)) + 1
+        order = np.lexsort((member, places_without(axes, mesh)))
+        devices = np.asarray(self.devices) if self.devices else np.arange(mesh.size)
+        return devices[order].reshape(-1, count)
+
+
+def places_without(axes: tuple[Axis, ...], mesh: DeviceMesh) -> np.ndarray:
+    """Each place of a mesh with the digits of `axes` set to 0: equal for the places that differ only along them."""
+    return np.arange(mesh.size) - places(axes, mesh)[digits(axes, mesh)]
+
+
+def _device_ids(text: str) -> np.ndarray:
+    if not text.startswith("["):
+        return np.array([int(d) for d in text.split(",")])
+    dims, _, order = text.partition("T")
+    return iota(_integers(dims.strip("[]")), _integers(order.strip("()")) if order else ())
+
+
+def iota(reshape: tuple[int, ...], transpose: tuple[int, ...] = ()) -> np.ndarray:
+    """`<=[reshape]T(transpose)`: 0, 1, 2, ... in that shape, with its dimensions in that order, made flat."""
+    values = np.arange(math.prod(reshape)).reshape(reshape)
+    return (values.transpose(transpose) if transpose else values).ravel()
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part.strip())
+
+
+def split_tuple(text: str) -> tuple[str, ...]:
+    """The shardings in a tuple's sharding.
+
+    Args:
+        text: such as `{{replicated}, {devices=[2,1]<=[2]}}`, or the sharding of one array.
+
+    Returns:
+        The text of each; of one array's sharding, that one.
+    """
+    text = text.strip()
+    if not re.match(r"\{\s*(?:/\*.*?\*/\s*)?\{", text) and text != "{}":
+        return (text,)
+    parts: list[str] = []
+    depth = begin = 0
+    for found in _BRACES.finditer(text):
+        if found[0] == "{":
+            depth += 1
+            if depth == 2:
+                begin = found.start()
+        elif found[0] == "}":
+            if depth == 2:
+                parts.append(text[begin : found.end()])
+            depth -= 1
+    return tuple(parts)
+
+
+@lru_cache(maxsize=8192)
+def parse_hlo_sharding(text: str, mesh: DeviceMesh, rank: int) -> Spec:
+    """Reads an array's HLO sharding into a spec over the axes of a mesh.
+
+    Args:
+        text: V1, V2 or V3, with its braces.
+        mesh: the mesh whose axes to use; device i is its i-th place in row-major order.
+        rank: the array's number of dimensions.
+
+    Returns:
+        The spec, one entry a dimension. Axes of size 1 are left out, and parts of axes are (name, sizes before, size).
+
+    Raises:
+        SpecError: where no PartitionSpec says it; the message says why.
+        ParseError: if the text is no sharding.
+    """
+    plain = _METADATA.sub("", text.strip())
+    if not (plain.startswith("{") and plain.endswith("}")):
+        raise ParseError(f"HLO sharding {text!r}: expected braces, as in {{devices=[4,2]<=[8]}}")
+    inner = plain[1:-1].strip()
+    if inner.startswith("{"):
+        raise SpecError(f"HLO sharding {text}: this is the sharding of a tuple; take it apart with split_tuple")
+    if inner in _SHORT:
+        return _short(inner, text, mesh, rank)
+    if inner.startswith("maximal"):
+        raise SpecError(f"HLO sharding {text}: the whole array is on one device, which no PartitionSpec says")
+    if inner.startswith("mesh["):
+        return _named(inner, text, mesh, rank)
+    if inner.startswith("devices="):
+        return _tiled(inner, text, mesh, rank)
+    raise ParseError(f"HLO sharding {text!r}: expected replicated, manual, maximal, devices=[...] or mesh[...]")
+
+
+def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
+    """Into how many tiles an HLO sharding cuts each dimension.
+
+    Args:
+        text: V1, V2 or V3; also one that no PartitionSpec says.
+        rank: the array's number of dimensions.
+
+    Returns:
+        One number a dimension; None where the text does not say it.
+    """
+    inner = text.strip()[1:-1]
+    if found := _TILES.match(inner):
+        tiles = _integers(found[1])
+        return tiles[:rank] if len(tiles) >= rank else None
+    if not inner.startswith("mesh["):
+        return (1,) * rank if inner in _SHORT or inner.startswith("maximal") else None
+    mesh, rest = TextMesh.parse(inner)
+    sizes = dict(zip(mesh.names, mesh.sizes, strict=True))
+    dims = re.findall(r"\{([^}]*)\}", rest.partition("[")[2].partition("]")[0])
+    if not dims:
+        return (1,) * rank
+    if len(dims) != rank:
+        return None
+    return tuple(math.prod(sizes[a] if isinstance(a, str) else a[2] for a in mesh.axes(dim)) for dim in dims)
+
+
+def _short(word: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
+    if word == "replicated":
+        return Spec(((),) * rank)
+    if word == "unreduced":
+        return Spec(((),) * rank, tuple(n for n, s in zip(mesh.names, mesh.sizes, strict=True) if s > 1))
+    if word == "manual":
+        raise SpecError(f"HLO sharding {text}: manual, as inside a shard_map: the shape is one device's, and no PartitionSpec cuts it")
+    raise SpecError(f"HLO sharding {text}: not known to the compiler")
+
+
+def _named(inner: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
+    theirs, rest = TextMesh.parse(inner)
+    rest = rest.lstrip(", ").strip()
+    if not theirs.names and not rest:
+        raise SpecError(f"HLO sharding {text}: the whole array is on one device, which no PartitionSpec says")
+    if rest in _SHORT:
+        return _short(rest, text, mesh, rank)
+    if math.prod(theirs.sizes) != mesh.size:
+        raise SpecError(f"HLO sharding {text}: it is over {math.prod(theirs.sizes)} devices, and the mesh {mesh} has {mesh.size}")
+    close = rest.find("]")
+    if not rest.startswith("[") or close < 0:
+        raise ParseError(f"HLO sharding {text!r}: expected dimensions such as [{{'a'}}, {{}}] after the mesh")
+    dims = tuple(theirs.axes(part) for part in re.findall(r"\{([^}]*)\}", rest[1:close]))
+    lists = {key: theirs.axes(names) for key, names in _NAMED_LIST.findall(rest[close:])}
+    if lists.get("manual"):
+        raise _manual(text)
+    if len(dims) != rank and dims:
+        raise SpecError(f"HLO sharding {text}: {len(dims)} dimensions for an array of rank {rank}")
+    unreduced = _translated(theirs, lists.get("unreduced", ()), mesh, text)
+    return Spec(tuple(_translated(theirs, axes, mesh, text) for axes in dims) or ((),) * rank, unreduced)
+
+
+def _translated(theirs: TextMesh, axes: tuple[Axis, ...], mesh: DeviceMesh, text: str) -> tuple[Axis, ...]:
+    """Axes of the text's mesh as axes of `mesh`."""
+    if theirs.names == mesh.names and theirs.sizes == mesh.sizes and not theirs.devices:
+        return merge(((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in axes), mesh)
+    found = axes_along(theirs.places(axes), mesh)
+    if found is None or not np.array_equal(_order(theirs, axes), digits(found, mesh)):
+        raise SpecError(f"HLO sharding {text}: its tiles run along no axes of the mesh {mesh}, nor along parts of them")
+    return found
+
+
+def _order(theirs: TextMesh, axes: tuple[Axis, ...]) -> np.ndarray:
+    """The number that `axes` count on every place."""
+    counted = digits(axes, DeviceMesh(theirs.names, theirs.sizes))
+    if not theirs.devices:
+        return counted
+    result = np.empty_like(counted)
+    result[np.asarray(theirs.devices)] = counted
+    return result
+
+
+def _manual(text: str) -> SpecError:
+    return SpecError(f"HLO sharding {text}: manual over some axes, as inside a shard_map: the shape is one device's along these, "
+                     "and no PartitionSpec says that")
+
+
+def _tiled(inner: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
+    found = _TILES.match(inner)
+    if found is None:
+        raise ParseError(f"HLO sharding {text!r}: expected devices=[tiles]<=[iota] or devices=[tiles]0,1,2,...")
+    tiles = _integers(found[1])
+    devices = iota(_integers(found[2]), _integers(found[3] or "")) if found[2] else np.array(_integers(found[4]))
+    if len(devices) != math.prod(tiles):
+        raise ParseError(f"HLO sharding {text!r}: {math.prod(tiles)} tiles for {len(devices)} devices")
+    subgroups: tuple[str, ...] = ()
+    if "last_tile_dim_replicate" in found[5]:
+        subgroups = ("replicated",)
+    elif listed := _SUBGROUPS.search(found[5]):
+        subgroups = tuple(part.strip() for part in listed[1].split(","))
+    dims = len(tiles) - len(subgroups)
+    if dims != rank:
+        raise SpecError(f"HLO sharding {text}: {dims} dimensions for an array of rank {rank}")
+    if "manual" in subgroups and tiles[dims + subgroups.index("manual")] > 1:
+        raise _manual(text)
+    if len(devices) != mesh.size or not np.array_equal(np.bincount(devices, minlength=mesh.size), np.ones(mesh.size, int)):
+        raise SpecError(f"HLO sharding {text}: it is over {len(devices)} devices, and the mesh {mesh} has {mesh.size}")
+    assignment = devices.reshape(tiles)
+    copies = tuple(dims + i for i, kind in enumerate(subgroups) if kind == "replicated")
+    first = assignment.min(axis=copies) if copies else assignment  # of each tile's copies, the one at place 0 of their axes
+    kinds = [kind for kind in subgroups if kind != "replicated"]
+    result: list[tuple[Axis, ...]] = []
+    tile_of = np.empty((len(tiles), mesh.size), np.int64)
+    tile_of[:, assignment.ravel()] = np.stack(np.unravel_index(np.arange(mesh.size), tiles))
+    where = [*range(dims), *(dims + i for i, kind in enumerate(subgroups) if kind != "replicated")]
+    for dimension, position in enumerate(where):
+        line = np.moveaxis(first, dimension, -1).reshape(-1, first.shape[dimension])[0]
+        axes = axes_along(line, mesh)
+        if axes is None or not np.array_equal(digits(axes, mesh), tile_of[position]):
+            raise SpecError(f"HLO sharding {text}: the tiles of dimension {dimension} run along no axes of the mesh {mesh}, "
+                            "nor along parts of them")
+        result.append(axes)
+    unreduced = tuple(axis for kind, axes in zip(kinds, result[dims:], strict=True) if kind == "unreduced" for axis in axes)
+    return Spec(tuple(result[:dims]), unreduced)

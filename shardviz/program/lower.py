@@ -1,0 +1,125 @@
+"""From a traced program to StableHLO under a plan, without lowering again when the plan changes.
+
+A program is lowered once for each set of mesh axis names. A plan is then an edit of that module: the mesh's axis sizes,
+and `sdy.sharding` on the main function's arguments and results. An edit takes about a millisecond, a lowering fifty.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax.extend.mlir import ir
+
+from shardviz import _jax
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import axis_name
+from shardviz.program.meshes import abstract_mesh
+from shardviz.program.trace import Traced
+
+MESH = "mesh"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A plan that was found to fit a program: a full-rank spec for every argument, and for every output or None.
+
+    Attributes:
+        mesh: the device mesh.
+        in_specs: tree path → spec.
+        out_specs: tree path → spec, None for the compiler's choice.
+    """
+
+    mesh: DeviceMesh
+    in_specs: Mapping[str, Spec]
+    out_specs: Mapping[str, Spec | None]
+
+
+@dataclass(eq=False)
+class Lowered:
+    """A lowered program, to be edited by plans.
+
+    Attributes:
+        traced: what was lowered.
+        module: the module with every argument replicated; never changed.
+        lock: MLIR objects are used by one thread at a time.
+        locations: what is known of each source location, filled as they are met.
+    """
+
+    traced: Traced
+    module: Any
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    locations: dict[Any, Any] = field(default_factory=dict)
+
+
+def lower(traced: Traced, mesh: DeviceMesh, platform: str = "cpu") -> Lowered:
+    """Lowers a trace on a mesh; its constraints' meshes become this one."""
+    target = abstract_mesh(mesh)
+    closed = _jax.on_mesh(traced.closed, target) if traced.constraints else traced.closed
+    donated = [a.donated for a in traced.arguments]
+    return Lowered(traced, _jax.lower(closed, traced.name, donated, target, platform))
+
+
+def edited(lowered: Lowered, bound: Bound) -> ir.Operation:
+    """A copy of the module with a plan's mesh and shardings. To be called with the lock held and its context entered."""
+    module = lowered.module.operation.clone()
+    body = module.regions[0].blocks[0]
+    main = next(op for op in body.operations if _symbol(op) == "main").operation
+    _set_mesh(module, body, bound.mesh)
+    traced = lowered.traced
+    ranks = [len(a.shape) for a in traced.arguments]
+    _set_shardings(main, "arg_attrs", [bound.in_specs[a.name] for a in traced.arguments], ranks)
+    ranks = [len(o.shape) for o in traced.outputs]
+    _set_shardings(main, "res_attrs", [bound.out_specs[o.name] for o in traced.outputs], ranks)
+    return module
+
+
+def _symbol(operation: Any) -> str:
+    attributes = operation.attributes
+    return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else ""
+
+
+def _set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
+    axes = ", ".join(f"{quoted(name)}={size}" for name, size in mesh.shape.items())
+    for old in [op for op in body.operations if op.operation.name == "sdy.mesh"]:
+        old.operation.erase()
+    # Built from text: typed builders differ between versions. No device ids: partition i is the mesh's i-th place, and
+    # which device that is the device assignment says.
+    text = f"module {{ sdy.mesh @{MESH} = <[{axes}]> }}"
+    new = ir.Module.parse(text).body.operations[0].operation.clone()
+    ir.InsertionPoint.at_block_begin(body).insert(new)
+    i32 = ir.IntegerType.get_signless(32)
+    module.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, mesh.size)
+
+
+def _set_shardings(main: ir.Operation, name: str, specs: Sequence[Spec | None], ranks: Sequence[int]) -> None:
+    if not specs:
+        return
+    old = ir.ArrayAttr(main.attributes[name]) if name in main.attributes else [ir.DictAttr.get({})] * len(specs)
+    new = []
+    for entry, spec, rank in zip(old, specs, ranks, strict=True):
+        attributes = {named.name: named.attr for named in ir.DictAttr(entry)}
+        attributes.pop("sdy.sharding", None)
+        attributes.pop("mhlo.sharding", None)
+        if spec is not None:
+            attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_dims(spec, rank)}>")
+        if "tf.aliasing_output" in attributes:  # JAX decided by its own placeholder shardings; let XLA decide by the plan's
+            del attributes["tf.aliasing_output"]
+            attributes["jax.buffer_donor"] = ir.BoolAttr.get(True)
+        new.append(ir.DictAttr.get(attributes))
+    main.attributes[name] = ir.ArrayAttr.get(new)
+
+
+def sdy_dims(spec: Spec, rank: int) -> str:
+    """The dimensions of a sharding as Shardy writes them, closed: `[{"data"}, {}]`."""
+    dims = [*spec.dims, *((),) * (rank - len(spec.dims))]
+    axis = lambda a: quoted(axis_name(a)) + ("" if isinstance(a, str) else f":({a[1]}){a[2]}")  # noqa: E731
+    return "[" + ", ".join("{" + ", ".join(map(axis, d)) + "}" for d in dims) + "]"
+
+
+def quoted(text: str) -> str:
+    """A string as MLIR writes it."""
+    return '"' + "".join(c if c.isprintable() and c.isascii() and c not in '"\\' else
+                         "".join(f"\\{b:02X}" for b in c.encode()) for c in text) + '"'

@@ -1,0 +1,33 @@
+"""JAX's meshes from plain data: `mesh(data=8, model=8)` is a `jax.sharding.AbstractMesh` with Auto axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax.sharding import AbstractMesh, AxisType
+
+from shardviz.errors import MeshError
+from shardviz.notation import DeviceMesh
+
+
+def mesh(axes: Any = None, /, **sizes: int) -> AbstractMesh:
+    """A device mesh without devices.
+
+    Args:
+        axes: a mesh in any form that `DeviceMesh.of` reads: a dict, text such as `"data=8,model=8"`, a JAX mesh.
+        sizes: or the axes by name, `mesh(data=8, model=8)`; for names that are no Python identifiers use a dict.
+
+    Returns:
+        An `AbstractMesh`; its axes are Auto unless `axes` says otherwise.
+
+    Raises:
+        MeshError: if the axes make no mesh, or both ways are used at once.
+    """
+    if axes is not None and sizes:
+        raise MeshError("mesh: give the axes either as one argument or by name, not both")
+    return abstract_mesh(DeviceMesh.of(sizes if axes is None else axes))
+
+
+def abstract_mesh(mesh: DeviceMesh) -> AbstractMesh:
+    """The `AbstractMesh` with the same axes; the device order is left behind, as an AbstractMesh has none."""
+    return AbstractMesh(mesh.sizes, mesh.names, axis_types=tuple(AxisType[t] for t in mesh.types))

@@ -1,0 +1,199 @@
+"""The plan: what a person edits. A mesh, and a spec for every input and output. Immutable; an edit makes a new one.
+
+>>> from jax.sharding import PartitionSpec as P
+>>> plan = Plan({"data": 8, "model": 8}, in_specs=({"w": P("data", "model")}, P("data")))
+>>> plan.with_spec("params['w']", P(None, "model")).edits
+(("params['w']", Spec(dims=((), ('model',)), unreduced=())),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from shardviz.errors import MeshError, SpecError
+from shardviz.notation import Axis, DeviceMesh, Spec
+
+
+def is_spec(leaf: Any) -> bool:
+    """Whether a node of a tree of specs is a spec, or None, rather than a branch."""
+    return leaf is None or isinstance(leaf, Spec | jax.sharding.PartitionSpec | jax.sharding.Sharding)
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Plan:
+    """A mesh with input and output specs.
+
+    Attributes:
+        mesh: the device mesh.
+        in_specs: specs for the positional arguments, a pytree prefix of the tuple of them: None is replicated, a spec
+            for a branch holds for all its leaves.
+        out_specs: the same for the result; None is the compiler's choice.
+        edits, out_edits: (tree path, spec) pairs that go before `in_specs` and `out_specs`.
+    """
+
+    mesh: DeviceMesh
+    in_specs: Any
+    out_specs: Any
+    edits: tuple[tuple[str, Spec], ...]
+    out_edits: tuple[tuple[str, Spec | None], ...]
+
+    def __init__(
+        self,
+        mesh: Any,
+        in_specs: Any = None,
+        out_specs: Any = None,
+        *,
+        edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
+        out_edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
+    ):
+        """A plan.
+
+        Args:
+            mesh: a mesh in any form that `sv.mesh` takes.
+            in_specs: a pytree prefix of the function's positional arguments, as for `jax.jit`'s `in_shardings`.
+            out_specs: a pytree prefix of the function's result.
+            edits, out_edits: specs by tree path, which go before the prefixes.
+
+        Raises:
+            MeshError: if `mesh` is no mesh.
+            SpecError: if a leaf is no PartitionSpec.
+        """
+        pairs = lambda m: tuple(m.items() if isinstance(m, Mapping) else m)  # noqa: E731
+        put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
+        put("mesh", DeviceMesh.of(mesh))
+        put("in_specs", _canonical("in_specs", in_specs))
+        put("out_specs", _canonical("out_specs", out_specs))
+        put("edits", tuple((name, Spec.of(spec)) for name, spec in pairs(edits)))
+        put("out_edits", tuple((name, None if spec is None else Spec.of(spec)) for name, spec in pairs(out_edits)))
+
+    def _key(self) -> Any:
+        flat = lambda tree: jax.tree.flatten(tree, is_leaf=is_spec)  # noqa: E731
+        (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
+        return self.mesh, tuple(ins), in_tree, tuple(outs), out_tree, frozenset(self.edits), frozenset(self.out_edits)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def with_spec(self, name: str, spec: Any) -> Plan:
+        """The plan with another spec for the argument of this tree path."""
+        edits = {**dict(self.edits), name: Spec.of(_unwrap(spec))}
+        return self._replace(edits=tuple(edits.items()))
+
+    def with_out_spec(self, name: str, spec: Any) -> Plan:
+        """The plan with another spec for the output of this tree path; None is the compiler's choice."""
+        edits = {**dict(self.out_edits), name: None if spec is None else Spec.of(_unwrap(spec))}
+        return self._replace(out_edits=tuple(edits.items()))
+
+    def with_mesh(self, mesh: Any) -> Plan:
+        """The plan on another mesh, its specs unchanged."""
+        return self._replace(mesh=DeviceMesh.of(mesh))
+
+    def rename_axis(self, old: str, new: str) -> Plan:
+        """The plan with a mesh axis called otherwise, in the mesh and in every spec.
+
+        Raises:
+            MeshError: if there is no axis `old`, or there is one called `new`.
+        """
+        self._require(old)
+        names = tuple(new if name == old else name for name in self.mesh.names)
+        mesh = replace(self.mesh, names=names)
+        return self._map_axes(lambda axes: tuple(_renamed(a, old, new) for a in axes))._replace(mesh=mesh)
+
+    def without_axis(self, name: str) -> Plan:
+        """The plan without a mesh axis; the axis is taken out of every spec too.
+
+        Raises:
+            MeshError: if there is no such axis.
+        """
+        self._require(name)
+        kept = [i for i, n in enumerate(self.mesh.names) if n != name]
+        mesh = DeviceMesh(*(tuple(getattr(self.mesh, f)[i] for i in kept) for f in ("names", "sizes", "types")))
+        drop = lambda axes: tuple(a for a in axes if (a if isinstance(a, str) else a[0]) != name)  # noqa: E731
+        return self._map_axes(drop)._replace(mesh=mesh)
+
+    def _require(self, axis: str) -> None:
+        if axis not in self.mesh.names:
+            raise MeshError(f"the mesh has no axis {axis!r}; it has {', '.join(map(repr, self.mesh.names)) or 'none'}")
+
+    def _map_axes(self, change: Callable[[tuple[Axis, ...]], tuple[Axis, ...]]) -> Plan:
+        def mapped(spec: Spec | None) -> Spec | None:
+            return None if spec is None else Spec(tuple(change(d) for d in spec.dims), change(spec.unreduced))
+
+        tree = lambda specs: jax.tree.map(mapped, specs, is_leaf=is_spec)  # noqa: E731
+        pairs = lambda edits: tuple((name, mapped(spec)) for name, spec in edits)  # noqa: E731
+        return self._replace(in_specs=tree(self.in_specs), out_specs=tree(self.out_specs),
+                             edits=pairs(self.edits), out_edits=pairs(self.out_edits))
+
+    def _replace(self, **changes: Any) -> Plan:
+        fields = {f: getattr(self, f) for f in ("mesh", "in_specs", "out_specs", "edits", "out_edits")}
+        fields.update(changes)
+        return Plan(fields.pop("mesh"), **fields)
+
+
+def _renamed(axis: Axis, old: str, new: str) -> Axis:
+    if isinstance(axis, str):
+        return new if axis == old else axis
+    return (new, *axis[1:]) if axis[0] == old else axis
+
+
+def _unwrap(leaf: Any) -> Any:
+    return leaf.spec if isinstance(leaf, jax.sharding.NamedSharding) else leaf
+
+
+def _canonical(what: str, tree: Any) -> Any:
+    """The tree with a `Spec` for every PartitionSpec."""
+
+    def leaf(path: Any, spec: Any) -> Spec | None:
+        if not is_spec(spec):
+            raise SpecError(f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec or None, not {spec!r}")
+        spec = _unwrap(spec)
+        if isinstance(spec, jax.sharding.Sharding):
+            raise SpecError(f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec, not a {type(spec).__name__}")
+        return None if spec is None else Spec.of(spec)
+
+    return jax.tree_util.tree_map_with_path(leaf, tree, is_leaf=is_spec)
+
+
+def expand(what: str, prefix: Any, tree: Any) -> list[Spec | None]:
+    """One spec for each leaf of `tree`, from a pytree prefix of it.
+
+    Raises:
+        SpecError: if `prefix` is no prefix of the tree; the message says where they part.
+    """
+    try:
+        return jax.tree.leaves(jax.tree.broadcast(prefix, tree, is_leaf=is_spec), is_leaf=is_spec)
+    except ValueError as error:
+        raise SpecError(
+            f"{what} must be a pytree prefix of the {'arguments' if what == 'in_specs' else 'result'}: {_parting(what, prefix, tree)}"
+        ) from error
+
+
+def _parting(where: str, prefix: Any, tree: Any) -> str:
+    """In words, the first place where a prefix does not fit the tree."""
+    if is_spec(prefix):
+        return f"{where} fits"
+    kind, want = type(prefix), type(tree)
+    if kind is not want:
+        return f"{where} is a {kind.__name__} where the function has a {_kind(tree)}"
+    ours, theirs = (dict(jax.tree_util.tree_flatten_with_path(t, is_leaf=lambda n: n is not t)[0]) for t in (prefix, tree))  # noqa: B023
+    key = lambda p: jax.tree_util.keystr(p)  # noqa: E731
+    if missing := [key(p) for p in theirs if p not in ours]:
+        return f"{where} lacks {', '.join(missing[:5])}; give it a spec, or None"
+    if extra := [key(p) for p in ours if p not in theirs]:
+        return f"{where} has {', '.join(extra[:5])}, which the function has not; it has {', '.join(key(p) for p in list(theirs)[:8])}"
+    for path, node in ours.items():
+        if not is_spec(node) and "fits" not in (text := _parting(where + key(path), node, theirs[path])):
+            return text
+    return f"{where} fits"
+
+
+def _kind(tree: Any) -> str:
+    leaves = jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
+    return "single array" if leaves else type(tree).__name__

@@ -1,0 +1,17 @@
+"""Reports and shardings made visible: text, HTML and matplotlib (`shardviz.render.matplotlib`, imported only there)."""
+
+from shardviz.render.collectives import bars_html, collectives_html, collectives_text
+from shardviz.render.html import diagnostics_html, report_html
+from shardviz.render.mime import mimebundle
+from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, device_ranges
+from shardviz.render.shardmap_html import shard_map_html
+from shardviz.render.shardmap_text import shard_map_text
+from shardviz.render.show import Shown, show
+from shardviz.render.text import report_text
+from shardviz.render.theme import AxisColour, axis_colours
+from shardviz.render.totals import Total, totals_by
+from shardviz.render.values import values_html, values_text
+
+__all__ = ["AxisColour", "Scene", "Shown", "Side", "Total", "axis_colours", "bars_html", "build_scene", "coarsen",
+           "collectives_html", "collectives_text", "describe", "device_ranges", "diagnostics_html", "mimebundle",
+           "report_html", "report_text", "shard_map_html", "shard_map_text", "show", "totals_by", "values_html", "values_text"]

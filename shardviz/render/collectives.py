@@ -1,0 +1,128 @@
+"""Collectives as a table and as bars: what moves, over which mesh axes, how much, how often, from which line.
+
+>>> from shardviz.records import Collective
+>>> print(collectives_text([Collective("all-reduce", ("data",), "float32", (4,), 16, 16, None)]))
+kind        axes  moves        operand bytes            count             total  source          phase
+all-reduce  data  float32 [4]           16 B  count not known  count not known  no source line  update
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+from shardviz.notation import axis_name
+from shardviz.records import Collective
+from shardviz.render.chips import QUIET, axes_html, axes_words, cell, code, table
+from shardviz.render.format import COUNT_NOT_KNOWN, clip, format_bytes, format_count, format_seconds, format_shape
+from shardviz.render.theme import MUTED, axis_colours
+from shardviz.render.totals import NO_SOURCE, Total, totals_by
+from shardviz.render.values import columns
+
+LineText = Callable[[Any], str]
+"""From a source frame to the text of its line: `report.line`."""
+
+
+def total_text(collective: Collective) -> str:
+    """Operand bytes over the whole step: `34.4 GB`, `at most 1.05 MB` in a branch, or `count not known`."""
+    if collective.total_bytes is None:
+        return COUNT_NOT_KNOWN
+    return ("at most " if collective.conditional else "") + format_bytes(collective.total_bytes)
+
+
+def sorted_by_bytes(collectives: Sequence[Collective]) -> list[Collective]:
+    """The most bytes over the step first; a count that is not known is taken as one run."""
+    return sorted(collectives, key=lambda c: (-(c.operand_bytes * (1 if c.count is None else c.count)), c.kind, c.name))
+
+
+def collectives_text(collectives: Sequence[Collective]) -> str:
+    """The collectives as aligned lines of plain text, in the order given.
+
+    Returns:
+        A head and one line a collective; bytes are operand bytes on one device, the total is over the whole step.
+    """
+    rows = [("kind", "axes", "moves", "operand bytes", "count", "total", "source", "phase")]
+    rows += [(c.kind, axes_words(c.axes), f"{c.dtype} {format_shape(c.shape)}", format_bytes(c.operand_bytes),
+              format_count(c.count), total_text(c), c.source.short if c.source else NO_SOURCE, _phase(c)) for c in collectives]
+    return "\n".join(columns(rows, right=(3, 4, 5)))
+
+
+def _phase(collective: Collective) -> str:
+    return collective.phase + (", user's own" if collective.origin == "user" else "")
+
+
+def collectives_html(collectives: Sequence[Collective], mesh: Any, *, line: LineText | None = None, caption: str = "") -> str:
+    """The collectives as an HTML table, in the order given.
+
+    Args:
+        collectives: of a report.
+        mesh: the mesh, in any form that `DeviceMesh.of` reads; it sets the axes' colours.
+        line: from a source frame to its text, `report.line`; without it only file and line number stand there.
+        caption: plain text above the table.
+
+    Returns:
+        A `<table>`; bytes are operand bytes on one device, the total is over the whole step. The time on the target has
+        a column where any is known. Every text from outside is escaped.
+    """
+    timed = any(c.seconds is not None for c in collectives)
+    heads = [("kind", False), ("axes", False), ("type", False), ("result shape", False), ("operand bytes", True),
+             ("count", True), ("total per device", True), *([("time", True)] if timed else []), ("source", False), ("phase", False)]
+    rows = []
+    for c in collectives:
+        row = [cell(code(c.kind), title=c.name), cell(axes_html(c.axes, mesh), title=c.groups), cell(code(c.dtype), quiet=True),
+               cell(code(format_shape(c.shape))), cell(format_bytes(c.operand_bytes), right=True),
+               cell(("" if c.count is None else "× ") + format_count(c.count), right=True), cell(f"<b>{total_text(c)}</b>", right=True)]
+        if timed:
+            whole = None if c.seconds is None or c.count is None else c.seconds * c.count
+            row.append(cell(format_seconds(whole), right=True, title=c.formula or ""))
+        row += [cell(source_html(c.source, line), title=c.name_stack), cell(escape(_phase(c)), quiet=True)]
+        rows.append(row)
+    return table(heads, rows, caption=caption)
+
+
+def source_html(frame: Any, line: LineText | None) -> str:
+    """A source frame as `model.py:20` and, where it is known, the line's text."""
+    if frame is None:
+        return f'<span style="{QUIET}">{NO_SOURCE}</span>'
+    text = line(frame) if line else ""
+    where = f'<span style="{QUIET}">{escape(frame.short)}</span>'
+    return where + (f" {code(clip(text, 72))}" if text else "")
+
+
+def bars_html(totals: Sequence[Total], mesh: Any, *, line: LineText | None = None, caption: str = "") -> str:
+    """A bar chart of summed collectives that needs no style to be read: bars are block characters, numbers stand beside.
+
+    Args:
+        totals: as `totals_by` gives them.
+        mesh: the mesh, in any form that `DeviceMesh.of` reads; it sets the axes' colours.
+        line: from a source frame to its text, `report.line`.
+        caption: plain text above the chart.
+
+    Returns:
+        A `<table>`: what, a bar, operand bytes on one device over the step, runs in a step, kinds.
+    """
+    heads = [("", False), ("", False), ("operand bytes per device and step", True), ("runs", True), ("kinds", False)]
+    most = max((t.bytes for t in totals), default=0)
+    colours, rows = axis_colours(mesh), []
+    for t in totals:
+        if t.key is None and t.label == NO_SOURCE or hasattr(t.key, "file"):
+            name = source_html(t.key, line)
+        elif t.label == axes_words(t.axes):
+            name = axes_html(t.axes, mesh)
+        else:
+            name = code(t.label)
+        colour = colours[axis_name(t.axes[0])].light if t.axes and axis_name(t.axes[0]) in colours else MUTED
+        rows.append((cell(name), cell(f'<span style="color:{colour};white-space:nowrap;font-size:11px">{_blocks(t.bytes, most)}</span>'),
+                     cell(f"<b>{t.bytes_text}</b>", right=True), cell(t.runs_text, right=True),
+                     cell(escape(", ".join(t.kinds)), quiet=True)))
+    return table(heads, rows, caption=caption)
+
+
+def _blocks(amount: float, most: float, width: int = 24) -> str:
+    eighths = round(8 * width * amount / most) if most else 0
+    full, rest = divmod(eighths, 8)
+    return "█" * full + ("▏▎▍▌▋▊▉"[rest - 1] if rest else "") or ("▏" if amount else "")
+
+
+__all__ = ["bars_html", "collectives_html", "collectives_text", "sorted_by_bytes", "source_html", "total_text", "totals_by"]

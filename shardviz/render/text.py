@@ -1,0 +1,121 @@
+"""A Report in plain text: what terminals, diffs, tests and screen readers read.
+
+The same report always gives the same text; no timings stand in it. `report_text(report)` opens with
+
+    train_step  partitioned (XLA's SPMD partitioner, before the target's own passes)
+    mesh data=8,model=8, 64 devices  target cpu
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardviz.records import Memory, Value
+from shardviz.render.chips import axes_words
+from shardviz.render.format import clip, format_bytes, format_flops, plural
+from shardviz.render.totals import totals_by
+from shardviz.render.values import columns, total_bytes, values_text
+from shardviz.report import Report
+
+MAX_VALUES, MAX_LINES = 48, 10
+
+LEVEL_WORDS = {
+    "notation": "from the specs alone",
+    "propagated": "Shardy's propagation in the kernel; nothing was compiled",
+    "partitioned": "XLA's SPMD partitioner, before the target's own passes",
+    "compiled": "the target's optimised program",
+}
+
+
+def report_text(report: Report) -> str:
+    """The report in plain text, about 100 columns wide, deterministic.
+
+    Args:
+        report: what to print.
+
+    Returns:
+        Headline, arguments, outputs, collectives by kind and axes, the lines that move most, memory, cost and
+        diagnostics, as far as the report has them; joined by newlines, with none at the end.
+    """
+    level = f"{report.level} ({LEVEL_WORDS[report.level]})" if report.level in LEVEL_WORDS else report.level
+    lines = [f"{report.program}  {level}",
+             f"mesh {report.mesh}, {plural(report.mesh.size, 'device')}  target {report.target}"]
+    lines += _values("Arguments", report.arguments) + _values("Outputs", report.outputs)
+    if report.intermediates:
+        lines += ["", f"Intermediates: {plural(len(report.intermediates), 'value')}"]
+    lines += _collectives(report)
+    if report.memory is not None:
+        lines += ["", "Memory on each device: " + memory_text(report.memory)]
+    if report.cost is not None:
+        lines += ["", "Cost on each device: " + cost_text(report)]
+    if report.diagnostics:
+        lines += ["", f"Diagnostics: {len(report.diagnostics)}"]
+        for d in report.diagnostics:
+            where = " ".join(filter(None, (d.value, d.source.short if d.source else "")))
+            lines.append(f"  {d.severity} {d.rule}{': ' + where if where else ''}")
+            lines.append(f"    {' '.join(d.message.split())}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def values_headline(values: Sequence[Value]) -> str:
+    """`10 values, 3.37 GB per device`, and how many have bytes that are not known."""
+    known, unknown = total_bytes(values)
+    text = f"{plural(len(values), 'value')}, {format_bytes(known)} per device"
+    return text + (f" and {plural(unknown, 'value')} whose bytes are not known" if unknown else "")
+
+
+def _values(title: str, values: Sequence[Value]) -> list[str]:
+    if not values:
+        return ["", f"{title}: none"]
+    lines = ["", f"{title}: {values_headline(values)}"]
+    lines += ["  " + line for line in values_text(values[:MAX_VALUES]).splitlines()]
+    rest = values[MAX_VALUES:]
+    return lines + ([f"  … and {values_headline(rest)}"] if rest else [])
+
+
+def collectives_headline(report: Report) -> str:
+    """How many collectives, how often they run, what they move; counts that are not known are said."""
+    total = _grand_total(report)
+    text = f"{plural(total.operations, 'operation')}, {total.runs_text} runs in a step, {total.bytes_text} of operands per device"
+    return text
+
+
+def _grand_total(report: Report):
+    from dataclasses import replace
+
+    return totals_by([replace(c, phase="") for c in report.collectives], "phase")[0]
+
+
+def _collectives(report: Report) -> list[str]:
+    if not report.collectives:
+        none = "not looked for at this level" if report.level == "notation" else "none"
+        return ["", f"Collectives: {none}"]
+    lines = ["", f"Collectives: {collectives_headline(report)}"]
+    rows = [("kind", "axes", "operations", "runs", "operand bytes")]
+    for t in totals_by(report.collectives, "kind_axes"):
+        rows.append((t.kinds[0], axes_words(t.axes), f"{t.operations:,}", t.runs_text, t.bytes_text))
+    lines += ["  " + line for line in columns(rows, right=(2, 3, 4))]
+    totals = totals_by(report.collectives, "source")
+    lines += ["", "Lines that move most, operand bytes per device in a step:"]
+    rows = [(t.label, t.bytes_text, ", ".join(t.kinds), clip(report.line(t.key) if t.key else "", 50))  # pyright: ignore
+            for t in totals[:MAX_LINES]]
+    lines += ["  " + line for line in columns(rows, right=(1,))]
+    if len(totals) > MAX_LINES:
+        lines.append(f"  … and {plural(len(totals) - MAX_LINES, 'more line')}")
+    return lines
+
+
+def memory_text(memory: Memory) -> str:
+    """The memory plan in a line, with the compiler that made it."""
+    return (f"peak {format_bytes(memory.peak)}; arguments {format_bytes(memory.arguments)}, outputs "
+            f"{format_bytes(memory.outputs)}, of which {format_bytes(memory.aliased)} aliased, temporaries "
+            f"{format_bytes(memory.temporaries)} ({memory.target} compiler's plan)")
+
+
+def cost_text(report: Report) -> str:
+    """FLOPs of the matrix products in a step, loops multiplied in, and loops that could not be counted."""
+    if report.cost is None:
+        return "not known"
+    text = f"{format_flops(report.cost.dot_flops)} of matrix products in a step"
+    loops = report.cost.unknown_loops
+    return text + (f"; {plural(loops, 'loop')} with unknown trip count, counted once" if loops else "")

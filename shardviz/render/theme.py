@@ -1,0 +1,95 @@
+"""One colour per mesh axis, by the axis's place in the mesh, and a hatch that tells them apart without colour.
+
+The hues are Okabe and Ito's, which people with colour-blindness can tell apart (https://jfly.uni-koeln.de/color/).
+
+>>> colours = axis_colours({"data": 8, "model": 4})
+>>> colours["data"].light, colours["model"].light
+('#0072B2', '#D55E00')
+>>> round(contrast(colours["data"].light, colours["data"].ink), 1)
+5.2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from shardviz.notation import DeviceMesh
+
+
+@dataclass(frozen=True)
+class AxisColour:
+    """How a mesh axis looks.
+
+    Attributes:
+        light: the fill on a light page, `#RRGGBB`. Chips in HTML use it on dark pages too: they carry their own ink.
+        dark: the fill on a dark page: the same hue, a step lighter.
+        ink: the colour of text on `light`, at least 4.5:1 (WCAG AA).
+        dark_ink: the colour of text on `dark`, at least 4.5:1.
+        hatch: a matplotlib hatch, the second cue where a name does not fit.
+    """
+
+    light: str
+    dark: str
+    ink: str
+    dark_ink: str
+    hatch: str
+
+
+_WHITE, _BLACK = "#FFFFFF", "#111111"
+_HUES = (
+    ("#0072B2", "#4DA6DB"),
+    ("#D55E00", "#F28B3C"),
+    ("#009E73", "#35C79B"),
+    ("#CC79A7", "#E3A3C6"),
+    ("#E69F00", "#F5BE4A"),
+    ("#56B4E9", "#8ACDF4"),
+    ("#F0E442", "#F6EE86"),
+    ("#8C8C8C", "#B5B5B5"),
+)
+_HATCHES = ("///", "\\\\\\", "...", "xxx", "|||", "---", "+++", "ooo")
+
+MUTED = "#8C8C8C"
+"""A fill for what belongs to no mesh axis."""
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of `#RRGGBB`, 0 to 1, as WCAG 2.2 defines it."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours `#RRGGBB`, 1 to 21, as WCAG 2.2 defines it."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def ink_for(fill: str) -> str:
+    """White where it is readable on `fill` (4.5:1), else near-black."""
+    return _WHITE if contrast(fill, _WHITE) >= 4.5 else _BLACK
+
+
+@lru_cache(maxsize=None)
+def _colour(place: int) -> AxisColour:
+    light, dark = _HUES[place % len(_HUES)]
+    turn = place // len(_HUES)
+    hatch = _HATCHES[(place + turn) % len(_HATCHES)] + (_HATCHES[place % len(_HATCHES)] if turn else "")
+    return AxisColour(light, dark, ink_for(light), ink_for(dark), hatch)
+
+
+def axis_colours(mesh: Any) -> dict[str, AxisColour]:
+    """The colour of every axis of a mesh.
+
+    Args:
+        mesh: a mesh in any form that `DeviceMesh.of` reads.
+
+    Returns:
+        Axis name → `AxisColour`, in mesh order. More than eight axes repeat the hues with other hatches.
+
+    Raises:
+        MeshError: if `mesh` is no mesh.
+    """
+    return {name: _colour(place) for place, name in enumerate(DeviceMesh.of(mesh).names)}

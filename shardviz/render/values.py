@@ -1,0 +1,79 @@
+"""Values as a table: name, shape, element type, spec, shard and bytes on each device.
+
+>>> from shardviz.records import Value
+>>> print(values_text([Value("w", (8, 4), "float32", Spec.of(("x", None)), (4, 4), 64)]))
+w  float32 [8, 4]  P('x', None)  shard [4, 4]  64 B
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from shardviz.notation import Spec
+from shardviz.records import Value
+from shardviz.render.chips import cell, code, spec_html, table
+from shardviz.render.format import clip, format_bytes, format_shape
+
+MAX_NAME = 44
+
+
+def spec_text(value: Value) -> str:
+    """The spec as Python writes it; the sharding in another notation where no PartitionSpec says it."""
+    if value.spec is not None:
+        return str(value.spec)
+    return next(iter(value.sharding.values()), "not known")
+
+
+def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str = "  ") -> list[str]:
+    """Rows of text as lines with aligned columns; the columns in `right` are set flush right."""
+    if not rows:
+        return []
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    pad = [str.rjust if i in right else str.ljust for i in range(len(widths))]
+    return [gap.join(f(text, w) for f, text, w in zip(pad, row, widths, strict=True)).rstrip() for row in rows]
+
+
+def values_text(values: Sequence[Value]) -> str:
+    """The values as aligned lines of plain text, in the order given.
+
+    Args:
+        values: arguments, outputs or intermediates of a report.
+
+    Returns:
+        One line a value: name, type and shape, spec, shard shape, bytes on each device.
+    """
+    rows = [(clip(v.name, MAX_NAME), f"{v.dtype} {format_shape(v.shape)}", clip(spec_text(v), 40),
+             f"shard {format_shape(v.shard_shape)}", format_bytes(v.bytes_per_device)) for v in values]
+    return "\n".join(columns(rows, right=(4,)))
+
+
+def values_html(values: Sequence[Value], mesh: Any, *, caption: str = "") -> str:
+    """The values as an HTML table with specs as coloured chips.
+
+    Args:
+        values: arguments, outputs or intermediates of a report.
+        mesh: the mesh, in any form that `DeviceMesh.of` reads; it sets the axes' colours.
+        caption: plain text above the table.
+
+    Returns:
+        A `<table>`; every text from outside is escaped.
+    """
+    heads = (("name", False), ("shape", False), ("type", False), ("spec", False), ("shard", False), ("bytes per device", True))
+    rows = []
+    for v in values:
+        spec = spec_html(v.spec, mesh) if v.spec is not None else code(spec_text(v))
+        made = " · ".join(filter(None, (v.op, v.source.short if v.source else "", v.name_stack)))
+        label = f" {code(v.label, 'opacity:0.75')}" if v.label and v.label != v.name else ""
+        times = "" if v.count == 1 else " × " + ("count not known" if v.count is None else f"{v.count:,}")
+        rows.append((cell(code(v.name, "font-weight:600") + label + escape(times), title=made),
+                     cell(code(format_shape(v.shape))), cell(code(v.dtype), quiet=True), cell(spec, title=str(v.spec or "")),
+                     cell(code(format_shape(v.shard_shape))), cell(escape(format_bytes(v.bytes_per_device)), right=True)))
+    return table(heads, rows, caption=caption)
+
+
+def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
+    """(bytes on each device of the values whose bytes are known, number of values whose bytes are not known)."""
+    known = [v.bytes_per_device for v in values if v.bytes_per_device is not None]
+    return sum(known), len(values) - len(known)

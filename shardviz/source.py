@@ -1,0 +1,89 @@
+"""Which line is the person's, and in which pass of a train step an operation stands.
+
+A frame deep inside a library says little; the innermost line of the person's own code says where to look. JAX's name
+stack says whether that line runs forward, backward, again for the backward pass, or in the update.
+
+>>> innermost([Frame("/env/lib/python3.12/site-packages/flax/nnx/nn/linear.py", 9), Frame("/home/me/model.py", 20)]).short
+'model.py:20'
+>>> phase("jit(step)/transpose(jvp())/while/body/closed_call/checkpoint/rematted_computation/dot_general")
+'rematerialised'
+>>> phase("jit(step)/transpose(jvp())/dot_general"), phase("jit(step)/jvp()/dot_general"), phase("jit(step)/sub")
+('backward', 'forward', 'update')
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+from collections.abc import Iterable
+from functools import lru_cache
+
+from shardviz.records import Frame
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/"
+_STDLIB = tuple({path.replace("\\", "/") + "/" for key in ("stdlib", "platstdlib") if (path := sysconfig.get_paths().get(key))})
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/")
+_JAX = re.compile(r"/(?:site|dist)-packages/(?:jax|jaxlib)/|/jax/(?:_src|experimental|interpreters|extend)/|/jaxlib/")
+
+_OWN, _LIBRARY, _NEVER = range(3)
+
+
+def innermost(frames: Iterable[Frame]) -> Frame | None:
+    """The innermost line of the person's own code.
+
+    Args:
+        frames: a stack from its innermost frame outwards.
+
+    Returns:
+        The first frame that lies in no installed package and not in Python's library; failing that, the first that is
+        not JAX's; None where there is neither. shardviz's own machinery never counts; the programs of its
+        `gallery` count as the person's.
+    """
+    library = None
+    for frame in frames:
+        kind = _kind(frame.file)
+        if kind == _OWN:
+            return frame
+        if kind == _LIBRARY and library is None:
+            library = frame
+    return library
+
+
+@lru_cache(maxsize=4096)
+def _kind(file: str) -> int:
+    path = file.replace("\\", "/")
+    if path.startswith(_PACKAGE):
+        return _OWN if path.startswith(_PACKAGE + "gallery/") else _NEVER
+    if _JAX.search(path):
+        return _NEVER
+    if _INSTALLED.search(path) or path.startswith((*_STDLIB, "<frozen ")):
+        return _LIBRARY
+    return _OWN
+
+
+_TRANSPOSE = re.compile(r"(?<![\w.])transpose\(")
+_JVP = re.compile(r"(?<![\w.])jvp\(")
+
+
+def is_differentiated(name_stacks: Iterable[str]) -> bool:
+    """Whether any of a program's name stacks shows that it takes a derivative."""
+    return any(_JVP.search(name) or _TRANSPOSE.search(name) for name in name_stacks)
+
+
+def phase(name_stack: str, differentiated: bool = True) -> str:
+    """Where in a train step an operation stands, from JAX's name stack.
+
+    Args:
+        name_stack: such as `jit(step)/transpose(jvp(layer))/dot_general`.
+        differentiated: whether the program takes a derivative anywhere; where it does not, all is `forward`.
+
+    Returns:
+        `rematerialised` for what `jax.checkpoint` computes again on the way back (`rematted_computation` inside
+        `transpose(...)`), `backward` inside `transpose(...)`, `forward` inside `jvp(...)`, and `update` for the rest.
+    """
+    if _TRANSPOSE.search(name_stack):
+        return "rematerialised" if "rematted_computation" in name_stack else "backward"
+    if not differentiated or _JVP.search(name_stack):
+        return "forward"
+    return "update"

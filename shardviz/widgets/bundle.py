@@ -1,0 +1,49 @@
+"""The page's ES modules put into one, because anywidget loads a single module and a relative import would find nothing.
+
+Each module becomes a function that is called once and gives its exports; nothing else is changed, so the files in
+`static/` stay ordinary modules that a browser can load as they are. Two rules make that simple, and are checked:
+imports are single lines `import { a, b } from "./file.js";`, and exports are `export function`, `export const` or
+`export default`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+STATIC = Path(__file__).with_name("static")
+
+_IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./([\w-]+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?:async )?(?:function|const) (\w+)", re.MULTILINE)
+
+
+@lru_cache(maxsize=1)
+def module() -> str:
+    """`static/explorer.js` and everything that it imports, as the text of one module."""
+    done: dict[str, str] = {}
+    _load("explorer", done, ())
+    return "\n".join(done.values()) + "\nexport default $explorer.$default;\n"
+
+
+@lru_cache(maxsize=1)
+def styles() -> str:
+    """The style sheet."""
+    return STATIC.joinpath("explorer.css").read_text(encoding="utf-8")
+
+
+def _load(name: str, done: dict[str, str], waiting: tuple[str, ...]) -> None:
+    if name in waiting:
+        raise ValueError(f"static/{name}.js imports itself by way of {' and '.join(waiting)}")
+    text = STATIC.joinpath(f"{name}.js").read_text(encoding="utf-8")
+    for _, other in _IMPORT.findall(text):
+        if other not in done:
+            _load(other, done, (*waiting, name))
+    body = _IMPORT.sub(lambda m: f"const {{ {m[1]} }} = ${m[2]};", text)
+    exports = _EXPORT.findall(body)
+    body = re.sub(r"^export default ", "const $default = ", body, flags=re.MULTILINE)
+    body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
+    if left := re.search(r"^(import|export)\b.*", body, re.MULTILINE):
+        raise ValueError(f"static/{name}.js: the bundle cannot read {left[0]!r}; see bundle.py for the two forms it takes")
+    names = [*exports, *(["$default"] if "const $default = " in body else [])]
+    done[name] = f"const ${name} = (() => {{\n{body}\nreturn {{ {', '.join(names)} }};\n}})();"

@@ -1,0 +1,228 @@
+"""The explorer: `ExplorerState` as a notebook widget. All that the page shows are traits; all that it does is `edit`.
+
+>>> explorer = explore(train_step, params, tokens, mesh={"data": 8, "model": 8})     # doctest: +SKIP
+>>> explorer                                                                         # doctest: +SKIP
+>>> explorer.wait().collectives                                                      # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+
+from shardviz.errors import ShardvizError, TraceError
+from shardviz.report import Report
+from shardviz.widgets import bundle
+from shardviz.widgets.pages import shards_view, source_view
+from shardviz.widgets.payload import head_view, inputs_view, mesh_view, outputs_view, problems_view, status_view
+from shardviz.widgets.state import ExplorerState
+from shardviz.widgets.tables import collectives_view, values_view
+
+if TYPE_CHECKING:
+    from shardviz.analysis import Program
+    from shardviz.program.plan import Plan
+
+_EDITS: dict[str, tuple[str, ...]] = {
+    "set_spec": ("name", "spec"), "set_dim": ("name", "dimension", "axes"), "move_axis": ("name", "axis", "dimension", "place"),
+    "set_out_spec": ("name", "spec"), "set_out_dim": ("name", "dimension", "axes"),
+    "move_out_axis": ("name", "axis", "dimension", "place"), "add_axis": ("name", "size"), "remove_axis": ("name",),
+    "rename_axis": ("old", "new"), "resize_axis": ("name", "size"), "undo": (), "redo": (), "stop": (), "recompile": (),
+}
+"""What the page may ask for: the state's methods, with their arguments by name."""
+
+
+class Explorer(anywidget.AnyWidget):
+    """An interactive view of a program under a plan; see `explore`.
+
+    Attributes:
+        state: the `ExplorerState` under it, which can be driven from Python: the page follows.
+    """
+
+    _esm = traitlets.Unicode().tag(sync=True)
+    _css = traitlets.Unicode().tag(sync=True)
+
+    mesh = traitlets.Dict().tag(sync=True)
+    inputs = traitlets.Dict().tag(sync=True)
+    outputs = traitlets.Dict().tag(sync=True)
+    head = traitlets.Dict().tag(sync=True)
+    status = traitlets.Dict().tag(sync=True)
+    values = traitlets.Dict().tag(sync=True)
+    collectives = traitlets.Dict().tag(sync=True)
+    source = traitlets.Dict().tag(sync=True)
+    problems = traitlets.Dict().tag(sync=True)
+    shards = traitlets.Dict().tag(sync=True)
+    plan_code = traitlets.Unicode().tag(sync=True)
+    selected = traitlets.Unicode().tag(sync=True)
+    query = traitlets.Dict().tag(sync=True)
+    edit = traitlets.Dict().tag(sync=True)
+    tab = traitlets.Unicode("source").tag(sync=True)
+
+    def __init__(self, state: ExplorerState):
+        self.state = state
+        self._began = time.monotonic()
+        self._seconds: float | None = None
+        super().__init__(_esm=bundle.module(), _css=bundle.styles())
+        self.selected = state.selected
+        self._draw_plan()
+        self._draw_report()
+        self._draw_status()
+        state.observe(self._on_state, ["plan", "report", "status", "message", "busy", "error", "failure", "selected", "past", "ahead"])
+        self.observe(self._on_edit, "edit")
+        self.observe(self._on_selected, "selected")
+        self.observe(self._on_query, "query")
+
+    @property
+    def program(self) -> Program:
+        """The traced program."""
+        return self.state.program
+
+    @property
+    def plan(self) -> Plan:
+        """The plan as it is now."""
+        return self.state.plan
+
+    @property
+    def report(self) -> Report:
+        """What is known about the plan so far; see its `level`."""
+        return self.state.report
+
+    def code(self) -> str:
+        """The Python that rebuilds the plan."""
+        return self.program.code(self.plan)
+
+    def stop(self) -> None:
+        """Stops the compile that is running."""
+        self.state.stop()
+
+    def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
+        """Blocks until the report has `level`, and returns it. See `ExplorerState.wait`."""
+        return self.state.wait(level, timeout)
+
+    def summary(self) -> str:
+        """The plan and the headline numbers as text that is the same on every run."""
+        return self.state.summary()
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_mimebundle_(self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None,
+                          **_: Any) -> dict[str, Any]:
+        from shardviz.render import report_html  # a page that no kernel serves shows this
+
+        data: dict[str, Any] = {"text/plain": self.summary(), "text/html": report_html(self.report)}
+        if self._view_name is not None:
+            data["application/vnd.jupyter.widget-view+json"] = {
+                "version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        keep = lambda kind: (not include or kind in include) and kind not in (exclude or ())  # noqa: E731
+        return {kind: item for kind, item in data.items() if keep(kind)}
+
+    # From the state to the page: only what changed is sent, because a trait that is set to an equal value sends nothing.
+
+    def _on_state(self, change: Any) -> None:
+        with self.hold_sync():
+            if change["name"] == "plan":
+                self._began = time.monotonic()
+                self._draw_plan()
+            if change["name"] == "report":
+                self._draw_report()
+            if change["name"] == "selected":
+                self.selected = self.state.selected
+                self._draw_shards()
+            self._draw_status()
+
+    def _draw_plan(self) -> None:
+        self.mesh = mesh_view(self.state)
+        self.plan_code = self.code()
+
+    def _draw_report(self) -> None:
+        with self.hold_sync():
+            report = self.report
+            self.inputs = inputs_view(self.state)
+            self.outputs = outputs_view(self.state)
+            self.head = head_view(self.state)
+            self.source = source_view(report)
+            self.problems = problems_view(self.state)
+            self._draw_tables()
+            self._draw_shards()
+
+    def _draw_tables(self) -> None:
+        self.values = values_view(self.report, self.state.changed, self.query)
+        self.collectives = collectives_view(self.report, self.query)
+
+    def _draw_shards(self) -> None:
+        self.shards = shards_view(self.report, self.state.selected)
+
+    def _draw_status(self) -> None:
+        if not self.state.busy:
+            self._seconds = time.monotonic() - self._began
+        self.status = status_view(self.state, int(self.edit.get("seq", 0)), None if self.state.busy else self._seconds)
+
+    # From the page to the state.
+
+    def _on_edit(self, change: Any) -> None:
+        edit = dict(change["new"])
+        operation = edit.get("op")
+        if operation not in _EDITS:
+            self.state.error = {"message": f"the page asked for {operation!r}, which this version has not", "place": "internal",
+                                "argument": None, "axis": None, "dimension": None, "kind": "ShardvizError", "detail": ""}
+        else:
+            method: Callable[..., Any] = getattr(self.state, operation)
+            with self.hold_sync():
+                method(*(edit[key] for key in _EDITS[operation] if key in edit))
+        self._draw_status()
+
+    def _on_selected(self, change: Any) -> None:
+        self.state.selected = change["new"]
+
+    def _on_query(self, change: Any) -> None:
+        with self.hold_sync():
+            self._draw_tables()
+
+
+def explore(fn: Any, *args: Any, plan: Plan | None = None, mesh: Any = None, in_specs: Any = None, out_specs: Any = None,
+            static_argnums: Any = (), static_argnames: Any = (), donate_argnums: Any = (), donate_argnames: Any = (),
+            level: str = "compiled", debounce: float = 0.15, timeout: float = 60.0, memory_limit: int | None = None,
+            **kwargs: Any) -> Explorer:
+    """Opens the explorer on a function, or on a program that is traced already.
+
+    Args:
+        fn: a function, a `jax.jit`-ed one, or what `sv.trace` gave.
+        *args: its arguments: arrays or `jax.ShapeDtypeStruct`s in any pytree. Nothing is allocated.
+        plan: the plan to begin with, instead of `mesh`, `in_specs` and `out_specs`.
+        mesh: a mesh in any form that `sv.mesh` takes, such as `{"data": 8, "model": 8}`.
+        in_specs, out_specs: pytree prefixes of PartitionSpecs, as `jax.jit` takes them.
+        static_argnums, static_argnames, donate_argnums, donate_argnames: as `jax.jit` takes them.
+        level: how far to go after each change: `propagated`, `partitioned` or `compiled`.
+        debounce: seconds without a newer change before a compile is started.
+        timeout: seconds that a compile may take.
+        memory_limit: bytes that a compile may use.
+        **kwargs: the function's arguments by name.
+
+    Returns:
+        The `Explorer`; show it by making it the last expression of a cell.
+
+    Raises:
+        ShardvizError: if the function cannot be traced, or the plan does not fit it.
+    """
+    from shardviz.analysis import Program, trace
+    from shardviz.program.plan import Plan
+
+    if isinstance(fn, Program):
+        if args or kwargs:
+            given = ", ".join([*map(repr, args), *kwargs])
+            raise TraceError(f"{fn.name} is traced already, so it takes no arguments here; leave out {given[:200]}")
+        program = fn
+    else:
+        program = trace(fn, *args, static_argnums=static_argnums, static_argnames=static_argnames,
+                        donate_argnums=donate_argnums, donate_argnames=donate_argnames, **kwargs)
+    if plan is None:
+        if mesh is None:
+            raise ShardvizError("explore needs a mesh, such as mesh={'data': 8, 'model': 8}, or a plan")
+        plan = Plan(mesh, in_specs=in_specs, out_specs=out_specs)
+    elif any(given is not None for given in (mesh, in_specs, out_specs)):
+        raise ShardvizError("explore takes either a plan, or mesh, in_specs and out_specs; not both")
+    return Explorer(ExplorerState(program, plan, level=level, debounce=debounce, timeout=timeout, memory_limit=memory_limit))

@@ -1,0 +1,110 @@
+"""The two pictures as the page gets them: the person's source with what happens on each line, and a shard map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardviz.layout import layout
+from shardviz.records import Collective, Value
+from shardviz.render.format import format_bytes, format_count, format_shape
+from shardviz.render.scene import Side, build_scene, coarsen, describe, notes
+from shardviz.report import Report
+from shardviz.widgets.payload import Json, axes_key, axis_json, dims, known_bytes
+
+MOST_LINES = 600
+MOST_CELLS = 32
+
+
+def source_view(report: Report) -> Json:
+    """File by file the lines that the report knows; each with its values, its collectives and its share of the bytes."""
+    at: dict[tuple[str, int], tuple[list[Value], list[Collective]]] = {}
+    place = lambda frame: at.setdefault((frame.file, frame.line), ([], []))  # noqa: E731
+    for value in report.intermediates:
+        if value.source is not None:
+            place(value.source)[0].append(value)
+    for c in report.collectives:
+        if c.source is not None:
+            place(c.source)[1].append(c)
+    most = max((sum(map(known_bytes, cs)) for _, cs in at.values()), default=0.0) or 1.0
+    files, left = [], MOST_LINES
+    for file, lines in sorted(report.source.items(), key=lambda item: -len(item[1])):
+        numbers = sorted(lines)[:left]
+        left -= len(numbers)
+        files.append({
+            "file": file.replace("\\", "/").rsplit("/", 1)[-1] if "ipykernel_" not in file else "cell", "lines": [
+                _line(report, file, n, *at.get((file, n), ([], [])), most) for n in numbers
+            ],
+        })
+    return {"files": [f for f in files if f["lines"]]}
+
+
+def _line(report: Report, file: str, number: int, values: list[Value], collectives: list[Collective], most: float) -> Json:
+    moved = sum(map(known_bytes, collectives))
+    row: Json = {"n": number, "text": report.source[file][number].rstrip("\n")}
+    frame = next((x.source for x in (*values, *collectives) if x.source is not None), None)
+    if frame is not None:
+        row["at"] = frame.short
+    if values:
+        shown = _main_values(values)
+        row["values"] = [{"name": v.name, "label": v.label or v.op or v.name, "dims": dims(v.spec, len(v.shape)),
+                          "shape": format_shape(v.shape)} for v in shown]
+        row["more"] = len(values) - len(shown)
+    if collectives:
+        row["heat"], row["moved"], row["collectives"] = moved / most, format_bytes(moved), _merged(collectives)
+    return row
+
+
+def _main_values(values: list[Value]) -> list[Value]:
+    """What the line is about: the value it assigns, in the forward pass if it has one there; at most two."""
+    forward = [v for v in values if not any(w in v.name_stack for w in ("transpose(", "rematted_computation"))] or values
+    labelled = {v.label: v for v in forward if v.label}
+    return list(labelled.values())[-2:] or forward[-1:]
+
+
+def _merged(collectives: list[Collective]) -> list[Json]:
+    groups: dict[tuple[str, str], list[Collective]] = {}
+    for c in collectives:
+        groups.setdefault((c.kind, axes_key(c.axes)), []).append(c)
+    rows = []
+    for (kind, _), group in sorted(groups.items(), key=lambda item: -sum(map(known_bytes, item[1]))):
+        sizes = {c.operand_bytes for c in group}
+        runs = None if any(c.count is None for c in group) else sum(c.count or 0 for c in group)
+        rows.append({
+            "kind": kind, "axes": None if group[0].axes is None else [axis_json(a) for a in group[0].axes],
+            "bytes": format_bytes(sizes.pop()) if len(sizes) == 1 else "", "count": format_count(runs),
+            "total": format_bytes(sum(map(known_bytes, group))), "phases": sorted({c.phase for c in group}),
+        })
+    return rows
+
+
+def shards_view(report: Report, name: str) -> Json:
+    """The shard map of a value: the grid of slices, the devices in each, and the axes along its sides."""
+    value = next((v for v in (*report.arguments, *report.outputs, *report.intermediates) if v.name == name), None)
+    if value is None:
+        return {"name": name, "missing": True}
+    view: Json = {"name": name, "label": value.label, "op": value.op, "shape": format_shape(value.shape), "dtype": value.dtype,
+                  "dims": dims(value.spec, len(value.shape)), "bytes": format_bytes(value.bytes_per_device),
+                  "source": value.source.short if value.source else "", "line": report.line(value.source)}
+    if value.spec is None:
+        return view | {"sharding": "; ".join(f"{k}: {s}" for k, s in value.sharding.items())}
+    cut = layout(value.shape, value.spec, report.mesh)
+    scene = coarsen(build_scene(cut), rows=MOST_CELLS, columns=MOST_CELLS, panels=16)
+    panels = scene.devices.shape[0]
+    return view | {
+        "shard": format_shape(cut.shard_shape), "text": describe(scene), "notes": notes(scene), "merged": scene.merged,
+        "replicas": cut.replicas, "labels": scene.labels(), "aspect": scene.aspect,
+        "rows": _side(scene.rows), "columns": _side(scene.columns),
+        "panels": [{"text": scene.panel_text(p), "index": scene.index_text(p, 0, 0)[1:-1].split(", ")} for p in range(panels)],
+        "first": scene.devices[..., 0].tolist(),
+    }
+
+
+def _side(side: Side) -> Json:
+    bars = [{"axis": axis_json(axis), "spans": [list(s) for s in spans]} for axis, spans in side.coordinates()]
+    return {"dimension": side.dimension, "size": side.size, "text": side.text(), "bars": bars, "cut": side.ways > 1,
+            "slices": [side.slice_text(i) for i in range(side.cells)]}
+
+
+def code_view(code: str) -> dict[str, Any]:
+    """The Python that rebuilds the plan."""
+    return {"code": code}

@@ -1,0 +1,181 @@
+"""What the page is told, as plain JSON: the mesh, the inputs and outputs with their choices, and the headline.
+
+Numbers come with their text, so that they read the same here, in a terminal and in a table: the page formats nothing.
+A spec is a list of dimensions, each a list of axes, each a name or `[name, before, size]` for a part of an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shardviz.notation import Axis, Spec
+from shardviz.notation.spec import axis_text
+from shardviz.records import Collective, Value
+from shardviz.render.format import format_bytes, format_flops, plural
+from shardviz.render.theme import axis_colours
+from shardviz.report import Report
+from shardviz.widgets.edits import choices
+from shardviz.widgets.names import tree
+from shardviz.widgets.state import ExplorerState
+
+Json = dict[str, Any]
+MOST_ROWS = 400
+
+
+def mesh_view(state: ExplorerState) -> Json:
+    """The mesh axes with their sizes and colours, and the number of devices."""
+    mesh = state.plan.mesh
+    colours = axis_colours(mesh)
+    axes = [
+        {"name": name, "size": size, "type": kind, "light": colours[name].light, "dark": colours[name].dark,
+         "ink": colours[name].ink, "dark_ink": colours[name].dark_ink}
+        for name, size, kind in zip(mesh.names, mesh.sizes, mesh.types, strict=True)
+    ]
+    return {"axes": axes, "devices": mesh.size, "text": str(mesh), "ids": list(mesh.device_ids)}
+
+
+def inputs_view(state: ExplorerState) -> Json:
+    """The arguments as the rows of a tree; every leaf with its spec and, a dimension, what may be added to it."""
+    specs = state.bound.in_specs
+    donated = {a.name for a in state.program.arguments if a.donated}
+    return _tree_view(state, state.report.arguments, {v.name: specs.get(v.name) for v in state.report.arguments},
+                      lambda value: {"donated": value.name in donated})
+
+
+def outputs_view(state: ExplorerState) -> Json:
+    """The outputs, likewise; `chosen` is true where the compiler chose."""
+    specs = state.bound.out_specs
+    return _tree_view(state, state.report.outputs, {v.name: specs.get(v.name) for v in state.report.outputs},
+                      lambda value: {"chosen": specs.get(value.name) is None})
+
+
+def _tree_view(state: ExplorerState, values: Sequence[Value], specs: Mapping[str, Spec | None], more: Any) -> Json:
+    by_name = {v.name: v for v in values}
+    branches = tree(by_name)
+    rows = []
+    for branch in branches[:MOST_ROWS]:
+        row: Json = {"path": branch.path, "label": branch.label, "depth": branch.depth}
+        if branch.leaves:
+            inside = [v for n, v in by_name.items() if n.startswith(branch.path)]
+            row |= {"leaves": branch.leaves, "bytes": _sum(v.bytes_per_device for v in inside)}
+        else:
+            value = by_name[branch.path]
+            given = specs[branch.path]
+            spec = given if given is not None else value.spec
+            row |= _value_core(value, state.changed) | more(value)
+            row["dims"] = dims(spec, len(value.shape))
+            row["text"] = str((spec or Spec()).canonical())
+            row["choices"] = _menus(value, spec, state)
+        rows.append(row)
+    return {"rows": rows, "hidden": max(0, len(branches) - MOST_ROWS), "leaves": len(by_name)}
+
+
+def _menus(value: Value, spec: Spec | None, state: ExplorerState) -> list[list[Any]]:
+    """For each dimension, for each axis of the mesh: 1 (may be added), a reason, or [reason] where it may be moved here."""
+    full = Spec.of(spec, len(value.shape))
+    code = lambda c: 1 if c.legal else [c.reason] if c.move else c.reason  # noqa: E731
+    return [[code(c) for c in choices(value.shape, full, state.plan.mesh, d)] for d in range(len(value.shape))]
+
+
+def _value_core(value: Value, changed: Iterable[str]) -> Json:
+    row: Json = {"name": value.name, "shape": list(value.shape), "dtype": value.dtype,
+                 "bytes": format_bytes(value.bytes_per_device), "changed": value.name in changed}
+    if value.shard_shape is not None:
+        row["shard"] = list(value.shard_shape)
+    return row
+
+
+def dims(spec: Spec | None, rank: int) -> list[list[Any]] | None:
+    """A spec as JSON; None where no PartitionSpec says it."""
+    return None if spec is None else [[axis_json(a) for a in entry] for entry in Spec.of(spec, rank).dims]
+
+
+def axis_json(axis: Axis) -> Any:
+    """A name, or `[name, before, size]`."""
+    return axis if isinstance(axis, str) else list(axis)
+
+
+def axes_key(axes: tuple[Axis, ...] | None) -> str:
+    """Collectives over the same axes share this key."""
+    return "no product of axes" if axes is None else " ".join(axis_text(a) for a in axes)
+
+
+def head_view(state: ExplorerState) -> Json:
+    """The headline: what moves over which axis, how often, memory, problems."""
+    report = state.report
+    runs = [c.count for c in report.collectives]
+    known = sum(n for n in runs if n is not None)
+    memory = report.memory
+    view: Json = {
+        "program": report.program,
+        "subtitle": f"{report.plan.mesh or 'no mesh axes'} · {plural(report.mesh.size, 'device')}",
+        "moved": [{"axes": _axes_list(axes), "text": format_bytes(total)} for axes, total in moved(report.collectives)],
+        "collectives": len(runs),
+        "runs": f"{known:,} runs a step" + (" and loops of unknown length" if None in runs else ""),
+        "problems": sum(d.severity != "info" for d in report.diagnostics),
+        "changed": len(state.changed),
+        "values": len(report.arguments) + len(report.outputs) + len(report.intermediates),
+        "arguments": format_bytes(_total(report.arguments)),
+    }
+    if report.cost is not None:
+        view["flops"] = format_flops(report.cost.dot_flops)
+    if memory is not None:
+        parts = [("arguments", memory.arguments), ("outputs", memory.outputs), ("aliased", memory.aliased),
+                 ("temporaries", memory.temporaries), ("peak", memory.peak)]
+        most = max(n for _, n in parts) or 1
+        view["memory"] = [{"label": label, "text": format_bytes(n), "share": n / most} for label, n in parts]
+        view["memory_text"] = format_bytes(memory.arguments + memory.temporaries)
+        view["memory_target"] = memory.target
+    return view
+
+
+def _axes_list(axes: tuple[Axis, ...] | None) -> list[Any] | None:
+    return None if axes is None else [axis_json(a) for a in axes]
+
+
+def moved(collectives: Iterable[Collective]) -> list[tuple[tuple[Axis, ...] | None, float]]:
+    """Operand bytes on one device in a step, by the axes that they move over, most first; unknown counts once."""
+    totals: dict[tuple[Axis, ...] | None, float] = {}
+    for c in collectives:
+        totals[c.axes] = totals.get(c.axes, 0.0) + known_bytes(c)
+    return sorted(totals.items(), key=lambda item: (-item[1], axes_key(item[0])))
+
+
+def known_bytes(collective: Collective) -> float:
+    """Operand bytes over the step; a run of unknown count is counted once."""
+    return collective.operand_bytes * (1 if collective.count is None else collective.count)
+
+
+def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
+    """How far the answer is, what went wrong, and which change it answers."""
+    return {
+        "level": state.level, "status": state.status, "message": state.message, "busy": state.busy, "error": state.error,
+        "failure": state.failure, "undo": len(state.past), "redo": len(state.ahead), "seq": seq,
+        "seconds": None if seconds is None else round(seconds, 2),
+    }
+
+
+def problems_view(state: ExplorerState) -> Json:
+    """The report's diagnostics."""
+    order = {"error": 0, "warning": 1, "info": 2}
+    found = sorted(state.report.diagnostics, key=lambda d: order.get(d.severity, 3))
+    return {"rows": [
+        {"severity": d.severity, "rule": d.rule, "message": d.message, "value": d.value,
+         "source": d.source.short if d.source else "", "line": _line(state.report, d)}
+        for d in found
+    ]}
+
+
+def _line(report: Report, diagnostic: Any) -> str:
+    return report.line(diagnostic.source)
+
+
+def _total(values: Iterable[Value]) -> float | None:
+    known = [v.bytes_per_device for v in values]
+    return None if any(n is None for n in known) else sum(n for n in known if n is not None)
+
+
+def _sum(sizes: Iterable[float | None]) -> str:
+    known = list(sizes)
+    return format_bytes(None if any(n is None for n in known) else sum(n for n in known if n is not None))

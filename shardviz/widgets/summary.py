@@ -1,0 +1,38 @@
+"""The explorer in a few lines of text that are the same on every run: for tests, diffs, terminals and screen readers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardviz.render.format import format_bytes, plural
+from shardviz.widgets.payload import axes_key, moved
+
+if TYPE_CHECKING:
+    from shardviz.widgets.state import ExplorerState
+
+
+def summary(state: ExplorerState) -> str:
+    """The plan and the headline numbers; no timings, so that two runs can be compared word for word."""
+    report = state.report
+    lines = [f"{report.program} on {report.mesh or 'a mesh with no axes'} ({plural(report.mesh.size, 'device')}), {report.level}"]
+    width = min(40, max((len(v.name) for v in report.arguments), default=0))
+    for value in report.arguments:
+        spec = str(value.spec.canonical()) if value.spec is not None else "no PartitionSpec"
+        lines.append(f"  {value.name:<{width}}  {spec}  {format_bytes(value.bytes_per_device)}")
+    count = len(report.collectives)
+    runs = sum(c.count or 1 for c in report.collectives)
+    lines.append(f"{plural(count, 'collective')}, {plural(runs, 'run')} a step")
+    for axes, total in moved(report.collectives):
+        lines.append(f"  over {axes_key(axes)}: {format_bytes(total)} per device")
+    if report.memory is not None:
+        memory = report.memory
+        lines.append(f"memory per device ({memory.target}): arguments {format_bytes(memory.arguments)}, "
+                     f"temporaries {format_bytes(memory.temporaries)}")
+    problems = [d for d in report.diagnostics if d.severity != "info"]
+    if problems:
+        lines.append(f"{plural(len(problems), 'problem')}: " + ", ".join(sorted({d.rule for d in problems})))
+    if state.failure:
+        lines.append(f"{state.failure['kind']}: {state.failure['message'].splitlines()[0]}")
+    if state.error:
+        lines.append(f"refused: {state.error['message'].splitlines()[0]}")
+    return "\n".join(lines)

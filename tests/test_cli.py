@@ -1,0 +1,247 @@
+"""`shardviz lab` never overwrites a person's edits; `shardviz doctor` tells the truth about what is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shardviz.cli import lab, main
+from shardviz.cli.lab import FIRST, MANIFEST, LabError, copy_notebooks, lab_command, shipped_notebooks
+from shardviz.program import targets as targets_module
+from shardviz.program.targets import TargetStatus, targets
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    (folder / FIRST).write_text("first, version 1")
+    (folder / "02_more.ipynb").write_text("more, version 1")
+    return folder
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "mine"
+
+
+def words(lines: list[str]) -> list[str]:
+    return [line.split()[0] for line in lines]
+
+
+def test_everything_is_copied_to_a_new_folder(shipped: Path, mine: Path):
+    assert words(copy_notebooks(shipped, mine)) == ["copied", "copied"]
+    assert (mine / FIRST).read_text() == "first, version 1"
+    assert sorted(p.name for p in mine.iterdir()) == [MANIFEST, FIRST, "02_more.ipynb"]
+
+
+def test_a_second_time_there_is_nothing_to_do(shipped: Path, mine: Path):
+    copy_notebooks(shipped, mine)
+    assert copy_notebooks(shipped, mine) == []
+
+
+def test_what_was_not_edited_is_brought_up_to_date(shipped: Path, mine: Path):
+    copy_notebooks(shipped, mine)
+    (shipped / FIRST).write_text("first, version 2")
+    assert words(copy_notebooks(shipped, mine)) == ["updated"]
+    assert (mine / FIRST).read_text() == "first, version 2"
+    assert copy_notebooks(shipped, mine) == []
+
+
+def test_edits_are_kept_and_said_to_be(shipped: Path, mine: Path):
+    copy_notebooks(shipped, mine)
+    (mine / FIRST).write_text("my own words")
+    (line,) = copy_notebooks(shipped, mine)
+    assert line == f"kept     {mine / FIRST} (you have edited it)"
+    (shipped / FIRST).write_text("first, version 2")
+    for _ in range(2):  # the newer one must not count as copied
+        (line,) = copy_notebooks(shipped, mine)
+        assert line == f"kept     {mine / FIRST} (you have edited it; a newer one has come: rename yours to get it)"
+    assert (mine / FIRST).read_text() == "my own words"
+
+
+def test_a_notebook_that_was_there_before_is_the_persons(shipped: Path, mine: Path):
+    mine.mkdir(parents=True)
+    (mine / FIRST).write_text("something else of this name")
+    assert words(copy_notebooks(shipped, mine)) == ["kept", "copied"]
+    assert (mine / FIRST).read_text() == "something else of this name"
+
+
+def test_a_renamed_notebook_comes_back_beside_it(shipped: Path, mine: Path):
+    copy_notebooks(shipped, mine)
+    (mine / FIRST).write_text("my own words")
+    (mine / FIRST).rename(mine / "mine.ipynb")
+    assert words(copy_notebooks(shipped, mine)) == ["copied"]
+    assert (mine / "mine.ipynb").read_text() == "my own words"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "null"])
+def test_a_damaged_manifest_loses_no_edits(shipped: Path, mine: Path, damage: str):
+    copy_notebooks(shipped, mine)
+    (mine / FIRST).write_text("my own words")
+    (mine / MANIFEST).write_text(damage)
+    assert words(copy_notebooks(shipped, mine)) == ["kept"]
+    assert (mine / FIRST).read_text() == "my own words"
+    assert json.loads((mine / MANIFEST).read_text()).keys() == {"02_more.ipynb"}
+
+
+def test_a_folder_that_cannot_be_is_told(shipped: Path, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LabError, match=r"cannot keep the notebooks in .*file.*give another folder: shardviz lab FOLDER"):
+        copy_notebooks(shipped, tmp_path / "file")
+
+
+def test_without_jupyterlab_it_says_what_to_install(monkeypatch, capsys, tmp_path: Path):
+    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: None)
+    assert main(["lab", str(tmp_path / "new")]) == 1
+    assert capsys.readouterr().err == (
+        "shardviz lab: JupyterLab is not installed; install it with: pip install 'shardviz[lab]'\n"
+    )
+    assert not (tmp_path / "new").exists()
+
+
+def test_jupyterlab_opens_on_the_first_notebook(shipped: Path):
+    command = lab_command(shipped, port=9999, browser=False, extra=["--debug"])
+    assert command[:3] == [sys.executable, "-m", "jupyterlab"]
+    assert f"--ServerApp.root_dir={shipped}" in command
+    assert f"--LabApp.default_url=/lab/tree/{FIRST}" in command
+    assert command[-1] == "--debug" and {"--port=9999", "--no-browser"} < set(command)
+
+
+def test_the_notebooks_are_found_in_a_checkout_and_in_a_wheel():
+    assert FIRST in {path.name for path in shipped_notebooks().glob("*.ipynb")}
+
+
+def test_arguments_after_two_dashes_are_for_lab_only(capsys):
+    with pytest.raises(SystemExit):
+        main(["doctor", "--", "--debug"])
+    assert "only `shardviz lab` takes arguments for JupyterLab after `--`, not --debug" in capsys.readouterr().err
+
+
+def test_without_a_command_it_helps(capsys):
+    assert main([]) == 0
+    assert "doctor" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jupyterlab") is None, reason="no jupyterlab: shardviz[lab]")
+def test_lab_serves_the_copied_notebook(tmp_path: Path):
+    folder, runtime = tmp_path / "mine", tmp_path / "runtime"
+    own = {f"JUPYTER_{kind.upper()}_DIR": tmp_path / kind for kind in ("runtime", "config", "data")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER")}
+    start = "import sys; from shardviz.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", start, "lab", str(folder), "--no-browser", "--", "--ServerApp.ip=127.0.0.1"]
+    root = Path(__file__).resolve().parents[1]
+    env |= {k: str(v) for k, v in own.items()} | {"PYTHONPATH": str(root)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            name = _first_notebook_served(runtime, seconds=60)
+        finally:
+            family = psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+            process.wait(30)
+    assert name == FIRST
+    assert (folder / FIRST).exists()
+    assert not [child for child in family if child.is_running()]
+
+
+def _first_notebook_served(runtime: Path, seconds: float) -> str:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for info in runtime.glob("jpserver-*.json"):
+            with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError, ValueError):
+                server = json.loads(info.read_text())
+                address = f"{server['url']}api/contents/{FIRST}?content=0&token={server['token']}"
+                with urllib.request.urlopen(address, timeout=5) as answer:
+                    return json.load(answer)["name"]
+        time.sleep(0.1)
+    raise AssertionError(f"no server within {seconds:g} s")
+
+
+def test_doctor_says_what_is_there(capsys):
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert f"jax          {importlib.metadata.version('jax')}" in text
+    assert "1 x cpu (cpu)" in text
+    assert f"cpu  ready    jaxlib {importlib.metadata.version('jaxlib')}" in text
+    assert text.rstrip().endswith("The basics work.")
+
+
+def test_doctor_tells_of_a_jax_that_finds_no_device():
+    start = "import sys; from shardviz.cli import main; sys.exit(main(['doctor']))"
+    env = {**os.environ, "JAX_PLATFORMS": "nonesuch"}
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run([sys.executable, "-c", start], env=env, cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "devices      JAX failed: " in done.stdout and "nonesuch" in done.stdout
+    assert done.stdout.rstrip().endswith("The basics do NOT work. JAX finds no device: see above.")
+
+
+# Targets, on machines other than this one.
+
+PAIRED = {"jax": "0.12.0", "jaxlib": "0.12.0"}
+CUDA = {"jax-cuda13-plugin": "0.12.0", "jax-cuda13-pjrt": "0.12.0", "nvidia-cuda-nvcc": "13.1.1"}
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Pretends that these packages are installed on such a machine."""
+
+    def pretend(versions: dict[str, str], system: str = "linux", processor: str = "x86_64") -> tuple[TargetStatus, ...]:
+        monkeypatch.setattr(targets_module, "_version", {**PAIRED, **versions}.get)
+        monkeypatch.setattr(targets_module, "_importable", lambda module: True)
+        monkeypatch.setattr(targets_module, "_wanted", lambda package, extra: "0.0.50.")
+        monkeypatch.setattr(targets_module.sys, "platform", system)
+        monkeypatch.setattr(targets_module.platform, "machine", lambda: processor)
+        return targets()
+
+    return pretend
+
+
+def test_all_targets_are_ready_where_everything_is_installed(machine):
+    assert [status.ready for status in machine({"libtpu": "0.0.50.1", **CUDA})] == [True, True, True]
+
+
+def test_what_is_missing_is_named_with_the_command_that_mends_it(machine):
+    cpu, tpu, gpu = machine({"nvidia-cuda-nvcc": "13.1.1"})
+    assert (cpu.ready, cpu.missing, cpu.install) == (True, "", "")
+    assert (tpu.ready, tpu.install) == (False, "pip install 'shardviz[tpu]'")
+    assert tpu.missing == "the package libtpu (0.6 GB) is not installed"
+    assert (gpu.ready, gpu.install) == (False, "pip install 'shardviz[cuda]'")
+    assert gpu.missing.startswith("not installed: jax-cuda13-plugin, jax-cuda13-pjrt (")
+
+
+def test_versions_that_do_not_pair_are_told(machine):
+    _, tpu, gpu = machine({"libtpu": "0.0.49", **CUDA, "jax-cuda13-plugin": "0.11.0"})
+    assert not tpu.ready and tpu.missing == "jax 0.12.0 goes with libtpu 0.0.50.*, not 0.0.49"
+    assert not gpu.ready and gpu.missing == "jaxlib 0.12.0 goes with jax-cuda13-plugin 0.12.0, not 0.11.0"
+
+
+@pytest.mark.parametrize(("system", "processor"), [("darwin", "arm64"), ("win32", "AMD64")])
+def test_nothing_is_recommended_that_the_platform_cannot_have(machine, system: str, processor: str):
+    cpu, tpu, gpu = machine({}, system, processor)
+    assert cpu.ready
+    assert "Linux x86-64 only" in tpu.missing and tpu.install == ""
+    assert "Linux only" in gpu.missing and gpu.install == ""
+
+
+def test_targets_print_as_a_table(machine):
+    assert repr(machine({"libtpu": "0.0.50.1"})) == (
+        "cpu  ready    jaxlib 0.12.0\n"
+        "tpu  ready    libtpu 0.0.50.1\n"
+        "gpu  missing  no compiler\n"
+        "              not installed: jax-cuda13-plugin, jax-cuda13-pjrt, nvidia-cuda-nvcc (1.3 GB in all; no driver, "
+        "cuDNN or NCCL is needed)\n"
+        "              to install: pip install 'shardviz[cuda]'"
+    )

@@ -1,0 +1,243 @@
+"""The house stands: rooms import downwards only, importing costs nothing, examples run, no text is of one machine."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.machine_paths import machine_paths
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "shardviz"
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "notebooks" not in path.parts)
+
+# From low to high. A room may import itself and what stands before it.
+HOUSE = (
+    *("_jax", "errors", "notation", "layout", "records", "source", "program", "hlo", "cost", "diagnose"),
+    *("report", "analysis", "study", "gallery", "render", "widgets", "cli", "__init__"),
+)
+
+# (room, room above it) → why. Allowed inside functions only.
+EXCEPTIONS = {
+    ("report", "render"): "a report's reprs look up their painter when a person looks at it",
+}
+
+ROOMS = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}
+
+# The lowest room that may import each of these.
+LOWEST = {"ipywidgets": "widgets", "anywidget": "widgets", "traitlets": "widgets", "matplotlib": "render"}
+
+NUMPY_ONLY = ("notation", "layout")
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import statement.
+
+    Attributes:
+        module: the full name of what is imported, such as `shardviz.notation.Spec`.
+        line: where.
+        deferred: it stands inside a function.
+    """
+
+    module: str
+    line: int
+    deferred: bool
+
+
+def imports(source: str, module: str, is_package: bool) -> Iterator[Import]:
+    """All imports of a module: those inside functions, relative ones and those for type checking included."""
+
+    def walk(node: ast.AST, deferred: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, deferred) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = module.split(".")
+            up = node.level - is_package
+            base = ".".join(parts[: len(parts) - up]) if node.level else ""
+            origin = ".".join(filter(None, (base, node.module)))
+            yield from (Import(f"{origin}.{alias.name}", node.lineno, deferred) for alias in node.names)
+        inside = deferred or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, inside)
+
+    return walk(ast.parse(source), False)
+
+
+def room_of(module: str) -> str:
+    """The room that a module of ours, or a name in it, is in: `shardviz.hlo.walk.Loop` → `hlo`."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ROOMS | set(HOUSE) else "__init__"
+
+
+def faults(source: str, module: str, is_package: bool = False) -> list[str]:
+    """What a module does against the rules of the house, a line of text each."""
+    room = room_of(module)
+    found = []
+    for it in imports(source, module, is_package):
+        where = f"{module}:{it.line} imports {it.module}"
+        top = it.module.split(".")[0]
+        if top == "shardviz":
+            other = room_of(it.module)
+            if other not in HOUSE:
+                found.append(f"{where}: room {other!r} is not in the house's order")
+            elif HOUSE.index(other) > HOUSE.index(room) and not (it.deferred and (room, other) in EXCEPTIONS):
+                found.append(f"{where}: {room!r} stands below {other!r}")
+            continue
+        if top in LOWEST and HOUSE.index(room) < HOUSE.index(LOWEST[top]):
+            found.append(f"{where}: only {LOWEST[top]!r} and what stands above it may")
+        if room in NUMPY_ONLY and top != "numpy" and top not in sys.stdlib_module_names:
+            found.append(f"{where}: {room!r} is NumPy only")
+        if room != "_jax" and _is_private(it.module):
+            found.append(f"{where}: JAX's private parts belong in shardviz/_jax.py")
+    if room != "_jax":
+        for line, text in _reaches(source):
+            found.append(f"{module}:{line} reaches for {text}: that belongs in shardviz/_jax.py")
+    return found
+
+
+def _is_private(module: str) -> bool:
+    top, *rest = module.split(".")
+    return (top == "jaxlib" and bool(rest) and rest != ["__version__"]) or (
+        top == "jax" and any(part.startswith("_") and not part.endswith("__") for part in rest)
+    )
+
+
+def _reaches(source: str) -> Iterator[tuple[int, str]]:
+    """Private parts reached without an import statement: `jax._src`, or a module's name in a string."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "jax":
+            if node.attr.startswith("_") and not node.attr.endswith("__"):
+                yield node.lineno, f"jax.{node.attr}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            words = node.value.split()
+            if len(words) == 1 and words[0].startswith(("jax._src", "jaxlib.")):
+                yield node.lineno, repr(node.value)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_rooms_import_downwards_only():
+    found = [
+        fault
+        for path in MODULES
+        for fault in faults(path.read_text(encoding="utf-8"), module_name(path), path.name == "__init__.py")
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_every_room_is_in_the_houses_order():
+    assert set(HOUSE) >= ROOMS, f"not in the house's order: {sorted(ROOMS - set(HOUSE))}"
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "fault"),
+    [
+        ("shardviz.notation.spec", "from shardviz.layout import layout", "'notation' stands below 'layout'"),
+        ("shardviz.notation.spec", "def f():\n    from ..layout import layout", "'notation' stands below 'layout'"),
+        ("shardviz.notation.spec", "import scipy", "'notation' is NumPy only"),
+        ("shardviz.records", "from shardviz import report", "'records' stands below 'report'"),
+        ("shardviz.records", "import shardviz", "'records' stands below '__init__'"),
+        ("shardviz.program.trace", "from shardviz.hlo.walk import walk", "'program' stands below 'hlo'"),
+        ("shardviz.report", "from shardviz.render import text", "'report' stands below 'render'"),
+        ("shardviz.report", "def f():\n    from shardviz.render import text", None),
+        ("shardviz.report", "def f():\n    from shardviz.widgets import x", "'report' stands below 'widgets'"),
+        ("shardviz.render.text", "import traitlets", "only 'widgets' and what stands above it may"),
+        ("shardviz.cost.chart", "from matplotlib.figure import Figure", "only 'render' and what stands above it may"),
+        ("shardviz.program.trace", "from jax._src import core", "JAX's private parts"),
+        ("shardviz.program.trace", "import jaxlib.xla_client", "JAX's private parts"),
+        ("shardviz.program.trace", "import jax\njax._src.core.Jaxpr", "reaches for jax._src"),
+        ("shardviz.program.trace", "import_module('jax._src.core')", "reaches for 'jax._src.core'"),
+        ("shardviz.program.trace", "import jax, jaxlib\nfrom jax.extend.mlir import ir\njax.__version__", None),
+        ("shardviz._jax", "from jax._src import core", None),
+    ],
+)
+def test_the_rules_are_checked(module: str, source: str, fault: str | None):
+    found = faults(source, module)
+    assert (fault in found[0] if found else False) if fault else not found, found
+
+
+def in_a_process(script: str) -> dict:
+    """What a fresh interpreter prints as JSON."""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_import_brings_in_no_plotting_no_widgets_and_no_workers():
+    heavy = ["matplotlib", "ipywidgets", "anywidget", "traitlets", "IPython", "loky", "psutil"]
+    loaded = in_a_process(
+        "import json, sys, shardviz\n" f"print(json.dumps({{name: name in sys.modules for name in {heavy}}}))"
+    )
+    assert not any(loaded.values()), loaded
+
+
+def test_import_starts_no_backend_no_process_and_no_thread():
+    facts = in_a_process("""
+import json, threading
+import jax, psutil
+from jax._src import xla_bridge
+
+me = psutil.Process()
+def state():
+    return [me.num_threads(), threading.active_count(), len(me.children(recursive=True))]
+
+before = state()
+import shardviz
+print(json.dumps({"before": before, "after": state(), "backend": xla_bridge.backends_are_initialized()}))
+""")
+    assert facts["after"] == facts["before"]
+    assert not facts["backend"]
+
+
+def test_looking_for_targets_starts_no_backend():
+    facts = in_a_process("""
+import json
+import jax
+from jax._src import xla_bridge
+from shardviz.program.targets import targets
+
+found = [status.name for status in targets()]
+print(json.dumps({"found": found, "backend": xla_bridge.backends_are_initialized()}))
+""")
+    assert facts == {"found": ["cpu", "tpu", "gpu"], "backend": False}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_examples_in_docstrings_run(path: Path):
+    module = importlib.import_module(module_name(path))
+    failed, _ = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    assert not failed, f"{failed} examples in {module.__name__} say something else: see what was printed"
+
+
+def repository_files() -> list[Path]:
+    """The files that are, or would be, committed."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode == 0 and listed.stdout:
+        return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
+    skipped = ("artifacts", "build", "dist", "__pycache__", ".")  # no git here: a copy, or an unpacked archive
+    paths = (path for path in ROOT.rglob("*") if path.is_file())
+    return [p for p in paths if not any(part.startswith(skipped) for part in p.relative_to(ROOT).parts)]
+
+
+def test_the_repository_has_no_machine_paths():
+    found = {}
+    for path in repository_files():
+        content = path.read_bytes()
+        if b"\0" not in content and (hits := machine_paths(content.decode("utf-8", errors="replace"))):
+            found[str(path.relative_to(ROOT))] = hits
+    assert not found, found

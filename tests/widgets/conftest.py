@@ -1,0 +1,166 @@
+"""A program that needs no JAX: `y = x @ w1 @ w2`, with a compiler whose answers the test gives by hand."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from shardviz.errors import CompileStopped, MeshError, SpecError
+from shardviz.layout import layout
+from shardviz.notation import DeviceMesh, Spec, check_spec
+from shardviz.records import Collective, Diagnostic, Frame, Memory, Value
+from shardviz.report import PlanRecord, Report
+
+SHAPES = {"x": (64, 128), "params['w1']": (128, 512), "params['w2']": (512, 128)}
+SOURCE = {"model.py": {1: "def step(params, x):", 2: "    h = x @ params['w1']", 3: "    return h @ params['w2']"}}
+
+
+@dataclass(frozen=True)
+class Argument:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    donated: bool = False
+
+
+@dataclass(frozen=True)
+class FakePlan:
+    mesh: DeviceMesh
+    specs: tuple[tuple[str, Spec], ...] = ()
+    out: tuple[tuple[str, Spec | None], ...] = ()
+
+    def with_spec(self, name: str, spec: Any) -> FakePlan:
+        return replace(self, specs=tuple({**dict(self.specs), name: Spec.of(spec)}.items()))
+
+    def with_out_spec(self, name: str, spec: Any) -> FakePlan:
+        return replace(self, out=tuple({**dict(self.out), name: None if spec is None else Spec.of(spec)}.items()))
+
+    def with_mesh(self, mesh: Any) -> FakePlan:
+        return replace(self, mesh=DeviceMesh.of(mesh))
+
+    def _each(self, change: Any) -> FakePlan:
+        specs = tuple((n, Spec(tuple(change(d) for d in s.dims))) for n, s in self.specs)
+        return replace(self, specs=specs)
+
+    def rename_axis(self, old: str, new: str) -> FakePlan:
+        if old not in self.mesh.names:
+            raise MeshError(f"the mesh has no axis {old!r}")
+        names = tuple(new if n == old else n for n in self.mesh.names)
+        return replace(self._each(lambda d: tuple(new if a == old else a for a in d)),
+                       mesh=DeviceMesh(names, self.mesh.sizes))
+
+    def without_axis(self, name: str) -> FakePlan:
+        if name not in self.mesh.names:
+            raise MeshError(f"the mesh has no axis {name!r}")
+        left = {n: s for n, s in self.mesh.shape.items() if n != name}
+        return replace(self._each(lambda d: tuple(a for a in d if a != name)), mesh=DeviceMesh.of(left))
+
+
+@dataclass(frozen=True)
+class Bound:
+    mesh: DeviceMesh
+    in_specs: dict[str, Spec]
+    out_specs: dict[str, Spec | None]
+
+
+class FakeFuture(Future):
+    """A compile that answers when the test says so."""
+
+    def __init__(self, on_report: Any):
+        super().__init__()
+        self.on_report, self.stopped, self.stderr, self.elapsed = on_report, False, "", 0.0
+
+    def stop(self) -> None:
+        self.stopped = True
+        if not self.done():
+            self.set_exception(CompileStopped("the compile was stopped"))
+
+
+class FakeProgram:
+    """What the explorer asks of a program, with counters.
+
+    Attributes:
+        jobs: every compile that was submitted: (plan, future), oldest first.
+    """
+
+    name = "step"
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]] | None = None):
+        self.shapes = shapes or SHAPES
+        self.arguments = tuple(Argument(n, s) for n, s in self.shapes.items())
+        self.jobs: list[tuple[FakePlan, FakeFuture]] = []
+        self.propagations = 0
+        self.broken: BaseException | None = None
+
+    def bind(self, plan: FakePlan) -> Bound:
+        specs = dict(plan.specs)
+        for name in specs:
+            if name not in self.shapes:
+                raise SpecError(f"the program has no argument {name!r}", argument=name)
+        full = {n: Spec.of(specs.get(n), len(s)) for n, s in self.shapes.items()}
+        for name, spec in full.items():
+            check_spec(name, self.shapes[name], spec, plan.mesh)
+        out = dict(plan.out)
+        if (spec := out.get("result")) is not None:
+            check_spec("result", (64, 128), spec, plan.mesh)
+        return Bound(plan.mesh, full, {"result": out.get("result")})
+
+    def _value(self, name: str, shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh, **more: Any) -> Value:
+        cut = layout(shape, spec, mesh)
+        return Value(name, shape, "float32", spec, cut.shard_shape, cut.bytes_per_device("float32"), **more)
+
+    def propagate(self, plan: FakePlan) -> Report:
+        self.propagations += 1
+        if self.broken is not None:
+            raise self.broken
+        bound = self.bind(plan)
+        mesh = plan.mesh
+        names = list(self.shapes)
+        arguments = tuple(self._value(n, self.shapes[n], bound.in_specs[n], mesh) for n in names)
+        hidden = Spec((bound.in_specs[names[0]].dims[0], ())) if len(self.shapes[names[0]]) > 1 else Spec(((), ()))
+        values = tuple(self._value(f"dot.{i}", (64, 512), hidden, mesh, op="dot_general", label="h",
+                                   source=Frame("model.py", 2, "step")) for i in range(3))
+        out = self._value("result", (64, 128), bound.out_specs["result"] or hidden, mesh)
+        return Report("propagated", self.name, PlanRecord(mesh, bound.in_specs, bound.out_specs), arguments, (out,), values,
+                      source=SOURCE)
+
+    def partitioned(self, plan: FakePlan) -> Report:
+        axes = plan.mesh.names[:1]
+        frame = Frame("model.py", 3, "step")
+        moves = (Collective("all-reduce", axes, "float32", (64, 128), 32768.0, 32768.0, 4, source=frame, phase="forward"),)
+        found = (Diagnostic("levels-differ", "warning", "Shardy saw no all-reduce", frame),)
+        return replace(self.propagate(plan), level="partitioned", collectives=moves, diagnostics=found)
+
+    def compiled(self, plan: FakePlan) -> Report:
+        return replace(self.partitioned(plan), level="compiled", memory=Memory(1000, 200, 0, 3000, 4000))
+
+    def submit(self, plan: FakePlan, *, level: str = "compiled", timeout: float = 60.0, memory_limit: int | None = None,
+               on_report: Any = None) -> FakeFuture:
+        future = FakeFuture(on_report)
+        self.jobs.append((plan, future))
+        return future
+
+    def code(self, plan: FakePlan) -> str:
+        return f"sv.Plan({str(plan.mesh)!r})"
+
+
+@pytest.fixture
+def program() -> FakeProgram:
+    """The program."""
+    return FakeProgram()
+
+
+@pytest.fixture
+def make_program() -> Any:
+    """Makes a program with other arguments: `make_program({"name": shape})`."""
+    return FakeProgram
+
+
+@pytest.fixture
+def plan() -> FakePlan:
+    """Data parallel over `data`, the hidden dimension over `model`."""
+    return FakePlan(DeviceMesh.of({"data": 4, "model": 2}), (
+        ("x", Spec.of(("data", None))), ("params['w1']", Spec.of((None, "model"))), ("params['w2']", Spec.of(("model", None)))))
