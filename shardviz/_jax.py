@@ -130,6 +130,14 @@ def bytecode(module: ir.Operation) -> bytes:
     return buffer.getvalue()
 
 
+def preload() -> None:
+    """Imports what compiling needs and makes neither a backend nor a thread, so that a fork afterwards is cheap."""
+    import numpy  # noqa: F401, ICN001
+    from jax._src.interpreters import mlir  # noqa: F401
+    from jax._src.lib import xla_client  # noqa: F401
+    from jax.extend import backend  # noqa: F401
+
+
 def compile_for_cpu(module: bytes, devices: int, out_chosen: Sequence[bool], options: dict[str, Any],
                     ready: Callable[[], None] = lambda: None) -> Any:
     """Compiles StableHLO bytecode for simulated CPU devices; XLA writes its dumps as `options` say.

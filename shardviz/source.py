@@ -3,7 +3,7 @@
 A frame deep inside a library says little; the innermost line of the person's own code says where to look. JAX's name
 stack says whether that line runs forward, backward, again for the backward pass, or in the update.
 
->>> innermost([Frame("/env/lib/python3.12/site-packages/flax/nnx/nn/linear.py", 9), Frame("/home/me/model.py", 20)]).short
+>>> innermost([Frame("/env/lib/site-packages/flax/nnx/nn/linear.py", 9), Frame("/home/me/model.py", 20)]).short
 'model.py:20'
 >>> phase("jit(step)/transpose(jvp())/while/body/closed_call/checkpoint/rematted_computation/dot_general")
 'rematerialised'
@@ -22,7 +22,9 @@ from functools import lru_cache
 from shardviz.records import Frame
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/"
-_STDLIB = tuple({path.replace("\\", "/") + "/" for key in ("stdlib", "platstdlib") if (path := sysconfig.get_paths().get(key))})
+_STDLIB = tuple(
+    {path.replace("\\", "/") + "/" for key in ("stdlib", "platstdlib") if (path := sysconfig.get_paths().get(key))}
+)
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/")
 _JAX = re.compile(r"/(?:site|dist)-packages/(?:jax|jaxlib)/|/jax/(?:_src|experimental|interpreters|extend)/|/jaxlib/")
 

@@ -7,7 +7,7 @@ import re
 # Written so that this file does not match itself. `me` and `ada` are nobody: they stand in examples.
 _PATTERN = re.compile(
     r"""
-    (?<![\w.~$}-]) / (?: home | Users | root | work | workspace ) / (?! (?: me | ada ) \b ) [\w.-]+     # somebody's folder
+    (?<![\w.~$}-]) / (?: home | Users | root | work | workspace ) / (?! (?: me | ada ) \b ) [\w.-]+   # a folder
   | \b [A-Z] :\\+ Users\\+ \w+
   | (?: extra - | --) index-url
   | registry [.] npmjs | pypi [.] org/simple

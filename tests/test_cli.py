@@ -14,7 +14,6 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import psutil
 import pytest
 
 from shardviz.cli import lab, main
@@ -99,7 +98,7 @@ def test_a_damaged_manifest_loses_no_edits(shipped: Path, mine: Path, damage: st
 
 def test_a_folder_that_cannot_be_is_told(shipped: Path, tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(LabError, match=r"cannot keep the notebooks in .*file.*give another folder: shardviz lab FOLDER"):
+    with pytest.raises(LabError, match=r"cannot keep the notebooks in .*file: .*; give another folder: "):
         copy_notebooks(shipped, tmp_path / "file")
 
 
@@ -137,7 +136,7 @@ def test_without_a_command_it_helps(capsys):
 
 @pytest.mark.skipif(importlib.util.find_spec("jupyterlab") is None, reason="no jupyterlab: shardviz[lab]")
 def test_lab_serves_the_copied_notebook(tmp_path: Path):
-    folder, runtime = tmp_path / "mine", tmp_path / "runtime"
+    folder = tmp_path / "mine"
     own = {f"JUPYTER_{kind.upper()}_DIR": tmp_path / kind for kind in ("runtime", "config", "data")}
     env = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER")}
     start = "import sys; from shardviz.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -146,19 +145,17 @@ def test_lab_serves_the_copied_notebook(tmp_path: Path):
     env |= {k: str(v) for k, v in own.items()} | {"PYTHONPATH": str(root)}
     with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            name = _first_notebook_served(runtime, seconds=60)
+            name = _first_notebook_served(process, tmp_path / "runtime", seconds=60)
         finally:
-            family = psutil.Process(process.pid).children(recursive=True)
             process.terminate()
             process.wait(30)
     assert name == FIRST
     assert (folder / FIRST).exists()
-    assert not [child for child in family if child.is_running()]
 
 
-def _first_notebook_served(runtime: Path, seconds: float) -> str:
+def _first_notebook_served(process: subprocess.Popen, runtime: Path, seconds: float) -> str:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and process.poll() is None:
         for info in runtime.glob("jpserver-*.json"):
             with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError, ValueError):
                 server = json.loads(info.read_text())
@@ -166,7 +163,7 @@ def _first_notebook_served(runtime: Path, seconds: float) -> str:
                 with urllib.request.urlopen(address, timeout=5) as answer:
                     return json.load(answer)["name"]
         time.sleep(0.1)
-    raise AssertionError(f"no server within {seconds:g} s")
+    raise AssertionError(f"no server within {seconds:g} s; exit code {process.poll()}")
 
 
 def test_doctor_says_what_is_there(capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import io
 import json
 import subprocess
 import sys
@@ -218,8 +219,11 @@ print(json.dumps({"found": found, "backend": xla_bridge.backends_are_initialized
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_examples_in_docstrings_run(path: Path):
     module = importlib.import_module(module_name(path))
-    failed, _ = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
-    assert not failed, f"{failed} examples in {module.__name__} say something else: see what was printed"
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS, verbose=False)
+    differences = io.StringIO()
+    for example in doctest.DocTestFinder().find(module, module.__name__):
+        runner.run(example, out=differences.write)
+    assert not runner.failures, differences.getvalue()
 
 
 def repository_files() -> list[Path]:

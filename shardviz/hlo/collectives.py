@@ -26,15 +26,28 @@ from shardviz.source import is_differentiated, phase
 
 _OPCODES = {name: kind for kind in KINDS for name in (kind, f"{kind}-start")}
 _RESHARDS = frozenset(("all-gather", "all-to-all", "collective-permute"))
-_TRANSPARENT = frozenset((
-    "convert", "copy", "bitcast", "reshape", "transpose", "slice", "dynamic-slice", "pad", "get-tuple-element", "copy-start", "copy-done",
-    *(name for kind in _RESHARDS for name in (kind, f"{kind}-start", f"{kind}-done")),
-))
-_ENDS = frozenset(("tuple", "while", "call", "conditional", "opt-barrier", "fusion"))
+_TRANSPARENT = frozenset(
+    (
+        "convert",
+        "copy",
+        "bitcast",
+        "reshape",
+        "transpose",
+        "slice",
+        "dynamic-slice",
+        "pad",
+        "get-tuple-element",
+        "copy-start",
+        "copy-done",
+        *(name for kind in _RESHARDS for name in (kind, f"{kind}-start", f"{kind}-done")),
+    )
+)
+_ENDS = frozenset(("tuple", "while", "conditional", "opt-barrier"))
 
 
-def collectives(module: Module, mesh: DeviceMesh, before: Module | None = None, *,
-                arguments: Sequence[str] | None = None) -> tuple[Collective, ...]:
+def collectives(
+    module: Module, mesh: DeviceMesh, before: Module | None = None, *, arguments: Sequence[str] | None = None
+) -> tuple[Collective, ...]:
     """Every collective of a module, in program order.
 
     Args:
@@ -54,9 +67,21 @@ def collectives(module: Module, mesh: DeviceMesh, before: Module | None = None, 
 
 
 class _Context:
-    def __init__(self, module: Module, mesh: DeviceMesh, user_made: set[tuple[str, str, int]], knows_before: bool,
-                 arguments: Sequence[str] | None):
-        self.module, self.mesh, self.user_made, self.knows_before, self.arguments = module, mesh, user_made, knows_before, arguments
+    def __init__(
+        self,
+        module: Module,
+        mesh: DeviceMesh,
+        user_made: set[tuple[str, str, int]],
+        knows_before: bool,
+        arguments: Sequence[str] | None,
+    ):
+        self.module, self.mesh, self.user_made, self.knows_before, self.arguments = (
+            module,
+            mesh,
+            user_made,
+            knows_before,
+            arguments,
+        )
         self.runs: dict[str, Runs] = runs(module)
         self.origin = Origin(module)
         self.differentiated = is_differentiated(i.op_name for _, i in module if "op_name" in i.attributes_text)
@@ -85,16 +110,29 @@ def _collective(context: _Context, computation: Computation, instruction: Instru
     told = _told(context, computation, instruction, kind, origin)
     run = context.runs[computation.name]
     return Collective(
-        kind=kind, axes=axes, dtype=main.dtype, shape=main.dims, operand_bytes=sum(s.nbytes for s in operands),
-        result_bytes=sum(s.nbytes for s in results), count=run.count, groups=groups, source=told.source, name_stack=told.name_stack,
-        phase=phase(told.name_stack, context.differentiated), origin=origin, name=instruction.name,
-        operand=_operand_name(context, computation, instruction), group_size=size, conditional=run.conditional,
+        kind=kind,
+        axes=axes,
+        dtype=main.dtype,
+        shape=main.dims,
+        operand_bytes=sum(s.nbytes for s in operands),
+        result_bytes=sum(s.nbytes for s in results),
+        count=run.count,
+        groups=groups,
+        source=told.source,
+        name_stack=told.name_stack,
+        phase=phase(told.name_stack, context.differentiated),
+        origin=origin,
+        name=instruction.name,
+        operand=_operand_name(context, computation, instruction),
+        group_size=size,
+        conditional=run.conditional,
     )
 
 
 def _operand_shapes(computation: Computation, instruction: Instruction) -> tuple[Shape, ...]:
     return tuple(
-        leaf for name, part in zip(instruction.operands, instruction.operand_parts, strict=True)
+        leaf
+        for name, part in zip(instruction.operands, instruction.operand_parts, strict=True)
         for leaf in leaves(element(computation.by_name[name].shape, part))
     )
 
@@ -102,7 +140,11 @@ def _operand_shapes(computation: Computation, instruction: Instruction) -> tuple
 def _result_shapes(instruction: Instruction) -> tuple[Shape, ...]:
     """What a collective makes; of an asynchronous start, what its end will give."""
     shape = instruction.shape
-    if instruction.opcode.endswith("-start") and instruction.opcode != "all-reduce-start" and not isinstance(shape, Shape):
+    if (
+        instruction.opcode.endswith("-start")
+        and instruction.opcode != "all-reduce-start"
+        and not isinstance(shape, Shape)
+    ):
         return leaves(shape[1])
     return leaves(shape)
 
@@ -143,8 +185,23 @@ def _origin(context: _Context, instruction: Instruction) -> str:
     return "partitioner"
 
 
-_USER_OPS = frozenset(("psum", "psum2", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant", "all_to_all", "ppermute",
-                       "reduce_scatter", "psum_scatter", "pbroadcast", "ragged_all_to_all"))
+_USER_OPS = frozenset(
+    (
+        "psum",
+        "psum2",
+        "psum_invariant",
+        "pmax",
+        "pmin",
+        "all_gather",
+        "all_gather_invariant",
+        "all_to_all",
+        "ppermute",
+        "reduce_scatter",
+        "psum_scatter",
+        "pbroadcast",
+        "ragged_all_to_all",
+    )
+)
 """JAX's collectives: their names end the name stack of what a person wrote."""
 
 
@@ -183,7 +240,7 @@ def _same_place(one: Instruction, other: Instruction) -> bool:
 
 
 def _user(computation: Computation, instruction: Instruction) -> Instruction | None:
-    """The first instruction that computes with a result, past what only moves it; None where it leaves the computation."""
+    """The first instruction that computes with a result, past what only moves it; None where there is none here."""
     seen: set[str] = set()
     waiting = [instruction]
     while waiting:

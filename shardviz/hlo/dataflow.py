@@ -13,11 +13,31 @@ from dataclasses import dataclass
 
 from shardviz.hlo.parse import Computation, Instruction, Module
 
-MOVES = frozenset((
-    "convert", "copy", "bitcast", "bitcast-convert", "reshape", "transpose", "dynamic-slice", "slice", "pad", "reduce-precision",
-    "copy-start", "copy-done", "all-gather", "all-to-all", "collective-permute", "collective-broadcast", "all-gather-start",
-    "all-gather-done", "collective-permute-start", "collective-permute-done", "add-dependency",
-))
+MOVES = frozenset(
+    (
+        "convert",
+        "copy",
+        "bitcast",
+        "bitcast-convert",
+        "reshape",
+        "transpose",
+        "dynamic-slice",
+        "slice",
+        "pad",
+        "reduce-precision",
+        "copy-start",
+        "copy-done",
+        "all-gather",
+        "all-to-all",
+        "collective-permute",
+        "collective-broadcast",
+        "all-gather-start",
+        "all-gather-done",
+        "collective-permute-start",
+        "collective-permute-done",
+        "add-dependency",
+    )
+)
 """Operations whose result is their first operand's values, or some of them, moved or converted."""
 
 KEEPS = frozenset(("convert", "copy", "bitcast", "reshape", "broadcast", "copy-start", "copy-done", "add-dependency"))
@@ -54,7 +74,9 @@ class Origin:
         self.through = through
         self._invariant: dict[tuple[str, tuple[int, ...]], bool] = {}
 
-    def __call__(self, computation: Computation, name: str, path: tuple[int, ...] = (), *, inside: bool = False) -> Place:
+    def __call__(
+        self, computation: Computation, name: str, path: tuple[int, ...] = (), *, inside: bool = False
+    ) -> Place:
         """Where a value was made.
 
         Args:
@@ -71,7 +93,9 @@ class Origin:
             place = before
         return place
 
-    def operand(self, computation: Computation, instruction: Instruction, index: int = 0, *, inside: bool = False) -> Place:
+    def operand(
+        self, computation: Computation, instruction: Instruction, index: int = 0, *, inside: bool = False
+    ) -> Place:
         """Where an instruction's operand was made."""
         return self(computation, instruction.operands[index], instruction.operand_parts[index], inside=inside)
 
@@ -85,7 +109,7 @@ class Origin:
         return self._invariant[key]
 
     def _step(self, place: Place, inside: bool) -> Place | None:
-        computation, instruction, path = place.computation, place.instruction, place.path
+        _computation, instruction, path = place.computation, place.instruction, place.path
         opcode = instruction.opcode
         if opcode == "parameter":
             return None if inside else self._caller(place)
@@ -112,7 +136,10 @@ class Origin:
             if len(instruction.operands) == 1:
                 return self._operand(place, 0, path)
             return self._operand(place, path[0], path[1:]) if path else None
-        if opcode == "custom-call" and instruction.attributes.get("custom_call_target", "").strip('"') in _PASSING_CUSTOM_CALLS:
+        if (
+            opcode == "custom-call"
+            and instruction.attributes.get("custom_call_target", "").strip('"') in _PASSING_CUSTOM_CALLS
+        ):
             return self._operand(place, 0, path)
         if opcode in self.through and instruction.operands:
             if opcode.endswith("-start"):
@@ -126,8 +153,11 @@ class Origin:
         instruction = place.instruction
         if index >= len(instruction.operands):
             return None
-        return Place(place.computation, place.computation.by_name[instruction.operands[index]],
-                     instruction.operand_parts[index] + path)
+        return Place(
+            place.computation,
+            place.computation.by_name[instruction.operands[index]],
+            instruction.operand_parts[index] + path,
+        )
 
     def _caller(self, place: Place) -> Place | None:
         """What the callers of a computation hand to its parameter, if they all hand over the same."""
@@ -174,7 +204,9 @@ def trace_operand(origin: Origin, computation: Computation, instruction: Instruc
     return None
 
 
-def integer(values: Origin, computation: Computation, name: str, path: tuple[int, ...] = (), depth: int = 0) -> int | None:
+def integer(
+    values: Origin, computation: Computation, name: str, path: tuple[int, ...] = (), depth: int = 0
+) -> int | None:
     """A scalar's value where it is a constant, or sums, products and extrema of constants; None where it is not.
 
     Args:
@@ -193,12 +225,19 @@ def integer(values: Origin, computation: Computation, name: str, path: tuple[int
         except ValueError:
             return None
     if instruction.opcode in _ARITHMETIC and depth < 32:
-        parts = [integer(values, place.computation, operand, part, depth + 1)
-                 for operand, part in zip(instruction.operands, instruction.operand_parts, strict=True)]
+        parts = [
+            integer(values, place.computation, operand, part, depth + 1)
+            for operand, part in zip(instruction.operands, instruction.operand_parts, strict=True)
+        ]
         if len(parts) == 2 and parts[0] is not None and parts[1] is not None:
             return _ARITHMETIC[instruction.opcode](parts[0], parts[1])
     return None
 
 
-_ARITHMETIC = {"add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b,
-               "minimum": min, "maximum": max}
+_ARITHMETIC = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "minimum": min,
+    "maximum": max,
+}

@@ -70,4 +70,9 @@ def _convolution(computation: Computation, instruction: Instruction) -> float:
     if kernel is None or len(parts) != 3 or "o" not in parts[1]:
         return 0.0
     per_output = kernel.size / max(1, kernel.dims[parts[1].index("o")])
-    return 2.0 * sum(s.size for s in instruction.shapes) * per_output / int(instruction.attributes.get("batch_group_count", 1))
+    return (
+        2.0
+        * sum(s.size for s in instruction.shapes)
+        * per_output
+        / int(instruction.attributes.get("batch_group_count", 1))
+    )

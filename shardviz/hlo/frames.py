@@ -58,8 +58,11 @@ class FrameTable:
             elif line:
                 current.append(line)
         files, functions = (
-            {int(m[1]): m[2].replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
-             for line in rows[name] if (m := _NAME.match(line))}
+            {
+                int(m[1]): m[2].replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
+                for line in rows[name]
+                if (m := _NAME.match(line))
+            }
             for name in _TABLES[:2]
         )
         locations, stacks = (
@@ -70,8 +73,11 @@ class FrameTable:
         frames = {}
         for number, row in stacks.items():
             place = locations.get(row.get("file_location_id", 0), {})
-            frame = Frame(files.get(place.get("file_name_id", 0), ""), place.get("line", 0),
-                          functions.get(place.get("function_name_id", 0), ""))
+            frame = Frame(
+                files.get(place.get("file_name_id", 0), ""),
+                place.get("line", 0),
+                functions.get(place.get("function_name_id", 0), ""),
+            )
             frames[number] = (frame, row.get("parent_frame_id", 0) - one_high)
         return cls(frames)
 

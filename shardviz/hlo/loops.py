@@ -1,7 +1,7 @@
 """How often each computation runs when the program runs once.
 
-A scan over 80 layers is one `while` whose body stands in the text once. `runs(module)` multiplies the trip counts of all
-enclosing loops:
+A scan over 80 layers is one `while` whose body stands in the text once. `runs(module)` multiplies the trip counts of
+all enclosing loops:
 
     ENTRY main          1
       while layers      80 trips (known_trip_count, or counted from the condition)
@@ -65,7 +65,7 @@ def runs(module: Module) -> dict[str, Runs]:
             continue
         computation = module.computations[name]
         for instruction in computation.instructions:
-            for role, index, callee in _executed(instruction):
+            for role, _index, callee in _executed(instruction):
                 times, unknown = 1, 0
                 if role in ("body", "condition"):
                     trips = trip_count(module, computation, instruction, values)
@@ -109,8 +109,9 @@ def trip_count(module: Module, computation: Computation, loop: Instruction, valu
     return None
 
 
-def _counter(values: Origin, computation: Computation, compare: Instruction, index: int,
-             condition: Computation) -> tuple[int, ...] | None:
+def _counter(
+    values: Origin, computation: Computation, compare: Instruction, index: int, condition: Computation
+) -> tuple[int, ...] | None:
     """Which element of the loop's tuple an operand of the comparison is; None where it is none."""
     place = values.operand(computation, compare, index, inside=True)
     if place.instruction.opcode == "parameter" and computation is not condition:  # the comparison is fused
@@ -162,7 +163,12 @@ def _executed(instruction: Instruction) -> list[tuple[str, int, str]]:
     if instruction.opcode not in ("while", "call", "fusion", "conditional", "async-start", "custom-call"):
         return []
     roles = (*_EXECUTED, "to_apply") if instruction.opcode == "call" else _EXECUTED
-    return [(role, index, name) for role, names in instruction.called.items() if role in roles for index, name in enumerate(names)]
+    return [
+        (role, index, name)
+        for role, names in instruction.called.items()
+        if role in roles
+        for index, name in enumerate(names)
+    ]
 
 
 def _callers_first(module: Module) -> list[str]:
@@ -187,4 +193,6 @@ def _callers_first(module: Module) -> list[str]:
 def _both(one: Runs | None, other: Runs) -> Runs:
     if one is None:
         return other
-    return Runs(one.times + other.times, max(one.unknown_loops, other.unknown_loops), one.conditional and other.conditional)
+    return Runs(
+        one.times + other.times, max(one.unknown_loops, other.unknown_loops), one.conditional and other.conditional
+    )

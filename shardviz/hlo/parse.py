@@ -35,8 +35,17 @@ _PARENTHESIS = re.compile(r"[()]")
 _OPERAND = re.compile(r"%([\w.\-]+)((?:#\d+)*)")
 _ATTRIBUTE_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]()]|, ')
 _METADATA = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|([^\s"{}]+))')
-_CALLED = ("to_apply", "calls", "condition", "body", "branch_computations", "true_computation", "false_computation",
-           "called_computations", "async_wrapped_computation")
+_CALLED = (
+    "to_apply",
+    "calls",
+    "condition",
+    "body",
+    "branch_computations",
+    "true_computation",
+    "false_computation",
+    "called_computations",
+    "async_wrapped_computation",
+)
 _NAME = re.compile(r"%?([\w.\-]+)")
 _ESCAPE = re.compile(r"\\([0-7]{3}|x[0-9a-fA-F]{2}|.)")
 _LITERAL_OPCODES = frozenset(("constant", "parameter", "iota", "partition-id", "replica-id"))
@@ -78,8 +87,11 @@ class Instruction:
         if "%" in text:
             found = _OPERAND.findall(text)
         else:
-            found = [(name, tail) for part in _split(text.replace("/*", '"').replace("*/", '"'), r', ?')
-                     for name, tail in re.findall(r'([\w.\-]+)((?:#\d+)*)\s*$', part)]
+            found = [
+                (name, tail)
+                for part in _split(text.replace("/*", '"').replace("*/", '"'), r", ?")
+                for name, tail in re.findall(r"([\w.\-]+)((?:#\d+)*)\s*$", part)
+            ]
         return tuple((name, tuple(map(int, tail.split("#")[1:])) if tail else ()) for name, tail in found)
 
     @property
@@ -297,10 +309,14 @@ def parse(text: str) -> Module:
             is_entry = line.startswith("ENTRY ")
             found = _NAME.match(line, 6 if is_entry else 0)
             if found is None:
-                raise ParseError(f"HLO line {number}: expected a computation such as '%name (...) -> ... {{', not {_shown(line)}")
+                raise ParseError(
+                    f"HLO line {number}: expected a computation such as '%name (...) -> ... {{', not {_shown(line)}"
+                )
             name, current = found[1], []
         elif name:
-            raise ParseError(f"HLO line {number}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}")
+            raise ParseError(
+                f"HLO line {number}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}"
+            )
         else:
             tables.append(line)
     if name:
@@ -315,7 +331,9 @@ def _instruction(line: str, number: int) -> Instruction:
     equals = line.find(" = ")
     found = _OPCODE.search(line, equals + 3) if equals > 0 else None
     if found is None:
-        raise ParseError(f"HLO line {number}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}")
+        raise ParseError(
+            f"HLO line {number}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}"
+        )
     name = line[:equals].strip()
     is_root = name.startswith("ROOT ")
     if is_root:
@@ -332,7 +350,9 @@ def _instruction(line: str, number: int) -> Instruction:
                 break
     if end < 0:
         raise ParseError(f"HLO line {number}: the operands do not end: {_shown(line)}")
-    return Instruction(name.lstrip("%"), found[1], is_root, line[equals + 3 : found.start()], line[begin:end], line[end + 1 :])
+    return Instruction(
+        name.lstrip("%"), found[1], is_root, line[equals + 3 : found.start()], line[begin:end], line[end + 1 :]
+    )
 
 
 def _split(text: str, separator: str | None) -> list[str]:
@@ -357,7 +377,14 @@ def _unescape(text: str) -> str:
         return text
     plain = {"n": "\n", "t": "\t", "r": "\r"}
     raw = _ESCAPE.sub(
-        lambda m: chr(int(m[1], 8)) if m[1].isdecimal() else chr(int(m[1][1:], 16)) if len(m[1]) == 3 else plain.get(m[1], m[1]), text
+        lambda m: (
+            chr(int(m[1], 8))
+            if m[1].isdecimal()
+            else chr(int(m[1][1:], 16))
+            if len(m[1]) == 3
+            else plain.get(m[1], m[1])
+        ),
+        text,
     )
     try:
         return raw.encode("latin-1").decode("utf-8")  # a name beyond ASCII is escaped byte by byte

@@ -18,7 +18,14 @@ from shardviz.layout.layout import itemsize
 
 _LEAF = re.compile(r"([a-z][a-z0-9]*)\[([^\]]*)\](?:\{[^}]*\})?")
 _COMMENT = re.compile(r"/\*.*?\*/")
-_PLAIN = {"pred": "bool", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128", "token": "token", "opaque": "opaque"}
+_PLAIN = {
+    "pred": "bool",
+    "bf16": "bfloat16",
+    "c64": "complex64",
+    "c128": "complex128",
+    "token": "token",
+    "opaque": "opaque",
+}
 _PREFIX = {"s": "int", "u": "uint", "f": "float"}
 
 
@@ -104,6 +111,6 @@ def _tree(text: str, at: int, whole: str) -> tuple[ShapeTree, int]:
         return tuple(parts), at + 1
     found = _LEAF.match(text, at)
     if found is None:
-        raise ParseError(f"HLO shape {whole!r}: expected a shape such as f32[4,8]{{1,0}} at {text[at:at + 40]!r}")
+        raise ParseError(f"HLO shape {whole!r}: expected a shape such as f32[4,8]{{1,0}} at {text[at : at + 40]!r}")
     dims = tuple(int(d.strip().lstrip("<=")) if d.strip() != "?" else 0 for d in found[2].split(",") if d.strip())
     return Shape(numpy_name(found[1]), dims), found.end()

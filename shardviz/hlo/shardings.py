@@ -4,8 +4,8 @@ There each instruction carries its sharding over its global shape:
 
     %dot.1 = bf16[8,64,256] dot(...), sharding={mesh['data'=2,'model'=4], [{'data'}, {}, {'model'}]}
 
-so `values` gives `Value("dot.1", (8, 64, 256), "bfloat16", P('data', None, 'model'), shard_shape=(4, 64, 64), ...)`. After
-partitioning the outputs' shardings are in the text no more.
+so `values` gives `Value("dot.1", (8, 64, 256), "bfloat16", P('data', None, 'model'), shard_shape=(4, 64, 64), ...)`.
+After partitioning the outputs' shardings are in the text no more.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from shardviz.hlo.collectives import full_name
 from shardviz.hlo.loops import runs
 from shardviz.hlo.parse import Computation, Instruction, Module
 from shardviz.hlo.shape import Shape, leaves
+from shardviz.layout.layout import itemsize
 from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Spec
-from shardviz.layout.layout import itemsize
 from shardviz.records import Value
 
-_TRIVIAL = frozenset(("constant", "parameter", "tuple", "get-tuple-element", "bitcast", "iota", "partition-id", "after-all"))
+_TRIVIAL = frozenset(
+    ("constant", "parameter", "tuple", "get-tuple-element", "bitcast", "iota", "partition-id", "after-all")
+)
 
 
 def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tuple[Value, ...]:
@@ -35,9 +37,9 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
         parameters: give the entry's parameters too.
 
     Returns:
-        A `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner parameter or copy in
-        the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the text as `hlo`. Inside a
-        `shard_map` the shape is one device's, and `spec` is None.
+        A `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner parameter
+        or copy in the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the text as
+        `hlo`. Inside a `shard_map` the shape is one device's, and `spec` is None.
     """
     found = runs(module)
     prefixes: dict[str, str] = {}
@@ -57,11 +59,21 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
                 continue
             spec, shard_shape = cut(text, shape.dims, mesh)
             name_stack = full_name(module, computation, instruction, prefixes)
-            rows.append(Value(
-                name=instruction.name, shape=shape.dims, dtype=shape.dtype, spec=spec, shard_shape=shard_shape,
-                bytes_per_device=_bytes(shard_shape, shape.dtype), sharding={"hlo": text}, source=module.source(instruction),
-                op=_operation(instruction), name_stack=name_stack, count=run.count,
-            ))
+            rows.append(
+                Value(
+                    name=instruction.name,
+                    shape=shape.dims,
+                    dtype=shape.dtype,
+                    spec=spec,
+                    shard_shape=shard_shape,
+                    bytes_per_device=_bytes(shard_shape, shape.dtype),
+                    sharding={"hlo": text},
+                    source=module.source(instruction),
+                    op=_operation(instruction),
+                    name_stack=name_stack,
+                    count=run.count,
+                )
+            )
     return tuple(rows)
 
 
@@ -74,8 +86,8 @@ def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | Non
         mesh: the mesh whose axes to name.
 
     Returns:
-        The spec, or None where no PartitionSpec says it; and the shard's shape by XLA's rule, `ceil(size / tiles)`, or None
-        where the text does not say it.
+        The spec, or None where no PartitionSpec says it; and the shard's shape by XLA's rule, `ceil(size / tiles)`, or
+        None where the text does not say it.
     """
     try:
         spec = parse_hlo_sharding(text, mesh, len(shape))
@@ -123,7 +135,7 @@ def _bytes(shard_shape: tuple[int, ...] | None, dtype: str) -> float | None:
 
 
 def _operation(instruction: Instruction) -> str:
-    stack, slash, last = instruction.op_name.rpartition("/")
+    _stack, slash, last = instruction.op_name.rpartition("/")
     return last if slash and last else instruction.opcode
 
 

@@ -33,7 +33,9 @@ from shardviz.notation.strides import axes_along, digits, merge, places
 _METADATA = re.compile(r",?\s*metadata=\{.*\}(?=\}$)")
 _TILES = re.compile(r"devices=\[([\d,]+)\]\s*(?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))(.*)", re.DOTALL)
 _SUBGROUPS = re.compile(r"last_tile_dims=\{([^}]*)\}")
-_MESH = re.compile(r"mesh\[((?:[^\]'\"]|'[^']*'|\"[^\"]*\")*)\](?:\s*,\s*device_ids=\((\[[\d,]+\](?:T\([\d,]+\))?|[\d,]+)\))?")
+_MESH = re.compile(
+    r"mesh\[((?:[^\]'\"]|'[^']*'|\"[^\"]*\")*)\](?:\s*,\s*device_ids=\((\[[\d,]+\](?:T\([\d,]+\))?|[\d,]+)\))?"
+)
 _MESH_AXIS = re.compile(r"(?:'([^']*)'|\"([^\"]*)\")\s*=\s*(\d+)")
 _AXIS_REF = re.compile(r"(?:'([^']*)'|\"([^\"]*)\")(?::\((\d+)\)(\d+))?")
 _BRACES = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|[{}]")
@@ -209,7 +211,9 @@ def _short(word: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
     if word == "unreduced":
         return Spec(((),) * rank, tuple(n for n, s in zip(mesh.names, mesh.sizes, strict=True) if s > 1))
     if word == "manual":
-        raise SpecError(f"HLO sharding {text}: manual, as inside a shard_map: the shape is one device's, and no PartitionSpec cuts it")
+        raise SpecError(
+            f"HLO sharding {text}: manual, as inside a shard_map: the shape is one device's, which no PartitionSpec says"
+        )
     raise SpecError(f"HLO sharding {text}: not known to the compiler")
 
 
@@ -221,7 +225,9 @@ def _named(inner: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
     if rest in _SHORT:
         return _short(rest, text, mesh, rank)
     if math.prod(theirs.sizes) != mesh.size:
-        raise SpecError(f"HLO sharding {text}: it is over {math.prod(theirs.sizes)} devices, and the mesh {mesh} has {mesh.size}")
+        raise SpecError(
+            f"HLO sharding {text}: it is over {math.prod(theirs.sizes)} devices, and the mesh {mesh} has {mesh.size}"
+        )
     close = rest.find("]")
     if not rest.startswith("[") or close < 0:
         raise ParseError(f"HLO sharding {text!r}: expected dimensions such as [{{'a'}}, {{}}] after the mesh")
@@ -256,8 +262,10 @@ def _order(theirs: TextMesh, axes: tuple[Axis, ...]) -> np.ndarray:
 
 
 def _manual(text: str) -> SpecError:
-    return SpecError(f"HLO sharding {text}: manual over some axes, as inside a shard_map: the shape is one device's along these, "
-                     "and no PartitionSpec says that")
+    return SpecError(
+        f"HLO sharding {text}: manual over some axes, as inside a shard_map: the shape is one device's along these, "
+        "and no PartitionSpec says that"
+    )
 
 
 def _tiled(inner: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
@@ -278,11 +286,15 @@ def _tiled(inner: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
         raise SpecError(f"HLO sharding {text}: {dims} dimensions for an array of rank {rank}")
     if "manual" in subgroups and tiles[dims + subgroups.index("manual")] > 1:
         raise _manual(text)
-    if len(devices) != mesh.size or not np.array_equal(np.bincount(devices, minlength=mesh.size), np.ones(mesh.size, int)):
+    if len(devices) != mesh.size or not np.array_equal(
+        np.bincount(devices, minlength=mesh.size), np.ones(mesh.size, int)
+    ):
         raise SpecError(f"HLO sharding {text}: it is over {len(devices)} devices, and the mesh {mesh} has {mesh.size}")
     assignment = devices.reshape(tiles)
     copies = tuple(dims + i for i, kind in enumerate(subgroups) if kind == "replicated")
-    first = assignment.min(axis=copies) if copies else assignment  # of each tile's copies, the one at place 0 of their axes
+    first = (
+        assignment.min(axis=copies) if copies else assignment
+    )  # of each tile's copies, the one at place 0 of their axes
     kinds = [kind for kind in subgroups if kind != "replicated"]
     result: list[tuple[Axis, ...]] = []
     tile_of = np.empty((len(tiles), mesh.size), np.int64)
@@ -292,8 +304,12 @@ def _tiled(inner: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
         line = np.moveaxis(first, dimension, -1).reshape(-1, first.shape[dimension])[0]
         axes = axes_along(line, mesh)
         if axes is None or not np.array_equal(digits(axes, mesh), tile_of[position]):
-            raise SpecError(f"HLO sharding {text}: the tiles of dimension {dimension} run along no axes of the mesh {mesh}, "
-                            "nor along parts of them")
+            raise SpecError(
+                f"HLO sharding {text}: the tiles of dimension {dimension} run along no axes of the mesh {mesh}, "
+                "nor along parts of them"
+            )
         result.append(axes)
-    unreduced = tuple(axis for kind, axes in zip(kinds, result[dims:], strict=True) if kind == "unreduced" for axis in axes)
+    unreduced = tuple(
+        axis for kind, axes in zip(kinds, result[dims:], strict=True) if kind == "unreduced" for axis in axes
+    )
     return Spec(tuple(result[:dims]), unreduced)

@@ -76,6 +76,12 @@ def edited(lowered: Lowered, bound: Bound) -> ir.Operation:
     return module
 
 
+def edited_bytecode(lowered: Lowered, bound: Bound) -> bytes:
+    """The module under a plan, as bytecode."""
+    with lowered.lock, lowered.module.context, ir.Location.unknown():
+        return _jax.bytecode(edited(lowered, bound))
+
+
 def _symbol(operation: Any) -> str:
     attributes = operation.attributes
     return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else ""

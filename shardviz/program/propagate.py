@@ -88,6 +88,12 @@ def text_of(propagated: Propagated, lowered: Lowered) -> str:
         return propagated.module.get_asm(enable_debug_info=False)
 
 
+def stablehlo_text(lowered: Lowered, bound: Bound) -> str:
+    """The lowered module under a plan as text, before propagation, without source locations."""
+    with lowered.lock, lowered.module.context, ir.Location.unknown():
+        return edited(lowered, bound).get_asm(enable_debug_info=False)
+
+
 class _Walk:
     """One reading of a propagated module, in program order."""
 

@@ -12,6 +12,28 @@ from shardviz.render.theme import AxisColour, axis_colours
 from shardviz.render.totals import Total, totals_by
 from shardviz.render.values import values_html, values_text
 
-__all__ = ["AxisColour", "Scene", "Shown", "Side", "Total", "axis_colours", "bars_html", "build_scene", "coarsen",
-           "collectives_html", "collectives_text", "describe", "device_ranges", "diagnostics_html", "mimebundle",
-           "report_html", "report_text", "shard_map_html", "shard_map_text", "show", "totals_by", "values_html", "values_text"]
+__all__ = [
+    "AxisColour",
+    "Scene",
+    "Shown",
+    "Side",
+    "Total",
+    "axis_colours",
+    "bars_html",
+    "build_scene",
+    "coarsen",
+    "collectives_html",
+    "collectives_text",
+    "describe",
+    "device_ranges",
+    "diagnostics_html",
+    "mimebundle",
+    "report_html",
+    "report_text",
+    "shard_map_html",
+    "shard_map_text",
+    "show",
+    "totals_by",
+    "values_html",
+    "values_text",
+]

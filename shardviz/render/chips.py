@@ -34,8 +34,10 @@ def chip(axis: Axis, colours: dict[str, AxisColour], text: str | None = None) ->
         text: what stands in the chip instead of the axis's name.
     """
     colour = colours.get(axis_name(axis), _UNNAMED)
-    return (f'<span style="background-color:{colour.light};color:{colour.ink};border-radius:3px;padding:1px 5px;{MONO};'
-            f'font-weight:600;white-space:nowrap">{escape(axis_text(axis) if text is None else text)}</span>')
+    return (
+        f'<span style="background-color:{colour.light};color:{colour.ink};border-radius:3px;padding:1px 5px;{MONO};'
+        f'font-weight:600;white-space:nowrap">{escape(axis_text(axis) if text is None else text)}</span>'
+    )
 
 
 def axes_html(axes: tuple[Axis, ...] | None, mesh: Any) -> str:
@@ -80,7 +82,8 @@ def cell(content: str, *, right: bool = False, head: bool = False, quiet: bool =
         quiet: less important.
         title: plain text shown when hovering.
     """
-    style = f"padding:3px 12px 3px 0;border:0;border-bottom:{HAIRLINE};text-align:{'right' if right else 'left'};vertical-align:top"
+    side = "right" if right else "left"
+    style = f"padding:3px 12px 3px 0;border:0;border-bottom:{HAIRLINE};text-align:{side};vertical-align:top"
     style += ";font-weight:600;opacity:0.75" if head else f";{QUIET}" if quiet else ""
     style += ";white-space:nowrap" if right or head else ""
     tag = 'th scope="col"' if head else "td"
@@ -99,6 +102,11 @@ def table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]], *, c
     """
     top = "".join(cell(escape(text), head=True, right=right) for text, right in heads)
     body = "".join(f'<tr style="background-color:transparent">{"".join(row)}</tr>' for row in rows)
-    title = caption and f'<caption style="caption-side:top;text-align:left;font-weight:600;padding:4px 0">{escape(caption)}</caption>'
-    return (f'<table style="border-collapse:collapse;border:0;margin:4px 0 12px 0;{SANS}">{title}'
-            f'<thead><tr style="background-color:transparent">{top}</tr></thead><tbody>{body}</tbody></table>')
+    title = ""
+    if caption:
+        style = "caption-side:top;text-align:left;font-weight:600;padding:4px 0"
+        title = f'<caption style="{style}">{escape(caption)}</caption>'
+    return (
+        f'<table style="border-collapse:collapse;border:0;margin:4px 0 12px 0;{SANS}">{title}'
+        f'<thead><tr style="background-color:transparent">{top}</tr></thead><tbody>{body}</tbody></table>'
+    )

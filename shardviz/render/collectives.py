@@ -16,7 +16,7 @@ from shardviz.notation import axis_name
 from shardviz.records import Collective
 from shardviz.render.chips import QUIET, axes_html, axes_words, cell, code, table
 from shardviz.render.format import COUNT_NOT_KNOWN, clip, format_bytes, format_count, format_seconds, format_shape
-from shardviz.render.theme import MUTED, axis_colours
+from shardviz.render.theme import MUTED, AxisColour, axis_colours
 from shardviz.render.totals import NO_SOURCE, Total, totals_by
 from shardviz.render.values import columns
 
@@ -43,8 +43,19 @@ def collectives_text(collectives: Sequence[Collective]) -> str:
         A head and one line a collective; bytes are operand bytes on one device, the total is over the whole step.
     """
     rows = [("kind", "axes", "moves", "operand bytes", "count", "total", "source", "phase")]
-    rows += [(c.kind, axes_words(c.axes), f"{c.dtype} {format_shape(c.shape)}", format_bytes(c.operand_bytes),
-              format_count(c.count), total_text(c), c.source.short if c.source else NO_SOURCE, _phase(c)) for c in collectives]
+    rows += [
+        (
+            c.kind,
+            axes_words(c.axes),
+            f"{c.dtype} {format_shape(c.shape)}",
+            format_bytes(c.operand_bytes),
+            format_count(c.count),
+            total_text(c),
+            c.source.short if c.source else NO_SOURCE,
+            _phase(c),
+        )
+        for c in collectives
+    ]
     return "\n".join(columns(rows, right=(3, 4, 5)))
 
 
@@ -52,7 +63,9 @@ def _phase(collective: Collective) -> str:
     return collective.phase + (", user's own" if collective.origin == "user" else "")
 
 
-def collectives_html(collectives: Sequence[Collective], mesh: Any, *, line: LineText | None = None, caption: str = "") -> str:
+def collectives_html(
+    collectives: Sequence[Collective], mesh: Any, *, line: LineText | None = None, caption: str = ""
+) -> str:
     """The collectives as an HTML table, in the order given.
 
     Args:
@@ -66,13 +79,29 @@ def collectives_html(collectives: Sequence[Collective], mesh: Any, *, line: Line
         a column where any is known. Every text from outside is escaped.
     """
     timed = any(c.seconds is not None for c in collectives)
-    heads = [("kind", False), ("axes", False), ("type", False), ("result shape", False), ("operand bytes", True),
-             ("count", True), ("total per device", True), *([("time", True)] if timed else []), ("source", False), ("phase", False)]
+    heads = [
+        ("kind", False),
+        ("axes", False),
+        ("type", False),
+        ("result shape", False),
+        ("operand bytes", True),
+        ("count", True),
+        ("total per device", True),
+        *([("time", True)] if timed else []),
+        ("source", False),
+        ("phase", False),
+    ]
     rows = []
     for c in collectives:
-        row = [cell(code(c.kind), title=c.name), cell(axes_html(c.axes, mesh), title=c.groups), cell(code(c.dtype), quiet=True),
-               cell(code(format_shape(c.shape))), cell(format_bytes(c.operand_bytes), right=True),
-               cell(("" if c.count is None else "× ") + format_count(c.count), right=True), cell(f"<b>{total_text(c)}</b>", right=True)]
+        row = [
+            cell(code(c.kind), title=c.name),
+            cell(axes_html(c.axes, mesh), title=c.groups),
+            cell(code(c.dtype), quiet=True),
+            cell(code(format_shape(c.shape))),
+            cell(format_bytes(c.operand_bytes), right=True),
+            cell(("" if c.count is None else "× ") + format_count(c.count), right=True),
+            cell(f"<b>{total_text(c)}</b>", right=True),
+        ]
         if timed:
             whole = None if c.seconds is None or c.count is None else c.seconds * c.count
             row.append(cell(format_seconds(whole), right=True, title=c.formula or ""))
@@ -91,7 +120,7 @@ def source_html(frame: Any, line: LineText | None) -> str:
 
 
 def bars_html(totals: Sequence[Total], mesh: Any, *, line: LineText | None = None, caption: str = "") -> str:
-    """A bar chart of summed collectives that needs no style to be read: bars are block characters, numbers stand beside.
+    """A bar chart of summed collectives that reads without any style: block characters, and the numbers beside them.
 
     Args:
         totals: as `totals_by` gives them.
@@ -106,23 +135,49 @@ def bars_html(totals: Sequence[Total], mesh: Any, *, line: LineText | None = Non
     most = max((t.bytes for t in totals), default=0)
     colours, rows = axis_colours(mesh), []
     for t in totals:
-        if t.key is None and t.label == NO_SOURCE or hasattr(t.key, "file"):
+        if (t.key is None and t.label == NO_SOURCE) or hasattr(t.key, "file"):
             name = source_html(t.key, line)
         elif t.label == axes_words(t.axes):
             name = axes_html(t.axes, mesh)
         else:
             name = code(t.label)
-        colour = colours[axis_name(t.axes[0])].light if t.axes and axis_name(t.axes[0]) in colours else MUTED
-        rows.append((cell(name), cell(f'<span style="color:{colour};white-space:nowrap;font-size:11px">{_blocks(t.bytes, most)}</span>'),
-                     cell(f"<b>{t.bytes_text}</b>", right=True), cell(t.runs_text, right=True),
-                     cell(escape(", ".join(t.kinds)), quiet=True)))
+        rows.append(
+            (
+                cell(name),
+                cell(_bar(t, most, colours)),
+                cell(f"<b>{t.bytes_text}</b>", right=True),
+                cell(t.runs_text, right=True),
+                cell(escape(", ".join(t.kinds)), quiet=True),
+            )
+        )
     return table(heads, rows, caption=caption)
 
 
-def _blocks(amount: float, most: float, width: int = 24) -> str:
-    eighths = round(8 * width * amount / most) if most else 0
-    full, rest = divmod(eighths, 8)
-    return "█" * full + ("▏▎▍▌▋▊▉"[rest - 1] if rest else "") or ("▏" if amount else "")
+def _bar(total: Total, most: float, colours: dict[str, AxisColour], width: int = 24) -> str:
+    """Blocks in the colours of the axes, one stretch for each combination of axes."""
+    stretches, begin = [], 0
+    for place, (axes, nbytes) in enumerate(total.parts):
+        known = axes and axis_name(axes[0]) in colours
+        colour = colours[axis_name(axes[0])].light if axes and known else MUTED
+        last = place == len(total.parts) - 1
+        end = round(8 * width * sum(b for _, b in total.parts[: place + 1]) / most) if most else 0
+        end = end if last else end // 8 * 8
+        full, rest = divmod(end - begin, 8)
+        begin = end
+        tip = "▏▎▍▌▋▊▉"[rest - 1] if rest else "" if full or not nbytes or not last else "▏"
+        if full:
+            stretches.append(f'<span style="color:{colour};background-color:{colour}">{"█" * full}</span>')
+        if tip:
+            stretches.append(f'<span style="color:{colour}">{tip}</span>')
+    return f'<span style="white-space:nowrap;font-size:11px;line-height:1">{"".join(stretches)}</span>'
 
 
-__all__ = ["bars_html", "collectives_html", "collectives_text", "sorted_by_bytes", "source_html", "total_text", "totals_by"]
+__all__ = [
+    "bars_html",
+    "collectives_html",
+    "collectives_text",
+    "sorted_by_bytes",
+    "source_html",
+    "total_text",
+    "totals_by",
+]

@@ -12,6 +12,7 @@ from html import escape
 from shardviz.records import Diagnostic, Value
 from shardviz.render.chips import MONO, QUIET, SANS, cell, chip, code, table
 from shardviz.render.collectives import bars_html, collectives_html, sorted_by_bytes
+from shardviz.render.format import plural
 from shardviz.render.text import (
     LEVEL_WORDS,
     MAX_LINES,
@@ -21,9 +22,8 @@ from shardviz.render.text import (
     memory_text,
     values_headline,
 )
-from shardviz.render.totals import totals_by
-from shardviz.render.format import plural
 from shardviz.render.theme import axis_colours
+from shardviz.render.totals import totals_by
 from shardviz.render.values import values_html
 from shardviz.report import Report
 
@@ -43,18 +43,27 @@ def report_html(report: Report) -> str:
     colours = axis_colours(mesh)
     axes = " ".join(chip(n, colours, f"{n}={s}") for n, s in mesh.shape.items()) or "with no axes"
     words = LEVEL_WORDS.get(report.level, "")
-    parts = [f'<div style="font-size:15px;padding:4px 0"><b>{escape(report.program)}</b> · {escape(report.level)}'
-             f'{f" <span style={chr(34)}{QUIET};font-size:13px{chr(34)}>({escape(words)})</span>" if words else ""}</div>'
-             f'<div style="padding:2px 0 6px 0">mesh {axes}, {plural(mesh.size, "device")} · target {code(report.target)}</div>']
+    level = f' <span style="{QUIET};font-size:13px">({escape(words)})</span>' if words else ""
+    head = f"<b>{escape(report.program)}</b> · {escape(report.level)}{level}"
+    where = f"mesh {axes}, {plural(mesh.size, 'device')} · target {code(report.target)}"
+    parts = [f'<div style="font-size:15px;padding:4px 0">{head}</div><div style="padding:2px 0 6px 0">{where}</div>']
     parts += [diagnostics_html(report.diagnostics)] if report.diagnostics else []
-    parts += [_values("Arguments", report.arguments, report), _values("Outputs", report.outputs, report), _collectives(report)]
+    parts += [
+        _values("Arguments", report.arguments, report),
+        _values("Outputs", report.outputs, report),
+        _collectives(report),
+    ]
     if report.memory is not None:
         parts.append(_line("Memory on each device", memory_text(report.memory)))
     if report.cost is not None:
         parts.append(_line("Cost on each device", cost_text(report)))
     if report.intermediates:
-        parts.append(_folded(f"Intermediates: {plural(len(report.intermediates), 'value')}",
-                             values_html(report.intermediates[:MAX_VALUES], mesh) + _more(len(report.intermediates), MAX_VALUES)))
+        parts.append(
+            _folded(
+                f"Intermediates: {plural(len(report.intermediates), 'value')}",
+                values_html(report.intermediates[:MAX_VALUES], mesh) + _more(len(report.intermediates), MAX_VALUES),
+            )
+        )
     return f'<div style="{SANS};overflow-x:auto">{"".join(parts)}</div>'
 
 
@@ -67,8 +76,10 @@ def _more(count: int, shown: int) -> str:
 
 
 def _folded(title: str, content: str, *, opened: bool = False) -> str:
-    return (f'<details{" open" if opened else ""} style="padding:4px 0"><summary><b>{escape(title)}</b></summary>'
-            f"{content}</details>")
+    return (
+        f'<details{" open" if opened else ""} style="padding:4px 0"><summary><b>{escape(title)}</b></summary>'
+        f"{content}</details>"
+    )
 
 
 def _values(title: str, values: Sequence[Value], report: Report) -> str:
@@ -83,11 +94,17 @@ def _collectives(report: Report) -> str:
         return _line("Collectives", "not looked for at this level" if report.level == "notation" else "none")
     lines = totals_by(report.collectives, "source")
     ordered = sorted_by_bytes(report.collectives)
-    return (f'<div style="padding:4px 0"><b>Collectives</b>: {escape(collectives_headline(report))}</div>'
-            + bars_html(totals_by(report.collectives, "axes"), report.mesh, caption="by mesh axes")
-            + bars_html(lines[:MAX_LINES], report.mesh, line=report.line, caption="by source line") + _more(len(lines), MAX_LINES)
-            + _folded(f"All {plural(len(ordered), 'collective')}, the most bytes first",
-                      collectives_html(ordered[:MAX_COLLECTIVES], report.mesh, line=report.line) + _more(len(ordered), MAX_COLLECTIVES)))
+    return (
+        f'<div style="padding:4px 0"><b>Collectives</b>: {escape(collectives_headline(report))}</div>'
+        + bars_html(totals_by(report.collectives, "axes"), report.mesh, caption="by mesh axes")
+        + bars_html(lines[:MAX_LINES], report.mesh, line=report.line, caption="by source line")
+        + _more(len(lines), MAX_LINES)
+        + _folded(
+            f"All {plural(len(ordered), 'collective')}, the most bytes first",
+            collectives_html(ordered[:MAX_COLLECTIVES], report.mesh, line=report.line)
+            + _more(len(ordered), MAX_COLLECTIVES),
+        )
+    )
 
 
 _MARKS = {"error": "✗", "warning": "⚠", "info": "ℹ"}
@@ -98,7 +115,16 @@ def diagnostics_html(diagnostics: Sequence[Diagnostic]) -> str:
     rows = []
     for d in diagnostics:
         where = " ".join(filter(None, (d.value, d.source.short if d.source else "")))
-        rows.append((cell(f"{_MARKS.get(d.severity, '')} {escape(d.severity)}"), cell(code(d.rule)), cell(escape(d.message)),
-                     cell(f'<span style="{MONO}">{escape(where)}</span>')))
-    return table((("severity", False), ("rule", False), ("what", False), ("where", False)), rows,
-                 caption=plural(len(diagnostics), "diagnostic"))
+        rows.append(
+            (
+                cell(f"{_MARKS.get(d.severity, '')} {escape(d.severity)}"),
+                cell(code(d.rule)),
+                cell(escape(d.message)),
+                cell(f'<span style="{MONO}">{escape(where)}</span>'),
+            )
+        )
+    return table(
+        (("severity", False), ("rule", False), ("what", False), ("where", False)),
+        rows,
+        caption=plural(len(diagnostics), "diagnostic"),
+    )

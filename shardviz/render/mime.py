@@ -13,7 +13,9 @@ from shardviz.render.text import report_text
 from shardviz.report import Report
 
 
-def bundle(makers: Mapping[str, Callable[[], str]], include: Iterable[str] | None, exclude: Iterable[str] | None) -> dict[str, str]:
+def bundle(
+    makers: Mapping[str, Callable[[], str]], include: Iterable[str] | None, exclude: Iterable[str] | None
+) -> dict[str, str]:
     """The representations that are wanted, as IPython's display protocol has it.
 
     Args:
@@ -26,7 +28,9 @@ def bundle(makers: Mapping[str, Callable[[], str]], include: Iterable[str] | Non
     return {kind: make() for kind, make in makers.items() if kind in wanted}
 
 
-def mimebundle(report: Report, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None) -> dict[str, str]:
+def mimebundle(
+    report: Report, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+) -> dict[str, str]:
     """A report as `text/plain` and `text/html`.
 
     Args:
@@ -34,4 +38,6 @@ def mimebundle(report: Report, include: Iterable[str] | None = None, exclude: It
         include: the MIME types that are wanted; None for all.
         exclude: the MIME types that are not wanted.
     """
-    return bundle({"text/plain": lambda: report_text(report), "text/html": lambda: report_html(report)}, include, exclude)
+    return bundle(
+        {"text/plain": lambda: report_text(report), "text/html": lambda: report_html(report)}, include, exclude
+    )

@@ -17,6 +17,7 @@ import zlib
 
 import numpy as np
 
+from shardviz.notation import axis_name
 from shardviz.render.scene import Scene
 from shardviz.render.theme import axis_colours
 
@@ -24,19 +25,36 @@ MAX_WIDTH, MAX_HEIGHT = 1280, 1600
 """Pixels; a picture that would be larger is not drawn."""
 
 _GLYPHS = {
-    "0": "01110 10001 10011 10101 11001 10001 01110", "1": "00100 01100 00100 00100 00100 00100 01110",
-    "2": "01110 10001 00001 00110 01000 10000 11111", "3": "11110 00001 00001 01110 00001 00001 11110",
-    "4": "00010 00110 01010 10010 11111 00010 00010", "5": "11111 10000 11110 00001 00001 10001 01110",
-    "6": "00110 01000 10000 11110 10001 10001 01110", "7": "11111 00001 00010 00100 01000 01000 01000",
-    "8": "01110 10001 10001 01110 10001 10001 01110", "9": "01110 10001 10001 01111 00001 00010 01100",
-    "-": "00000 00000 00000 01110 00000 00000 00000", ",": "00000 00000 00000 00000 00100 00100 01000",
-    "…": "00000 00000 00000 00000 00000 00000 10101", " ": "00000 00000 00000 00000 00000 00000 00000",
+    "0": "01110 10001 10011 10101 11001 10001 01110",
+    "1": "00100 01100 00100 00100 00100 00100 01110",
+    "2": "01110 10001 00001 00110 01000 10000 11111",
+    "3": "11110 00001 00001 01110 00001 00001 11110",
+    "4": "00010 00110 01010 10010 11111 00010 00010",
+    "5": "11111 10000 11110 00001 00001 10001 01110",
+    "6": "00110 01000 10000 11110 10001 10001 01110",
+    "7": "11111 00001 00010 00100 01000 01000 01000",
+    "8": "01110 10001 10001 01110 10001 10001 01110",
+    "9": "01110 10001 10001 01111 00001 00010 01100",
+    "-": "00000 00000 00000 01110 00000 00000 00000",
+    ",": "00000 00000 00000 00000 00100 00100 01000",
+    "…": "00000 00000 00000 00000 00000 00000 10101",
+    " ": "00000 00000 00000 00000 00000 00000 00000",
 }
 _SMALL = {
-    "0": "111 101 101 101 111", "1": "010 110 010 010 111", "2": "111 001 111 100 111", "3": "111 001 011 001 111",
-    "4": "101 101 111 001 001", "5": "111 100 111 001 111", "6": "111 100 111 101 111", "7": "111 001 010 010 010",
-    "8": "111 101 111 101 111", "9": "111 101 111 001 111", "-": "000 000 111 000 000", ",": "000 000 000 010 100",
-    "…": "000 000 000 000 101", " ": "000 000 000 000 000",
+    "0": "111 101 101 101 111",
+    "1": "010 110 010 010 111",
+    "2": "111 001 111 100 111",
+    "3": "111 001 011 001 111",
+    "4": "101 101 111 001 001",
+    "5": "111 100 111 001 111",
+    "6": "111 100 111 101 111",
+    "7": "111 001 010 010 010",
+    "8": "111 101 111 101 111",
+    "9": "111 101 111 001 111",
+    "-": "000 000 111 000 000",
+    ",": "000 000 000 010 100",
+    "…": "000 000 000 000 101",
+    " ": "000 000 000 000 000",
 }
 _ORDER = "0123456789-,… "
 _CODE = np.zeros(0x2027, np.intp)
@@ -51,8 +69,8 @@ def _face(glyphs: dict[str, str]) -> np.ndarray:
 
 
 _FACES = (_face(_GLYPHS), _face(_SMALL))
-_CLEAR, _TILE, _INK, _EDGE, _FIRST_AXIS = 0, 1, 2, 3, 4
-_BAR, _GAP, _PANEL_GAP = 7, 1, 14
+_CLEAR, _TILE, _FIRST_AXIS = 0, 1, 3
+_GAP, _PANEL_GAP = 1, 14
 
 
 def picture_png(scene: Scene) -> tuple[bytes, int, int] | None:
@@ -73,9 +91,13 @@ def picture_png(scene: Scene) -> tuple[bytes, int, int] | None:
         return None
     panels, rows, columns = scene.devices.shape[:3]
     bars = [side.coordinates() if side.ways > 1 else [] for side in (scene.rows, scene.columns)]
-    left, top = (len(b) * (_BAR + 1) + 2 if b else 0 for b in bars)
     for face in _FACES:
         cell_w, cell_h = longest * face.shape[2] + 5, face.shape[1] + 6
+        thick = [
+            max(len(text) for _, spans in bars[0] for text, _ in spans) * face.shape[2] + 5 if bars[0] else 0,
+            cell_h,
+        ]
+        left, top = (len(b) * (size + _GAP) + 2 if b else 0 for b, size in zip(bars, thick, strict=True))
         panel_w, panel_h = left + columns * cell_w, top + rows * cell_h
         across = max(1, min(panels, (MAX_WIDTH + _PANEL_GAP) // (panel_w + _PANEL_GAP)))
         down = -(-panels // across)
@@ -89,7 +111,7 @@ def picture_png(scene: Scene) -> tuple[bytes, int, int] | None:
     tiles = _tiles(labels, longest, face, cell_w, cell_h)
     tiles = tiles.reshape(panels, rows, columns, cell_h, cell_w).transpose(0, 1, 3, 2, 4)
     tiles = tiles.reshape(panels, rows * cell_h, columns * cell_w)
-    edge = _edges(scene, bars, cell_w, cell_h, left, top)
+    edge = _edges(scene, bars, face, cell_w, cell_h, left, top)
     for panel in range(panels):
         y, x = panel // across * (panel_h + _PANEL_GAP), panel % across * (panel_w + _PANEL_GAP)
         image[y : y + panel_h, x : x + panel_w] = edge
@@ -111,27 +133,38 @@ def _tiles(labels: list[str], longest: int, face: np.ndarray, cell_w: int, cell_
     return tiles
 
 
-def _edges(scene: Scene, bars: list, cell_w: int, cell_h: int, left: int, top: int) -> np.ndarray:
+def _edges(scene: Scene, bars: list, face: np.ndarray, cell_w: int, cell_h: int, left: int, top: int) -> np.ndarray:
     """One panel's ground with the coordinate bars of its rows and columns."""
     names = list(scene.mesh.names)
-    height, width = top + scene.rows.cells * cell_h, left + scene.columns.cells * cell_w
-    ground = np.zeros((height, width), np.uint8)
-    for upright, (side_bars, cell, origin) in enumerate(((bars[1], cell_w, left), (bars[0], cell_h, top))):
+    ground = np.zeros((top + scene.rows.cells * cell_h, left + scene.columns.cells * cell_w), np.uint8)
+    for upright, side_bars in enumerate(bars[::-1]):
+        thick = ((left if upright else top) - 2) // max(1, len(side_bars)) - _GAP
+        at_cell, step = (top, cell_h) if upright else (left, cell_w)
         for place, (axis, spans) in enumerate(side_bars):
-            colour = _FIRST_AXIS + names.index(axis if isinstance(axis, str) else axis[0])
-            at, begin = origin, place * (_BAR + 1)
-            for _, count in spans:
-                end = at + count * cell - _GAP
-                if upright:
-                    ground[at:end, begin : begin + _BAR] = colour
-                else:
-                    ground[begin : begin + _BAR, at:end] = colour
-                at += count * cell
+            fill = _FIRST_AXIS + 2 * names.index(axis_name(axis))
+            begin, at = place * (thick + _GAP), at_cell
+            for text, count in spans:
+                end = at + count * step - _GAP
+                spot = ground[at:end, begin : begin + thick] if upright else ground[begin : begin + thick, at:end]
+                spot[:] = fill
+                _write(spot, text, face)
+                at += count * step
     return ground
 
 
+def _write(spot: np.ndarray, text: str, face: np.ndarray) -> None:
+    """Adds one to the palette places under the text's strokes, in the middle of `spot`, where it fits."""
+    if not set(text) <= set(_ORDER):
+        return
+    strip = np.concatenate([face[_ORDER.index(c)] for c in text], axis=1)[:, :-1]
+    y, x = (spot.shape[0] - strip.shape[0]) // 2, (spot.shape[1] - strip.shape[1]) // 2
+    if y >= 0 and x >= 0:
+        spot[y : y + strip.shape[0], x : x + strip.shape[1]] += strip
+
+
 def _palette(scene: Scene) -> list[str]:
-    return ["#000000", "#DCE4EC", "#17202B", "#8C8C8C", *(c.light for c in axis_colours(scene.mesh).values())]
+    """Clear, tile, the tile's ink, then each axis's fill and ink."""
+    return ["#000000", "#D7DFE8", "#17202B", *(c for a in axis_colours(scene.mesh).values() for c in (a.light, a.ink))]
 
 
 def encode_png(image: np.ndarray, palette: list[str]) -> bytes:
@@ -152,9 +185,13 @@ def encode_png(image: np.ndarray, palette: list[str]) -> bytes:
     lines = np.zeros((height, image.shape[1] + 1), np.uint8)
     lines[:, 1:] = image
     colours = b"".join(bytes.fromhex(c[1:]) for c in palette)
-    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, 3, 0, 0, 0)), (b"PLTE", colours), (b"tRNS", b"\x00"),
-              (b"IDAT", zlib.compress(lines.tobytes(), 6)), (b"IEND", b"")]
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, depth, 3, 0, 0, 0)),
+        (b"PLTE", colours),
+        (b"tRNS", b"\x00"),
+        (b"IDAT", zlib.compress(lines.tobytes(), 6)),
+        (b"IEND", b""),
+    ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks)
-
-
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )

@@ -12,6 +12,7 @@ those before them number the panels, and dimensions that are not cut are folded 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ class Side:
                 text = f"{first % size}" if first == end else "all" if whole else f"{first % size}-{end % size}"
                 spans.append((text, 1))
                 last = first if first == end else None
+            if all(text == "all" for text, _ in spans):
+                spans = [("all", self.cells)]
             bars.append((axis, spans))
         return bars
 
@@ -166,8 +169,11 @@ class Scene:
         first, last = panel * self.merged_panels, (panel + 1) * self.merged_panels - 1
         parts = []
         for a, b, side in zip(self._place(first), self._place(last), self.depth, strict=True):
-            parts.append(f"dimension {side.dimension}, {side.starts[a]}:{side.stops[b]}" if a <= b
-                         else f"dimension {side.dimension}, :")
+            parts.append(
+                f"dimension {side.dimension}, {side.starts[a]}:{side.stops[b]}"
+                if a <= b
+                else f"dimension {side.dimension}, :"
+            )
         return "; ".join(parts)
 
     def _place(self, panel: int) -> tuple[int, ...]:
@@ -230,8 +236,13 @@ def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
         return scene
     blocks = scene.devices.reshape(p // by_panel, by_panel, r // by_row, by_row, c // by_column, by_column, n)
     devices = blocks.transpose(0, 2, 4, 1, 3, 5, 6).reshape(p // by_panel, r // by_row, c // by_column, -1)
-    return dataclasses.replace(scene, rows=_merge(scene.rows, by_row), columns=_merge(scene.columns, by_column),
-                               devices=devices, merged_panels=by_panel)
+    return dataclasses.replace(
+        scene,
+        rows=_merge(scene.rows, by_row),
+        columns=_merge(scene.columns, by_column),
+        devices=devices,
+        merged_panels=by_panel,
+    )
 
 
 def _factor(count: int, limit: int) -> int:
@@ -260,7 +271,7 @@ def device_ranges(devices: Iterable[int]) -> str:
 def _join(runs: list[list[int]]) -> str:
     texts = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs]
     if len(runs) > 3:
-        steps = {(b[0] - a[0], b[1] - b[0] - (a[1] - a[0])) for a, b in zip(runs, runs[1:], strict=False)}
+        steps = {(b[0] - a[0], b[1] - b[0] - (a[1] - a[0])) for a, b in itertools.pairwise(runs)}
         if len(steps) == 1 and next(iter(steps))[1] == 0:
             return f"{texts[0]},{texts[1]},…,{texts[-1]}"
     return ",".join(texts)
@@ -270,7 +281,8 @@ def describe(scene: Scene) -> str:
     """The shard map in a sentence or two: the alt text of every picture of it."""
     layout = scene.layout
     cuts = [s for s in (*scene.depth, scene.rows, scene.columns) if s.ways > 1]
-    text = f"Array {format_shape(layout.shape)} on mesh {layout.mesh or 'with no axes'}, {plural(layout.mesh.size, 'device')}: "
+    mesh = f"mesh {layout.mesh}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "one device"
+    text = f"Array {format_shape(layout.shape)} on {mesh}: "
     if cuts:
         ways = " x ".join(str(s.ways) for s in cuts)
         by = ", ".join(f"dimension {s.dimension} over {' and '.join(axis_text(a) for a, _ in s.axes)}" for s in cuts)
@@ -292,12 +304,13 @@ def notes(scene: Scene) -> list[str]:
         if side.padded:
             extra = side.shard * side.ways - side.size
             empty = (side.ways * side.shard - side.size) // side.shard if side.shard else 0
-            text = f"padding: dimension {side.dimension} is {side.size}, {side.ways} shards of {side.shard} hold {extra} more"
-            lines.append(text + (f"; {plural(empty, 'shard')} hold nothing but padding" if empty else ""))
+            what = f"dimension {side.dimension} is {side.size}, {side.ways} shards of {side.shard} hold {extra} more"
+            lines.append(f"padding: {what}" + (f"; {empty} of them nothing but padding" if empty else ""))
     if layout.replicas > 1:
         lines.append(f"each slice is on {layout.replicas} devices")
     if layout.spec.unreduced:
-        lines.append("a partial sum over " + ", ".join(axis_text(a) for a in layout.spec.unreduced))
+        axes = ", ".join(axis_text(a) for a in layout.spec.unreduced)
+        lines.append(f"unreduced: devices along {axes} hold partial sums of a slice, not copies of it")
     if scene.merged > 1:
         lines.append(f"each cell stands for {scene.merged} neighbouring shards")
     return lines

@@ -20,7 +20,7 @@ from shardviz.render.picture import picture_png
 from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, notes
 from shardviz.render.theme import axis_colours
 
-TABLE_CELLS, TABLE_COLUMNS, TABLE_ROWS, TABLE_PANELS = 256, 32, 32, 16
+TABLE_CELLS, TABLE_COLUMNS, TABLE_ROWS, TABLE_PANELS = 256, 32, 64, 16
 """The most cells that are drawn as a table, and the most each way."""
 
 
@@ -48,12 +48,14 @@ def shard_map_html(layout: Layout, title: str = "") -> str:
         else:
             png, width, height = drawn
             data = base64.b64encode(png).decode()
-            body = (f'<div style="{QUIET};padding:2px 0">{_sides(scene)}</div>'
-                    f'<img src="data:image/png;base64,{data}" width="{width}" height="{height}" '
-                    f'alt="{escape(describe(scene))}" style="max-width:none;margin:4px 0">')
+            body = (
+                f'<img src="data:image/png;base64,{data}" width="{width}" height="{height}" '
+                f'alt="{escape(describe(scene))}" style="max-width:none;margin:4px 0">'
+            )
     remarks = "".join(f"<div>{escape(remark)}</div>" for remark in notes(scene))
-    return (f'<div style="{SANS};overflow-x:auto">{_headline(layout, title)}{body}'
-            f'<div style="font-size:12px;{QUIET}">{remarks}</div></div>')
+    head = f'{_headline(layout, title)}<div style="padding:2px 0">{_sides(scene)}</div>'
+    foot = f'<div style="font-size:12px;{QUIET}">{remarks}</div>'
+    return f'<div style="{SANS};overflow-x:auto">{head}{body}{foot}</div>'
 
 
 def _headline(layout: Layout, title: str) -> str:
@@ -61,8 +63,11 @@ def _headline(layout: Layout, title: str) -> str:
     mesh = layout.mesh
     colours = axis_colours(mesh)
     axes = " ".join(chip(n, colours, f"{n}={s}") for n, s in mesh.shape.items())
-    return (f'<div style="padding:2px 0">{name}{code(format_shape(layout.shape))} {spec_html(layout.spec, mesh)} '
-            f'· shard {code(format_shape(layout.shard_shape))} · mesh {axes or "with no axes"}, {plural(mesh.size, "device")}</div>')
+    return (
+        f'<div style="padding:2px 0">{name}{code(format_shape(layout.shape))} {spec_html(layout.spec, mesh)} '
+        f"· shard {code(format_shape(layout.shard_shape))} · "
+        f"{f'mesh {axes}, ' if axes else ''}{plural(mesh.size, 'device')}</div>"
+    )
 
 
 def _tables(scene: Scene) -> str:
@@ -72,7 +77,9 @@ def _tables(scene: Scene) -> str:
         tables.append(_table(scene, panel, labels[panel]))
     if len(tables) == 1:
         return tables[0]
-    return "".join(f'<div style="display:inline-block;vertical-align:top;margin:0 24px 8px 0">{t}</div>' for t in tables)
+    return "".join(
+        f'<div style="display:inline-block;vertical-align:top;margin:0 24px 8px 0">{t}</div>' for t in tables
+    )
 
 
 def _sides(scene: Scene) -> str:
@@ -84,12 +91,17 @@ def _sides(scene: Scene) -> str:
 
 def _side_html(name: str, side: Side, colours: dict) -> str:
     by = " ".join(chip(a, colours) for a, _ in side.axes)
-    text = f"{name}: dimension {side.dimension}, {side.size}" + (f" by {by}" if by else "")
-    return text + (f", {side.shard} each" if side.ways > 1 else "")
+    text = (
+        f'<span style="{QUIET}">{name}: dimension {side.dimension}, {side.size}'
+        + (" by" if by else ", not cut")
+        + "</span>"
+    )
+    each = f'<span style="{QUIET}">, {side.shard} each</span>' if side.ways > 1 else ""
+    return f"{text} {by}{each}" if by else text
 
 
 _BAR = "padding:0 3px;text-align:center;border:1px solid transparent;font-size:10px;line-height:1.3"
-_SLICE = f"padding:1px 6px;border:0;{QUIET};font-size:11px;white-space:nowrap"
+_SLICE = f"padding:1px 6px;border:0;{QUIET};font-weight:400;font-size:11px;white-space:nowrap"
 
 
 def _table(scene: Scene, panel: int, labels: list[list[str]]) -> str:
@@ -101,14 +113,19 @@ def _table(scene: Scene, panel: int, labels: list[list[str]]) -> str:
     out = []
     for axis, spans in column_bars:
         colour = colours[axis if isinstance(axis, str) else axis[0]]
-        cells = "".join(f'<th colspan="{n}" style="{_BAR};background-color:{colour.light};color:{colour.ink}">{text}</th>'
-                        for text, n in spans)
-        out.append(_row(f'{_corner(left, axis_text(axis))}{cells}'))
+        cells = "".join(
+            f'<th colspan="{n}" style="{_BAR};background-color:{colour.light};color:{colour.ink}">{text}</th>'
+            for text, n in spans
+        )
+        out.append(_row(f"{_corner(left, axis_text(axis))}{cells}"))
     slices = columns.dimension is not None and (columns.cells <= 8 or columns.padded)
     if slices or row_bars:
-        heads = "".join(f'<th scope="row" style="{_BAR};text-align:left">{escape(axis_text(a))}</th>' for a, _ in row_bars)
-        cells = "".join(f'<th style="{_SLICE};text-align:center">{columns.slice_text(c) if slices else ""}</th>'
-                        for c in range(columns.cells))
+        heads = "".join(
+            f'<th scope="row" style="{_BAR};text-align:left">{escape(axis_text(a))}</th>' for a, _ in row_bars
+        )
+        texts = [columns.slice_text(c) if slices else "" for c in range(columns.cells)]
+        width = max(26, 7 * max(map(len, texts)) + 14)
+        cells = "".join(f'<th style="{_SLICE};text-align:center;min-width:{width}px">{text}</th>' for text in texts)
         out.append(_row(heads + (f'<th style="{_SLICE}"></th>' if row_slices else "") + cells))
     starts = [_starts(spans) for _, spans in row_bars]
     for r in range(rows.cells):
@@ -117,15 +134,19 @@ def _table(scene: Scene, panel: int, labels: list[list[str]]) -> str:
             if r in begin:
                 text, n = begin[r]
                 colour = colours[axis if isinstance(axis, str) else axis[0]]
-                parts.append(f'<th rowspan="{n}" style="{_BAR};background-color:{colour.light};color:{colour.ink}">{text}</th>')
+                parts.append(
+                    f'<th rowspan="{n}" style="{_BAR};background-color:{colour.light};color:{colour.ink}">{text}</th>'
+                )
         if row_slices:
             parts.append(f'<td style="{_SLICE};text-align:right">{rows.slice_text(r)}</td>')
         parts += [_cell(scene, panel, r, c, text) for c, text in enumerate(labels[r])]
         out.append(_row("".join(parts)))
-    caption = _sides(scene) + (f"<br>{escape(scene.panel_text(panel))}" if scene.depth else "")
-    return (f'<table style="border-collapse:collapse;border:0;margin:4px 0 8px 0;{MONO}">'
-            f'<caption style="caption-side:top;text-align:left;padding:2px 0;{SANS};{QUIET}">{caption}</caption>'
-            f'<tbody>{"".join(out)}</tbody></table>')
+    caption = escape(scene.panel_text(panel))
+    caption = caption and f'<caption style="caption-side:top;text-align:left;padding:2px 0;{QUIET}">{caption}</caption>'
+    return (
+        f'<table style="border-collapse:collapse;border:0;margin:4px 0 8px 0;{MONO}">'
+        f"{caption}<tbody>{''.join(out)}</tbody></table>"
+    )
 
 
 def _row(content: str) -> str:
@@ -150,8 +171,10 @@ def _starts(spans: list[tuple[str, int]]) -> dict[int, tuple[str, int]]:
 
 def _cell(scene: Scene, panel: int, row: int, column: int, text: str) -> str:
     extra = _padding(scene, row, column)
-    style = (f"padding:5px 7px;text-align:center;white-space:nowrap;border:{HAIRLINE if not extra else _DASHED};"
-             "background-color:rgba(128,150,175,0.12)")
+    style = (
+        f"padding:5px 7px;text-align:center;white-space:nowrap;border:{HAIRLINE if not extra else _DASHED};"
+        "background-color:rgba(128,150,175,0.12)"
+    )
     noun = "device" if scene.devices.shape[3] == 1 else "devices"
     return f'<td style="{style}" title="{noun} {text}: {scene.index_text(panel, row, column)}{extra}">{text}</td>'
 
@@ -160,6 +183,9 @@ _DASHED = "1px dashed rgba(128,128,128,0.9)"
 
 
 def _padding(scene: Scene, row: int, column: int) -> str:
-    parts = [f"{side.padding(c)} of dimension {side.dimension}" for side, c in ((scene.rows, row), (scene.columns, column))
-             if side.dimension is not None and side.padding(c)]
+    parts = [
+        f"{side.padding(c)} of dimension {side.dimension}"
+        for side, c in ((scene.rows, row), (scene.columns, column))
+        if side.dimension is not None and side.padding(c)
+    ]
     return ", padded by " + " and ".join(parts) if parts else ""

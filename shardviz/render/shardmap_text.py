@@ -15,6 +15,7 @@ columns  dimension 1: 6 by model=2, 3 each
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 
 import numpy as np
@@ -50,9 +51,12 @@ def shard_map_text(layout: Layout, width: int = 80) -> str:
 
 def _head(scene: Scene, width: int) -> list[str]:
     layout = scene.layout
-    parts = [format_shape(layout.shape), str(layout.spec),
-             f"mesh {layout.mesh}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "1 device",
-             f"shard {format_shape(layout.shard_shape)}"]
+    parts = [
+        format_shape(layout.shape),
+        str(layout.spec),
+        f"mesh {layout.mesh}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "1 device",
+        f"shard {format_shape(layout.shard_shape)}",
+    ]
     text = "  ".join(parts)
     lines = [text] if len(text) <= width else [piece for part in parts for piece in textwrap.wrap(part, width)]
     sides = [("panels", side) for side in scene.depth] + [("rows", scene.rows), ("columns", scene.columns)]
@@ -66,9 +70,12 @@ def _grid(scene: Scene, width: int) -> list[str] | None:
     """The panels as boxes, one below the other; None where a line would be wider than `width`."""
     labels = scene.labels()
     widest = max(len(cell) for panel in labels for row in panel for cell in row)
+    labels = [[[cell.rjust(widest) for cell in row] for row in panel] for panel in labels]
     rows = [scene.rows.slice_text(r) if scene.rows.dimension is not None else "" for r in range(scene.rows.cells)]
     margin = max(map(len, rows)) + 2 if any(rows) else 0
-    columns = [scene.columns.slice_text(c) if scene.columns.dimension is not None else "" for c in range(scene.columns.cells)]
+    columns = [
+        scene.columns.slice_text(c) if scene.columns.dimension is not None else "" for c in range(scene.columns.cells)
+    ]
     cell = max(widest, *map(len, columns)) if columns else widest
     count = scene.columns.cells
     if margin + count * (cell + 3) + 1 > width:
@@ -128,11 +135,13 @@ def _consecutive(scene: Scene) -> list[str]:
     breaks = np.flatnonzero(flat[1:, 0] != flat[:-1, -1] + 1) + 1
     edges = [0, *breaks.tolist(), len(flat)]
     lines = []
-    for first, end in zip(edges, edges[1:], strict=False):
+    for first, end in itertools.pairwise(edges):
         rows = scene.rows.cells
         start, stop = _row_name(scene, *divmod(first, rows)), _row_name(scene, *divmod(end - 1, rows))
         ids = device_ranges(flat[first:end].ravel().tolist())
-        lines.append(f"{start} to {stop}, {plural(end - first, 'row')}: {ids}" if end - first > 1 else f"{start}: {ids}")
+        lines.append(
+            f"{start} to {stop}, {plural(end - first, 'row')}: {ids}" if end - first > 1 else f"{start}: {ids}"
+        )
     return lines
 
 

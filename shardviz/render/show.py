@@ -56,13 +56,19 @@ class Shown:
         return shard_map_axes(self.layout, ax, dark=dark, title=self._named())
 
     def _named(self) -> str:
-        size = "" if self.dtype is None else f"{self.dtype}, {format_bytes(self.layout.bytes_per_device(self.dtype))} per device"
+        size = (
+            ""
+            if self.dtype is None
+            else f"{self.dtype}, {format_bytes(self.layout.bytes_per_device(self.dtype))} per device"
+        )
         return "  ".join(filter(None, (self.title, size)))
 
     def __repr__(self) -> str:
         return self.text()
 
-    def _repr_mimebundle_(self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None) -> dict[str, str]:
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
         return bundle({"text/plain": self.text, "text/html": self.html}, include, exclude)
 
 
@@ -90,24 +96,27 @@ def show(array_or_shape: Any, spec: Any = None, mesh: Any = None) -> Shown:
     if mesh is None:
         raise ShardvizError(f"show({title or list(shape)}): {what}; give a mesh, such as mesh={{'data': 8}}")
     if spec is None and isinstance(array_or_shape, Value):
-        raise SpecError(f"show({title!r}): no PartitionSpec says how this value is cut; give one, such as spec=('data', None)",
-                        argument=title)
+        raise SpecError(
+            f"show({title!r}): no PartitionSpec says how this value is cut; give one, such as spec=('data', None)",
+            argument=title,
+        )
     return Shown(layout(shape, spec, mesh), title, dtype)
 
 
 def _read(array_or_shape: Any) -> tuple[tuple[int, ...], str, str | None]:
     """(shape, name, element type or None)."""
-    if isinstance(array_or_shape, int) and not isinstance(array_or_shape, bool):
-        return (array_or_shape,), "", None
-    if isinstance(array_or_shape, tuple | list) and not hasattr(array_or_shape, "shape"):
-        if all(hasattr(n, "__index__") for n in array_or_shape):
-            return tuple(int(n) for n in array_or_shape), "", None
-    elif hasattr(array_or_shape, "shape"):
+    shape = getattr(array_or_shape, "shape", None)
+    if shape is not None:
         dtype = getattr(array_or_shape, "dtype", None)
         name = array_or_shape.name if isinstance(array_or_shape, Value) else ""
-        return tuple(array_or_shape.shape), name, None if dtype is None else str(getattr(dtype, "name", dtype))
-    raise ShardvizError(f"show: expected a shape such as (8192, 4096) or an array with a sharding, not "
-                        f"{type(array_or_shape).__name__} {str(array_or_shape)[:60]}")
+        return tuple(shape), name, None if dtype is None else str(getattr(dtype, "name", dtype))
+    sizes = array_or_shape if isinstance(array_or_shape, tuple | list) else (array_or_shape,)
+    if all(hasattr(n, "__index__") and not isinstance(n, bool) for n in sizes):
+        return tuple(int(n) for n in sizes), "", None
+    raise ShardvizError(
+        f"show: expected a shape such as (8192, 4096) or an array with a sharding, not "
+        f"{type(array_or_shape).__name__} {str(array_or_shape)[:60]}"
+    )
 
 
 def _own(array: Any) -> tuple[Any, Any, str]:

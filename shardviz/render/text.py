@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from shardviz.records import Memory, Value
 from shardviz.render.chips import axes_words
 from shardviz.render.format import clip, format_bytes, format_flops, plural
-from shardviz.render.totals import totals_by
+from shardviz.render.totals import total_of, totals_by
 from shardviz.render.values import columns, total_bytes, values_text
 from shardviz.report import Report
 
@@ -38,8 +38,10 @@ def report_text(report: Report) -> str:
         diagnostics, as far as the report has them; joined by newlines, with none at the end.
     """
     level = f"{report.level} ({LEVEL_WORDS[report.level]})" if report.level in LEVEL_WORDS else report.level
-    lines = [f"{report.program}  {level}",
-             f"mesh {report.mesh}, {plural(report.mesh.size, 'device')}  target {report.target}"]
+    lines = [
+        f"{report.program}  {level}",
+        f"mesh {report.mesh}, {plural(report.mesh.size, 'device')}  target {report.target}",
+    ]
     lines += _values("Arguments", report.arguments) + _values("Outputs", report.outputs)
     if report.intermediates:
         lines += ["", f"Intermediates: {plural(len(report.intermediates), 'value')}"]
@@ -75,15 +77,7 @@ def _values(title: str, values: Sequence[Value]) -> list[str]:
 
 def collectives_headline(report: Report) -> str:
     """How many collectives, how often they run, what they move; counts that are not known are said."""
-    total = _grand_total(report)
-    text = f"{plural(total.operations, 'operation')}, {total.runs_text} runs in a step, {total.bytes_text} of operands per device"
-    return text
-
-
-def _grand_total(report: Report):
-    from dataclasses import replace
-
-    return totals_by([replace(c, phase="") for c in report.collectives], "phase")[0]
+    return total_of(report.collectives).sentence
 
 
 def _collectives(report: Report) -> list[str]:
@@ -97,8 +91,10 @@ def _collectives(report: Report) -> list[str]:
     lines += ["  " + line for line in columns(rows, right=(2, 3, 4))]
     totals = totals_by(report.collectives, "source")
     lines += ["", "Lines that move most, operand bytes per device in a step:"]
-    rows = [(t.label, t.bytes_text, ", ".join(t.kinds), clip(report.line(t.key) if t.key else "", 50))  # pyright: ignore
-            for t in totals[:MAX_LINES]]
+    rows = [
+        (t.label, t.bytes_text, ", ".join(t.kinds), clip(report.line(t.key) if t.key else "", 50))  # pyright: ignore
+        for t in totals[:MAX_LINES]
+    ]
     lines += ["  " + line for line in columns(rows, right=(1,))]
     if len(totals) > MAX_LINES:
         lines.append(f"  … and {plural(len(totals) - MAX_LINES, 'more line')}")
@@ -107,9 +103,11 @@ def _collectives(report: Report) -> list[str]:
 
 def memory_text(memory: Memory) -> str:
     """The memory plan in a line, with the compiler that made it."""
-    return (f"peak {format_bytes(memory.peak)}; arguments {format_bytes(memory.arguments)}, outputs "
-            f"{format_bytes(memory.outputs)}, of which {format_bytes(memory.aliased)} aliased, temporaries "
-            f"{format_bytes(memory.temporaries)} ({memory.target} compiler's plan)")
+    return (
+        f"peak {format_bytes(memory.peak)}; arguments {format_bytes(memory.arguments)}, outputs "
+        f"{format_bytes(memory.outputs)}, of which {format_bytes(memory.aliased)} aliased, temporaries "
+        f"{format_bytes(memory.temporaries)} ({memory.target} compiler's plan)"
+    )
 
 
 def cost_text(report: Report) -> str:

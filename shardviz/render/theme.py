@@ -12,7 +12,7 @@ The hues are Okabe and Ito's, which people with colour-blindness can tell apart 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from shardviz.notation import DeviceMesh
@@ -72,7 +72,7 @@ def ink_for(fill: str) -> str:
     return _WHITE if contrast(fill, _WHITE) >= 4.5 else _BLACK
 
 
-@lru_cache(maxsize=None)
+@cache
 def _colour(place: int) -> AxisColour:
     light, dark = _HUES[place % len(_HUES)]
     turn = place // len(_HUES)

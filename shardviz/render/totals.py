@@ -40,6 +40,7 @@ class Total:
         unknown_bytes: operand bytes on one device of one run of each of these.
         seconds: time on the target over the step; None where a count or a time is not known.
         at_most: one of them stands in a branch that may not run.
+        parts: the bytes again, by mesh axes, the most first.
     """
 
     key: Hashable
@@ -53,6 +54,20 @@ class Total:
     unknown_bytes: float
     seconds: float | None
     at_most: bool
+    parts: tuple[tuple[tuple[Axis, ...] | None, float], ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """`8 operations; 1,044 runs and 271 GB of operands per device in a step`, and what is not known."""
+        text = plural(self.operations, "operation")
+        known = self.operations - self.unknown
+        if known:
+            what = ("at most " if self.at_most else "") + format_bytes(self.bytes)
+            text += f"; {plural(self.runs, 'run')} and {what} of operands per device in a step"
+        if self.unknown:
+            whose = f"count not known for {self.unknown:,}" + (" of them" if known else "")
+            text += f"; {whose}, {format_bytes(self.unknown_bytes)} if each ran once"
+        return text
 
     @property
     def bytes_text(self) -> str:
@@ -67,11 +82,18 @@ class Total:
         """`640`, or that the count of some is not known."""
         if self.unknown == self.operations:
             return "count not known"
-        return f"{self.runs:,}" + (f" + {plural(self.unknown, 'operation')} with count not known" if self.unknown else "")
+        return f"{self.runs:,}" + (
+            f" + {plural(self.unknown, 'operation')} with count not known" if self.unknown else ""
+        )
 
 
 def _frame_label(frame: Frame | None) -> str:
     return NO_SOURCE if frame is None else frame.short
+
+
+def total_of(collectives: Iterable[Collective]) -> Total:
+    """All collectives summed into one `Total`, whose label is empty."""
+    return _total(None, "", list(collectives))
 
 
 _KEYS: Mapping[str, tuple[Callable[[Collective], Any], Callable[[Any], str]]] = {
@@ -112,7 +134,23 @@ def _total(key: Hashable, label: str, group: list[Collective]) -> Total:
     axes = {c.axes for c in group}
     times = [None if c.count is None or c.seconds is None else c.count * c.seconds for c in group]
     return Total(
-        key, label, next(iter(axes)) if len(axes) == 1 else None, tuple(sorted({c.kind for c in group})), len(group),
-        sum(c.count or 0 for c in known), sum(c.total_bytes or 0 for c in known), len(unknown),
-        sum(c.operand_bytes for c in unknown), None if None in times else sum(t or 0.0 for t in times),
-        any(c.conditional for c in group))
+        key,
+        label,
+        next(iter(axes)) if len(axes) == 1 else None,
+        tuple(sorted({c.kind for c in group})),
+        len(group),
+        sum(c.count or 0 for c in known),
+        sum(c.total_bytes or 0 for c in known),
+        len(unknown),
+        sum(c.operand_bytes for c in unknown),
+        None if None in times else sum(t or 0.0 for t in times),
+        any(c.conditional for c in group),
+        _parts(known),
+    )
+
+
+def _parts(known: list[Collective]) -> tuple[tuple[tuple[Axis, ...] | None, float], ...]:
+    sums: dict[tuple[Axis, ...] | None, float] = {}
+    for c in known:
+        sums[c.axes] = sums.get(c.axes, 0) + (c.total_bytes or 0)
+    return tuple(sorted(sums.items(), key=lambda item: (-item[1], axes_words(item[0]))))

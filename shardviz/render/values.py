@@ -2,7 +2,8 @@
 
 >>> from shardviz.records import Value
 >>> print(values_text([Value("w", (8, 4), "float32", Spec.of(("x", None)), (4, 4), 64)]))
-w  float32 [8, 4]  P('x', None)  shard [4, 4]  64 B
+name  type and shape  spec    shard   per device
+w     float32 [8, 4]  P('x')  [4, 4]        64 B
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from shardviz.notation import Spec
 from shardviz.records import Value
 from shardviz.render.chips import cell, code, spec_html, table
 from shardviz.render.format import clip, format_bytes, format_shape
@@ -22,8 +22,8 @@ MAX_NAME = 44
 def spec_text(value: Value) -> str:
     """The spec as Python writes it; the sharding in another notation where no PartitionSpec says it."""
     if value.spec is not None:
-        return str(value.spec)
-    return next(iter(value.sharding.values()), "not known")
+        return str(value.spec.canonical())
+    return clip(next(iter(value.sharding.values()), "not known"), 40)
 
 
 def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str = "  ") -> list[str]:
@@ -42,10 +42,15 @@ def values_text(values: Sequence[Value]) -> str:
         values: arguments, outputs or intermediates of a report.
 
     Returns:
-        One line a value: name, type and shape, spec, shard shape, bytes on each device.
+        A head, then one line a value: name, type and shape, spec (without trailing None), shard shape, bytes on each
+        device.
     """
-    rows = [(clip(v.name, MAX_NAME), f"{v.dtype} {format_shape(v.shape)}", clip(spec_text(v), 40),
-             f"shard {format_shape(v.shard_shape)}", format_bytes(v.bytes_per_device)) for v in values]
+    rows = [("name", "type and shape", "spec", "shard", "per device")]
+    for v in values:
+        typed = f"{v.dtype} {format_shape(v.shape)}"
+        rows.append(
+            (clip(v.name, MAX_NAME), typed, spec_text(v), format_shape(v.shard_shape), format_bytes(v.bytes_per_device))
+        )
     return "\n".join(columns(rows, right=(4,)))
 
 
@@ -60,16 +65,30 @@ def values_html(values: Sequence[Value], mesh: Any, *, caption: str = "") -> str
     Returns:
         A `<table>`; every text from outside is escaped.
     """
-    heads = (("name", False), ("shape", False), ("type", False), ("spec", False), ("shard", False), ("bytes per device", True))
+    heads = (
+        ("name", False),
+        ("shape", False),
+        ("type", False),
+        ("spec", False),
+        ("shard", False),
+        ("bytes per device", True),
+    )
     rows = []
     for v in values:
         spec = spec_html(v.spec, mesh) if v.spec is not None else code(spec_text(v))
         made = " · ".join(filter(None, (v.op, v.source.short if v.source else "", v.name_stack)))
         label = f" {code(v.label, 'opacity:0.75')}" if v.label and v.label != v.name else ""
         times = "" if v.count == 1 else " × " + ("count not known" if v.count is None else f"{v.count:,}")
-        rows.append((cell(code(v.name, "font-weight:600") + label + escape(times), title=made),
-                     cell(code(format_shape(v.shape))), cell(code(v.dtype), quiet=True), cell(spec, title=str(v.spec or "")),
-                     cell(code(format_shape(v.shard_shape))), cell(escape(format_bytes(v.bytes_per_device)), right=True)))
+        rows.append(
+            (
+                cell(code(v.name, "font-weight:600") + label + escape(times), title=made),
+                cell(code(format_shape(v.shape))),
+                cell(code(v.dtype), quiet=True),
+                cell(spec, title=str(v.spec or "")),
+                cell(code(format_shape(v.shard_shape))),
+                cell(escape(format_bytes(v.bytes_per_device)), right=True),
+            )
+        )
     return table(heads, rows, caption=caption)
 
 

@@ -1,4 +1,4 @@
-"""The explorer: `ExplorerState` as a notebook widget. All that the page shows are traits; all that it does is `edit`.
+"""The explorer: `ExplorerState` as a notebook widget. All that the page shows are traits; what a person does comes as `edits`.
 
 >>> explorer = explore(train_step, params, tokens, mesh={"data": 8, "model": 8})     # doctest: +SKIP
 >>> explorer                                                                         # doctest: +SKIP
@@ -58,11 +58,12 @@ class Explorer(anywidget.AnyWidget):
     plan_code = traitlets.Unicode().tag(sync=True)
     selected = traitlets.Unicode().tag(sync=True)
     query = traitlets.Dict().tag(sync=True)
-    edit = traitlets.Dict().tag(sync=True)
+    edits = traitlets.List().tag(sync=True)
     tab = traitlets.Unicode("source").tag(sync=True)
 
     def __init__(self, state: ExplorerState):
         self.state = state
+        self._seq = 0
         self._began = time.monotonic()
         self._seconds: float | None = None
         super().__init__(_esm=bundle.module(), _css=bundle.styles())
@@ -71,7 +72,7 @@ class Explorer(anywidget.AnyWidget):
         self._draw_report()
         self._draw_status()
         state.observe(self._on_state, ["plan", "report", "status", "message", "busy", "error", "failure", "selected", "past", "ahead"])
-        self.observe(self._on_edit, "edit")
+        self.observe(self._on_edits, "edits")
         self.observe(self._on_selected, "selected")
         self.observe(self._on_query, "query")
 
@@ -159,21 +160,30 @@ class Explorer(anywidget.AnyWidget):
     def _draw_status(self) -> None:
         if not self.state.busy:
             self._seconds = time.monotonic() - self._began
-        self.status = status_view(self.state, int(self.edit.get("seq", 0)), None if self.state.busy else self._seconds)
+        self.status = status_view(self.state, self._seq, None if self.state.busy else self._seconds)
 
     # From the page to the state.
 
-    def _on_edit(self, change: Any) -> None:
-        edit = dict(change["new"])
+    def _on_edits(self, change: Any) -> None:
+        """Does what was not done yet. The page repeats an edit until `status` has its number, so that none is lost
+        while the kernel is busy: then only the newest value of a trait is sent."""
+        for edit in change["new"]:
+            if edit["seq"] > self._seq:
+                self._seq = edit["seq"]
+                with self.hold_sync():
+                    try:
+                        self._do(edit)
+                    finally:
+                        self._draw_status()
+
+    def _do(self, edit: dict[str, Any]) -> None:
         operation = edit.get("op")
         if operation not in _EDITS:
             self.state.error = {"message": f"the page asked for {operation!r}, which this version has not", "place": "internal",
                                 "argument": None, "axis": None, "dimension": None, "kind": "ShardvizError", "detail": ""}
-        else:
-            method: Callable[..., Any] = getattr(self.state, operation)
-            with self.hold_sync():
-                method(*(edit[key] for key in _EDITS[operation] if key in edit))
-        self._draw_status()
+            return
+        method: Callable[..., Any] = getattr(self.state, operation)
+        method(*(edit[key] for key in _EDITS[operation] if key in edit))
 
     def _on_selected(self, change: Any) -> None:
         self.state.selected = change["new"]

@@ -109,7 +109,7 @@ def head_view(state: ExplorerState) -> Json:
     memory = report.memory
     view: Json = {
         "program": report.program,
-        "subtitle": f"{report.plan.mesh or 'no mesh axes'} · {plural(report.mesh.size, 'device')}",
+        "subtitle": f"{str(report.mesh) or 'no mesh axes'} · {plural(report.mesh.size, 'device')}",
         "moved": [{"axes": _axes_list(axes), "text": format_bytes(total)} for axes, total in moved(report.collectives)],
         "collectives": len(runs),
         "runs": f"{known:,} runs a step" + (" and loops of unknown length" if None in runs else ""),

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def summary(state: ExplorerState) -> str:
     """The plan and the headline numbers; no timings, so that two runs can be compared word for word."""
     report = state.report
-    lines = [f"{report.program} on {report.mesh or 'a mesh with no axes'} ({plural(report.mesh.size, 'device')}), {report.level}"]
+    mesh = str(report.mesh) or "a mesh with no axes"
+    lines = [f"{report.program} on {mesh} ({plural(report.mesh.size, 'device')}), {report.level}"]
     width = min(40, max((len(v.name) for v in report.arguments), default=0))
     for value in report.arguments:
         spec = str(value.spec.canonical()) if value.spec is not None else "no PartitionSpec"

@@ -20,7 +20,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="session")
+# Both live no longer than a module: playwright keeps an event loop running in this process, and tests elsewhere look
+# at which processes are left.
+@pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     """A JupyterLab server with copies of the shipped notebooks in its folder."""
     if importlib.util.find_spec("jupyterlab") is None:
@@ -33,7 +35,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
-    """A headless Chromium. It lives no longer than a module, for playwright keeps an event loop while it runs."""
+    """A headless Chromium."""
     if importlib.util.find_spec("playwright") is None:
         pytest.skip("no playwright: pip install 'shardviz[test]'")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

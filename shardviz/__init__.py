@@ -1,0 +1,70 @@
+"""shardviz: an interactive explorer of sharding in JAX.
+
+>>> import shardviz as sv
+>>> sv.mesh(data=2, model=4).shape_tuple
+(('data', 2), ('model', 4))
+
+The names below are loaded when first used, so that `import shardviz` costs next to nothing, starts no JAX backend and
+no process.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from shardviz import gallery, notation, render
+    from shardviz.analysis import Program, ReportFuture, analyze, trace
+    from shardviz.errors import (
+        CompileCrashed,
+        CompileError,
+        CompileMemoryLimit,
+        CompileRefused,
+        CompileStopped,
+        CompileTimeout,
+        MeshError,
+        ShardvizError,
+        SpecError,
+        TraceError,
+    )
+    from shardviz.layout import Layout, layout
+    from shardviz.program.meshes import mesh
+    from shardviz.program.plan import Plan
+    from shardviz.program.targets import targets
+    from shardviz.render import show
+    from shardviz.report import Report
+    from shardviz.widgets import Explorer, explore
+
+_WHERE = {
+    "Program": "analysis", "ReportFuture": "analysis", "analyze": "analysis", "trace": "analysis",
+    "Plan": "program.plan", "mesh": "program.meshes", "targets": "program.targets",
+    "Layout": "layout", "layout": "layout", "Report": "report", "show": "render",
+    "Explorer": "widgets", "explore": "widgets",
+    **dict.fromkeys(("ShardvizError", "MeshError", "SpecError", "TraceError", "CompileError", "CompileCrashed",
+                     "CompileMemoryLimit", "CompileRefused", "CompileStopped", "CompileTimeout"), "errors"),
+}
+_ROOMS = ("gallery", "notation", "render", "study")
+
+__all__ = [
+    "CompileCrashed", "CompileError", "CompileMemoryLimit", "CompileRefused", "CompileStopped", "CompileTimeout",
+    "Explorer", "Layout", "MeshError", "Plan", "Program", "Report", "ReportFuture", "ShardvizError", "SpecError",
+    "TraceError", "analyze", "explore", "gallery", "layout", "mesh", "notation", "render", "show", "targets", "trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        value = getattr(importlib.import_module(f"shardviz.{_WHERE[name]}"), name)
+    elif name in _ROOMS:
+        value = importlib.import_module(f"shardviz.{name}")
+    else:
+        raise AttributeError(f"module 'shardviz' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,81 @@
+"""The functions that start from a person's own function: `trace`, `analyze`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shardviz.analysis.program import Program
+from shardviz.program.plan import Plan
+from shardviz.program.trace import call
+from shardviz.report import Report
+
+Numbers = int | Iterable[int]
+Names = str | Iterable[str]
+
+
+def trace(
+    fn: Callable[..., Any],
+    *args: Any,
+    static_argnums: Numbers = (),
+    static_argnames: Names = (),
+    donate_argnums: Numbers = (),
+    donate_argnames: Names = (),
+    **kwargs: Any,
+) -> Program:
+    """Traces a function; nothing runs and nothing is allocated.
+
+    Args:
+        fn: a function, or one that `jax.jit` has wrapped.
+        args, kwargs: what it is called with: arrays, `jax.ShapeDtypeStruct`s or numbers in pytrees.
+        static_argnums, static_argnames, donate_argnums, donate_argnames: as for `jax.jit`.
+
+    Returns:
+        The `Program`. A function whose sharding constraints are bare PartitionSpecs is traced when its first plan says
+        over which mesh they are.
+
+    Raises:
+        TraceError: if an argument is no array, or the function raises; its own exception is the cause.
+    """
+    return _program(fn, args, kwargs, None, static_argnums, static_argnames, donate_argnums, donate_argnames)
+
+
+def analyze(
+    fn: Callable[..., Any],
+    *args: Any,
+    mesh: Any,
+    in_specs: Any = None,
+    out_specs: Any = None,
+    target: str | None = None,
+    static_argnums: Numbers = (),
+    static_argnames: Names = (),
+    donate_argnums: Numbers = (),
+    donate_argnames: Names = (),
+    **kwargs: Any,
+) -> Report:
+    """Traces, partitions and, for a target, compiles, in one call.
+
+    Args:
+        fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`.
+        mesh: the device mesh, in any form that `sv.mesh` takes.
+        in_specs, out_specs: specs for the arguments and the result, as for `Plan`.
+        target: compile for this machine too (`"cpu"`), which adds the memory plan.
+
+    Returns:
+        The report, at level `partitioned`, or `compiled` if a target was given.
+
+    Raises:
+        ShardvizError: as `trace`, `Plan` and `Program.partition`.
+    """
+    plan = Plan(mesh, in_specs, out_specs)
+    program = _program(fn, args, kwargs, plan.mesh, static_argnums, static_argnames, donate_argnums, donate_argnames)
+    return program.partition(plan) if target is None else program.compile(plan, target)
+
+
+def _program(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], mesh: Any, static_argnums: Numbers,
+             static_argnames: Names, donate_argnums: Numbers, donate_argnames: Names) -> Program:
+    plain = lambda given: given if isinstance(given, int | str) else tuple(given)  # noqa: E731
+    return Program(call(
+        fn, args, kwargs, static_argnums=plain(static_argnums), static_argnames=plain(static_argnames),
+        donate_argnums=plain(donate_argnums), donate_argnames=plain(donate_argnames),
+    ), mesh)

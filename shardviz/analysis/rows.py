@@ -1,0 +1,81 @@
+"""A report's rows from what the levels found."""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib import metadata
+from typing import Any
+
+import jax
+
+from shardviz.layout import itemsize
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.program.lower import Bound, sdy_dims
+from shardviz.program.propagate import shard_shape
+from shardviz.program.trace import Argument
+from shardviz.records import Collective, Value
+from shardviz.report import Report
+
+_MOST_LINES = 600
+
+
+def arguments(found: Sequence[Argument], bound: Bound) -> tuple[Value, ...]:
+    """A row for each argument: what the plan says, which every level keeps."""
+    return tuple(_row(a, bound.in_specs[a.name], bound.mesh) for a in found)
+
+
+def outputs(found: Sequence[Argument], specs: Sequence[Spec], mesh: DeviceMesh) -> tuple[Value, ...]:
+    """A row for each output, as Shardy has it."""
+    return tuple(_row(o, spec, mesh) for o, spec in zip(found, specs, strict=True))
+
+
+def _row(array: Argument, spec: Spec, mesh: DeviceMesh) -> Value:
+    shard = shard_shape(array.shape, spec, mesh)
+    notations = {"pspec": str(spec), "sdy": f"#sdy.sharding<@mesh, {sdy_dims(spec, len(array.shape))}>"}
+    return Value(array.name, array.shape, array.dtype, spec, shard, math.prod(shard) * itemsize(array.dtype), notations)
+
+
+def compiled_outputs(found: Sequence[Argument], cuts: Sequence[tuple[Spec | None, tuple[int, ...] | None]],
+                     texts: Sequence[str]) -> tuple[Value, ...]:
+    """A row for each output, as the partitioner has it."""
+    made = []
+    for output, (spec, shard), text in zip(found, cuts, texts, strict=True):
+        size = None if shard is None else math.prod(shard) * itemsize(output.dtype)
+        notations = {"hlo": text} if spec is None else {"pspec": str(spec), "hlo": text}
+        made.append(Value(output.name, output.shape, output.dtype, spec, shard, size, notations))
+    return tuple(made)
+
+
+def source(values: Iterable[Value], collectives: Iterable[Collective]) -> dict[str, Mapping[int, str]]:
+    """The text of every file's lines from the first to the last that a row refers to."""
+    lines: dict[str, tuple[int, int]] = {}
+    for row in (*values, *collectives):
+        if row.source is not None:
+            first, last = lines.get(row.source.file, (row.source.line, row.source.line))
+            lines[row.source.file] = min(first, row.source.line), max(last, row.source.line)
+    return {file: _text(file, first, last) for file, (first, last) in lines.items()}
+
+
+@lru_cache(maxsize=256)
+def _text(file: str, first: int, last: int) -> Mapping[int, str]:
+    return {n: linecache.getline(file, n).rstrip("\n") for n in range(first, min(last, first + _MOST_LINES) + 1)}
+
+
+@lru_cache(maxsize=1)
+def versions() -> Mapping[str, str]:
+    """The versions that made a report."""
+    return {name: metadata.version(name) for name in ("jax", "jaxlib")}
+
+
+def leaves(tree: Any) -> list[Any]:
+    """The leaves of a pytree."""
+    return jax.tree.leaves(tree)
+
+
+def replaced(report: Report, **changes: Any) -> Report:
+    """A copy of a report with other fields."""
+    return dataclasses.replace(report, **changes)

@@ -1,0 +1,1 @@
+"""What a report's bytes and FLOPs cost on a machine."""

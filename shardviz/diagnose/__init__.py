@@ -1,0 +1,7 @@
+"""What a person should look at, one rule a file. A rule is a function from what was found to `Diagnostic`s."""
+
+from shardviz.diagnose.levels import levels_differ
+from shardviz.diagnose.loops import unknown_loops
+from shardviz.diagnose.warnings import compiler_warnings
+
+__all__ = ["compiler_warnings", "levels_differ", "unknown_loops"]

@@ -1,0 +1,11 @@
+"""The compile server: compiling outside the kernel, in children that can be stopped, crash, or run out of memory.
+
+`submit(request)` gives a `Job`, a future that is told of milestones (the partitioned program, then the optimised one
+with its memory plan) while the compiler is still at work, and that ends as soon as nothing more is wanted.
+"""
+
+from shardviz.program.server.client import Job, shutdown, start, submit
+from shardviz.program.server.dumps import MILESTONES
+from shardviz.program.server.job import Request, run
+
+__all__ = ["MILESTONES", "Job", "Request", "run", "shutdown", "start", "submit"]

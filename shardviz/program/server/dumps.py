@@ -1,0 +1,86 @@
+"""Reading XLA's dumps while the compiler is still at work.
+
+XLA writes each text when its pass is done. A program's text is complete when its entry computation, the last that XLA
+prints, is closed. The optimised program, buffer assignment and memory report are written one after the other within two
+milliseconds, each in one piece, in an order that differs between versions; they are complete when all have been left
+alone for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+PASSES = "spmd-partitioning"
+"""The partitioner's pass, `spmd-partitioning` or `tpu-spmd-partitioning`: XLA dumps before and after it."""
+
+MILESTONES = ("partitioned", "compiled")
+
+_SETTLED = 15_000_000
+"""Nanoseconds without a change after which a file is taken to be whole."""
+
+_STAGES = {
+    "partitioned": {"before": "before the partitioner", "partitioned": "after it"},
+    "compiled": {"optimized": "after_optimizations.txt", "buffers": "after_optimizations-buffer-assignment.txt",
+                 "live_ranges": "after_optimizations-live-range.txt"},
+}
+
+
+def find(folder: Path, milestone: str, devices: int) -> dict[str, Path]:
+    """Stage → file for those of a milestone's files that exist.
+
+    For a single device XLA runs no partitioner; the program that it was given stands for both sides of it.
+    """
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    found = {}
+    for name in names:
+        for stage in _stages(name, milestone, devices):
+            found.setdefault(stage, folder / name)
+    return found
+
+
+def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
+    if milestone == "compiled":
+        return tuple(stage for stage, end in _STAGES["compiled"].items() if name.endswith(end))
+    if devices == 1:
+        return ("before", "partitioned") if name.endswith("before_optimizations.txt") else ()
+    if "spmd-partitioning" not in name or not name.endswith(".txt"):
+        return ()
+    return ("before",) if "spmd-partitioning" in name.rsplit(".before_", 1)[-1] else ("partitioned",)
+
+
+def complete(folder: Path, milestone: str, devices: int, *, ended: bool) -> bool:
+    """Whether all of a milestone's files are there and whole.
+
+    Args:
+        folder: XLA's dump folder.
+        milestone: `partitioned` or `compiled`.
+        devices: how many the program is for.
+        ended: whether the compiler has ended, so that nothing is still being written.
+    """
+    found = find(folder, milestone, devices)
+    if len(found) < len(_STAGES[milestone]):
+        return False
+    if ended:
+        return True
+    if milestone == "partitioned":
+        return all(_closed(path) for path in found.values())
+    last = max(path.stat().st_mtime_ns for path in found.values())
+    return _closed(found["optimized"]) and time.time_ns() - last > _SETTLED
+
+
+def _closed(path: Path) -> bool:
+    """Whether a program's text has its entry computation, to the end."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 4))
+        if not file.read().rstrip(b"\n").endswith(b"}"):
+            return False
+        file.seek(0)
+        return b"\nENTRY " in file.read()
+
+
+def read(folder: Path, milestone: str, devices: int) -> dict[str, str]:
+    """Stage → text of a milestone."""
+    return {stage: path.read_text(errors="replace") for stage, path in find(folder, milestone, devices).items()}

@@ -1,0 +1,82 @@
+"""A compile job: a pure function from a picklable request to the compiler's texts.
+
+The same function runs in a forked child of the compile server, in a `loky` worker, or whole in any other executor.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardviz import _jax
+from shardviz.program.server import dumps
+
+MAX_CPU_DEVICES = 2048
+"""XLA's CPU client takes no more; beyond it says "Multiprocess computations aren't implemented"."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile.
+
+    Attributes:
+        module: StableHLO bytecode with Shardy's shardings.
+        devices: the number of simulated devices.
+        out_chosen: for each output whether its sharding is the compiler's choice.
+        until: the milestone after which nothing more is wanted, `partitioned` or `compiled`.
+        options: further XLA debug options by name.
+    """
+
+    module: bytes
+    devices: int
+    out_chosen: tuple[bool, ...]
+    until: str = "compiled"
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def compile_in(folder: Path, request: Request) -> None:
+    """Compiles, with XLA's dumps going to `folder / "dumps"`; returns when the compiler does.
+
+    Raises:
+        whatever the compiler raises.
+    """
+    target = folder / "dumps"
+    target.mkdir(exist_ok=True)
+    options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": dumps.PASSES, **request.options}
+    _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options)
+
+
+def run(request: Request) -> dict[str, dict[str, str]]:
+    """Runs a job whole, where it stands.
+
+    Args:
+        request: what to compile.
+
+    Returns:
+        milestone → stage → text, as `dumps.read` gives it.
+
+    Raises:
+        whatever the compiler raises.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="shardviz-job-"))
+    try:
+        compile_in(folder, request)
+        return {name: dumps.read(folder / "dumps", name, request.devices) for name in dumps.MILESTONES}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_in_worker(folder: str, request: Request) -> None:
+    """Runs a job in a worker process, with its standard error kept in the folder as a forked child's is."""
+    log = os.open(os.path.join(folder, "stderr"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    kept = os.dup(2)
+    os.dup2(log, 2)
+    try:
+        compile_in(Path(folder), request)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(log)

@@ -1,0 +1,1 @@
+"""Many reports: comparing them, searching among plans, contracts for tests."""

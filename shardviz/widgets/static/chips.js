@@ -1,0 +1,48 @@
+// Mesh axes as chips. A chip always says its axis's name; the colour only helps.
+import { h } from "./dom.js";
+
+export function axisText(axis) {
+  return typeof axis === "string" ? axis : `${axis[0]}:(${axis[1]})${axis[2]}`;
+}
+
+export function axisName(axis) {
+  return typeof axis === "string" ? axis : axis[0];
+}
+
+// The CSS variables that carry an axis's colours; grey for an axis that the mesh has not.
+export function axisStyle(ctx, axis) {
+  const found = axis && ctx.get("mesh").axes.find((a) => a.name === axisName(axis));
+  if (!found) return { "--c": "#6b7280", "--cd": "#9ca3af", "--i": "#fff", "--id": "#111" };
+  return { "--c": found.light, "--cd": found.dark, "--i": found.ink, "--id": found.dark_ink };
+}
+
+export function chip(ctx, axis, props) {
+  return h("span", { class: "sv-chip", style: axisStyle(ctx, axis), ...props }, axisText(axis));
+}
+
+// The axes that a collective goes over, or what stands for them.
+export function axesChips(ctx, axes) {
+  if (axes === null || axes === undefined) return h("span", { class: "sv-soft" }, "no product of axes");
+  if (!axes.length) return h("span", { class: "sv-soft" }, "one device");
+  return h("span", { class: "sv-axes" }, axes.map((axis) => chip(ctx, axis)));
+}
+
+// A spec in brackets: [data, ·, model].
+export function specChips(ctx, dims, unreduced) {
+  if (!dims) return h("span", { class: "sv-soft" }, "no PartitionSpec");
+  const parts = dims.map((axes, i) => [
+    i ? h("b", {}, ",") : null,
+    axes.length ? axes.map((axis) => chip(ctx, axis)) : h("em", {}, "·"),
+  ]);
+  const sum = unreduced && unreduced.length
+    ? [h("span", { class: "sv-soft" }, " sum over "), unreduced.map((axis) => chip(ctx, axis))] : null;
+  return h("span", { class: "sv-spec", "aria-label": specText(dims) }, h("b", {}, "["), parts, h("b", {}, "]"), sum);
+}
+
+export function specText(dims) {
+  return dims.map((axes) => (axes.length ? axes.map(axisText).join(" and ") : "not cut")).join(", ");
+}
+
+export function shapeText(shape) {
+  return `[${shape.join(", ")}]`;
+}

@@ -1,0 +1,73 @@
+// Elements made from plain calls. Text from outside only ever becomes a text node, never HTML.
+
+export function h(tag, props, ...children) {
+  const el = document.createElement(tag);
+  apply(el, props || {});
+  add(el, children);
+  return el;
+}
+
+export function svg(tag, props, ...children) {
+  const el = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  apply(el, props || {});
+  add(el, children);
+  return el;
+}
+
+function apply(el, props) {
+  for (const [key, value] of Object.entries(props)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) el.addEventListener(key.slice(2), value);
+    else if (key === "style") for (const [k, v] of Object.entries(value)) el.style.setProperty(k, v);
+    else if (key === "id") el.setAttribute("data-testid", value);
+    else if (key === "value") el.value = value;
+    else el.setAttribute(key, value === true ? "" : String(value));
+  }
+}
+
+function add(el, children) {
+  for (const child of children.flat(3)) {
+    if (child === null || child === undefined || child === false || child === "") continue;
+    el.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+let filling = false;
+
+// Whether elements are being replaced right now: a field that loses the focus by that was not left by the person.
+export function isFilling() {
+  return filling;
+}
+
+// Puts new children into an element, and the focus back to where it was, found by its data-testid.
+export function fill(el, ...children) {
+  const root = el.getRootNode();
+  const active = root.activeElement;
+  const inside = active && el.contains(active) ? active : null;
+  const id = inside && inside.getAttribute("data-testid");
+  const typed = inside instanceof HTMLInputElement ? [inside.value, inside.selectionStart, inside.selectionEnd] : null;
+  const top = el.scrollTop;
+  filling = true;
+  try {
+    el.replaceChildren();
+  } finally {
+    filling = false;
+  }
+  add(el, children);
+  el.scrollTop = top;
+  if (!id) return;
+  const again = find(el, id);
+  if (!again) return;
+  again.focus({ preventScroll: true });
+  if (typed && again instanceof HTMLInputElement) {
+    again.value = typed[0];
+    if (again.type === "text" || again.type === "search") again.setSelectionRange(typed[1], typed[2]);
+  }
+}
+
+export function find(el, id) {
+  for (const candidate of el.querySelectorAll("[data-testid]")) {
+    if (candidate.getAttribute("data-testid") === id) return candidate;
+  }
+  return null;
+}

@@ -1,0 +1,44 @@
+// Problems, and the Python that rebuilds the plan.
+import { h, fill } from "./dom.js";
+
+export function problems(ctx, el) {
+  const signs = { error: "✖", warning: "▲", info: "i" };
+  function draw() {
+    const { rows } = ctx.get("problems");
+    fill(el, rows.length ? rows.map((d) => h("div", { class: `sv-problem sv-${d.severity}` },
+      h("span", { class: "sv-sign", "aria-label": d.severity }, signs[d.severity] || "i"),
+      h("div", {}, h("p", {}, d.message), h("p", { class: "sv-soft" }, d.rule, d.source ? [" · ", h("code", {}, d.source)] : null, d.line ? [" ", h("code", {}, d.line)] : null,
+        d.value ? [" · ", h("button", { class: "sv-link", onclick: () => ctx.select(d.value) }, d.value)] : null))))
+      : h("p", { class: "sv-empty" }, "Nothing to report at this level."));
+  }
+  ctx.on("problems", draw);
+  draw();
+}
+
+export function code(ctx, el) {
+  const text = h("pre", { class: "sv-code", id: "code", tabindex: "0" });
+  const copy = h("button", { class: "sv-btn", id: "copy-code", onclick: async () => {
+    const done = await write(text);
+    copy.textContent = done ? "copied" : "press Ctrl+C";
+    setTimeout(() => { copy.textContent = "copy"; }, 1500);
+  } }, "copy");
+  el.append(h("div", { class: "sv-tools" }, h("span", { class: "sv-soft" }, "This rebuilds the plan; explorer.code() gives it too."), copy), text);
+  const draw = () => { text.textContent = ctx.get("plan_code"); };
+  ctx.on("plan_code", draw);
+  draw();
+}
+
+// Copies an element's text; where the page may not (no secure context), it is selected for the person to copy.
+async function write(element) {
+  try {
+    await navigator.clipboard.writeText(element.textContent);
+    return true;
+  } catch {
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    const selection = getSelection();
+    selection.removeAllRanges();
+    selection.addRange(range);
+    return false;
+  }
+}

@@ -1,0 +1,54 @@
+// The person's own source: on each line its heat (bytes moved), its value with its spec, and its collectives.
+import { h, fill } from "./dom.js";
+import { axesChips, specChips } from "./chips.js";
+
+export const PHASE = { forward: "fwd", backward: "bwd", rematerialised: "remat", update: "" };
+
+export function source(ctx, el) {
+  function collective(c) {
+    return h("span", { class: `sv-coll sv-${c.kind}` }, h("b", {}, c.kind), " ", axesChips(ctx, c.axes), " ",
+      c.bytes ? `${c.bytes} × ${c.count}` : `${c.count} runs`, h("b", { class: "sv-total" }, ` ${c.bytes && c.count === "1" ? "" : c.total}`),
+      h("span", { class: "sv-soft" }, ` ${c.phases.map((p) => PHASE[p]).filter(Boolean).join(", ")}`));
+  }
+
+  function line(row, dedent) {
+    const selected = ctx.get("selected");
+    const lit = (row.values || []).some((v) => v.name === selected);
+    const at = row.at;
+    return h("div", { class: `sv-ln ${lit ? "sv-sel" : ""} ${row.at ? "" : "sv-quiet"}`, id: at ? `line-${at}` : null },
+      h("span", { class: "sv-no" }, row.n),
+      h("span", { class: "sv-heat", title: row.moved ? `${row.moved} moved per device in a step` : "" },
+        row.heat ? h("i", { style: { width: `${Math.max(3, 100 * row.heat)}%` } }) : null),
+      h("code", { title: row.text.trim() }, row.text.slice(dedent)),
+      h("span", { class: "sv-ann" },
+        (row.values || []).map((v) => h("button", { class: "sv-v", title: `${v.name} ${v.shape}`, onclick: () => ctx.select(v.name) },
+          v.label, specChips(ctx, v.dims))),
+        row.more > 0 ? h("button", { class: "sv-link sv-soft", title: "all values of this line",
+          onclick: () => { ctx.query({ line: at, text: "", changed: false }); ctx.setTab("values"); } }, `+${row.more}`) : null,
+        (row.collectives || []).slice(0, 3).map(collective),
+        row.collectives && row.collectives.length > 3 ? h("button", { class: "sv-link", onclick: () => { ctx.query({ line: at }); ctx.setTab("collectives"); } },
+          `+${row.collectives.length - 3} more kinds`) : null));
+  }
+
+  function draw() {
+    const { files } = ctx.get("source");
+    if (!files.length) {
+      fill(el, h("p", { class: "sv-empty" }, "No source lines are known for this program."));
+      return;
+    }
+    fill(el, files.map((file) => {
+      const used = file.lines.filter((l) => l.text.trim());
+      const dedent = used.length ? Math.min(...used.map((l) => l.text.match(/^ */)[0].length)) : 0;
+      const rows = [];
+      let last = null;
+      for (const row of file.lines) {
+        if (last !== null && row.n > last + 1) rows.push(h("div", { class: "sv-gap", "aria-hidden": "true" }, "⋯"));
+        rows.push(line(row, dedent));
+        last = row.n;
+      }
+      return [h("div", { class: "sv-file" }, file.file), rows];
+    }));
+  }
+  for (const key of ["source", "selected", "mesh"]) ctx.on(key, () => ctx.when("source", draw));
+  ctx.when("source", draw);
+}

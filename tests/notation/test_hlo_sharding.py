@@ -1,0 +1,163 @@
+"""HLO shardings read back: against JAX's own writing of specs, and XLA's own translation between its notations."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxlib._hlo import HloSharding
+
+from shardviz.errors import ParseError, SpecError
+from shardviz.layout import layout
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
+from shardviz.notation.strides import axes_along, digits, places
+
+MESH = DeviceMesh.of({"a": 2, "b": 4})
+
+TABLE = [  # text, rank, the spec on a=2,b=4
+    ("{replicated}", 2, "P(None, None)"),
+    ("{devices=[2,4]<=[8]}", 2, "P('a', 'b')"),
+    ("{devices=[2,4]0,1,2,3,4,5,6,7}", 2, "P('a', 'b')"),
+    ("{devices=[4,2]<=[2,4]T(1,0)}", 2, "P('b', 'a')"),
+    ("{devices=[4,2]<=[8]}", 2, "P(('a', ('b', 1, 2)), (('b', 2, 2),))"),
+    ("{devices=[8,1]<=[8]}", 2, "P(('a', 'b'), None)"),
+    ("{devices=[8]<=[2,4]T(1,0)}", 1, "P(('b', 'a'))"),
+    ("{devices=[2,1,4]<=[8] last_tile_dim_replicate}", 2, "P('a', None)"),
+    ("{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}", 2, "P('b', None)"),
+    ("{devices=[2,2,2]<=[8] last_tile_dims={replicated}}", 2, "P('a', (('b', 1, 2),))"),
+    ("{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}", 2, "P('a', None, unreduced={'b'})"),
+    ("{devices=[1,2,4]<=[8] last_tile_dims={replicated, unreduced}}", 1, "P(None, unreduced={'b'})"),
+    ("{devices=[2,1,4]<=[8] last_tile_dim_replicate metadata={op_name=\"f/{x}\"}}", 2, "P('a', None)"),
+    ("{mesh['a'=2,'b'=4], [{'a'}, {'b'}]}", 2, "P('a', 'b')"),
+    ("{mesh['a'=2,'b'=4], [{'b', 'a'}, {}]}", 2, "P(('b', 'a'), None)"),
+    ("{mesh['a'=2,'b'=4], [{'a', ?}, {?}]}", 2, "P('a', None)"),
+    ("{mesh['a'=2,'b'=4], [{'b':(1)2}, {'b':(2)2}]}", 2, "P((('b', 1, 2),), (('b', 2, 2),))"),
+    ("{mesh['a'=2,'b'=4], [{'a'}, {}], replicated={'b'}}", 2, "P('a', None)"),
+    ("{mesh['a'=2,'b'=4], [{'a'}, {}], unreduced={'b'}}", 2, "P('a', None, unreduced={'b'})"),
+    ("{mesh['x'=2,'y'=2,'z'=2], [{'x'}, {'y', 'z'}]}", 2, "P('a', 'b')"),
+    ("{mesh['x'=4,'y'=2], device_ids=([2,4]T(1,0)), [{'x'}, {'y'}]}", 2, "P('b', 'a')"),
+    ("{mesh['x'=2,'y'=4], device_ids=(0,2,4,6,1,3,5,7), [{'x'}, {}]}", 2, "P((('b', 2, 2),), None)"),
+    ("{mesh['a'=2,'b'=4], replicated}", 3, "P(None, None, None)"),
+    ("{mesh[], replicated}", 0, "P()"),
+    ("{mesh['a'=2,'b'=4], unreduced}", 1, "P(None, unreduced={'a', 'b'})"),
+]
+
+
+@pytest.mark.parametrize(("text", "rank", "spec"), TABLE)
+def test_table(text, rank, spec):
+    found = parse_hlo_sharding(text, MESH, rank)
+    assert str(found) == spec
+    assert tile_counts(text, rank) == layout((64,) * rank, Spec(found.dims), MESH).ways
+
+
+@pytest.mark.parametrize(("text", "rank", "spec"), [row for row in TABLE if row[0].startswith("{mesh['")])
+def test_named_means_what_xla_says_it_means(text, rank, spec):
+    tiled = str(HloSharding.from_string(text).v3_to_v2_sharding())
+    assert str(parse_hlo_sharding(tiled, MESH, rank)) == spec
+
+
+REFUSED = [
+    ("{manual}", 1, "manual, as inside a shard_map"),
+    ("{mesh['a'=2,'b'=4], manual}", 1, "manual, as inside a shard_map"),
+    ("{mesh['a'=2,'b'=4], [{'a'}, {}], manual={'b'}}", 2, "manual over some axes"),
+    ("{devices=[2,1,4]<=[8] last_tile_dims={manual}}", 2, "manual over some axes"),
+    ("{maximal device=3}", 1, "on one device"),
+    ("{unknown}", 1, "not known"),
+    ("{devices=[8]0,3,1,2,4,5,6,7}", 1, "tiles of dimension 0 run along no axes of the mesh a=2,b=4"),
+    ("{devices=[2,4]<=[8]}", 1, "2 dimensions for an array of rank 1"),
+    ("{devices=[4]<=[4]}", 1, "over 4 devices, and the mesh a=2,b=4 has 8"),
+    ("{mesh['a'=2], [{'a'}]}", 1, "over 2 devices"),
+    ("{{replicated}, {replicated}}", 1, "split_tuple"),
+]
+
+
+@pytest.mark.parametrize(("text", "rank", "why"), REFUSED)
+def test_what_no_spec_says_is_refused_and_why(text, rank, why):
+    with pytest.raises(SpecError, match=why):
+        parse_hlo_sharding(text, MESH, rank)
+
+
+@pytest.mark.parametrize("text", ["replicated", "{nonsense}", "{devices=[2,2]<=[8]}", "{devices=8}"])
+def test_what_is_no_sharding_is_refused(text):
+    with pytest.raises(ParseError, match="HLO sharding"):
+        parse_hlo_sharding(text, MESH, 2)
+
+
+def test_tuples():
+    parts = ("{replicated}", "{devices=[2,4]<=[8]}", "{mesh['a'=2,'b'=4], [{'a'}, {}], unreduced={'b'}}")
+    assert split_tuple("{" + ", /*index=1*/".join(parts) + "}") == parts
+    assert split_tuple(parts[2]) == (parts[2],)
+    assert split_tuple("{}") == ()
+
+
+MESHES = [(1, 8), (2, 4), (8, 8), (4, 16), (2, 2, 2), (2, 3, 4), (64,), (6, 4)]
+
+
+@st.composite
+def specs(draw):
+    sizes = draw(st.sampled_from(MESHES))
+    names = tuple("xyz"[: len(sizes)])
+    rank = draw(st.integers(0, 4))
+    dims: list[list[str]] = [[] for _ in range(rank)]
+    if rank:
+        for name in draw(st.permutations(names)):
+            if draw(st.booleans()):
+                dims[draw(st.integers(0, rank - 1))].append(name)
+    return sizes, names, tuple(map(tuple, dims))
+
+
+@given(specs())
+def test_what_jax_writes_is_read_back(case):
+    sizes, names, dims = case
+    theirs = NamedSharding(AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(sizes)), P(*dims))
+    mesh = DeviceMesh(names, sizes)
+    written = theirs._to_xla_hlo_sharding(len(dims))
+    texts = [str(written)]
+    if not written.is_replicated():
+        tiles = written.tile_assignment_dimensions()
+        devices = ",".join(map(str, written.tile_assignment_devices()))
+        tail = " last_tile_dim_replicate" if len(tiles) > len(dims) else ""
+        texts.append(f"{{devices=[{','.join(map(str, tiles))}]{devices}{tail}}}")
+    axes = ",".join(f"'{n}'={s}" for n, s in zip(names, sizes, strict=True))
+    texts.append(f"{{mesh[{axes}], [{', '.join('{' + ', '.join(map(repr, d)) + '}' for d in dims)}]}}")
+    for text in texts:
+        found = parse_hlo_sharding(text, mesh, len(dims))
+        assert found.same_as(Spec(dims), mesh), text
+        assert all(mesh.shape[a] > 1 for a in found.axes if isinstance(a, str))
+
+
+def test_tiled_and_named_agree_on_every_cut_of_a_matrix():
+    """Every way to put parts of axes on two dimensions, in XLA's own translation from names to tiles."""
+    parts = {"a": ["'a'"], "b": ["'b'", "'b':(1)2", "'b':(2)2"]}
+    for order in (["a", "b"], ["b", "a"]):
+        for first, second in itertools.product(*(parts[name] for name in order)):
+            for dims in ([f"{first}, {second}", ""], [first, second], ["", f"{first}, {second}"], [first, ""]):
+                text = f"{{mesh['a'=2,'b'=4], [{{{dims[0]}}}, {{{dims[1]}}}]}}"
+                tiled = str(HloSharding.from_string(text).v3_to_v2_sharding())
+                assert parse_hlo_sharding(text, MESH, 2) == parse_hlo_sharding(tiled, MESH, 2), (text, tiled)
+
+
+@given(specs())
+def test_counting_along_axes(case):
+    """`places` and `axes_along` are each other's reverse, and `digits` counts 0, 1, 2, ... over the places."""
+    sizes, names, dims = case
+    mesh = DeviceMesh(names, sizes)
+    for axes in dims:
+        found = places(axes, mesh)
+        assert np.array_equal(digits(axes, mesh)[found], np.arange(len(found)))
+        again = axes_along(found, mesh)
+        assert again is not None
+        assert Spec((again,)).same_as(Spec((axes,)), mesh)
+
+
+def test_the_largest_mesh():
+    mesh = DeviceMesh.of({"x": 64, "y": 64})
+    assert str(parse_hlo_sharding("{devices=[64,1,64]<=[64,64]T(1,0) last_tile_dim_replicate}", mesh, 2)) == "P('y', None)"
+    jax_text = str(NamedSharding(AbstractMesh((64, 64), ("x", "y")), P(("y", "x")))._to_xla_hlo_sharding(1))
+    assert str(parse_hlo_sharding(jax_text, mesh, 1)) == "P(('y', 'x'))"
+    assert jax.__version__

@@ -1,0 +1,139 @@
+"""The grid that every painter shares, against the layout it is of."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardviz.layout import layout
+from shardviz.render import build_scene, coarsen, describe, device_ranges
+from shardviz.render.scene import notes
+
+
+@st.composite
+def layouts(draw, most=64):
+    """Any spec over any mesh of up to three axes, sizes that divide or not, devices in any order."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3).filter(lambda s: math.prod(s) <= most))
+    names = "abc"[: len(sizes)]
+    rank = draw(st.integers(0, 4))
+    dims: list[list[str]] = [[] for _ in range(rank)]
+    for name in draw(st.permutations(names)):
+        place = draw(st.integers(-1, rank - 1))
+        if place >= 0:
+            dims[place].append(name)
+    shape = draw(st.lists(st.integers(1, 30), min_size=rank, max_size=rank))
+    ids = tuple(draw(st.permutations(range(math.prod(sizes)))))
+    from shardviz.notation import DeviceMesh
+
+    return layout(shape, [tuple(d) for d in dims], DeviceMesh(tuple(names), tuple(sizes), (), ids))
+
+
+def expand(text: str) -> list[int]:
+    """Every device that a text such as `0-3,8,…,24` means."""
+    parts = text.split(",")
+    runs = [None if p == "…" else [int(n) for n in p.split("-")] for p in parts]
+    if None in runs:
+        place = runs.index(None)
+        before, last = runs[:place], runs[place + 1 :]
+        step = before[-1][0] - before[-2][0]
+        while before[-1][0] < last[0][0] - step:
+            before.append([n + step for n in before[-1]])
+        runs = before + last
+    return [n for run in runs for n in range(run[0], run[-1] + 1)]
+
+
+@given(layouts())
+def test_every_device_stands_in_the_cell_of_its_slice(cut):
+    scene = build_scene(cut)
+    seen = {}
+    for place in np.ndindex(*scene.devices.shape[:3]):
+        index = scene.index_text(*place)
+        for device in scene.devices[place]:
+            seen[int(device)] = index
+    assert sorted(seen) == list(range(cut.mesh.size))
+    ways = cut.ways
+    for device, text in seen.items():
+        wanted = ", ".join(":" if n == 1 else f"{s.start}:{s.stop}" for s, n in zip(cut.index(device), ways, strict=True))
+        assert text == f"[{wanted}]"
+
+
+@given(layouts(), st.integers(1, 4), st.integers(1, 4), st.integers(1, 2))
+def test_merging_cells_loses_no_device_and_keeps_the_limits(cut, rows, columns, panels):
+    scene = coarsen(build_scene(cut), rows=rows, columns=columns, panels=panels)
+    assert scene.devices.shape[0] <= panels and scene.devices.shape[1] <= rows and scene.devices.shape[2] <= columns
+    assert sorted(scene.devices.ravel().tolist()) == list(range(cut.mesh.size))
+    assert scene.merged * scene.cells * cut.replicas == cut.mesh.size
+    assert (scene.merged > 1) == any("neighbouring" in line for line in notes(scene))
+    for side in (scene.rows, scene.columns):
+        assert side.starts[0] == 0 and side.stops[-1] == side.size
+
+
+@given(st.sets(st.integers(0, 300), min_size=1, max_size=40))
+def test_device_ranges_mean_exactly_the_devices(devices):
+    assert expand(device_ranges(devices)) == sorted(devices)
+
+
+@pytest.mark.parametrize(
+    ("devices", "text"),
+    [
+        ([7], "7"),
+        (range(8), "0-7"),
+        ([*range(8), *range(16, 24)], "0-7,16-23"),
+        (range(0, 512, 8), "0,8,…,504"),
+        ([i + j for i in range(0, 512, 64) for j in range(4)], "0-3,64-67,…,448-451"),
+        ([5, 1, 3], "1,3,5"),
+        ([0, 2, 4, 7], "0,2,4,7"),
+    ],
+)
+def test_device_ranges(devices, text):
+    assert device_ranges(devices) == text
+    assert expand(text) == sorted(devices)
+
+
+def test_dimensions_that_are_not_cut_are_folded_and_said():
+    scene = build_scene(layout((80, 8192, 64, 128), (None, "data", "model"), "data=8,model=8"))
+    assert (scene.rows.dimension, scene.columns.dimension, scene.folded) == (1, 2, (0, 3))
+    assert "not cut and not drawn: dimensions 0 (size 80), 3 (size 128)" in notes(scene)
+
+
+def test_three_cut_dimensions_make_panels():
+    scene = build_scene(layout((8, 6, 10), ("a", "b", "c"), "a=2,b=3,c=5"))
+    assert scene.devices.shape == (2, 3, 5, 1)
+    assert scene.panel_text(1) == "dimension 0, 4:8"
+
+
+def test_two_axes_on_a_dimension_have_nested_coordinates():
+    scene = build_scene(layout((8,), (("a", "b"),), "a=2,b=4"))
+    assert scene.columns.coordinates() == [("a", [("0", 4), ("1", 4)]), ("b", [(str(i), 1) for i in (0, 1, 2, 3) * 2])]
+    merged = coarsen(scene, rows=1, columns=4, panels=1).columns.coordinates()
+    assert merged == [("a", [("0", 2), ("1", 2)]), ("b", [("0-1", 1), ("2-3", 1)] * 2)]
+
+
+def test_padding_is_marked_where_it_is():
+    scene = build_scene(layout((10,), ("a",), "a=8"))
+    assert [scene.columns.padding(c) for c in range(8)] == [0, 0, 0, 0, 0, 2, 2, 2]
+    assert notes(scene) == ["padding: dimension 0 is 10, 8 shards of 2 hold 6 more; 3 of them nothing but padding"]
+
+
+def test_a_long_thin_array_still_reads():
+    assert build_scene(layout((1, 1_000_000), (None, "a"), "a=8")).aspect == 0.25
+    assert build_scene(layout((1_000_000, 1), ("a",), "a=8")).aspect == 4
+
+
+def test_unreduced_is_said():
+    from shardviz.notation import Spec
+
+    cut = layout((8, 8), Spec((("a",), ()), ("b",)), "a=2,b=2")
+    assert any("partial sums" in line and "b" in line for line in notes(build_scene(cut)))
+
+
+def test_a_picture_in_words():
+    text = describe(build_scene(layout((8192, 4096), ("data", None), "data=8,model=4")))
+    assert text == (
+        "Array [8192, 4096] on mesh data=8,model=4, 32 devices: cut 8 ways into shards of [1024, 4096] "
+        "(dimension 0 over data); each slice is on 4 devices."
+    )
