@@ -11,12 +11,14 @@ no process.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from shardviz import gallery, notation, render
+    from shardviz import gallery, notation, render, study
     from shardviz.analysis import Program, ReportFuture, analyze, trace
     from shardviz.errors import (
         CompileCrashed,
@@ -48,10 +50,11 @@ _WHERE = {
 }
 _ROOMS = ("gallery", "notation", "render", "study")
 
-__all__ = [
+__all__ = [  # noqa: RUF022
     "CompileCrashed", "CompileError", "CompileMemoryLimit", "CompileRefused", "CompileStopped", "CompileTimeout",
     "Explorer", "Layout", "MeshError", "Plan", "Program", "Report", "ReportFuture", "ShardvizError", "SpecError",
-    "TraceError", "analyze", "explore", "gallery", "layout", "mesh", "notation", "render", "show", "targets", "trace",
+    "TraceError", "analyze", "explore", "gallery", "layout", "mesh", "notation", "render", "show", "study", "targets",
+    "trace",
 ]
 
 
@@ -68,3 +71,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Importing the room `layout` would put the module where the function `sv.layout` belongs."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _WHERE and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -216,6 +216,28 @@ print(json.dumps({"found": found, "backend": xla_bridge.backends_are_initialized
     assert facts == {"found": ["cpu", "tpu", "gpu"], "backend": False}
 
 
+def test_public_names_do_not_depend_on_what_was_imported_before():
+    """Importing a room puts it into the package under its own name, where a function of that name may have to be."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    promised = {  # what type checkers are told: name → the module that it is from
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shardviz.")
+        for alias in node.names
+    }
+    assert promised
+    wrong = in_a_process(f"""
+import importlib, json, shardviz
+for name in {[module_name(path) for path in MODULES if path.stem != "__main__"]}:
+    importlib.import_module(name)
+print(json.dumps([
+    name for name, module in {promised}.items()
+    if getattr(shardviz, name) is not getattr(importlib.import_module(module), name)
+]))
+""")
+    assert not wrong, f"once all rooms are imported, shardviz.{wrong[0]} is something else"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_examples_in_docstrings_run(path: Path):
     module = importlib.import_module(module_name(path))

@@ -279,7 +279,7 @@ def _override(specs: dict[str, Spec | None], edits: tuple[tuple[str, Spec | None
     for name, spec in edits:
         if name not in specs:
             near = [n for n in specs if n.split("[")[-1] == name.split("[")[-1]][:5] or list(specs)[:5]
-            raise SpecError(f"the program has no {what} {name!r}; it has {', '.join(near)}", argument=name)
+            raise SpecError(f"the program has no {what} {name}; it has {', '.join(near)}", argument=name)
         specs[name] = spec
 
 

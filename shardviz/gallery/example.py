@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from jax.sharding import PartitionSpec
+
 from shardviz.analysis import Program
+from shardviz.notation import DeviceMesh
 from shardviz.program.plan import Plan
 from shardviz.program.trace import call
 
@@ -49,3 +52,20 @@ class Example:
     def name(self) -> str:
         """The function's name."""
         return self.fn.__name__
+
+
+def fitted(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -> PartitionSpec:
+    """The spec without the axes that the mesh has not, or that do not divide their dimension.
+
+    >>> fitted((8, 128), PartitionSpec("model", "data"), {"data": 4, "model": 16})
+    PartitionSpec(None, 'data')
+    """
+    entries = [axis if axis in mesh and size % mesh[axis] == 0 else None for size, axis in zip(shape, spec, strict=False)]
+    while entries and entries[-1] is None:
+        entries.pop()
+    return PartitionSpec(*entries)
+
+
+def mesh_of(mesh: Any, default: dict[str, int]) -> dict[str, int]:
+    """Axis name → size, of a mesh in any form, or the default for None."""
+    return default if mesh is None else DeviceMesh.of(mesh).shape

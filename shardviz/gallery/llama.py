@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from shardviz.errors import ShardvizError
-from shardviz.gallery.example import Example
+from shardviz.gallery.example import Example, fitted, mesh_of
 
 SIZES = {
     "8b": dict(layers=32, d_model=4096, d_ff=14336, heads=32, kv_heads=8),
@@ -92,7 +92,15 @@ def train_step(params: dict[str, Any], momentum: dict[str, Any], tokens: Any) ->
     return params, momentum, loss
 
 
-def llama(size: str = "8b", *, batch: int = 64, length: int = 4096, layers: int | None = None, dtype: Any = jnp.bfloat16) -> Example:
+def llama(
+    size: str = "8b",
+    *,
+    batch: int = 64,
+    length: int = 4096,
+    layers: int | None = None,
+    dtype: Any = jnp.bfloat16,
+    mesh: Any = None,
+) -> Example:
     """A Llama-3-shaped train step with FSDP over `data` and tensor parallelism over `model`.
 
     Args:
@@ -101,9 +109,11 @@ def llama(size: str = "8b", *, batch: int = 64, length: int = 4096, layers: int 
         length: tokens in a sequence.
         layers: use this many layers instead of the published number.
         dtype: element type of parameters and activations; the momentum has the same.
+        mesh: the mesh to plan for, `data=8,model=8` if not given; axes that do not divide a dimension are left out, as
+            `model=16` and the 8 key-value heads.
 
     Returns:
-        The `Example`, planned for an 8 x 8 mesh.
+        The `Example`.
 
     Raises:
         ShardvizError: for a size that is not in the gallery.
@@ -126,10 +136,11 @@ def llama(size: str = "8b", *, batch: int = 64, length: int = 4096, layers: int 
     top = {"emb": ((VOCABULARY, d), P("model", "data")), "ln": ((d,), P()), "out": ((d, VOCABULARY), P("data", "model"))}
     arrays = {k: jax.ShapeDtypeStruct(s, dtype) for k, (s, _) in top.items()}
     arrays["layers"] = {k: jax.ShapeDtypeStruct(s, dtype) for k, (s, _) in table.items()}  # type: ignore[assignment]
-    specs: dict[str, Any] = {k: spec for k, (_, spec) in top.items()}
-    specs["layers"] = {k: spec for k, (_, spec) in table.items()}
+    mesh = mesh_of(mesh, {"data": 8, "model": 8})
+    specs: dict[str, Any] = {k: fitted(s, spec, mesh) for k, (s, spec) in top.items()}
+    specs["layers"] = {k: fitted(s, spec, mesh) for k, (s, spec) in table.items()}
     tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32)
     return Example(
-        train_step, (arrays, arrays, tokens), {"data": 8, "model": 8}, (specs, specs, P("data")), (specs, specs, None),
+        train_step, (arrays, arrays, tokens), mesh, (specs, specs, fitted(tokens.shape, P("data"), mesh)), (specs, specs, None),
         {"donate_argnums": (0, 1)}, sum(math.prod(s) for s, _ in (*table.values(), *top.values())), batch * length,
     )

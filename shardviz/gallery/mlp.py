@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from shardviz.gallery.example import Example
+from shardviz.gallery.example import Example, fitted, mesh_of
 
 
 def forward(params: list[dict[str, Any]], x: Any) -> Any:
@@ -31,25 +31,35 @@ def train_step(params: list[dict[str, Any]], x: Any, y: Any) -> tuple[Any, Any]:
     return params, loss
 
 
-def mlp(widths: tuple[int, ...] = (1024, 4096, 4096, 256), batch: int = 4096, dtype: Any = jnp.float32) -> Example:
+def mlp(
+    widths: tuple[int, ...] = (1024, 4096, 4096, 256),
+    *,
+    batch: int = 4096,
+    dtype: Any = jnp.float32,
+    mesh: Any = None,
+) -> Example:
     """A perceptron with FSDP over `data` and tensor parallelism over `model`.
 
     Args:
         widths: the number of features of the input, of each hidden layer, and of the output.
         batch: examples in a step.
         dtype: element type of everything.
+        mesh: the mesh to plan for, `data=2,model=4` if not given; axes that do not divide a dimension are left out.
 
     Returns:
         The `Example`; odd layers are cut by columns over `model` and even ones by rows, so that pairs need one reduction.
     """
+    mesh = mesh_of(mesh, {"data": 2, "model": 4})
     params, specs = [], []
     for i, (rows, columns) in enumerate(pairwise(widths)):
         params.append({"w": jax.ShapeDtypeStruct((rows, columns), dtype), "b": jax.ShapeDtypeStruct((columns,), dtype)})
         by_columns = i % 2 == 0 and i < len(widths) - 2
-        specs.append({"w": P("data", "model"), "b": P("model")} if by_columns else {"w": P("model", "data"), "b": P()})
+        cut = {"w": P("data", "model"), "b": P("model")} if by_columns else {"w": P("model", "data"), "b": P()}
+        specs.append({name: fitted(params[-1][name].shape, spec, mesh) for name, spec in cut.items()})
     x = jax.ShapeDtypeStruct((batch, widths[0]), dtype)
     y = jax.ShapeDtypeStruct((batch, widths[-1]), dtype)
+    rows = fitted(x.shape, P("data"), mesh)
     return Example(
-        train_step, (params, x, y), {"data": 2, "model": 4}, (specs, P("data"), P("data")), (specs, None),
+        train_step, (params, x, y), mesh, (specs, rows, rows), (specs, None),
         {"donate_argnums": 0}, sum(a * b + b for a, b in pairwise(widths)), batch,
     )

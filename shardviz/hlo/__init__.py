@@ -7,7 +7,8 @@ from shardviz.hlo.frames import FrameTable
 from shardviz.hlo.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.hlo.loops import Runs, runs, trip_count
 from shardviz.hlo.memory import memory
-from shardviz.hlo.parse import Computation, Instruction, Module, parse
+from shardviz.hlo.module import Computation, Instruction, Module
+from shardviz.hlo.parse import parse
 from shardviz.hlo.shape import Shape, parse_shape
 from shardviz.hlo.shardings import cut, output_shardings, parameter_shardings, values
 

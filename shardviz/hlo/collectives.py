@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from shardviz.hlo.dataflow import Origin
 from shardviz.hlo.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.hlo.loops import Runs, runs
-from shardviz.hlo.parse import Computation, Instruction, Module
+from shardviz.hlo.module import CALLERS, Computation, Instruction, Module
 from shardviz.hlo.shape import Shape, element, leaves
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis
@@ -26,6 +26,8 @@ from shardviz.source import is_differentiated, phase
 
 _OPCODES = {name: kind for kind in KINDS for name in (kind, f"{kind}-start")}
 _RESHARDS = frozenset(("all-gather", "all-to-all", "collective-permute"))
+_CARRIERS = frozenset(("parameter", "while", "tuple", "call", "conditional", "opt-barrier"))
+"""Operations whose name says less of a value than that of what hands it on."""
 _TRANSPARENT = frozenset(
     (
         "convert",
@@ -94,7 +96,7 @@ def _walk(context: _Context, computation: Computation, seen: set[str], found: li
     for instruction in computation.instructions:
         if kind := _OPCODES.get(instruction.opcode):
             found.append(_collective(context, computation, instruction, kind))
-        elif any(key in instruction.attributes_text for key in ("calls=", "body=", "to_apply=", "computation")):
+        elif instruction.opcode in CALLERS:
             for names in instruction.called.values():
                 for name in names:
                     if name in context.runs and name not in seen:
@@ -297,4 +299,4 @@ def _operand_name(context: _Context, computation: Computation, instruction: Inst
         if context.arguments is not None and number < len(context.arguments):
             return context.arguments[number]
         return place.instruction.op_name or place.instruction.name
-    return instruction.operands[0]
+    return instruction.operands[0] if place.instruction.opcode in _CARRIERS else place.instruction.name

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardviz.hlo.parse import Computation, Instruction, Module
+from shardviz.errors import ParseError
+from shardviz.hlo.module import Computation, Instruction, Module, number
 
 MOVES = frozenset(
     (
@@ -97,6 +98,8 @@ class Origin:
         self, computation: Computation, instruction: Instruction, index: int = 0, *, inside: bool = False
     ) -> Place:
         """Where an instruction's operand was made."""
+        if index >= len(instruction.operands):
+            raise ParseError(f"HLO instruction {instruction.name!r} ({instruction.opcode}) has no operand {index}")
         return self(computation, instruction.operands[index], instruction.operand_parts[index], inside=inside)
 
     def passes_on(self, body: Computation, path: tuple[int, ...]) -> bool:
@@ -114,7 +117,7 @@ class Origin:
         if opcode == "parameter":
             return None if inside else self._caller(place)
         if opcode == "get-tuple-element":
-            return self._operand(place, 0, (int(instruction.attributes["index"]), *path))
+            return self._operand(place, 0, (number(instruction.attributes["index"], instruction), *path))
         if opcode == "tuple":
             return self._operand(place, path[0], path[1:]) if path else None
         if opcode == "while":
@@ -128,7 +131,7 @@ class Origin:
                 path = path[1:]
             end = self(callee, callee.root.name, path, inside=True)
             if end.instruction.opcode == "parameter":
-                return self._operand(place, int(end.instruction.operands_text), end.path)
+                return self._operand(place, number(end.instruction.operands_text, end.instruction), end.path)
             return None if inside else end
         if opcode == "async-done":
             return self._operand(place, 0, (1, *path))
@@ -163,7 +166,7 @@ class Origin:
         """What the callers of a computation hand to its parameter, if they all hand over the same."""
         found: set[tuple[str, str, tuple[int, ...]]] = set()
         result: Place | None = None
-        number = int(place.instruction.operands_text)
+        at = number(place.instruction.operands_text, place.instruction)
         for call in self.module.callers.get(place.computation.name, ()):
             if call.role in ("body", "condition"):
                 body = self.module.computations[call.instruction.called["body"][0]]
@@ -173,7 +176,7 @@ class Origin:
             elif call.role in ("branch_computations", "true_computation", "false_computation"):
                 index = 1 + call.index + (call.role == "false_computation")
             elif call.instruction.opcode in ("call", "fusion", "async-start"):
-                index = number
+                index = at
             else:
                 return None
             before = self._operand(Place(call.computation, call.instruction), index, place.path)

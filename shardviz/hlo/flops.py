@@ -15,8 +15,9 @@ from __future__ import annotations
 import math
 import re
 
+from shardviz.errors import ParseError
 from shardviz.hlo.loops import runs, trip_count
-from shardviz.hlo.parse import Computation, Instruction, Module
+from shardviz.hlo.module import Computation, Instruction, Module
 from shardviz.hlo.shape import Shape, element
 
 
@@ -54,8 +55,12 @@ def _dot(computation: Computation, instruction: Instruction) -> float:
     left = _operand(computation, instruction, 0)
     if left is None:
         return 0.0
-    contracted = re.findall(r"\d+", instruction.attributes.get("lhs_contracting_dims", ""))
-    return 2.0 * sum(s.size for s in instruction.shapes) * math.prod(left.dims[int(d)] for d in contracted)
+    contracted = [int(d) for d in re.findall(r"\d+", instruction.attributes.get("lhs_contracting_dims", ""))]
+    if any(d >= len(left.dims) for d in contracted):
+        raise ParseError(
+            f"HLO instruction {instruction.name!r}: contracts dimensions {contracted} of shape {left.dims}"
+        )
+    return 2.0 * sum(s.size for s in instruction.shapes) * math.prod(left.dims[d] for d in contracted)
 
 
 def _convolution(computation: Computation, instruction: Instruction) -> float:

@@ -16,6 +16,7 @@ The third's groups are {0,2,4,6} and {1,3,5,7}: all of `data` and the major half
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 
@@ -28,11 +29,11 @@ from shardviz.notation.spec import Axis
 from shardviz.notation.strides import axes_along, places
 
 _IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?$")
-_LIST = re.compile(r"\{([\d,\s]*)\}")
+_LIST = re.compile(r"\{((?:\d+(?:,\s*\d+)*)?)\}")
 _AXES = re.compile(r"\{(.*)\}\s*$")
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def parse_groups(text: str, devices: int) -> np.ndarray:
     """Reads `replica_groups` in any of its spellings.
 
@@ -44,7 +45,7 @@ def parse_groups(text: str, devices: int) -> np.ndarray:
         Integers, groups x members (read only). Groups of unequal sizes are filled up with -1.
 
     Raises:
-        ParseError: if the text is none of the spellings.
+        ParseError: if the text is none of the spellings, or is of another number of devices.
     """
     table = _table(text.strip(), devices)
     table.setflags(write=False)
@@ -56,15 +57,19 @@ def _table(text: str, devices: int) -> np.ndarray:
         return np.arange(devices).reshape(1, -1)
     if found := _IOTA.match(text):
         dims, reshape, order = (tuple(int(n) for n in (part or "").split(",") if n) for part in found.groups())
+        if math.prod(dims) != devices or math.prod(reshape) != devices:
+            raise ParseError(f"replica groups {text!r}: they are not of {devices} devices")
         return iota(reshape, order).reshape(dims)
     if text.startswith("mesh["):
         mesh, rest = TextMesh.parse(text)
         axes = _AXES.search(rest)
+        if math.prod(mesh.sizes) != devices:
+            raise ParseError(f"replica groups {text!r}: they are not of {devices} devices")
         if axes is None:
             raise ParseError(f"replica groups {text!r}: expected the axes in braces after the mesh")
         return mesh.table(mesh.axes(axes[1]))
-    if text.startswith("{"):
-        rows = [[int(n) for n in row.split(",") if n.strip()] for row in _LIST.findall(text)]
+    if text.startswith("{") and re.fullmatch(r"\{[\s,]*\}", _LIST.sub("", text)):
+        rows = [[int(n) for n in row.split(",") if n] for row in _LIST.findall(text)]
         longest = max(map(len, rows), default=0)
         return np.array([row + [-1] * (longest - len(row)) for row in rows], np.int64).reshape(len(rows), longest)
     raise ParseError(f"replica groups {text!r}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")

@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 
 from shardviz.hlo.dataflow import KEEPS, Origin, integer
-from shardviz.hlo.parse import Computation, Instruction, Module
+from shardviz.hlo.module import CALLERS, Computation, Instruction, Module, number
 
 _KNOWN = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d+)')
 _FLIPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE", "EQ": "EQ"}
@@ -118,7 +118,7 @@ def _counter(
         call = module_call(values.module, computation, condition)
         if call is None:
             return None
-        place = values.operand(condition, call, int(place.instruction.operands_text), inside=True)
+        place = values.operand(condition, call, number(place.instruction.operands_text, place.instruction), inside=True)
     return place.path if place.instruction.opcode == "parameter" and place.path else None
 
 
@@ -160,7 +160,7 @@ def _trips(begin: int, bound: int, step: int, direction: str) -> int | None:
 
 def _executed(instruction: Instruction) -> list[tuple[str, int, str]]:
     """What an instruction runs as a whole: (role, place, computation)."""
-    if instruction.opcode not in ("while", "call", "fusion", "conditional", "async-start", "custom-call"):
+    if instruction.opcode not in CALLERS:
         return []
     roles = (*_EXECUTED, "to_apply") if instruction.opcode == "call" else _EXECUTED
     return [

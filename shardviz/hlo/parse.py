@@ -1,4 +1,4 @@
-"""HLO text read into instructions; what a line holds is read only when it is asked for.
+"""HLO text read into a module, line by line.
 
 A module is a header, tables of source locations, and computations, the entry last. Every instruction is one line:
 
@@ -14,260 +14,18 @@ A module is a header, tables of source locations, and computations, the entry la
 >>> module.entry.root.shape, module.entry.root.attributes["lhs_contracting_dims"]
 (Shape(dtype='float32', dims=(4, 2)), '{1}')
 
-The format is that of XLA's `HloModule::ToString`. A line that cannot be read raises; a line's parts (shape, attributes)
-are read on first use, since most are never looked at.
+The format is that of XLA's `HloModule::ToString`. A line that cannot be read raises, and is shown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 from shardviz.errors import ParseError
-from shardviz.hlo.frames import FrameTable
-from shardviz.hlo.shape import Shape, ShapeTree, leaves, parse_shape
-from shardviz.records import Frame
+from shardviz.hlo.module import NAME, Computation, Instruction, Module, Named
 
 _OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")
 _PARENTHESIS = re.compile(r"[()]")
-_OPERAND = re.compile(r"%([\w.\-]+)((?:#\d+)*)")
-_ATTRIBUTE_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]()]|, ')
-_METADATA = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|([^\s"{}]+))')
-_CALLED = (
-    "to_apply",
-    "calls",
-    "condition",
-    "body",
-    "branch_computations",
-    "true_computation",
-    "false_computation",
-    "called_computations",
-    "async_wrapped_computation",
-)
-_NAME = re.compile(r"%?([\w.\-]+)")
-_ESCAPE = re.compile(r"\\([0-7]{3}|x[0-9a-fA-F]{2}|.)")
-_LITERAL_OPCODES = frozenset(("constant", "parameter", "iota", "partition-id", "replica-id"))
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One instruction.
-
-    Attributes:
-        name: its name, without the `%`.
-        opcode: such as `dot` or `all-gather-start`.
-        is_root: whether it is its computation's result.
-        shape_text, operands_text, attributes_text: the parts of its line, as they are written.
-    """
-
-    name: str
-    opcode: str
-    is_root: bool
-    shape_text: str
-    operands_text: str
-    attributes_text: str
-
-    @cached_property
-    def shape(self) -> ShapeTree:
-        """Its result's shape; a tuple of shapes for a tuple."""
-        return parse_shape(self.shape_text)
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """Its result's arrays, tuples flattened."""
-        return leaves(self.shape)
-
-    @cached_property
-    def _operands(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        text = self.operands_text
-        if not text or self.opcode in _LITERAL_OPCODES:
-            return ()
-        if "%" in text:
-            found = _OPERAND.findall(text)
-        else:
-            found = [
-                (name, tail)
-                for part in _split(text.replace("/*", '"').replace("*/", '"'), r", ?")
-                for name, tail in re.findall(r"([\w.\-]+)((?:#\d+)*)\s*$", part)
-            ]
-        return tuple((name, tuple(map(int, tail.split("#")[1:])) if tail else ()) for name, tail in found)
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """The names of its operands."""
-        return tuple(name for name, _ in self._operands)
-
-    @property
-    def operand_parts(self) -> tuple[tuple[int, ...], ...]:
-        """For each operand, which element of its tuple is meant: newer texts write `%loop#2` for
-        `get-tuple-element(%loop), index=2`; empty where the whole is."""
-        return tuple(part for _, part in self._operands)
-
-    @cached_property
-    def attributes(self) -> dict[str, str]:
-        """Attribute name → text, such as `{"dimensions": "{0}"}`."""
-        found: dict[str, str] = {}
-        last = ""
-        for part in _split(self.attributes_text, None):
-            key, equals, value = part.partition("=")
-            if not equals:
-                continue
-            if key == "device_ids" and last:  # the one attribute whose text has a comma outside brackets
-                found[last] += ", " + part
-                continue
-            found[key] = value
-            last = key
-        return found
-
-    @cached_property
-    def metadata(self) -> dict[str, str]:
-        """`op_name`, `stack_frame_id`, `source_file`, ...: what is known of where it stems from."""
-        text = self.attributes.get("metadata", "")
-        return {key: _unescape(quoted) if quoted else plain for key, quoted, plain in _METADATA.findall(text)}
-
-    @property
-    def op_name(self) -> str:
-        """JAX's name stack and operation (for an entry parameter, the argument's tree path); empty where not known."""
-        return self.metadata.get("op_name", "")
-
-    @property
-    def stack_frame_id(self) -> int:
-        """Its row in the module's table of stack frames; 0 for none."""
-        return int(self.metadata.get("stack_frame_id", 0))
-
-    @property
-    def sharding(self) -> str:
-        """The text of its sharding; empty for none."""
-        return self.attributes.get("sharding", "")
-
-    @property
-    def parameter_number(self) -> int | None:
-        """Which parameter it is; None if it is none."""
-        return int(self.operands_text) if self.opcode == "parameter" else None
-
-    @cached_property
-    def called(self) -> dict[str, tuple[str, ...]]:
-        """Attribute → names of the computations that it calls, such as `{"condition": ("c",), "body": ("b",)}`."""
-        return {key: tuple(_NAME.findall(self.attributes[key])) for key in _CALLED if key in self.attributes}
-
-
-@dataclass(frozen=True)
-class Computation:
-    """A named list of instructions, operands before users.
-
-    Attributes:
-        name: its name.
-        instructions: in program order.
-    """
-
-    name: str
-    instructions: tuple[Instruction, ...]
-
-    @cached_property
-    def by_name(self) -> dict[str, Instruction]:
-        """Instruction name → instruction."""
-        return {i.name: i for i in self.instructions}
-
-    @cached_property
-    def root(self) -> Instruction:
-        """Its result."""
-        for instruction in reversed(self.instructions):
-            if instruction.is_root:
-                return instruction
-        raise ParseError(f"HLO computation {self.name!r} has no ROOT instruction; is the text cut short?")
-
-    @cached_property
-    def parameters(self) -> dict[int, Instruction]:
-        """Parameter number → instruction."""
-        return {int(i.operands_text): i for i in self.instructions if i.opcode == "parameter"}
-
-    @cached_property
-    def users(self) -> dict[str, tuple[Instruction, ...]]:
-        """Instruction name → the instructions that use it, in program order."""
-        found: dict[str, list[Instruction]] = {}
-        for instruction in self.instructions:
-            for operand in dict.fromkeys(instruction.operands):
-                found.setdefault(operand, []).append(instruction)
-        return {name: tuple(users) for name, users in found.items()}
-
-
-@dataclass(frozen=True)
-class Call:
-    """That an instruction calls a computation.
-
-    Attributes:
-        computation: where the instruction stands.
-        instruction: the caller.
-        role: the attribute that names the callee, such as `body`.
-        index: the callee's place within that attribute (which branch of a conditional).
-    """
-
-    computation: Computation
-    instruction: Instruction
-    role: str
-    index: int
-
-
-@dataclass(frozen=True)
-class Module:
-    """A module of HLO.
-
-    Attributes:
-        name: its name.
-        entry: the entry computation.
-        computations: name → computation, in the text's order.
-        header: the module's first line.
-        tables: the text of its tables of source locations.
-    """
-
-    name: str
-    entry: Computation
-    computations: dict[str, Computation]
-    header: str
-    tables: str
-
-    def __iter__(self) -> Iterator[tuple[Computation, Instruction]]:
-        """Every instruction with its computation, in the text's order."""
-        for computation in self.computations.values():
-            for instruction in computation.instructions:
-                yield computation, instruction
-
-    @cached_property
-    def frames(self) -> FrameTable:
-        """The stack frames that instructions refer to."""
-        return FrameTable.parse(self.tables)
-
-    @cached_property
-    def attributes(self) -> dict[str, str]:
-        """The header's attributes, such as `entry_computation_layout`."""
-        parts = _split(self.header, None)[1:]
-        return {key: value for key, equals, value in (p.partition("=") for p in parts) if equals}
-
-    @property
-    def num_partitions(self) -> int:
-        """The number of devices that it is partitioned over."""
-        return int(self.attributes.get("num_partitions", 1))
-
-    @cached_property
-    def callers(self) -> dict[str, tuple[Call, ...]]:
-        """Computation name → who calls it."""
-        found: dict[str, list[Call]] = {}
-        for computation, instruction in self:
-            if instruction.attributes_text and any(key in instruction.attributes_text for key in _CALLED):
-                for role, names in instruction.called.items():
-                    for index, name in enumerate(names):
-                        found.setdefault(name, []).append(Call(computation, instruction, role, index))
-        return {name: tuple(calls) for name, calls in found.items()}
-
-    def source(self, instruction: Instruction) -> Frame | None:
-        """The innermost line of the person's code that an instruction stems from; None where not known."""
-        if frame_id := instruction.stack_frame_id:
-            return self.frames.innermost(frame_id)
-        if file := instruction.metadata.get("source_file"):
-            return Frame(file, int(instruction.metadata.get("source_line", 0)))
-        return None
 
 
 def parse(text: str) -> Module:
@@ -287,7 +45,7 @@ def parse(text: str) -> Module:
     if start < 0:
         raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {text[:80]!r}...")
     lines = text[start:].splitlines()
-    computations: dict[str, Computation] = {}
+    computations: Named[Computation] = Named("module")
     entry: Computation | None = None
     tables: list[str] = []
     current: list[Instruction] = []
@@ -307,7 +65,7 @@ def parse(text: str) -> Module:
             if name:
                 raise ParseError(f"HLO line {number}: computation {name!r} does not end before {_shown(line)}")
             is_entry = line.startswith("ENTRY ")
-            found = _NAME.match(line, 6 if is_entry else 0)
+            found = NAME.match(line, 6 if is_entry else 0)
             if found is None:
                 raise ParseError(
                     f"HLO line {number}: expected a computation such as '%name (...) -> ... {{', not {_shown(line)}"
@@ -353,43 +111,6 @@ def _instruction(line: str, number: int) -> Instruction:
     return Instruction(
         name.lstrip("%"), found[1], is_root, line[equals + 3 : found.start()], line[begin:end], line[end + 1 :]
     )
-
-
-def _split(text: str, separator: str | None) -> list[str]:
-    """`text` at its commas outside of brackets and strings."""
-    token = _ATTRIBUTE_TOKEN if separator is None else re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]()]|' + separator)
-    parts, depth, begin = [], 0, 0
-    for found in token.finditer(text):
-        first = found[0][0]
-        if first in "{[(":
-            depth += 1
-        elif first in "}])":
-            depth -= 1
-        elif first == "," and depth == 0:
-            parts.append(text[begin : found.start()])
-            begin = found.end()
-    parts.append(text[begin:])
-    return parts
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    plain = {"n": "\n", "t": "\t", "r": "\r"}
-    raw = _ESCAPE.sub(
-        lambda m: (
-            chr(int(m[1], 8))
-            if m[1].isdecimal()
-            else chr(int(m[1][1:], 16))
-            if len(m[1]) == 3
-            else plain.get(m[1], m[1])
-        ),
-        text,
-    )
-    try:
-        return raw.encode("latin-1").decode("utf-8")  # a name beyond ASCII is escaped byte by byte
-    except (UnicodeEncodeError, UnicodeDecodeError):
-        return raw
 
 
 def _shown(line: str) -> str:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from shardviz.errors import ParseError
 from shardviz.layout.layout import itemsize
 
-_LEAF = re.compile(r"([a-z][a-z0-9]*)\[([^\]]*)\](?:\{[^}]*\})?")
+_LEAF = re.compile(r"([a-z][a-z0-9]*)\[([\d,<=?\s]*)\](?:\{[^}]*\})?")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _PLAIN = {
     "pred": "bool",
@@ -49,7 +49,12 @@ class Shape:
     @property
     def nbytes(self) -> float:
         """Bytes; half a byte for each element of a 4-bit type."""
-        return 0.0 if self.dtype in ("token", "opaque") else self.size * itemsize(self.dtype)
+        if self.dtype in ("token", "opaque"):
+            return 0.0
+        try:
+            return self.size * itemsize(self.dtype)
+        except TypeError as error:
+            raise ParseError(f"HLO: the size of element type {self.dtype!r} is not known") from error
 
 
 ShapeTree = Shape | tuple["ShapeTree", ...]
@@ -64,8 +69,8 @@ def leaves(shape: ShapeTree) -> tuple[Shape, ...]:
 def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
     """The part of a tuple's shape that `path` leads to."""
     for index in path:
-        if isinstance(shape, Shape):
-            raise ParseError(f"HLO: element {path} of {shape}, which is no tuple")
+        if isinstance(shape, Shape) or index >= len(shape):
+            raise ParseError(f"HLO: there is no element {path} of {shape}")
         shape = shape[index]
     return shape
 

@@ -10,14 +10,13 @@ After partitioning the outputs' shardings are in the text no more.
 
 from __future__ import annotations
 
-import math
+from functools import lru_cache
 
 from shardviz.errors import ParseError, SpecError
 from shardviz.hlo.collectives import full_name
 from shardviz.hlo.loops import runs
-from shardviz.hlo.parse import Computation, Instruction, Module
+from shardviz.hlo.module import Computation, Instruction, Module
 from shardviz.hlo.shape import Shape, leaves
-from shardviz.layout.layout import itemsize
 from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Spec
@@ -77,6 +76,7 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
     return tuple(rows)
 
 
+@lru_cache(maxsize=8192)
 def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | None, tuple[int, ...] | None]:
     """The spec and the shard shape that an HLO sharding gives an array.
 
@@ -131,7 +131,7 @@ def output_shardings(before: Module, after: Module | None = None) -> tuple[str, 
 
 
 def _bytes(shard_shape: tuple[int, ...] | None, dtype: str) -> float | None:
-    return None if shard_shape is None else math.prod(shard_shape) * itemsize(dtype)
+    return None if shard_shape is None else Shape(dtype, shard_shape).nbytes
 
 
 def _operation(instruction: Instruction) -> str:

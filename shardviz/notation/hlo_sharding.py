@@ -34,7 +34,7 @@ _METADATA = re.compile(r",?\s*metadata=\{.*\}(?=\}$)")
 _TILES = re.compile(r"devices=\[([\d,]+)\]\s*(?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))(.*)", re.DOTALL)
 _SUBGROUPS = re.compile(r"last_tile_dims=\{([^}]*)\}")
 _MESH = re.compile(
-    r"mesh\[((?:[^\]'\"]|'[^']*'|\"[^\"]*\")*)\](?:\s*,\s*device_ids=\((\[[\d,]+\](?:T\([\d,]+\))?|[\d,]+)\))?"
+    r"mesh\[((?:[^\]'\"]|'[^']*'|\"[^\"]*\")*)\](?:\s*,\s*device_ids=\((\[[\d,]+\](?:T\([\d,]+\))?|\d+(?:,\s*\d+)*)\))?"
 )
 _MESH_AXIS = re.compile(r"(?:'([^']*)'|\"([^\"]*)\")\s*=\s*(\d+)")
 _AXIS_REF = re.compile(r"(?:'([^']*)'|\"([^\"]*)\")(?::\((\d+)\)(\d+))?")
@@ -74,14 +74,22 @@ class TextMesh:
         devices: tuple[int, ...] = ()
         if found[2]:
             devices = tuple(_device_ids(found[2]).tolist())
+            if len(devices) != math.prod(sizes) or sorted(devices) != list(range(len(devices))):
+                raise ParseError(f"HLO mesh {found[0]!r}: its device ids are not 0 to {math.prod(sizes) - 1}")
         return cls(names, sizes, devices), text[found.end() :]
 
     def axes(self, text: str) -> tuple[Axis, ...]:
         """The axes in a list such as `'a', 'b':(2)2`."""
-        return tuple(
-            ((single or double), int(before), int(size)) if before else (single or double)
-            for single, double, before, size in _AXIS_REF.findall(text)
-        )
+        found: list[Axis] = []
+        for single, double, before, size in _AXIS_REF.findall(text):
+            name = single or double
+            whole = dict(zip(self.names, self.sizes, strict=True)).get(name)
+            if whole is None or (before and (int(before) * int(size) == 0 or whole % (int(before) * int(size)))):
+                raise ParseError(
+                    f"HLO axes {text!r}: no axis {name!r} of that size in {self.names} of sizes {self.sizes}"
+                )
+            found.append((name, int(before), int(size)) if before else name)
+        return tuple(found)
 
     def places(self, axes: tuple[Axis, ...]) -> np.ndarray:
         """The places that a count through some of its axes visits, the others at 0."""
@@ -112,6 +120,8 @@ def _device_ids(text: str) -> np.ndarray:
 
 def iota(reshape: tuple[int, ...], transpose: tuple[int, ...] = ()) -> np.ndarray:
     """`<=[reshape]T(transpose)`: 0, 1, 2, ... in that shape, with its dimensions in that order, made flat."""
+    if transpose and sorted(transpose) != list(range(len(reshape))):
+        raise ParseError(f"HLO iota <=[{reshape}]T({transpose}): the second is no order of the first's dimensions")
     values = np.arange(math.prod(reshape)).reshape(reshape)
     return (values.transpose(transpose) if transpose else values).ravel()
 
@@ -212,7 +222,8 @@ def _short(word: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
         return Spec(((),) * rank, tuple(n for n, s in zip(mesh.names, mesh.sizes, strict=True) if s > 1))
     if word == "manual":
         raise SpecError(
-            f"HLO sharding {text}: manual, as inside a shard_map: the shape is one device's, which no PartitionSpec says"
+            f"HLO sharding {text}: manual, as inside a shard_map: the shape is one device's, and no PartitionSpec says "
+            "how it is cut"
         )
     raise SpecError(f"HLO sharding {text}: not known to the compiler")
 

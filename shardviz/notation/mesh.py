@@ -103,8 +103,10 @@ class DeviceMesh:
                 f"not {type(mesh).__name__}"
             )
         types = tuple(getattr(t, "name", str(t)) for t in getattr(mesh, "axis_types", None) or ())
-        devices = getattr(mesh, "devices", None) if hasattr(mesh, "device_ids") else None
-        ids = tuple(int(d.id) for d in np.asarray(devices).flat) if devices is not None else ()
+        try:
+            ids = tuple(int(device.id) for device in np.asarray(mesh.devices).flat)
+        except (AttributeError, ValueError):  # an AbstractMesh has none, and says so with either
+            ids = ()
         return cls(tuple(names), tuple(sizes), types, ids)
 
 

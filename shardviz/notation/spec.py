@@ -136,7 +136,7 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
         SpecError: an axis used twice, an axis that the mesh has not, more entries than dimensions, or a dimension that
             does not divide. The message says which, and what would do.
     """
-    given = f"{name!r} {spec}"
+    given = f"{name} {spec}" if "'" in name or " " in name else f"{name!r} {spec}"
     axes = mesh.shape
     seen: dict[str, int] = {}
     for dimension, entry in enumerate(spec.dims):

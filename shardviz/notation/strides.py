@@ -71,7 +71,7 @@ def digits(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
 
 def places(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
     """The places that a count through axes visits, major to minor, all other axes at 0: the reverse of `axes_along`."""
-    strides = dict(zip(mesh.names, np.cumprod((1, *mesh.sizes[:0:-1]))[::-1].tolist(), strict=True))
+    strides = dict(zip(mesh.names, np.cumprod((1, *mesh.sizes[:0:-1]))[::-1].tolist(), strict=False))
     result = np.zeros(1, np.int64)
     for axis in axes:
         name, before, size = (axis, 1, axis_size(axis, mesh)) if isinstance(axis, str) else axis

@@ -5,7 +5,7 @@ any style (GitHub) the text alone still says everything. Text colours are inheri
 work; a chip brings its own background and ink.
 
 >>> spec_html(Spec.of(("data", None)), {"data": 8}).count("<span")
-3
+2
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from shardviz.notation import Axis, Spec, axis_name
+from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.notation.spec import axis_text
 from shardviz.render.theme import MUTED, AxisColour, axis_colours, ink_for
 
-SANS = "font-family:system-ui,sans-serif;font-size:13px;line-height:1.4"
+_SANS_FACE = "font-family:system-ui,sans-serif"
+SANS = f"{_SANS_FACE};font-size:13px;line-height:1.4"
 MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
 HAIRLINE = "1px solid rgba(128,128,128,0.35)"
 QUIET = "opacity:0.75"
@@ -34,10 +35,15 @@ def chip(axis: Axis, colours: dict[str, AxisColour], text: str | None = None) ->
         text: what stands in the chip instead of the axis's name.
     """
     colour = colours.get(axis_name(axis), _UNNAMED)
-    return (
-        f'<span style="background-color:{colour.light};color:{colour.ink};border-radius:3px;padding:1px 5px;{MONO};'
-        f'font-weight:600;white-space:nowrap">{escape(axis_text(axis) if text is None else text)}</span>'
-    )
+    style = f"background-color:{colour.light};color:{colour.ink};border-radius:3px;padding:1px 5px;font-weight:600"
+    return f'<span style="{style}">{escape(axis_text(axis) if text is None else text)}</span>'
+
+
+def mesh_html(mesh: Any) -> str:
+    """The axes of a mesh as chips with their sizes, `data=8`; empty for a mesh with no axes."""
+    mesh = DeviceMesh.of(mesh)
+    colours = axis_colours(mesh)
+    return mono(" ".join(chip(name, colours, f"{name}={size}") for name, size in mesh.shape.items()))
 
 
 def axes_html(axes: tuple[Axis, ...] | None, mesh: Any) -> str:
@@ -45,7 +51,7 @@ def axes_html(axes: tuple[Axis, ...] | None, mesh: Any) -> str:
     if not axes:
         return f'<span style="{QUIET}">{axes_words(axes)}</span>'
     colours = axis_colours(mesh)
-    return " ".join(chip(axis, colours) for axis in axes)
+    return mono(" ".join(chip(axis, colours) for axis in axes))
 
 
 def axes_words(axes: tuple[Axis, ...] | None) -> str:
@@ -56,57 +62,70 @@ def axes_words(axes: tuple[Axis, ...] | None) -> str:
 
 
 def spec_html(spec: Spec | None, mesh: Any) -> str:
-    """A spec in brackets, every axis a chip, `·` for a dimension that is not cut; `not known` for None."""
+    """A spec in brackets, every axis a chip, `·` for a dimension that is not cut; None is said in words."""
     if spec is None:
         return f'<span style="{QUIET}">not a PartitionSpec</span>'
     colours = axis_colours(mesh)
-    dims = ", ".join(" ".join(chip(a, colours) for a in dim) or f'<span style="{QUIET}">·</span>' for dim in spec.dims)
-    text = f'<span style="{MONO};white-space:nowrap">[{dims}]</span>'
+    text = "[" + ", ".join(" ".join(chip(a, colours) for a in dim) or "·" for dim in spec.dims) + "]"
     if spec.unreduced:
         text += " sum over " + " ".join(chip(a, colours) for a in spec.unreduced)
-    return text
+    return mono(text)
 
 
-def code(text: str, extra: str = "") -> str:
-    """Text in monospace, escaped."""
-    return f'<span style="{MONO}{";" + extra if extra else ""}">{escape(text)}</span>'
+def mono(html: str) -> str:
+    """HTML in monospace, on one line."""
+    return html and f'<span style="{MONO};white-space:nowrap">{html}</span>'
 
 
-def cell(content: str, *, right: bool = False, head: bool = False, quiet: bool = False, title: str = "") -> str:
-    """A table cell.
+def code(text: str) -> str:
+    """Plain text in monospace, escaped."""
+    return mono(escape(text))
+
+
+def cell(content: str, *, right: bool = False, quiet: bool = False, wrap: bool = False, title: str = "") -> str:
+    """A table cell, in monospace as its table is.
 
     Args:
         content: HTML, escaped already.
         right: a number, set flush right.
-        head: a column's head.
         quiet: less important.
+        wrap: words, which may take several lines and are set in sans serif.
         title: plain text shown when hovering.
     """
-    side = "right" if right else "left"
-    style = f"padding:3px 12px 3px 0;border:0;border-bottom:{HAIRLINE};text-align:{side};vertical-align:top"
-    style += ";font-weight:600;opacity:0.75" if head else f";{QUIET}" if quiet else ""
-    style += ";white-space:nowrap" if right or head else ""
-    tag = 'th scope="col"' if head else "td"
+    style = f"padding:3px 8px;text-align:{'right' if right else 'left'}"
+    style += (f";{_SANS_FACE}" if wrap else ";white-space:nowrap") + (f";{QUIET}" if quiet else "")
     hover = f' title="{escape(title)}"' if title else ""
-    align = ' align="right"' if right else ""
-    return f'<{tag}{align} style="{style}"{hover}>{content}</{tag[:2]}>'
+    return f'<td{_ALIGN if right else ""} style="{style}"{hover}>{content}</td>'
 
 
-def table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]], *, caption: str = "") -> str:
-    """A table with a hairline under each row.
+def head(text: str, *, right: bool = False) -> str:
+    """The head of a column, in plain text."""
+    side = "right" if right else "left"
+    style = (
+        f"padding:3px 8px;text-align:{side};white-space:nowrap;font-weight:600;{QUIET};font-family:system-ui,sans-serif"
+    )
+    return f'<th scope="col"{_ALIGN if right else ""} style="{style}">{escape(text)}</th>'
+
+
+_ALIGN = ' align="right"'
+
+
+def table(heads: Iterable[str], rows: Iterable[Sequence[str]], *, caption: str = "") -> str:
+    """A table in monospace (so that figures line up) with a hairline under each row.
 
     Args:
-        heads: (plain text, whether the column holds numbers) for each column.
+        heads: the columns' heads in plain text; a column of numbers has `>` before it.
         rows: cells as `cell` makes them.
         caption: plain text above the table.
     """
-    top = "".join(cell(escape(text), head=True, right=right) for text, right in heads)
-    body = "".join(f'<tr style="background-color:transparent">{"".join(row)}</tr>' for row in rows)
+    line = f'<tr style="background-color:transparent;border-bottom:{HAIRLINE}">'
+    top = "".join(head(text.removeprefix(">"), right=text.startswith(">")) for text in heads)
+    body = "".join(f"{line}{''.join(row)}</tr>" for row in rows)
     title = ""
     if caption:
-        style = "caption-side:top;text-align:left;font-weight:600;padding:4px 0"
+        style = f"caption-side:top;text-align:left;font-weight:600;padding:4px 8px;{SANS}"
         title = f'<caption style="{style}">{escape(caption)}</caption>'
     return (
-        f'<table style="border-collapse:collapse;border:0;margin:4px 0 12px 0;{SANS}">{title}'
-        f'<thead><tr style="background-color:transparent">{top}</tr></thead><tbody>{body}</tbody></table>'
+        f'<table style="border-collapse:collapse;border:0;margin:4px 0 12px 0;{MONO};line-height:1.4">{title}'
+        f"<thead>{line}{top}</tr></thead><tbody>{body}</tbody></table>"
     )

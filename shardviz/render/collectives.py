@@ -13,14 +13,14 @@ from html import escape
 from typing import Any
 
 from shardviz.notation import axis_name
-from shardviz.records import Collective
+from shardviz.records import Collective, Frame
 from shardviz.render.chips import QUIET, axes_html, axes_words, cell, code, table
 from shardviz.render.format import COUNT_NOT_KNOWN, clip, format_bytes, format_count, format_seconds, format_shape
 from shardviz.render.theme import MUTED, AxisColour, axis_colours
-from shardviz.render.totals import NO_SOURCE, Total, totals_by
+from shardviz.render.totals import NO_SOURCE, Total
 from shardviz.render.values import columns
 
-LineText = Callable[[Any], str]
+LineText = Callable[[Frame], str]
 """From a source frame to the text of its line: `report.line`."""
 
 
@@ -79,25 +79,26 @@ def collectives_html(
         a column where any is known. Every text from outside is escaped.
     """
     timed = any(c.seconds is not None for c in collectives)
+    timing = [">time"] if timed else []
     heads = [
-        ("kind", False),
-        ("axes", False),
-        ("type", False),
-        ("result shape", False),
-        ("operand bytes", True),
-        ("count", True),
-        ("total per device", True),
-        *([("time", True)] if timed else []),
-        ("source", False),
-        ("phase", False),
+        "kind",
+        "axes",
+        "type",
+        "result shape",
+        ">operand bytes",
+        ">count",
+        ">total per device",
+        *timing,
+        "source",
+        "phase",
     ]
     rows = []
     for c in collectives:
         row = [
-            cell(code(c.kind), title=c.name),
+            cell(escape(c.kind), title=c.name),
             cell(axes_html(c.axes, mesh), title=c.groups),
-            cell(code(c.dtype), quiet=True),
-            cell(code(format_shape(c.shape))),
+            cell(escape(c.dtype), quiet=True),
+            cell(format_shape(c.shape)),
             cell(format_bytes(c.operand_bytes), right=True),
             cell(("" if c.count is None else "× ") + format_count(c.count), right=True),
             cell(f"<b>{total_text(c)}</b>", right=True),
@@ -105,18 +106,17 @@ def collectives_html(
         if timed:
             whole = None if c.seconds is None or c.count is None else c.seconds * c.count
             row.append(cell(format_seconds(whole), right=True, title=c.formula or ""))
-        row += [cell(source_html(c.source, line), title=c.name_stack), cell(escape(_phase(c)), quiet=True)]
+        row += [cell(source_html(c.source, line), title=c.name_stack), cell(escape(_phase(c)), wrap=True, quiet=True)]
         rows.append(row)
     return table(heads, rows, caption=caption)
 
 
-def source_html(frame: Any, line: LineText | None) -> str:
+def source_html(frame: Frame | None, line: LineText | None = None) -> str:
     """A source frame as `model.py:20` and, where it is known, the line's text."""
     if frame is None:
         return f'<span style="{QUIET}">{NO_SOURCE}</span>'
     text = line(frame) if line else ""
-    where = f'<span style="{QUIET}">{escape(frame.short)}</span>'
-    return where + (f" {code(clip(text, 72))}" if text else "")
+    return f'<span style="{QUIET}">{escape(frame.short)}</span>' + (f" {code(clip(text, 72))}" if text else "")
 
 
 def bars_html(totals: Sequence[Total], mesh: Any, *, line: LineText | None = None, caption: str = "") -> str:
@@ -131,16 +131,15 @@ def bars_html(totals: Sequence[Total], mesh: Any, *, line: LineText | None = Non
     Returns:
         A `<table>`: what, a bar, operand bytes on one device over the step, runs in a step, kinds.
     """
-    heads = [("", False), ("", False), ("operand bytes per device and step", True), ("runs", True), ("kinds", False)]
     most = max((t.bytes for t in totals), default=0)
     colours, rows = axis_colours(mesh), []
     for t in totals:
-        if (t.key is None and t.label == NO_SOURCE) or hasattr(t.key, "file"):
-            name = source_html(t.key, line)
+        if t.label == NO_SOURCE or isinstance(t.key, Frame):
+            name = source_html(t.key if isinstance(t.key, Frame) else None, line)
         elif t.label == axes_words(t.axes):
             name = axes_html(t.axes, mesh)
         else:
-            name = code(t.label)
+            name = escape(t.label)
         rows.append(
             (
                 cell(name),
@@ -150,7 +149,7 @@ def bars_html(totals: Sequence[Total], mesh: Any, *, line: LineText | None = Non
                 cell(escape(", ".join(t.kinds)), quiet=True),
             )
         )
-    return table(heads, rows, caption=caption)
+    return table(("", "", ">operand bytes per device and step", ">runs", "kinds"), rows, caption=caption)
 
 
 def _bar(total: Total, most: float, colours: dict[str, AxisColour], width: int = 24) -> str:
@@ -170,14 +169,3 @@ def _bar(total: Total, most: float, colours: dict[str, AxisColour], width: int =
         if tip:
             stretches.append(f'<span style="color:{colour}">{tip}</span>')
     return f'<span style="white-space:nowrap;font-size:11px;line-height:1">{"".join(stretches)}</span>'
-
-
-__all__ = [
-    "bars_html",
-    "collectives_html",
-    "collectives_text",
-    "sorted_by_bytes",
-    "source_html",
-    "total_text",
-    "totals_by",
-]

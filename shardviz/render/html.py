@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 
 from shardviz.records import Diagnostic, Value
-from shardviz.render.chips import MONO, QUIET, SANS, cell, chip, code, table
+from shardviz.render.chips import QUIET, SANS, cell, code, mesh_html, table
 from shardviz.render.collectives import bars_html, collectives_html, sorted_by_bytes
 from shardviz.render.format import plural
 from shardviz.render.text import (
@@ -22,7 +22,6 @@ from shardviz.render.text import (
     memory_text,
     values_headline,
 )
-from shardviz.render.theme import axis_colours
 from shardviz.render.totals import totals_by
 from shardviz.render.values import values_html
 from shardviz.report import Report
@@ -40,12 +39,11 @@ def report_html(report: Report) -> str:
         One `<div>` with the headline, values, collectives, memory, cost and diagnostics, as far as it has them.
     """
     mesh = report.mesh
-    colours = axis_colours(mesh)
-    axes = " ".join(chip(n, colours, f"{n}={s}") for n, s in mesh.shape.items()) or "with no axes"
+    axes = mesh_html(mesh)
     words = LEVEL_WORDS.get(report.level, "")
     level = f' <span style="{QUIET};font-size:13px">({escape(words)})</span>' if words else ""
     head = f"<b>{escape(report.program)}</b> · {escape(report.level)}{level}"
-    where = f"mesh {axes}, {plural(mesh.size, 'device')} · target {code(report.target)}"
+    where = f"{f'mesh {axes}, ' if axes else ''}{plural(mesh.size, 'device')} · target {code(report.target)}"
     parts = [f'<div style="font-size:15px;padding:4px 0">{head}</div><div style="padding:2px 0 6px 0">{where}</div>']
     parts += [diagnostics_html(report.diagnostics)] if report.diagnostics else []
     parts += [
@@ -54,7 +52,7 @@ def report_html(report: Report) -> str:
         _collectives(report),
     ]
     if report.memory is not None:
-        parts.append(_line("Memory on each device", memory_text(report.memory)))
+        parts.append(_line("Memory on each device", "; ".join(memory_text(report.memory))))
     if report.cost is not None:
         parts.append(_line("Cost on each device", cost_text(report)))
     if report.intermediates:
@@ -72,7 +70,7 @@ def _line(title: str, text: str) -> str:
 
 
 def _more(count: int, shown: int) -> str:
-    return f'<div style="{QUIET}">… and {plural(count - shown, "more")}</div>' if count > shown else ""
+    return f'<div style="{QUIET}">… and {count - shown:,} more</div>' if count > shown else ""
 
 
 def _folded(title: str, content: str, *, opened: bool = False) -> str:
@@ -115,16 +113,8 @@ def diagnostics_html(diagnostics: Sequence[Diagnostic]) -> str:
     rows = []
     for d in diagnostics:
         where = " ".join(filter(None, (d.value, d.source.short if d.source else "")))
+        mark = f"{_MARKS.get(d.severity, '')} {escape(d.severity)}"
         rows.append(
-            (
-                cell(f"{_MARKS.get(d.severity, '')} {escape(d.severity)}"),
-                cell(code(d.rule)),
-                cell(escape(d.message)),
-                cell(f'<span style="{MONO}">{escape(where)}</span>'),
-            )
+            (cell(mark, wrap=True), cell(escape(d.rule)), cell(escape(d.message), wrap=True), cell(escape(where)))
         )
-    return table(
-        (("severity", False), ("rule", False), ("what", False), ("where", False)),
-        rows,
-        caption=plural(len(diagnostics), "diagnostic"),
-    )
+    return table(("severity", "rule", "what", "where"), rows, caption=plural(len(diagnostics), "diagnostic"))

@@ -246,8 +246,9 @@ def _bars(
     text = f"dim {side.dimension} · {side.size}" + (f" · {names}" if names else "")
     off, middle = len(bars) * (_BAR + _GAP) + 0.05, side.cells * cell / 2
     x, y = (x0 - off, y0 + middle) if upright else (x0 + middle, y0 - off)
-    turn = {"ha": "right", "va": "center", "rotation": 90} if upright else {"ha": "center", "va": "bottom"}
-    ax.text(x, y, text, color=look.quiet, fontsize=9, parse_math=False, **turn)
+    words = ax.text(x, y, text, color=look.quiet, fontsize=9, parse_math=False, ha="center", va="bottom")
+    if upright:
+        words.set(ha="right", va="center", rotation=90)
 
 
 def collective_bars_axes(

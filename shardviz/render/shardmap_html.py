@@ -14,7 +14,7 @@ from html import escape
 
 from shardviz.layout import Layout
 from shardviz.notation.spec import axis_text
-from shardviz.render.chips import HAIRLINE, MONO, QUIET, SANS, chip, code, spec_html
+from shardviz.render.chips import HAIRLINE, MONO, QUIET, SANS, chip, code, mesh_html, mono, spec_html
 from shardviz.render.format import format_shape, plural
 from shardviz.render.picture import picture_png
 from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, notes
@@ -61,8 +61,7 @@ def shard_map_html(layout: Layout, title: str = "") -> str:
 def _headline(layout: Layout, title: str) -> str:
     name = f"<b>{escape(title)}</b> " if title else ""
     mesh = layout.mesh
-    colours = axis_colours(mesh)
-    axes = " ".join(chip(n, colours, f"{n}={s}") for n, s in mesh.shape.items())
+    axes = mesh_html(mesh)
     return (
         f'<div style="padding:2px 0">{name}{code(format_shape(layout.shape))} {spec_html(layout.spec, mesh)} '
         f"· shard {code(format_shape(layout.shard_shape))} · "
@@ -97,7 +96,7 @@ def _side_html(name: str, side: Side, colours: dict) -> str:
         + "</span>"
     )
     each = f'<span style="{QUIET}">, {side.shard} each</span>' if side.ways > 1 else ""
-    return f"{text} {by}{each}" if by else text
+    return f"{text} {mono(by)}{each}" if by else text
 
 
 _BAR = "padding:0 3px;text-align:center;border:1px solid transparent;font-size:10px;line-height:1.3"

@@ -6,11 +6,11 @@
 rows     dimension 0: 8 by data=2, 4 each
 columns  dimension 1: 6 by model=2, 3 each
 <BLANKLINE>
-      0:3 3:6
-     ┌───┬───┐
- 0:4 │ 0 │ 1 │
- 4:8 │ 2 │ 3 │
-     └───┴───┘
+       0:3   3:6
+     ┌─────┬─────┐
+ 0:4 │  0  │  1  │
+ 4:8 │  2  │  3  │
+     └─────┴─────┘
 """
 
 from __future__ import annotations
@@ -57,8 +57,12 @@ def _head(scene: Scene, width: int) -> list[str]:
         f"mesh {layout.mesh}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "1 device",
         f"shard {format_shape(layout.shard_shape)}",
     ]
-    text = "  ".join(parts)
-    lines = [text] if len(text) <= width else [piece for part in parts for piece in textwrap.wrap(part, width)]
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + 2 + len(part) <= width:
+            lines[-1] += f"  {part}"
+        else:
+            lines += textwrap.wrap(part, width)
     sides = [("panels", side) for side in scene.depth] + [("rows", scene.rows), ("columns", scene.columns)]
     for name, side in sides:
         if side.dimension is not None:

@@ -5,11 +5,11 @@
 rows     dimension 0: 8 by data=2, 4 each
 columns  dimension 1: 6, not cut
 <BLANKLINE>
-      0:6
-     ┌───┐
- 0:4 │ 0 │
- 4:8 │ 1 │
-     └───┘
+       0:6
+     ┌─────┐
+ 0:4 │  0  │
+ 4:8 │  1  │
+     └─────┘
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ The same report always gives the same text; no timings stand in it. `report_text
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from shardviz.records import Memory, Value
@@ -47,7 +48,8 @@ def report_text(report: Report) -> str:
         lines += ["", f"Intermediates: {plural(len(report.intermediates), 'value')}"]
     lines += _collectives(report)
     if report.memory is not None:
-        lines += ["", "Memory on each device: " + memory_text(report.memory)]
+        head, rest = memory_text(report.memory)
+        lines += ["", f"Memory on each device: {head}", f"  {rest}"]
     if report.cost is not None:
         lines += ["", "Cost on each device: " + cost_text(report)]
     if report.diagnostics:
@@ -84,7 +86,7 @@ def _collectives(report: Report) -> list[str]:
     if not report.collectives:
         none = "not looked for at this level" if report.level == "notation" else "none"
         return ["", f"Collectives: {none}"]
-    lines = ["", f"Collectives: {collectives_headline(report)}"]
+    lines = ["", *textwrap.wrap(f"Collectives: {collectives_headline(report)}", 100, subsequent_indent="  ")]
     rows = [("kind", "axes", "operations", "runs", "operand bytes")]
     for t in totals_by(report.collectives, "kind_axes"):
         rows.append((t.kinds[0], axes_words(t.axes), f"{t.operations:,}", t.runs_text, t.bytes_text))
@@ -101,13 +103,13 @@ def _collectives(report: Report) -> list[str]:
     return lines
 
 
-def memory_text(memory: Memory) -> str:
-    """The memory plan in a line, with the compiler that made it."""
-    return (
-        f"peak {format_bytes(memory.peak)}; arguments {format_bytes(memory.arguments)}, outputs "
-        f"{format_bytes(memory.outputs)}, of which {format_bytes(memory.aliased)} aliased, temporaries "
-        f"{format_bytes(memory.temporaries)} ({memory.target} compiler's plan)"
+def memory_text(memory: Memory) -> tuple[str, str]:
+    """The memory plan: its peak with the compiler that made it, and what it consists of."""
+    parts = (
+        f"arguments {format_bytes(memory.arguments)}, outputs {format_bytes(memory.outputs)}, of which "
+        f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}"
     )
+    return f"peak {format_bytes(memory.peak)} ({memory.target} compiler's plan)", parts
 
 
 def cost_text(report: Report) -> str:

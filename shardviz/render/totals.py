@@ -82,9 +82,7 @@ class Total:
         """`640`, or that the count of some is not known."""
         if self.unknown == self.operations:
             return "count not known"
-        return f"{self.runs:,}" + (
-            f" + {plural(self.unknown, 'operation')} with count not known" if self.unknown else ""
-        )
+        return f"{self.runs:,}" + (f"; count not known for {self.unknown:,}" if self.unknown else "")
 
 
 def _frame_label(frame: Frame | None) -> str:

@@ -1,5 +1,6 @@
 """Values as a table: name, shape, element type, spec, shard and bytes on each device.
 
+>>> from shardviz.notation import Spec
 >>> from shardviz.records import Value
 >>> print(values_text([Value("w", (8, 4), "float32", Spec.of(("x", None)), (4, 4), 64)]))
 name  type and shape  spec    shard   per device
@@ -13,8 +14,8 @@ from html import escape
 from typing import Any
 
 from shardviz.records import Value
-from shardviz.render.chips import cell, code, spec_html, table
-from shardviz.render.format import clip, format_bytes, format_shape
+from shardviz.render.chips import QUIET, cell, spec_html, table
+from shardviz.render.format import clip, format_bytes, format_count, format_shape
 
 MAX_NAME = 44
 
@@ -65,31 +66,23 @@ def values_html(values: Sequence[Value], mesh: Any, *, caption: str = "") -> str
     Returns:
         A `<table>`; every text from outside is escaped.
     """
-    heads = (
-        ("name", False),
-        ("shape", False),
-        ("type", False),
-        ("spec", False),
-        ("shard", False),
-        ("bytes per device", True),
-    )
     rows = []
     for v in values:
-        spec = spec_html(v.spec, mesh) if v.spec is not None else code(spec_text(v))
+        spec = spec_html(v.spec, mesh) if v.spec is not None else escape(spec_text(v))
         made = " · ".join(filter(None, (v.op, v.source.short if v.source else "", v.name_stack)))
-        label = f" {code(v.label, 'opacity:0.75')}" if v.label and v.label != v.name else ""
-        times = "" if v.count == 1 else " × " + ("count not known" if v.count is None else f"{v.count:,}")
+        label = f' <span style="{QUIET}">{escape(v.label)}</span>' if v.label and v.label != v.name else ""
+        times = "" if v.count == 1 else f" × {escape(format_count(v.count))}"
         rows.append(
             (
-                cell(code(v.name, "font-weight:600") + label + escape(times), title=made),
-                cell(code(format_shape(v.shape))),
-                cell(code(v.dtype), quiet=True),
+                cell(f"<b>{escape(v.name)}</b>{label}{times}", title=made),
+                cell(format_shape(v.shape)),
+                cell(escape(v.dtype), quiet=True),
                 cell(spec, title=str(v.spec or "")),
-                cell(code(format_shape(v.shard_shape))),
-                cell(escape(format_bytes(v.bytes_per_device)), right=True),
+                cell(format_shape(v.shard_shape)),
+                cell(format_bytes(v.bytes_per_device), right=True),
             )
         )
-    return table(heads, rows, caption=caption)
+    return table(("name", "shape", "type", "spec", "shard", ">bytes per device"), rows, caption=caption)
 
 
 def total_bytes(values: Sequence[Value]) -> tuple[float, int]:

@@ -44,6 +44,6 @@ def _load(name: str, done: dict[str, str], waiting: tuple[str, ...]) -> None:
     body = re.sub(r"^export default ", "const $default = ", body, flags=re.MULTILINE)
     body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
     if left := re.search(r"^(import|export)\b.*", body, re.MULTILINE):
-        raise ValueError(f"static/{name}.js: the bundle cannot read {left[0]!r}; see bundle.py for the two forms it takes")
+        raise ValueError(f"static/{name}.js: {left[0]!r} is none of the forms that bundle.py can read")
     names = [*exports, *(["$default"] if "const $default = " in body else [])]
     done[name] = f"const ${name} = (() => {{\n{body}\nreturn {{ {', '.join(names)} }};\n}})();"

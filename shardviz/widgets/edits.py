@@ -3,9 +3,10 @@
 A plan is immutable: each function takes one and gives another. What may be put where is pjit's rule: an axis cuts an
 array once, and a dimension must divide by the axes that cut it.
 
->>> choices((6, 8), Spec.of(("data",), 2), DeviceMesh.of({"data": 2, "model": 4}), 0)
-(Choice(axis='data', legal=False, reason='cuts this dimension already', move=False), Choice(axis='model', legal=False,
-reason="6 does not divide by 'data'=2 x 'model'=4 = 8", move=False))
+>>> for choice in choices((6, 8), Spec.of(("data",), 2), DeviceMesh.of({"data": 2, "model": 4}), 0):
+...     print(choice.axis, choice.legal, choice.reason)
+data False cuts this dimension already
+model False 6 does not divide by 'data'=2 x 'model'=4 = 8
 """
 
 from __future__ import annotations

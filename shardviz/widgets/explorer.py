@@ -1,4 +1,4 @@
-"""The explorer: `ExplorerState` as a notebook widget. All that the page shows are traits; what a person does comes as `edits`.
+"""The explorer: `ExplorerState` as a notebook widget. What the page shows are traits; what a person does are `edits`.
 
 >>> explorer = explore(train_step, params, tokens, mesh={"data": 8, "model": 8})     # doctest: +SKIP
 >>> explorer                                                                         # doctest: +SKIP
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from shardviz.program.plan import Plan
 
 _EDITS: dict[str, tuple[str, ...]] = {
-    "set_spec": ("name", "spec"), "set_dim": ("name", "dimension", "axes"), "move_axis": ("name", "axis", "dimension", "place"),
-    "set_out_spec": ("name", "spec"), "set_out_dim": ("name", "dimension", "axes"),
-    "move_out_axis": ("name", "axis", "dimension", "place"), "add_axis": ("name", "size"), "remove_axis": ("name",),
-    "rename_axis": ("old", "new"), "resize_axis": ("name", "size"), "undo": (), "redo": (), "stop": (), "recompile": (),
+    "set_spec": ("name", "spec", "twins"), "set_dim": ("name", "dimension", "axes", "twins"),
+    "move_axis": ("name", "axis", "dimension", "place", "twins"), "set_out_spec": ("name", "spec"),
+    "set_out_dim": ("name", "dimension", "axes"), "move_out_axis": ("name", "axis", "dimension", "place"),
+    "add_axis": ("name", "size"), "remove_axis": ("name",), "rename_axis": ("old", "new"),
+    "resize_axis": ("name", "size"), "undo": (), "redo": (), "stop": (), "recompile": (),
 }
 """What the page may ask for: the state's methods, with their arguments by name."""
 
@@ -71,7 +72,8 @@ class Explorer(anywidget.AnyWidget):
         self._draw_plan()
         self._draw_report()
         self._draw_status()
-        state.observe(self._on_state, ["plan", "report", "status", "message", "busy", "error", "failure", "selected", "past", "ahead"])
+        shown = ["plan", "report", "status", "message", "busy", "error", "failure", "selected", "past", "ahead"]
+        state.observe(self._on_state, shown)
         self.observe(self._on_edits, "edits")
         self.observe(self._on_selected, "selected")
         self.observe(self._on_query, "query")
@@ -111,7 +113,7 @@ class Explorer(anywidget.AnyWidget):
         return self.summary()
 
     def _repr_mimebundle_(self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None,
-                          **_: Any) -> dict[str, Any]:
+                          **_: Any) -> Any:
         from shardviz.render import report_html  # a page that no kernel serves shows this
 
         data: dict[str, Any] = {"text/plain": self.summary(), "text/html": report_html(self.report)}
@@ -121,12 +123,12 @@ class Explorer(anywidget.AnyWidget):
         keep = lambda kind: (not include or kind in include) and kind not in (exclude or ())  # noqa: E731
         return {kind: item for kind, item in data.items() if keep(kind)}
 
-    # From the state to the page: only what changed is sent, because a trait that is set to an equal value sends nothing.
+    # From the state to the page: only what changed is sent, for a trait that is set to an equal value sends nothing.
 
     def _on_state(self, change: Any) -> None:
         with self.hold_sync():
             if change["name"] == "plan":
-                self._began = time.monotonic()
+                self._began, self._seconds = time.monotonic(), None
                 self._draw_plan()
             if change["name"] == "report":
                 self._draw_report()
@@ -158,9 +160,11 @@ class Explorer(anywidget.AnyWidget):
         self.shards = shards_view(self.report, self.state.selected)
 
     def _draw_status(self) -> None:
-        if not self.state.busy:
+        if self.state.busy:
+            self._seconds = None
+        elif self._seconds is None:
             self._seconds = time.monotonic() - self._began
-        self.status = status_view(self.state, self._seq, None if self.state.busy else self._seconds)
+        self.status = status_view(self.state, self._seq, self._seconds)
 
     # From the page to the state.
 
@@ -178,12 +182,12 @@ class Explorer(anywidget.AnyWidget):
 
     def _do(self, edit: dict[str, Any]) -> None:
         operation = edit.get("op")
-        if operation not in _EDITS:
-            self.state.error = {"message": f"the page asked for {operation!r}, which this version has not", "place": "internal",
-                                "argument": None, "axis": None, "dimension": None, "kind": "ShardvizError", "detail": ""}
-            return
-        method: Callable[..., Any] = getattr(self.state, operation)
-        method(*(edit[key] for key in _EDITS[operation] if key in edit))
+        if operation in _EDITS:
+            method: Callable[..., Any] = getattr(self.state, operation)
+            method(**{key: edit[key] for key in _EDITS[operation] if key in edit})
+        else:
+            unknown = ShardvizError(f"the page asked for {operation!r}, which this version has not")
+            self.state.refuse(unknown, "internal")
 
     def _on_selected(self, change: Any) -> None:
         self.state.selected = change["new"]
@@ -193,10 +197,10 @@ class Explorer(anywidget.AnyWidget):
             self._draw_tables()
 
 
-def explore(fn: Any, *args: Any, plan: Plan | None = None, mesh: Any = None, in_specs: Any = None, out_specs: Any = None,
-            static_argnums: Any = (), static_argnames: Any = (), donate_argnums: Any = (), donate_argnames: Any = (),
-            level: str = "compiled", debounce: float = 0.15, timeout: float = 60.0, memory_limit: int | None = None,
-            **kwargs: Any) -> Explorer:
+def explore(fn: Any, *args: Any, plan: Plan | None = None, mesh: Any = None, in_specs: Any = None,
+            out_specs: Any = None, static_argnums: Any = (), static_argnames: Any = (), donate_argnums: Any = (),
+            donate_argnames: Any = (), level: str = "compiled", debounce: float = 0.15, timeout: float = 60.0,
+            memory_limit: int | None = None, **kwargs: Any) -> Explorer:
     """Opens the explorer on a function, or on a program that is traced already.
 
     Args:
@@ -235,4 +239,5 @@ def explore(fn: Any, *args: Any, plan: Plan | None = None, mesh: Any = None, in_
         plan = Plan(mesh, in_specs=in_specs, out_specs=out_specs)
     elif any(given is not None for given in (mesh, in_specs, out_specs)):
         raise ShardvizError("explore takes either a plan, or mesh, in_specs and out_specs; not both")
-    return Explorer(ExplorerState(program, plan, level=level, debounce=debounce, timeout=timeout, memory_limit=memory_limit))
+    options: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
+    return Explorer(ExplorerState(program, plan, level=level, **options))

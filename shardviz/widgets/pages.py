@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardviz.layout import layout
 from shardviz.records import Collective, Value
-from shardviz.render.format import format_bytes, format_count, format_shape
+from shardviz.render.format import format_bytes, format_shape
 from shardviz.render.scene import Side, build_scene, coarsen, describe, notes
+from shardviz.render.totals import totals_by
 from shardviz.report import Report
-from shardviz.widgets.payload import Json, axes_key, axis_json, dims, known_bytes
+from shardviz.widgets.payload import Json, axes_json, axis_json, dims, known_bytes
 
 MOST_LINES = 600
 MOST_CELLS = 32
 
 
 def source_view(report: Report) -> Json:
-    """File by file the lines that the report knows; each with its values, its collectives and its share of the bytes."""
+    """File by file the lines that the report knows, each with its values, its collectives and its share of bytes."""
     at: dict[tuple[str, int], tuple[list[Value], list[Collective]]] = {}
     place = lambda frame: at.setdefault((frame.file, frame.line), ([], []))  # noqa: E731
     for value in report.intermediates:
@@ -38,7 +37,8 @@ def source_view(report: Report) -> Json:
     return {"files": [f for f in files if f["lines"]]}
 
 
-def _line(report: Report, file: str, number: int, values: list[Value], collectives: list[Collective], most: float) -> Json:
+def _line(report: Report, file: str, number: int, values: list[Value], collectives: list[Collective],
+          most: float) -> Json:
     moved = sum(map(known_bytes, collectives))
     row: Json = {"n": number, "text": report.source[file][number].rstrip("\n")}
     frame = next((x.source for x in (*values, *collectives) if x.source is not None), None)
@@ -56,23 +56,21 @@ def _line(report: Report, file: str, number: int, values: list[Value], collectiv
 
 def _main_values(values: list[Value]) -> list[Value]:
     """What the line is about: the value it assigns, in the forward pass if it has one there; at most two."""
-    forward = [v for v in values if not any(w in v.name_stack for w in ("transpose(", "rematted_computation"))] or values
+    later = ("transpose(", "rematted_computation")
+    forward = [v for v in values if not any(word in v.name_stack for word in later)] or values
     labelled = {v.label: v for v in forward if v.label}
     return list(labelled.values())[-2:] or forward[-1:]
 
 
 def _merged(collectives: list[Collective]) -> list[Json]:
-    groups: dict[tuple[str, str], list[Collective]] = {}
-    for c in collectives:
-        groups.setdefault((c.kind, axes_key(c.axes)), []).append(c)
+    """One entry for each kind over each set of axes."""
     rows = []
-    for (kind, _), group in sorted(groups.items(), key=lambda item: -sum(map(known_bytes, item[1]))):
+    for total in totals_by(collectives, "kind_axes"):
+        group = [c for c in collectives if (c.kind, c.axes) == total.key]
         sizes = {c.operand_bytes for c in group}
-        runs = None if any(c.count is None for c in group) else sum(c.count or 0 for c in group)
         rows.append({
-            "kind": kind, "axes": None if group[0].axes is None else [axis_json(a) for a in group[0].axes],
-            "bytes": format_bytes(sizes.pop()) if len(sizes) == 1 else "", "count": format_count(runs),
-            "total": format_bytes(sum(map(known_bytes, group))), "phases": sorted({c.phase for c in group}),
+            "kind": group[0].kind, "axes": axes_json(total.axes), "total": total.bytes_text, "count": total.runs_text,
+            "bytes": format_bytes(sizes.pop()) if len(sizes) == 1 else "", "phases": sorted({c.phase for c in group}),
         })
     return rows
 
@@ -82,7 +80,7 @@ def shards_view(report: Report, name: str) -> Json:
     value = next((v for v in (*report.arguments, *report.outputs, *report.intermediates) if v.name == name), None)
     if value is None:
         return {"name": name, "missing": True}
-    view: Json = {"name": name, "label": value.label, "op": value.op, "shape": format_shape(value.shape), "dtype": value.dtype,
+    view: Json = {"name": name, "label": value.label, "shape": format_shape(value.shape), "dtype": value.dtype,
                   "dims": dims(value.spec, len(value.shape)), "bytes": format_bytes(value.bytes_per_device),
                   "source": value.source.short if value.source else "", "line": report.line(value.source)}
     if value.spec is None:
@@ -94,8 +92,8 @@ def shards_view(report: Report, name: str) -> Json:
         "shard": format_shape(cut.shard_shape), "text": describe(scene), "notes": notes(scene), "merged": scene.merged,
         "replicas": cut.replicas, "labels": scene.labels(), "aspect": scene.aspect,
         "rows": _side(scene.rows), "columns": _side(scene.columns),
-        "panels": [{"text": scene.panel_text(p), "index": scene.index_text(p, 0, 0)[1:-1].split(", ")} for p in range(panels)],
-        "first": scene.devices[..., 0].tolist(),
+        "panels": [{"text": scene.panel_text(p), "index": scene.index_text(p, 0, 0)[1:-1].split(", ")}
+                   for p in range(panels)],
     }
 
 
@@ -103,8 +101,3 @@ def _side(side: Side) -> Json:
     bars = [{"axis": axis_json(axis), "spans": [list(s) for s in spans]} for axis, spans in side.coordinates()]
     return {"dimension": side.dimension, "size": side.size, "text": side.text(), "bars": bars, "cut": side.ways > 1,
             "slices": [side.slice_text(i) for i in range(side.cells)]}
-
-
-def code_view(code: str) -> dict[str, Any]:
-    """The Python that rebuilds the plan."""
-    return {"code": code}

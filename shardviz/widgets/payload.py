@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shardviz.notation import Axis, Spec
-from shardviz.notation.spec import axis_text
 from shardviz.records import Collective, Value
 from shardviz.render.format import format_bytes, format_flops, plural
 from shardviz.render.theme import axis_colours
-from shardviz.report import Report
+from shardviz.render.totals import total_of, totals_by
 from shardviz.widgets.edits import choices
 from shardviz.widgets.names import tree
 from shardviz.widgets.state import ExplorerState
@@ -39,8 +38,9 @@ def inputs_view(state: ExplorerState) -> Json:
     """The arguments as the rows of a tree; every leaf with its spec and, a dimension, what may be added to it."""
     specs = state.bound.in_specs
     donated = {a.name for a in state.program.arguments if a.donated}
+    twins = {v.name: [name for _, name in state.twins(v.name)] for v in state.report.arguments[:MOST_ROWS]}
     return _tree_view(state, state.report.arguments, {v.name: specs.get(v.name) for v in state.report.arguments},
-                      lambda value: {"donated": value.name in donated})
+                      lambda value: {"donated": value.name in donated, "twins": twins.get(value.name, [])})
 
 
 def outputs_view(state: ExplorerState) -> Json:
@@ -72,7 +72,7 @@ def _tree_view(state: ExplorerState, values: Sequence[Value], specs: Mapping[str
 
 
 def _menus(value: Value, spec: Spec | None, state: ExplorerState) -> list[list[Any]]:
-    """For each dimension, for each axis of the mesh: 1 (may be added), a reason, or [reason] where it may be moved here."""
+    """By dimension and axis of the mesh: 1 (may be added), a reason, or [reason] where it may be moved here."""
     full = Spec.of(spec, len(value.shape))
     code = lambda c: 1 if c.legal else [c.reason] if c.move else c.reason  # noqa: E731
     return [[code(c) for c in choices(value.shape, full, state.plan.mesh, d)] for d in range(len(value.shape))]
@@ -96,23 +96,22 @@ def axis_json(axis: Axis) -> Any:
     return axis if isinstance(axis, str) else list(axis)
 
 
-def axes_key(axes: tuple[Axis, ...] | None) -> str:
-    """Collectives over the same axes share this key."""
-    return "no product of axes" if axes is None else " ".join(axis_text(a) for a in axes)
+def axes_json(axes: tuple[Axis, ...] | None) -> list[Any] | None:
+    """The axes that a collective moves over; None where they are no product of axes."""
+    return None if axes is None else [axis_json(a) for a in axes]
 
 
 def head_view(state: ExplorerState) -> Json:
     """The headline: what moves over which axis, how often, memory, problems."""
     report = state.report
-    runs = [c.count for c in report.collectives]
-    known = sum(n for n in runs if n is not None)
     memory = report.memory
     view: Json = {
         "program": report.program,
         "subtitle": f"{str(report.mesh) or 'no mesh axes'} · {plural(report.mesh.size, 'device')}",
-        "moved": [{"axes": _axes_list(axes), "text": format_bytes(total)} for axes, total in moved(report.collectives)],
-        "collectives": len(runs),
-        "runs": f"{known:,} runs a step" + (" and loops of unknown length" if None in runs else ""),
+        "moved": [{"axes": axes_json(t.axes), "text": t.bytes_text, "title": t.sentence}
+                  for t in totals_by(report.collectives, "axes")],
+        "collectives": len(report.collectives),
+        "runs": f"{total_of(report.collectives).runs_text} runs a step",
         "problems": sum(d.severity != "info" for d in report.diagnostics),
         "changed": len(state.changed),
         "values": len(report.arguments) + len(report.outputs) + len(report.intermediates),
@@ -130,18 +129,6 @@ def head_view(state: ExplorerState) -> Json:
     return view
 
 
-def _axes_list(axes: tuple[Axis, ...] | None) -> list[Any] | None:
-    return None if axes is None else [axis_json(a) for a in axes]
-
-
-def moved(collectives: Iterable[Collective]) -> list[tuple[tuple[Axis, ...] | None, float]]:
-    """Operand bytes on one device in a step, by the axes that they move over, most first; unknown counts once."""
-    totals: dict[tuple[Axis, ...] | None, float] = {}
-    for c in collectives:
-        totals[c.axes] = totals.get(c.axes, 0.0) + known_bytes(c)
-    return sorted(totals.items(), key=lambda item: (-item[1], axes_key(item[0])))
-
-
 def known_bytes(collective: Collective) -> float:
     """Operand bytes over the step; a run of unknown count is counted once."""
     return collective.operand_bytes * (1 if collective.count is None else collective.count)
@@ -150,8 +137,8 @@ def known_bytes(collective: Collective) -> float:
 def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
     """How far the answer is, what went wrong, and which change it answers."""
     return {
-        "level": state.level, "status": state.status, "message": state.message, "busy": state.busy, "error": state.error,
-        "failure": state.failure, "undo": len(state.past), "redo": len(state.ahead), "seq": seq,
+        "level": state.level, "status": state.status, "message": state.message, "busy": state.busy,
+        "error": state.error, "failure": state.failure, "undo": len(state.past), "redo": len(state.ahead), "seq": seq,
         "seconds": None if seconds is None else round(seconds, 2),
     }
 
@@ -162,13 +149,9 @@ def problems_view(state: ExplorerState) -> Json:
     found = sorted(state.report.diagnostics, key=lambda d: order.get(d.severity, 3))
     return {"rows": [
         {"severity": d.severity, "rule": d.rule, "message": d.message, "value": d.value,
-         "source": d.source.short if d.source else "", "line": _line(state.report, d)}
+         "source": d.source.short if d.source else "", "line": state.report.line(d.source)}
         for d in found
     ]}
-
-
-def _line(report: Report, diagnostic: Any) -> str:
-    return report.line(diagnostic.source)
 
 
 def _total(values: Iterable[Value]) -> float | None:

@@ -1,11 +1,11 @@
-"""The explorer in a few lines of text that are the same on every run: for tests, diffs, terminals and screen readers."""
+"""The explorer in a few lines of text, the same on every run: for tests, diffs, terminals and screen readers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from shardviz.render.format import format_bytes, plural
-from shardviz.widgets.payload import axes_key, moved
+from shardviz.render.totals import total_of, totals_by
 
 if TYPE_CHECKING:
     from shardviz.widgets.state import ExplorerState
@@ -20,11 +20,10 @@ def summary(state: ExplorerState) -> str:
     for value in report.arguments:
         spec = str(value.spec.canonical()) if value.spec is not None else "no PartitionSpec"
         lines.append(f"  {value.name:<{width}}  {spec}  {format_bytes(value.bytes_per_device)}")
-    count = len(report.collectives)
-    runs = sum(c.count or 1 for c in report.collectives)
-    lines.append(f"{plural(count, 'collective')}, {plural(runs, 'run')} a step")
-    for axes, total in moved(report.collectives):
-        lines.append(f"  over {axes_key(axes)}: {format_bytes(total)} per device")
+    whole = total_of(report.collectives)
+    lines.append(f"{plural(whole.operations, 'collective')}, {whole.runs_text} runs a step")
+    for total in totals_by(report.collectives, "axes"):
+        lines.append(f"  over {total.label}: {total.bytes_text} per device")
     if report.memory is not None:
         memory = report.memory
         lines.append(f"memory per device ({memory.target}): arguments {format_bytes(memory.arguments)}, "

@@ -5,13 +5,14 @@ A program may have thousands of intermediates; the page asks for the rows it wan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from shardviz.records import Collective, Frame, Value
 from shardviz.render.format import format_bytes, format_count
+from shardviz.render.totals import total_of, totals_by
 from shardviz.report import Report
-from shardviz.widgets.payload import Json, axes_key, axis_json, dims, known_bytes
+from shardviz.widgets.payload import Json, axes_json, axis_json, dims, known_bytes
 
 PAGE = 200
 
@@ -56,11 +57,9 @@ def _value_row(role: str, value: Value, changed: frozenset[str]) -> Json:
         row["sharding"] = next(iter(value.sharding.values()))
     if value.shard_shape is not None:
         row["shard"] = list(value.shard_shape)
-    for key, item in (("label", value.label), ("op", value.op), ("source", value.source and value.source.short),
-                      ("changed", value.name in changed), ("count", format_count(value.count) if value.count != 1 else "")):
-        if item:
-            row[key] = item
-    return row
+    extra = {"label": value.label, "op": value.op, "source": value.source.short if value.source else "",
+             "changed": value.name in changed, "count": format_count(value.count) if value.count != 1 else ""}
+    return row | {key: item for key, item in extra.items() if item}
 
 
 def collectives_view(report: Report, query: Mapping[str, Any]) -> Json:
@@ -71,17 +70,14 @@ def collectives_view(report: Report, query: Mapping[str, Any]) -> Json:
     most = max((known_bytes(c) for c in ordered), default=0.0) or 1.0
     return {
         "rows": [_collective_row(c, report, most) for c in found[:PAGE]], "found": len(found), "total": len(ordered),
-        "by_axes": _sums(ordered, lambda c: axes_key(c.axes), report),
-        "by_line": _sums(ordered, lambda c: c.source.short if c.source else "no source line", report),
-        "by_phase": _sums(ordered, lambda c: c.phase, report),
-        "by_kind": _sums(ordered, lambda c: c.kind, report),
-        "bytes": format_bytes(sum(map(known_bytes, ordered))),
+        "by_axes": _sums(report, "axes"), "by_line": _sums(report, "source"), "by_phase": _sums(report, "phase"),
+        "by_kind": _sums(report, "kind"), "bytes": total_of(ordered).bytes_text,
     }
 
 
 def _collective_row(c: Collective, report: Report, most: float) -> Json:
     row: Json = {
-        "kind": c.kind, "axes": None if c.axes is None else [axis_json(a) for a in c.axes], "dtype": c.dtype,
+        "kind": c.kind, "axes": axes_json(c.axes), "dtype": c.dtype,
         "shape": list(c.shape), "bytes": format_bytes(c.operand_bytes), "count": format_count(c.count),
         "total": format_bytes(c.total_bytes), "share": known_bytes(c) / most, "phase": c.phase,
     }
@@ -91,33 +87,14 @@ def _collective_row(c: Collective, report: Report, most: float) -> Json:
     return row | {key: item for key, item in extra.items() if item}
 
 
-def _sums(collectives: Iterable[Collective], key: Any, report: Report) -> list[Json]:
-    groups: dict[str, list[Collective]] = {}
-    for c in collectives:
-        groups.setdefault(key(c), []).append(c)
-    totals = {name: sum(map(known_bytes, group)) for name, group in groups.items()}
-    most = max(totals.values(), default=0.0) or 1.0
-    rows = []
-    for name in sorted(groups, key=lambda n: (-totals[n], n)):
-        group = groups[name]
-        axes = group[0].axes
-        rows.append({
-            "label": name, "text": format_bytes(totals[name]), "share": totals[name] / most, "collectives": len(group),
-            "axes": None if axes is None or axes_key(axes) != name else [axis_json(a) for a in axes],
-            "parts": _parts(group, most), "line": report.line(_first_source(group)),
-        })
-    return rows
-
-
-def _first_source(group: list[Collective]) -> Frame | None:
-    return group[0].source
-
-
-def _parts(group: list[Collective], most: float) -> list[Json]:
-    """A bar's parts: one for each mesh axis, so that it has their colours."""
-    sums: dict[tuple[Any, ...] | None, float] = {}
-    for c in group:
-        sums[c.axes] = sums.get(c.axes, 0.0) + known_bytes(c)
-    ordered = sorted(sums.items(), key=lambda item: (-item[1], axes_key(item[0])))
-    return [{"axes": None if axes is None else [axis_json(a) for a in axes], "share": n / most, "text": format_bytes(n)}
-            for axes, n in ordered if n]
+def _sums(report: Report, key: str) -> list[Json]:
+    """A bar for each group; its parts have the colours of the axes that they move over."""
+    totals = totals_by(report.collectives, key)
+    most = max((t.bytes for t in totals), default=0.0) or 1.0
+    return [
+        {"label": t.label, "text": t.bytes_text, "sentence": t.sentence, "collectives": t.operations,
+         "axes": axes_json(t.axes) if key == "axes" else None,
+         "parts": [{"axes": axes_json(axes), "share": n / most, "text": format_bytes(n)} for axes, n in t.parts if n],
+         "line": report.line(t.key) if isinstance(t.key, Frame) else ""}
+        for t in totals
+    ]

@@ -339,8 +339,8 @@ class LabPage:
         deadline = time.monotonic() + seconds
         while not ready():
             if time.monotonic() > deadline:
-                picture = self.screenshot("timeout")
-                raise AssertionError(f"after {seconds:g} s {trouble}; see {picture.name}; server's log: {self.lab.log}")
+                log = "\n".join(self.lab.log.read_text(errors="replace").splitlines()[-20:])
+                raise AssertionError(f"after {seconds:g} s {trouble}; the end of the server's log:\n{log}")
             self.raw.wait_for_timeout(50)
 
 

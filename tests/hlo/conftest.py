@@ -48,8 +48,8 @@ class Compiled:
 
 
 NAMES = (
-    "mlp_float32", "mlp_bfloat16", "mlp_1x8", "llama", "shard_map", "shard_map_grad", "partly_manual", "while_dynamic", "while_down",
-    "cond", "nested", "reverse_unrolled", "uneven", "three_axes", "permuted", "resharded", "convolution",
+    "mlp_float32", "mlp_bfloat16", "mlp_1x8", "llama", "shard_map", "shard_map_grad", "partly_manual", "while_dynamic",
+    "while_down", "cond", "nested", "reverse_unrolled", "uneven", "three_axes", "permuted", "resharded", "convolution",
 )  # fmt: skip
 
 
@@ -59,7 +59,12 @@ def all_compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Compiled
     environment = {key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "JAX_PLATFORMS")}
     script = Path(__file__).with_name("programs.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(folder)], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, str(script), str(folder)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     facts = json.loads((folder / "facts.json").read_text())

@@ -1,6 +1,6 @@
 """Compiles programs on eight simulated devices and leaves their dumps, and what JAX says of them, in a folder.
 
-Run in a process of its own, since it needs its own number of devices: `python programs.py FOLDER`.
+Run in a process of its own, since it needs its own number of devices: `python programs.py FOLDER [PROGRAM ...]`.
 """
 
 import json
@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxlib import _hlo
 
-FOLDER = Path(sys.argv[1])
+FOLDER, ONLY = Path(sys.argv[1]), sys.argv[2:]
 FACTS = {}
 F32, BF16 = jnp.float32, jnp.bfloat16
 
@@ -36,6 +36,8 @@ def entries(spec):
 
 
 def dump(name, fn, args, in_specs, mesh, out_specs=None, donate=()):
+    if ONLY and name not in ONLY:
+        return
     folder = FOLDER / name
     folder.mkdir()
     named = partial(jax.tree.map, lambda spec: NamedSharding(mesh, spec), is_leaf=lambda x: isinstance(x, P))
@@ -46,12 +48,23 @@ def dump(name, fn, args, in_specs, mesh, out_specs=None, donate=()):
     )
     stats = compiled.memory_analysis()
     walked = {}
-    for stage, pattern in (("before", "*before_spmd-partitioning*"), ("after", "*after_spmd-partitioning*"),
-                           ("optimized", "*after_optimizations.txt")):
+    for stage, pattern in (
+        ("before", "*before_spmd-partitioning*"),
+        ("after", "*after_spmd-partitioning*"),
+        ("optimized", "*after_optimizations.txt"),
+    ):
         (file,) = folder.glob(pattern)
         module = _hlo.hlo_module_from_text(file.read_text())
-        rows = [[c.name, i.name, i.opcode.name[1:].lower() if hasattr(i, "opcode") else None,
-                 str(i.shape) if hasattr(i, "shape") else None] for c in module.computations() for i in c.instructions()]
+        rows = [
+            [
+                c.name,
+                i.name,
+                i.opcode.name[1:].lower() if hasattr(i, "opcode") else None,
+                str(i.shape) if hasattr(i, "shape") else None,
+            ]
+            for c in module.computations()
+            for i in c.instructions()
+        ]
         walked[stage] = {"rows": rows, "file": str(file)}
     (assignment,), (live,) = folder.glob("*optimizations-buffer-assignment.txt"), folder.glob("*-live-range.txt")
     FACTS[name] = {
@@ -59,7 +72,9 @@ def dump(name, fn, args, in_specs, mesh, out_specs=None, donate=()):
         "outputs": [entries(s.spec) for s in jax.tree.leaves(compiled.output_shardings)],
         "inputs": [entries(s.spec) for s in jax.tree.leaves(compiled.input_shardings[0])],
         "memory": {k: getattr(stats, f"{k}_size_in_bytes") for k in ("argument", "output", "alias", "temp")},
-        "walked": walked, "assignment": str(assignment), "live": str(live),
+        "walked": walked,
+        "assignment": str(assignment),
+        "live": str(live),
     }
 
 
@@ -103,28 +118,43 @@ def llama(params, tokens):
 
 heads, specs = P(None, "data", "model"), P(None, "data", "model")
 LLAMA = {
-    "emb": S((VOCABULARY, WIDTH), BF16), "head": S((WIDTH, VOCABULARY), BF16),
+    "emb": S((VOCABULARY, WIDTH), BF16),
+    "head": S((WIDTH, VOCABULARY), BF16),
     "layers": {
         **{name: S((LAYERS, WIDTH, HEADS, DEPTH), BF16) for name in ("wq", "wk", "wv")},
-        "wo": S((LAYERS, HEADS, DEPTH, WIDTH), BF16), "w1": S((LAYERS, WIDTH, HIDDEN), BF16),
-        "w3": S((LAYERS, WIDTH, HIDDEN), BF16), "w2": S((LAYERS, HIDDEN, WIDTH), BF16),
+        "wo": S((LAYERS, HEADS, DEPTH, WIDTH), BF16),
+        "w1": S((LAYERS, WIDTH, HIDDEN), BF16),
+        "w3": S((LAYERS, WIDTH, HIDDEN), BF16),
+        "w2": S((LAYERS, HIDDEN, WIDTH), BF16),
     },
 }
 LLAMA_SPECS = {
-    "emb": P("model", "data"), "head": P("data", "model"),
-    "layers": {**dict.fromkeys(("wq", "wk", "wv", "w1", "w3"), P(None, "data", "model")),
-               "wo": P(None, "model", None, "data"), "w2": P(None, "model", "data")},
+    "emb": P("model", "data"),
+    "head": P("data", "model"),
+    "layers": {
+        **dict.fromkeys(("wq", "wk", "wv", "w1", "w3"), P(None, "data", "model")),
+        "wo": P(None, "model", None, "data"),
+        "w2": P(None, "model", "data"),
+    },
 }
 dump("llama", llama, (LLAMA, S((BATCH, TOKENS), jnp.int32)), (LLAMA_SPECS, P("data")), M, donate=0)
 
 
 def shard_mapped(x, y):
-    @partial(jax.shard_map, mesh=M, in_specs=P("data", "model"), check_vma=False,
-             out_specs=(P("data"), P(None, "data", "model"), P("data", "model"), P(("data", "model")), P("data", "model")))
+    @partial(
+        jax.shard_map,
+        mesh=M,
+        in_specs=P("data", "model"),
+        check_vma=False,
+        out_specs=(P("data"), P(None, "data", "model"), P("data", "model"), P(("data", "model")), P("data", "model")),
+    )
     def inner(x):
         return (
-            lax.psum(x, "model"), lax.all_gather(x, "data"), lax.ppermute(x, "data", [(0, 1), (1, 0)]),
-            lax.psum_scatter(x, "model", tiled=True), lax.all_to_all(x, "model", 0, 0, tiled=True),
+            lax.psum(x, "model"),
+            lax.all_gather(x, "data"),
+            lax.ppermute(x, "data", [(0, 1), (1, 0)]),
+            lax.psum_scatter(x, "model", tiled=True),
+            lax.all_to_all(x, "model", 0, 0, tiled=True),
         )
 
     return *inner(x), x @ y
@@ -148,8 +178,13 @@ dump("shard_map_grad", shard_map_grad, (S((5, 64, 64), F32), S((16, 64), F32)), 
 
 
 def partly_manual(x, w):
-    inner = jax.shard_map(lambda x, w: lax.psum(x @ w, "model"), mesh=M, in_specs=(P(None, "model"), P("model", None)),
-                          out_specs=P(), axis_names={"model"})
+    inner = jax.shard_map(
+        lambda x, w: lax.psum(x @ w, "model"),
+        mesh=M,
+        in_specs=(P(None, "model"), P("model", None)),
+        out_specs=P(),
+        axis_names={"model"},
+    )
     return inner(x, w)
 
 
@@ -163,8 +198,13 @@ def until(n, x, w):
 
 
 dump("while_dynamic", until, (S((), jnp.int32), X, W), (P(), *XW), M)
-dump("while_down", lambda x, w: lax.while_loop(lambda c: c[0] > 3, lambda c: (c[0] - 4, jnp.tanh(c[1] @ w)), (50, x)),
-     (X, W), XW, M)
+dump(
+    "while_down",
+    lambda x, w: lax.while_loop(lambda c: c[0] > 3, lambda c: (c[0] - 4, jnp.tanh(c[1] @ w)), (50, x)),
+    (X, W),
+    XW,
+    M,
+)
 dump("cond", lambda b, x, w: lax.cond(b, lambda x: x @ w, lambda x: x + 1, x), (S((), jnp.bool_), X, W), (P(), *XW), M)
 
 
@@ -176,16 +216,46 @@ def nested(x, w):
 
 
 dump("nested", nested, (X, S((5, 64, 64), F32)), (P("data"), P(None, "model", "data")), M)
-dump("reverse_unrolled", lambda x, w: lax.scan(lambda h, wi: (jnp.tanh(h @ wi), h.sum()), x, w, reverse=True, unroll=2),
-     (X, S((6, 64, 64), F32)), (P("data"), P(None, "model", "data")), M)
-dump("uneven", lambda x, w: (jnp.sin(jnp.concatenate([x @ w, x @ w])[:10]).sum(1), (x @ w)[:, :6], jnp.pad(x @ w, ((0, 1), (0, 0)))),
-     (S((8, 12), F32), S((12, 8), F32)), (P("data"), P(None, "model")), M)
-dump("three_axes", lambda a, b, c: (a @ b) @ c, (S((16, 16), F32),) * 3, (P("x", "y"), P("z", ("x", "y")), P(("y", "x"))),
-     mesh_of({"x": 2, "y": 2, "z": 2}), out_specs=P(("z", "x"), "y"))
-dump("permuted", lambda a, b: (a @ b).sum(0), (S((16, 16), F32),) * 2, (P("data", "model"), P("model")),
-     mesh_of({"data": 2, "model": 4}, [7, 6, 5, 4, 0, 2, 1, 3]))
+dump(
+    "reverse_unrolled",
+    lambda x, w: lax.scan(lambda h, wi: (jnp.tanh(h @ wi), h.sum()), x, w, reverse=True, unroll=2),
+    (X, S((6, 64, 64), F32)),
+    (P("data"), P(None, "model", "data")),
+    M,
+)
+dump(
+    "uneven",
+    lambda x, w: (
+        jnp.sin(jnp.concatenate([x @ w, x @ w])[:10]).sum(1),
+        (x @ w)[:, :6],
+        jnp.pad(x @ w, ((0, 1), (0, 0))),
+    ),
+    (S((8, 12), F32), S((12, 8), F32)),
+    (P("data"), P(None, "model")),
+    M,
+)
+dump(
+    "three_axes",
+    lambda a, b, c: (a @ b) @ c,
+    (S((16, 16), F32),) * 3,
+    (P("x", "y"), P("z", ("x", "y")), P(("y", "x"))),
+    mesh_of({"x": 2, "y": 2, "z": 2}),
+    out_specs=P(("z", "x"), "y"),
+)
+dump(
+    "permuted",
+    lambda a, b: (a @ b).sum(0),
+    (S((16, 16), F32),) * 2,
+    (P("data", "model"), P("model")),
+    mesh_of({"data": 2, "model": 4}, [7, 6, 5, 4, 0, 2, 1, 3]),
+)
 dump("resharded", lambda a: a * 2, (S((16, 16), F32),), (P("data", "model"),), M, out_specs=P("model", "data"))
-dump("convolution", lambda a, b: lax.conv(a, b, (1, 1), "SAME"), (S((8, 16, 32, 32), F32), S((32, 16, 3, 3), F32)),
-     (P("data"), P("model")), M)
+dump(
+    "convolution",
+    lambda a, b: lax.conv(a, b, (1, 1), "SAME"),
+    (S((8, 16, 32, 32), F32), S((32, 16, 3, 3), F32)),
+    (P("data"), P("model")),
+    M,
+)
 
 (FOLDER / "facts.json").write_text(json.dumps(FACTS))

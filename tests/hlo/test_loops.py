@@ -7,7 +7,8 @@ import pytest
 from shardviz.hlo import parse, runs, trip_count
 
 TRIPS = {
-    "llama": [80, 80], "nested": [3, 5, 5], "while_down": [12], "while_dynamic": [None], "reverse_unrolled": [3], "shard_map_grad": [5, 5],
+    "llama": [80, 80], "nested": [3, 5, 5], "while_down": [12], "while_dynamic": [None], "reverse_unrolled": [3],
+    "shard_map_grad": [5, 5],
 }  # fmt: skip
 
 

@@ -3,13 +3,15 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardviz.errors import ParseError
 from shardviz.hlo import Shape, parse, parse_shape
 
-
 ENUM = {
-    "exponential": "exp", "sine": "sin", "cosine": "cos", "exponential-minus-one": "expm1", "log-plus-one": "log1p", "opt-barrier": "optimizationbarrier",
+    "exponential": "exp", "sine": "sin", "cosine": "cos", "exponential-minus-one": "expm1",
+    "log-plus-one": "log1p", "opt-barrier": "optimizationbarrier",
 }  # fmt: skip
 """Opcodes that jaxlib's enumeration calls otherwise."""
 
@@ -22,7 +24,12 @@ def test_same_instructions_as_jaxlib(compiled, stage):
     assert len(rows) == len(theirs)
     extra = set(rows) - set(ours)  # jaxlib writes `%loop#2` out as an instruction of its own
     assert set(ours) <= set(rows)
-    parts = {(c.name, operand, part) for c, i in module for operand, part in zip(i.operands, i.operand_parts, strict=True) if part}
+    parts = {
+        (c.name, operand, part)
+        for c, i in module
+        for operand, part in zip(i.operands, i.operand_parts, strict=True)
+        if part
+    }
     assert len(extra) <= len(parts)
     assert bool(extra) == bool(parts)
     for key, instruction in ours.items():
@@ -42,7 +49,9 @@ def test_operands_are_instructions_of_the_same_computation(compiled, stage):
 
 def test_every_instruction_of_a_line_is_read(compiled, stage):
     text = compiled.text(stage)
-    assert sum(1 for _ in getattr(compiled, stage)) == len(re.findall(r"^\s+(?:ROOT )?%?[\w.\-]+ = ", text, re.MULTILINE))
+    assert sum(1 for _ in getattr(compiled, stage)) == len(
+        re.findall(r"^\s+(?:ROOT )?%?[\w.\-]+ = ", text, re.MULTILINE)
+    )
 
 
 def test_num_partitions(compiled):
@@ -140,3 +149,29 @@ def test_what_cannot_be_read_is_shown(text, message):
 def test_a_bad_shape_is_shown():
     with pytest.raises(ParseError, match=r"HLO shape 'f32\[8': expected a shape"):
         parse_shape("f32[8")
+
+
+@given(st.data())
+def test_a_text_cut_short_is_refused(all_compiled, data):
+    text = all_compiled["while_down"].text("after").rstrip()
+    end = data.draw(st.integers(0, len(text) - 1))
+    with pytest.raises(ParseError):
+        parse(text[:end])
+
+
+@given(st.data())
+def test_damaged_text_raises_nothing_else(all_compiled, data):
+    """A character more or less: it is read, or refused by name, and never breaks the reader."""
+    text = all_compiled["shard_map"].text("before")
+    at = data.draw(st.integers(0, len(text) - 1))
+    damaged = text[:at] + data.draw(st.sampled_from(["", "{", "}", "(", ")", '"', ",", "%", "x", "]"])) + text[at + 1 :]
+    try:
+        module = parse(damaged)
+        for _, instruction in module:
+            assert instruction.shape is not None
+            assert instruction.operands is not None
+            assert instruction.attributes is not None
+            assert instruction.op_name is not None
+        assert module.frames is not None
+    except ParseError:
+        pass

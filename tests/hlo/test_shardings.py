@@ -13,7 +13,12 @@ def agree(texts, specs, shapes, mesh):
 
 
 def test_outputs_are_those_of_the_compiled_program(compiled):
-    agree(output_shardings(compiled.before, compiled.after), compiled.specs("outputs"), compiled.before.entry.root.shapes, compiled.mesh)
+    agree(
+        output_shardings(compiled.before, compiled.after),
+        compiled.specs("outputs"),
+        compiled.before.entry.root.shapes,
+        compiled.mesh,
+    )
 
 
 def test_arguments_are_those_of_the_compiled_program(compiled):

@@ -1,5 +1,6 @@
 """HLO shardings read back: against JAX's own writing of specs, and XLA's own translation between its notations."""
 
+import contextlib
 import itertools
 
 import jax
@@ -11,7 +12,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxlib._hlo import HloSharding
 
-from shardviz.errors import ParseError, SpecError
+from shardviz.errors import ParseError, ShardvizError, SpecError
 from shardviz.layout import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
@@ -32,7 +33,7 @@ TABLE = [  # text, rank, the spec on a=2,b=4
     ("{devices=[2,2,2]<=[8] last_tile_dims={replicated}}", 2, "P('a', (('b', 1, 2),))"),
     ("{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}", 2, "P('a', None, unreduced={'b'})"),
     ("{devices=[1,2,4]<=[8] last_tile_dims={replicated, unreduced}}", 1, "P(None, unreduced={'b'})"),
-    ("{devices=[2,1,4]<=[8] last_tile_dim_replicate metadata={op_name=\"f/{x}\"}}", 2, "P('a', None)"),
+    ('{devices=[2,1,4]<=[8] last_tile_dim_replicate metadata={op_name="f/{x}"}}', 2, "P('a', None)"),
     ("{mesh['a'=2,'b'=4], [{'a'}, {'b'}]}", 2, "P('a', 'b')"),
     ("{mesh['a'=2,'b'=4], [{'b', 'a'}, {}]}", 2, "P(('b', 'a'), None)"),
     ("{mesh['a'=2,'b'=4], [{'a', ?}, {?}]}", 2, "P('a', None)"),
@@ -157,7 +158,20 @@ def test_counting_along_axes(case):
 
 def test_the_largest_mesh():
     mesh = DeviceMesh.of({"x": 64, "y": 64})
-    assert str(parse_hlo_sharding("{devices=[64,1,64]<=[64,64]T(1,0) last_tile_dim_replicate}", mesh, 2)) == "P('y', None)"
+    assert (
+        str(parse_hlo_sharding("{devices=[64,1,64]<=[64,64]T(1,0) last_tile_dim_replicate}", mesh, 2)) == "P('y', None)"
+    )
     jax_text = str(NamedSharding(AbstractMesh((64, 64), ("x", "y")), P(("y", "x")))._to_xla_hlo_sharding(1))
     assert str(parse_hlo_sharding(jax_text, mesh, 1)) == "P(('y', 'x'))"
     assert jax.__version__
+
+
+@given(st.data())
+def test_damaged_text_raises_nothing_else(data):
+    """A character more or less: it is read, or refused by name, and never breaks the reader."""
+    text, rank, _ = data.draw(st.sampled_from(TABLE))
+    at = data.draw(st.integers(0, len(text) - 1))
+    damaged = text[:at] + data.draw(st.sampled_from(["", "{", "}", "[", "]", "'", ",", "x", "0", "9"])) + text[at + 1 :]
+    for read in (lambda: parse_hlo_sharding(damaged, MESH, rank), lambda: tile_counts(damaged, rank)):
+        with contextlib.suppress(ShardvizError):
+            read()

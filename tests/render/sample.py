@@ -19,31 +19,40 @@ def value(name, shape, dtype, spec, mesh=MESH, **more) -> Value:
 def report(mesh: DeviceMesh = MESH, evil: str = "") -> Report:
     """A report on a mesh of two axes; `evil` is put into every text that comes from outside."""
     one, two = mesh.names
-    at = lambda n: Frame(f"/src/{evil}model.py", n, f"block{evil}")  # noqa: E731
+
+    def at(line: int) -> Frame:
+        return Frame(f"/src/{evil}model.py", line, f"block{evil}")
+
+    def moved(kind, axes, dtype, shape, nbytes, count, **more) -> Collective:
+        return Collective(kind, axes, dtype, shape, nbytes, nbytes, count, **more)
+
+    wq = value(f"params['wq{evil}']", (8192, 4096), "bfloat16", (one, two), mesh)
+    aux = Value("aux", (64, 64), "float32", None, sharding={"hlo": f"{{devices=[8,8]<=[64]}}{evil}"})
+    dot = value(
+        "dot.1", (256, 4096), "bfloat16", (one,), mesh, source=at(20), op=f"dot{evil}", label=f"q{evil}", count=80
+    )
+    traced = {"groups": f"[8,8]<=[64]{evil}", "name_stack": f"jit{evil}"}
+    timed = {"seconds": 1e-5, "formula": f"2 V / W{evil}"}
     return Report(
         "partitioned",
         f"train_step{evil}",
         PlanRecord(mesh, {}, {}),
-        (value(f"params['wq{evil}']", (8192, 4096), "bfloat16", (one, two), mesh), value("x", (256,), "int32", (one,), mesh)),
-        (
-            value("loss", (), "float32", (), mesh),
-            Value("aux", (64, 64), "float32", None, sharding={"hlo": f"{{devices=[8,8]<=[64]}}{evil}"}),
-        ),
-        intermediates=(
-            value("dot.1", (256, 4096), "bfloat16", (one,), mesh, source=at(20), op=f"dot{evil}", label=f"q{evil}", count=80),
-        ),
+        (wq, value("x", (256,), "int32", (one,), mesh)),
+        (value("loss", (), "float32", (), mesh), aux),
+        intermediates=(dot,),
         collectives=(
-            Collective("all-gather", (one,), "bfloat16", (8192, 512), 1_048_576, 8_388_608, 160, source=at(20), phase="forward",
-                       groups=f"[8,8]<=[64]{evil}", name_stack=f"jit{evil}"),
-            Collective("all-reduce", (two,), "bfloat16", (32, 4096), 262_144, 262_144, 240, source=at(23), phase="backward"),
-            Collective("reduce-scatter", (one,), "float32", (1024,), 4096, 512, 80, source=at(23)),
-            Collective("all-reduce", (one, two), "float32", (), 4, 4, 1, source=at(40), seconds=1e-5, formula=f"2 V / W{evil}"),
-            Collective("all-to-all", None, "float32", (128, 4), 2048, 2048, None, name=f"a2a{evil}"),
-            Collective("collective-permute", ((two, 2, 4),), "float32", (4,), 16, 16, 3, conditional=True, origin="user"),
+            moved("all-gather", (one,), "bfloat16", (8192, 512), 2**20, 160, source=at(20), phase="forward", **traced),
+            moved("all-reduce", (two,), "bfloat16", (32, 4096), 2**18, 240, source=at(23), phase="backward"),
+            moved("reduce-scatter", (one,), "float32", (1024,), 4096, 80, source=at(23)),
+            moved("all-reduce", (one, two), "float32", (), 4, 1, source=at(40), **timed),
+            moved("all-to-all", None, "float32", (128, 4), 2048, None, name=f"a2a{evil}"),
+            moved("collective-permute", ((two, 2, 4),), "float32", (4,), 16, 3, conditional=True, origin="user"),
         ),
         memory=Memory(2_300_000_000, 2_300_000_000, 2_200_000_000, 38_000_000_000, 41_200_000_000),
         cost=Cost(1.3e15, 1),
-        diagnostics=(Diagnostic(f"levels-differ{evil}", "warning", f"XLA gathers x, 4.29 GB{evil}", at(27), f"x{evil}"),),
+        diagnostics=(
+            Diagnostic(f"levels-differ{evil}", "warning", f"XLA gathers x, 4.29 GB{evil}", at(27), f"x{evil}"),
+        ),
         source={f"/src/{evil}model.py": {20: f"    q = x @ wq{evil}", 23: "    y = q @ wo"}},
         timings={"partition": 0.123456},
-    )  # fmt: skip
+    )

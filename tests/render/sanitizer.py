@@ -24,6 +24,7 @@ ATTRIBUTES = {
     "tr": {"align", "valign"},
 }
 VOID = {"br", "img"}
+INLINE = {"b", "code", "em", "i", "small", "span", "strong"}
 
 LENGTH = r"(0|[+-]?\d*\.?\d+(px|em|rem|pt|%))"
 COLOUR = r"(#[0-9a-f]+|rgba?\(\s*\d{1,3}\s*(,\s*\d{1,3}\s*){2}(,\s*(0|1|0\.\d+)\s*)?\)|transparent|white|black)"
@@ -75,6 +76,8 @@ class _Checker(HTMLParser):
                 self.faults.append(f"src={value[:30]}")
         if tag == "img":
             self.images.append(dict(attrs))
+        if tag not in INLINE:
+            self.text.append(" ")
         if tag not in VOID:
             self.open.append(tag)
 
@@ -108,4 +111,4 @@ def read(html: str) -> _Checker:
 
 def words(html: str) -> str:
     """What is left to read without any style."""
-    return " ".join(" ".join(read(html).text).split())
+    return " ".join("".join(read(html).text).split())

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardviz.layout import layout
+from shardviz.notation import DeviceMesh, Spec
 from shardviz.render import build_scene, coarsen, describe, device_ranges
 from shardviz.render.scene import notes
 
@@ -27,7 +28,6 @@ def layouts(draw, most=64):
             dims[place].append(name)
     shape = draw(st.lists(st.integers(1, 30), min_size=rank, max_size=rank))
     ids = tuple(draw(st.permutations(range(math.prod(sizes)))))
-    from shardviz.notation import DeviceMesh
 
     return layout(shape, [tuple(d) for d in dims], DeviceMesh(tuple(names), tuple(sizes), (), ids))
 
@@ -46,6 +46,12 @@ def expand(text: str) -> list[int]:
     return [n for run in runs for n in range(run[0], run[-1] + 1)]
 
 
+def slice_text(cut, device) -> str:
+    """What the layout itself says that a device holds, `:` for dimensions that are not cut."""
+    pairs = zip(cut.index(device), cut.ways, strict=True)
+    return "[" + ", ".join(":" if n == 1 else f"{s.start}:{s.stop}" for s, n in pairs) + "]"
+
+
 @given(layouts())
 def test_every_device_stands_in_the_cell_of_its_slice(cut):
     scene = build_scene(cut)
@@ -55,10 +61,8 @@ def test_every_device_stands_in_the_cell_of_its_slice(cut):
         for device in scene.devices[place]:
             seen[int(device)] = index
     assert sorted(seen) == list(range(cut.mesh.size))
-    ways = cut.ways
     for device, text in seen.items():
-        wanted = ", ".join(":" if n == 1 else f"{s.start}:{s.stop}" for s, n in zip(cut.index(device), ways, strict=True))
-        assert text == f"[{wanted}]"
+        assert text == slice_text(cut, device)
 
 
 @given(layouts(), st.integers(1, 4), st.integers(1, 4), st.integers(1, 2))
@@ -125,7 +129,6 @@ def test_a_long_thin_array_still_reads():
 
 
 def test_unreduced_is_said():
-    from shardviz.notation import Spec
 
     cut = layout((8, 8), Spec((("a",), ()), ("b",)), "a=2,b=2")
     assert any("partial sums" in line and "b" in line for line in notes(build_scene(cut)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+import contextlib
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,11 +72,16 @@ class FakeFuture(Future):
 
     def __init__(self, on_report: Any):
         super().__init__()
-        self.on_report, self.stopped, self.stderr, self.elapsed = on_report, False, "", 0.0
+        self.on_report, self.stopped = on_report, False
+
+    def answer(self, report: Report) -> None:
+        """Ends with a report, unless it was stopped in this very moment."""
+        with contextlib.suppress(InvalidStateError):
+            self.set_result(report)
 
     def stop(self) -> None:
         self.stopped = True
-        if not self.done():
+        with contextlib.suppress(InvalidStateError):
             self.set_exception(CompileStopped("the compile was stopped"))
 
 
@@ -121,18 +127,19 @@ class FakeProgram:
         names = list(self.shapes)
         arguments = tuple(self._value(n, self.shapes[n], bound.in_specs[n], mesh) for n in names)
         hidden = Spec((bound.in_specs[names[0]].dims[0], ())) if len(self.shapes[names[0]]) > 1 else Spec(((), ()))
-        values = tuple(self._value(f"dot.{i}", (64, 512), hidden, mesh, op="dot_general", label="h",
-                                   source=Frame("model.py", 2, "step")) for i in range(3))
+        line = Frame("model.py", 2, "step")
+        values = tuple(self._value(f"dot.{i}", (64, 512), hidden, mesh, op="dot_general", label="h", source=line)
+                       for i in range(3))
         out = self._value("result", (64, 128), bound.out_specs["result"] or hidden, mesh)
-        return Report("propagated", self.name, PlanRecord(mesh, bound.in_specs, bound.out_specs), arguments, (out,), values,
-                      source=SOURCE)
+        record = PlanRecord(mesh, bound.in_specs, bound.out_specs)
+        return Report("propagated", self.name, record, arguments, (out,), values, source=SOURCE)
 
     def partitioned(self, plan: FakePlan) -> Report:
         axes = plan.mesh.names[:1]
         frame = Frame("model.py", 3, "step")
-        moves = (Collective("all-reduce", axes, "float32", (64, 128), 32768.0, 32768.0, 4, source=frame, phase="forward"),)
+        move = Collective("all-reduce", axes, "float32", (64, 128), 32768.0, 32768.0, 4, source=frame, phase="forward")
         found = (Diagnostic("levels-differ", "warning", "Shardy saw no all-reduce", frame),)
-        return replace(self.propagate(plan), level="partitioned", collectives=moves, diagnostics=found)
+        return replace(self.propagate(plan), level="partitioned", collectives=(move,), diagnostics=found)
 
     def compiled(self, plan: FakePlan) -> Report:
         return replace(self.partitioned(plan), level="compiled", memory=Memory(1000, 200, 0, 3000, 4000))
@@ -162,5 +169,5 @@ def make_program() -> Any:
 @pytest.fixture
 def plan() -> FakePlan:
     """Data parallel over `data`, the hidden dimension over `model`."""
-    return FakePlan(DeviceMesh.of({"data": 4, "model": 2}), (
-        ("x", Spec.of(("data", None))), ("params['w1']", Spec.of((None, "model"))), ("params['w2']", Spec.of(("model", None)))))
+    specs = {"x": ("data", None), "params['w1']": (None, "model"), "params['w2']": ("model", None)}
+    return FakePlan(DeviceMesh.of({"data": 4, "model": 2}), tuple((name, Spec.of(s)) for name, s in specs.items()))

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -110,15 +111,18 @@ def _error(state: str, details: dict[str, Any], stderr: str) -> CompileError:
     return CompileCrashed(_crash(details, stderr), stderr=stderr)
 
 
+_FATAL = re.compile(r"F\d{4} |.*Check failed|terminate called|  what\(\)")
+
+
 def _crash(details: dict[str, Any], stderr: str) -> str:
     code = details.get("code")
     how = details.get("how") or "ended without an answer"
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         how = f"was ended by {name}" + (" (somebody killed it, perhaps the system for want of memory)" if name == "SIGKILL" else "")
-    elif code is not None:
+    elif code:
         how = f"ended with exit code {code}"
-    said = [line.strip() for line in stderr.splitlines() if line.startswith("F") or "Check failed" in line]
+    said = [line.strip() for line in stderr.splitlines() if _FATAL.match(line)]
     why = f": {said[-1]}" if said else ""
     return f"the compiler's process {how}{why}. Your notebook is not affected; the next compile starts afresh"
 
@@ -129,6 +133,7 @@ class _Server:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         self.root = folders.make()
+        self.log = self.root / "server-stderr"
         try:
             self.process = _spawn(theirs.fileno(), self.root)
         finally:
@@ -138,7 +143,8 @@ class _Server:
         self.alive = True
         self.lock = threading.Lock()
         self.finishers = ThreadPoolExecutor(4, thread_name_prefix="shardviz-report")
-        threading.Thread(target=self._read, name="shardviz-compile-server", daemon=True).start()
+        self.reader = threading.Thread(target=self._read, name="shardviz-compile-server", daemon=True)
+        self.reader.start()
 
     def submit(self, number: int, job: Job, timeout: float, memory_limit: float) -> None:
         job._stop = lambda: self._send(("stop", number))
@@ -151,8 +157,7 @@ class _Server:
             with self.lock:
                 self.connection.send(message)
         except OSError:  # the server is gone; the reader ends what was under way
-            if not self.alive:
-                self._abandon()
+            self._abandon()
 
     def _read(self) -> None:
         order: dict[int, Future[Any]] = {}
@@ -178,14 +183,15 @@ class _Server:
                     order.pop(number, None)
         except (EOFError, OSError):
             self.alive = False
+            said = self.log.read_text(errors="replace") if self.log.exists() else ""
             self._clean()
-            self._abandon()
+            self._abandon(said)
 
-    def _abandon(self) -> None:
+    def _abandon(self, said: str = "") -> None:
         with self.lock:
             jobs, self.jobs = list(self.jobs.values()), {}
         for job in jobs:
-            job.end("crashed", {"how": "was lost with the compile server, which ended unexpectedly"})
+            job.end("crashed", {"how": "was lost with the compile server, which ended unexpectedly", "stderr": said})
 
     def _clean(self) -> None:
         """Leaves nothing behind: the server's process group, and the folder."""
@@ -196,16 +202,18 @@ class _Server:
             os.killpg(self.process.pid, signal.SIGKILL)  # its children, if it went without them
         self.process.wait()
         shutil.rmtree(self.root, ignore_errors=True)
+        self.connection.close()
 
     def close(self) -> None:
         """Ends the server and all its jobs."""
         with contextlib.suppress(OSError):
             # shutting the socket down wakes the reader, closing alone would not
-            socket.socket(fileno=os.dup(self.connection.fileno())).shutdown(socket.SHUT_RDWR)
+            with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
         self.finishers.shutdown(wait=False)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=5)
-        self._clean()
+        self.reader.join(timeout=5)
 
 
 def _after(previous: Future[Any] | None, act: Callable[..., None], *rest: Any) -> None:
@@ -222,11 +230,17 @@ def _spawn(descriptor: int, root: Path) -> subprocess.Popen[bytes]:
     )
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     at_once = max(1, (os.cpu_count() or 2) // 2)
-    return subprocess.Popen(
-        [sys.executable, "-c", program, json.dumps([p for p in sys.path if isinstance(p, str)]), str(descriptor), str(root), str(at_once)],
-        pass_fds=(descriptor,), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env=environment, start_new_session=True,  # an interrupt of the kernel must not reach the server
-    )
+    path = json.dumps([p for p in sys.path if isinstance(p, str)])
+    with (root / "server-stderr").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", program, path, str(descriptor), str(root), str(at_once)],
+            pass_fds=(descriptor,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env=environment,
+            start_new_session=True,  # an interrupt of the kernel must not reach the server
+        )
 
 
 _lock = threading.Lock()

@@ -69,14 +69,27 @@ def run(request: Request) -> dict[str, dict[str, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_in_worker(folder: str, request: Request) -> None:
-    """Runs a job in a worker process, with its standard error kept in the folder as a forked child's is."""
+def run_in_worker(folder: str, request: Request) -> str | None:
+    """Runs a job in a worker process, with its standard error kept in the folder as a forked child's is.
+
+    Returns:
+        What the compiler raised, as text, since a compiler's exceptions do not travel between processes; else None.
+    """
     log = os.open(os.path.join(folder, "stderr"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     kept = os.dup(2)
     os.dup2(log, 2)
     try:
-        compile_in(Path(folder), request)
+        return refusal(Path(folder), request)
     finally:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(log)
+
+
+def refusal(folder: Path, request: Request) -> str | None:
+    """Compiles, and gives what the compiler raised, as text, or None."""
+    try:
+        compile_in(folder, request)
+    except Exception as error:  # noqa: BLE001 - whatever the compiler raises is the job's answer
+        return f"{type(error).__name__}: {error}"
+    return None

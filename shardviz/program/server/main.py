@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pickle
 import select
 import shutil
 import signal
@@ -23,7 +22,7 @@ from typing import Any
 import psutil
 
 from shardviz.program.server import dumps
-from shardviz.program.server.job import Request, compile_in
+from shardviz.program.server.job import Request, refusal
 
 _POLL = 0.003
 _IDLE = 1.0
@@ -111,7 +110,7 @@ class Server:
             code = os.waitstatus_to_exitcode(status)
             refused = child.folder / "refused"
             if refused.exists():
-                self.end(child, "refused", alive=False, error=pickle.loads(refused.read_bytes()))
+                self.end(child, "refused", alive=False, error=refused.read_text())
             else:
                 self.end(child, "crashed", alive=False, code=code)
         elif time.monotonic() - child.started > child.timeout:
@@ -161,13 +160,11 @@ def _work(child: _Child, connection: Connection, server: int) -> None:
         log = os.open(child.folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 2)
         os.dup2(log, 1)
-        try:
-            compile_in(child.folder, child.request)
-            code = 0
-        except Exception as error:  # noqa: BLE001 - whatever the compiler raises is the job's answer
-            refusal = child.folder / "refused.part"
-            refusal.write_bytes(pickle.dumps(f"{type(error).__name__}: {error}"))
-            refusal.rename(child.folder / "refused")
+        refused = refusal(child.folder, child.request)
+        if refused is not None:
+            (child.folder / "refused.part").write_text(refused, errors="replace")
+            (child.folder / "refused.part").rename(child.folder / "refused")
+        code = 0 if refused is None else 1
     finally:
         os._exit(code)
 

@@ -54,9 +54,10 @@ def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event)
             if isinstance(error, TerminatedWorkerError):
                 state = "crashed"
             elif error is not None:
-                state, details = "refused", {"error": f"{type(error).__name__}: {error}"}
+                raise error
             else:
-                state = "done"
+                refused = future.result()
+                state, details = ("done", {}) if refused is None else ("refused", {"error": refused})
         _finish(job, state, details, folder)
 
 

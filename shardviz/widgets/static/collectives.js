@@ -4,7 +4,7 @@ import { axesChips, axisStyle, axisText, shapeText } from "./chips.js";
 
 export function collectives(ctx, el) {
   function bar(item, withLine) {
-    return h("div", { class: "sv-barrow" },
+    return h("div", { class: "sv-barrow", title: item.sentence },
       h("span", { class: "sv-barname", title: item.line || item.label }, item.axes ? axesChips(ctx, item.axes) : item.label,
         withLine && item.line ? h("code", {}, ` ${item.line}`) : null),
       h("span", { class: "sv-track" }, item.parts.map((p) => h("i", {
@@ -20,12 +20,12 @@ export function collectives(ctx, el) {
   }
 
   function row(c) {
-    return h("tr", {}, h("th", { class: `sv-coll sv-${c.kind}` }, c.kind, c.origin ? h("small", {}, `written by the ${c.origin}`) : null),
+    return h("tr", {}, h("th", { class: `sv-coll sv-${c.kind}` }, c.kind, h("small", {}, c.phase, c.origin ? `, written by the ${c.origin}` : "")),
       h("td", {}, axesChips(ctx, c.axes), c.group ? h("small", { class: "sv-soft" }, ` groups of ${c.group}`) : null),
       h("td", { class: "sv-num" }, c.bytes), h("td", { class: "sv-num" }, `× ${c.count}`, c.conditional ? h("small", {}, " at most") : null),
       h("td", { class: "sv-num" }, h("b", {}, c.total)),
       h("td", {}, h("code", {}, `${c.dtype}${shapeText(c.shape)}`), c.operand ? h("small", { class: "sv-soft" }, c.operand) : null),
-      h("td", {}, c.phase), h("td", { title: c.line || "" }, c.source || "", c.line ? h("small", {}, h("code", {}, c.line)) : null));
+      h("td", { title: c.line || "" }, c.source || "", c.line ? h("small", {}, h("code", {}, c.line)) : null));
   }
 
   function draw() {
@@ -45,7 +45,7 @@ export function collectives(ctx, el) {
       line ? h("button", { class: "sv-btn", id: "collectives-line", onclick: () => ctx.query({ line: "" }) }, `only ${line} ×`) : null,
       h("table", { class: "sv-table", id: "collectives-table", "data-level": level }, h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "over"),
         h("th", { class: "sv-num" }, "bytes"), h("th", { class: "sv-num" }, "runs"), h("th", { class: "sv-num" }, "in a step"), h("th", {}, "result on one device"),
-        h("th", {}, "phase"), h("th", {}, "line"))), h("tbody", {}, data.rows.map(row))),
+        h("th", {}, "line"))), h("tbody", {}, data.rows.map(row))),
       data.rows.length < data.found ? h("p", { class: "sv-soft" }, `showing the ${data.rows.length} largest of ${data.found}`) : null);
   }
   for (const key of ["collectives", "mesh"]) ctx.on(key, () => ctx.when("collectives", draw));

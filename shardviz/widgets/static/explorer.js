@@ -18,6 +18,7 @@ function context(model) {
   const stale = new Map();
   let cell = null;
   const ctx = {
+    twins: false, // whether a change of an argument is made to its twins too
     get: (key) => model.get(key),
     on(key, fn) {
       if (key === "cell") { local.set("cell", [...(local.get("cell") || []), fn]); return; }

@@ -22,7 +22,7 @@ export function head(ctx, el) {
 
   function drawNumbers() {
     const data = ctx.get("head");
-    const moved = data.moved.slice(0, 4).map((m) => h("span", { class: "sv-moved" }, axesChips(ctx, m.axes), " ", h("b", {}, m.text)));
+    const moved = data.moved.slice(0, 4).map((m) => h("span", { class: "sv-moved", title: m.title }, axesChips(ctx, m.axes), " ", h("b", {}, m.text)));
     const rest = data.moved.length - 4;
     fill(numbers,
       h("div", { class: "sv-title" }, h("h1", {}, data.program), h("small", {}, data.subtitle)),

@@ -29,7 +29,8 @@ export function menu(ctx, el) {
     const d = open.dimension;
     const axes = row.dims[d];
     const ops = open.what === "inputs" ? ["set_dim", "move_axis"] : ["set_out_dim", "move_out_axis"];
-    const setAxes = (next) => ctx.edit({ op: ops[0], name: row.name, dimension: d, axes: next });
+    const setAxes = (next) => ctx.edit({ op: ops[0], name: row.name, dimension: d, axes: next, ...twins });
+    const twins = open.what === "inputs" && row.twins.length ? { twins: ctx.twins } : {};
     const act = (fn, stay) => () => { fn(); if (!stay) close(true); };
     const now = axes.map((axis, i) => {
       const text = axisText(axis);
@@ -46,22 +47,26 @@ export function menu(ctx, el) {
       if (axes.some((a) => axisName(a) === axis.name)) return null;
       const moves = Array.isArray(answer);
       const ok = answer === 1 || moves;
-      const act1 = moves ? () => ctx.edit({ op: ops[1], name: row.name, axis: axis.name, dimension: d }) : () => setAxes([...axes, axis.name]);
+      const act1 = moves ? () => ctx.edit({ op: ops[1], name: row.name, axis: axis.name, dimension: d, ...twins }) : () => setAxes([...axes, axis.name]);
       return h("button", {
         class: "sv-offer", id: `menu-axis-${axis.name}`, role: "menuitem", "aria-disabled": ok ? null : "true",
         title: ok ? "" : answer, onclick: ok ? act(act1) : (e) => e.preventDefault(),
       }, chip(ctx, axis.name), h("span", { class: ok && !moves ? "sv-soft" : "sv-why" },
         answer === 1 ? `cut ${axis.size} ways` : moves ? `move it here: it ${answer[0]}` : answer));
     });
-    box.replaceChildren(
+    box.replaceChildren(...[
       h("div", { class: "sv-menuhead" }, h("code", {}, row.name), ` dimension ${d} · ${row.shape[d]}`),
       ...now,
       h("div", { class: "sv-offers", role: "menu", "aria-label": "axes to add" }, offers),
+      open.what === "inputs" && row.twins.length ? h("label", { class: "sv-twins", title: row.twins.join("\n") },
+        h("input", { type: "checkbox", id: "menu-twins", checked: ctx.twins, onchange: (e) => { ctx.twins = e.target.checked; draw(); } }),
+        ` and ${row.twins.length === 1 ? row.twins[0] : `its ${row.twins.length} twins, such as ${row.twins[0]}`}`) : null,
       h("div", { class: "sv-menufoot" },
         axes.length ? h("button", { class: "sv-btn", id: "menu-clear", onclick: act(() => setAxes([])) }, "clear") : null,
         open.what === "outputs" && !row.chosen
           ? h("button", { class: "sv-btn", id: "menu-choose", onclick: act(() => ctx.edit({ op: "set_out_spec", name: row.name, spec: null })) }, "let the compiler choose") : null,
-        h("button", { class: "sv-btn", id: "menu-close", onclick: () => close(true) }, "close")));
+        h("button", { class: "sv-btn", id: "menu-close", onclick: () => close(true) }, "close")),
+    ].filter(Boolean));
     box.hidden = false;
     place(slot);
     const target = (focused && find(box, focused)) || box.querySelector(".sv-offer:not([aria-disabled])") || box.querySelector("button");
@@ -80,7 +85,7 @@ export function menu(ctx, el) {
 
   box.addEventListener("keydown", (e) => {
     e.stopPropagation();
-    const buttons = [...box.querySelectorAll("button:not(:disabled)")];
+    const buttons = [...box.querySelectorAll("button:not(:disabled), input")];
     const at = buttons.indexOf(box.getRootNode().activeElement);
     if (e.key === "Escape") close(true);
     else if (e.key === "ArrowDown") buttons[(at + 1) % buttons.length].focus();

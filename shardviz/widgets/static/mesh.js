@@ -7,8 +7,9 @@ import { dragAxis } from "./drag.js";
 export function mesh(ctx, el) {
   const axes = h("div", { class: "sv-mesh" });
   const problem = h("div", {});
+  const devices = h("span", { class: "sv-hint", id: "devices" });
   el.append(
-    h("div", { class: "sv-sec sv-secbar" }, h("span", {}, "Mesh"), history(ctx)), axes, problem);
+    h("div", { class: "sv-sec sv-secbar" }, h("span", {}, "Mesh", devices), history(ctx)), axes, problem);
   let adding = false;
 
   function axis(a) {
@@ -55,8 +56,8 @@ export function mesh(ctx, el) {
 
   function draw() {
     const data = ctx.get("mesh");
-    fill(axes, data.axes.map(axis), adder(),
-      h("span", { class: "sv-soft", id: "devices" }, `${data.devices.toLocaleString("en")} device${data.devices === 1 ? "" : "s"}`));
+    fill(axes, data.axes.map(axis), adder());
+    devices.textContent = `${data.devices.toLocaleString("en")} device${data.devices === 1 ? "" : "s"}`;
     const { error } = ctx.get("status");
     fill(problem, error && error.place === "mesh" ? notice("sv-error", "mesh-error", error.message, error.detail) : null);
   }

@@ -108,7 +108,7 @@ export function shards(ctx, el, { small }) {
     const panels = data.labels.length;
     const most = Math.max(data.labels[0].length, data.labels[0][0].length);
     const room = (small ? 272 : 480) / (panels > 1 ? 2 : 1);
-    const cell = Math.max(8, Math.min(34, Math.floor(room / most)));
+    const cell = Math.max(8, Math.min(small ? 34 : 46, Math.floor(room / most)));
     const maps = data.labels.map((_, p) => h("figure", {}, panels > 1 ? h("figcaption", {}, data.panels[p].text) : null, grid(data, p, cell)));
     const sides = [data.rows, data.columns].map((s) => s.text).filter(Boolean);
     fill(el, title, h("div", { class: "sv-mapbox" }, h("div", { class: "sv-maps", id: small ? "map-small" : "map" }, maps),
@@ -123,7 +123,7 @@ export function memory(ctx, el) {
   function draw() {
     const { memory: parts, memory_target: target, flops } = ctx.get("head");
     fill(el, h("div", { class: "sv-sec" }, "memory, per device"), parts
-      ? [h("table", { class: "sv-mm" }, parts.map((p, i) => h("tr", {}, h("th", {}, p.label), h("td", {}, h("i", { class: `sv-m${i}`, style: { width: `${Math.round(56 * p.share)}px` } }), p.text)))),
+      ? [h("table", { class: "sv-mm" }, parts.map((p, i) => h("tr", {}, h("th", {}, p.label), h("td", { class: "sv-num" }, p.text), h("td", {}, h("i", { class: `sv-m${i}`, style: { width: `${Math.round(44 * p.share)}px` } }))))),
         h("p", { class: "sv-soft" }, `${target}'s buffer assignment`)]
       : h("p", { class: "sv-soft" }, "known once the program is compiled"),
     flops ? h("p", { class: "sv-soft" }, `matrix products: ${flops} per device and step`) : null);

@@ -5,6 +5,8 @@ import { axesChips, specChips } from "./chips.js";
 export const PHASE = { forward: "fwd", backward: "bwd", rematerialised: "remat", update: "" };
 
 export function source(ctx, el) {
+  let placed = false;
+
   function collective(c) {
     return h("span", { class: `sv-coll sv-${c.kind}` }, h("b", {}, c.kind), " ", axesChips(ctx, c.axes), " ",
       c.bytes ? `${c.bytes} × ${c.count}` : `${c.count} runs`, h("b", { class: "sv-total" }, ` ${c.bytes && c.count === "1" ? "" : c.total}`),
@@ -15,10 +17,10 @@ export function source(ctx, el) {
     const selected = ctx.get("selected");
     const lit = (row.values || []).some((v) => v.name === selected);
     const at = row.at;
-    return h("div", { class: `sv-ln ${lit ? "sv-sel" : ""} ${row.at ? "" : "sv-quiet"}`, id: at ? `line-${at}` : null },
+    return h("div", { class: `sv-ln ${lit ? "sv-sel" : ""} ${row.at ? "" : "sv-quiet"}`, id: at ? `line-${at}` : null, "data-heat": row.heat || 0 },
       h("span", { class: "sv-no" }, row.n),
-      h("span", { class: "sv-heat", title: row.moved ? `${row.moved} moved per device in a step` : "" },
-        row.heat ? h("i", { style: { width: `${Math.max(3, 100 * row.heat)}%` } }) : null),
+      row.at ? h("span", { class: "sv-heat", title: row.moved ? `${row.moved} moved per device in a step` : "nothing moves here" },
+        row.heat ? h("i", { style: { width: `${Math.max(3, 100 * row.heat)}%` } }) : null) : h("span", { class: "sv-noheat" }),
       h("code", { title: row.text.trim() }, row.text.slice(dedent)),
       h("span", { class: "sv-ann" },
         (row.values || []).map((v) => h("button", { class: "sv-v", title: `${v.name} ${v.shape}`, onclick: () => ctx.select(v.name) },
@@ -42,12 +44,22 @@ export function source(ctx, el) {
       const rows = [];
       let last = null;
       for (const row of file.lines) {
-        if (last !== null && row.n > last + 1) rows.push(h("div", { class: "sv-gap", "aria-hidden": "true" }, "⋯"));
+        if (!row.text.trim()) continue;
+        if (last !== null && row.n > last + 3) rows.push(h("div", { class: "sv-gap", "aria-hidden": "true" }, "⋯"));
         rows.push(line(row, dedent));
         last = row.n;
       }
       return [h("div", { class: "sv-file" }, file.file), rows];
     }));
+    if (!placed) requestAnimationFrame(toHottest);
+  }
+
+  // At first the hottest line is in sight; after that the person scrolls.
+  function toHottest() {
+    const hot = [...el.querySelectorAll(".sv-ln")].sort((a, b) => Number(b.dataset.heat) - Number(a.dataset.heat))[0];
+    if (!hot || !el.clientHeight || !Number(hot.dataset.heat)) return;
+    placed = true;
+    el.scrollTop = hot.getBoundingClientRect().top - el.getBoundingClientRect().top - el.clientHeight / 2;
   }
   for (const key of ["source", "selected", "mesh"]) ctx.on(key, () => ctx.when("source", draw));
   ctx.when("source", draw);

@@ -22,6 +22,8 @@ export function specs(ctx, el, what) {
     return row.depth === 0 && row.leaves > 4 && (what === "outputs" || row !== first);
   }
 
+  const twinsOf = (row) => (row.twins && row.twins.length ? { twins: ctx.twins } : {});
+
   function branch(row, closed) {
     const toggle = () => { folded.set(row.path, !closed); draw(); };
     return h("div", { class: "sv-row sv-branch", role: "treeitem", "aria-expanded": String(!closed) },
@@ -48,7 +50,7 @@ export function specs(ctx, el, what) {
     const names = ctx.get("mesh").axes.map((a) => a.name);
     const may = (axis) => row.choices[d][names.indexOf(axis)] === 1 || Array.isArray(row.choices[d][names.indexOf(axis)]);
     button.svMay = may;
-    dropAxis(button, may, (axis) => ctx.edit({ op: words.move, name: row.name, axis, dimension: d }));
+    dropAxis(button, may, (axis) => ctx.edit({ op: words.move, name: row.name, axis, dimension: d, ...twinsOf(row) }));
     return h("span", { class: "sv-dim" }, h("small", {}, row.shape[d]), button);
   }
 
@@ -68,7 +70,7 @@ export function specs(ctx, el, what) {
     else if (e.key === "ArrowLeft") go(row.name, d - 1);
     else if (e.key === "ArrowDown") step(1);
     else if (e.key === "ArrowUp") step(-1);
-    else if (e.key === "Delete" || e.key === "Backspace") { if (axes.length) ctx.edit({ op: words.dim, name: row.name, dimension: d, axes: [] }); }
+    else if (e.key === "Delete" || e.key === "Backspace") { if (axes.length) ctx.edit({ op: words.dim, name: row.name, dimension: d, axes: [], ...twinsOf(row) }); }
     else return;
     e.preventDefault();
     e.stopPropagation();
@@ -80,7 +82,7 @@ export function specs(ctx, el, what) {
       placeholder: row.chosen ? `${row.text}, chosen by the compiler` : "", "aria-label": `PartitionSpec of ${row.name}`,
       onkeydown: (e) => {
         e.stopPropagation();
-        if (e.key === "Enter") ctx.edit({ op: words.set, name: row.name, spec: input.value.trim() === "" && what === "outputs" ? null : input.value });
+        if (e.key === "Enter") ctx.edit({ op: words.set, name: row.name, spec: input.value.trim() === "" && what === "outputs" ? null : input.value, ...twinsOf(row) });
         if (e.key === "Escape") { input.value = row.chosen ? "" : row.text; input.blur(); }
       },
     });

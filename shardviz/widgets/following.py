@@ -1,0 +1,234 @@
+"""What follows from a plan: the propagated report at once, then a compile's answers, and how that may end.
+
+`Following` holds one plan at a time. Each new plan begins a new turn; whatever still comes for an older one is dropped.
+Compiles answer on threads of their own; their answers pass through an `Inbox`, so that traits change in one place.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from shardviz.errors import CompileError, CompileStopped, CompileTimeout, ShardvizError
+from shardviz.notation import Spec
+from shardviz.report import LEVELS, Report
+from shardviz.widgets.inbox import Inbox
+
+if TYPE_CHECKING:
+    from shardviz.analysis import Program
+    from shardviz.program.plan import Plan
+
+log = logging.getLogger(__name__)
+
+
+class Following(traitlets.HasTraits):
+    """A program under a plan, and what is known of it so far.
+
+    Args:
+        program: what `sv.trace` gave.
+        plan: the plan to begin with.
+        level: how far to go with each plan: `propagated`, `partitioned` or `compiled`.
+        debounce: seconds without a newer plan before a compile is started.
+        timeout: seconds that a compile may take.
+        memory_limit: bytes that a compile may use; None for no limit.
+
+    Attributes:
+        plan, bound: the plan, and the same checked against the program, with a full spec for every argument.
+        report: what is known about this plan so far. `level` is its level.
+        status: `propagating`, `compiling`, `partitioned`, `compiled`, `propagated` (where no more was wanted),
+            `stopped` or `failed`; `message` says it in words; `busy` while an answer is awaited.
+        error: a change that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
+            `output`, `plan` or `internal`), `argument`, `dimension`, `axis`, `kind`, `detail`; None if all is well.
+        failure: why the last compile gave no answer: `kind`, `message`, `stderr`; None if nothing failed.
+        changed: names of the values that this plan shards otherwise than the one before.
+    """
+
+    plan = traitlets.Any()
+    bound = traitlets.Any()
+    report = traitlets.Instance(Report)
+    level = traitlets.Unicode("notation")
+    status = traitlets.Unicode("idle")
+    message = traitlets.Unicode("")
+    busy = traitlets.Bool(False)
+    error = traitlets.Dict(allow_none=True, default_value=None)
+    failure = traitlets.Dict(allow_none=True, default_value=None)
+    changed = traitlets.Any(frozenset())
+
+    def __init__(self, program: Program, plan: Plan, *, level: str = "compiled", debounce: float = 0.15,
+                 timeout: float = 60.0, memory_limit: int | None = None):
+        if level not in LEVELS[1:]:
+            raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS[1:]))}")
+        super().__init__()
+        self.program = program
+        self._goal, self._debounce, self._timeout, self._memory_limit = level, debounce, timeout, memory_limit
+        self._inbox = Inbox()
+        self._job: Any = None
+        self._timer: threading.Timer | None = None
+        self._pending: Callable[[], None] | None = None
+        self._turn = 0
+        self._propagated: Report | None = None
+        self._trouble: CompileError | None = None
+        with self._inbox.owned():
+            self._take(plan, program.bind(plan))
+            self._start(self._turn)
+
+    def stop(self) -> None:
+        """Stops the compile that runs or is about to; the report stays as it is."""
+        with self._inbox.owned():
+            if not self.busy:
+                return
+            self._cancel()
+            self._settle_failure(CompileStopped("stopped; what is shown is what was known so far"))
+
+    def recompile(self) -> None:
+        """Compiles the plan as it is once more, after a stop or a failure."""
+        with self._inbox.owned():
+            self._cancel()
+            self._start(self._turn)
+
+    def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
+        """Blocks until the report has `level` (or as far as this state goes), and returns it.
+
+        Raises:
+            CompileError: why it cannot be reached: stopped, crashed, refused, out of time or memory.
+            CompileTimeout: if `timeout` seconds were not enough; the compile goes on.
+        """
+        if level not in LEVELS:
+            raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
+        want = min(LEVELS.index(level), LEVELS.index(self._goal))
+        self._hurry()
+        there = lambda: LEVELS.index(self.level) >= want  # noqa: E731
+        if not self._inbox.wait_until(lambda: there() or not self.busy, timeout):
+            raise CompileTimeout(f"no {level} report within {timeout:g} s; the compile goes on")
+        if not there():
+            raise self._trouble or CompileError(f"no {level} report: {self.message}")
+        return self.report
+
+    def _take(self, plan: Plan, bound: Any) -> None:
+        """Shows what follows from a plan at once. Nothing is changed if that raises."""
+        report = self.program.propagate(plan)
+        self._cancel()
+        self._turn += 1
+        with self.hold_trait_notifications():
+            self.changed = _differences(self._propagated, report)
+            self._propagated = report
+            self.plan, self.bound = plan, bound
+            self.report, self.level = report, report.level
+            self.error = self.failure = self._trouble = None
+            self.busy = self._goal != "propagated"
+            self.status = "propagating" if self.busy else "propagated"
+            self.message = ""
+
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
+        """Shows what nobody expected in the status too, and lets it go on to whoever called."""
+        try:
+            yield
+        except BaseException as error:
+            self.error = {"message": f"{type(error).__name__}: {error}", "place": "internal", "argument": None,
+                          "axis": None, "dimension": None, "kind": type(error).__name__,
+                          "detail": traceback.format_exc()}
+            log.error("the explorer met an error of its own", exc_info=error)
+            raise
+
+    def _later(self) -> None:
+        """Starts a compile when there has been no newer change for a moment."""
+        if self._goal == "propagated":
+            return
+        turn = self._turn
+        self._pending = lambda: self._start(turn)
+        self._timer = threading.Timer(self._debounce, lambda: self._inbox.post(self._fire))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _fire(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending()
+
+    def _hurry(self) -> None:
+        """Does not let a waiting person wait for the pause after a change as well."""
+        with self._inbox.owned():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._fire()
+
+    def _cancel(self) -> None:
+        """Stops the older compile; its answers, if any still come, belong to no turn."""
+        self._pending = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        job, self._job = self._job, None
+        if job is not None and not job.done():
+            job.stop()
+
+    def _start(self, turn: int) -> None:
+        if turn != self._turn or self._goal == "propagated":
+            return
+        self.busy, self.status, self.failure = True, "compiling", None
+        self.message = f"compiling for {self.report.mesh.size} devices"
+        with self._shown():
+            try:
+                job = self._job = self.program.submit(
+                    self.plan, level=self._goal, timeout=self._timeout, memory_limit=self._memory_limit,
+                    on_report=lambda report: self._inbox.post(partial(self._milestone, turn, report)))
+            except ShardvizError as error:
+                self._settle_failure(error)
+                return
+        job.add_done_callback(lambda done: self._inbox.post(partial(self._finished, turn, done)))
+
+    def _milestone(self, turn: int, report: Report) -> None:
+        """Takes a report of a level that was not reached before; one for an older plan is nobody's any more."""
+        reached = LEVELS.index(report.level)
+        if turn != self._turn or not self.busy or reached <= LEVELS.index(self.level):
+            return
+        with self._shown(), self.hold_trait_notifications():
+            self.report, self.level, self.status = report, report.level, report.level
+            self.busy = reached < LEVELS.index(self._goal)
+            self.message = "memory plan follows" if self.busy else ""
+
+    def _finished(self, turn: int, job: Any) -> None:
+        if turn != self._turn or job is not self._job:
+            return
+        self._job = None
+        if job.cancelled():
+            self._settle_failure(CompileStopped("stopped; what is shown is what was known so far"))
+            return
+        with self._shown():
+            error = job.exception()
+            if isinstance(error, ShardvizError):
+                self._settle_failure(error)
+            elif error is not None:
+                self.busy, self.status = False, "failed"
+                self.message = f"{type(error).__name__}: {error}"
+                raise error
+            else:
+                self._milestone(turn, job.result())
+                self.busy = False
+
+    def _settle_failure(self, error: ShardvizError) -> None:
+        with self.hold_trait_notifications():
+            self._trouble = error if isinstance(error, CompileError) else CompileError(str(error))
+            self.busy = False
+            self.status = "stopped" if isinstance(error, CompileStopped) else "failed"
+            self.message = str(error)
+            self.failure = {"kind": type(error).__name__, "message": str(error), "stderr": getattr(error, "stderr", "")}
+
+
+def _differences(before: Report | None, after: Report) -> frozenset[str]:
+    if before is None:
+        return frozenset()
+    old: Mapping[str, Spec | None] = {v.name: v.spec for v in _values(before)}
+    return frozenset(v.name for v in _values(after) if v.name in old and old[v.name] != v.spec)
+
+
+def _values(report: Report) -> tuple[Any, ...]:
+    return (*report.arguments, *report.outputs, *report.intermediates)

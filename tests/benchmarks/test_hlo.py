@@ -1,0 +1,69 @@
+"""How long it takes to read the partitioner's text of an 80-layer scanned train step, and groups of 4096 devices."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardviz.hlo import axes_of, collectives, dot_flops, parse, parse_groups, values
+from shardviz.notation import DeviceMesh
+from shardviz.notation.hlo_sharding import parse_hlo_sharding
+
+MESH = DeviceMesh.of({"data": 2, "model": 4})
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hlo")
+    script = Path(__file__).parents[1] / "hlo" / "programs.py"
+    environment = {key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+    subprocess.run(
+        [sys.executable, str(script), str(folder), "llama"], env=environment, capture_output=True, check=True
+    )
+    walked = json.loads((folder / "facts.json").read_text())["llama"]["walked"]
+    return {stage: Path(walked[stage]["file"]).read_text() for stage in ("before", "after")}
+
+
+def test_parse(benchmark, texts):
+    module = benchmark(parse, texts["after"])
+    assert sum(1 for _ in module) > 500
+    assert benchmark.stats is None or benchmark.stats.stats.median < 0.015
+
+
+def test_parse_and_collectives(benchmark, texts):
+    def read():
+        return collectives(parse(texts["after"]), MESH, parse(texts["before"]))
+
+    assert len(benchmark(read)) > 30
+
+
+def test_values(benchmark, texts):
+    rows = benchmark(lambda: values(parse(texts["before"]), MESH))
+    assert len(rows) > 200
+
+
+def test_dot_flops(benchmark, texts):
+    assert benchmark(lambda: dot_flops(parse(texts["after"])))[0] > 1e9
+
+
+LARGE = DeviceMesh.of({"a": 16, "b": 16, "c": 16})
+
+
+@pytest.mark.parametrize("text", ["[256,16]<=[16,16,16]T(0,2,1)", "mesh['a'=16,'b'=16,'c'=16] {'b'}"])
+def test_groups_of_4096_devices(benchmark, text):
+    def read():
+        parse_groups.cache_clear()
+        return axes_of(parse_groups(text, 4096), LARGE)
+
+    assert benchmark(read) == ("b",)
+
+
+def test_sharding_of_4096_devices(benchmark):
+    def read():
+        parse_hlo_sharding.cache_clear()
+        return parse_hlo_sharding("{devices=[16,256]<=[16,256]T(1,0)}", LARGE, 2)
+
+    assert len(benchmark(read).dims) == 2

@@ -1,0 +1,140 @@
+"""Plans: prefixes as `jax.jit` takes them, pjit's rules, and messages that say what to do."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.notation import Spec
+
+MESH = {"data": 2, "model": 4}
+
+
+def step(params, x):
+    return {"y": x @ params["w"] + params["b"]}
+
+
+def program():
+    params = {"w": jax.ShapeDtypeStruct((16, 1000), jnp.float32), "b": jax.ShapeDtypeStruct((1000,), jnp.float32)}
+    return sv.trace(step, params, jax.ShapeDtypeStruct((6, 16), jnp.float32))
+
+
+@pytest.mark.parametrize(
+    ("in_specs", "expected"),
+    [
+        (None, {"params['b']": "P(None)", "params['w']": "P(None, None)", "x": "P(None, None)"}),
+        (P(), {"params['b']": "P(None)", "params['w']": "P(None, None)", "x": "P(None, None)"}),
+        ((P("model"), None), {"params['b']": "P('model')", "params['w']": "P('model', None)", "x": "P(None, None)"}),
+        (
+            ({"w": P(None, ("data", "model")), "b": None}, P("data")),
+            {"params['b']": "P(None)", "params['w']": "P(None, ('data', 'model'))", "x": "P('data', None)"},
+        ),
+    ],
+)
+def test_a_prefix_covers_its_subtree(in_specs, expected):
+    bound = program().bind(sv.Plan(MESH, in_specs))
+    assert {name: str(spec) for name, spec in bound.in_specs.items()} == expected
+    assert bound.out_specs == {"result['y']": None}
+
+
+@pytest.mark.parametrize(
+    ("in_specs", "message"),
+    [
+        (
+            ({"w": P("data", "data"), "b": None}, None),
+            "params['w'] P('data', 'data'): axis 'data' cuts dimensions 0 and 1; an axis can cut an array only once, "
+            "so take it from one of them",
+        ),
+        (
+            ({"w": P("pipe"), "b": None}, None),
+            "params['w'] P('pipe'): the mesh has no axis 'pipe'; it has 'data', 'model'. Use one of these, or add 'pipe' "
+            "to the mesh",
+        ),
+        (
+            ({"w": None, "b": P(None, "model")}, None),
+            "params['b'] P(None, 'model'): 2 entries for an array of rank 1, shape (1000,); leave out 1",
+        ),
+        (
+            (None, P("model")),
+            "'x' P('model'): dimension 0 is 6 and does not divide by 'model'=4; 8 would (2 more, 33 %)",
+        ),
+        (
+            (None, P(("data", "model"))),
+            "'x' P(('data', 'model')): dimension 0 is 6 and does not divide by 'data'=2 x 'model'=4 = 8; 8 would (2 more, 33 %)",
+        ),
+        (
+            ({"w": None}, None),
+            "in_specs must be a pytree prefix of the arguments: in_specs[0] lacks ['b']; give it a spec, or None",
+        ),
+        (
+            ({"w": None, "b": None, "c": None}, None),
+            "in_specs must be a pytree prefix of the arguments: in_specs[0] has ['c'], which the function has not; "
+            "it has ['b'], ['w']",
+        ),
+        (
+            (None, [P("data")]),
+            "in_specs must be a pytree prefix of the arguments: in_specs[1] is a list where the function has a single array",
+        ),
+        ((None, "data"), "in_specs[1]: expected a PartitionSpec or None, not 'data'"),
+        ((None, P(3)), "P(3,): an entry must be None, an axis name or a tuple of axis names, not 3"),
+    ],
+)
+def test_pjits_rules_say_which_argument_and_what_would_do(in_specs, message):
+    with pytest.raises(sv.SpecError) as error:
+        program().bind(sv.Plan(MESH, in_specs))
+    assert str(error.value).replace("PartitionSpec(3,)", "P(3,)").replace("P(3):", "P(3,):") == message
+
+
+def test_outputs_have_the_same_rules():
+    with pytest.raises(sv.SpecError, match=r"^result\['y'\] P\('model'\): dimension 0 is 6"):
+        program().bind(sv.Plan(MESH, out_specs={"y": P("model")}))
+
+
+def test_edits_go_before_prefixes_and_unknown_paths_are_refused():
+    plan = sv.Plan(MESH, P()).with_spec("params['w']", P("data"))
+    assert program().bind(plan).in_specs["params['w']"] == Spec((("data",), ()))
+    with pytest.raises(sv.SpecError, match=r"no argument params\['v'\]; it has params\['b'\], params\['w'\]"):
+        program().bind(plan.with_spec("params['v']", P()))
+
+
+def test_plans_are_values():
+    plan = sv.Plan(MESH, ({"w": P("data"), "b": None}, None))
+    same = sv.Plan(sv.mesh(data=2, model=4), ({"b": None, "w": P("data")}, None))
+    assert plan == same and hash(plan) == hash(same)
+    assert plan != plan.with_spec("x", P("data"))
+    assert plan.rename_axis("data", "batch").rename_axis("batch", "data") == plan
+
+
+def test_renaming_and_removing_an_axis_reach_every_spec():
+    plan = sv.Plan(MESH, ({"w": P("data", "model"), "b": None}, None), {"y": P("data")}, edits={"x": P(("model", "data"))})
+    renamed = program().bind(plan.with_spec("x", P("data")).rename_axis("data", "batch"))
+    assert str(renamed.in_specs["params['w']"]) == "P('batch', 'model')" and renamed.mesh.names == ("batch", "model")
+    removed = program().bind(plan.without_axis("model"))
+    assert str(removed.in_specs["params['w']"]) == "P('data', None)" and str(removed.in_specs["x"]) == "P('data', None)"
+    with pytest.raises(sv.MeshError, match="no axis 'pipe'"):
+        plan.without_axis("pipe")
+
+
+def test_the_code_of_a_plan_makes_the_plan():
+    traced = program()
+    plan = sv.Plan(MESH, ({"w": P(None, ("data", "model")), "b": P("model")}, P("data")), {"y": P("data")})
+    names: dict = {}
+    exec(traced.code(plan), names)
+    assert traced.bind(names["plan"]) == traced.bind(plan)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "message"),
+    [
+        ({"data": 0}, "axis 'data' must have a whole number of devices, 1 or more, not 0"),
+        ("data=2,data=4", "two axes are named 'data'"),
+        ("data", "expected axes as 'name=size', such as 'data=8,model=4', not 'data'"),
+        (8, "expected a jax Mesh or AbstractMesh, a dict such as"),
+        ({"": 2}, "an axis name must be a non-empty string"),
+    ],
+)
+def test_what_is_no_mesh(mesh, message):
+    with pytest.raises(sv.MeshError) as error:
+        sv.mesh(mesh)
+    assert message in str(error.value)

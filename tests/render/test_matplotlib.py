@@ -1,0 +1,116 @@
+"""Figures: on the Axes given, or on a new figure that pyplot knows nothing of."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib")
+from matplotlib import pyplot  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+
+from shardviz.errors import ShardvizError  # noqa: E402
+from shardviz.layout import layout  # noqa: E402
+from shardviz.notation import DeviceMesh  # noqa: E402
+from shardviz.render import axis_colours, describe, show  # noqa: E402
+from shardviz.render.matplotlib import collective_bars_axes, shard_map_axes  # noqa: E402
+from shardviz.render.scene import build_scene  # noqa: E402
+from tests.render.sample import report  # noqa: E402
+from tests.render.test_scene import expand  # noqa: E402
+
+CASES = {
+    "scalar": ((), (), "data=4"),
+    "vector with padding": ((10,), ("data",), "data=4"),
+    "matrix": ((8192, 4096), ("data", "model"), "data=8,model=8"),
+    "panels": ((8, 6, 10), ("a", "b", "c"), "a=2,b=2,c=5"),
+    "1 x 1,000,000": ((1, 1_000_000), (None, ("data", "model")), "data=8,model=8"),
+    "2048 in a square": ((8192, 4096), ("data", "model"), "data=64,model=32"),
+    "2048 in a line": ((8192,), (("data", "model"),), "data=64,model=32"),
+    "2048 in panels": ((16, 16, 16), ("a", "b", "c"), "a=8,b=16,c=16"),
+    "all padding": ((3,), ("data",), "data=8"),
+}
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    assert not pyplot.get_fignums(), "a figure was left open"
+
+
+def save(ax) -> int:
+    buffer = io.BytesIO()
+    ax.figure.savefig(buffer, dpi=40)
+    return len(buffer.getvalue())
+
+
+def numbers(ax, layout_) -> list[int]:
+    """The devices that the texts in the cells say."""
+    found = [t.get_text() for t in ax.texts if t.get_color() == "#1F2328"]
+    return sorted(n for text in found for n in expand(text))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_every_device_is_drawn_once_and_can_be_read(case):
+    cut = layout(*case)
+    ax = shard_map_axes(cut)
+    assert numbers(ax, cut) == list(range(cut.mesh.size))
+    assert min((t.get_fontsize() for t in ax.texts), default=9) >= 5.5
+    assert max(ax.figure.get_size_inches()) <= 14
+    assert ax.get_label() == describe(build_scene(cut)) or "2048" in ax.get_label() or cut.mesh.size == 64
+    assert save(ax) > 1000
+
+
+def test_the_axes_given_are_drawn_on_and_returned():
+    figure = Figure(figsize=(8, 4))
+    left, right = figure.subplots(1, 2)
+    assert shard_map_axes(layout(*CASES["matrix"]), left) is left
+    assert collective_bars_axes(report(), "axes", right) is right
+    assert save(left) > 1000
+    assert show((8,), ("data",), "data=2").plot(left) is left
+
+
+def test_small_axes_merge_cells_and_say_so():
+    ax = Figure(figsize=(3, 2)).subplots()
+    cut = layout(*CASES["2048 in a square"])
+    shard_map_axes(cut, ax)
+    assert numbers(ax, cut) == list(range(2048))
+    assert any("neighbouring shards" in t.get_text() for t in ax.texts)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_bars_along_the_sides_have_their_axes_colour_and_hatch(dark):
+    ax = shard_map_axes(layout(*CASES["matrix"]), dark=dark)
+    for name, colour in axis_colours("data=8,model=8").items():
+        fill = matplotlib.colors.to_rgba(colour.dark if dark else colour.light)
+        bars = [p for p in ax.patches if p.get_facecolor() == fill]
+        assert len(bars) == 8 and {p.get_hatch() for p in bars} == {colour.hatch}
+        assert any(name in t.get_text() for t in ax.texts)
+
+
+def test_titles_may_hold_dollars():
+    mesh = DeviceMesh(("$a_{", "b"), (2, 2))
+    assert save(shard_map_axes(layout((8, 8), ("$a_{", "b"), mesh), title="$x^{")) > 1000
+    assert save(collective_bars_axes(report(mesh=DeviceMesh(("$a_{", "b$"), (8, 8))), "source")) > 1000
+
+
+@pytest.mark.parametrize("by", ["axes", "source"])
+def test_collectives(by):
+    ax = collective_bars_axes(report(), by, dark=True)
+    texts = [t.get_text() for t in ax.texts]
+    assert any("count not known × 2.05 kB" in t or "+ 2.05 kB × count not known" in t for t in texts)
+    labels = [t.get_text() for t in ax.get_yticklabels()]
+    assert labels[0] == ("data" if by == "axes" else "model.py:20  q = x @ wq")
+    assert max(p.get_width() for p in ax.patches) <= 1
+    assert save(ax) > 1000
+
+
+def test_bars_left_out_are_counted_and_none_is_said():
+    assert "4 more not drawn" in collective_bars_axes(report(), limit=1).get_xlabel()
+    assert collective_bars_axes(dataclasses.replace(report(), collectives=())).get_xlabel() == "no collectives"
+
+
+def test_another_key_is_refused():
+    with pytest.raises(ShardvizError, match="by is 'axes' or 'source'"):
+        collective_bars_axes(report(), "size")

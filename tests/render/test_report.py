@@ -1,0 +1,117 @@
+"""A whole report in text and HTML."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from shardviz.notation import DeviceMesh
+from shardviz.render import mimebundle, report_html, report_text
+from shardviz.report import PlanRecord, Report
+from tests.render.sample import HOSTILE, report
+from tests.render.sanitizer import read, words
+
+TEXT = """\
+train_step  partitioned (XLA's SPMD partitioner, before the target's own passes)
+mesh data=8,model=8, 64 devices  target cpu
+
+Arguments: 2 values, 1.05 MB per device
+  name          type and shape         spec                shard        per device
+  params['wq']  bfloat16 [8192, 4096]  P('data', 'model')  [1024, 512]     1.05 MB
+  x             int32 [256]            P('data')           [32]              128 B
+
+Outputs: 2 values, 4 B per device and 1 value whose bytes are not known
+  name  type and shape    spec                   shard      per device
+  loss  float32 []        P()                    []                4 B
+  aux   float32 [64, 64]  {devices=[8,8]<=[64]}  not known   not known
+
+Intermediates: 1 value
+
+Collectives: 6 operations; 484 runs and at most 231 MB of operands per device in a step; count not
+  known for 1 of them, 2.05 kB if each ran once
+  kind                axes              operations             runs              operand bytes
+  all-gather          data                       1              160                     168 MB
+  all-reduce          model                      1              240                    62.9 MB
+  reduce-scatter      data                       1               80                     328 kB
+  collective-permute  model:(2)4                 1                3               at most 48 B
+  all-reduce          data, model                1                1                        4 B
+  all-to-all          irregular groups           1  count not known  count not known × 2.05 kB
+
+Lines that move most, operand bytes per device in a step:
+  model.py:20                                       168 MB  all-gather                      q = x @ wq
+  model.py:23                                      63.2 MB  all-reduce, reduce-scatter      y = q @ wo
+  no source line  at most 48 B + 2.05 kB × count not known  all-to-all, collective-permute
+  model.py:40                                          4 B  all-reduce
+
+Memory on each device: peak 41.2 GB (cpu compiler's plan)
+  arguments 2.30 GB, outputs 2.30 GB, of which 2.20 GB aliased, temporaries 38.0 GB
+
+Cost on each device: 1.30 PFLOP of matrix products in a step; 1 loop with unknown trip count, counted once
+
+Diagnostics: 1
+  warning levels-differ: x model.py:27
+    XLA gathers x, 4.29 GB"""
+
+
+def test_text():
+    assert report_text(report()) == TEXT
+    assert repr(report()) == TEXT
+
+
+def test_text_has_no_timings_and_survives_json():
+    assert "0.12" not in report_text(report())
+    assert report_text(dataclasses.replace(report(), timings={"partition": 9.0})) == TEXT
+    assert report_text(Report.from_json(report().to_json())) == TEXT
+
+
+def test_html_says_what_the_text_says():
+    text = words(report_html(report()))
+    for part in ("train_step · partitioned", "mesh data=8 model=8, 64 devices", "Arguments: 2 values, 1.05 MB",
+                 "params['wq'] [8192, 4096] bfloat16 [data, model]", "count not known × 2.05 kB", "irregular groups",
+                 "model.py:20 q = x @ wq", "peak 41.2 GB", "1.30 PFLOP", "warning levels-differ XLA gathers x, 4.29 GB",
+                 "collective-permute", "{devices=[8,8]<=[64]}", "at most 48 B"):  # fmt: skip
+        assert part in text, part
+
+
+def test_nothing_from_outside_becomes_a_tag():
+    mesh = DeviceMesh((HOSTILE, f"{HOSTILE}2"), (8, 8))
+    html = report_html(report(mesh, evil=HOSTILE))
+    page = read(html)  # an unescaped tag would be one too many, or have an attribute that is not allowed
+    assert not page.images and "<img" not in html
+    assert html.count("&lt;img src=x onerror=alert(1)&gt;") > 20
+    assert f"params['wq{HOSTILE}']" in words(html)
+
+
+@pytest.mark.parametrize("level", ["notation", "propagated", "partitioned", "compiled"])
+def test_an_empty_report_says_its_level_and_what_was_not_looked_for(level):
+    empty = Report(level, "f", PlanRecord(DeviceMesh((), ()), {}, {}), (), ())
+    text = report_text(empty)
+    assert text.startswith(f"f  {level} (")
+    assert ("Collectives: not looked for at this level" in text) == (level == "notation")
+    assert f"f · {level}" in words(report_html(empty))
+
+
+def test_many_values_are_cut_short_and_counted():
+    r = report()
+    many = dataclasses.replace(r, arguments=r.arguments[:1] * 100, intermediates=r.intermediates * 100)
+    assert "… and 52 values, 54.5 MB per device" in report_text(many)
+    assert "… and 52 more" in words(report_html(many))
+    assert len(report_html(many)) < 150_000
+
+
+def test_the_bundle_makes_what_is_asked_for():
+    r = report()
+    assert set(mimebundle(r)) == {"text/plain", "text/html"}
+    assert mimebundle(r)["text/plain"] == TEXT
+    assert set(mimebundle(r, include=["text/plain"])) == {"text/plain"}
+    assert set(mimebundle(r, exclude=["text/plain"])) == {"text/html"}
+    assert mimebundle(r, include=["image/png"]) == {}
+    assert r._repr_mimebundle_(include=["text/plain"]) == {"text/plain": TEXT}
+
+
+def test_render_does_not_import_matplotlib():
+    code = "import sys, shardviz.render as r; r.show((8,), ('x',), 'x=2').html(); sys.exit('matplotlib' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
