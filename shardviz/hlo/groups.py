@@ -57,7 +57,7 @@ def _table(text: str, devices: int) -> np.ndarray:
         return np.arange(devices).reshape(1, -1)
     if found := _IOTA.match(text):
         dims, reshape, order = (tuple(int(n) for n in (part or "").split(",") if n) for part in found.groups())
-        if math.prod(dims) != devices or math.prod(reshape) != devices:
+        if len(dims) != 2 or math.prod(dims) != devices or math.prod(reshape) != devices:
             raise ParseError(f"replica groups {text!r}: they are not of {devices} devices")
         return iota(reshape, order).reshape(dims)
     if text.startswith("mesh["):

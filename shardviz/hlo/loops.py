@@ -94,7 +94,7 @@ def trip_count(module: Module, computation: Computation, loop: Instruction, valu
     body = module.computations[loop.called["body"][0]]
     end = values(condition, condition.root.name)
     compare = end.instruction
-    if compare.opcode != "compare" or len(compare.operands) != 2:
+    if compare.opcode != "compare" or len(compare.operands) != 2 or not loop.operands:
         return None
     direction = compare.attributes.get("direction", "")
     for counter, limit, sense in ((0, 1, direction), (1, 0, _FLIPPED.get(direction, ""))):

@@ -16,7 +16,7 @@ from functools import lru_cache
 from shardviz.errors import ParseError
 from shardviz.layout.layout import itemsize
 
-_LEAF = re.compile(r"([a-z][a-z0-9]*)\[([\d,<=?\s]*)\](?:\{[^}]*\})?")
+_LEAF = re.compile(r"([a-z][a-z0-9]*)\[((?:(?:<=)?\d+|\?)(?:,\s*(?:(?:<=)?\d+|\?))*)?\](?:\{[^}]*\})?")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _PLAIN = {
     "pred": "bool",
@@ -117,5 +117,7 @@ def _tree(text: str, at: int, whole: str) -> tuple[ShapeTree, int]:
     found = _LEAF.match(text, at)
     if found is None:
         raise ParseError(f"HLO shape {whole!r}: expected a shape such as f32[4,8]{{1,0}} at {text[at : at + 40]!r}")
-    dims = tuple(int(d.strip().lstrip("<=")) if d.strip() != "?" else 0 for d in found[2].split(",") if d.strip())
+    dims = tuple(
+        int(d.strip().lstrip("<=")) if d.strip() != "?" else 0 for d in (found[2] or "").split(",") if d.strip()
+    )
     return Shape(numpy_name(found[1]), dims), found.end()

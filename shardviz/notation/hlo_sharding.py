@@ -40,6 +40,7 @@ _MESH_AXIS = re.compile(r"(?:'([^']*)'|\"([^\"]*)\")\s*=\s*(\d+)")
 _AXIS_REF = re.compile(r"(?:'([^']*)'|\"([^\"]*)\")(?::\((\d+)\)(\d+))?")
 _BRACES = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|[{}]")
 _NAMED_LIST = re.compile(r"(replicated|unreduced|manual)=\{([^}]*)\}")
+_MOST_DEVICES = 1 << 22
 _SHORT = frozenset(("replicated", "manual", "unreduced", "unknown"))
 
 
@@ -71,6 +72,8 @@ class TextMesh:
             raise ParseError(f"expected a mesh such as mesh['a'=2,'b'=4], not {text[:80]!r}")
         axes = [(single or double, int(size)) for single, double, size in _MESH_AXIS.findall(found[1])]
         names, sizes = tuple(n for n, _ in axes), tuple(s for _, s in axes)
+        if 0 in sizes:
+            raise ParseError(f"HLO mesh {found[0]!r}: an axis of size 0")
         devices: tuple[int, ...] = ()
         if found[2]:
             devices = tuple(_device_ids(found[2]).tolist())
@@ -120,6 +123,8 @@ def _device_ids(text: str) -> np.ndarray:
 
 def iota(reshape: tuple[int, ...], transpose: tuple[int, ...] = ()) -> np.ndarray:
     """`<=[reshape]T(transpose)`: 0, 1, 2, ... in that shape, with its dimensions in that order, made flat."""
+    if math.prod(reshape) > _MOST_DEVICES:
+        raise ParseError(f"HLO iota <=[{reshape}]: more than {_MOST_DEVICES} devices")
     if transpose and sorted(transpose) != list(range(len(reshape))):
         raise ParseError(f"HLO iota <=[{reshape}]T({transpose}): the second is no order of the first's dimensions")
     values = np.arange(math.prod(reshape)).reshape(reshape)
@@ -202,6 +207,8 @@ def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
     inner = text.strip()[1:-1]
     if found := _TILES.match(inner):
         tiles = _integers(found[1])
+        if 0 in tiles:
+            raise ParseError(f"HLO sharding {text!r}: a dimension cannot be cut into 0 tiles")
         return tiles[:rank] if len(tiles) >= rank else None
     if not inner.startswith("mesh["):
         return (1,) * rank if inner in _SHORT or inner.startswith("maximal") else None

@@ -1,0 +1,70 @@
+"""The other side of the truth tests: raw `jax.jit(...).lower().compile()` with real (simulated) devices, no shardviz in it.
+
+Run as `python ground_truth.py FOLDER`: for each program and mesh it writes the partitioner's snapshots and the facts that
+the compiled object knows, as JSON. It takes only functions and abstract arguments from the gallery.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+MESHES = ["data=1,model=8", "data=2,model=4", "data=8,model=8", "data=4,model=16"]
+
+
+def examples(mesh):
+    from shardviz import gallery
+
+    yield "mlp", gallery.mlp(mesh=mesh)
+    yield "llama-8b", gallery.llama("8b", mesh=mesh)
+    yield "llama-70b", gallery.llama("70b", mesh=mesh)
+
+
+def entries(spec):
+    return [[] if e is None else [e] if isinstance(e, str) else list(e) for e in spec]
+
+
+def compile_one(example, text, folder):
+    import jax
+    import numpy as np
+    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+    sizes = {name: int(size) for name, size in (axis.split("=") for axis in text.split(","))}
+    devices = np.array(jax.devices()[: int(np.prod(list(sizes.values())))]).reshape(tuple(sizes.values()))
+    mesh = Mesh(devices, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
+    is_spec = lambda s: s is None or isinstance(s, PartitionSpec)  # noqa: E731
+    shardings = lambda tree: jax.tree.map(  # noqa: E731
+        lambda s: None if s is None else NamedSharding(mesh, s), tree, is_leaf=is_spec
+    )
+    jitted = jax.jit(
+        example.fn, in_shardings=shardings(example.in_specs), out_shardings=shardings(example.out_specs), **example.options
+    )
+    with jax.set_mesh(mesh):
+        compiled = jitted.lower(*example.args).compile(
+            compiler_options={"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "spmd-partitioning"}
+        )
+    snapshot = next(f for f in folder.glob("*.txt") if "after_spmd-partitioning" in f.name)
+    optimized = next(f for f in folder.glob("*after_optimizations.txt"))
+    memory = compiled.memory_analysis()
+    facts = {
+        "output_specs": [entries(s.spec) for s in jax.tree.leaves(compiled.output_shardings)],
+        "arguments": memory.argument_size_in_bytes, "outputs": memory.output_size_in_bytes,
+        "aliased": memory.alias_size_in_bytes, "temporaries": memory.temp_size_in_bytes,
+    }
+    kept = folder.parent
+    (kept / f"{folder.name}.json").write_text(json.dumps(facts))
+    (kept / f"{folder.name}.partitioned.txt").write_text(snapshot.read_text())
+    (kept / f"{folder.name}.optimized.txt").write_text(optimized.read_text())
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+
+
+if __name__ == "__main__":
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=64"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    for mesh in MESHES:
+        for name, example in examples(mesh):
+            folder = Path(sys.argv[1]) / f"{name}@{mesh}"
+            folder.mkdir()
+            compile_one(example, mesh, folder)

@@ -1,0 +1,164 @@
+"""The widget without a browser: what it sends, what it takes, what it shows where no kernel is."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from shardviz.errors import CompileCrashed, ShardvizError
+from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.state import ExplorerState
+
+W1 = "params['w1']"
+PARTS = ("mesh", "inputs", "outputs", "head", "status", "values", "collectives", "source", "problems", "shards",
+         "plan_code", "selected")
+
+
+@pytest.fixture
+def explorer(program, plan):
+    return Explorer(ExplorerState(program, plan, debounce=0.01))
+
+
+@pytest.fixture
+def sent(explorer):
+    """The names of the traits that were set to something new, in order."""
+    names = []
+    explorer.observe(lambda change: names.append(change["name"]), list(PARTS))
+    return names
+
+
+def edit(explorer, **what):
+    explorer.edits = [*explorer.edits, {"seq": len(explorer.edits) + 1, **what}]
+
+
+def test_all_that_is_sent_is_json(explorer):
+    for part in PARTS:
+        assert json.loads(json.dumps(getattr(explorer, part))) == getattr(explorer, part)
+
+
+def test_an_edit_changes_the_page_and_says_which_edit_it_was(explorer, sent):
+    edit(explorer, op="set_dim", name=W1, dimension=0, axes=["data"])
+    row = next(r for r in explorer.inputs["rows"] if r.get("name") == W1)
+    assert row["dims"] == [["data"], ["model"]] and row["shard"] == [32, 256] and row["changed"]
+    assert explorer.status["seq"] == 1 and explorer.status["level"] == "propagated"
+    assert set(sent) == {"inputs", "head", "status", "values", "shards"}, "what did not change is not sent"
+
+
+def test_edits_are_done_once_and_in_order_though_the_page_repeats_them(explorer, program):
+    first = {"seq": 1, "op": "add_axis", "name": "pipe", "size": 2}
+    second = {"seq": 2, "op": "rename_axis", "old": "pipe", "new": "stage"}
+    explorer.edits = [first]
+    explorer.edits = [first, second]
+    explorer.edits = [second]
+    assert explorer.plan.mesh.shape == {"data": 4, "model": 2, "stage": 2} and explorer.status["seq"] == 2
+
+
+def test_every_edit_that_the_page_knows(explorer):
+    for what in (
+        {"op": "set_spec", "name": "x", "spec": "P(None, 'data')"}, {"op": "set_dim", "name": "x", "dimension": 0, "axes": []},
+        {"op": "move_axis", "name": "x", "axis": "data", "dimension": 0}, {"op": "set_out_spec", "name": "result", "spec": "P()"},
+        {"op": "set_out_dim", "name": "result", "dimension": 0, "axes": ["data"]},
+        {"op": "move_out_axis", "name": "result", "axis": "data", "dimension": 1}, {"op": "add_axis", "name": "p", "size": 2},
+        {"op": "resize_axis", "name": "p", "size": 4}, {"op": "rename_axis", "old": "p", "new": "q"},
+        {"op": "remove_axis", "name": "q"}, {"op": "undo"}, {"op": "redo"}, {"op": "stop"}, {"op": "recompile"},
+    ):
+        edit(explorer, **what)
+        assert explorer.status["error"] is None, what
+    edit(explorer, op="__init__")
+    assert "'__init__'" in explorer.status["error"]["message"] and explorer.status["error"]["place"] == "internal"
+
+
+@pytest.mark.parametrize("bad", [{"name": "x", "dimension": 0}, {"dimension": 0, "axes": []}])
+def test_an_edit_that_lacks_something_is_shown_and_raised(explorer, bad):
+    with pytest.raises(TypeError):
+        edit(explorer, op="set_dim", **bad)
+    assert explorer.report.level == "propagated" and explorer.status["seq"] == 1
+
+
+def test_a_refused_edit_sends_the_status_only(explorer, sent):
+    edit(explorer, op="resize_axis", name="data", size=3)
+    assert set(sent) == {"status"}
+    assert explorer.status["error"]["place"] == "mesh" and explorer.status["error"]["argument"] == "x"
+
+
+def test_selection_goes_both_ways(explorer):
+    explorer.selected = "x"
+    assert explorer.state.selected == "x" and explorer.shards["name"] == "x"
+    explorer.state.selected = "dot.1"
+    assert explorer.selected == "dot.1" and explorer.shards["label"] == "h"
+    explorer.selected = "nothing of this name"
+    assert explorer.shards["missing"]
+
+
+def test_menus_agree_with_the_state(explorer):
+    edit(explorer, op="add_axis", name="odd", size=3)
+    for row in explorer.inputs["rows"]:
+        for dimension, menu in enumerate(row.get("choices", [])):
+            for choice, code in zip(explorer.state.legal_axes(row["name"], dimension), menu, strict=True):
+                assert (code == 1) == choice.legal
+                assert code == 1 or choice.reason == (code[0] if choice.move else code)
+
+
+def test_the_collectives_come_with_the_partitioned_report(explorer, program):
+    assert explorer.collectives["total"] == 0
+    plan, job = program.jobs[0]
+    job.on_report(program.partitioned(plan))
+    assert [r["kind"] for r in explorer.collectives["rows"]] == ["all-reduce"]
+    assert explorer.collectives["by_line"][0]["line"] == "return h @ params['w2']"
+    assert explorer.head["moved"][0]["axes"] == ["data"] and "memory" not in explorer.head
+    job.answer(program.compiled(plan))
+    assert explorer.head["memory_text"] == "4.00 kB" and explorer.status["level"] == "compiled"
+
+
+def test_the_filter_is_answered_by_the_kernel(explorer):
+    explorer.query = {"text": "dot_general"}
+    assert [r["name"] for r in explorer.values["rows"]] == ["dot.0", "dot.1", "dot.2"]
+    explorer.query = {"text": "model"}
+    assert {r["name"] for r in explorer.values["rows"]} >= {W1, "params['w2']"}
+    explorer.query = {"line": "model.py:2"}
+    assert explorer.values["found"] == 3 and explorer.values["total"] == 7
+    explorer.query = {"sort": "bytes"}
+    assert explorer.values["rows"][0]["name"] in (W1, "params['w2']")
+    edit(explorer, op="set_dim", name=W1, dimension=0, axes=["data"])
+    explorer.query = {"changed": True}
+    assert [r["name"] for r in explorer.values["rows"]] == [W1]
+
+
+def test_long_lists_are_cut(make_program, plan):
+    program = make_program({f"p['{i}']": (64, 64) for i in range(1000)})
+    explorer = Explorer(ExplorerState(program, type(plan)(plan.mesh)))
+    assert len(explorer.values["rows"]) == 200 and explorer.values["total"] == 1004
+    assert explorer.inputs["hidden"] == 601
+    assert sum(len(json.dumps(getattr(explorer, part))) for part in PARTS) < 250_000
+
+
+def test_a_failed_compile_is_told(explorer, program):
+    program.jobs[0][1].set_exception(CompileCrashed("the compiler died of signal 6", stderr="F0000 check failed"))
+    assert explorer.status["failure"]["kind"] == "CompileCrashed" and not explorer.status["busy"]
+    with pytest.raises(CompileCrashed):
+        explorer.wait(timeout=1)
+
+
+def test_bundles(explorer):
+    bundle = explorer._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+    assert bundle["text/plain"] == repr(explorer) == explorer.summary()
+    assert "<script" not in bundle["text/html"] and "step" in bundle["text/html"]
+    assert set(explorer._repr_mimebundle_(include=["text/plain"])) == {"text/plain"}
+    assert set(explorer._repr_mimebundle_(exclude=["text/html"])) == set(bundle) - {"text/html"}
+
+
+def test_an_edit_while_nothing_is_awaited_is_quick(explorer):
+    start = time.perf_counter()
+    for i in range(20):
+        edit(explorer, op="set_dim", name=W1, dimension=0, axes=["data"] if i % 2 == 0 else [])
+    assert (time.perf_counter() - start) / 20 < 0.03
+
+
+def test_state_options_are_refused_if_unknown(program, plan):
+    with pytest.raises(ShardvizError):
+        ExplorerState(program, plan, level="nowhere")
+    with pytest.raises(TypeError, match="speed"):
+        ExplorerState(program, plan, speed=1)

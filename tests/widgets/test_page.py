@@ -1,0 +1,310 @@
+"""The page in a headless Chromium, with a model that stands for the kernel's: menus, keys, errors, hostile names."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import shutil
+
+import pytest
+
+from shardviz.widgets import bundle
+from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.state import ExplorerState
+
+pytestmark = pytest.mark.browser
+W1 = "params['w1']"
+
+PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
+<div id="app"></div><script type="module">
+const data = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob("{data}"), (c) => c.charCodeAt(0))));
+const listeners = {{}};
+window.model = {{
+  get: (key) => data[key],
+  set(key, value) {{ data[key] = value; for (const fn of listeners[`change:${{key}}`] || []) fn(); }},
+  on(key, fn) {{ (listeners[key] = listeners[key] || []).push(fn); }},
+  off(key, fn) {{ listeners[key] = (listeners[key] || []).filter((other) => other !== fn); }},
+  save_changes() {{}},
+}};
+window.listening = () => Object.values(listeners).flat().length;
+const bytes = Uint8Array.from(atob("{module}"), (c) => c.charCodeAt(0));
+const {{ default: widget }} = await import(URL.createObjectURL(new Blob([bytes], {{ type: "text/javascript" }})));
+window.end = widget.render({{ model, el: document.getElementById("app") }});
+window.ready = true;
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("no playwright: pip install 'shardviz[test]'")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no chromium: install your system's (Debian: apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+             "--disable-sync", "--no-first-run", "--disable-quic"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=flags)
+        yield browser
+        browser.close()
+
+
+class Page:
+    """The explorer's page. `edits()` are what it asked of the kernel; `answer` is what the kernel then says."""
+
+    def __init__(self, browser, path, explorer, width=1280, light=True):
+        self.explorer, self.errors = explorer, []
+        names = [n for n in explorer.traits(sync=True) if not n.startswith("_") and n not in ("layout", "tabbable", "tooltip")]
+        text = json.dumps({name: getattr(explorer, name) for name in names})
+        encode = lambda s: base64.b64encode(s.encode()).decode()  # noqa: E731
+        path.write_text(PAGE.format(css=bundle.styles(), light=str(light).lower(), data=encode(text), module=encode(bundle.module())))
+        self.tab = browser.new_page(viewport={"width": width, "height": 900})
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.goto(path.as_uri())
+        self.tab.wait_for_function("window.ready")
+
+    def at(self, name):
+        return self.tab.get_by_test_id(name)
+
+    def edits(self):
+        return [{k: v for k, v in e.items() if k != "seq"} for e in self.tab.evaluate("model.get('edits')")]
+
+    def answer(self):
+        """Has the widget do the edits, and the page show what came of them."""
+        before = {n: getattr(self.explorer, n) for n in self.explorer.traits(sync=True)}
+        self.explorer.edits = self.tab.evaluate("model.get('edits')")
+        for name, old in before.items():
+            if name != "edits" and getattr(self.explorer, name) != old:
+                self.tab.evaluate("([name, value]) => model.set(name, value)", [name, getattr(self.explorer, name)])
+
+    def focus(self):
+        return self.tab.evaluate("document.activeElement.dataset.testid")
+
+
+@pytest.fixture
+def open_page(browser, tmp_path, program, plan):
+    pages = []
+
+    def open_it(explorer=None, **options):
+        explorer = explorer or Explorer(ExplorerState(program, plan, debounce=60))
+        pages.append(Page(browser, tmp_path / "page.html", explorer, **options))
+        return pages[-1]
+
+    yield open_it
+    for page in pages:
+        errors = page.errors
+        page.tab.close()
+        assert not errors
+
+
+def test_a_slot_offers_what_is_legal_and_says_why_the_rest_is_not(open_page):
+    page = open_page()
+    page.explorer.state.add_axis("odd", 3)
+    page.answer()
+    page.at(f"slot-{W1}-0").click()
+    assert page.at("menu-axis-odd").get_attribute("aria-disabled") == "true"
+    assert "128 does not divide by 'odd'=3" in page.at("menu-axis-odd").inner_text()
+    assert "move it here" in page.at("menu-axis-model").inner_text()
+    page.at("menu-axis-odd").click(force=True)
+    assert page.edits() == []
+    page.at("menu-axis-data").click()
+    assert page.edits() == [{"op": "set_dim", "name": W1, "dimension": 0, "axes": ["data"]}]
+    assert page.at("menu").is_hidden()
+    page.answer()
+    assert page.at(f"slot-{W1}-0").inner_text() == "data"
+    assert page.focus() == f"slot-{W1}-0", "the focus stays where the person was"
+    assert page.at("level").inner_text().startswith("propagated")
+
+
+def test_axes_of_one_dimension_are_put_in_order(open_page):
+    page = open_page()
+    page.explorer.state.set_dim(W1, 1, ["model", "data"])
+    page.answer()
+    page.at(f"slot-{W1}-1").click()
+    page.at("menu-right-model").click()
+    assert page.edits()[-1]["axes"] == ["data", "model"]
+    page.answer()
+    assert page.at(f"slot-{W1}-1").inner_text().split() == ["data", "model"]
+    assert page.at("menu").is_visible()
+    page.at("menu-remove-model").click()
+    page.answer()
+    assert page.at(f"slot-{W1}-1").inner_text() == "data"
+
+
+def test_keys(open_page):
+    page = open_page()
+    page.at(f"slot-{W1}-0").focus()
+    for key, focus in (("ArrowRight", f"slot-{W1}-1"), ("ArrowDown", "slot-params['w2']-1"), ("ArrowUp", f"slot-{W1}-1"),
+                       ("Enter", "menu-axis-data"), ("Escape", f"slot-{W1}-1")):
+        page.tab.keyboard.press(key)
+        assert page.focus() == focus, key
+    page.tab.keyboard.press("Delete")
+    assert page.edits() == [{"op": "set_dim", "name": W1, "dimension": 1, "axes": []}]
+    page.tab.keyboard.press("Control+z")
+    page.tab.keyboard.press("Control+Shift+Z")
+    assert [e["op"] for e in page.edits()] == ["set_dim", "undo", "redo"], "edits wait together for a busy kernel"
+
+
+def test_the_mesh_is_edited_in_place_and_errors_stand_beside_it(open_page):
+    page = open_page()
+    page.at("axis-size-data").fill("3")
+    page.at("axis-size-data").press("Enter")
+    assert page.edits() == [{"op": "resize_axis", "name": "data", "size": 3}]
+    page.answer()
+    assert "64 and does not divide by 'data'=3" in page.at("mesh-error").inner_text()
+    assert page.at("axis-size-data").input_value() == "4"
+    assert page.at("slot-x-0").get_attribute("aria-invalid") == "true"
+    page.at("axis-more-data").click()
+    page.answer()
+    assert page.at("mesh-error").count() == 0 and page.at("devices").inner_text() == "16 devices"
+    page.at("axis-name-model").fill("tp")
+    page.at("axis-name-model").press("Enter")
+    page.answer()
+    assert page.at(f"slot-{W1}-1").inner_text() == "tp"
+    page.at("add-axis").click()
+    page.at("new-axis-name").fill("pipe")
+    page.at("new-axis-size").press("Enter")
+    page.answer()
+    assert page.at("mesh-axis-pipe").is_visible()
+    page.at("axis-remove-tp").click()
+    page.answer()
+    assert page.at(f"slot-{W1}-1").inner_text() == "·"
+
+
+def test_a_half_typed_name_is_not_committed_when_an_answer_comes(open_page):
+    page = open_page()
+    page.at("axis-name-data").fill("da")
+    page.tab.evaluate("model.set('mesh', {...model.get('mesh')})")
+    assert page.edits() == [] and page.at("axis-name-data").input_value() == "da"
+    assert page.focus() == "axis-name-data"
+
+
+def test_a_typed_spec_and_its_error_in_place(open_page):
+    page = open_page()
+    field = page.at(f"spec-{W1}")
+    field.fill("P('modle')")
+    field.press("Enter")
+    page.answer()
+    assert "no axis 'modle'" in page.at("argument-error").inner_text()
+    assert field.input_value() == "P('modle')", "what the person typed is still there to be mended"
+    field.fill("P('model')")
+    field.press("Enter")
+    page.answer()
+    assert page.at("argument-error").count() == 0 and page.at(f"slot-{W1}-0").inner_text() == "model"
+
+
+def test_an_axis_is_dragged_onto_a_dimension(open_page):
+    page = open_page()
+    page.at("mesh-axis-data").locator(".sv-grip").drag_to(page.at(f"slot-{W1}-0"))
+    assert page.edits() == [{"op": "move_axis", "name": W1, "axis": "data", "dimension": 0}]
+    page.answer()
+    page.at("mesh-axis-data").locator(".sv-grip").drag_to(page.at("slot-x-0"))
+    assert len(page.edits()) == 1, "a dimension that it cuts already does not take it"
+
+
+def test_outputs_can_be_set_and_given_back(open_page):
+    page = open_page()
+    page.at("out-slot-result-1").click()
+    page.at("menu-axis-model").click()
+    page.answer()
+    assert page.at("out-slot-result-1").inner_text() == "model"
+    page.at("out-slot-result-1").click()
+    page.at("menu-choose").click()
+    page.answer()
+    assert page.at("out-slot-result-1").inner_text() == "·"
+
+
+def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
+    page = open_page()
+    page.at("tab-collectives").click()
+    assert page.at("collectives-none").is_visible()
+    page.at("tab-values").click()
+    plan, job = program.jobs[0]
+    job.on_report(program.partitioned(plan))
+    page.tab.evaluate("(all) => { for (const [k, v] of all) model.set(k, v); }",
+                      [[n, getattr(page.explorer, n)] for n in ("collectives", "head", "status", "problems")])
+    page.at("tab-collectives").click()
+    assert "all-reduce" in page.at("collectives-table").inner_text()
+    assert page.at("level").inner_text().startswith("partitioned")
+    page.at("tab-problems").click()
+    assert "Shardy saw no all-reduce" in page.at("panel-problems").inner_text()
+    page.at("stop").click()
+    assert page.edits() == [{"op": "stop"}]
+    page.answer()
+    assert page.at("failure").is_visible() and page.at("stop").count() == 0
+
+
+def test_a_device_is_picked_in_both_maps(open_page):
+    page = open_page()
+    page.at("map-small").get_by_test_id("cell-0-0-1").click()
+    assert "256:512" in page.at("device-slice").first.inner_text()
+    page.at("tab-shards").click()
+    assert page.at("map").get_by_test_id("cell-0-0-1").get_attribute("aria-pressed") == "true"
+    page.tab.keyboard.press("Tab")
+
+
+def test_hostile_names_are_text(open_page, make_program, plan):
+    name = "p['<img src=x onerror=\"window.pwned=1\">']['\"]</script><b>']"
+    axis = "\"><script>window.pwned=1</script>'"
+    state = ExplorerState(make_program({name: (64, 64), "a\nb\u202e": (8, 8)}), type(plan)(plan.mesh), level="propagated")
+    state.add_axis(axis, 2)
+    state.set_dim(name, 0, [axis])
+    state.set_spec(name, "P('<u>x</u>')")
+    page = open_page(Explorer(state))
+    for tab in ("shards", "values", "collectives", "problems", "code", "source"):
+        page.at(f"tab-{tab}").click()
+    page.at(f"slot-{name}-1").click()
+    page.at(f"menu-axis-{axis}").wait_for()
+    assert axis in page.at("menu").inner_text()
+    assert page.tab.evaluate("window.pwned") is None
+    assert page.tab.locator("#app img, #app script, #app u").count() == 0
+
+
+@pytest.mark.parametrize("width", [760, 1000, 1280, 1600])
+@pytest.mark.parametrize("light", [True, False])
+def test_nothing_sticks_out_and_text_can_be_read(open_page, width, light):
+    page = open_page(width=width, light=light)
+    assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for tab in ("source", "shards", "values", "collectives", "problems", "code"):
+        page.at(f"tab-{tab}").click()
+        worst = page.tab.evaluate(CONTRAST)
+        assert worst["ratio"] >= 4.5, (tab, worst)
+
+
+def test_the_page_lets_go_of_the_model(open_page):
+    page = open_page()
+    assert page.tab.evaluate("listening()") > 10
+    page.tab.evaluate("end()")
+    assert page.tab.evaluate("listening()") == 0
+
+
+# The least contrast (WCAG 2.2) between a text and the ground it stands on.
+CONTRAST = """() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    const d = canvas.getImageData(0, 0, 1, 1).data; return [d[0], d[1], d[2], d[3] / 255]; };
+  const lum = ([r, g, b]) => { const f = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+    return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+  const over = (top, under) => top.slice(0, 3).map((c, i) => c * top[3] + under[i] * (1 - top[3]));
+  let worst = { ratio: 99 };
+  const walker = document.createTreeWalker(document.getElementById("app"), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const el = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !el.checkVisibility({ opacityProperty: true }) || el.closest("svg, [hidden], :disabled, .sv-gap")) continue;
+    if (/^[\\[\\],·]+$/.test(walker.currentNode.data.trim())) continue;
+    let ground = document.body.dataset.jpThemeLight === "false" ? [17, 17, 17] : [255, 255, 255];
+    const chain = [];
+    for (let e = el; e; e = e.parentElement) chain.unshift(e);
+    let opacity = 1;
+    for (const e of chain) { const style = getComputedStyle(e); ground = over(rgba(style.backgroundColor), ground); opacity *= Number(style.opacity); }
+    const ink = rgba(getComputedStyle(el).color);
+    ink[3] *= opacity;
+    const [low, high] = [lum(over(ink, ground)), lum(ground)].sort((a, b) => a - b);
+    const ratio = (high + 0.05) / (low + 0.05);
+    if (ratio < worst.ratio) worst = { ratio, text: walker.currentNode.data, cls: el.className };
+  }
+  return worst;
+}"""
