@@ -47,6 +47,8 @@ def dot_flops(module: Module) -> tuple[float, int]:
 
 
 def _operand(computation: Computation, instruction: Instruction, index: int) -> Shape | None:
+    if index >= len(instruction.operands):
+        return None
     shape = element(computation.by_name[instruction.operands[index]].shape, instruction.operand_parts[index])
     return shape if isinstance(shape, Shape) else None
 

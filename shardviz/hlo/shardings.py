@@ -140,6 +140,6 @@ def _operation(instruction: Instruction) -> str:
 
 
 def _idle_copy(computation: Computation, instruction: Instruction, text: str) -> bool:
-    if instruction.opcode != "copy" or instruction.operand_parts[0]:
+    if instruction.opcode != "copy" or instruction.operand_parts != ((),):
         return False
     return computation.by_name[instruction.operands[0]].sharding == text

@@ -21,6 +21,8 @@ from shardviz.errors import MeshError, ShardvizError, SpecError
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.notation.spec import axis_size, axis_text
 
+_MOST_TEXT = 1000
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -116,6 +118,8 @@ def parse_spec(text: str, name: str) -> Spec | None:
     """
     if not text.strip():
         return None
+    if len(text) > _MOST_TEXT or _nesting(text) > 10:  # deep nesting can harm Python's own parser for good
+        raise _unreadable(text, name, "it is too long or nested too deep")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -137,6 +141,14 @@ def parse_spec(text: str, name: str) -> Spec | None:
         return Spec.of(tuple(_entry(e) for e in entries))
     except (ShardvizError, TypeError) as error:
         raise _unreadable(text, name, "an entry must be None, an axis name or a tuple of axis names") from error
+
+
+def _nesting(text: str) -> int:
+    deep = most = 0
+    for character in text:
+        deep += (character in "([{") - (character in ")]}")
+        most = max(most, deep)
+    return most
 
 
 def _entry(node: ast.expr) -> Any:

@@ -1,7 +1,7 @@
 """Tree paths taken apart, so that arguments can be shown as a tree.
 
 >>> segments("params['layers']['wq']"), segments("state.opt[0].mu")
-(("params", "['layers']", "['wq']"), ("state", ".opt", "[0]", ".mu"))
+(('params', "['layers']", "['wq']"), ('state', '.opt', '[0]', '.mu'))
 >>> label("['wq']"), label(".mu"), label("[0]")
 ('wq', 'mu', '[0]')
 """

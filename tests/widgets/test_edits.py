@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 
 import pytest
 
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.widgets import bundle, edits, inbox, names
+from shardviz.widgets import bundle, edits, names
 from shardviz.widgets.state import ExplorerState
-
-
-@pytest.mark.parametrize("module", [edits, inbox, names], ids=lambda m: m.__name__)
-def test_examples(module):
-    result = doctest.testmod(module)
-    assert result.attempted and not result.failed
 
 
 @pytest.mark.parametrize(("text", "spec"), [

@@ -57,10 +57,13 @@ def test_edits_are_done_once_and_in_order_though_the_page_repeats_them(explorer,
 
 def test_every_edit_that_the_page_knows(explorer):
     for what in (
-        {"op": "set_spec", "name": "x", "spec": "P(None, 'data')"}, {"op": "set_dim", "name": "x", "dimension": 0, "axes": []},
-        {"op": "move_axis", "name": "x", "axis": "data", "dimension": 0}, {"op": "set_out_spec", "name": "result", "spec": "P()"},
+        {"op": "set_spec", "name": "x", "spec": "P(None, 'data')"},
+        {"op": "set_dim", "name": "x", "dimension": 0, "axes": []},
+        {"op": "move_axis", "name": "x", "axis": "data", "dimension": 0},
+        {"op": "set_out_spec", "name": "result", "spec": "P()"},
         {"op": "set_out_dim", "name": "result", "dimension": 0, "axes": ["data"]},
-        {"op": "move_out_axis", "name": "result", "axis": "data", "dimension": 1}, {"op": "add_axis", "name": "p", "size": 2},
+        {"op": "move_out_axis", "name": "result", "axis": "data", "dimension": 1},
+        {"op": "add_axis", "name": "p", "size": 2},
         {"op": "resize_axis", "name": "p", "size": 4}, {"op": "rename_axis", "old": "p", "new": "q"},
         {"op": "remove_axis", "name": "q"}, {"op": "undo"}, {"op": "redo"}, {"op": "stop"}, {"op": "recompile"},
     ):

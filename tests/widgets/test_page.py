@@ -15,6 +15,8 @@ from shardviz.widgets.state import ExplorerState
 
 pytestmark = pytest.mark.browser
 W1 = "params['w1']"
+TRAITS = ("mesh", "inputs", "outputs", "head", "status", "values", "collectives", "source", "problems", "shards",
+          "plan_code", "selected", "query", "edits", "tab")
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
 <div id="app"></div><script type="module">
@@ -57,12 +59,14 @@ class Page:
 
     def __init__(self, browser, path, explorer, width=1280, light=True):
         self.explorer, self.errors = explorer, []
-        names = [n for n in explorer.traits(sync=True) if not n.startswith("_") and n not in ("layout", "tabbable", "tooltip")]
-        text = json.dumps({name: getattr(explorer, name) for name in names})
+        self.shown = {name: getattr(explorer, name) for name in TRAITS}
+        text = json.dumps(self.shown)
         encode = lambda s: base64.b64encode(s.encode()).decode()  # noqa: E731
-        path.write_text(PAGE.format(css=bundle.styles(), light=str(light).lower(), data=encode(text), module=encode(bundle.module())))
+        path.write_text(PAGE.format(css=bundle.styles(), light=str(light).lower(), data=encode(text),
+                                    module=encode(bundle.module())))
         self.tab = browser.new_page(viewport={"width": width, "height": 900})
         self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.set_default_timeout(8000)
         self.tab.goto(path.as_uri())
         self.tab.wait_for_function("window.ready")
 
@@ -74,11 +78,11 @@ class Page:
 
     def answer(self):
         """Has the widget do the edits, and the page show what came of them."""
-        before = {n: getattr(self.explorer, n) for n in self.explorer.traits(sync=True)}
         self.explorer.edits = self.tab.evaluate("model.get('edits')")
-        for name, old in before.items():
-            if name != "edits" and getattr(self.explorer, name) != old:
-                self.tab.evaluate("([name, value]) => model.set(name, value)", [name, getattr(self.explorer, name)])
+        for name, old in self.shown.items():
+            new = self.shown[name] = getattr(self.explorer, name)
+            if name != "edits" and new != old:
+                self.tab.evaluate("([name, value]) => model.set(name, value)", [name, new])
 
     def focus(self):
         return self.tab.evaluate("document.activeElement.dataset.testid")
@@ -137,8 +141,8 @@ def test_axes_of_one_dimension_are_put_in_order(open_page):
 def test_keys(open_page):
     page = open_page()
     page.at(f"slot-{W1}-0").focus()
-    for key, focus in (("ArrowRight", f"slot-{W1}-1"), ("ArrowDown", "slot-params['w2']-1"), ("ArrowUp", f"slot-{W1}-1"),
-                       ("Enter", "menu-axis-data"), ("Escape", f"slot-{W1}-1")):
+    for key, focus in (("ArrowRight", f"slot-{W1}-1"), ("ArrowDown", "slot-params['w2']-1"),
+                       ("ArrowUp", f"slot-{W1}-1"), ("Enter", "menu-axis-data"), ("Escape", f"slot-{W1}-1")):
         page.tab.keyboard.press(key)
         assert page.focus() == focus, key
     page.tab.keyboard.press("Delete")
@@ -224,8 +228,8 @@ def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
     page.at("tab-values").click()
     plan, job = program.jobs[0]
     job.on_report(program.partitioned(plan))
-    page.tab.evaluate("(all) => { for (const [k, v] of all) model.set(k, v); }",
-                      [[n, getattr(page.explorer, n)] for n in ("collectives", "head", "status", "problems")])
+    page.explorer.wait("partitioned", timeout=5)  # playwright's own loop runs in this thread: nobody else would do it
+    page.answer()
     page.at("tab-collectives").click()
     assert "all-reduce" in page.at("collectives-table").inner_text()
     assert page.at("level").inner_text().startswith("partitioned")
@@ -249,7 +253,8 @@ def test_a_device_is_picked_in_both_maps(open_page):
 def test_hostile_names_are_text(open_page, make_program, plan):
     name = "p['<img src=x onerror=\"window.pwned=1\">']['\"]</script><b>']"
     axis = "\"><script>window.pwned=1</script>'"
-    state = ExplorerState(make_program({name: (64, 64), "a\nb\u202e": (8, 8)}), type(plan)(plan.mesh), level="propagated")
+    program = make_program({name: (64, 64), "a\nb\u202e": (8, 8)})
+    state = ExplorerState(program, type(plan)(plan.mesh), level="propagated")
     state.add_axis(axis, 2)
     state.set_dim(name, 0, [axis])
     state.set_spec(name, "P('<u>x</u>')")
@@ -284,22 +289,29 @@ def test_the_page_lets_go_of_the_model(open_page):
 # The least contrast (WCAG 2.2) between a text and the ground it stands on.
 CONTRAST = """() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  const rgba = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
     const d = canvas.getImageData(0, 0, 1, 1).data; return [d[0], d[1], d[2], d[3] / 255]; };
-  const lum = ([r, g, b]) => { const f = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const lum = ([r, g, b]) => {
+    const f = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
     return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
   const over = (top, under) => top.slice(0, 3).map((c, i) => c * top[3] + under[i] * (1 - top[3]));
   let worst = { ratio: 99 };
   const walker = document.createTreeWalker(document.getElementById("app"), NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const el = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || !el.checkVisibility({ opacityProperty: true }) || el.closest("svg, [hidden], :disabled, .sv-gap")) continue;
+    if (!walker.currentNode.data.trim() || !el.checkVisibility()) continue;
+    if (el.closest("svg, [hidden], :disabled, [aria-disabled], [aria-hidden]")) continue;
     if (/^[\\[\\],·]+$/.test(walker.currentNode.data.trim())) continue;
     let ground = document.body.dataset.jpThemeLight === "false" ? [17, 17, 17] : [255, 255, 255];
     const chain = [];
     for (let e = el; e; e = e.parentElement) chain.unshift(e);
     let opacity = 1;
-    for (const e of chain) { const style = getComputedStyle(e); ground = over(rgba(style.backgroundColor), ground); opacity *= Number(style.opacity); }
+    for (const e of chain) {
+      const style = getComputedStyle(e);
+      ground = over(rgba(style.backgroundColor), ground);
+      opacity *= Number(style.opacity);
+    }
     const ink = rgba(getComputedStyle(el).color);
     ink[3] *= opacity;
     const [low, high] = [lum(over(ink, ground)), lum(ground)].sort((a, b) => a - b);

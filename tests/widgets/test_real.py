@@ -6,6 +6,7 @@ import pytest
 
 from shardviz.errors import ShardvizError, TraceError
 from shardviz.gallery import mlp
+from shardviz.program.plan import Plan
 from shardviz.widgets import explore
 
 W = "params[0]['w']"
@@ -40,7 +41,10 @@ def test_the_code_rebuilds_the_plan(explorer):
     explorer.state.set_dim(W, 0, [])
     names: dict[str, object] = {}
     exec(explorer.code(), names)
-    assert explorer.plan in names.values()
+    bind = explorer.program.bind
+    rebuilt = [bind(value) for value in names.values() if isinstance(value, Plan)]
+    assert [(b.mesh, b.in_specs, b.out_specs) for b in rebuilt] == [
+        (b.mesh, b.in_specs, b.out_specs) for b in [bind(explorer.plan)]]
 
 
 def test_mesh_edits(explorer):

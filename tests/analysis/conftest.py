@@ -1,0 +1,30 @@
+"""The ground truth, made once a session: raw JAX compiles in a process of their own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+class Truth:
+    """What raw JAX and XLA say about a gallery program on a mesh."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def facts(self, key: str) -> dict:
+        return json.loads((self.folder / f"{key}.json").read_text())
+
+    def text(self, key: str, stage: str) -> str:
+        return (self.folder / f"{key}.{stage}.txt").read_text()
+
+
+@pytest.fixture(scope="session")
+def truth(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("truth")
+    script = Path(__file__).with_name("ground_truth.py")
+    done = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return Truth(folder)
