@@ -47,7 +47,8 @@ class Following(traitlets.HasTraits):
         error: a change that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
             `output`, `plan` or `internal`), `argument`, `dimension`, `axis`, `kind`, `detail`; None if all is well.
         failure: why the last compile gave no answer: `kind`, `message`, `stderr`; None if nothing failed.
-        changed: names of the values that this plan shards otherwise than the one before.
+        changed: names of the values that this plan shards otherwise than the one before. Intermediates have other names
+            at other levels, so they are compared with the earlier plan's report of the same level, if it got so far.
     """
 
     plan = traitlets.Any()
@@ -73,7 +74,8 @@ class Following(traitlets.HasTraits):
         self._timer: threading.Timer | None = None
         self._pending: Callable[[], None] | None = None
         self._turn = 0
-        self._propagated: Report | None = None
+        self._known: dict[str, Report] = {}
+        self._before: dict[str, Report] = {}
         self._trouble: CompileError | None = None
         with self._inbox.owned():
             self._take(plan, program.bind(plan))
@@ -117,14 +119,14 @@ class Following(traitlets.HasTraits):
         self._cancel()
         self._turn += 1
         with self.hold_trait_notifications():
-            self.changed = _differences(self._propagated, report)
-            self._propagated = report
+            self._before, self._known = self._known, {report.level: report}
+            self.changed = _differences(self._before.get(report.level), report)
             self.plan, self.bound = plan, bound
             self.report, self.level = report, report.level
             self.error = self.failure = self._trouble = None
             self.busy = self._goal != "propagated"
             self.status = "propagating" if self.busy else "propagated"
-            self.message = ""
+            self.message = "asking XLA's partitioner" if self.busy else ""
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
@@ -191,6 +193,9 @@ class Following(traitlets.HasTraits):
         if turn != self._turn or not self.busy or reached <= LEVELS.index(self.level):
             return
         with self._shown(), self.hold_trait_notifications():
+            self._known[report.level] = report
+            earlier = self._before.get("partitioned") or self._before.get("compiled")
+            self.changed = _differences(earlier, report) if earlier else _outer(report) & self.changed
             self.report, self.level, self.status = report, report.level, report.level
             self.busy = reached < LEVELS.index(self._goal)
             self.message = "memory plan follows" if self.busy else ""
@@ -228,6 +233,10 @@ def _differences(before: Report | None, after: Report) -> frozenset[str]:
         return frozenset()
     old: Mapping[str, Spec | None] = {v.name: v.spec for v in _values(before)}
     return frozenset(v.name for v in _values(after) if v.name in old and old[v.name] != v.spec)
+
+
+def _outer(report: Report) -> frozenset[str]:
+    return frozenset(v.name for v in (*report.arguments, *report.outputs))
 
 
 def _values(report: Report) -> tuple[Any, ...]:

@@ -20,15 +20,22 @@ def count(text, mesh, trips):
         name = re.match(r"(?:ENTRY )?%?([\w.\-]+) ", block)
         for match in LINE.finditer(block):
             result, kind, rest = match[2], match[3], match[4]
-            operands = re.findall(r"%?([\w.\-]+)", rest[: rest.index(")")])
-            shapes = [re.search(rf"(?<![\w.\-])%?{re.escape(o)} = (.*?) [\w\-]+\(", block)[1] for o in operands if o in block and "=" not in o]
+            operands = re.findall(r"%?([\w.\-#]+)", re.sub(r"/\*.*?\*/", "", rest[: rest.index(")")]))
+            shapes = [shape(block, operand) for operand in operands]
             key = (kind, axes(rest, mesh), NUMPY[SHAPE.search(result)[1]], sum(map(size, shapes)), size(result))
             found[(*key, trips if name[1] in bodies else 1)] += 1
     return found
 
 
+def shape(block, operand):
+    """The text of an operand's shape; `loop#2` is the third of a tuple."""
+    name, _, place = operand.partition("#")
+    text = re.search(rf"(?<![\w.\-])%?{re.escape(name)} = (.*?) [\w\-]+\(", block)[1]
+    return SHAPE.findall(text)[int(place)] if place else text
+
+
 def size(shape):
-    return sum(BYTES[d] * int(np.prod([int(n) for n in dims.split(",") if n])) for d, dims in SHAPE.findall(shape))
+    return sum(BYTES[d] * int(np.prod([int(n) for n in dims.split(",") if n])) for d, dims in ([shape] if isinstance(shape, tuple) else SHAPE.findall(shape)))
 
 
 def axes(text, mesh):

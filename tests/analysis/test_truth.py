@@ -117,7 +117,7 @@ def test_where_the_levels_differ_the_report_says_so(reports, name, mesh):
     said = [d.message for d in report.diagnostics if d.rule == "levels-differ"]
     assert ours != theirs or name == "mlp" or "data=1" in mesh
     for kind, axes in ours.keys() | theirs.keys():
-        mentioned = any(m.startswith(f"{kind} over {axes}:") for m in said)
+        mentioned = any(m.startswith(f"{kind} over {axes}: Shardy") for m in said)
         assert mentioned == (ours[kind, axes] != theirs[kind, axes])
 
 

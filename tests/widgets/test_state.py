@@ -124,6 +124,23 @@ def test_a_bad_plan_to_begin_with_raises_at_once(program, plan):
         ExplorerState(program, plan.with_spec("x", ("nowhere",)))
 
 
+def test_what_changed_is_told_among_values_of_the_same_level(state, program):
+    plan, job = program.jobs[0]
+    job.answer(program.compiled(plan))
+    state.set_dim("x", 0, [])
+    assert state.changed == {"x", "result", "dot.0", "dot.1", "dot.2"}
+    job_count(program, 2)
+    plan, job = program.jobs[1]
+    job.on_report(program.partitioned(plan))
+    assert state.changed == {"x", "result", "dot.0", "dot.1", "dot.2"}
+    state.set_dim("x", 0, ["data"])
+    state.set_dim("x", 0, [])
+    job_count(program, 3)
+    plan, job = program.jobs[2]
+    job.on_report(program.partitioned(plan))
+    assert state.changed == {"x", "result"}, "the plan before was never partitioned: only names of both levels count"
+
+
 def test_answers_to_an_older_plan_are_ignored(state, program):
     old_plan, old = program.jobs[0]
     state.set_dim(W1, 0, ["data"])

@@ -123,7 +123,7 @@ export function memory(ctx, el) {
   function draw() {
     const { memory: parts, memory_target: target, flops } = ctx.get("head");
     fill(el, h("div", { class: "sv-sec" }, "memory, per device"), parts
-      ? [h("table", { class: "sv-mm" }, parts.map((p, i) => h("tr", {}, h("th", {}, p.label), h("td", { class: "sv-num" }, p.text), h("td", {}, h("i", { class: `sv-m${i}`, style: { width: `${Math.round(44 * p.share)}px` } }))))),
+      ? [h("table", { class: "sv-mm" }, parts.map((p, i) => h("tr", {}, h("th", {}, p.label), h("td", { class: "sv-num" }, p.text), h("td", {}, h("i", { class: `sv-m${i}`, style: { width: `${Math.round(34 * p.share)}px` } }))))),
         h("p", { class: "sv-soft" }, `${target}'s buffer assignment`)]
       : h("p", { class: "sv-soft" }, "known once the program is compiled"),
     flops ? h("p", { class: "sv-soft" }, `matrix products: ${flops} per device and step`) : null);
