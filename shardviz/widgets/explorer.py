@@ -135,6 +135,8 @@ class Explorer(anywidget.AnyWidget):
             if change["name"] == "selected":
                 self.selected = self.state.selected
                 self._draw_shards()
+            if change["name"] == "busy" and not self.state.busy:
+                self._draw_shards()
             self._draw_status()
 
     def _draw_plan(self) -> None:
@@ -157,7 +159,10 @@ class Explorer(anywidget.AnyWidget):
         self.collectives = collectives_view(self.report, self.query)
 
     def _draw_shards(self) -> None:
-        self.shards = shards_view(self.report, self.state.selected)
+        view = shards_view(self.report, self.state.selected)
+        if view.get("missing") and self.state.busy and self.shards.get("name") == self.state.selected:
+            return  # an intermediate has its name at one level; the older map stays until that level is reached again
+        self.shards = view
 
     def _draw_status(self) -> None:
         if self.state.busy:

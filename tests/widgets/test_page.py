@@ -233,6 +233,8 @@ def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
     page.at("tab-collectives").click()
     assert "all-reduce" in page.at("collectives-table").inner_text()
     assert page.at("level").inner_text().startswith("partitioned")
+    page.at("collectives-table").get_by_text("model.py:3").click()
+    assert page.at("panel-source").is_visible() and "sv-changed" in page.at("line-model.py:3").get_attribute("class")
     page.at("tab-problems").click()
     assert "Shardy saw no all-reduce" in page.at("panel-problems").inner_text()
     page.at("stop").click()

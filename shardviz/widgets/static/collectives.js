@@ -1,11 +1,11 @@
 // The collectives: their sums by mesh axes, source line, phase and kind as bars, and each of them in a table.
-import { h, fill } from "./dom.js";
+import { h, fill, lineLink } from "./dom.js";
 import { axesChips, axisStyle, axisText, shapeText } from "./chips.js";
 
 export function collectives(ctx, el) {
   function bar(item, withLine) {
     return h("div", { class: "sv-barrow", title: item.sentence },
-      h("span", { class: "sv-barname", title: item.line || item.label }, item.axes ? axesChips(ctx, item.axes) : item.label,
+      h("span", { class: "sv-barname", title: item.line || item.label }, item.axes ? axesChips(ctx, item.axes) : withLine && item.line ? lineLink(ctx, item.label) : item.label,
         withLine && item.line ? h("code", {}, ` ${item.line}`) : null),
       h("span", { class: "sv-track" }, item.parts.map((p) => h("i", {
         style: { ...axisStyle(ctx, p.axes && p.axes[0]), width: `${100 * p.share}%` }, class: p.axes && p.axes.length > 1 ? "sv-many" : "",
@@ -25,7 +25,7 @@ export function collectives(ctx, el) {
       h("td", { class: "sv-num" }, c.bytes), h("td", { class: "sv-num" }, `× ${c.count}`, c.conditional ? h("small", {}, " at most") : null),
       h("td", { class: "sv-num" }, h("b", {}, c.total)),
       h("td", {}, h("code", {}, `${c.dtype}${shapeText(c.shape)}`), c.operand ? h("small", { class: "sv-soft" }, c.operand) : null),
-      h("td", { title: c.line || "" }, c.source || "", c.line ? h("small", {}, h("code", {}, c.line)) : null));
+      h("td", { title: c.line || "" }, lineLink(ctx, c.source), c.line ? h("small", {}, h("code", {}, c.line)) : null));
   }
 
   function draw() {

@@ -65,6 +65,11 @@ export function fill(el, ...children) {
   }
 }
 
+// A place in the source as a link to it.
+export function lineLink(ctx, at) {
+  return at ? h("button", { class: "sv-link sv-soft", title: "show this line", onclick: (e) => { e.stopPropagation(); ctx.showLine(at); } }, at) : null;
+}
+
 export function find(el, id) {
   for (const candidate of el.querySelectorAll("[data-testid]")) {
     if (candidate.getAttribute("data-testid") === id) return candidate;

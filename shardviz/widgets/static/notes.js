@@ -1,5 +1,5 @@
 // Problems, and the Python that rebuilds the plan.
-import { h, fill } from "./dom.js";
+import { h, fill, lineLink } from "./dom.js";
 
 export function problems(ctx, el) {
   const signs = { error: "✖", warning: "▲", info: "i" };
@@ -7,7 +7,7 @@ export function problems(ctx, el) {
     const { rows } = ctx.get("problems");
     fill(el, rows.length ? rows.map((d) => h("div", { class: `sv-problem sv-${d.severity}` },
       h("span", { class: "sv-sign", "aria-label": d.severity }, signs[d.severity] || "i"),
-      h("div", {}, h("p", {}, d.message), h("p", { class: "sv-soft" }, d.rule, d.source ? [" · ", h("code", {}, d.source)] : null, d.line ? [" ", h("code", {}, d.line)] : null,
+      h("div", {}, h("p", {}, d.message), h("p", { class: "sv-soft" }, d.rule, d.source ? [" · ", lineLink(ctx, d.source)] : null, d.line ? [" ", h("code", {}, d.line)] : null,
         d.value ? [" · ", h("button", { class: "sv-link", onclick: () => ctx.select(d.value) }, d.value)] : null))))
       : h("p", { class: "sv-empty" }, "Nothing to report at this level."));
   }

@@ -1,8 +1,8 @@
 // The person's own source: on each line its heat (bytes moved), its value with its spec, and its collectives.
-import { h, fill } from "./dom.js";
+import { h, fill, find } from "./dom.js";
 import { axesChips, specChips } from "./chips.js";
 
-export const PHASE = { forward: "fwd", backward: "bwd", rematerialised: "remat", update: "" };
+const PHASE = { forward: "fwd", backward: "bwd", rematerialised: "remat", update: "" };
 
 export function source(ctx, el) {
   let placed = false;
@@ -61,6 +61,19 @@ export function source(ctx, el) {
     placed = true;
     el.scrollTop = hot.getBoundingClientRect().top - el.getBoundingClientRect().top - el.clientHeight / 2;
   }
+  // From wherever a line is named, to the line.
+  ctx.showLine = (at) => {
+    ctx.setTab("source");
+    requestAnimationFrame(() => {
+      const row = find(el, `line-${at}`);
+      if (!row) return;
+      placed = true;
+      el.scrollTop += row.getBoundingClientRect().top - el.getBoundingClientRect().top - el.clientHeight / 3;
+      row.classList.remove("sv-changed");
+      void row.offsetWidth; // so that the flash begins anew
+      row.classList.add("sv-changed");
+    });
+  };
   for (const key of ["source", "selected", "mesh"]) ctx.on(key, () => ctx.when("source", draw));
   ctx.when("source", draw);
 }

@@ -1,5 +1,5 @@
 // Every value with its spec. The kernel sends a page of them; the filter is answered there.
-import { h, fill } from "./dom.js";
+import { h, fill, lineLink } from "./dom.js";
 import { specChips } from "./chips.js";
 
 export function values(ctx, el) {
@@ -28,7 +28,7 @@ export function values(ctx, el) {
       h("td", { class: "sv-num" }, v.bytes),
       h("td", {}, h("code", { class: "sv-soft" }, v.dtype), h("code", {}, "[", v.shape.map((n, i) => [i ? ", " : "", size(n, i)]), "]")),
       h("td", { class: "sv-soft sv-op" }, v.role === "intermediate" ? v.op || "" : v.role, v.count ? ` × ${v.count}` : ""),
-      h("td", { class: "sv-soft" }, v.source || ""));
+      h("td", {}, lineLink(ctx, v.source)));
   }
 
   function draw() {
