@@ -50,6 +50,20 @@ def constraints(jaxpr: Any) -> Iterator[tuple[tuple[int, ...], PartitionSpec, An
             yield from constraints(inner)
 
 
+_DEBUG = ("debug_callback", "debug_print")
+_CALLBACKS = ("pure_callback", "io_callback", "python_callback")
+
+
+def callbacks(jaxpr: Any) -> Iterator[tuple[str, bool, Any]]:
+    """Every equation that calls Python while the program runs: its name, whether it only reports, its source info."""
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        if name in _CALLBACKS or name in _DEBUG:
+            yield name, name in _DEBUG and not equation.outvars, equation.source_info
+        for inner in sub_jaxprs(equation.params):
+            yield from callbacks(inner)
+
+
 def name_stacks(jaxpr: Any) -> Iterator[str]:
     """JAX's name stack of every equation, those inside nested jaxprs included."""
     for equation in jaxpr.eqns:
@@ -70,7 +84,8 @@ def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
     """The closed jaxpr with `mesh` in place of every mesh in its constraints and nested shardings.
 
     A constraint that closes over a concrete mesh keeps that mesh in its equation, and lowering then refuses any other.
-    Axes are matched by name; the caller has checked that `mesh` has them.
+    Axes are matched by name; the caller has checked that `mesh` has them. `jax.debug` callbacks, which give no value, are
+    left out, as they need devices to be lowered for.
     """
 
     def value(item: Any) -> Any:
@@ -87,7 +102,13 @@ def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
         return item
 
     def inside(jaxpr: Any) -> Any:
-        return jaxpr.replace(eqns=[e.replace(params={k: value(v) for k, v in e.params.items()}) for e in jaxpr.eqns])
+        return jaxpr.replace(
+            eqns=[
+                e.replace(params={k: value(v) for k, v in e.params.items()})
+                for e in jaxpr.eqns
+                if not (e.primitive.name in _DEBUG and not e.outvars)
+            ]
+        )
 
     return value(closed)
 
@@ -109,11 +130,15 @@ def lower(closed: Any, name: str, donated: Sequence[bool], mesh: AbstractMesh, p
 
     fn.__name__ = fn.__qualname__ = name
     replicated = NamedSharding(mesh, PartitionSpec())
-    arguments = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=replicated, weak_type=a.weak_type) for a in closed.in_avals]
+    arguments = [
+        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=replicated, weak_type=a.weak_type) for a in closed.in_avals
+    ]
     donate = tuple(i for i, d in enumerate(donated) if d)
     with jax.sharding.use_abstract_mesh(mesh):
         traced = jax.jit(fn, keep_unused=True, donate_argnums=donate).trace(*arguments)
-        return traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
+        module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
+    assert module is not None  # None is for a dialect that JAX has no text of; every lowering has StableHLO
+    return module
 
 
 def mlir_context() -> ir.Context:
@@ -132,14 +157,19 @@ def bytecode(module: ir.Operation) -> bytes:
 
 def preload() -> None:
     """Imports what compiling needs and makes neither a backend nor a thread, so that a fork afterwards is cheap."""
-    import numpy  # noqa: F401, ICN001
+    import numpy  # noqa: F401
     from jax._src.interpreters import mlir  # noqa: F401
-    from jax._src.lib import xla_client  # noqa: F401
+    from jax._src.lib import xla_client  # noqa: F401  # pyright: ignore[reportPrivateImportUsage]
     from jax.extend import backend  # noqa: F401
 
 
-def compile_for_cpu(module: bytes, devices: int, out_chosen: Sequence[bool], options: dict[str, Any],
-                    ready: Callable[[], None] = lambda: None) -> Any:
+def compile_for_cpu(
+    module: bytes,
+    devices: int,
+    out_chosen: Sequence[bool],
+    options: dict[str, Any],
+    ready: Callable[[], None] = lambda: None,
+) -> Any:
     """Compiles StableHLO bytecode for simulated CPU devices; XLA writes its dumps as `options` say.
 
     Args:
@@ -153,7 +183,7 @@ def compile_for_cpu(module: bytes, devices: int, out_chosen: Sequence[bool], opt
         The loaded executable.
     """
     import numpy as np
-    from jax._src.lib import xla_client
+    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
     from jax.extend.backend import get_compile_options
 
     client = xla_client.make_cpu_client(num_devices=devices)

@@ -11,8 +11,15 @@ from dataclasses import dataclass, field
 
 from shardviz.notation import Axis, Spec
 
-KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute", "ragged-all-to-all",
-         "collective-broadcast")
+KINDS = (
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+    "ragged-all-to-all",
+    "collective-broadcast",
+)
 PHASES = ("forward", "backward", "rematerialised", "update")
 
 
@@ -128,7 +135,8 @@ class Memory:
     """A compiler's memory plan, bytes on one device.
 
     Attributes:
-        arguments, outputs, aliased, temporaries: as XLA's buffer assignment has them; `aliased` is counted in both of the first two.
+        arguments, outputs, aliased, temporaries: as XLA's buffer assignment has them; `aliased` is counted in
+            both of the first two.
         peak: the most that is alive at once.
         target: the compiler whose plan it is.
     """

@@ -131,7 +131,9 @@ class Report:
 
         return report_text(self)
 
-    def _repr_mimebundle_(self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None) -> dict[str, str]:
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
         from shardviz.render import mimebundle
 
         return mimebundle(self, include, exclude)

@@ -13,6 +13,7 @@ stack says whether that line runs forward, backward, again for the backward pass
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import sysconfig
@@ -89,3 +90,13 @@ def phase(name_stack: str, differentiated: bool = True) -> str:
     if not differentiated or _JVP.search(name_stack):
         return "forward"
     return "update"
+
+
+_ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)(?:\s*:[^=]+)?\s*(?:[-+*/@|&]|//|\*\*)?=(?!=)")
+
+
+@lru_cache(maxsize=4096)
+def assigned(file: str, line: int) -> str:
+    """The variable that a source line assigns to; empty if it assigns to none, or to several."""
+    match = _ASSIGNMENT.match(linecache.getline(file, line))
+    return match[1] if match else ""

@@ -72,10 +72,26 @@ def analyze(
     return program.partition(plan) if target is None else program.compile(plan, target)
 
 
-def _program(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], mesh: Any, static_argnums: Numbers,
-             static_argnames: Names, donate_argnums: Numbers, donate_argnames: Names) -> Program:
+def _program(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    mesh: Any,
+    static_argnums: Numbers,
+    static_argnames: Names,
+    donate_argnums: Numbers,
+    donate_argnames: Names,
+) -> Program:
     plain = lambda given: given if isinstance(given, int | str) else tuple(given)  # noqa: E731
-    return Program(call(
-        fn, args, kwargs, static_argnums=plain(static_argnums), static_argnames=plain(static_argnames),
-        donate_argnums=plain(donate_argnums), donate_argnames=plain(donate_argnames),
-    ), mesh)
+    return Program(
+        call(
+            fn,
+            args,
+            kwargs,
+            static_argnums=plain(static_argnums),
+            static_argnames=plain(static_argnames),
+            donate_argnums=plain(donate_argnums),
+            donate_argnames=plain(donate_argnames),
+        ),
+        mesh,
+    )

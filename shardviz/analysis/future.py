@@ -27,7 +27,9 @@ class ReportFuture(Future[Report]):
 
     @property
     def state(self) -> str:
-        """`queued`, `running`, `partitioned`, `compiled`, then `done`, `stopped`, `crashed`, `timeout`, `memory` or `refused`."""
+        """`queued`, `running`, `partitioned`, `compiled`, then `done`, `stopped`, `crashed`, `timeout`, `memory` or
+        `refused`.
+        """
         return "queued" if self.job is None else self.job.state
 
     @property

@@ -21,7 +21,7 @@ from shardviz.program.lower import Bound, Lowered, edited_bytecode, lower
 from shardviz.program.plan import Plan, expand, is_spec
 from shardviz.program.server.job import MAX_CPU_DEVICES
 from shardviz.program.trace import Argument, Call, Traced, check_constraints, needs_mesh, trace
-from shardviz.records import Cost
+from shardviz.records import Cost, Diagnostic
 from shardviz.report import PlanRecord, Report
 
 _Key = tuple[tuple[str, ...], tuple[str, ...], bool]
@@ -66,8 +66,8 @@ class Program:
         """
         if not self._traces:
             raise TraceError(
-                f"{self.name} has sharding constraints by bare PartitionSpecs, so it is traced when a plan says which mesh; "
-                "call program.bind(plan), or give mesh= to sv.explore or sv.analyze"
+                f"{self.name} has sharding constraints by bare PartitionSpecs, so it is traced when a plan says which "
+                "mesh; call program.bind(plan), or give mesh= to sv.explore or sv.analyze"
             )
         return next(reversed(self._traces.values())).arguments
 
@@ -104,12 +104,18 @@ class Program:
         found = shardy.propagate(lowered, bound)
         outputs = rows.outputs(lowered.traced.outputs, found.outputs, bound.mesh)
         return Report(
-            "propagated", self.name, _record(bound), rows.arguments(lowered.traced.arguments, bound), outputs,
-            found.intermediates, found.collectives,
-            diagnostics=diagnose.unknown_loops(found.unknown_loops),
+            "propagated",
+            self.name,
+            _record(bound),
+            rows.arguments(lowered.traced.arguments, bound),
+            outputs,
+            rows.labelled(found.intermediates),
+            found.collectives,
+            diagnostics=_notes(lowered.traced) + diagnose.unknown_loops(found.unknown_loops),
             source=rows.source(found.intermediates, found.collectives),
             stages=self.texts(plan) | {"shardy": shardy.text_of(found, lowered)} if texts else {},
-            timings=found.seconds, versions=rows.versions(),
+            timings=found.seconds,
+            versions=rows.versions(),
         )
 
     def partition(self, plan: Plan, *, timeout: float | None = None, memory_limit: float | None = None) -> Report:
@@ -126,13 +132,22 @@ class Program:
         """
         return self.submit(plan, "partitioned", timeout=timeout, memory_limit=memory_limit).result()
 
-    def compile(self, plan: Plan, target: str = "cpu", *, timeout: float | None = None,
-                memory_limit: float | None = None) -> Report:
+    def compile(
+        self, plan: Plan, target: str = "cpu", *, timeout: float | None = None, memory_limit: float | None = None
+    ) -> Report:
         """The target's optimised program and memory plan: level `compiled`. Arguments and errors as `partition`."""
         return self.submit(plan, "compiled", target=target, timeout=timeout, memory_limit=memory_limit).result()
 
-    def submit(self, plan: Plan, level: str = "partitioned", *, target: str = "cpu", timeout: float | None = None,
-               memory_limit: float | None = None, on_report: OnReport | None = None) -> ReportFuture:
+    def submit(
+        self,
+        plan: Plan,
+        level: str = "partitioned",
+        *,
+        target: str = "cpu",
+        timeout: float | None = None,
+        memory_limit: float | None = None,
+        on_report: OnReport | None = None,
+    ) -> ReportFuture:
         """Starts a compile and returns at once.
 
         Args:
@@ -158,10 +173,12 @@ class Program:
         lowered = self._lower(plan.mesh)
         future = ReportFuture(on_report)
         if bound.mesh.size > MAX_CPU_DEVICES:
-            future.set_exception(CompileRefused(
-                f"the mesh {bound.mesh} has {bound.mesh.size} devices and XLA's CPU compiler simulates at most {MAX_CPU_DEVICES}; "
-                "level 'propagated' works for any number"
-            ))
+            future.set_exception(
+                CompileRefused(
+                    f"the mesh {bound.mesh} has {bound.mesh.size} devices and XLA's CPU compiler simulates "
+                    f"at most {MAX_CPU_DEVICES}; level 'propagated' works for any number"
+                )
+            )
             return future
         chosen = tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs)
         request = server.Request(edited_bytecode(lowered, bound), bound.mesh.size, chosen, level)
@@ -191,7 +208,9 @@ class Program:
             prefix = (prefix,)
         given = expand("in_specs", prefix, positional) + [None] * len(rows.leaves(keyword))
         ins = {a.name: spec for a, spec in zip(traced.arguments, given, strict=True)}
-        outs = {o.name: s for o, s in zip(traced.outputs, expand("out_specs", plan.out_specs, traced.out_tree), strict=True)}
+        outs = {
+            o.name: s for o, s in zip(traced.outputs, expand("out_specs", plan.out_specs, traced.out_tree), strict=True)
+        }
         _override(ins, plan.edits, "argument")
         _override(outs, plan.out_edits, "output")
         for argument in traced.arguments:
@@ -234,25 +253,36 @@ class _Reading:
         traced, mesh = self.lowered.traced, self.bound.mesh
         names = [a.name for a in traced.arguments]
         found = hlo.collectives(after, mesh, before, arguments=names)
-        cuts = [hlo.cut(t, o.shape, mesh) for t, o in zip(hlo.output_shardings(before, after), traced.outputs, strict=True)]
-        outputs = rows.compiled_outputs(traced.outputs, cuts, hlo.output_shardings(before, after))
-        intermediates = hlo.values(before, mesh)
+        outputs = rows.compiled_outputs(traced.outputs, before, mesh)
+        intermediates = rows.labelled(hlo.values(before, mesh))
         flops, unknown = hlo.dot_flops(after)
         foretold = self.program.propagate(self.plan)
         self.first = Report(
-            "partitioned", self.program.name, _record(self.bound), rows.arguments(traced.arguments, self.bound), outputs,
-            intermediates, found, cost=Cost(flops, unknown),
-            diagnostics=diagnose.compiler_warnings(job.stderr, before) + diagnose.unknown_loops(unknown)
+            "partitioned",
+            self.program.name,
+            _record(self.bound),
+            rows.arguments(traced.arguments, self.bound),
+            outputs,
+            intermediates,
+            found,
+            cost=Cost(flops, unknown),
+            diagnostics=diagnose.compiler_warnings(job.stderr, before)
+            + _notes(traced)
+            + diagnose.unknown_loops(unknown)
             + diagnose.levels_differ((foretold.outputs, foretold.collectives), (outputs, found), mesh),
-            source=rows.source(intermediates, found), stages={"before": texts["before"], "partitioned": texts["partitioned"]},
-            timings={"partition": waited, "read": time.perf_counter() - start}, versions=rows.versions(),
+            source=rows.source(intermediates, found),
+            stages={"before": texts["before"], "partitioned": texts["partitioned"]},
+            timings={"partition": waited, "read": time.perf_counter() - start},
+            versions=rows.versions(),
         )
         return self.first
 
     def compiled(self, texts: dict[str, str], job: server.Job) -> Report:
         assert self.first is not None
         return rows.replaced(
-            self.first, level="compiled", memory=hlo.memory(texts["buffers"], texts["live_ranges"]),
+            self.first,
+            level="compiled",
+            memory=hlo.memory(texts["buffers"], texts["live_ranges"]),
             stages={**self.first.stages, "optimized": texts["optimized"]},
             timings={**self.first.timings, "compile": job.elapsed},
         )
@@ -264,6 +294,11 @@ def _last(future: ReportFuture, level: str) -> Report | CompileError:
 
 def _key(mesh: DeviceMesh) -> _Key:
     return mesh.names, mesh.types, mesh.size == 1
+
+
+def _notes(traced: Traced) -> tuple[Diagnostic, ...]:
+    """What is to be said of the program whatever the plan."""
+    return diagnose.callbacks_left_out(c.source for c in traced.callbacks)
 
 
 def _record(bound: Bound) -> PlanRecord:
@@ -281,5 +316,3 @@ def _override(specs: dict[str, Spec | None], edits: tuple[tuple[str, Spec | None
             near = [n for n in specs if n.split("[")[-1] == name.split("[")[-1]][:5] or list(specs)[:5]
             raise SpecError(f"the program has no {what} {name}; it has {', '.join(near)}", argument=name)
         specs[name] = spec
-
-

@@ -12,13 +12,15 @@ from typing import Any
 
 import jax
 
+from shardviz import hlo
 from shardviz.layout import itemsize
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.lower import Bound, sdy_dims
 from shardviz.program.propagate import shard_shape
 from shardviz.program.trace import Argument
-from shardviz.records import Collective, Value
+from shardviz.records import Collective, Frame, Value
 from shardviz.report import Report
+from shardviz.source import assigned, phase
 
 _MOST_LINES = 600
 
@@ -39,15 +41,35 @@ def _row(array: Argument, spec: Spec, mesh: DeviceMesh) -> Value:
     return Value(array.name, array.shape, array.dtype, spec, shard, math.prod(shard) * itemsize(array.dtype), notations)
 
 
-def compiled_outputs(found: Sequence[Argument], cuts: Sequence[tuple[Spec | None, tuple[int, ...] | None]],
-                     texts: Sequence[str]) -> tuple[Value, ...]:
-    """A row for each output, as the partitioner has it."""
+def compiled_outputs(found: Sequence[Argument], before: hlo.Module, mesh: DeviceMesh) -> tuple[Value, ...]:
+    """A row for each output, as the partitioner has it: its sharding stands on the root of the program it was given."""
     made = []
-    for output, (spec, shard), text in zip(found, cuts, texts, strict=True):
+    shapes = before.entry.root.shapes
+    for output, shape, text in zip(found, shapes, hlo.output_shardings(before), strict=True):
+        rank = len(output.shape)
+        spec, shard = hlo.cut(text, shape.dims, mesh)
+        if len(shape.dims) > rank:  # a PRNG key, whose last dimension JAX does not show
+            spec, shard = spec and Spec(spec.dims[:rank], spec.unreduced), shard and shard[:rank]
         size = None if shard is None else math.prod(shard) * itemsize(output.dtype)
         notations = {"hlo": text} if spec is None else {"pspec": str(spec), "hlo": text}
         made.append(Value(output.name, output.shape, output.dtype, spec, shard, size, notations))
     return tuple(made)
+
+
+def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
+    """The values, with the last one of each assignment in the source called by its variable.
+
+    Only on the way forward and in the update: what the backward pass makes at a line is not what the line assigns.
+    """
+    last: dict[tuple[Frame, str], int] = {}
+    for i, value in enumerate(values):
+        if value.source is not None and phase(value.name_stack) in ("forward", "update"):
+            last[value.source, value.name_stack.rsplit("/", 1)[0].split("/while", 1)[0]] = i
+    named = list(values)
+    for (frame, _), i in last.items():
+        if label := assigned(frame.file, frame.line):
+            named[i] = dataclasses.replace(named[i], label=label)
+    return tuple(named)
 
 
 def source(values: Iterable[Value], collectives: Iterable[Collective]) -> dict[str, Mapping[int, str]]:

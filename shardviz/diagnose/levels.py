@@ -1,7 +1,7 @@
 """Rule `levels-differ`: what Shardy foretold and what XLA's partitioner made are not the same.
 
-That is no fault of either. Shardy decides the shardings, XLA how to get from one to the next, and XLA may choose another
-collective, or put several into one.
+That is no fault of either. Shardy decides the shardings, XLA how to get from one to the next, and XLA may choose
+another collective, or put several into one.
 """
 
 from __future__ import annotations
@@ -29,24 +29,33 @@ def levels_differ(
         mesh: the mesh of both.
 
     Returns:
-        One diagnostic an output whose spec differs, and one a kind of collective and mesh axes whose number of runs in a
-        step differs.
+        One diagnostic an output whose spec differs, and one a kind of collective and mesh axes whose number of runs in
+        a step differs.
     """
     found = []
     for ours, theirs in zip(propagated[0], partitioned[0], strict=True):
         if ours.spec is None or theirs.spec is None or ours.spec.same_as(theirs.spec, mesh):
             continue
-        found.append(Diagnostic(
-            "levels-differ", "info", f"{ours.name}: propagated as {ours.spec}, partitioned as {theirs.spec}", value=ours.name,
-        ))
+        found.append(
+            Diagnostic(
+                "levels-differ",
+                "info",
+                f"{ours.name}: propagated as {ours.spec}, partitioned as {theirs.spec}",
+                value=ours.name,
+            )
+        )
     before, after = _runs(propagated[1]), _runs(partitioned[1])
     for key in sorted(before.keys() | after.keys()):
         if before[key] != after[key]:
             kind, axes = key
-            found.append(Diagnostic(
-                "levels-differ", "info",
-                f"{kind} over {axes}: Shardy foretold {_times(before[key])} in a step, the partitioner made {_times(after[key])}",
-            ))
+            found.append(
+                Diagnostic(
+                    "levels-differ",
+                    "info",
+                    f"{kind} over {axes}: Shardy foretold {_times(before[key])} in a step, "
+                    f"the partitioner made {_times(after[key])}",
+                )
+            )
     return tuple(found)
 
 

@@ -10,8 +10,11 @@ def unknown_loops(count: int) -> tuple[Diagnostic, ...]:
     if not count:
         return ()
     loops = "a loop's trip count" if count == 1 else f"the trip counts of {count} loops"
-    return (Diagnostic(
-        "unknown-loops", "warning",
-        f"{loops} cannot be told from the program (a while_loop that ends on data): what runs inside has no count, and "
-        "totals take one run of it",
-    ),)
+    return (
+        Diagnostic(
+            "unknown-loops",
+            "warning",
+            f"{loops} cannot be told from the program (a while_loop that ends on data): what runs inside has no count, "
+            "and totals take one run of it",
+        ),
+    )

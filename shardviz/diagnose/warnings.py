@@ -11,8 +11,10 @@ from shardviz.hlo import Module
 from shardviz.records import Diagnostic, Frame
 
 _GIVEN_UP = re.compile(
-    r"Involuntary full rematerialization\. The compiler (?:cannot|was not able to) go from sharding (?P<before>.+?) to (?P<after>.+?) "
-    r"(?:efficiently|without doing a full rematerialization of the tensor)?\s*for HLO operation:? %?(?P<name>[\w.\-]+) = (?P<shape>\S+)"
+    r"Involuntary full rematerialization\. The compiler (?:cannot|was not able to) go from sharding "
+    r"(?P<before>.+?) to (?P<after>.+?) "
+    r"(?:efficiently|without doing a full rematerialization of the tensor)?\s*for HLO operation:? "
+    r"%?(?P<name>[\w.\-]+) = (?P<shape>\S+)"
 )
 
 
@@ -27,10 +29,12 @@ def compiler_warnings(stderr: str, before: Module | None = None) -> tuple[Diagno
     for match in _GIVEN_UP.finditer(stderr):
         name, shape = match["name"], match["shape"].split("{")[0]
         found[name] = Diagnostic(
-            "involuntary-rematerialisation", "warning",
-            f"the partitioner could not go from sharding {match['before']} to {match['after']} for {shape}, gathered all of it "
-            "on every device and cut it again; a sharding constraint that both sides can meet avoids this",
-            source=_line(name, before), value=name,
+            "involuntary-rematerialisation",
+            "warning",
+            f"the partitioner could not go from sharding {match['before']} to {match['after']} for {shape}, gathered "
+            "all of it on every device and cut it again; a sharding constraint that both sides can meet avoids this",
+            source=_line(name, before),
+            value=name,
         )
     return tuple(found.values())
 

@@ -17,7 +17,8 @@ from shardviz.program.trace import call
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A program of the gallery, ready for `sv.explore(example)` or `sv.trace(example.fn, *example.args, **example.options)`.
+    """A program of the gallery, ready for `sv.explore(example)` or
+    `sv.trace(example.fn, *example.args, **example.options)`.
 
     Attributes:
         fn: the function.
@@ -60,7 +61,9 @@ def fitted(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -
     >>> fitted((8, 128), PartitionSpec("model", "data"), {"data": 4, "model": 16})
     PartitionSpec(None, 'data')
     """
-    entries = [axis if axis in mesh and size % mesh[axis] == 0 else None for size, axis in zip(shape, spec, strict=False)]
+    entries = [
+        axis if axis in mesh and size % mesh[axis] == 0 else None for size, axis in zip(shape, spec, strict=False)
+    ]
     while entries and entries[-1] is None:
         entries.pop()
     return PartitionSpec(*entries)

@@ -18,8 +18,8 @@ from shardviz.errors import ShardvizError
 from shardviz.gallery.example import Example, fitted, mesh_of
 
 SIZES = {
-    "8b": dict(layers=32, d_model=4096, d_ff=14336, heads=32, kv_heads=8),
-    "70b": dict(layers=80, d_model=8192, d_ff=28672, heads=64, kv_heads=8),
+    "8b": {"layers": 32, "d_model": 4096, "d_ff": 14336, "heads": 32, "kv_heads": 8},
+    "70b": {"layers": 80, "d_model": 8192, "d_ff": 28672, "heads": 64, "kv_heads": 8},
 }
 VOCABULARY, HEAD_DIM = 128256, 128
 
@@ -133,7 +133,11 @@ def llama(
         "w3": ((n, d, f), P(None, "data", "model")),
         "w2": ((n, f, d), P(None, "model", "data")),
     }
-    top = {"emb": ((VOCABULARY, d), P("model", "data")), "ln": ((d,), P()), "out": ((d, VOCABULARY), P("data", "model"))}
+    top = {
+        "emb": ((VOCABULARY, d), P("model", "data")),
+        "ln": ((d,), P()),
+        "out": ((d, VOCABULARY), P("data", "model")),
+    }
     arrays = {k: jax.ShapeDtypeStruct(s, dtype) for k, (s, _) in top.items()}
     arrays["layers"] = {k: jax.ShapeDtypeStruct(s, dtype) for k, (s, _) in table.items()}  # type: ignore[assignment]
     mesh = mesh_of(mesh, {"data": 8, "model": 8})
@@ -141,6 +145,12 @@ def llama(
     specs["layers"] = {k: fitted(s, spec, mesh) for k, (s, spec) in table.items()}
     tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32)
     return Example(
-        train_step, (arrays, arrays, tokens), mesh, (specs, specs, fitted(tokens.shape, P("data"), mesh)), (specs, specs, None),
-        {"donate_argnums": (0, 1)}, sum(math.prod(s) for s, _ in (*table.values(), *top.values())), batch * length,
+        train_step,
+        (arrays, arrays, tokens),
+        mesh,
+        (specs, specs, fitted(tokens.shape, P("data"), mesh)),
+        (specs, specs, None),
+        {"donate_argnums": (0, 1)},
+        sum(math.prod(s) for s, _ in (*table.values(), *top.values())),
+        batch * length,
     )

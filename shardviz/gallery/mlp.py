@@ -47,7 +47,8 @@ def mlp(
         mesh: the mesh to plan for, `data=2,model=4` if not given; axes that do not divide a dimension are left out.
 
     Returns:
-        The `Example`; odd layers are cut by columns over `model` and even ones by rows, so that pairs need one reduction.
+        The `Example`; odd layers are cut by columns over `model` and even ones by rows, so that pairs need one
+        reduction.
     """
     mesh = mesh_of(mesh, {"data": 2, "model": 4})
     params, specs = [], []
@@ -60,6 +61,12 @@ def mlp(
     y = jax.ShapeDtypeStruct((batch, widths[-1]), dtype)
     rows = fitted(x.shape, P("data"), mesh)
     return Example(
-        train_step, (params, x, y), mesh, (specs, rows, rows), (specs, None),
-        {"donate_argnums": 0}, sum(a * b + b for a, b in pairwise(widths)), batch,
+        train_step,
+        (params, x, y),
+        mesh,
+        (specs, rows, rows),
+        (specs, None),
+        {"donate_argnums": 0},
+        sum(a * b + b for a, b in pairwise(widths)),
+        batch,
     )

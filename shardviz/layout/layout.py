@@ -104,8 +104,18 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any) -> Layout:
     limit, shard = np.asarray(shape, np.int64), np.asarray(shard_shape, np.int64)
     starts = np.minimum(tiles * shard, limit)
     stops = np.minimum(starts + shard, limit)
-    return Layout(shape, spec, mesh, shard_shape, tiles, starts, stops, _replica_ids(tiles, ways, mesh.size),
-                  mesh.ids(), shard - (stops - starts))
+    return Layout(
+        shape,
+        spec,
+        mesh,
+        shard_shape,
+        tiles,
+        starts,
+        stops,
+        _replica_ids(tiles, ways, mesh.size),
+        mesh.ids(),
+        shard - (stops - starts),
+    )
 
 
 def _place(axis: Axis, mesh: DeviceMesh, coordinates: np.ndarray) -> np.ndarray:
@@ -125,10 +135,37 @@ def _replica_ids(tiles: np.ndarray, ways: tuple[int, ...], devices: int) -> np.n
     return ranked
 
 
-_BITS = {"bool": 8, "pred": 8, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "s4": 4, "u4": 4, "s2": 2, "u2": 2,
-         "bfloat16": 16, "bf16": 16, "f16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128,
-         "s8": 8, "u8": 8, "s16": 16, "u16": 16, "s32": 32, "u32": 32, "s64": 64, "u64": 64,
-         "token": 0, "key<fry>": 64, "key<rbg>": 128, "key<unsafe_rbg>": 128}
+_BITS = {
+    "bool": 8,
+    "pred": 8,
+    "int4": 4,
+    "uint4": 4,
+    "int2": 2,
+    "uint2": 2,
+    "s4": 4,
+    "u4": 4,
+    "s2": 2,
+    "u2": 2,
+    "bfloat16": 16,
+    "bf16": 16,
+    "f16": 16,
+    "f32": 32,
+    "f64": 64,
+    "c64": 64,
+    "c128": 128,
+    "s8": 8,
+    "u8": 8,
+    "s16": 16,
+    "u16": 16,
+    "s32": 32,
+    "u32": 32,
+    "s64": 64,
+    "u64": 64,
+    "token": 0,
+    "key<fry>": 64,
+    "key<rbg>": 128,
+    "key<unsafe_rbg>": 128,
+}
 
 
 def itemsize(dtype: Any) -> float:

@@ -54,7 +54,9 @@ class DeviceMesh:
             raise MeshError(f"mesh: axis types must be one of {AXIS_TYPES} for each axis, not {self.types}")
         if self.device_ids:
             if len(set(self.device_ids)) != self.size or len(self.device_ids) != self.size:
-                raise MeshError(f"mesh: {self.size} places need {self.size} different device ids, not {len(self.device_ids)}")
+                raise MeshError(
+                    f"mesh: {self.size} places need {self.size} different device ids, not {len(self.device_ids)}"
+                )
             if self.device_ids == tuple(range(self.size)):
                 object.__setattr__(self, "device_ids", ())
 
@@ -99,8 +101,8 @@ class DeviceMesh:
         names, sizes = getattr(mesh, "axis_names", None), getattr(mesh, "axis_sizes", None)
         if names is None or sizes is None:
             raise MeshError(
-                f"mesh: expected a jax Mesh or AbstractMesh, a dict such as {{'data': 8}} or text such as 'data=8,model=4', "
-                f"not {type(mesh).__name__}"
+                f"mesh: expected a jax Mesh or AbstractMesh, a dict such as {{'data': 8}} or text such as "
+                f"'data=8,model=4', not {type(mesh).__name__}"
             )
         types = tuple(getattr(t, "name", str(t)) for t in getattr(mesh, "axis_types", None) or ())
         try:

@@ -114,7 +114,12 @@ def _entry(entry: Any, spec: Any) -> tuple[Axis, ...]:
 
 
 def _is_part(axis: Any) -> bool:
-    return isinstance(axis, Sequence) and len(axis) == 3 and isinstance(axis[0], str) and all(isinstance(n, int) for n in axis[1:])
+    return (
+        isinstance(axis, Sequence)
+        and len(axis) == 3
+        and isinstance(axis[0], str)
+        and all(isinstance(n, int) for n in axis[1:])
+    )
 
 
 def _significant(spec: Spec, mesh: DeviceMesh) -> Spec:
@@ -145,21 +150,30 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
             if short not in axes:
                 have = ", ".join(map(repr, axes)) or "none"
                 raise SpecError(
-                    f"{given}: the mesh has no axis {short!r}; it has {have}. Use one of these, or add {short!r} to the mesh",
-                    argument=name, dimension=dimension,
+                    f"{given}: the mesh has no axis {short!r}; it has {have}. Use one of these, "
+                    f"or add {short!r} to the mesh",
+                    argument=name,
+                    dimension=dimension,
                 )
             if isinstance(axis, str) and axis in seen:
-                where = f"dimensions {seen[axis]} and {dimension}" if seen[axis] != dimension else f"dimension {dimension} twice"
+                where = (
+                    f"dimensions {seen[axis]} and {dimension}"
+                    if seen[axis] != dimension
+                    else f"dimension {dimension} twice"
+                )
                 raise SpecError(
-                    f"{given}: axis {axis!r} cuts {where}; an axis can cut an array only once, so take it from one of them",
-                    argument=name, dimension=dimension,
+                    f"{given}: axis {axis!r} cuts {where}; an axis can cut an array only once, "
+                    "so take it from one of them",
+                    argument=name,
+                    dimension=dimension,
                 )
             seen[short] = dimension
     if len(spec.dims) > len(shape):
         raise SpecError(
             f"{given}: {len(spec.dims)} entries for an array of rank {len(shape)}, shape {tuple(shape)}; "
             f"leave out {len(spec.dims) - len(shape)}",
-            argument=name, dimension=len(shape),
+            argument=name,
+            dimension=len(shape),
         )
     if not divide:
         return
@@ -173,5 +187,6 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
             share = f" ({up - size} more, {100 * (up - size) / size:.2g} %)" if size else ""
             raise SpecError(
                 f"{given}: dimension {dimension} is {size} and does not divide by {what}; {up} would{share}",
-                argument=name, dimension=dimension,
+                argument=name,
+                dimension=dimension,
             )

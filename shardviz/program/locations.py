@@ -51,5 +51,7 @@ def place_of(location: Any, known: dict[Any, Place]) -> Place:
 def parse(text: str) -> Place:
     """Reads a location's text."""
     name = _NAME.match(text)
-    frames = [Frame(file, int(line), function) for function, file, line in _FRAME.findall(text, name.end(1) if name else 0)]
+    frames = [
+        Frame(file, int(line), function) for function, file, line in _FRAME.findall(text, name.end(1) if name else 0)
+    ]
     return Place(name[1] if name else "", innermost(frames))

@@ -14,6 +14,7 @@ from typing import Any
 from jax.extend.mlir import ir
 
 from shardviz import _jax
+from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.meshes import abstract_mesh
@@ -55,25 +56,44 @@ class Lowered:
 
 
 def lower(traced: Traced, mesh: DeviceMesh, platform: str = "cpu") -> Lowered:
-    """Lowers a trace on a mesh; its constraints' meshes become this one."""
+    """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out.
+
+    Raises:
+        TraceError: if the program calls back to Python for a value.
+    """
     target = abstract_mesh(mesh)
-    closed = _jax.on_mesh(traced.closed, target) if traced.constraints else traced.closed
+    closed = _jax.on_mesh(traced.closed, target)
     donated = [a.donated for a in traced.arguments]
+    for call in traced.callbacks:
+        if not call.reports:
+            raise TraceError(
+                f"{traced.name} calls {call.name}{f' at {call.source.short}' if call.source else ''}, which JAX lowers only "
+                "for devices that are there; explore the function without it"
+            )
     return Lowered(traced, _jax.lower(closed, traced.name, donated, target, platform))
 
 
 def edited(lowered: Lowered, bound: Bound) -> ir.Operation:
-    """A copy of the module with a plan's mesh and shardings. To be called with the lock held and its context entered."""
+    """A copy of the module with a plan's mesh and shardings.
+
+    To be called with the lock held and its context entered.
+    """
     module = lowered.module.operation.clone()
     body = module.regions[0].blocks[0]
     main = next(op for op in body.operations if _symbol(op) == "main").operation
     _set_mesh(module, body, bound.mesh)
     traced = lowered.traced
-    ranks = [len(a.shape) for a in traced.arguments]
-    _set_shardings(main, "arg_attrs", [bound.in_specs[a.name] for a in traced.arguments], ranks)
-    ranks = [len(o.shape) for o in traced.outputs]
-    _set_shardings(main, "res_attrs", [bound.out_specs[o.name] for o in traced.outputs], ranks)
+    ins, outs = _ranks(main)
+    _set_shardings(main, "arg_attrs", [bound.in_specs[a.name] for a in traced.arguments], ins)
+    _set_shardings(main, "res_attrs", [bound.out_specs[o.name] for o in traced.outputs], outs)
+    module.verify()  # Shardy ends the process when it is given what the verifier would have refused
     return module
+
+
+def _ranks(main: ir.Operation) -> tuple[list[int], list[int]]:
+    """The ranks of the main function's arguments and results; a PRNG key has one more than JAX shows."""
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    return tuple([ir.RankedTensorType(t).rank for t in types] for types in (kind.inputs, kind.results))
 
 
 def edited_bytecode(lowered: Lowered, bound: Bound) -> bytes:
@@ -89,8 +109,8 @@ def _symbol(operation: Any) -> str:
 
 def _set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
     axes = ", ".join(f"{quoted(name)}={size}" for name, size in mesh.shape.items())
-    for old in [op for op in body.operations if op.operation.name == "sdy.mesh"]:
-        old.operation.erase()
+    for old in [op for op in body.operations if op.operation.name == "sdy.mesh" and _symbol(op) == MESH]:
+        old.operation.erase()  # others are those of single devices, which callbacks run on
     # Built from text: typed builders differ between versions. No device ids: partition i is the mesh's i-th place, and
     # which device that is the device assignment says.
     text = f"module {{ sdy.mesh @{MESH} = <[{axes}]> }}"
@@ -111,7 +131,8 @@ def _set_shardings(main: ir.Operation, name: str, specs: Sequence[Spec | None], 
         attributes.pop("mhlo.sharding", None)
         if spec is not None:
             attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_dims(spec, rank)}>")
-        if "tf.aliasing_output" in attributes:  # JAX decided by its own placeholder shardings; let XLA decide by the plan's
+        if "tf.aliasing_output" in attributes:
+            # JAX decided by its own placeholder shardings; let XLA decide by the plan's
             del attributes["tf.aliasing_output"]
             attributes["jax.buffer_donor"] = ir.BoolAttr.get(True)
         new.append(ir.DictAttr.get(attributes))
@@ -127,5 +148,11 @@ def sdy_dims(spec: Spec, rank: int) -> str:
 
 def quoted(text: str) -> str:
     """A string as MLIR writes it."""
-    return '"' + "".join(c if c.isprintable() and c.isascii() and c not in '"\\' else
-                         "".join(f"\\{b:02X}" for b in c.encode()) for c in text) + '"'
+    return (
+        '"'
+        + "".join(
+            c if c.isprintable() and c.isascii() and c not in '"\\' else "".join(f"\\{b:02X}" for b in c.encode())
+            for c in text
+        )
+        + '"'
+    )

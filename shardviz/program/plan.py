@@ -128,8 +128,12 @@ class Plan:
 
         tree = lambda specs: jax.tree.map(mapped, specs, is_leaf=is_spec)  # noqa: E731
         pairs = lambda edits: tuple((name, mapped(spec)) for name, spec in edits)  # noqa: E731
-        return self._replace(in_specs=tree(self.in_specs), out_specs=tree(self.out_specs),
-                             edits=pairs(self.edits), out_edits=pairs(self.out_edits))
+        return self._replace(
+            in_specs=tree(self.in_specs),
+            out_specs=tree(self.out_specs),
+            edits=pairs(self.edits),
+            out_edits=pairs(self.out_edits),
+        )
 
     def _replace(self, **changes: Any) -> Plan:
         fields = {f: getattr(self, f) for f in ("mesh", "in_specs", "out_specs", "edits", "out_edits")}
@@ -155,10 +159,17 @@ def _canonical(what: str, tree: Any) -> Any:
             raise SpecError(f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec or None, not {spec!r}")
         spec = _unwrap(spec)
         if isinstance(spec, jax.sharding.Sharding):
-            raise SpecError(f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec, not a {type(spec).__name__}")
+            raise SpecError(
+                f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec, not a {type(spec).__name__}"
+            )
         return None if spec is None else Spec.of(spec)
 
     return jax.tree_util.tree_map_with_path(leaf, tree, is_leaf=is_spec)
+
+
+@dataclass(frozen=True)
+class _Box:
+    spec: Spec | None
 
 
 def expand(what: str, prefix: Any, tree: Any) -> list[Spec | None]:
@@ -167,11 +178,14 @@ def expand(what: str, prefix: Any, tree: Any) -> list[Spec | None]:
     Raises:
         SpecError: if `prefix` is no prefix of the tree; the message says where they part.
     """
+    # None is a spec in the prefix, but an empty branch in the tree: a box keeps them apart
+    boxed = jax.tree.map(_Box, prefix, is_leaf=is_spec)
     try:
-        return jax.tree.leaves(jax.tree.broadcast(prefix, tree, is_leaf=is_spec), is_leaf=is_spec)
+        return [box.spec for box in jax.tree.leaves(jax.tree.broadcast(boxed, tree))]
     except ValueError as error:
         raise SpecError(
-            f"{what} must be a pytree prefix of the {'arguments' if what == 'in_specs' else 'result'}: {_parting(what, prefix, tree)}"
+            f"{what} must be a pytree prefix of the {'arguments' if what == 'in_specs' else 'result'}: "
+            f"{_parting(what, prefix, tree)}"
         ) from error
 
 
@@ -182,16 +196,24 @@ def _parting(where: str, prefix: Any, tree: Any) -> str:
     kind, want = type(prefix), type(tree)
     if kind is not want:
         return f"{where} is a {kind.__name__} where the function has a {_kind(tree)}"
-    ours, theirs = (dict(jax.tree_util.tree_flatten_with_path(t, is_leaf=lambda n: n is not t)[0]) for t in (prefix, tree))  # noqa: B023
+    ours, theirs = _children(prefix), _children(tree)
     key = lambda p: jax.tree_util.keystr(p)  # noqa: E731
     if missing := [key(p) for p in theirs if p not in ours]:
         return f"{where} lacks {', '.join(missing[:5])}; give it a spec, or None"
     if extra := [key(p) for p in ours if p not in theirs]:
-        return f"{where} has {', '.join(extra[:5])}, which the function has not; it has {', '.join(key(p) for p in list(theirs)[:8])}"
+        return (
+            f"{where} has {', '.join(extra[:5])}, which the function has not; "
+            f"it has {', '.join(key(p) for p in list(theirs)[:8])}"
+        )
     for path, node in ours.items():
         if not is_spec(node) and "fits" not in (text := _parting(where + key(path), node, theirs[path])):
             return text
     return f"{where} fits"
+
+
+def _children(tree: Any) -> dict[Any, Any]:
+    """What stands directly below a pytree's root, by path."""
+    return dict(jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0])
 
 
 def _kind(tree: Any) -> str:

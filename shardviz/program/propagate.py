@@ -7,12 +7,9 @@ would take two thirds of the time. The tests run it once at the end.
 
 from __future__ import annotations
 
-import linecache
 import math
-import re
 import time
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from jax.extend.mlir import ir
@@ -27,7 +24,6 @@ from shardviz.program.locations import Place, place_of
 from shardviz.program.lower import Bound, Lowered, edited
 from shardviz.program.trips import trip_count
 from shardviz.records import Collective, Value
-from shardviz.source import phase
 
 PIPELINE = (
     "builtin.module(sdy-propagation-pipeline,sdy-close-shardings,"
@@ -40,8 +36,20 @@ KINDS = {
     "sdy.all_to_all": ("all-to-all", "params"),
     "sdy.collective_permute": ("collective-permute", ""),
 }
-SKIPPED = {"sdy.constant", "stablehlo.constant", "stablehlo.iota", "stablehlo.while", "stablehlo.return", "func.return",
-           "func.call", "func.func", "sdy.mesh", "stablehlo.case", "stablehlo.optimization_barrier", "sdy.all_slice"}
+SKIPPED = {
+    "sdy.constant",
+    "stablehlo.constant",
+    "stablehlo.iota",
+    "stablehlo.while",
+    "stablehlo.return",
+    "func.return",
+    "func.call",
+    "func.func",
+    "sdy.mesh",
+    "stablehlo.case",
+    "stablehlo.optimization_barrier",
+    "sdy.all_slice",
+}
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,9 @@ def text_of(propagated: Propagated, lowered: Lowered) -> str:
 def stablehlo_text(lowered: Lowered, bound: Bound) -> str:
     """The lowered module under a plan as text, before propagation, without source locations."""
     with lowered.lock, lowered.module.context, ir.Location.unknown():
-        return edited(lowered, bound).get_asm(enable_debug_info=False)
+        text = edited(lowered, bound).get_asm(enable_debug_info=False)
+        assert isinstance(text, str)  # it is bytes only if asked for with binary=True
+        return text
 
 
 class _Walk:
@@ -106,14 +116,17 @@ class _Walk:
         self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
         self.shards: dict[Any, tuple[int, ...]] = {}
         self.numbers: dict[str, int] = {}
+        self.branches = 0
         self.calls: list[ir.Operation] = []
         self.differentiated = lowered.traced.differentiated
 
     def run(self, module: ir.Operation) -> None:
-        self.functions = {ir.StringAttr(op.attributes["sym_name"]).value: op.operation
-                          for op in module.regions[0].blocks[0].operations if op.operation.name == "func.func"}
+        self.functions = {
+            ir.StringAttr(op.attributes["sym_name"]).value: op.operation
+            for op in module.regions[0].blocks[0].operations
+            if op.operation.name == "func.func"
+        }
         self._inside(self.functions["main"], 1)
-        self._label()
 
     def _inside(self, operation: ir.Operation, count: int | None, where: str = "") -> None:
         for region in operation.regions:
@@ -136,7 +149,11 @@ class _Walk:
             trips = trip_count(op)
             self.unknown_loops += trips is None
             self._inside(op, None if trips is None or count is None else count * trips, where)
-        elif name in ("stablehlo.case", "stablehlo.if", "sdy.manual_computation", "sdy.named_computation"):
+        elif name in ("stablehlo.case", "stablehlo.if"):
+            self.branches += 1
+            self._inside(op, count, where)
+            self.branches -= 1
+        elif name in ("sdy.manual_computation", "sdy.named_computation"):
             self._inside(op, count, where)
 
     def _place(self, op: ir.Operation, where: str) -> Place:
@@ -147,7 +164,7 @@ class _Walk:
 
     def _value(self, op: ir.Operation, count: int | None, where: str) -> None:
         attributes = op.attributes
-        if "sdy.sharding" not in attributes:
+        if "sdy.sharding" not in attributes or not len(op.results):
             return
         if op.name == "stablehlo.broadcast_in_dim" and not self._type(op.operands[0].type)[0]:
             return
@@ -164,10 +181,22 @@ class _Walk:
         shard = self.shards.get((shape, attribute))
         if shard is None:
             shard = self.shards[shape, attribute] = shard_shape(shape, spec, self.mesh)
-        self.values.append(Value(
-            f"{short}.{number}", shape, dtype, spec, shard, math.prod(shard) * itemsize(dtype), {"sdy": text},
-            place.frame, place.op or short, place.name_stack, "", count,
-        ))
+        self.values.append(
+            Value(
+                f"{short}.{number}",
+                shape,
+                dtype,
+                spec,
+                shard,
+                math.prod(shard) * itemsize(dtype),
+                {"sdy": text},
+                place.frame,
+                place.op or short,
+                place.name_stack,
+                "",
+                count,
+            )
+        )
 
     def _collective(self, op: ir.Operation, count: int | None, where: str) -> None:
         kind, attribute = KINDS[op.name]
@@ -182,15 +211,29 @@ class _Walk:
         result = shard_shape(shape, after, self.mesh)
         size = itemsize(dtype)
         place = self._used_at(op, where)
-        self.collectives.append(Collective(
-            kind, axes, dtype, result, math.prod(shard_shape(shape, before, self.mesh)) * size, math.prod(result) * size,
-            count, source=place.frame, name_stack=place.name_stack, phase=place.phase(self.differentiated),
-            name=f"{op.name.split('.')[1]}.{len(self.collectives)}",
-            operand=self._operand(op.operands[0]), group_size=math.prod(axis_size(a, self.mesh) for a in axes),
-        ))
+        self.collectives.append(
+            Collective(
+                kind,
+                axes,
+                dtype,
+                result,
+                math.prod(shard_shape(shape, before, self.mesh)) * size,
+                math.prod(result) * size,
+                count,
+                source=place.frame,
+                name_stack=place.name_stack,
+                phase=place.phase(self.differentiated),
+                name=f"{op.name.split('.')[1]}.{len(self.collectives)}",
+                operand=self._operand(op.operands[0]),
+                group_size=math.prod(axis_size(a, self.mesh) for a in axes),
+                conditional=self.branches > 0,
+            )
+        )
 
     def _used_at(self, op: ir.Operation, where: str) -> Place:
-        """Where the result is used, for a collective on an argument's way in: its own line is only where a scan starts."""
+        """Where the result is used, for a collective on an argument's way in: its own line is only where a scan
+        starts.
+        """
         own = self._place(op, where)
         if not self._operand(op.operands[0]):
             return own
@@ -267,12 +310,17 @@ class _Walk:
     def outputs(self, module: ir.Operation, bound: Bound) -> tuple[Spec, ...]:
         main = self.functions["main"]
         traced = self.lowered.traced
-        found = ir.ArrayAttr(main.attributes["res_attrs"]) if "res_attrs" in main.attributes else [None] * len(traced.outputs)
+        found = (
+            ir.ArrayAttr(main.attributes["res_attrs"])
+            if "res_attrs" in main.attributes
+            else [None] * len(traced.outputs)
+        )
         specs = []
         for output, entry in zip(traced.outputs, found, strict=True):
             entry = {} if entry is None else {n.name: n.attr for n in ir.DictAttr(entry)}
             sharding = entry.get("sdy.sharding")
-            specs.append(Spec.of(None if sharding is None else spec_of(sharding), len(output.shape)))
+            spec = Spec.of(None if sharding is None else spec_of(sharding), len(output.shape))
+            specs.append(Spec(spec.dims[: len(output.shape)], spec.unreduced))  # a PRNG key has a hidden dimension
         return tuple(specs)
 
     def _type(self, kind: Any) -> tuple[tuple[int, ...], str]:
@@ -286,20 +334,21 @@ class _Walk:
             self.types[kind] = found
         return found
 
-    def _label(self) -> None:
-        """Gives the last value of each assignment in the source the name of its variable."""
-        last: dict[tuple[Any, str], int] = {}
-        for i, value in enumerate(self.values):
-            if value.source is not None and phase(value.name_stack) in ("forward", "update"):
-                last[value.source, value.name_stack.rsplit("/", 1)[0].split("/while", 1)[0]] = i
-        for (frame, _), i in last.items():
-            if label := _assigned(frame.file, frame.line):
-                self.values[i] = replace(self.values[i], label=label)
 
-
-_TRIVIAL = {"stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.dynamic_slice", "stablehlo.slice",
-            "stablehlo.broadcast_in_dim", "sdy.sharding_constraint", "sdy.all_slice", "sdy.all_gather", "sdy.all_to_all",
-            "sdy.collective_permute", "sdy.reshard"}
+_TRIVIAL = {
+    "stablehlo.convert",
+    "stablehlo.reshape",
+    "stablehlo.transpose",
+    "stablehlo.dynamic_slice",
+    "stablehlo.slice",
+    "stablehlo.broadcast_in_dim",
+    "sdy.sharding_constraint",
+    "sdy.all_slice",
+    "sdy.all_gather",
+    "sdy.all_to_all",
+    "sdy.collective_permute",
+    "sdy.reshard",
+}
 
 
 def shard_shape(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[int, ...]:
@@ -309,10 +358,3 @@ def shard_shape(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[i
         if axes:
             cut[dimension] = -(-cut[dimension] // math.prod(axis_size(a, mesh) for a in axes))
     return tuple(cut)
-
-
-@lru_cache(maxsize=4096)
-def _assigned(file: str, line: int) -> str:
-    """The variable that a source line assigns to, or an empty text."""
-    match = re.match(r"\s*([A-Za-z_]\w*)(?:\s*:[^=]+)?\s*(?:[-+*/@]?=)(?!=)", linecache.getline(file, line))
-    return match[1] if match else ""

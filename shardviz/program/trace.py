@@ -47,6 +47,15 @@ class Constraint:
     source: Frame | None
 
 
+@dataclass(frozen=True)
+class Callback:
+    """A call to Python while the program runs: the primitive, whether it only reports (`jax.debug`), and its line."""
+
+    name: str
+    reports: bool
+    source: Frame | None
+
+
 @dataclass(frozen=True, eq=False)
 class Traced:
     """What tracing found.
@@ -56,8 +65,10 @@ class Traced:
         arguments, outputs: every array, in the order of the flat program.
         in_tree, out_tree: pytrees of names: the tuple of positional arguments, the keyword ones, and the result.
         constraints: the sharding constraints inside.
+        callbacks: the calls to Python inside.
         closed: the closed jaxpr.
-        differentiated: whether the program has a backward pass; what is neither forward nor backward then is the update.
+        differentiated: whether the program has a backward pass; what is neither forward nor backward then is the
+            update.
     """
 
     name: str
@@ -66,6 +77,7 @@ class Traced:
     in_tree: tuple[tuple[Any, ...], dict[str, Any]]
     out_tree: Any
     constraints: tuple[Constraint, ...]
+    callbacks: tuple[Callback, ...]
     closed: Any
     differentiated: bool
 
@@ -164,7 +176,7 @@ def trace(call: Call, mesh: DeviceMesh | None) -> Traced:
             traced = call.fn.trace(*call.args, **call.kwargs)
     except ShardvizError:
         raise
-    except Exception as error:  # noqa: BLE001 - the person's function may raise anything at all
+    except Exception as error:
         raise TraceError(_what_happened(call, error, mesh)) from error
     argument_names, result_names = _jax.names_of(traced)
     info = jax.tree.leaves(traced.args_info)
@@ -182,8 +194,17 @@ def trace(call: Call, mesh: DeviceMesh | None) -> Traced:
         for shape, spec, source in _jax.constraints(traced.jaxpr.jaxpr)
     )
     in_tree = jax.tree.unflatten(jax.tree.structure(traced.args_info), [a.name for a in ins])
-    return Traced(call.name, ins, outs, in_tree, jax.tree.unflatten(out_tree, [o.name for o in outs]), found, traced.jaxpr,
-                  is_differentiated(_jax.name_stacks(traced.jaxpr.jaxpr)))
+    return Traced(
+        call.name,
+        ins,
+        outs,
+        in_tree,
+        jax.tree.unflatten(out_tree, [o.name for o in outs]),
+        found,
+        tuple(Callback(name, reports, _frame(info)) for name, reports, info in _jax.callbacks(traced.jaxpr.jaxpr)),
+        traced.jaxpr,
+        is_differentiated(_jax.name_stacks(traced.jaxpr.jaxpr)),
+    )
 
 
 class _Nothing:
@@ -227,9 +248,14 @@ def check_constraints(traced: Traced, mesh: DeviceMesh) -> None:
         SpecError: naming the constraint's line, and what would do.
     """
     for constraint in traced.constraints:
-        where = f"with_sharding_constraint at {constraint.source.short}" if constraint.source else "with_sharding_constraint"
+        where = (
+            f"with_sharding_constraint at {constraint.source.short}"
+            if constraint.source
+            else "with_sharding_constraint"
+        )
         try:
             check_spec(where, constraint.shape, constraint.spec, mesh)
         except SpecError as error:
-            raise SpecError(f"{error} (the array there has shape {constraint.shape})", argument=where,
-                            dimension=error.dimension) from None
+            raise SpecError(
+                f"{error} (the array there has shape {constraint.shape})", argument=where, dimension=error.dimension
+            ) from None

@@ -1,4 +1,6 @@
-"""Collectives counted from a partitioner's snapshot by plain text search: none of shardviz's reading of HLO is in it."""
+"""Collectives counted from a partitioner's snapshot by plain text search:
+none of shardviz's reading of HLO is in it.
+"""
 
 import re
 from collections import Counter
@@ -13,7 +15,9 @@ SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 
 
 def count(text, mesh, trips):
-    """(kind, axes, dtype, operand bytes, result bytes, runs) → how many, for a program whose loops all run `trips` times."""
+    """(kind, axes, dtype, operand bytes, result bytes, runs) → how many,
+    for a program whose loops all run `trips` times.
+    """
     bodies = set(re.findall(r"body=%?([\w.\-]+)", text))
     found = Counter()
     for block in re.split(r"\n\n", text):
@@ -35,7 +39,10 @@ def shape(block, operand):
 
 
 def size(shape):
-    return sum(BYTES[d] * int(np.prod([int(n) for n in dims.split(",") if n])) for d, dims in ([shape] if isinstance(shape, tuple) else SHAPE.findall(shape)))
+    return sum(
+        BYTES[d] * int(np.prod([int(n) for n in dims.split(",") if n]))
+        for d, dims in ([shape] if isinstance(shape, tuple) else SHAPE.findall(shape))
+    )
 
 
 def axes(text, mesh):
@@ -47,7 +54,9 @@ def axes(text, mesh):
         shape, dims, order = ([int(n) for n in g.split(",")] if g else None for g in iota.groups())
         groups = np.arange(np.prod(dims)).reshape(dims)
         groups = (groups.transpose(order) if order else groups).reshape(shape)
-    elif named := re.search(r"replica_groups=mesh\[(.*?)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))? \{(.*?)\}", text):
+    elif named := re.search(
+        r"replica_groups=mesh\[(.*?)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))? \{(.*?)\}", text
+    ):
         theirs = dict(re.findall(r"'([^']+)'=(\d+)", named[1]))
         used = re.findall(r"'([^']+)'", named[4])
         grid = np.arange(int(np.prod(sizes)))

@@ -1,7 +1,8 @@
-"""The other side of the truth tests: raw `jax.jit(...).lower().compile()` with real (simulated) devices, no shardviz in it.
+"""The other side of the truth tests: raw `jax.jit(...).lower().compile()` with real (simulated) devices,
+no shardviz in it.
 
-Run as `python ground_truth.py FOLDER`: for each program and mesh it writes the partitioner's snapshots and the facts that
-the compiled object knows, as JSON. It takes only functions and abstract arguments from the gallery.
+Run as `python ground_truth.py FOLDER`: for each program and mesh it writes the partitioner's snapshots and the facts
+that the compiled object knows, as JSON. It takes only functions and abstract arguments from the gallery.
 """
 
 import json
@@ -37,7 +38,10 @@ def compile_one(example, text, folder):
         lambda s: None if s is None else NamedSharding(mesh, s), tree, is_leaf=is_spec
     )
     jitted = jax.jit(
-        example.fn, in_shardings=shardings(example.in_specs), out_shardings=shardings(example.out_specs), **example.options
+        example.fn,
+        in_shardings=shardings(example.in_specs),
+        out_shardings=shardings(example.out_specs),
+        **example.options,
     )
     with jax.set_mesh(mesh):
         compiled = jitted.lower(*example.args).compile(
@@ -48,8 +52,10 @@ def compile_one(example, text, folder):
     memory = compiled.memory_analysis()
     facts = {
         "output_specs": [entries(s.spec) for s in jax.tree.leaves(compiled.output_shardings)],
-        "arguments": memory.argument_size_in_bytes, "outputs": memory.output_size_in_bytes,
-        "aliased": memory.alias_size_in_bytes, "temporaries": memory.temp_size_in_bytes,
+        "arguments": memory.argument_size_in_bytes,
+        "outputs": memory.output_size_in_bytes,
+        "aliased": memory.alias_size_in_bytes,
+        "temporaries": memory.temp_size_in_bytes,
     }
     kept = folder.parent
     (kept / f"{folder.name}.json").write_text(json.dumps(facts))

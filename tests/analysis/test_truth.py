@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -71,9 +72,9 @@ def test_memory_is_the_compilers_own(reports, truth, name, mesh):
 def llama_flops(size, batch, length, data, model):
     """Per device: 6 x parameters x tokens for what is multiplied, the second forward pass, attention and logits.
 
-    With 2 FLOPs a multiply-add, a weight is used once forward, twice backward (for its own gradient and its input's), and
-    once more when the layer is computed again, but for w2, whose product the backward pass does not need. Of the wk and wv
-    products, mesh parts beyond the number of key-value heads do the same work twice.
+    With 2 FLOPs a multiply-add, a weight is used once forward, twice backward (for its own gradient and its input's),
+    and once more when the layer is computed again, but for w2, whose product the backward pass does not need. Of the
+    wk and wv products, mesh parts beyond the number of key-value heads do the same work twice.
     """
     s = SIZES[size]
     n, d, f, heads, kv = (s[k] for k in ("layers", "d_model", "d_ff", "heads", "kv_heads"))
@@ -93,7 +94,7 @@ def test_dot_flops_are_those_of_arithmetic(reports, name, mesh):
     data, model = report.mesh.sizes
     if name == "mlp":
         widths, batch = (1024, 4096, 4096, 256), program.tokens
-        products = [a * b for a, b in zip(widths, widths[1:], strict=False)]
+        products = [a * b for a, b in pairwise(widths)]
         expected = (6 * sum(products) - 2 * products[0]) * batch / (data * model)  # nobody needs the input's gradient
     else:
         tokens = program.args[-1].shape
@@ -149,7 +150,12 @@ def test_json_brings_the_report_back(reports):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "not JSON"), ("[]", "found None"), ('{"shardviz_report": 99}', "found 99"), ('{"shardviz_report": 1, "level": 3}', "damaged")],
+    [
+        ("{", "not JSON"),
+        ("[]", "found None"),
+        ('{"shardviz_report": 99}', "found 99"),
+        ('{"shardviz_report": 1, "level": 3}', "damaged"),
+    ],
 )
 def test_what_is_no_report(text, message):
     with pytest.raises(sv.ShardvizError, match=message):

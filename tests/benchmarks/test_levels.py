@@ -66,8 +66,8 @@ put = lambda tree: jax.tree.map(lambda s: None if s is None else NamedSharding(m
                                 is_leaf=lambda s: s is None or isinstance(s, PartitionSpec))
 taken = []
 for i in range(4):
-    jitted = jax.jit(lambda *a: example.fn(*a), in_shardings=put(example.in_specs), out_shardings=put(example.out_specs),
-                     donate_argnums=(0, 1))
+    jitted = jax.jit(lambda *a: example.fn(*a), in_shardings=put(example.in_specs),
+                     out_shardings=put(example.out_specs), donate_argnums=(0, 1))
     start = time.perf_counter()
     with jax.set_mesh(mesh):
         jitted.lower(*example.args).compile()
@@ -77,7 +77,11 @@ print(json.dumps(taken[1:]))
 
 
 def test_a_partition_report_takes_at_most_three_tenths_of_a_raw_compile(benchmark):
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=64", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=64",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+    }
     done = subprocess.run([sys.executable, "-c", RAW], capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     raw = statistics.median(json.loads(done.stdout.splitlines()[-1]))
@@ -115,7 +119,8 @@ def watch():
         time.sleep(0.002)
 threading.Thread(target=watch, daemon=True).start()
 for i in range(6):
-    plan = example.plan if i % 2 else example.plan.with_spec("params['layers']['wq']", jax.sharding.PartitionSpec(None, None, "model"))
+    other = jax.sharding.PartitionSpec(None, None, "model")
+    plan = example.plan if i % 2 else example.plan.with_spec("params['layers']['wq']", other)
     report = example.program.compile(plan)
 print(json.dumps({"kernel": rss(me) - before, "others": peak["others"]}))
 """
@@ -126,6 +131,9 @@ def test_memory_stays_within_bounds():
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     used = json.loads(done.stdout.splitlines()[-1])
-    print(f"kernel {used['kernel'] / 1e6:.0f} MB more than after importing jax, server and child {used['others'] / 1e6:.0f} MB")
+    print(
+        f"kernel {used['kernel'] / 1e6:.0f} MB more than after importing jax, "
+        f"server and child {used['others'] / 1e6:.0f} MB"
+    )
     assert used["kernel"] <= 200e6
     assert used["others"] <= 900e6

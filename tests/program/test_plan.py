@@ -48,8 +48,8 @@ def test_a_prefix_covers_its_subtree(in_specs, expected):
         ),
         (
             ({"w": P("pipe"), "b": None}, None),
-            "params['w'] P('pipe'): the mesh has no axis 'pipe'; it has 'data', 'model'. Use one of these, or add 'pipe' "
-            "to the mesh",
+            "params['w'] P('pipe'): the mesh has no axis 'pipe'; it has 'data', 'model'. Use one of these, "
+            "or add 'pipe' to the mesh",
         ),
         (
             ({"w": None, "b": P(None, "model")}, None),
@@ -61,7 +61,8 @@ def test_a_prefix_covers_its_subtree(in_specs, expected):
         ),
         (
             (None, P(("data", "model"))),
-            "'x' P(('data', 'model')): dimension 0 is 6 and does not divide by 'data'=2 x 'model'=4 = 8; 8 would (2 more, 33 %)",
+            "'x' P(('data', 'model')): dimension 0 is 6 and does not divide by 'data'=2 x 'model'=4 = 8; "
+            "8 would (2 more, 33 %)",
         ),
         (
             ({"w": None}, None),
@@ -74,7 +75,8 @@ def test_a_prefix_covers_its_subtree(in_specs, expected):
         ),
         (
             (None, [P("data")]),
-            "in_specs must be a pytree prefix of the arguments: in_specs[1] is a list where the function has a single array",
+            "in_specs must be a pytree prefix of the arguments: in_specs[1] is a list "
+            "where the function has a single array",
         ),
         ((None, "data"), "in_specs[1]: expected a PartitionSpec or None, not 'data'"),
         ((None, P(3)), "P(3,): an entry must be None, an axis name or a tuple of axis names, not 3"),
@@ -107,7 +109,9 @@ def test_plans_are_values():
 
 
 def test_renaming_and_removing_an_axis_reach_every_spec():
-    plan = sv.Plan(MESH, ({"w": P("data", "model"), "b": None}, None), {"y": P("data")}, edits={"x": P(("model", "data"))})
+    plan = sv.Plan(
+        MESH, ({"w": P("data", "model"), "b": None}, None), {"y": P("data")}, edits={"x": P(("model", "data"))}
+    )
     renamed = program().bind(plan.with_spec("x", P("data")).rename_axis("data", "batch"))
     assert str(renamed.in_specs["params['w']"]) == "P('batch', 'model')" and renamed.mesh.names == ("batch", "model")
     removed = program().bind(plan.without_axis("model"))

@@ -1,4 +1,6 @@
-"""The compile server: whatever happens to a compile, the kernel lives, the next job works, and nothing is left behind."""
+"""The compile server: whatever happens to a compile, the kernel lives, the next job works,
+and nothing is left behind.
+"""
 
 import os
 import re
@@ -59,7 +61,9 @@ def nothing_is_left_behind():
 def mine():
     """This process's folders and compile servers."""
     folder = [p.name for p in folders.base().glob(f"shardviz-{os.getpid()}-*")]
-    return folder + [p for p in psutil.Process().children(recursive=True) if "shardviz.program.server" in " ".join(_line(p))]
+    return folder + [
+        p for p in psutil.Process().children(recursive=True) if "shardviz.program.server" in " ".join(_line(p))
+    ]
 
 
 def _line(process):
@@ -90,7 +94,9 @@ def works():
 
 def test_both_ways_say_the_same(way):
     report = traced(small).compile(sv.Plan("x=4", (P(None, "x"), P("x"))))
-    assert [(c.kind, c.axes, c.operand_bytes, c.count) for c in report.collectives] == [("all-reduce", ("x",), 4 * 2**20, 1)]
+    assert [(c.kind, c.axes, c.operand_bytes, c.count) for c in report.collectives] == [
+        ("all-reduce", ("x",), 4 * 2**20, 1)
+    ]
     assert report.memory.arguments == 2 * 2**20 and report.level == "compiled"
 
 
@@ -129,7 +135,7 @@ def test_a_server_that_cannot_start(monkeypatch):
     server.shutdown()
     monkeypatch.setenv("XLA_FLAGS", "--xla_no_such_flag=1")  # XLA ends a process with such a flag
     future = traced(small).submit(PLAN)
-    with pytest.raises(sv.CompileCrashed, match="Unknown flag.*Your notebook is not affected"):
+    with pytest.raises(sv.CompileCrashed, match=r"Unknown flag.*Your notebook is not affected"):
         future.result(60)
     assert future.state == "crashed" and "xla_no_such_flag" in future.stderr
     monkeypatch.delenv("XLA_FLAGS")
@@ -215,18 +221,29 @@ KERNEL = """
 
 
 @pytest.mark.parametrize(
-    "end", ["sys.exit(0)", "os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "os.killpg(0, signal.SIGKILL)", "raise ValueError"]
+    "end",
+    [
+        "sys.exit(0)",
+        "os._exit(3)",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "os.killpg(0, signal.SIGKILL)",
+        "raise ValueError",
+    ],
 )
 def test_nothing_outlives_the_kernel_however_it_ends(end):
     code = textwrap.dedent(KERNEL).format(here=str(Path(__file__).parent), end=end)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True, timeout=120
+    )
     found = re.search(r"(\d+) (\d+) (\d+)", done.stdout)
     assert found, done.stderr
     kernel, parent, child = map(int, found.groups())
     deadline = time.monotonic() + 10
     left = True
     while left and time.monotonic() < deadline:
-        left = [p for p in (parent, child) if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
+        left = [
+            p for p in (parent, child) if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE
+        ]
         left += list(folders.base().glob(f"shardviz-{kernel}-*"))
         time.sleep(0.05)
     assert not left

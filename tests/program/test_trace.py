@@ -1,4 +1,6 @@
-"""Tracing: names, static and donated arguments, constraints over other meshes, and errors that show the person's line."""
+"""Tracing: names, static and donated arguments, constraints over other meshes,
+and errors that show the person's line.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +24,22 @@ def test_names_are_tree_paths():
         return {"y": x @ params["layers"][0] * scale, "rest": rest}
 
     program = sv.trace(
-        step, {"layers": [array(4, 4)]}, "train", array(2, 4), array(3), scale=2.0, extra=array(5),
-        static_argnums=1, static_argnames="scale", donate_argnums=0,
+        step,
+        {"layers": [array(4, 4)]},
+        "train",
+        array(2, 4),
+        array(3),
+        scale=2.0,
+        extra=array(5),
+        static_argnums=1,
+        static_argnames="scale",
+        donate_argnums=0,
     )
     assert [(a.name, a.shape, a.donated) for a in program.arguments] == [
-        ("params['layers'][0]", (4, 4), True), ("x", (2, 4), False), ("rest[0]", (3,), False), ("more['extra']", (5,), False),
+        ("params['layers'][0]", (4, 4), True),
+        ("x", (2, 4), False),
+        ("rest[0]", (3,), False),
+        ("more['extra']", (5,), False),
     ]
     assert [o.name for o in program.outputs(sv.Plan("x=2"))] == ["result['rest'][0]", "result['y']"]
 
@@ -38,7 +51,9 @@ def test_a_jitted_function_keeps_its_own_static_and_donated_arguments():
 
 
 def test_arrays_of_any_kind_are_taken_and_none_is_kept():
-    program = sv.trace(lambda a, b, c, d: a + b + c + d, np.ones((2, 2), np.float32), jnp.ones((2, 2)), array(2, 2), 1.0)
+    program = sv.trace(
+        lambda a, b, c, d: a + b + c + d, np.ones((2, 2), np.float32), jnp.ones((2, 2)), array(2, 2), 1.0
+    )
     assert [(a.shape, a.dtype) for a in program.arguments] == [((2, 2), "float32")] * 3 + [((), "float32")]
 
 
@@ -59,7 +74,11 @@ def test_a_change_of_plan_does_not_trace_again():
     plan = sv.Plan({"data": 2, "model": 2}, (P("data"), None))
     program.propagate(plan)
     traced = len(calls)
-    for other in (plan.with_spec("w", P(None, "model")), plan.with_mesh("data=4,model=8"), plan.with_out_spec("result", P("data"))):
+    for other in (
+        plan.with_spec("w", P(None, "model")),
+        plan.with_mesh("data=4,model=8"),
+        plan.with_out_spec("result", P("data")),
+    ):
         program.propagate(other)
     assert len(calls) == traced
 
@@ -87,7 +106,10 @@ def test_a_constraint_that_does_not_fit_names_its_line():
     program = sv.trace(step, array(6, 2))
     line = step.__code__.co_firstlineno + 1
     program.bind(sv.Plan({"data": 2, "x": 2}))
-    with pytest.raises(sv.SpecError, match=rf"with_sharding_constraint at test_trace.py:{line}.*dimension 0 is 6 and does not divide by 'data'=4"):
+    with pytest.raises(
+        sv.SpecError,
+        match=rf"with_sharding_constraint at test_trace.py:{line}.*dimension 0 is 6 and does not divide by 'data'=4",
+    ):
         program.bind(sv.Plan({"data": 4, "x": 2}))
     with pytest.raises(sv.TraceError, match="on the mesh rows=2"):
         program.bind(sv.Plan({"rows": 2}))

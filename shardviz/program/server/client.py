@@ -98,13 +98,15 @@ def _error(state: str, details: dict[str, Any], stderr: str) -> CompileError:
         return CompileStopped("the compile was stopped", stderr=stderr)
     if state == "timeout":
         return CompileTimeout(
-            f"the compile took longer than its limit of {details['limit']:g} s and was stopped; give a larger timeout", stderr=stderr
+            f"the compile took longer than its limit of {details['limit']:g} s and was stopped; give a larger timeout",
+            stderr=stderr,
         )
     if state == "memory":
         gb = 1e-9
         return CompileMemoryLimit(
-            f"the compile used {details['used'] * gb:.2f} GB, more than its limit of {details['limit'] * gb:.2f} GB, and was stopped; "
-            "give a larger memory_limit, or fewer devices or layers", stderr=stderr,
+            f"the compile used {details['used'] * gb:.2f} GB, more than its limit of {details['limit'] * gb:.2f} GB, "
+            "and was stopped; give a larger memory_limit, or fewer devices or layers",
+            stderr=stderr,
         )
     if state == "refused":
         return CompileRefused(f"the compiler refused the program: {details['error']}", stderr=stderr)
@@ -119,7 +121,9 @@ def _crash(details: dict[str, Any], stderr: str) -> str:
     how = details.get("how") or "ended without an answer"
     if code is not None and code < 0:
         name = signal.Signals(-code).name
-        how = f"was ended by {name}" + (" (somebody killed it, perhaps the system for want of memory)" if name == "SIGKILL" else "")
+        how = f"was ended by {name}" + (
+            " (somebody killed it, perhaps the system for want of memory)" if name == "SIGKILL" else ""
+        )
     elif code:
         how = f"ended with exit code {code}"
     said = [line.strip() for line in stderr.splitlines() if _FATAL.match(line)]
@@ -175,7 +179,7 @@ class _Server:
                     continue
                 if kind == "milestone":
                     job.state = rest[0]
-                act = (job.reached if kind == "milestone" else job.end)
+                act = job.reached if kind == "milestone" else job.end
                 order[number] = self.finishers.submit(_after, order.get(number), act, *rest)
                 if kind == "end":
                     with self.lock:
@@ -183,7 +187,9 @@ class _Server:
                     order.pop(number, None)
         except (EOFError, OSError):
             self.alive = False
-            said = self.log.read_text(errors="replace") if self.log.exists() else ""
+            said = ""
+            with contextlib.suppress(OSError):  # the server takes its folder along when it ends in good order
+                said = self.log.read_text(errors="replace")
             self._clean()
             self._abandon(said)
 
@@ -206,10 +212,9 @@ class _Server:
 
     def close(self) -> None:
         """Ends the server and all its jobs."""
-        with contextlib.suppress(OSError):
-            # shutting the socket down wakes the reader, closing alone would not
-            with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
-                line.shutdown(socket.SHUT_RDWR)
+        # shutting the socket down wakes the reader, closing alone would not
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
         self.finishers.shutdown(wait=False)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=5)
@@ -274,8 +279,13 @@ def shutdown() -> None:
         server.close()
 
 
-def submit(request: Request, *, timeout: float | None = None, memory_limit: float | None = None,
-           on_milestone: Milestone | None = None) -> Job:
+def submit(
+    request: Request,
+    *,
+    timeout: float | None = None,
+    memory_limit: float | None = None,
+    on_milestone: Milestone | None = None,
+) -> Job:
     """Starts a compile.
 
     Args:

@@ -22,8 +22,11 @@ _SETTLED = 15_000_000
 
 _STAGES = {
     "partitioned": {"before": "before the partitioner", "partitioned": "after it"},
-    "compiled": {"optimized": "after_optimizations.txt", "buffers": "after_optimizations-buffer-assignment.txt",
-                 "live_ranges": "after_optimizations-live-range.txt"},
+    "compiled": {
+        "optimized": "after_optimizations.txt",
+        "buffers": "after_optimizations-buffer-assignment.txt",
+        "live_ranges": "after_optimizations-live-range.txt",
+    },
 }
 
 

@@ -34,5 +34,9 @@ def sweep() -> None:
 
     for entry in os.scandir(base()):
         match = _NAME.match(entry.name)
-        if match and not psutil.pid_exists(int(match[1])) and (not hasattr(os, "getuid") or entry.stat().st_uid == os.getuid()):
+        if (
+            match
+            and not psutil.pid_exists(int(match[1]))
+            and (not hasattr(os, "getuid") or entry.stat().st_uid == os.getuid())
+        ):
             shutil.rmtree(entry.path, ignore_errors=True)

@@ -1,8 +1,8 @@
 """The compile server's process: one thread, jax imported, no backend made. It forks a child for each job.
 
 Messages from the kernel: `("run", id, request, timeout, memory_limit)`, `("stop", id)`. Messages to it:
-`("started", id, pid)`, `("milestone", id, name, texts, stderr)`, `("end", id, state, details)`. When the kernel is gone the
-server kills its children, removes the folder and ends.
+`("started", id, pid)`, `("milestone", id, name, texts, stderr)`, `("end", id, state, details)`. When the kernel is gone
+the server kills its children, removes the folder and ends.
 """
 
 from __future__ import annotations

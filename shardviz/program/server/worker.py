@@ -22,7 +22,9 @@ def submit(job: Any, timeout: float, memory_limit: float) -> None:
     """Runs a `client.Job` in a worker process, watched by a thread."""
     stop = threading.Event()
     job._stop = stop.set
-    threading.Thread(target=_watch, args=(job, timeout, memory_limit, stop), name="shardviz-compile", daemon=True).start()
+    threading.Thread(
+        target=_watch, args=(job, timeout, memory_limit, stop), name="shardviz-compile", daemon=True
+    ).start()
 
 
 def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event) -> None:
