@@ -84,8 +84,8 @@ def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
     """The closed jaxpr with `mesh` in place of every mesh in its constraints and nested shardings.
 
     A constraint that closes over a concrete mesh keeps that mesh in its equation, and lowering then refuses any other.
-    Axes are matched by name; the caller has checked that `mesh` has them. `jax.debug` callbacks, which give no value, are
-    left out, as they need devices to be lowered for.
+    Axes are matched by name; the caller has checked that `mesh` has them. `jax.debug` callbacks, which give no value,
+    are left out, as they need devices to be lowered for.
     """
 
     def value(item: Any) -> Any:

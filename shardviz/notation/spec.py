@@ -184,7 +184,8 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
             what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
             what = f"{what} = {ways}" if len(entry) > 1 else what
             up = -(-size // ways) * ways
-            share = f" ({up - size} more, {100 * (up - size) / size:.2g} %)" if size else ""
+            percent = 100 * (up - size) / size if size else 0
+            share = f" ({up - size} more, {percent:.{0 if percent >= 10 else 2 if percent < 1 else 1}f} %)" if size else ""
             raise SpecError(
                 f"{given}: dimension {dimension} is {size} and does not divide by {what}; {up} would{share}",
                 argument=name,

