@@ -172,13 +172,8 @@ class Program:
         bound = self.bind(plan)
         lowered = self._lower(plan.mesh)
         future = ReportFuture(on_report)
-        if bound.mesh.size > MAX_CPU_DEVICES:
-            future.set_exception(
-                CompileRefused(
-                    f"the mesh {bound.mesh} has {bound.mesh.size} devices and XLA's CPU compiler simulates "
-                    f"at most {MAX_CPU_DEVICES}; level 'propagated' works for any number"
-                )
-            )
+        if why := _not_compilable(bound.mesh):
+            future.set_exception(CompileRefused(f"{why}; level 'propagated' works all the same"))
             return future
         chosen = tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs)
         request = server.Request(edited_bytecode(lowered, bound), bound.mesh.size, chosen, level)
@@ -290,6 +285,19 @@ class _Reading:
 
 def _last(future: ReportFuture, level: str) -> Report | CompileError:
     return future.reports.get(level) or CompileError(f"the compile ended without reaching level {level!r}")
+
+
+def _not_compilable(mesh: DeviceMesh) -> str:
+    """Why XLA's CPU compiler cannot be given a mesh; empty if it can."""
+    if mesh.size > MAX_CPU_DEVICES:
+        return f"the mesh {mesh} has {mesh.size} devices and XLA's CPU compiler simulates at most {MAX_CPU_DEVICES}"
+    for name in mesh.names:
+        if marks := sorted({c for c in name if c in "'\"\\,=[]{}" or not c.isprintable()}):
+            return (
+                f"mesh axis {name!r} has {', '.join(map(repr, marks))} in its name, which the compiler's texts use for other "
+                "things, so rename the axis"
+            )
+    return ""
 
 
 def _key(mesh: DeviceMesh) -> _Key:

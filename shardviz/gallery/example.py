@@ -59,7 +59,7 @@ def fitted(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -
     """The spec without the axes that the mesh has not, or that do not divide their dimension.
 
     >>> fitted((8, 128), PartitionSpec("model", "data"), {"data": 4, "model": 16})
-    PartitionSpec(None, 'data')
+    P(None, 'data')
     """
     entries = [
         axis if axis in mesh and size % mesh[axis] == 0 else None for size, axis in zip(shape, spec, strict=False)

@@ -185,7 +185,8 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
             what = f"{what} = {ways}" if len(entry) > 1 else what
             up = -(-size // ways) * ways
             percent = 100 * (up - size) / size if size else 0
-            share = f" ({up - size} more, {percent:.{0 if percent >= 10 else 2 if percent < 1 else 1}f} %)" if size else ""
+            digits = 0 if percent >= 10 else 2 if percent < 1 else 1
+            share = f" ({up - size} more, {percent:.{digits}f} %)" if size else ""
             raise SpecError(
                 f"{given}: dimension {dimension} is {size} and does not divide by {what}; {up} would{share}",
                 argument=name,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -17,29 +20,51 @@ _WIDTH = 100
 def plan_code(plan: Plan, bound: Bound, traced: Traced) -> str:
     """Python source that makes an equal plan, every spec spelled out.
 
-    Trees of dicts, lists and tuples are written as such; where the arguments have other containers, specs go by tree path.
+    Trees of dicts, lists and tuples are written as such, one that occurs several times (the parameters', the optimizer's,
+    the result's) only once; where the arguments have other containers, specs go by tree path.
     """
     ins, outs = traced.in_tree[0], traced.out_tree
-    keyword = {name for name in jax.tree.leaves(traced.in_tree[1])}
-    lines = ["import shardviz as sv", "from jax.sharding import PartitionSpec as P", "", "plan = sv.Plan("]
-    lines.append(f"    {_mesh(plan.mesh)},")
-    edits: dict[str, Spec] = {n: bound.in_specs[n] for n in bound.in_specs if n in keyword}
+    fixed = any(spec is not None for spec in bound.out_specs.values())
+    shared = _shared(ins, outs if fixed else None, bound)
+    lines = ["import shardviz as sv", "from jax.sharding import PartitionSpec as P", ""]
+    for text, name in shared.items():
+        lines += [f"{name} = {text}", ""]
+    lines += ["plan = sv.Plan(", f"    {_mesh(plan.mesh)},"]
+    by_name = set(jax.tree.leaves(traced.in_tree[1]))
+    edits: dict[str, Spec] = {n: bound.in_specs[n] for n in bound.in_specs if n in by_name}
     if _plain(ins):
-        lines.append(f"    in_specs={_literal(ins, bound.in_specs, 1)},")
+        lines.append(f"    in_specs={_literal(ins, bound.in_specs, 1, shared)},")
     else:
         edits = dict(bound.in_specs)
     if edits:
         lines.append(f"    edits={_by_path(edits)},")
-    if any(spec is not None for spec in bound.out_specs.values()):
-        if _plain(outs):
-            lines.append(f"    out_specs={_literal(outs, bound.out_specs, 1)},")
-        else:
-            lines.append(f"    out_edits={_by_path(bound.out_specs)},")
+    if fixed and _plain(outs):
+        lines.append(f"    out_specs={_literal(outs, bound.out_specs, 1, shared)},")
+    elif fixed:
+        lines.append(f"    out_edits={_by_path(bound.out_specs)},")
     return "\n".join([*lines, ")", ""])
 
 
+def _shared(ins: Any, outs: Any, bound: Bound) -> dict[str, str]:
+    """The text of each tree that several arguments or results share → a name for it."""
+    found: dict[str, list[str]] = {}
+    for trees, specs in ((ins, bound.in_specs), (outs if type(outs) in (list, tuple) else (outs,), bound.out_specs)):
+        for tree in trees:
+            if _plain(tree) and tree is not None and not isinstance(tree, str):
+                text = _literal(tree, specs, 0)
+                if "\n" in text:
+                    root = re.match(r"\w*", next(iter(jax.tree.leaves(tree)), ""))
+                    found.setdefault(text, []).append(root[0] if root else "")
+    several = {text: names[0] for text, names in found.items() if len(names) > 1}
+    return {text: f"{name or 'shared'}_specs" + (str(i) if i else "") for i, (text, name) in enumerate(several.items())}
+
+
 def _mesh(mesh: DeviceMesh) -> str:
-    if all(n.isidentifier() for n in mesh.names) and not mesh.device_ids and set(mesh.types) <= {"Auto"}:
+    if (
+        all(n.isidentifier() and not keyword.iskeyword(n) for n in mesh.names)
+        and not mesh.device_ids
+        and set(mesh.types) <= {"Auto"}
+    ):
         return "sv.mesh(" + ", ".join(f"{n}={s}" for n, s in mesh.shape.items()) + ")"
     if not mesh.device_ids and set(mesh.types) <= {"Auto"}:
         return f"sv.mesh({mesh.shape!r})"
@@ -55,15 +80,17 @@ def _plain(tree: Any) -> bool:
     return type(tree) in (list, tuple) and all(map(_plain, tree))
 
 
-def _literal(tree: Any, specs: Any, depth: int) -> str:
+def _literal(tree: Any, specs: Any, depth: int, shared: Mapping[str, str] | None = None) -> str:
+    if shared and (name := shared.get(_literal(tree, specs, 0))):
+        return name
     if tree is None:
         return "None"
     if isinstance(tree, str):
         return _spec(specs[tree])
     if type(tree) is dict:
-        opening, closing, items = "{", "}", [f"{k!r}: {_literal(v, specs, depth + 1)}" for k, v in tree.items()]
+        opening, closing, items = "{", "}", [f"{k!r}: {_literal(v, specs, depth + 1, shared)}" for k, v in tree.items()]
     else:
-        items = [_literal(v, specs, depth + 1) for v in tree]
+        items = [_literal(v, specs, depth + 1, shared) for v in tree]
         opening, closing = ("[", "]") if type(tree) is list else ("(", ",)" if len(items) == 1 else ")")
     flat = opening + ", ".join(items) + closing
     if len(flat) + 4 * depth <= _WIDTH and "\n" not in flat:

@@ -92,7 +92,7 @@ def mesh_with_axis(mesh: DeviceMesh, name: str, size: int) -> DeviceMesh:
 def mesh_with_size(mesh: DeviceMesh, name: str, size: int) -> DeviceMesh:
     """The mesh with another number of devices along one axis."""
     place = _place(mesh, name)
-    return DeviceMesh(mesh.names, (*mesh.sizes[:place], size, *mesh.sizes[place + 1:]), mesh.types)
+    return DeviceMesh(mesh.names, (*mesh.sizes[:place], size, *mesh.sizes[place + 1 :]), mesh.types)
 
 
 def _place(mesh: DeviceMesh, axis: str) -> int:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -27,11 +28,20 @@ if TYPE_CHECKING:
     from shardviz.program.plan import Plan
 
 _EDITS: dict[str, tuple[str, ...]] = {
-    "set_spec": ("name", "spec", "twins"), "set_dim": ("name", "dimension", "axes", "twins"),
-    "move_axis": ("name", "axis", "dimension", "place", "twins"), "set_out_spec": ("name", "spec"),
-    "set_out_dim": ("name", "dimension", "axes"), "move_out_axis": ("name", "axis", "dimension", "place"),
-    "add_axis": ("name", "size"), "remove_axis": ("name",), "rename_axis": ("old", "new"),
-    "resize_axis": ("name", "size"), "undo": (), "redo": (), "stop": (), "recompile": (),
+    "set_spec": ("name", "spec", "twins"),
+    "set_dim": ("name", "dimension", "axes", "twins"),
+    "move_axis": ("name", "axis", "dimension", "place", "twins"),
+    "set_out_spec": ("name", "spec"),
+    "set_out_dim": ("name", "dimension", "axes"),
+    "move_out_axis": ("name", "axis", "dimension", "place"),
+    "add_axis": ("name", "size"),
+    "remove_axis": ("name",),
+    "rename_axis": ("old", "new"),
+    "resize_axis": ("name", "size"),
+    "undo": (),
+    "redo": (),
+    "stop": (),
+    "recompile": (),
 }
 """What the page may ask for: the state's methods, with their arguments by name."""
 
@@ -41,6 +51,7 @@ class Explorer(anywidget.AnyWidget):
 
     Attributes:
         state: the `ExplorerState` under it, which can be driven from Python: the page follows.
+        comm_id: the number of its comm, by which the page asks whether a kernel is still behind it.
     """
 
     _esm = traitlets.Unicode().tag(sync=True)
@@ -61,6 +72,7 @@ class Explorer(anywidget.AnyWidget):
     query = traitlets.Dict().tag(sync=True)
     edits = traitlets.List().tag(sync=True)
     tab = traitlets.Unicode("source").tag(sync=True)
+    comm_id = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, state: ExplorerState):
         self.state = state
@@ -68,6 +80,7 @@ class Explorer(anywidget.AnyWidget):
         self._began = time.monotonic()
         self._seconds: float | None = None
         super().__init__(_esm=bundle.module(), _css=bundle.styles())
+        self.comm_id = self.model_id or ""
         self.selected = state.selected
         self._draw_plan()
         self._draw_report()
@@ -112,14 +125,18 @@ class Explorer(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return self.summary()
 
-    def _repr_mimebundle_(self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None,
-                          **_: Any) -> Any:
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any
+    ) -> Any:
         from shardviz.render import report_html  # a page that no kernel serves shows this
 
         data: dict[str, Any] = {"text/plain": self.summary(), "text/html": report_html(self.report)}
         if self._view_name is not None:
             data["application/vnd.jupyter.widget-view+json"] = {
-                "version_major": 2, "version_minor": 0, "model_id": self.model_id}
+                "version_major": 2,
+                "version_minor": 0,
+                "model_id": self.model_id,
+            }
         keep = lambda kind: (not include or kind in include) and kind not in (exclude or ())  # noqa: E731
         return {kind: item for kind, item in data.items() if keep(kind)}
 
@@ -202,47 +219,98 @@ class Explorer(anywidget.AnyWidget):
             self._draw_tables()
 
 
-def explore(fn: Any, *args: Any, plan: Plan | None = None, mesh: Any = None, in_specs: Any = None,
-            out_specs: Any = None, static_argnums: Any = (), static_argnames: Any = (), donate_argnums: Any = (),
-            donate_argnames: Any = (), level: str = "compiled", debounce: float = 0.15, timeout: float = 60.0,
-            memory_limit: int | None = None, **kwargs: Any) -> Explorer:
-    """Opens the explorer on a function, or on a program that is traced already.
+def explore(
+    fn: Any,
+    *args: Any,
+    plan: Plan | None = None,
+    mesh: Any = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
+    static_argnums: Any = (),
+    static_argnames: Any = (),
+    donate_argnums: Any = (),
+    donate_argnames: Any = (),
+    level: str = "compiled",
+    debounce: float = 0.15,
+    timeout: float = 60.0,
+    memory_limit: float | None = None,
+    **kwargs: Any,
+) -> Explorer:
+    """Opens the explorer on a function, on a program that is traced already, or on an example of the gallery.
 
     Args:
-        fn: a function, a `jax.jit`-ed one, or what `sv.trace` gave.
-        *args: its arguments: arrays or `jax.ShapeDtypeStruct`s in any pytree. Nothing is allocated.
-        plan: the plan to begin with, instead of `mesh`, `in_specs` and `out_specs`.
+        fn: a function, a `jax.jit`-ed one, what `sv.trace` gave, or an `Example` such as `sv.gallery.llama("8b")`.
+        *args: the function's arguments: arrays or `jax.ShapeDtypeStruct`s in any pytree. Nothing is allocated.
+        plan: the plan to begin with, instead of `mesh`, `in_specs` and `out_specs`. One of the two must be given, but
+            for an example, which has a mesh and specs of its own for whatever is left out.
         mesh: a mesh in any form that `sv.mesh` takes, such as `{"data": 8, "model": 8}`.
         in_specs, out_specs: pytree prefixes of PartitionSpecs, as `jax.jit` takes them.
         static_argnums, static_argnames, donate_argnums, donate_argnames: as `jax.jit` takes them.
         level: how far to go after each change: `propagated`, `partitioned` or `compiled`.
         debounce: seconds without a newer change before a compile is started.
-        timeout: seconds that a compile may take.
-        memory_limit: bytes that a compile may use.
-        **kwargs: the function's arguments by name.
+        timeout: seconds that a compile may take; `explorer.state.timeout` changes it later.
+        memory_limit: bytes that a compile may use, None for no limit; `explorer.state.memory_limit` changes it later.
+        **kwargs: all other keyword arguments are the function's own, as for `sv.trace`.
 
     Returns:
         The `Explorer`; show it by making it the last expression of a cell.
 
     Raises:
-        ShardvizError: if the function cannot be traced, or the plan does not fit it.
+        ShardvizError: if there is nothing to explore or no plan, the function cannot be traced, or the plan does not
+            fit it.
     """
     from shardviz.analysis import Program, trace
+    from shardviz.gallery import Example
+
+    options = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+    }
+    if isinstance(fn, Example | Program):
+        given = [*map(repr, args), *kwargs, *(name for name, option in options.items() if option != ())]
+        if given:
+            why = "is traced already" if isinstance(fn, Program) else "is an example with arguments of its own"
+            raise TraceError(f"{fn.name} {why}, so it takes none here; leave out {', '.join(given)[:200]}")
+    elif not callable(fn):
+        raise TraceError(_nothing_to_explore(fn))
+    if isinstance(fn, Example) and plan is None:
+        mesh, in_specs, out_specs = (
+            own if given is None else given
+            for given, own in ((mesh, fn.mesh), (in_specs, fn.in_specs), (out_specs, fn.out_specs))
+        )
+    plan = _plan(plan, mesh, in_specs, out_specs)
+    program = fn.program if isinstance(fn, Example) else fn
+    if not isinstance(program, Program):
+        program = trace(program, *args, **options, **kwargs)
+    limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
+    return Explorer(ExplorerState(program, plan, level=level, **limits))
+
+
+def _plan(plan: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Plan:
     from shardviz.program.plan import Plan
 
-    if isinstance(fn, Program):
-        if args or kwargs:
-            given = ", ".join([*map(repr, args), *kwargs])
-            raise TraceError(f"{fn.name} is traced already, so it takes no arguments here; leave out {given[:200]}")
-        program = fn
-    else:
-        program = trace(fn, *args, static_argnums=static_argnums, static_argnames=static_argnames,
-                        donate_argnums=donate_argnums, donate_argnames=donate_argnames, **kwargs)
     if plan is None:
         if mesh is None:
-            raise ShardvizError("explore needs a mesh, such as mesh={'data': 8, 'model': 8}, or a plan")
-        plan = Plan(mesh, in_specs=in_specs, out_specs=out_specs)
-    elif any(given is not None for given in (mesh, in_specs, out_specs)):
+            raise ShardvizError(
+                "explore needs a mesh, such as mesh={'data': 8, 'model': 8}, or a plan, plan=sv.Plan(...)"
+            )
+        return Plan(mesh, in_specs=in_specs, out_specs=out_specs)
+    if any(given is not None for given in (mesh, in_specs, out_specs)):
         raise ShardvizError("explore takes either a plan, or mesh, in_specs and out_specs; not both")
-    options: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
-    return Explorer(ExplorerState(program, plan, level=level, **options))
+    if not isinstance(plan, Plan):
+        raise ShardvizError(f"plan: expected an sv.Plan, not {reprlib.repr(plan)}")
+    return plan
+
+
+def _nothing_to_explore(given: Any) -> str:
+    """Why this cannot be explored, with a way out where it is something of ours."""
+    from shardviz.program.plan import Plan
+
+    text = "explore takes a function, a program from sv.trace, or an example such as sv.gallery.llama('8b')"
+    if isinstance(given, Plan):
+        return f"{text}; a plan goes second: sv.explore(program, plan=plan)"
+    if isinstance(given, Report):
+        return f"{text}; a report is a finding, and shows itself as the last expression of a cell"
+    return f"{text}; not {reprlib.repr(given)} ({type(given).__name__})"

@@ -22,7 +22,7 @@ from shardviz.report import LEVELS, Report
 from shardviz.widgets.inbox import Inbox
 
 if TYPE_CHECKING:
-    from shardviz.analysis import Program
+    from shardviz.analysis import Program, ReportFuture
     from shardviz.program.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class Following(traitlets.HasTraits):
         error: a change that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
             `output`, `plan` or `internal`), `argument`, `dimension`, `axis`, `kind`, `detail`; None if all is well.
         failure: why the last compile gave no answer: `kind`, `message`, `stderr`; None if nothing failed.
+        timeout, memory_limit: what the next compile may take, in seconds and bytes (None: no limit); may be set.
         changed: names of the values that this plan shards otherwise than the one before. Intermediates have other names
             at other levels, so they are compared with the earlier plan's report of the same level, if it got so far.
     """
@@ -61,14 +62,24 @@ class Following(traitlets.HasTraits):
     error = traitlets.Dict(allow_none=True, default_value=None)
     failure = traitlets.Dict(allow_none=True, default_value=None)
     changed = traitlets.Any(frozenset())
+    timeout = traitlets.Float(60.0)
+    memory_limit = traitlets.Float(allow_none=True, default_value=None)
 
-    def __init__(self, program: Program, plan: Plan, *, level: str = "compiled", debounce: float = 0.15,
-                 timeout: float = 60.0, memory_limit: int | None = None):
+    def __init__(
+        self,
+        program: Program,
+        plan: Plan,
+        *,
+        level: str = "compiled",
+        debounce: float = 0.15,
+        timeout: float = 60.0,
+        memory_limit: float | None = None,
+    ):
         if level not in LEVELS[1:]:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS[1:]))}")
-        super().__init__()
+        super().__init__(timeout=timeout, memory_limit=memory_limit)
         self.program = program
-        self._goal, self._debounce, self._timeout, self._memory_limit = level, debounce, timeout, memory_limit
+        self._goal, self._debounce = level, debounce
         self._inbox = Inbox()
         self._job: Any = None
         self._timer: threading.Timer | None = None
@@ -80,6 +91,11 @@ class Following(traitlets.HasTraits):
         with self._inbox.owned():
             self._take(plan, program.bind(plan))
             self._start(self._turn)
+
+    @property
+    def future(self) -> ReportFuture | None:
+        """The compile that runs for this plan; None while none does."""
+        return self._job
 
     def stop(self) -> None:
         """Stops the compile that runs or is about to; the report stays as it is."""
@@ -134,9 +150,15 @@ class Following(traitlets.HasTraits):
         try:
             yield
         except BaseException as error:
-            self.error = {"message": f"{type(error).__name__}: {error}", "place": "internal", "argument": None,
-                          "axis": None, "dimension": None, "kind": type(error).__name__,
-                          "detail": traceback.format_exc()}
+            self.error = {
+                "message": f"{type(error).__name__}: {error}",
+                "place": "internal",
+                "argument": None,
+                "axis": None,
+                "dimension": None,
+                "kind": type(error).__name__,
+                "detail": traceback.format_exc(),
+            }
             log.error("the explorer met an error of its own", exc_info=error)
             raise
 
@@ -180,8 +202,12 @@ class Following(traitlets.HasTraits):
         with self._shown():
             try:
                 job = self._job = self.program.submit(
-                    self.plan, level=self._goal, timeout=self._timeout, memory_limit=self._memory_limit,
-                    on_report=lambda report: self._inbox.post(partial(self._milestone, turn, report)))
+                    self.plan,
+                    level=self._goal,
+                    timeout=self.timeout,
+                    memory_limit=self.memory_limit,
+                    on_report=lambda report: self._inbox.post(partial(self._milestone, turn, report)),
+                )
             except ShardvizError as error:
                 self._settle_failure(error)
                 return

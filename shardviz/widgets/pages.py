@@ -29,16 +29,18 @@ def source_view(report: Report) -> Json:
     for file, lines in sorted(report.source.items(), key=lambda item: -len(item[1])):
         numbers = sorted(lines)[:left]
         left -= len(numbers)
-        files.append({
-            "file": file.replace("\\", "/").rsplit("/", 1)[-1] if "ipykernel_" not in file else "cell", "lines": [
-                _line(report, file, n, *at.get((file, n), ([], [])), most) for n in numbers
-            ],
-        })
+        files.append(
+            {
+                "file": file.replace("\\", "/").rsplit("/", 1)[-1] if "ipykernel_" not in file else "cell",
+                "lines": [_line(report, file, n, *at.get((file, n), ([], [])), most) for n in numbers],
+            }
+        )
     return {"files": [f for f in files if f["lines"]]}
 
 
-def _line(report: Report, file: str, number: int, values: list[Value], collectives: list[Collective],
-          most: float) -> Json:
+def _line(
+    report: Report, file: str, number: int, values: list[Value], collectives: list[Collective], most: float
+) -> Json:
     moved = sum(map(known_bytes, collectives))
     row: Json = {"n": number, "text": report.source[file][number].rstrip("\n")}
     frame = next((x.source for x in (*values, *collectives) if x.source is not None), None)
@@ -46,8 +48,15 @@ def _line(report: Report, file: str, number: int, values: list[Value], collectiv
         row["at"] = frame.short
     if values:
         shown = _main_values(values)
-        row["values"] = [{"name": v.name, "label": v.label or v.op or v.name, "dims": dims(v.spec, len(v.shape)),
-                          "shape": format_shape(v.shape)} for v in shown]
+        row["values"] = [
+            {
+                "name": v.name,
+                "label": v.label or v.op or v.name,
+                "dims": dims(v.spec, len(v.shape)),
+                "shape": format_shape(v.shape),
+            }
+            for v in shown
+        ]
         row["more"] = len(values) - len(shown)
     if collectives:
         row["heat"], row["moved"], row["collectives"] = moved / most, format_bytes(moved), _merged(collectives)
@@ -68,10 +77,16 @@ def _merged(collectives: list[Collective]) -> list[Json]:
     for total in totals_by(collectives, "kind_axes"):
         group = [c for c in collectives if (c.kind, c.axes) == total.key]
         sizes = {c.operand_bytes for c in group}
-        rows.append({
-            "kind": group[0].kind, "axes": axes_json(total.axes), "total": total.bytes_text, "count": total.runs_text,
-            "bytes": format_bytes(sizes.pop()) if len(sizes) == 1 else "", "phases": sorted({c.phase for c in group}),
-        })
+        rows.append(
+            {
+                "kind": group[0].kind,
+                "axes": axes_json(total.axes),
+                "total": total.bytes_text,
+                "count": total.runs_text,
+                "bytes": format_bytes(sizes.pop()) if len(sizes) == 1 else "",
+                "phases": sorted({c.phase for c in group}),
+            }
+        )
     return rows
 
 
@@ -80,24 +95,44 @@ def shards_view(report: Report, name: str) -> Json:
     value = next((v for v in (*report.arguments, *report.outputs, *report.intermediates) if v.name == name), None)
     if value is None:
         return {"name": name, "missing": True}
-    view: Json = {"name": name, "label": value.label, "shape": format_shape(value.shape), "dtype": value.dtype,
-                  "dims": dims(value.spec, len(value.shape)), "bytes": format_bytes(value.bytes_per_device),
-                  "source": value.source.short if value.source else "", "line": report.line(value.source)}
+    view: Json = {
+        "name": name,
+        "label": value.label,
+        "shape": format_shape(value.shape),
+        "dtype": value.dtype,
+        "dims": dims(value.spec, len(value.shape)),
+        "bytes": format_bytes(value.bytes_per_device),
+        "source": value.source.short if value.source else "",
+        "line": report.line(value.source),
+    }
     if value.spec is None:
         return view | {"sharding": "; ".join(f"{k}: {s}" for k, s in value.sharding.items())}
     cut = layout(value.shape, value.spec, report.mesh)
     scene = coarsen(build_scene(cut), rows=MOST_CELLS, columns=MOST_CELLS, panels=16)
     panels = scene.devices.shape[0]
     return view | {
-        "shard": format_shape(cut.shard_shape), "text": describe(scene), "notes": notes(scene), "merged": scene.merged,
-        "replicas": cut.replicas, "labels": scene.labels(), "aspect": scene.aspect,
-        "rows": _side(scene.rows), "columns": _side(scene.columns),
-        "panels": [{"text": scene.panel_text(p), "index": scene.index_text(p, 0, 0)[1:-1].split(", ")}
-                   for p in range(panels)],
+        "shard": format_shape(cut.shard_shape),
+        "text": describe(scene),
+        "notes": notes(scene),
+        "merged": scene.merged,
+        "replicas": cut.replicas,
+        "labels": scene.labels(),
+        "aspect": scene.aspect,
+        "rows": _side(scene.rows),
+        "columns": _side(scene.columns),
+        "panels": [
+            {"text": scene.panel_text(p), "index": scene.index_text(p, 0, 0)[1:-1].split(", ")} for p in range(panels)
+        ],
     }
 
 
 def _side(side: Side) -> Json:
     bars = [{"axis": axis_json(axis), "spans": [list(s) for s in spans]} for axis, spans in side.coordinates()]
-    return {"dimension": side.dimension, "size": side.size, "text": side.text(), "bars": bars, "cut": side.ways > 1,
-            "slices": [side.slice_text(i) for i in range(side.cells)]}
+    return {
+        "dimension": side.dimension,
+        "size": side.size,
+        "text": side.text(),
+        "bars": bars,
+        "cut": side.ways > 1,
+        "slices": [side.slice_text(i) for i in range(side.cells)],
+    }

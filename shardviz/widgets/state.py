@@ -92,13 +92,19 @@ class ExplorerState(Following):
         axes = tuple(axes)
         return self._change(
             lambda: self.plan.with_out_spec(name, edits.with_dim(self._out_spec(name, dimension), dimension, axes)),
-            "output", name, dimension)
+            "output",
+            name,
+            dimension,
+        )
 
     def move_out_axis(self, name: str, axis: str, dimension: int, place: int | None = None) -> bool:
         """Moves or adds a mesh axis to a dimension of an output."""
         return self._change(
             lambda: self.plan.with_out_spec(name, edits.moved(self._out_spec(name, dimension), axis, dimension, place)),
-            "output", name, dimension)
+            "output",
+            name,
+            dimension,
+        )
 
     def add_axis(self, name: str, size: int) -> bool:
         """Adds a mesh axis, the minor one."""
@@ -148,8 +154,10 @@ class ExplorerState(Following):
         trees = [("argument", v, bound.in_specs) for v in self.report.arguments if v is not value]
         trees += [("output", v, bound.out_specs) for v in self.report.outputs]
         return tuple(
-            (what, v.name) for what, v, specs in trees
-            if v.shape == value.shape and segments(v.name)[-len(place):] == place
+            (what, v.name)
+            for what, v, specs in trees
+            if v.shape == value.shape
+            and segments(v.name)[-len(place) :] == place
             and specs.get(v.name) == bound.in_specs[name]
         )
 
@@ -171,8 +179,14 @@ class ExplorerState(Following):
 
     # How a change is taken.
 
-    def _change(self, build: Callable[[], Plan], place: str, argument: str | None = None, dimension: int | None = None,
-                history: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None) -> bool:
+    def _change(
+        self,
+        build: Callable[[], Plan],
+        place: str,
+        argument: str | None = None,
+        dimension: int | None = None,
+        history: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
+    ) -> bool:
         with self._inbox.owned(), self._shown():
             try:
                 plan = build()
@@ -188,13 +202,17 @@ class ExplorerState(Following):
             self._later()
             return True
 
-    def refuse(self, error: ShardvizError, place: str, argument: str | None = None,
-               dimension: int | None = None) -> None:
+    def refuse(
+        self, error: ShardvizError, place: str, argument: str | None = None, dimension: int | None = None
+    ) -> None:
         """Shows why something was not done, at its place; everything else stays as it is."""
         named = getattr(error, "argument", None)
         where = getattr(error, "dimension", None)
         self.error = {
-            "message": str(error), "place": place, "argument": named or argument, "kind": type(error).__name__,
+            "message": str(error),
+            "place": place,
+            "argument": named or argument,
+            "kind": type(error).__name__,
             "axis": argument if place == "mesh" else None,
             "dimension": where if named else dimension,
             "detail": "".join(traceback.format_exception(error.__cause__)) if error.__cause__ else "",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardviz.render.format import format_bytes, plural
 from shardviz.render.totals import total_of, totals_by
+from shardviz.widgets.payload import set_aside
 
 if TYPE_CHECKING:
     from shardviz.widgets.state import ExplorerState
@@ -26,8 +27,12 @@ def summary(state: ExplorerState) -> str:
         lines.append(f"  over {total.label}: {total.bytes_text} per device")
     if report.memory is not None:
         memory = report.memory
-        lines.append(f"memory per device ({memory.target}): arguments {format_bytes(memory.arguments)}, "
-                     f"temporaries {format_bytes(memory.temporaries)}")
+        lines.append(
+            f"memory per device, {memory.target} plan: {format_bytes(set_aside(memory))} set aside "
+            f"(arguments {format_bytes(memory.arguments)}, temporaries {format_bytes(memory.temporaries)}, "
+            f"outputs not aliased {format_bytes(memory.outputs - memory.aliased)}); "
+            f"alive at once, at most: {format_bytes(memory.peak)}"
+        )
     problems = [d for d in report.diagnostics if d.severity != "info"]
     if problems:
         lines.append(f"{plural(len(problems), 'problem')}: " + ", ".join(sorted({d.rule for d in problems})))

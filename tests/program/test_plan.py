@@ -142,3 +142,34 @@ def test_what_is_no_mesh(mesh, message):
     with pytest.raises(sv.MeshError) as error:
         sv.mesh(mesh)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("example", [sv.gallery.llama("8b"), sv.gallery.mlp()], ids=["llama", "mlp"])
+def test_the_code_of_a_gallery_plan_is_short_and_makes_the_plan(example):
+    text = example.program.code(example.plan)
+    names: dict = {}
+    exec(text, names)
+    assert example.program.bind(names["plan"]) == example.program.bind(example.plan)
+    assert text.count("'wq'") <= 1 and len(text.splitlines()) <= 40
+
+
+def test_the_code_of_arguments_that_are_no_plain_trees():
+    import dataclasses
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Params:
+        w: object
+        b: object
+
+    params = Params(jax.ShapeDtypeStruct((16, 8), jnp.float32), jax.ShapeDtypeStruct((8,), jnp.float32))
+    traced = sv.trace(
+        lambda p, *, scale: Params(p.w * scale, p.b), params, scale=jax.ShapeDtypeStruct((16, 8), jnp.float32)
+    )
+    plan = sv.Plan(
+        {"class": 2, "a b": 4}, edits={"p.w": P("class"), "scale": P("a b")}, out_edits={"result.w": P("a b")}
+    )
+    names: dict = {}
+    exec(traced.code(plan), names)
+    assert traced.bind(names["plan"]) == traced.bind(plan)
+    assert str(traced.bind(plan).in_specs["p.w"]) == "P('class', None)"

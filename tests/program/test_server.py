@@ -176,7 +176,7 @@ def test_a_program_that_the_compiler_refuses(way):
 
 
 def test_too_many_devices_for_the_simulation():
-    with pytest.raises(sv.CompileRefused, match=r"4096 devices.*at most 2048.*'propagated' works for any number"):
+    with pytest.raises(sv.CompileRefused, match=r"4096 devices.*at most 2048.*'propagated' works all the same"):
         traced(small).partition(sv.Plan({"x": 64, "y": 64}))
     assert traced(small).propagate(sv.Plan({"x": 64, "y": 64}, (P("x", "y"), None))).outputs
 

@@ -50,8 +50,9 @@ class FakePlan:
         if old not in self.mesh.names:
             raise MeshError(f"the mesh has no axis {old!r}")
         names = tuple(new if n == old else n for n in self.mesh.names)
-        return replace(self._each(lambda d: tuple(new if a == old else a for a in d)),
-                       mesh=DeviceMesh(names, self.mesh.sizes))
+        return replace(
+            self._each(lambda d: tuple(new if a == old else a for a in d)), mesh=DeviceMesh(names, self.mesh.sizes)
+        )
 
     def without_axis(self, name: str) -> FakePlan:
         if name not in self.mesh.names:
@@ -128,8 +129,9 @@ class FakeProgram:
         arguments = tuple(self._value(n, self.shapes[n], bound.in_specs[n], mesh) for n in names)
         hidden = Spec((bound.in_specs[names[0]].dims[0], ())) if len(self.shapes[names[0]]) > 1 else Spec(((), ()))
         line = Frame("model.py", 2, "step")
-        values = tuple(self._value(f"dot.{i}", (64, 512), hidden, mesh, op="dot_general", label="h", source=line)
-                       for i in range(3))
+        values = tuple(
+            self._value(f"dot.{i}", (64, 512), hidden, mesh, op="dot_general", label="h", source=line) for i in range(3)
+        )
         out = self._value("result", (64, 128), bound.out_specs["result"] or hidden, mesh)
         record = PlanRecord(mesh, bound.in_specs, bound.out_specs)
         return Report("propagated", self.name, record, arguments, (out,), values, source=SOURCE)
@@ -144,8 +146,15 @@ class FakeProgram:
     def compiled(self, plan: FakePlan) -> Report:
         return replace(self.partitioned(plan), level="compiled", memory=Memory(1000, 200, 0, 3000, 4000))
 
-    def submit(self, plan: FakePlan, *, level: str = "compiled", timeout: float = 60.0, memory_limit: int | None = None,
-               on_report: Any = None) -> FakeFuture:
+    def submit(
+        self,
+        plan: FakePlan,
+        *,
+        level: str = "compiled",
+        timeout: float = 60.0,
+        memory_limit: int | None = None,
+        on_report: Any = None,
+    ) -> FakeFuture:
         future = FakeFuture(on_report)
         self.jobs.append((plan, future))
         return future

@@ -12,12 +12,22 @@ from shardviz.widgets import bundle, edits, names
 from shardviz.widgets.state import ExplorerState
 
 
-@pytest.mark.parametrize(("text", "spec"), [
-    ("P('data', None)", ("data", None)), ("PartitionSpec('data')", ("data",)), ("jax.sharding.P(None)", (None,)),
-    ("('data', ('model', 'x'))", ("data", ("model", "x"))), ("P(data, (model, x))", ("data", ("model", "x"))),
-    ("data, None", ("data", None)), ("P()", ()), ("()", ()), ("['data']", ("data",)), ("'data'", ("data",)),
-    ("  P( 'data' ,)  ", ("data",)),
-])
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("P('data', None)", ("data", None)),
+        ("PartitionSpec('data')", ("data",)),
+        ("jax.sharding.P(None)", (None,)),
+        ("('data', ('model', 'x'))", ("data", ("model", "x"))),
+        ("P(data, (model, x))", ("data", ("model", "x"))),
+        ("data, None", ("data", None)),
+        ("P()", ()),
+        ("()", ()),
+        ("['data']", ("data",)),
+        ("'data'", ("data",)),
+        ("  P( 'data' ,)  ", ("data",)),
+    ],
+)
 def test_a_spec_is_read_as_people_type_it(text, spec):
     assert edits.parse_spec(text, "x") == Spec.of(spec)
 
@@ -27,20 +37,47 @@ def test_nothing_is_no_spec(text):
     assert edits.parse_spec(text, "x") is None
 
 
-@pytest.mark.parametrize("text", [
-    "P(", "P('data'", "P(1)", "P(data=1)", "Q('data')", "__import__('os').system('true')", "P(open('f'))", "P(*'ab')",
-    "lambda: 0", "P((('a',),))", "\x00", "(" * 500, "P('a' 'b' + 'c')",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "P(",
+        "P('data'",
+        "P(1)",
+        "P(data=1)",
+        "Q('data')",
+        "__import__('os').system('true')",
+        "P(open('f'))",
+        "P(*'ab')",
+        "lambda: 0",
+        "P((('a',),))",
+        "\x00",
+        "(" * 500,
+        "P('a' 'b' + 'c')",
+    ],
+)
 def test_whatever_else_is_typed_is_answered_with_a_message(text):
     with pytest.raises(SpecError, match=r"Type for example P\('data', None\)") as caught:
         edits.parse_spec(text, "x")
     assert caught.value.argument == "x" and len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("name", [
-    "x", "params['a']['b']", "params['it\\'s']", 'params["a]"]', "params['[0]']", "a.b.c[0].d", "p[<flat index 0>]", "",
-    "params['<img src=x onerror=alert(1)>']", "].", "[", "p['a.b']['c']",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x",
+        "params['a']['b']",
+        "params['it\\'s']",
+        'params["a]"]',
+        "params['[0]']",
+        "a.b.c[0].d",
+        "p[<flat index 0>]",
+        "",
+        "params['<img src=x onerror=alert(1)>']",
+        "].",
+        "[",
+        "p['a.b']['c']",
+    ],
+)
 def test_a_path_is_the_sum_of_its_segments(name):
     assert "".join(names.segments(name)) == name
     assert all(names.label(s) for s in names.segments(name))

@@ -12,8 +12,20 @@ from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.state import ExplorerState
 
 W1 = "params['w1']"
-PARTS = ("mesh", "inputs", "outputs", "head", "status", "values", "collectives", "source", "problems", "shards",
-         "plan_code", "selected")
+PARTS = (
+    "mesh",
+    "inputs",
+    "outputs",
+    "head",
+    "status",
+    "values",
+    "collectives",
+    "source",
+    "problems",
+    "shards",
+    "plan_code",
+    "selected",
+)
 
 
 @pytest.fixture
@@ -64,8 +76,13 @@ def test_every_edit_that_the_page_knows(explorer):
         {"op": "set_out_dim", "name": "result", "dimension": 0, "axes": ["data"]},
         {"op": "move_out_axis", "name": "result", "axis": "data", "dimension": 1},
         {"op": "add_axis", "name": "p", "size": 2},
-        {"op": "resize_axis", "name": "p", "size": 4}, {"op": "rename_axis", "old": "p", "new": "q"},
-        {"op": "remove_axis", "name": "q"}, {"op": "undo"}, {"op": "redo"}, {"op": "stop"}, {"op": "recompile"},
+        {"op": "resize_axis", "name": "p", "size": 4},
+        {"op": "rename_axis", "old": "p", "new": "q"},
+        {"op": "remove_axis", "name": "q"},
+        {"op": "undo"},
+        {"op": "redo"},
+        {"op": "stop"},
+        {"op": "recompile"},
     ):
         edit(explorer, **what)
         assert explorer.status["error"] is None, what

@@ -15,8 +15,23 @@ from shardviz.widgets.state import ExplorerState
 
 pytestmark = pytest.mark.browser
 W1 = "params['w1']"
-TRAITS = ("mesh", "inputs", "outputs", "head", "status", "values", "collectives", "source", "problems", "shards",
-          "plan_code", "selected", "query", "edits", "tab")
+TRAITS = (
+    "mesh",
+    "inputs",
+    "outputs",
+    "head",
+    "status",
+    "values",
+    "collectives",
+    "source",
+    "problems",
+    "shards",
+    "plan_code",
+    "selected",
+    "query",
+    "edits",
+    "tab",
+)
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
 <div id="app"></div><script type="module">
@@ -46,8 +61,15 @@ def browser():
         pytest.skip("no chromium: install your system's (Debian: apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-             "--disable-sync", "--no-first-run", "--disable-quic"]
+    flags = [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        "--disable-quic",
+    ]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=flags)
         yield browser
@@ -62,8 +84,11 @@ class Page:
         self.shown = {name: getattr(explorer, name) for name in TRAITS}
         text = json.dumps(self.shown)
         encode = lambda s: base64.b64encode(s.encode()).decode()  # noqa: E731
-        path.write_text(PAGE.format(css=bundle.styles(), light=str(light).lower(), data=encode(text),
-                                    module=encode(bundle.module())))
+        path.write_text(
+            PAGE.format(
+                css=bundle.styles(), light=str(light).lower(), data=encode(text), module=encode(bundle.module())
+            )
+        )
         self.tab = browser.new_page(viewport={"width": width, "height": 900})
         self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
         self.tab.set_default_timeout(8000)
@@ -141,8 +166,13 @@ def test_axes_of_one_dimension_are_put_in_order(open_page):
 def test_keys(open_page):
     page = open_page()
     page.at(f"slot-{W1}-0").focus()
-    for key, focus in (("ArrowRight", f"slot-{W1}-1"), ("ArrowDown", "slot-params['w2']-1"),
-                       ("ArrowUp", f"slot-{W1}-1"), ("Enter", "menu-axis-data"), ("Escape", f"slot-{W1}-1")):
+    for key, focus in (
+        ("ArrowRight", f"slot-{W1}-1"),
+        ("ArrowDown", "slot-params['w2']-1"),
+        ("ArrowUp", f"slot-{W1}-1"),
+        ("Enter", "menu-axis-data"),
+        ("Escape", f"slot-{W1}-1"),
+    ):
         page.tab.keyboard.press(key)
         assert page.focus() == focus, key
     page.tab.keyboard.press("Delete")

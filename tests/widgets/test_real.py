@@ -19,8 +19,14 @@ def example():
 
 @pytest.fixture
 def explorer(example):
-    return explore(example.fn, *example.args, mesh={"data": 2, "model": 2}, in_specs=example.in_specs,
-                   out_specs=example.out_specs, **example.options)
+    return explore(
+        example.fn,
+        *example.args,
+        mesh={"data": 2, "model": 2},
+        in_specs=example.in_specs,
+        out_specs=example.out_specs,
+        **example.options,
+    )
 
 
 def test_one_edit_through_all_levels(explorer):
@@ -44,7 +50,8 @@ def test_the_code_rebuilds_the_plan(explorer):
     bind = explorer.program.bind
     rebuilt = [bind(value) for value in names.values() if isinstance(value, Plan)]
     assert [(b.mesh, b.in_specs, b.out_specs) for b in rebuilt] == [
-        (b.mesh, b.in_specs, b.out_specs) for b in [bind(explorer.plan)]]
+        (b.mesh, b.in_specs, b.out_specs) for b in [bind(explorer.plan)]
+    ]
 
 
 def test_mesh_edits(explorer):
@@ -70,9 +77,13 @@ def test_a_traced_program_is_taken_as_it_is(explorer, example):
         explore(explorer.program, *example.args, plan=explorer.plan)
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({}, "needs a mesh"), ({"mesh": {"data": 2}, "plan": object()}, "not both"),
-])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "needs a mesh"),
+        ({"mesh": {"data": 2}, "plan": object()}, "not both"),
+    ],
+)
 def test_calls_that_cannot_be(explorer, options, words):
     with pytest.raises(ShardvizError, match=words):
         explore(explorer.program, **options)

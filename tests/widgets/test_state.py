@@ -44,6 +44,7 @@ def job_count(program, count, seconds=2.0):
 
 def answer_second(program):
     """The compiler, on a thread of its own, answers the second compile as soon as it is asked for."""
+
     def compiler():
         job_count(program, 2)
         plan, job = program.jobs[1]
@@ -72,25 +73,28 @@ def test_an_edit_is_answered_at_once_and_compiled_later(state, program):
     assert state.report.memory is not None
 
 
-@pytest.mark.parametrize(("change", "place", "argument", "dimension", "words"), [
-    (lambda s: s.set_dim(W1, 0, ["nowhere"]), "argument", W1, 0, "no axis 'nowhere'"),
-    (lambda s: s.set_dim(W1, 0, ["model"]), "argument", W1, 1, "only once"),
-    (lambda s: s.set_spec("x", (None, None, "data")), "argument", "x", 2, "3 entries for an array of rank 2"),
-    (lambda s: s.set_spec("x", "P('data'"), "argument", "x", None, "it is not Python"),
-    (lambda s: s.set_spec("x", "__import__('os')"), "argument", "x", None, "neither P nor PartitionSpec"),
-    (lambda s: s.set_spec("x", "P(1)"), "argument", "x", None, "an entry must be None"),
-    (lambda s: s.set_spec("nothing", ("data",)), "argument", "nothing", None, "no argument 'nothing'"),
-    (lambda s: s.set_dim("x", 7, ["data"]), "argument", "x", None, "no dimension 7"),
-    (lambda s: s.set_out_spec("result", ("data", "data")), "output", "result", 1, "only once"),
-    (lambda s: s.resize_axis("data", 3), "mesh", "x", 0, "64 and does not divide by 'data'=3"),
-    (lambda s: s.resize_axis("data", 0), "mesh", "data", None, "1 or more"),
-    (lambda s: s.resize_axis("nowhere", 2), "mesh", "nowhere", None, "no axis 'nowhere'"),
-    (lambda s: s.add_axis("data", 2), "mesh", "data", None, "two axes are named 'data'"),
-    (lambda s: s.add_axis("", 2), "mesh", "", None, "non-empty"),
-    (lambda s: s.rename_axis("data", "model"), "mesh", "data", None, "two axes are named 'model'"),
-    (lambda s: s.remove_axis("nowhere"), "mesh", "nowhere", None, "no axis 'nowhere'"),
-    (lambda s: s.set_mesh("data=x"), "mesh", None, None, "expected axes as"),
-])
+@pytest.mark.parametrize(
+    ("change", "place", "argument", "dimension", "words"),
+    [
+        (lambda s: s.set_dim(W1, 0, ["nowhere"]), "argument", W1, 0, "no axis 'nowhere'"),
+        (lambda s: s.set_dim(W1, 0, ["model"]), "argument", W1, 1, "only once"),
+        (lambda s: s.set_spec("x", (None, None, "data")), "argument", "x", 2, "3 entries for an array of rank 2"),
+        (lambda s: s.set_spec("x", "P('data'"), "argument", "x", None, "it is not Python"),
+        (lambda s: s.set_spec("x", "__import__('os')"), "argument", "x", None, "neither P nor PartitionSpec"),
+        (lambda s: s.set_spec("x", "P(1)"), "argument", "x", None, "an entry must be None"),
+        (lambda s: s.set_spec("nothing", ("data",)), "argument", "nothing", None, "no argument 'nothing'"),
+        (lambda s: s.set_dim("x", 7, ["data"]), "argument", "x", None, "no dimension 7"),
+        (lambda s: s.set_out_spec("result", ("data", "data")), "output", "result", 1, "only once"),
+        (lambda s: s.resize_axis("data", 3), "mesh", "x", 0, "64 and does not divide by 'data'=3"),
+        (lambda s: s.resize_axis("data", 0), "mesh", "data", None, "1 or more"),
+        (lambda s: s.resize_axis("nowhere", 2), "mesh", "nowhere", None, "no axis 'nowhere'"),
+        (lambda s: s.add_axis("data", 2), "mesh", "data", None, "two axes are named 'data'"),
+        (lambda s: s.add_axis("", 2), "mesh", "", None, "non-empty"),
+        (lambda s: s.rename_axis("data", "model"), "mesh", "data", None, "two axes are named 'model'"),
+        (lambda s: s.remove_axis("nowhere"), "mesh", "nowhere", None, "no axis 'nowhere'"),
+        (lambda s: s.set_mesh("data=x"), "mesh", None, None, "expected axes as"),
+    ],
+)
 def test_a_refused_change_says_where_and_changes_nothing(state, program, change, place, argument, dimension, words):
     before = settled(state)
     assert change(state) is False
@@ -167,8 +171,11 @@ def test_a_change_that_changes_nothing_is_no_change(state, program):
 
 def test_undo_and_redo(state):
     plans = [state.plan]
-    for method, *arguments in ((state.set_dim, W1, 0, ["data"]), (state.rename_axis, "data", "fsdp"),
-                               (state.remove_axis, "model")):
+    for method, *arguments in (
+        (state.set_dim, W1, 0, ["data"]),
+        (state.rename_axis, "data", "fsdp"),
+        (state.remove_axis, "model"),
+    ):
         assert method(*arguments)
         plans.append(state.plan)
     assert [state.undo() for _ in range(4)] == [True, True, True, False]
@@ -196,7 +203,9 @@ def test_the_last_axis_can_be_removed(state):
 
 def test_legal_axes_say_why_not(state):
     assert [(c.axis, c.legal, c.reason, c.move) for c in state.legal_axes(W1, 0)] == [
-        ("data", True, "", False), ("model", False, "cuts dimension 1 of this array", True)]
+        ("data", True, "", False),
+        ("model", False, "cuts dimension 1 of this array", True),
+    ]
     assert [c.reason for c in state.legal_axes(W1, 1)] == ["", "cuts this dimension already"]
     state.add_axis("odd", 3)
     assert state.legal_axes(W1, 1)[2].reason == "512 does not divide by 'model'=2 x 'odd'=3 = 6"
@@ -344,7 +353,9 @@ def test_propagated_only(program, plan):
 def test_the_summary_is_the_same_on_every_run(state, program):
     plan, job = program.jobs[0]
     job.set_result(program.compiled(plan))
-    assert state.summary() == """\
+    assert (
+        state.summary()
+        == """\
 step on data=4,model=2 (8 devices), compiled
   x             P('data')  8.19 kB
   params['w1']  P(None, 'model')  131 kB
@@ -353,3 +364,4 @@ step on data=4,model=2 (8 devices), compiled
   over data: 131 kB per device
 memory per device (cpu): arguments 1.00 kB, temporaries 3.00 kB
 1 problem: levels-differ"""
+    )

@@ -215,10 +215,10 @@ class _Server:
         # shutting the socket down wakes the reader, closing alone would not
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
-        self.finishers.shutdown(wait=False)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=5)
-        self.reader.join(timeout=5)
+        self.reader.join(timeout=10)
+        self.finishers.shutdown(wait=False)
 
 
 def _after(previous: Future[Any] | None, act: Callable[..., None], *rest: Any) -> None:

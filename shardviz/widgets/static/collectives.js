@@ -20,12 +20,16 @@ export function collectives(ctx, el) {
   }
 
   function row(c) {
-    return h("tr", {}, h("th", { class: `sv-coll sv-${c.kind}` }, c.kind, h("small", {}, c.phase, c.origin ? `, written by the ${c.origin}` : "")),
-      h("td", {}, axesChips(ctx, c.axes), c.group ? h("small", { class: "sv-soft" }, ` groups of ${c.group}`) : null),
-      h("td", { class: "sv-num" }, c.bytes), h("td", { class: "sv-num" }, `× ${c.count}`, c.conditional ? h("small", {}, " at most") : null),
-      h("td", { class: "sv-num" }, h("b", {}, c.total)),
-      h("td", {}, h("code", {}, `${c.dtype}${shapeText(c.shape)}`), c.operand ? h("small", { class: "sv-soft" }, c.operand) : null),
-      h("td", { title: c.line || "" }, lineLink(ctx, c.source), c.line ? h("small", {}, h("code", {}, c.line)) : null));
+    const what = `${c.phase}${c.origin ? `, written by the ${c.origin}` : ""}`;
+    const shape = `${c.dtype}${shapeText(c.shape)}`;
+    return h("tr", {},
+      h("th", {}, h("div", { class: "sv-clip", title: `${c.kind}${c.operand ? ` of ${c.operand}` : ""}, ${what}` },
+        h("span", { class: `sv-coll sv-${c.kind}` }, h("b", {}, c.kind)), c.operand ? [" of ", h("span", { class: "sv-operand" }, c.operand)] : null, h("span", { class: "sv-soft" }, ` · ${what}`)),
+      h("div", { class: "sv-clip sv-soft", title: `the result on one device: ${shape}` }, "→ ", h("code", {}, shape)),
+      c.source ? h("div", { class: "sv-clip", title: `${c.source} ${c.line || ""}` }, lineLink(ctx, c.source), h("code", { class: "sv-soft" }, ` ${c.line || ""}`)) : null),
+      h("td", {}, axesChips(ctx, c.axes), c.group ? h("small", { class: "sv-soft" }, `groups of ${c.group}`) : null),
+      h("td", { class: "sv-num" }, c.bytes), h("td", { class: "sv-num" }, `× ${c.count}`, c.conditional ? h("small", {}, "at most") : null),
+      h("td", { class: "sv-num" }, h("b", {}, c.total)));
   }
 
   function draw() {
@@ -43,9 +47,9 @@ export function collectives(ctx, el) {
       h("div", { class: "sv-bars" }, group("by mesh axes", data.by_axes), group("by phase", data.by_phase), group("by kind", data.by_kind),
         group("by source line", data.by_line, true)),
       line ? h("button", { class: "sv-btn", id: "collectives-line", onclick: () => ctx.query({ line: "" }) }, `only ${line} ×`) : null,
-      h("table", { class: "sv-table", id: "collectives-table", "data-level": level }, h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "over"),
-        h("th", { class: "sv-num" }, "bytes"), h("th", { class: "sv-num" }, "runs"), h("th", { class: "sv-num" }, "in a step"), h("th", {}, "result on one device"),
-        h("th", {}, "line"))), h("tbody", {}, data.rows.map(row))),
+      h("table", { class: "sv-table sv-colls", id: "collectives-table", "data-level": level }, h("thead", {}, h("tr", {}, h("th", {}, "collective, → its result on one device, line"),
+        h("th", {}, "over"), h("th", { class: "sv-num" }, "bytes"), h("th", { class: "sv-num" }, "runs"), h("th", { class: "sv-num" }, "in a step"))),
+      h("tbody", {}, data.rows.map(row))),
       data.rows.length < data.found ? h("p", { class: "sv-soft" }, `showing the ${data.rows.length} largest of ${data.found}`) : null);
   }
   for (const key of ["collectives", "mesh"]) ctx.on(key, () => ctx.when("collectives", draw));

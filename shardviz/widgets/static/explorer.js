@@ -1,6 +1,6 @@
 // The explorer's page. The model's traits are all that it shows; what a person does goes back as edits.
 import { h } from "./dom.js";
-import { head } from "./head.js";
+import { counts, head } from "./head.js";
 import { mesh } from "./mesh.js";
 import { menu } from "./menu.js";
 import { specs } from "./specs.js";
@@ -61,6 +61,15 @@ function context(model) {
       for (const fn of local.get("cell") || []) fn();
     },
     pickedCell: (name) => (cell && cell.name === name ? cell : null),
+    // Tells whether a kernel is behind the page: now, and whenever that may have changed.
+    onAlive(fn) {
+      const ask = async () => fn(await isAlive(model));
+      for (const event of ["comm_live_update", "comm:close"]) {
+        model.on(event, ask);
+        listeners.push([event, ask]);
+      }
+      ask();
+    },
     close() {
       for (const [key, fn] of listeners) model.off(key, fn);
     },
@@ -68,9 +77,21 @@ function context(model) {
   return ctx;
 }
 
+// Whether the model still has its comm. Where nobody can say (no ipywidgets around the page) it is taken to have it.
+async function isAlive(model) {
+  const manager = model.widget_manager;
+  if (!manager || !model.get("comm_id")) return true;
+  try {
+    return (await manager.get_model(model.get("comm_id"))).comm_live !== false;
+  } catch {
+    return false; // the manager has forgotten it
+  }
+}
+
 function tabs(ctx, el) {
   const bar = h("div", { class: "sv-tabs", role: "tablist" });
   const badge = h("b", { class: "sv-badge" });
+  const notes = h("span", { class: "sv-notes" });
   const panels = new Map();
   const buttons = new Map();
   for (const [key, title] of TABS) {
@@ -82,7 +103,7 @@ function tabs(ctx, el) {
       buttons.get(TABS[to][0]).focus();
       e.preventDefault();
       e.stopPropagation();
-    } }, title, key === "problems" ? badge : null);
+    } }, title, key === "problems" ? [badge, notes] : null);
     buttons.set(key, button);
     bar.append(button);
     panels.set(key, h("div", { class: `sv-panel sv-panel-${key}`, role: "tabpanel", id: `panel-${key}`, "aria-label": title }));
@@ -98,9 +119,11 @@ function tabs(ctx, el) {
     ctx.shown(now);
   };
   const count = () => {
-    const n = ctx.get("problems").rows.filter((d) => d.severity !== "info").length;
-    badge.textContent = n || "";
-    badge.hidden = !n;
+    const data = ctx.get("problems");
+    badge.textContent = data.problems || "";
+    badge.hidden = !data.problems;
+    notes.textContent = data.notes ? `${data.problems ? "" : "0 "}· ${data.notes} note${data.notes === 1 ? "" : "s"}` : "";
+    buttons.get("problems").title = counts(data.problems, data.notes);
   };
   ctx.on("tab", show);
   ctx.on("problems", count);

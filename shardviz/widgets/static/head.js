@@ -8,8 +8,17 @@ const LEVELS = {
   compiled: "the whole compiler: collectives and memory plan",
 };
 
+// What a busy state is doing, in a word; the whole sentence is its title.
+const DOING = { propagating: "partitioning", compiling: "partitioning", partitioned: "planning memory" };
+
 function kpi(label, id, ...value) {
   return h("div", { class: "sv-kpi", id }, h("small", {}, label), h("div", {}, value));
+}
+
+// `3 problems · 6 notes`
+export function counts(problems, notes) {
+  const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+  return plural(problems, "problem") + (notes ? ` · ${plural(notes, "note")}` : "");
 }
 
 export function head(ctx, el) {
@@ -19,24 +28,48 @@ export function head(ctx, el) {
   el.append(h("div", { class: "sv-head" }, numbers, level), banner);
   let started = performance.now();
   let timer = null;
+  let gone = false;
+
+  // `drop` marks what goes first, second, ... where the row is too narrow for everything.
+  const drop = (order, ...inside) => h("span", { "data-drop": order }, inside);
 
   function drawNumbers() {
     const data = ctx.get("head");
-    const moved = data.moved.slice(0, 4).map((m) => h("span", { class: "sv-moved", title: m.title }, axesChips(ctx, m.axes), " ", h("b", {}, m.text)));
-    const rest = data.moved.length - 4;
+    const moved = data.moved.map((m) => h("span", { class: "sv-moved", title: m.title }, axesChips(ctx, m.axes), " ", h("b", {}, m.text)));
+    const rest = data.moved_rest.length;
+    const plan = data.memory;
+    const changed = data.changed ? kpi("last edit changed", "kpi-changed", h("button", {
+      class: "sv-link", title: "show these values", onclick: () => { ctx.query({ changed: true }); ctx.setTab("values"); },
+    }, h("b", {}, data.changed), drop(2, ` of ${data.values}`), " values")) : null;
+    const collectives = kpi("collectives", "kpi-collectives", h("b", {}, data.collectives), drop(1, h("span", { class: "sv-soft" }, ` · ${data.runs}`)));
+    if (changed) changed.setAttribute("data-drop", 5);
+    collectives.setAttribute("data-drop", 4);
     fill(numbers,
-      h("div", { class: "sv-title" }, h("h1", {}, data.program), h("small", {}, data.subtitle)),
-      kpi("moved per device", "kpi-moved", moved.length ? moved : h("b", {}, "nothing"), rest > 0 && h("small", {}, ` + ${rest} more`)),
-      kpi("collectives", "kpi-collectives", h("b", {}, data.collectives), h("span", { class: "sv-soft" }, ` · ${data.runs}`)),
-      data.memory_text
-        ? kpi(`arguments + temporaries, ${data.memory_target}`, "kpi-memory", h("b", {}, data.memory_text))
+      h("div", { class: "sv-title", title: `${data.program} on ${data.mesh}` }, h("h1", {}, data.program), h("small", {}, drop(3, `${data.mesh} · `), data.devices)),
+      kpi("moved per device", "kpi-moved", moved.length ? moved : h("b", {}, "nothing"), rest ? h("span", { class: "sv-soft", title: data.moved_rest.join("\n") }, `+${rest}`) : null),
+      collectives,
+      plan ? kpi(`memory per device, ${plan.target} plan`, "kpi-memory", h("b", { title: `${plan.caution} ${plan.detail}` }, plan.total))
         : kpi("arguments", "kpi-memory", h("b", {}, data.arguments), h("span", { class: "sv-soft" }, " per device")),
-      kpi("problems", "kpi-problems", data.problems
-        ? h("button", { class: "sv-link sv-warn", onclick: () => ctx.setTab("problems") }, h("b", {}, data.problems)) : h("b", {}, "0")),
-      data.changed ? kpi("changed by the last edit", "kpi-changed", h("button", {
-        class: "sv-link", onclick: () => { ctx.query({ changed: true }); ctx.setTab("values"); },
-      }, h("b", {}, data.changed), ` of ${data.values} values`)) : null,
+      kpi("problems", "kpi-problems", h("button", {
+        class: `sv-link ${data.problems ? "sv-warn" : "sv-plain"}`, title: counts(data.problems, data.notes), onclick: () => ctx.setTab("problems"),
+      }, h("b", {}, data.problems), data.notes ? h("span", { class: "sv-soft" }, ` · ${data.notes} note${data.notes === 1 ? "" : "s"}`) : null)),
+      changed,
     );
+    fit();
+  }
+
+  // One row if it can be: the least important goes first; what then is still too long goes on a second row.
+  function fit() {
+    const parts = [...numbers.querySelectorAll("[data-drop]")].sort((a, b) => a.dataset.drop - b.dataset.drop);
+    for (const part of parts) part.hidden = false;
+    numbers.classList.remove("sv-wrap");
+    for (const part of parts) {
+      if (numbers.scrollWidth <= numbers.clientWidth) return;
+      part.hidden = true;
+    }
+    if (numbers.scrollWidth <= numbers.clientWidth) return;
+    for (const part of parts) part.hidden = false;
+    numbers.classList.add("sv-wrap");
   }
 
   function seconds() {
@@ -53,7 +86,7 @@ export function head(ctx, el) {
       h("div", { class: "sv-levelname", title: LEVELS[s.level] || "", "data-level": s.level, "data-busy": String(s.busy), "data-seq": s.seq },
         h("span", { class: `sv-dot sv-${s.level} ${s.busy ? "sv-busy" : ""}`, "aria-hidden": "true" }), s.level),
       h("small", {},
-        s.busy ? [s.message || "working", " · ", clock, " ", h("button", {
+        s.busy ? [h("span", { title: s.message }, DOING[s.status] || "working"), " ", clock, " ", h("button", {
           class: "sv-stop", id: "stop", title: "stop the compile; what is known stays", onclick: () => ctx.edit({ op: "stop" }),
         }, "■ stop")] : trouble ? h("span", { class: "sv-warn" }, s.status, " after ", clock) : clock));
     clearInterval(timer);
@@ -63,6 +96,10 @@ export function head(ctx, el) {
   function drawBanner() {
     const { error, failure } = ctx.get("status");
     const parts = [];
+    if (gone) {
+      parts.push(notice("sv-info", "gone", "No kernel answers here: it was restarted, shut down, or never ran for this copy. "
+        + "What is shown is its last answer; run the cell again to go on."));
+    }
     if (error && (error.place === "internal" || error.place === "plan")) {
       parts.push(notice("sv-error", "error", error.message, error.detail));
     }
@@ -89,7 +126,10 @@ export function head(ctx, el) {
   drawNumbers();
   drawLevel();
   drawBanner();
-  return () => clearInterval(timer);
+  ctx.onAlive((alive) => { gone = !alive; drawBanner(); });
+  const watch = new ResizeObserver(fit);
+  watch.observe(numbers.parentElement);
+  return () => { clearInterval(timer); watch.disconnect(); };
 }
 
 export function notice(kind, id, message, detail, ...more) {

@@ -3,13 +3,31 @@ import { h, fill, lineLink } from "./dom.js";
 
 export function problems(ctx, el) {
   const signs = { error: "✖", warning: "▲", info: "i" };
+  function row(d, under) {
+    const about = [
+      under ? null : d.rule,
+      lineLink(ctx, d.source),
+      d.line ? h("code", {}, d.line) : null,
+      d.value ? h("button", { class: "sv-link", onclick: () => ctx.select(d.value) }, d.value) : null,
+    ].filter(Boolean);
+    return h("div", { class: `sv-problem sv-${d.severity} ${under ? "sv-under" : ""}` },
+      h("span", { class: "sv-sign", role: "img", "aria-label": d.severity }, signs[d.severity] || "i"),
+      h("div", {}, h("p", {}, d.message), about.length ? h("p", { class: "sv-soft" }, about.map((part, i) => [i ? " · " : null, part])) : null));
+  }
+
   function draw() {
-    const { rows } = ctx.get("problems");
-    fill(el, rows.length ? rows.map((d) => h("div", { class: `sv-problem sv-${d.severity}` },
-      h("span", { class: "sv-sign", "aria-label": d.severity }, signs[d.severity] || "i"),
-      h("div", {}, h("p", {}, d.message), h("p", { class: "sv-soft" }, d.rule, d.source ? [" · ", lineLink(ctx, d.source)] : null, d.line ? [" ", h("code", {}, d.line)] : null,
-        d.value ? [" · ", h("button", { class: "sv-link", onclick: () => ctx.select(d.value) }, d.value)] : null))))
-      : h("p", { class: "sv-empty" }, "Nothing to report at this level."));
+    const { rows, leads } = ctx.get("problems");
+    if (!rows.length) {
+      fill(el, h("p", { class: "sv-empty" }, "Nothing to report at this level."));
+      return;
+    }
+    const told = new Set();
+    fill(el, rows.map((d) => {
+      const lead = leads[d.rule];
+      const first = lead && !told.has(d.rule);
+      told.add(d.rule);
+      return [first ? h("p", { class: "sv-leadin", id: `lead-${d.rule}` }, h("b", {}, d.rule), ` ${lead}`) : null, row(d, Boolean(lead))];
+    }));
   }
   ctx.on("problems", draw);
   draw();

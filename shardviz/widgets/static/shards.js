@@ -120,11 +120,15 @@ export function shards(ctx, el, { small }) {
 }
 
 export function memory(ctx, el) {
+  const bar = (part, i) => h("tr", { title: part.title }, h("th", {}, part.label), h("td", { class: "sv-num" }, part.text),
+    h("td", {}, h("i", { class: `sv-m${i}`, style: { width: `${Math.round(34 * part.share)}px` } })));
   function draw() {
-    const { memory: parts, memory_target: target, flops } = ctx.get("head");
-    fill(el, h("div", { class: "sv-sec" }, "memory, per device"), parts
-      ? [h("table", { class: "sv-mm" }, parts.map((p, i) => h("tr", {}, h("th", {}, p.label), h("td", { class: "sv-num" }, p.text), h("td", {}, h("i", { class: `sv-m${i}`, style: { width: `${Math.round(34 * p.share)}px` } }))))),
-        h("p", { class: "sv-soft" }, `${target}'s buffer assignment`)]
+    const { memory: plan, flops } = ctx.get("head");
+    fill(el, h("div", { class: "sv-sec" }, "memory, per device"), plan
+      ? [h("table", { class: "sv-mm", id: "memory-table" }, h("tbody", {}, plan.parts.map(bar)),
+        h("tbody", { class: "sv-sum" }, h("tr", {}, h("th", {}, "set aside in all"), h("td", { class: "sv-num" }, h("b", {}, plan.total)), h("td", {})))),
+      h("p", { class: "sv-soft", id: "memory-peak", title: plan.peak_title }, `alive at once, at most: ${plan.peak}`),
+      plan.caution ? h("p", { class: "sv-soft", id: "memory-caution", title: plan.detail }, plan.caution) : null]
       : h("p", { class: "sv-soft" }, "known once the program is compiled"),
     flops ? h("p", { class: "sv-soft" }, `matrix products: ${flops} per device and step`) : null);
   }

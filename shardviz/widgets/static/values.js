@@ -1,6 +1,6 @@
 // Every value with its spec. The kernel sends a page of them; the filter is answered there.
 import { h, fill, lineLink } from "./dom.js";
-import { specChips } from "./chips.js";
+import { shapeText, specChips } from "./chips.js";
 
 export function values(ctx, el) {
   const filter = h("input", { type: "search", class: "sv-filter", id: "values-filter", placeholder: "filter: a name, an operation, model.py:20, an axis …",
@@ -14,21 +14,25 @@ export function values(ctx, el) {
   const line = h("span", {});
   const body = h("tbody", {});
   el.append(h("div", { class: "sv-tools" }, filter, h("label", {}, changed, " changed by the last edit"), sort, line, found),
-    h("table", { class: "sv-table", id: "values-table" }, h("thead", {}, h("tr", {}, h("th", {}, "value"), h("th", {}, "spec"),
-      h("th", { class: "sv-num" }, "bytes / device"), h("th", {}, "shape, → on one device"), h("th", {}, "made by"), h("th", {}, "line"))), body));
+    h("table", { class: "sv-table sv-values", id: "values-table" }, h("thead", {}, h("tr", {}, h("th", {}, "value"), h("th", {}, "spec"),
+      h("th", {}, "shape, → on one device"), h("th", { class: "sv-num" }, "per device"))), body));
   let fresh = false;
 
   function row(v) {
     const selected = ctx.get("selected") === v.name;
-    const size = (n, i) => (v.shard && v.shard[i] !== n ? [n, h("b", {}, `→${v.shard[i]}`)] : n);
+    const cut = v.shard && v.shard.some((n, i) => n !== v.shape[i]);
+    const made = v.role === "intermediate" ? v.op || v.role : v.role;
+    const shape = `${v.dtype}${shapeText(v.shape)}`;
     return h("tr", { class: `${selected ? "sv-sel" : ""} ${v.changed && fresh ? "sv-changed" : ""}`, onclick: () => ctx.select(v.name), id: `value-${v.name}` },
-      h("th", {}, h("button", { class: "sv-link", title: v.name, "aria-pressed": String(selected) }, v.label || v.name), v.label ? h("small", {}, v.name) : null,
-        v.changed ? h("span", { class: "sv-mark", title: "changed by the last edit" }, " ●") : null),
-      h("td", {}, v.dims ? specChips(ctx, v.dims, v.unreduced) : h("code", { class: "sv-soft" }, v.sharding || "not known")),
-      h("td", { class: "sv-num" }, v.bytes),
-      h("td", {}, h("code", { class: "sv-soft" }, v.dtype), h("code", {}, "[", v.shape.map((n, i) => [i ? ", " : "", size(n, i)]), "]")),
-      h("td", { class: "sv-soft sv-op" }, v.role === "intermediate" ? v.op || "" : v.role, v.count ? ` × ${v.count}` : ""),
-      h("td", {}, lineLink(ctx, v.source)));
+      h("th", {}, h("div", { class: "sv-clip", title: v.label ? `${v.label} (${v.name})` : v.name },
+        v.changed ? h("span", { class: "sv-mark", title: "changed by the last edit" }, "● ") : null,
+        h("button", { class: "sv-link", "aria-pressed": String(selected) }, v.label || v.name)),
+      h("small", { class: "sv-clip", title: `${v.name}, ${made}${v.count ? ` × ${v.count}` : ""}` }, lineLink(ctx, v.source), v.source ? " · " : "",
+        made, v.count ? ` × ${v.count}` : "", v.label ? ` · ${v.name}` : "")),
+      h("td", {}, v.dims ? specChips(ctx, v.dims, v.unreduced) : h("code", { class: "sv-soft sv-clip", title: v.sharding || "" }, v.sharding || "not known")),
+      h("td", {}, h("code", { class: "sv-clip", title: cut ? `${shape} → ${shapeText(v.shard)}` : shape }, h("span", { class: "sv-soft" }, v.dtype), shapeText(v.shape)),
+        cut ? h("code", { class: "sv-clip sv-shard" }, "→ ", v.shard.map((n, i) => [i ? ", " : "[", n === v.shape[i] ? n : h("b", {}, n)]), "]") : null),
+      h("td", { class: "sv-num" }, v.bytes));
   }
 
   function draw() {
