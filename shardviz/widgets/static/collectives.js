@@ -25,8 +25,8 @@ export function collectives(ctx, el) {
     return h("tr", {},
       h("th", {}, h("div", { class: "sv-clip", title: `${c.kind}${c.operand ? ` of ${c.operand}` : ""}, ${what}` },
         h("span", { class: `sv-coll sv-${c.kind}` }, h("b", {}, c.kind)), c.operand ? [" of ", h("span", { class: "sv-operand" }, c.operand)] : null, h("span", { class: "sv-soft" }, ` · ${what}`)),
-      h("div", { class: "sv-clip sv-soft", title: `the result on one device: ${shape}` }, "→ ", h("code", {}, shape)),
-      c.source ? h("div", { class: "sv-clip", title: `${c.source} ${c.line || ""}` }, lineLink(ctx, c.source), h("code", { class: "sv-soft" }, ` ${c.line || ""}`)) : null),
+      c.source ? h("div", { class: "sv-clip", title: `${c.source} ${c.line || ""}` }, lineLink(ctx, c.source), h("code", { class: "sv-soft" }, ` ${c.line || ""}`)) : null,
+      h("div", { class: "sv-clip sv-soft", title: `the result on one device: ${shape}` }, "→ ", h("code", {}, shape))),
       h("td", {}, axesChips(ctx, c.axes), c.group ? h("small", { class: "sv-soft" }, `groups of ${c.group}`) : null),
       h("td", { class: "sv-num" }, c.bytes), h("td", { class: "sv-num" }, `× ${c.count}`, c.conditional ? h("small", {}, "at most") : null),
       h("td", { class: "sv-num" }, h("b", {}, c.total)));
@@ -47,7 +47,7 @@ export function collectives(ctx, el) {
       h("div", { class: "sv-bars" }, group("by mesh axes", data.by_axes), group("by phase", data.by_phase), group("by kind", data.by_kind),
         group("by source line", data.by_line, true)),
       line ? h("button", { class: "sv-btn", id: "collectives-line", onclick: () => ctx.query({ line: "" }) }, `only ${line} ×`) : null,
-      h("table", { class: "sv-table sv-colls", id: "collectives-table", "data-level": level }, h("thead", {}, h("tr", {}, h("th", {}, "collective, → its result on one device, line"),
+      h("table", { class: "sv-table sv-colls", id: "collectives-table", "data-level": level }, h("thead", {}, h("tr", {}, h("th", {}, "collective, its line, → its result on one device"),
         h("th", {}, "over"), h("th", { class: "sv-num" }, "bytes"), h("th", { class: "sv-num" }, "runs"), h("th", { class: "sv-num" }, "in a step"))),
       h("tbody", {}, data.rows.map(row))),
       data.rows.length < data.found ? h("p", { class: "sv-soft" }, `showing the ${data.rows.length} largest of ${data.found}`) : null);

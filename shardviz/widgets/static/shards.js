@@ -107,7 +107,7 @@ export function shards(ctx, el, { small }) {
     if (!data.labels) { fill(el, title, h("p", { class: "sv-soft" }, data.sharding || "its sharding is not known at this level")); return; }
     const panels = data.labels.length;
     const most = Math.max(data.labels[0].length, data.labels[0][0].length);
-    const room = (small ? 272 : 480) / (panels > 1 ? 2 : 1);
+    const room = (small ? 244 : 480) / (panels > 1 ? 2 : 1);
     const cell = Math.max(8, Math.min(small ? 34 : 46, Math.floor(room / most)));
     const maps = data.labels.map((_, p) => h("figure", {}, panels > 1 ? h("figcaption", {}, data.panels[p].text) : null, grid(data, p, cell)));
     const sides = [data.rows, data.columns].map((s) => s.text).filter(Boolean);
@@ -126,7 +126,7 @@ export function memory(ctx, el) {
     const { memory: plan, flops } = ctx.get("head");
     fill(el, h("div", { class: "sv-sec" }, "memory, per device"), plan
       ? [h("table", { class: "sv-mm", id: "memory-table" }, h("tbody", {}, plan.parts.map(bar)),
-        h("tbody", { class: "sv-sum" }, h("tr", {}, h("th", {}, "set aside in all"), h("td", { class: "sv-num" }, h("b", {}, plan.total)), h("td", {})))),
+        h("tbody", { class: "sv-sum" }, h("tr", {}, h("th", {}, "set aside in all"), h("td", { class: "sv-num" }, h("b", {}, plan.total))))),
       h("p", { class: "sv-soft", id: "memory-peak", title: plan.peak_title }, `alive at once, at most: ${plan.peak}`),
       plan.caution ? h("p", { class: "sv-soft", id: "memory-caution", title: plan.detail }, plan.caution) : null]
       : h("p", { class: "sv-soft" }, "known once the program is compiled"),
