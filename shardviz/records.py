@@ -78,6 +78,16 @@ class Value:
     label: str = ""
     count: int | None = 1
 
+    def __str__(self) -> str:
+        """`w: bfloat16[16, 8], P('data', None), shard [8, 8], 128 bytes per device`."""
+        parts = [f"{self.label or self.name}: {self.dtype}{list(self.shape)}"]
+        parts.append(str(self.spec) if self.spec is not None else "no PartitionSpec says how it is cut")
+        if self.shard_shape is not None:
+            parts.append(f"shard {list(self.shard_shape)}")
+        if self.bytes_per_device is not None:
+            parts.append(f"{self.bytes_per_device:,.0f} bytes per device")
+        return ", ".join(parts)
+
 
 @dataclass(frozen=True)
 class Collective:

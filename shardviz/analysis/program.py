@@ -5,6 +5,7 @@ Tracing and lowering happen once for each set of mesh axis names; a change of pl
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from typing import Any
@@ -111,7 +112,7 @@ class Program:
             outputs,
             rows.labelled(found.intermediates),
             found.collectives,
-            diagnostics=_notes(lowered.traced) + diagnose.unknown_loops(found.unknown_loops),
+            diagnostics=_notes(lowered.traced, plan.mesh) + diagnose.unknown_loops(found.unknown_loops),
             source=rows.source(found.intermediates, found.collectives),
             stages=self.texts(plan) | {"shardy": shardy.text_of(found, lowered)} if texts else {},
             timings=found.seconds,
@@ -196,7 +197,7 @@ class Program:
         return plan_code(plan, self.bind(plan), self._trace(plan.mesh))
 
     def _bind(self, plan: Plan) -> Bound:
-        traced, mesh = self._trace(plan.mesh), plan.mesh
+        traced, mesh = self._trace(plan.mesh), _auto(plan.mesh)
         positional, keyword = traced.in_tree
         prefix = plan.in_specs
         if len(positional) == 1 and not isinstance(prefix, tuple) and not is_spec(prefix):
@@ -217,6 +218,7 @@ class Program:
         return Bound(mesh, {k: v for k, v in ins.items() if v is not None}, outs)
 
     def _trace(self, mesh: DeviceMesh | None) -> Traced:
+        mesh = None if mesh is None else _auto(mesh)
         key = None if mesh is None else _key(mesh)
         with self._lock:
             if key not in self._traces:
@@ -224,6 +226,7 @@ class Program:
             return self._traces[key]
 
     def _lower(self, mesh: DeviceMesh) -> Lowered:
+        mesh = _auto(mesh)
         key = _key(mesh)
         with self._lock:
             if key not in self._lowered:
@@ -262,7 +265,7 @@ class _Reading:
             found,
             cost=Cost(flops, unknown),
             diagnostics=diagnose.compiler_warnings(job.stderr, before)
-            + _notes(traced)
+            + _notes(traced, self.plan.mesh)
             + diagnose.unknown_loops(unknown)
             + diagnose.levels_differ((foretold.outputs, foretold.collectives), (outputs, found), mesh),
             source=rows.source(intermediates, found),
@@ -300,13 +303,18 @@ def _not_compilable(mesh: DeviceMesh) -> str:
     return ""
 
 
+def _auto(mesh: DeviceMesh) -> DeviceMesh:
+    """The mesh with all its axes Auto."""
+    return mesh if set(mesh.types) <= {"Auto"} else dataclasses.replace(mesh, types=())
+
+
 def _key(mesh: DeviceMesh) -> _Key:
     return mesh.names, mesh.types, mesh.size == 1
 
 
-def _notes(traced: Traced) -> tuple[Diagnostic, ...]:
-    """What is to be said of the program whatever the plan."""
-    return diagnose.callbacks_left_out(c.source for c in traced.callbacks)
+def _notes(traced: Traced, mesh: DeviceMesh) -> tuple[Diagnostic, ...]:
+    """What is to be said of the program whatever the specs."""
+    return diagnose.axis_types(mesh) + diagnose.callbacks_left_out(c.source for c in traced.callbacks)
 
 
 def _record(bound: Bound) -> PlanRecord:

@@ -144,7 +144,9 @@ def _abstract(name: str, tree: Any, lenient: bool) -> Any:
     def leaf(path: Any, x: Any) -> Any:
         if isinstance(x, jax.ShapeDtypeStruct):
             return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type)
-        if isinstance(x, np.ndarray | np.generic) or hasattr(x, "aval"):
+        if isinstance(x, np.ndarray | np.generic):
+            return jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
+        if hasattr(x, "aval"):
             return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=getattr(x, "weak_type", False))
         if isinstance(x, bool | int | float | complex) or lenient:
             return x

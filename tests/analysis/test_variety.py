@@ -192,3 +192,11 @@ def test_a_permuted_mesh_partitions_as_the_mesh_in_order():
     mesh = sv.notation.DeviceMesh(("data", "model"), (2, 4), (), ids)
     plain, permuted = (both(lambda x, y: x @ y, SQUARE, SQUARE, in_specs=CONTRACTED, mesh=m)[1] for m in (MESH, mesh))
     assert moves(plain) == moves(permuted) == {("all-reduce", ("model",), 1, False)}
+
+
+def test_explicit_axes_are_explored_as_auto_ones_and_said_to_be():
+    mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    for report in both(lambda x, y: x @ y, SQUARE, SQUARE, in_specs=CONTRACTED, mesh=mesh):
+        assert moves(report) == {("all-reduce", ("model",), 1, False)}
+        assert report.outputs[0].spec.same_as(sv.notation.Spec.of(P("data")), report.mesh)
+        assert [d.rule for d in report.diagnostics if d.severity == "warning"] == ["axis-types"]

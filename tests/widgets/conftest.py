@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import shutil
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +16,9 @@ from shardviz.layout import layout
 from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.records import Collective, Diagnostic, Frame, Memory, Value
 from shardviz.report import PlanRecord, Report
+from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.state import ExplorerState
+from tests.widgets.page import Page
 
 SHAPES = {"x": (64, 128), "params['w1']": (128, 512), "params['w2']": (512, 128)}
 SOURCE = {"model.py": {1: "def step(params, x):", 2: "    h = x @ params['w1']", 3: "    return h @ params['w2']"}}
@@ -180,3 +185,45 @@ def plan() -> FakePlan:
     """Data parallel over `data`, the hidden dimension over `model`."""
     specs = {"x": ("data", None), "params['w1']": (None, "model"), "params['w2']": ("model", None)}
     return FakePlan(DeviceMesh.of({"data": 4, "model": 2}), tuple((name, Spec.of(s)) for name, s in specs.items()))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium."""
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("no playwright: pip install 'shardviz[test]'")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no chromium: install your system's (Debian: apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    flags = [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        "--disable-quic",
+    ]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, tmp_path, program, plan):
+    """Opens a page: on an explorer, or on one of `program`; `width`, `light`. It must end without an error."""
+    pages = []
+
+    def open_it(explorer=None, **options):
+        explorer = explorer or Explorer(ExplorerState(program, plan, debounce=60))
+        pages.append(Page(browser, tmp_path / "page.html", explorer, **options))
+        return pages[-1]
+
+    yield open_it
+    for page in pages:
+        errors = page.errors
+        page.tab.close()
+        assert not errors

@@ -129,7 +129,7 @@ def test_the_collectives_come_with_the_partitioned_report(explorer, program):
     assert explorer.collectives["by_line"][0]["line"] == "return h @ params['w2']"
     assert explorer.head["moved"][0]["axes"] == ["data"] and "memory" not in explorer.head
     job.answer(program.compiled(plan))
-    assert explorer.head["memory_text"] == "4.00 kB" and explorer.status["level"] == "compiled"
+    assert explorer.head["memory"]["total"] == "4.20 kB" and explorer.status["level"] == "compiled"
 
 
 def test_the_filter_is_answered_by_the_kernel(explorer):

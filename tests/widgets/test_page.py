@@ -2,131 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import importlib.util
-import json
-import shutil
-
 import pytest
 
-from shardviz.widgets import bundle
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.state import ExplorerState
+from tests.widgets.page import CONTRAST
 
 pytestmark = pytest.mark.browser
 W1 = "params['w1']"
-TRAITS = (
-    "mesh",
-    "inputs",
-    "outputs",
-    "head",
-    "status",
-    "values",
-    "collectives",
-    "source",
-    "problems",
-    "shards",
-    "plan_code",
-    "selected",
-    "query",
-    "edits",
-    "tab",
-)
-
-PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
-<div id="app"></div><script type="module">
-const data = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob("{data}"), (c) => c.charCodeAt(0))));
-const listeners = {{}};
-window.model = {{
-  get: (key) => data[key],
-  set(key, value) {{ data[key] = value; for (const fn of listeners[`change:${{key}}`] || []) fn(); }},
-  on(key, fn) {{ (listeners[key] = listeners[key] || []).push(fn); }},
-  off(key, fn) {{ listeners[key] = (listeners[key] || []).filter((other) => other !== fn); }},
-  save_changes() {{}},
-}};
-window.listening = () => Object.values(listeners).flat().length;
-const bytes = Uint8Array.from(atob("{module}"), (c) => c.charCodeAt(0));
-const {{ default: widget }} = await import(URL.createObjectURL(new Blob([bytes], {{ type: "text/javascript" }})));
-window.end = widget.render({{ model, el: document.getElementById("app") }});
-window.ready = true;
-</script>"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("no playwright: pip install 'shardviz[test]'")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no chromium: install your system's (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    flags = [
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--no-first-run",
-        "--disable-quic",
-    ]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=flags)
-        yield browser
-        browser.close()
-
-
-class Page:
-    """The explorer's page. `edits()` are what it asked of the kernel; `answer` is what the kernel then says."""
-
-    def __init__(self, browser, path, explorer, width=1280, light=True):
-        self.explorer, self.errors = explorer, []
-        self.shown = {name: getattr(explorer, name) for name in TRAITS}
-        text = json.dumps(self.shown)
-        encode = lambda s: base64.b64encode(s.encode()).decode()  # noqa: E731
-        path.write_text(
-            PAGE.format(
-                css=bundle.styles(), light=str(light).lower(), data=encode(text), module=encode(bundle.module())
-            )
-        )
-        self.tab = browser.new_page(viewport={"width": width, "height": 900})
-        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.tab.set_default_timeout(8000)
-        self.tab.goto(path.as_uri())
-        self.tab.wait_for_function("window.ready")
-
-    def at(self, name):
-        return self.tab.get_by_test_id(name)
-
-    def edits(self):
-        return [{k: v for k, v in e.items() if k != "seq"} for e in self.tab.evaluate("model.get('edits')")]
-
-    def answer(self):
-        """Has the widget do the edits, and the page show what came of them."""
-        self.explorer.edits = self.tab.evaluate("model.get('edits')")
-        for name, old in self.shown.items():
-            new = self.shown[name] = getattr(self.explorer, name)
-            if name != "edits" and new != old:
-                self.tab.evaluate("([name, value]) => model.set(name, value)", [name, new])
-
-    def focus(self):
-        return self.tab.evaluate("document.activeElement.dataset.testid")
-
-
-@pytest.fixture
-def open_page(browser, tmp_path, program, plan):
-    pages = []
-
-    def open_it(explorer=None, **options):
-        explorer = explorer or Explorer(ExplorerState(program, plan, debounce=60))
-        pages.append(Page(browser, tmp_path / "page.html", explorer, **options))
-        return pages[-1]
-
-    yield open_it
-    for page in pages:
-        errors = page.errors
-        page.tab.close()
-        assert not errors
 
 
 def test_a_slot_offers_what_is_legal_and_says_why_the_rest_is_not(open_page):
@@ -316,39 +199,3 @@ def test_the_page_lets_go_of_the_model(open_page):
     assert page.tab.evaluate("listening()") > 10
     page.tab.evaluate("end()")
     assert page.tab.evaluate("listening()") == 0
-
-
-# The least contrast (WCAG 2.2) between a text and the ground it stands on.
-CONTRAST = """() => {
-  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  const rgba = (colour) => {
-    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
-    const d = canvas.getImageData(0, 0, 1, 1).data; return [d[0], d[1], d[2], d[3] / 255]; };
-  const lum = ([r, g, b]) => {
-    const f = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
-    return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
-  const over = (top, under) => top.slice(0, 3).map((c, i) => c * top[3] + under[i] * (1 - top[3]));
-  let worst = { ratio: 99 };
-  const walker = document.createTreeWalker(document.getElementById("app"), NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const el = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || !el.checkVisibility()) continue;
-    if (el.closest("svg, [hidden], :disabled, [aria-disabled], [aria-hidden]")) continue;
-    if (/^[\\[\\],·]+$/.test(walker.currentNode.data.trim())) continue;
-    let ground = document.body.dataset.jpThemeLight === "false" ? [17, 17, 17] : [255, 255, 255];
-    const chain = [];
-    for (let e = el; e; e = e.parentElement) chain.unshift(e);
-    let opacity = 1;
-    for (const e of chain) {
-      const style = getComputedStyle(e);
-      ground = over(rgba(style.backgroundColor), ground);
-      opacity *= Number(style.opacity);
-    }
-    const ink = rgba(getComputedStyle(el).color);
-    ink[3] *= opacity;
-    const [low, high] = [lum(over(ink, ground)), lum(ground)].sort((a, b) => a - b);
-    const ratio = (high + 0.05) / (low + 0.05);
-    if (ratio < worst.ratio) worst = { ratio, text: walker.currentNode.data, cls: el.className };
-  }
-  return worst;
-}"""

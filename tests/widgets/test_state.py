@@ -362,6 +362,7 @@ step on data=4,model=2 (8 devices), compiled
   params['w2']  P('model')  131 kB
 1 collective, 4 runs a step
   over data: 131 kB per device
-memory per device (cpu): arguments 1.00 kB, temporaries 3.00 kB
+memory per device, cpu plan: 4.20 kB set aside (arguments 1.00 kB, temporaries 3.00 kB, outputs not aliased 200 B); \
+alive at once, at most: 4.00 kB
 1 problem: levels-differ"""
     )

@@ -41,11 +41,11 @@ export function head(ctx, el) {
     const changed = data.changed ? kpi("last edit changed", "kpi-changed", h("button", {
       class: "sv-link", title: "show these values", onclick: () => { ctx.query({ changed: true }); ctx.setTab("values"); },
     }, h("b", {}, data.changed), drop(2, ` of ${data.values}`), " values")) : null;
-    const collectives = kpi("collectives", "kpi-collectives", h("b", {}, data.collectives), drop(1, h("span", { class: "sv-soft" }, ` · ${data.runs}`)));
+    const collectives = kpi("collectives", "kpi-collectives", h("b", {}, data.collectives), drop(3, h("span", { class: "sv-soft" }, ` · ${data.runs}`)));
     if (changed) changed.setAttribute("data-drop", 5);
     collectives.setAttribute("data-drop", 4);
     fill(numbers,
-      h("div", { class: "sv-title", title: `${data.program} on ${data.mesh}` }, h("h1", {}, data.program), h("small", {}, drop(3, `${data.mesh} · `), data.devices)),
+      h("div", { class: "sv-title", title: `${data.program} on ${data.mesh}` }, h("h1", {}, data.program), h("small", {}, drop(1, `${data.mesh} · `), data.devices)),
       kpi("moved per device", "kpi-moved", moved.length ? moved : h("b", {}, "nothing"), rest ? h("span", { class: "sv-soft", title: data.moved_rest.join("\n") }, `+${rest}`) : null),
       collectives,
       plan ? kpi(`memory per device, ${plan.target} plan`, "kpi-memory", h("b", { title: `${plan.caution} ${plan.detail}` }, plan.total))
@@ -58,18 +58,26 @@ export function head(ctx, el) {
     fit();
   }
 
-  // One row if it can be: the least important goes first; what then is still too long goes on a second row.
+  // One row if it can be: the least important goes first, and comes back if what went after it made room enough. What
+  // is still too long goes on a second row, with everything.
   function fit() {
     const parts = [...numbers.querySelectorAll("[data-drop]")].sort((a, b) => a.dataset.drop - b.dataset.drop);
+    const fits = () => numbers.scrollWidth <= numbers.clientWidth;
+    const narrow = numbers.parentElement.clientWidth < 880; // where the panes stand one above the other
     for (const part of parts) part.hidden = false;
     numbers.classList.remove("sv-wrap");
+    const gone = [];
     for (const part of parts) {
-      if (numbers.scrollWidth <= numbers.clientWidth) return;
+      if (narrow || fits()) break;
       part.hidden = true;
+      gone.unshift(part);
     }
-    if (numbers.scrollWidth <= numbers.clientWidth) return;
-    for (const part of parts) part.hidden = false;
-    numbers.classList.add("sv-wrap");
+    const wrap = !fits();
+    numbers.classList.toggle("sv-wrap", wrap);
+    for (const part of gone) {
+      part.hidden = false;
+      if (!wrap && !fits()) part.hidden = true;
+    }
   }
 
   function seconds() {

@@ -1,0 +1,194 @@
+"""Whether the page can be read: at every width nothing is cut off, and the headline and the panes say what they must."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.records import Collective, Diagnostic, Frame, Memory, Value
+from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.state import ExplorerState
+from tests.widgets.page import UNREADABLE
+
+pytestmark = pytest.mark.browser
+TABS = ("source", "shards", "values", "collectives", "problems", "code")
+LONG = "params['decoder']['layers']['self_attention']['query_projection']['kernel_with_a_long_name']"
+CODE = "    x = x + jnp.einsum('bthk,hkd->btd', attention(query, key, value, mask=mask), params['output_projection'])"
+
+
+def crowded(program, plan):
+    """An explorer whose names, shapes, lines and counts are all as long as they get."""
+    frame = Frame("/somewhere/models/transformer_with_experts.py", 1234, "decoder_layer")
+    axes = ("data", "model")
+
+    def compiled(plan):
+        report = program.partitioned(plan)
+        many = Spec((("data",), (), (), ("model",), ()))
+        values = tuple(
+            Value(
+                f"custom-call.{i}.with-a-long-name.of-the-compilers-own",
+                (16, 4096, 1048576, 28672, 128),
+                "float8_e4m3fn",
+                many,
+                (4, 4096, 1048576, 14336, 128),
+                5e13,
+                source=frame,
+                op="triangular_solve_of_something",
+                label="attention_scores_before_the_mask",
+                count=1280,
+            )
+            for i in range(3)
+        )
+        moves = tuple(
+            Collective(
+                "ragged-all-to-all",
+                over,
+                "float8_e4m3fn",
+                (16, 4096, 1048576, 28672),
+                nbytes,
+                nbytes,
+                count,
+                source=frame,
+                phase="rematerialised",
+                origin="user",
+                operand=LONG,
+                group_size=512,
+                conditional=True,
+            )
+            for over, nbytes, count in (
+                (axes, 5.37e8, 1280),
+                (("data",), 4e8, 2),
+                (("model",), 1e3, 1),
+                (None, 1e9, None),
+            )
+        )
+        notes = tuple(Diagnostic("levels-differ", "info", f"all-gather over {n}: {LONG}" * 2) for n in "ab")
+        bad = (Diagnostic("involuntary-rematerialisation", "warning", LONG * 3, frame, LONG),)
+        return replace(
+            report,
+            level="compiled",
+            intermediates=values,
+            collectives=moves,
+            diagnostics=(*notes, *bad),
+            source={frame.file: {1234: CODE}},
+            memory=Memory(4_410_000_000, 4_600_000_000, 4_410_000_000, 138_000_000_000, 121_000_000_000),
+        )
+
+    program.compiled = compiled
+    state = ExplorerState(program, plan, debounce=60)
+    _, job = program.jobs[0]
+    job.answer(compiled(plan))
+    state.wait(timeout=5)
+    return Explorer(state)
+
+
+def specs(program, plan):
+    return type(plan)(plan.mesh, ((next(iter(program.shapes)), Spec.of(("data", "model"))),))
+
+
+@pytest.fixture
+def crowd(make_program, plan):
+    program = make_program({LONG: (4096, 131072), f"{LONG}['bias']": (131072,), "tokens": (64, 4096)})
+    return crowded(program, specs(program, plan))
+
+
+@pytest.mark.parametrize("width", [760, 1000, 1060, 1280, 1520])
+def test_every_table_fits_its_pane(open_page, crowd, width):
+    page = open_page(crowd, width=width)
+    for tab in TABS:
+        page.at(f"tab-{tab}").click()
+        assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], tab
+    page.at("tab-values").click()
+    assert page.at("values-table").locator("tr").nth(1).get_by_title(LONG).count(), "the whole name is in a title"
+    page.at("tab-collectives").click()
+    assert page.at("collectives-table").get_by_title(CODE.strip()).count(), "so is the whole line"
+
+
+@pytest.mark.parametrize("width", [900, 1060, 1520])
+def test_the_headline_is_one_row_and_drops_the_least_important(open_page, crowd, width):
+    page = open_page(crowd, width=width)
+    tops = "() => [...document.querySelectorAll('.sv-kpis > div')].filter((e) => !e.hidden).map((e) => e.offsetTop)"
+    assert len(set(page.tab.evaluate(tops))) <= (1 if width > 900 else 2)
+    assert page.tab.locator(".sv-head").evaluate(UNREADABLE) == []
+    assert page.at("kpi-problems").inner_text().split("\n")[-1] == "1 · 2 notes"
+    assert page.at("level").bounding_box()["x"] > width - 200
+
+
+def test_axes_that_move_next_to_nothing_are_counted_only(open_page, program, plan):
+    moves = [Collective("all-gather", (axis,), "int8", (1,), n, n, 1) for axis, n in (("data", 1e9), ("model", 9e5))]
+    program.compiled = lambda plan: replace(program.partitioned(plan), level="compiled", collectives=tuple(moves))
+    state = ExplorerState(program, plan, debounce=60)
+    program.jobs[0][1].answer(program.compiled(plan))
+    page = open_page(Explorer(state))
+    assert page.at("kpi-moved").inner_text().split() == ["moved", "per", "device", "data", "1.00", "GB", "+1"]
+    assert page.at("kpi-moved").get_by_title("model: 900 kB").count() == 1
+
+
+def test_memory_adds_up_and_says_whose_plan_it_is(open_page, crowd):
+    page = open_page(crowd)
+    lines = [line.split("\t") for line in page.at("memory-table").inner_text().splitlines()]
+    assert [[cell.strip() for cell in line[:2]] for line in lines] == [
+        ["arguments", "4.41 GB"],
+        ["temporaries", "138 GB"],
+        ["outputs not aliased", "190 MB"],
+        ["set aside in all", "143 GB"],
+    ]
+    assert page.at("memory-peak").inner_text() == "alive at once, at most: 121 GB"
+    assert "a TPU's" in page.at("memory-caution").inner_text()
+    assert "f32" in page.at("memory-caution").get_attribute("title")
+    assert page.at("kpi-memory").inner_text().split("\n") == ["memory per device, cpu plan", "143 GB"]
+
+
+def test_problems_come_before_notes_and_notes_are_introduced(open_page, crowd):
+    page = open_page(crowd)
+    assert page.at("tab-problems").inner_text().split() == ["Problems", "1", "·", "2", "notes"]
+    page.at("kpi-problems").get_by_role("button").click()
+    text = page.at("panel-problems").inner_text()
+    assert text.index("involuntary") < text.index("neither is wrong") < text.index("all-gather over a")
+    assert text.count("neither is wrong") == 1
+
+
+def test_no_problems_but_notes(open_page, program, plan):
+    notes = tuple(Diagnostic("levels-differ", "info", f"note {i}") for i in range(6))
+    program.compiled = lambda plan: replace(program.partitioned(plan), level="compiled", diagnostics=notes)
+    state = ExplorerState(program, plan, debounce=60)
+    program.jobs[0][1].answer(program.compiled(plan))
+    page = open_page(Explorer(state))
+    assert page.at("tab-problems").get_attribute("title") == "0 problems · 6 notes"
+    assert page.at("tab-problems").inner_text().split() == ["Problems", "0", "·", "6", "notes"]
+
+
+def test_a_page_without_a_kernel_says_so(open_page):
+    page = open_page()
+    assert page.at("gone").count() == 0
+    page.tab.evaluate("() => { window.alive = false; model.trigger('comm_live_update'); }")
+    page.at("gone").wait_for()
+    assert "run the cell again" in page.at("gone").inner_text()
+    page.tab.evaluate("() => { window.alive = true; model.trigger('comm_live_update'); }")
+    page.at("gone").wait_for(state="detached")
+
+
+def test_the_keyboard_does_it_all(open_page, make_program, plan):
+    mesh = DeviceMesh.of({"data": 2, "model": 2})
+    page = open_page(Explorer(ExplorerState(make_program({"x": (64, 64)}), type(plan)(mesh), debounce=60)))
+    press = page.tab.keyboard.press
+    for _ in range(30):
+        press("Tab")
+        if page.focus() == "slot-x-0":
+            break
+    assert page.focus() == "slot-x-0"
+    for key, focus in (("Enter", "menu-axis-data"), ("ArrowDown", "menu-axis-model"), ("ArrowUp", "menu-axis-data")):
+        press(key)
+        assert page.focus() == focus, key
+    press("ArrowDown")
+    press("Enter")
+    page.answer()
+    assert page.at("slot-x-0").inner_text() == "model" and page.focus() == "slot-x-0" and page.at("menu").is_hidden()
+    press("Enter")
+    press("Escape")
+    assert page.at("menu").is_hidden() and page.focus() == "slot-x-0"
+    press("Delete")
+    page.answer()
+    assert page.at("slot-x-0").inner_text() == "·" and page.focus() == "slot-x-0"
