@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shardviz.notation import Axis, Spec
+from shardviz.notation import Axis, DeviceMesh, Spec
 
 KINDS = (
     "all-gather",
@@ -189,3 +189,18 @@ class Diagnostic:
     message: str
     source: Frame | None = None
     value: str = ""
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """A plan that was found to fit a program: a full-rank spec for every argument, and for every output or None.
+
+    Attributes:
+        mesh: the device mesh.
+        in_specs: tree path → spec of every argument.
+        out_specs: tree path → spec of every output, None for the compiler's choice.
+    """
+
+    mesh: DeviceMesh
+    in_specs: Mapping[str, Spec]
+    out_specs: Mapping[str, Spec | None]

@@ -15,26 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardviz.errors import ShardvizError
-from shardviz.notation import DeviceMesh, Spec
-from shardviz.records import Collective, Cost, Diagnostic, Frame, Memory, Value
+from shardviz.notation import DeviceMesh
+from shardviz.records import Collective, Cost, Diagnostic, Frame, Memory, PlanRecord, Value
 
 SCHEMA_VERSION = 1
 LEVELS = ("notation", "propagated", "partitioned", "compiled")
-
-
-@dataclass(frozen=True)
-class PlanRecord:
-    """The plan that a report is of: specs by tree path.
-
-    Attributes:
-        mesh: the device mesh.
-        in_specs: tree path → spec of every argument.
-        out_specs: tree path → spec of every output, None for the compiler's choice.
-    """
-
-    mesh: DeviceMesh
-    in_specs: Mapping[str, Spec]
-    out_specs: Mapping[str, Spec | None]
 
 
 @dataclass(frozen=True)

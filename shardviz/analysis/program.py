@@ -18,12 +18,12 @@ from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.program import propagate as shardy
 from shardviz.program import server
 from shardviz.program.code import plan_code
-from shardviz.program.lower import Bound, Lowered, edited_bytecode, lower
+from shardviz.program.lower import Lowered, edited_bytecode, lower
 from shardviz.program.plan import Plan, expand, is_spec
 from shardviz.program.server.job import MAX_CPU_DEVICES
 from shardviz.program.trace import Argument, Call, Traced, check_constraints, needs_mesh, trace
-from shardviz.records import Cost, Diagnostic
-from shardviz.report import PlanRecord, Report
+from shardviz.records import Cost, Diagnostic, PlanRecord
+from shardviz.report import Report
 
 _Key = tuple[tuple[str, ...], tuple[str, ...], bool]
 
@@ -41,7 +41,7 @@ class Program:
         self._lock = threading.RLock()
         self._traces: dict[_Key | None, Traced] = {}
         self._lowered: dict[_Key, Lowered] = {}
-        self._bound: tuple[Plan, Bound] | None = None
+        self._bound: tuple[Plan, PlanRecord] | None = None
         try:
             self._trace(None if mesh is None else DeviceMesh.of(mesh))
         except TraceError as error:
@@ -76,7 +76,7 @@ class Program:
         """Every array of the result: tree path, shape, dtype."""
         return self._trace(plan.mesh).outputs
 
-    def bind(self, plan: Plan) -> Bound:
+    def bind(self, plan: Plan) -> PlanRecord:
         """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
 
         Raises:
@@ -107,7 +107,7 @@ class Program:
         return Report(
             "propagated",
             self.name,
-            _record(bound),
+            bound,
             rows.arguments(lowered.traced.arguments, bound),
             outputs,
             rows.labelled(found.intermediates),
@@ -196,7 +196,7 @@ class Program:
         """Python that rebuilds the plan."""
         return plan_code(plan, self.bind(plan), self._trace(plan.mesh))
 
-    def _bind(self, plan: Plan) -> Bound:
+    def _bind(self, plan: Plan) -> PlanRecord:
         traced, mesh = self._trace(plan.mesh), _auto(plan.mesh)
         positional, keyword = traced.in_tree
         prefix = plan.in_specs
@@ -215,7 +215,7 @@ class Program:
             spec = outs[output.name]
             outs[output.name] = None if spec is None else _checked(output, spec, mesh)
         check_constraints(traced, mesh)
-        return Bound(mesh, {k: v for k, v in ins.items() if v is not None}, outs)
+        return PlanRecord(mesh, {k: v for k, v in ins.items() if v is not None}, outs)
 
     def _trace(self, mesh: DeviceMesh | None) -> Traced:
         mesh = None if mesh is None else _auto(mesh)
@@ -237,7 +237,7 @@ class Program:
 class _Reading:
     """Turns the compiler's texts into reports; what the first level found serves the second."""
 
-    def __init__(self, program: Program, plan: Plan, bound: Bound, lowered: Lowered):
+    def __init__(self, program: Program, plan: Plan, bound: PlanRecord, lowered: Lowered):
         self.program, self.plan, self.bound, self.lowered = program, plan, bound, lowered
         self.first: Report | None = None
 
@@ -258,7 +258,7 @@ class _Reading:
         self.first = Report(
             "partitioned",
             self.program.name,
-            _record(self.bound),
+            self.bound,
             rows.arguments(traced.arguments, self.bound),
             outputs,
             intermediates,
@@ -297,8 +297,8 @@ def _not_compilable(mesh: DeviceMesh) -> str:
     for name in mesh.names:
         if marks := sorted({c for c in name if c in "'\"\\,=[]{}" or not c.isprintable()}):
             return (
-                f"mesh axis {name!r} has {', '.join(map(repr, marks))} in its name, which the compiler's texts use for other "
-                "things, so rename the axis"
+                f"mesh axis {name!r} has {', '.join(map(repr, marks))} in its name, which the compiler's texts use for "
+                "other things, so rename the axis"
             )
     return ""
 
@@ -315,10 +315,6 @@ def _key(mesh: DeviceMesh) -> _Key:
 def _notes(traced: Traced, mesh: DeviceMesh) -> tuple[Diagnostic, ...]:
     """What is to be said of the program whatever the specs."""
     return diagnose.axis_types(mesh) + diagnose.callbacks_left_out(c.source for c in traced.callbacks)
-
-
-def _record(bound: Bound) -> PlanRecord:
-    return PlanRecord(bound.mesh, dict(bound.in_specs), dict(bound.out_specs))
 
 
 def _checked(argument: Argument, spec: Spec, mesh: DeviceMesh) -> Spec:

@@ -15,17 +15,17 @@ import jax
 from shardviz import hlo
 from shardviz.layout import itemsize
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.lower import Bound, sdy_dims
+from shardviz.program.lower import sdy_dims
 from shardviz.program.propagate import shard_shape
 from shardviz.program.trace import Argument
-from shardviz.records import Collective, Frame, Value
+from shardviz.records import Collective, Frame, PlanRecord, Value
 from shardviz.report import Report
 from shardviz.source import assigned, phase
 
 _MOST_LINES = 600
 
 
-def arguments(found: Sequence[Argument], bound: Bound) -> tuple[Value, ...]:
+def arguments(found: Sequence[Argument], bound: PlanRecord) -> tuple[Value, ...]:
     """A row for each argument: what the plan says, which every level keeps."""
     return tuple(_row(a, bound.in_specs[a.name], bound.mesh) for a in found)
 

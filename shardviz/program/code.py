@@ -10,18 +10,18 @@ from typing import Any
 import jax
 
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.lower import Bound
 from shardviz.program.plan import Plan
 from shardviz.program.trace import Traced
+from shardviz.records import PlanRecord
 
 _WIDTH = 100
 
 
-def plan_code(plan: Plan, bound: Bound, traced: Traced) -> str:
+def plan_code(plan: Plan, bound: PlanRecord, traced: Traced) -> str:
     """Python source that makes an equal plan, every spec spelled out.
 
-    Trees of dicts, lists and tuples are written as such, one that occurs several times (the parameters', the optimizer's,
-    the result's) only once; where the arguments have other containers, specs go by tree path.
+    Trees of dicts, lists and tuples are written as such, one that occurs several times (the parameters', the
+    optimizer's, the result's) only once; where the arguments have other containers, specs go by tree path.
     """
     ins, outs = traced.in_tree[0], traced.out_tree
     fixed = any(spec is not None for spec in bound.out_specs.values())
@@ -45,7 +45,7 @@ def plan_code(plan: Plan, bound: Bound, traced: Traced) -> str:
     return "\n".join([*lines, ")", ""])
 
 
-def _shared(ins: Any, outs: Any, bound: Bound) -> dict[str, str]:
+def _shared(ins: Any, outs: Any, bound: PlanRecord) -> dict[str, str]:
     """The text of each tree that several arguments or results share → a name for it."""
     found: dict[str, list[str]] = {}
     for trees, specs in ((ins, bound.in_specs), (outs if type(outs) in (list, tuple) else (outs,), bound.out_specs)):

@@ -7,7 +7,7 @@ and `sdy.sharding` on the main function's arguments and results. An edit takes a
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,23 +19,9 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.trace import Traced
+from shardviz.records import PlanRecord
 
 MESH = "mesh"
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A plan that was found to fit a program: a full-rank spec for every argument, and for every output or None.
-
-    Attributes:
-        mesh: the device mesh.
-        in_specs: tree path → spec.
-        out_specs: tree path → spec, None for the compiler's choice.
-    """
-
-    mesh: DeviceMesh
-    in_specs: Mapping[str, Spec]
-    out_specs: Mapping[str, Spec | None]
 
 
 @dataclass(eq=False)
@@ -73,7 +59,7 @@ def lower(traced: Traced, mesh: DeviceMesh, platform: str = "cpu") -> Lowered:
     return Lowered(traced, _jax.lower(closed, traced.name, donated, target, platform))
 
 
-def edited(lowered: Lowered, bound: Bound) -> ir.Operation:
+def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
     """A copy of the module with a plan's mesh and shardings.
 
     To be called with the lock held and its context entered.
@@ -97,7 +83,7 @@ def _ranks(main: ir.Operation) -> tuple[list[int], list[int]]:
     return inputs, results
 
 
-def edited_bytecode(lowered: Lowered, bound: Bound) -> bytes:
+def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
     """The module under a plan, as bytecode."""
     with lowered.lock, lowered.module.context, ir.Location.unknown():
         return _jax.bytecode(edited(lowered, bound))

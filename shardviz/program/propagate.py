@@ -21,9 +21,9 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_size
 from shardviz.program.attributes import axes_by_dimension, axes_of, dtype_of, spec_of
 from shardviz.program.locations import Place, place_of
-from shardviz.program.lower import Bound, Lowered, edited
+from shardviz.program.lower import Lowered, edited
 from shardviz.program.trips import trip_count
-from shardviz.records import Collective, Value
+from shardviz.records import Collective, PlanRecord, Value
 
 PIPELINE = (
     "builtin.module(sdy-propagation-pipeline,sdy-close-shardings,"
@@ -73,7 +73,7 @@ class Propagated:
     module: Any
 
 
-def propagate(lowered: Lowered, bound: Bound) -> Propagated:
+def propagate(lowered: Lowered, bound: PlanRecord) -> Propagated:
     """Runs Shardy on a program under a plan."""
     with lowered.lock, lowered.module.context, ir.Location.unknown():
         start = time.perf_counter()
@@ -96,7 +96,7 @@ def text_of(propagated: Propagated, lowered: Lowered) -> str:
         return propagated.module.get_asm(enable_debug_info=False)
 
 
-def stablehlo_text(lowered: Lowered, bound: Bound) -> str:
+def stablehlo_text(lowered: Lowered, bound: PlanRecord) -> str:
     """The lowered module under a plan as text, before propagation, without source locations."""
     with lowered.lock, lowered.module.context, ir.Location.unknown():
         text = edited(lowered, bound).get_asm(enable_debug_info=False)
@@ -307,7 +307,7 @@ class _Walk:
                 return ""
         return ""
 
-    def outputs(self, module: ir.Operation, bound: Bound) -> tuple[Spec, ...]:
+    def outputs(self, module: ir.Operation, bound: PlanRecord) -> tuple[Spec, ...]:
         main = self.functions["main"]
         traced = self.lowered.traced
         found = (

@@ -103,7 +103,7 @@ function tabs(ctx, el) {
       buttons.get(TABS[to][0]).focus();
       e.preventDefault();
       e.stopPropagation();
-    } }, title, key === "problems" ? [badge, notes] : null);
+    } }, title, key === "problems" ? [" ", badge, " ", notes] : null);
     buttons.set(key, button);
     bar.append(button);
     panels.set(key, h("div", { class: `sv-panel sv-panel-${key}`, role: "tabpanel", id: `panel-${key}`, "aria-label": title }));

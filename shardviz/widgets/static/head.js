@@ -29,24 +29,32 @@ export function head(ctx, el) {
   let started = performance.now();
   let timer = null;
   let gone = false;
+  let rest = () => {}; // says how many axes are not shown
 
   // `drop` marks what goes first, second, ... where the row is too narrow for everything.
   const drop = (order, ...inside) => h("span", { "data-drop": order }, inside);
 
   function drawNumbers() {
     const data = ctx.get("head");
-    const moved = data.moved.map((m) => h("span", { class: "sv-moved", title: m.title }, axesChips(ctx, m.axes), " ", h("b", {}, m.text)));
-    const rest = data.moved_rest.length;
+    const moved = data.moved.map((m, i) => h("span", { class: "sv-moved", title: `${m.text}: ${m.title}`, "data-drop": [null, 8, 4, 3][i] },
+      axesChips(ctx, m.axes), " ", h("b", {}, m.text), " "));
+    const more = h("span", { class: "sv-soft", hidden: true });
+    rest = () => {
+      const hidden = moved.filter((part) => part.hidden).length;
+      more.textContent = `+${data.moved_rest.length + hidden}`;
+      more.title = [...data.moved.slice(data.moved.length - hidden).map((m) => `${(m.axes || ["no product of axes"]).join(", ")}: ${m.text}`), ...data.moved_rest].join("\n");
+      more.hidden = !data.moved_rest.length && !hidden;
+    };
     const plan = data.memory;
     const changed = data.changed ? kpi("last edit changed", "kpi-changed", h("button", {
       class: "sv-link", title: "show these values", onclick: () => { ctx.query({ changed: true }); ctx.setTab("values"); },
     }, h("b", {}, data.changed), drop(2, ` of ${data.values}`), " values")) : null;
-    const collectives = kpi("collectives", "kpi-collectives", h("b", {}, data.collectives), drop(3, h("span", { class: "sv-soft" }, ` · ${data.runs}`)));
-    if (changed) changed.setAttribute("data-drop", 5);
-    collectives.setAttribute("data-drop", 4);
+    const collectives = kpi("collectives", "kpi-collectives", h("b", {}, data.collectives), drop(5, h("span", { class: "sv-soft" }, ` · ${data.runs}`)));
+    if (changed) changed.setAttribute("data-drop", 7);
+    collectives.setAttribute("data-drop", 6);
     fill(numbers,
       h("div", { class: "sv-title", title: `${data.program} on ${data.mesh}` }, h("h1", {}, data.program), h("small", {}, drop(1, `${data.mesh} · `), data.devices)),
-      kpi("moved per device", "kpi-moved", moved.length ? moved : h("b", {}, "nothing"), rest ? h("span", { class: "sv-soft", title: data.moved_rest.join("\n") }, `+${rest}`) : null),
+      kpi("moved per device", "kpi-moved", moved.length ? moved : h("b", {}, "nothing"), more),
       collectives,
       plan ? kpi(`memory per device, ${plan.target} plan`, "kpi-memory", h("b", { title: `${plan.caution} ${plan.detail}` }, plan.total))
         : kpi("arguments", "kpi-memory", h("b", {}, data.arguments), h("span", { class: "sv-soft" }, " per device")),
@@ -66,18 +74,22 @@ export function head(ctx, el) {
     const narrow = numbers.parentElement.clientWidth < 880; // where the panes stand one above the other
     for (const part of parts) part.hidden = false;
     numbers.classList.remove("sv-wrap");
+    rest();
     const gone = [];
     for (const part of parts) {
       if (narrow || fits()) break;
       part.hidden = true;
+      rest();
       gone.unshift(part);
     }
     const wrap = !fits();
     numbers.classList.toggle("sv-wrap", wrap);
     for (const part of gone) {
       part.hidden = false;
+      rest();
       if (!wrap && !fits()) part.hidden = true;
     }
+    rest();
   }
 
   function seconds() {

@@ -30,7 +30,7 @@ export function values(ctx, el) {
       h("small", { class: "sv-clip", title: `${v.name}, ${made}${v.count ? ` × ${v.count}` : ""}` }, lineLink(ctx, v.source), v.source ? " · " : "",
         made, v.count ? ` × ${v.count}` : "", v.label ? ` · ${v.name}` : "")),
       h("td", {}, v.dims ? specChips(ctx, v.dims, v.unreduced) : h("code", { class: "sv-soft sv-clip", title: v.sharding || "" }, v.sharding || "not known")),
-      h("td", {}, h("code", { class: "sv-clip", title: cut ? `${shape} → ${shapeText(v.shard)}` : shape }, h("span", { class: "sv-soft" }, v.dtype), shapeText(v.shape)),
+      h("td", { title: cut ? `${shape} → ${shapeText(v.shard)}` : shape }, h("code", { class: "sv-clip" }, h("span", { class: "sv-soft" }, v.dtype), shapeText(v.shape)),
         cut ? h("code", { class: "sv-clip sv-shard" }, "→ ", v.shard.map((n, i) => [i ? ", " : "[", n === v.shape[i] ? n : h("b", {}, n)]), "]") : null),
       h("td", { class: "sv-num" }, v.bytes));
   }
