@@ -158,6 +158,11 @@ class Memory:
     peak: int
     target: str = "cpu"
 
+    @property
+    def set_aside(self) -> int:
+        """Bytes that the plan sets aside in all: an output that takes a donated argument's place counts once."""
+        return self.arguments + self.outputs - self.aliased + self.temporaries
+
 
 @dataclass(frozen=True)
 class Cost:

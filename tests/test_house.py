@@ -180,7 +180,7 @@ def in_a_process(script: str) -> dict:
 def test_import_brings_in_no_plotting_no_widgets_and_no_workers():
     heavy = ["matplotlib", "ipywidgets", "anywidget", "traitlets", "IPython", "loky", "psutil"]
     loaded = in_a_process(
-        "import json, sys, shardviz\n" f"print(json.dumps({{name: name in sys.modules for name in {heavy}}}))"
+        f"import json, sys, shardviz\nprint(json.dumps({{name: name in sys.modules for name in {heavy}}}))"
     )
     assert not any(loaded.values()), loaded
 

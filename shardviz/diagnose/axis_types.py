@@ -15,7 +15,7 @@ def axis_types(mesh: DeviceMesh) -> tuple[Diagnostic, ...]:
         Diagnostic(
             "axis-types",
             "warning",
-            f"mesh axes {', '.join(other)} are explored as Auto axes: Shardy and XLA choose what the program leaves open. "
-            "With Explicit axes JAX fixes each value's sharding while it traces, which may be another one",
+            f"mesh axes {', '.join(other)} are explored as Auto axes: Shardy and XLA choose what the program leaves "
+            "open. With Explicit axes JAX fixes each value's sharding while it traces, which may be another one",
         ),
     )

@@ -104,12 +104,13 @@ def _collectives(report: Report) -> list[str]:
 
 
 def memory_text(memory: Memory) -> tuple[str, str]:
-    """The memory plan: its peak with the compiler that made it, and what it consists of."""
+    """The memory plan: all that it sets aside, with the compiler that made it, and what that consists of."""
     parts = (
         f"arguments {format_bytes(memory.arguments)}, outputs {format_bytes(memory.outputs)}, of which "
-        f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}"
+        f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; alive at once, "
+        f"at most {format_bytes(memory.peak)}"
     )
-    return f"peak {format_bytes(memory.peak)} ({memory.target} compiler's plan)", parts
+    return f"{format_bytes(memory.set_aside)} set aside ({memory.target} compiler's plan)", parts
 
 
 def cost_text(report: Report) -> str:

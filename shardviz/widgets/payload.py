@@ -155,14 +155,9 @@ def _worth_showing(totals: Sequence[Total]) -> list[Total]:
     return [t for t in totals if t.unknown or t.bytes >= least][:4]
 
 
-def set_aside(memory: Memory) -> int:
-    """The bytes that a memory plan sets aside in all: an output that takes a donated argument's place counts once."""
-    return memory.arguments + memory.outputs - memory.aliased + memory.temporaries
-
-
 def _memory_view(memory: Memory) -> Json:
     """The parts that are set aside, their sum, and the most that is alive at once."""
-    whole, fresh = set_aside(memory), memory.outputs - memory.aliased
+    whole, fresh = memory.set_aside, memory.outputs - memory.aliased
     together = "a block for everything in between; values that are not alive at the same time share places in it"
     in_place = f"of {format_bytes(memory.outputs)}, {format_bytes(memory.aliased)} go where donated arguments were"
     parts = [

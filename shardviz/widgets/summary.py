@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from shardviz.render.format import format_bytes, plural
 from shardviz.render.totals import total_of, totals_by
-from shardviz.widgets.payload import set_aside
 
 if TYPE_CHECKING:
     from shardviz.widgets.state import ExplorerState
@@ -28,7 +27,7 @@ def summary(state: ExplorerState) -> str:
     if report.memory is not None:
         memory = report.memory
         lines.append(
-            f"memory per device, {memory.target} plan: {format_bytes(set_aside(memory))} set aside "
+            f"memory per device, {memory.target} plan: {format_bytes(memory.set_aside)} set aside "
             f"(arguments {format_bytes(memory.arguments)}, temporaries {format_bytes(memory.temporaries)}, "
             f"outputs not aliased {format_bytes(memory.outputs - memory.aliased)}); "
             f"alive at once, at most: {format_bytes(memory.peak)}"

@@ -34,6 +34,14 @@ def deep(x, w):
     return x
 
 
+def endless(x, w):
+    """Takes the compiler's partitioned program no time and its optimised one long."""
+    for i in range(400):
+        y = jnp.tanh(x[:, : 512 + i] @ w[: 512 + i])
+        x = x + jnp.sort(y, axis=0)
+    return x
+
+
 def small(x, w):
     return x @ w
 
@@ -253,6 +261,21 @@ def test_an_interrupt_of_the_kernel_does_not_reach_the_server():
     works()
     process = next(p for p in mine() if isinstance(p, psutil.Process))
     assert os.getpgid(process.pid) != os.getpgid(0)
+
+
+def test_who_interrupts_the_waiting_stops_the_compile():
+    threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        traced(endless).compile(PLAN)
+    deadline = time.monotonic() + 2
+    while (left := compiling()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not left and works()
+
+
+def compiling():
+    """The server's children."""
+    return [child for p in mine() if isinstance(p, psutil.Process) for child in p.children()]
 
 
 def test_folders_of_dead_kernels_are_swept():

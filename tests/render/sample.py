@@ -48,7 +48,7 @@ def report(mesh: DeviceMesh = MESH, evil: str = "") -> Report:
             moved("all-to-all", None, "float32", (128, 4), 2048, None, name=f"a2a{evil}"),
             moved("collective-permute", ((two, 2, 4),), "float32", (4,), 16, 3, conditional=True, origin="user"),
         ),
-        memory=Memory(2_300_000_000, 2_300_000_000, 2_200_000_000, 38_000_000_000, 41_200_000_000),
+        memory=Memory(2_300_000_000, 2_300_000_000, 2_200_000_000, 38_000_000_000, 39_200_000_000),
         cost=Cost(1.3e15, 1),
         diagnostics=(
             Diagnostic(f"levels-differ{evil}", "warning", f"XLA gathers x, 4.29 GB{evil}", at(27), f"x{evil}"),

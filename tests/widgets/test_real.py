@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-import pytest
+import os
+import re
+import signal
+import time
 
-from shardviz.errors import ShardvizError, TraceError
+import jax
+import jax.numpy as jnp
+import psutil
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from shardviz.errors import (
+    CompileCrashed,
+    CompileMemoryLimit,
+    CompileStopped,
+    CompileTimeout,
+    ShardvizError,
+    TraceError,
+)
 from shardviz.gallery import mlp
+from shardviz.program import server
 from shardviz.program.plan import Plan
 from shardviz.widgets import explore
 
@@ -80,10 +97,140 @@ def test_a_traced_program_is_taken_as_it_is(explorer, example):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "needs a mesh"),
+        ({}, "needs a mesh.*or a plan"),
         ({"mesh": {"data": 2}, "plan": object()}, "not both"),
+        ({"plan": "data=2"}, "expected an sv.Plan, not 'data=2'"),
+        ({"mesh": {"data": 2}, "donate_argnums": 0}, "traced already.*leave out donate_argnums"),
     ],
 )
 def test_calls_that_cannot_be(explorer, options, words):
     with pytest.raises(ShardvizError, match=words):
         explore(explorer.program, **options)
+
+
+def test_an_example_of_the_gallery_brings_its_plan(example):
+    explorer = explore(example, level="propagated")
+    assert explorer.program is example.program and explorer.plan == example.plan
+    assert explore(example, plan=Plan({"x": 2}), level="propagated").plan.mesh.shape == {"x": 2}
+    other = explore(example, mesh={"data": 2, "model": 2}, level="propagated")
+    assert other.plan.in_specs == example.plan.in_specs and other.report.mesh.size == 4
+    with pytest.raises(TraceError, match="an example with arguments of its own"):
+        explore(example, 1)
+
+
+@pytest.mark.parametrize(
+    ("thing", "words"),
+    [(5, r"takes a function.*not 5 \(int\)"), ("llama", "not 'llama'"), (None, "not None")],
+)
+def test_what_is_no_program_is_answered_with_what_is(thing, words):
+    with pytest.raises(ShardvizError, match=words):
+        explore(thing, mesh={"data": 2})
+
+
+def test_a_plan_or_a_report_is_no_program(explorer):
+    with pytest.raises(ShardvizError, match="a plan goes second"):
+        explore(explorer.plan)
+    with pytest.raises(ShardvizError, match="a report is a finding"):
+        explore(explorer.report)
+
+
+def test_other_keywords_are_the_functions_own():
+    def scaled(x, *, factor):
+        return x * factor
+
+    array = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    explorer = explore(scaled, array, factor=array, mesh={"data": 2}, level="propagated")
+    assert [v.name for v in explorer.report.arguments] == ["x", "factor"]
+
+
+# A compile that ends badly, with the compiler itself: what was known stays, and the next change is answered.
+
+
+def deep(x, w):
+    """Takes the compiler seconds, most of them in machine code: many different shapes."""
+    for i in range(60):
+        y = jnp.tanh(x[:, : 512 + i] @ w[: 512 + i])
+        x = x + jnp.sort(y, axis=0)
+    return x
+
+
+@pytest.fixture
+def slow():
+    """An explorer of `deep`, whose compile takes its time."""
+    array = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+
+    def opened(**limits):
+        return explore(deep, array, array, mesh={"x": 4}, in_specs=(P("x"), None), debounce=0.01, **limits)
+
+    yield opened
+    server.shutdown()
+
+
+def compiling(explorer):
+    """Waits until a process compiles, and gives its number."""
+    deadline = time.monotonic() + 60
+    while (future := explorer.state.future) is None or future.job is None or future.job.pid is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return future.job.pid
+
+
+def ended(explorer, kind, words, status="failed"):
+    """The compile ended with this error, and the report is as it was."""
+    report = explorer.report
+    with pytest.raises(kind, match=words):
+        explorer.wait(timeout=60)
+    assert explorer.status["status"] == status and not explorer.status["busy"]
+    assert explorer.status["failure"]["kind"] == kind.__name__
+    assert re.search(words, explorer.status["failure"]["message"]) and explorer.status["error"] is None
+    assert explorer.report.level in ("propagated", "partitioned")
+    assert explorer.report.arguments == report.arguments and explorer.inputs["rows"]
+
+
+def next_edit_works(explorer):
+    assert explorer.state.set_dim("w", 1, ["x"]), explorer.state.error
+    assert explorer.status["failure"] is None and explorer.report.level == "propagated"
+    assert explorer.wait("partitioned", timeout=60).level in ("partitioned", "compiled")
+    assert explorer.report.value("w").shard_shape == (1024, 256) and explorer.collectives["total"]
+    explorer.stop()
+
+
+def test_somebody_kills_the_compiler(slow):
+    explorer = slow()
+    os.kill(compiling(explorer), signal.SIGKILL)
+    ended(explorer, CompileCrashed, "was ended by SIGKILL.*Your notebook is not affected")
+    next_edit_works(explorer)
+
+
+def test_somebody_kills_the_compile_server(slow):
+    explorer = slow()
+    os.kill(psutil.Process(compiling(explorer)).ppid(), signal.SIGKILL)
+    ended(explorer, CompileCrashed, "lost with the compile server")
+    next_edit_works(explorer)
+
+
+def test_the_person_stops_it(slow):
+    explorer = slow()
+    pid = compiling(explorer)
+    explorer.edits = [{"seq": 1, "op": "stop"}]
+    assert explorer.status["seq"] == 1 and explorer.state.future is None
+    ended(explorer, CompileStopped, "what is shown is what was known", status="stopped")
+    deadline = time.monotonic() + 5
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not psutil.pid_exists(pid)
+    next_edit_works(explorer)
+
+
+def test_a_time_limit(slow):
+    explorer = slow(timeout=0.05)
+    ended(explorer, CompileTimeout, r"longer than its limit of 0\.05 s")
+    explorer.state.timeout = 60
+    next_edit_works(explorer)
+
+
+def test_a_memory_limit(slow):
+    explorer = slow(memory_limit=10_000_000)
+    ended(explorer, CompileMemoryLimit, r"more than its limit of 0\.01 GB")
+    explorer.state.memory_limit = None
+    next_edit_works(explorer)

@@ -1,6 +1,6 @@
 // The headline: what moves, how often, memory, problems; and at which level of truth, how fresh.
 import { h, fill } from "./dom.js";
-import { axesChips } from "./chips.js";
+import { axesChips, axisText } from "./chips.js";
 
 const LEVELS = {
   propagated: "Shardy's propagation: shardings are sure, collectives are a prediction",
@@ -42,7 +42,7 @@ export function head(ctx, el) {
     rest = () => {
       const hidden = moved.filter((part) => part.hidden).length;
       more.textContent = `+${data.moved_rest.length + hidden}`;
-      more.title = [...data.moved.slice(data.moved.length - hidden).map((m) => `${(m.axes || ["no product of axes"]).join(", ")}: ${m.text}`), ...data.moved_rest].join("\n");
+      more.title = [...data.moved.slice(data.moved.length - hidden).map((m) => `${(m.axes || ["no product of axes"]).map(axisText).join(", ")}: ${m.text}`), ...data.moved_rest].join("\n");
       more.hidden = !data.moved_rest.length && !hidden;
     };
     const plan = data.memory;
@@ -67,7 +67,7 @@ export function head(ctx, el) {
   }
 
   // One row if it can be: the least important goes first, and comes back if what went after it made room enough. What
-  // is still too long goes on a second row, with everything.
+  // is still too long goes on a second row, where there is room for the more important things that went.
   function fit() {
     const parts = [...numbers.querySelectorAll("[data-drop]")].sort((a, b) => a.dataset.drop - b.dataset.drop);
     const fits = () => numbers.scrollWidth <= numbers.clientWidth;
@@ -85,7 +85,7 @@ export function head(ctx, el) {
     const wrap = !fits();
     numbers.classList.toggle("sv-wrap", wrap);
     for (const part of gone) {
-      part.hidden = false;
+      part.hidden = wrap && part.dataset.drop < 5;
       rest();
       if (!wrap && !fits()) part.hidden = true;
     }
