@@ -155,12 +155,25 @@ def bytecode(module: ir.Operation) -> bytes:
     return buffer.getvalue()
 
 
+def run_passes(module: bytes, passes: str) -> None:
+    """Runs an MLIR pass pipeline on a module given as bytecode, without the verifier between passes."""
+    from jax.extend.mlir.passmanager import PassManager
+
+    with mlir_context():
+        parsed = ir.Module.parse(module)
+        manager = PassManager.parse(passes)
+        manager.enable_verifier(False)
+        manager.run(parsed.operation)
+
+
 def preload() -> None:
     """Imports what compiling needs and makes neither a backend nor a thread, so that a fork afterwards is cheap."""
     import numpy  # noqa: F401
     from jax._src.interpreters import mlir  # noqa: F401
     from jax._src.lib import xla_client  # noqa: F401  # pyright: ignore[reportPrivateImportUsage]
     from jax.extend import backend  # noqa: F401
+    from jax.extend.mlir import passmanager  # noqa: F401
+    from jax.extend.mlir.dialects import sdy  # noqa: F401
 
 
 def compile_for_cpu(

@@ -98,14 +98,20 @@ class Program:
             plan: mesh and specs.
             texts: put the program's texts into `report.stages`, which takes some more milliseconds.
 
+        The first time, Shardy is tried on the program in a process of its own, so that it cannot take the kernel along.
+
         Raises:
             SpecError, TraceError: as `bind`.
+            CompileError: if Shardy does not survive the program.
         """
         last = self._propagated
         if last is not None and last[0] == plan and (last[1].stages or not texts):
             return last[1]
         bound = self.bind(plan)
         lowered = self._lower(plan.mesh)
+        if not lowered.rehearsed:
+            shardy.rehearse(lowered, bound)
+            lowered.rehearsed = True
         found = shardy.propagate(lowered, bound)
         outputs = rows.outputs(lowered.traced.outputs, found.outputs, bound.mesh)
         report = Report(
@@ -116,7 +122,9 @@ class Program:
             outputs,
             rows.labelled(found.intermediates),
             found.collectives,
-            diagnostics=_notes(lowered.traced, plan.mesh) + diagnose.unknown_loops(found.unknown_loops),
+            diagnostics=_notes(lowered.traced, plan.mesh)
+            + diagnose.unknown_loops(found.unknown_loops)
+            + diagnose.reshards_left(found.reshards_left),
             source=rows.source(found.intermediates, found.collectives),
             stages=self.texts(plan) | {"shardy": shardy.text_of(found, lowered)} if texts else {},
             timings=found.seconds,
@@ -260,6 +268,7 @@ class _Reading:
         outputs = rows.compiled_outputs(traced.outputs, before, mesh)
         intermediates = rows.labelled(hlo.values(before, mesh))
         flops, unknown = hlo.dot_flops(after)
+        self.lowered.rehearsed = True  # the compiler ran Shardy on it
         foretold = self.program.propagate(self.plan)
         self.first = Report(
             "partitioned",

@@ -33,12 +33,14 @@ class Lowered:
         module: the module with every argument replicated; never changed.
         lock: MLIR objects are used by one thread at a time.
         locations: what is known of each source location, filled as they are met.
+        rehearsed: whether Shardy has been run on it outside the kernel.
     """
 
     traced: Traced
     module: Any
     lock: threading.Lock = field(default_factory=threading.Lock)
     locations: dict[Any, Any] = field(default_factory=dict)
+    rehearsed: bool = False
 
 
 def lower(traced: Traced, mesh: DeviceMesh, platform: str = "cpu") -> Lowered:

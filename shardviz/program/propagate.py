@@ -19,9 +19,10 @@ from jax.extend.mlir.passmanager import PassManager
 from shardviz.layout import itemsize
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_size
+from shardviz.program import server
 from shardviz.program.attributes import axes_by_dimension, axes_of, dtype_of, spec_of
 from shardviz.program.locations import Place, place_of
-from shardviz.program.lower import Lowered, edited
+from shardviz.program.lower import Lowered, edited, edited_bytecode
 from shardviz.program.trips import trip_count
 from shardviz.records import Collective, PlanRecord, Value
 
@@ -29,6 +30,7 @@ PIPELINE = (
     "builtin.module(sdy-propagation-pipeline,sdy-close-shardings,"
     "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives))"
 )
+_REHEARSAL = 120.0
 KINDS = {
     "sdy.all_gather": ("all-gather", "gathering_axes"),
     "sdy.all_reduce": ("all-reduce", "reduction_axes"),
@@ -60,21 +62,38 @@ class Propagated:
         outputs: a spec for every output.
         intermediates: every value inside that has a sharding.
         collectives: what Shardy would put in, per-device bytes.
-        text: the module after propagation.
-        unknown_loops: loops whose trip count could not be found; their bodies were counted once.
+        unknown_loops: loops whose trip count could not be found; what runs inside has no count.
+        reshards_left: reshardings that Shardy did not turn into collectives.
         seconds: what each step took.
+        module: the module after propagation, for its text.
     """
 
     outputs: tuple[Spec, ...]
     intermediates: tuple[Value, ...]
     collectives: tuple[Collective, ...]
     unknown_loops: int
+    reshards_left: int
     seconds: dict[str, float]
     module: Any
 
 
+def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
+    """Runs Shardy on a program in a process of its own first, which may die of it where the kernel must not.
+
+    Shardy ends its process where one of its checks fails. Where no process can be had, nothing is rehearsed.
+
+    Raises:
+        CompileError: if the process died or Shardy refused the program.
+    """
+    request = server.Request(edited_bytecode(lowered, bound), bound.mesh.size, (), passes=PIPELINE)
+    job = server.submit(request, timeout=_REHEARSAL)
+    error = job.exception()
+    if error is not None and job.begun:
+        raise error
+
+
 def propagate(lowered: Lowered, bound: PlanRecord) -> Propagated:
-    """Runs Shardy on a program under a plan."""
+    """Runs Shardy on a program under a plan, here."""
     with lowered.lock, lowered.module.context, ir.Location.unknown():
         start = time.perf_counter()
         module = edited(lowered, bound)
@@ -87,7 +106,8 @@ def propagate(lowered: Lowered, bound: PlanRecord) -> Propagated:
         walk.run(module)
         outputs = walk.outputs(module, bound)
         seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
-        return Propagated(outputs, tuple(walk.values), tuple(walk.collectives), walk.unknown_loops, seconds, module)
+        found = tuple(walk.values), tuple(walk.collectives)
+        return Propagated(outputs, *found, walk.unknown_loops, walk.reshards_left, seconds, module)
 
 
 def text_of(propagated: Propagated, lowered: Lowered) -> str:
@@ -111,7 +131,7 @@ class _Walk:
         self.lowered, self.mesh = lowered, mesh
         self.values: list[Value] = []
         self.collectives: list[Collective] = []
-        self.unknown_loops = 0
+        self.unknown_loops = self.reshards_left = 0
         self.specs: dict[Any, tuple[Spec, str]] = {}
         self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
         self.shards: dict[Any, tuple[int, ...]] = {}
@@ -138,6 +158,8 @@ class _Walk:
         name = op.name
         if name in KINDS:
             self._collective(op, count, where)
+        elif name == "sdy.reshard":
+            self.reshards_left += 1
         elif name not in SKIPPED:
             self._value(op, count, where)
         if name == "func.call":

@@ -261,6 +261,7 @@ def explore(
     """
     from shardviz.analysis import Program, trace
     from shardviz.gallery import Example
+    from shardviz.program import server
 
     options = {
         "static_argnums": static_argnums,
@@ -281,6 +282,7 @@ def explore(
             for given, own in ((mesh, fn.mesh), (in_specs, fn.in_specs), (out_specs, fn.out_specs))
         )
     plan = _plan(plan, mesh, in_specs, out_specs)
+    server.start()  # while the function is traced
     program = fn.program if isinstance(fn, Example) else fn
     if not isinstance(program, Program):
         program = trace(program, *args, **options, **kwargs)

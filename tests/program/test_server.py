@@ -19,6 +19,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.program import propagate as shardy
 from shardviz.program import server
 from shardviz.program.server import folders
 
@@ -174,6 +175,36 @@ def test_the_server_killed():
         future.result(10)
     assert works()
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_shardy_dies_outside_the_kernel(monkeypatch):
+    """The first propagation is rehearsed in a child; what kills the child comes back as an error."""
+    program = traced(small)
+    many = ",".join(["sdy-propagation-pipeline"] * 3000)
+    monkeypatch.setattr(shardy, "PIPELINE", f"builtin.module({many})")
+    asked = []
+    monkeypatch.setattr(
+        server, "submit", lambda *a, submit=server.submit, **k: asked.append(submit(*a, **k)) or asked[-1]
+    )
+    threading.Thread(target=lambda: os.kill(pid_of(asked), signal.SIGABRT)).start()
+    with pytest.raises(sv.CompileCrashed, match="was ended by SIGABRT"):
+        program.propagate(PLAN)
+    monkeypatch.undo()
+    assert program.propagate(PLAN).level == "propagated" and works()
+
+
+def pid_of(asked):
+    deadline = time.monotonic() + 30
+    while not (asked and asked[0].pid) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return asked[0].pid
+
+
+def test_where_no_process_can_be_had_shardy_answers_all_the_same(monkeypatch):
+    assert works()
+    server.shutdown()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert traced(small).propagate(PLAN).outputs
 
 
 def test_a_program_that_the_compiler_refuses(way):

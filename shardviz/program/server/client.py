@@ -45,6 +45,7 @@ class Job(Future[dict[str, Texts]]):
         state: `queued`, `running`, then `done`, `stopped`, `crashed`, `timeout`, `memory` or `refused`.
         stderr: what the compiler has written to its standard error, up to the last milestone or the end.
         pid: the process that compiles, while there is one.
+        begun: whether a process has been at it.
         texts: what has been reached so far.
     """
 
@@ -52,6 +53,7 @@ class Job(Future[dict[str, Texts]]):
         super().__init__()
         self.request, self.on_milestone = request, on_milestone
         self.state, self.stderr, self.pid = "queued", "", None
+        self.begun = False
         self.texts: dict[str, Texts] = {}
         self.created = time.monotonic()
         self.ended: float | None = None
@@ -175,7 +177,7 @@ class _Server:
                 if job is None:
                     continue
                 if kind == "started":
-                    job.pid, job.state = rest[0], "running"
+                    job.pid, job.state, job.begun = rest[0], "running", True
                     continue
                 if kind == "milestone":
                     job.state = rest[0]

@@ -28,6 +28,7 @@ class Request:
         out_chosen: for each output whether its sharding is the compiler's choice.
         until: the milestone after which nothing more is wanted, `partitioned` or `compiled`.
         options: further XLA debug options by name.
+        passes: only run this MLIR pass pipeline on the module, to see whether it survives; nothing is compiled.
     """
 
     module: bytes
@@ -35,6 +36,7 @@ class Request:
     out_chosen: tuple[bool, ...]
     until: str = "compiled"
     options: dict[str, str] = field(default_factory=dict)
+    passes: str = ""
 
 
 def compile_in(folder: Path, request: Request) -> None:
@@ -43,6 +45,9 @@ def compile_in(folder: Path, request: Request) -> None:
     Raises:
         whatever the compiler raises.
     """
+    if request.passes:
+        _jax.run_passes(request.module, request.passes)
+        return
     target = folder / "dumps"
     target.mkdir(exist_ok=True)
     options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": dumps.PASSES, **request.options}

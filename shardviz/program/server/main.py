@@ -106,6 +106,8 @@ class Server:
                 self.connection.send(("milestone", child.job, milestone, texts, _said(child)))
         if child.request.until in child.sent:
             self.end(child, "done", alive=not ended)
+        elif finished and child.request.passes:
+            self.end(child, "done", alive=False)
         elif ended:
             code = os.waitstatus_to_exitcode(status)
             refused = child.folder / "refused"

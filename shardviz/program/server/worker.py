@@ -38,7 +38,7 @@ def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event)
         folder = folders.make()
         executor = get_reusable_executor(max_workers=1, timeout=300)
         future = executor.submit(run_in_worker, str(folder), job.request)
-        job.state, started = "running", time.monotonic()
+        job.state, job.begun, started = "running", True, time.monotonic()
         state, details = "", {}
         while not future.done() and not state:
             stop.wait(_POLL)
@@ -66,7 +66,7 @@ def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event)
 def _finish(job: Any, state: str, details: dict[str, Any], folder: Path) -> None:
     log = folder / "stderr"
     details["stderr"] = log.read_text(errors="replace") if log.exists() else ""
-    if state == "done":
+    if state == "done" and not job.request.passes:
         for milestone in dumps.MILESTONES[: dumps.MILESTONES.index(job.request.until) + 1]:
             job.reached(milestone, dumps.read(folder / "dumps", milestone, job.request.devices), details["stderr"])
     shutil.rmtree(folder, ignore_errors=True)
