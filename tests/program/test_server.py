@@ -2,6 +2,7 @@
 and nothing is left behind.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -306,7 +307,12 @@ def test_who_interrupts_the_waiting_stops_the_compile():
 
 def compiling():
     """The server's children."""
-    return [child for p in mine() if isinstance(p, psutil.Process) for child in p.children()]
+    found = []
+    for process in mine():
+        if isinstance(process, psutil.Process):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += process.children()
+    return found
 
 
 def test_folders_of_dead_kernels_are_swept():
