@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         TraceError,
     )
     from shardviz.layout import Layout, layout
+    from shardviz.notation.sharding import sharding
     from shardviz.program.meshes import mesh
     from shardviz.program.plan import Plan
     from shardviz.program.targets import targets
@@ -50,6 +51,7 @@ _WHERE = {
     "targets": "program.targets",
     "Layout": "layout",
     "layout": "layout",
+    "sharding": "notation.sharding",
     "Report": "report",
     "show": "render",
     "Explorer": "widgets",
@@ -96,6 +98,7 @@ __all__ = [
     "mesh",
     "notation",
     "render",
+    "sharding",
     "show",
     "study",
     "targets",

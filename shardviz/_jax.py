@@ -212,3 +212,32 @@ def compile_for_cpu(
         parsed = ir.Module.parse(module)
         ready()
         return client.compile_and_load(parsed, xla_client.DeviceList(tuple(client.devices())), compile_options)
+
+
+def partition_spec(entries: Sequence[Any], unreduced: Sequence[str], reduced: Sequence[str]) -> PartitionSpec:
+    """A PartitionSpec; an entry `...` is `P.UNCONSTRAINED`."""
+    found = (PartitionSpec.UNCONSTRAINED if entry is ... else entry for entry in entries)
+    return PartitionSpec(*found, unreduced=frozenset(unreduced), reduced=frozenset(reduced))
+
+
+def op_sharding(data: bytes) -> Any:
+    """XLA's `OpSharding` from its bytes."""
+    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
+
+    message = xla_client.OpSharding()
+    message.ParseFromString(data)
+    return message
+
+
+def hlo_sharding_of(sharding: Any, rank: int | None) -> str | None:
+    """The HLO text of a `jax.sharding.Sharding` that has no spec, such as a GSPMDSharding; None where it has none."""
+    held = getattr(sharding, "_hlo_sharding", None)
+    if held is None and hasattr(sharding, "_to_xla_hlo_sharding"):
+        held = sharding._to_xla_hlo_sharding(rank or 0)
+    return None if held is None else str(held)
+
+
+def device_ids(sharding: Any) -> tuple[int, ...]:
+    """The ids of a sharding's devices, in the order in which it counts them."""
+    ordered = getattr(sharding, "_device_assignment", None)
+    return tuple(int(d.id) for d in (sharding.device_set if ordered is None else ordered))

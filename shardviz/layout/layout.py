@@ -1,23 +1,35 @@
-"""From a shape, a spec and a mesh to the slice that every device holds, as arrays.
+"""From a shape, a sharding and a mesh to the slice that every device holds, as arrays.
 
 >>> cut = layout((8, 6), ("data", None), {"data": 4, "model": 2})
 >>> cut.shard_shape, cut.index(3)
 ((2, 6), (slice(2, 4, None), slice(0, 6, None)))
 >>> cut.replica_ids.tolist()
 [0, 1, 0, 1, 0, 1, 0, 1]
+
+Devices with the same slice need not hold the same numbers. Over an unreduced axis they hold partial sums, and over a
+manual axis arrays of their own; neither counts as a copy:
+
+>>> from shardviz.notation import Spec
+>>> cut = layout((8, 6), Spec((("data",), ()), unreduced=("model",)), {"data": 4, "model": 2})
+>>> cut.replicas, cut.partial_sums, cut.partial_ids.tolist()
+(1, 2, [0, 1, 0, 1, 0, 1, 0, 1])
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from shardviz.layout.dtypes import itemsize
+from shardviz.layout.reading import Cut, read_cut
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis, Spec, axis_name, axis_size, check_spec
+from shardviz.notation.spec import Axis, Spec
+
+__all__ = ["Layout", "itemsize", "layout"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,20 +37,30 @@ class Layout:
     """The slice of an array on every device of a mesh.
 
     Attributes:
-        shape: the array's global shape.
-        spec: how it is cut, one entry a dimension.
+        shape: the array's global shape. Over manual axes it is the shape of one device's own array.
+        spec: how it is cut, one entry a dimension; None where no PartitionSpec says it (`why` tells why).
         mesh: the device mesh.
         shard_shape: the shape of one device's shard; XLA's rule, `ceil(size / ways)`, so that all shards are alike.
         tiles: integers, device x dimension: which tile along each dimension, in mesh order.
         starts: integers, device x dimension: where each device's slice begins.
         stops: integers, device x dimension: where it ends (within the array, so padding is left out).
-        replica_ids: integers, one a device: which copy of its slice it holds, 0 for the first in mesh order.
+        replica_ids: integers, one a device: which copy of its data it holds, 0 for the first in mesh order, -1 where
+            it holds nothing. Another partial sum of the same slice is no copy.
         device_ids: integers, one a device, in mesh order.
         padding: integers, device x dimension: elements of the shard that lie beyond the array's end.
+        ways: the number of tiles along each dimension.
+        partial_ids: integers, one a device: which of the partial sums of its slice it holds.
+        manual_ids: integers, one a device: which of the manual axes' arrays its data belong to.
+        holds: booleans, one a device: False where the device holds nothing, as all but one in a maximal sharding.
+        partial_sums: how many partial sums make up each slice; 1 where there is nothing to add up.
+        manual_ways: how many arrays the manual axes tell apart; 1 where there are none.
+        unreduced: the axes that the array is a partial sum over.
+        manual: the axes that are manual.
+        why: why no PartitionSpec says it, or "".
     """
 
     shape: tuple[int, ...]
-    spec: Spec
+    spec: Spec | None
     mesh: DeviceMesh
     shard_shape: tuple[int, ...]
     tiles: np.ndarray
@@ -47,19 +69,39 @@ class Layout:
     replica_ids: np.ndarray
     device_ids: np.ndarray
     padding: np.ndarray
-
-    @property
-    def ways(self) -> tuple[int, ...]:
-        """The number of tiles along each dimension."""
-        return tuple(math.prod(axis_size(a, self.mesh) for a in dim) for dim in self.spec.dims)
+    ways: tuple[int, ...]
+    partial_ids: np.ndarray
+    manual_ids: np.ndarray
+    holds: np.ndarray
+    partial_sums: int = 1
+    manual_ways: int = 1
+    unreduced: tuple[Axis, ...] = ()
+    manual: tuple[Axis, ...] = ()
+    why: str = field(default="", repr=False)
 
     @property
     def replicas(self) -> int:
-        """How many devices hold each slice."""
-        return self.mesh.size // math.prod(self.ways)
+        """How many devices hold each slice; where partial sums are held, each partial sum of it."""
+        different = math.prod(self.ways) * self.partial_sums * self.manual_ways
+        return int(np.count_nonzero(self.holds)) // different
+
+    @property
+    def maximal(self) -> bool:
+        """Whether one device holds the whole array and the others hold nothing."""
+        return not self.holds.all()
+
+    @property
+    def divides(self) -> bool:
+        """Whether every dimension divides, as JAX asks of arguments; XLA pads where one does not."""
+        return not any(size % ways for size, ways in zip(self.shape, self.ways, strict=True))
+
+    @property
+    def elements(self) -> np.ndarray:
+        """Elements of the array on each device, padding left out: integers, one a device."""
+        return np.prod(self.stops - self.starts, axis=1, dtype=np.int64) * self.holds
 
     def index(self, device: int) -> tuple[slice, ...]:
-        """The slice that the device with this id holds.
+        """The slice that the device with this id holds; empty slices where it holds nothing.
 
         Raises:
             KeyError: if the mesh has no such device.
@@ -70,113 +112,100 @@ class Layout:
         row = places[0]
         return tuple(slice(int(a), int(b)) for a, b in zip(self.starts[row], self.stops[row], strict=True))
 
+    def holders(self, device: int) -> tuple[int, ...]:
+        """The ids of the devices that hold the same data as this one, itself among them, in mesh order.
+
+        Raises:
+            KeyError: if the mesh has no such device.
+        """
+        places = np.flatnonzero(self.device_ids == device)
+        if not len(places):
+            raise KeyError(f"the mesh {self.mesh} has no device {device}")
+        keys = data_keys(self)
+        return tuple(self.device_ids[(keys == keys[places[0]]) & self.holds].tolist())
+
     def bytes_per_device(self, dtype: Any) -> float:
         """Bytes of one shard, padding included. A 4-bit type has half a byte an element."""
         return math.prod(self.shard_shape) * itemsize(dtype)
 
 
-def layout(shape: Sequence[int], sharding: Any, mesh: Any) -> Layout:
+def data_keys(layout: Layout) -> np.ndarray:
+    """A number for what each device holds, one a device: equal for copies, and only for these."""
+    return _keys(layout.tiles, layout.ways, layout.partial_ids, layout.partial_sums, layout.manual_ids)
+
+
+def _keys(tiles: np.ndarray, ways: tuple[int, ...], partial_ids: np.ndarray, partial_sums: int, manual_ids: np.ndarray):
+    keys = manual_ids * partial_sums + partial_ids
+    for dimension, count in enumerate(ways):
+        keys = keys * count + tiles[:, dimension]
+    return keys
+
+
+def layout(shape: Sequence[int], sharding: Any, mesh: Any = None) -> Layout:
     """Where every slice of an array lies.
 
     Args:
         shape: the array's global shape.
-        sharding: a PartitionSpec, a tuple such as `("data", None)`, or a `Spec`.
-        mesh: a mesh in any form that `DeviceMesh.of` reads.
+        sharding: a PartitionSpec, a tuple such as `("data", None)`, a `Spec`, or anything that `sharding` of
+            `shardviz.notation.sharding` reads, such as an HLO sharding's text.
+        mesh: a mesh in any form that `DeviceMesh.of` reads; None where the sharding has its own.
 
     Returns:
         The `Layout`; arrays are in mesh order, vectorised over devices.
 
     Raises:
-        SpecError: if the spec does not fit the shape and mesh. Dimensions that do not divide are padded, as XLA does.
+        SpecError: if the sharding does not fit the shape and mesh. Dimensions that do not divide are padded, as XLA
+            does.
+        ParseError: if `sharding` is text that says no sharding.
         MeshError: if `mesh` is no mesh.
     """
     shape = tuple(int(s) for s in shape)
-    mesh = DeviceMesh.of(mesh)
-    spec = Spec.of(sharding, rank=len(shape))
-    check_spec("array", shape, spec, mesh, divide=False)
-    coordinates = mesh.coordinates()
-    tiles = np.zeros((mesh.size, len(shape)), np.int64)
-    for dimension, axes in enumerate(spec.dims):
-        for axis in axes:
-            tiles[:, dimension] = tiles[:, dimension] * axis_size(axis, mesh) + _place(axis, mesh, coordinates)
-    ways = tuple(math.prod(axis_size(a, mesh) for a in dim) for dim in spec.dims)
+    return of_cut(shape, read_cut(shape, sharding, mesh))
+
+
+def of_cut(shape: tuple[int, ...], cut: Cut) -> Layout:
+    """The layout of an array of `shape` under a cut."""
+    mesh, tiles, ways, holds = cut.mesh, cut.tiles, cut.ways, cut.holds
     shard_shape = tuple(-(-size // n) for size, n in zip(shape, ways, strict=True))
     limit, shard = np.asarray(shape, np.int64), np.asarray(shard_shape, np.int64)
     starts = np.minimum(tiles * shard, limit)
     stops = np.minimum(starts + shard, limit)
+    padding = shard - (stops - starts)
+    keys = _keys(tiles, ways, cut.partial_ids, cut.partial_sums, cut.manual_ids)
+    if not holds.all():
+        stops = np.where(holds[:, None], stops, starts)
+        padding = np.where(holds[:, None], padding, 0)
+        keys = np.where(holds, keys, -1)
     return Layout(
-        shape,
-        spec,
-        mesh,
-        shard_shape,
-        tiles,
-        starts,
-        stops,
-        _replica_ids(tiles, ways, mesh.size),
-        mesh.ids(),
-        shard - (stops - starts),
+        shape=shape,
+        spec=cut.spec,
+        mesh=mesh,
+        shard_shape=shard_shape,
+        tiles=tiles,
+        starts=starts,
+        stops=stops,
+        replica_ids=np.where(holds, ranks(keys), -1),
+        device_ids=mesh.ids(),
+        padding=padding,
+        ways=ways,
+        partial_ids=cut.partial_ids,
+        manual_ids=cut.manual_ids,
+        holds=holds,
+        partial_sums=cut.partial_sums,
+        manual_ways=cut.manual_ways,
+        unreduced=cut.unreduced,
+        manual=cut.manual,
+        why=cut.why,
     )
 
 
-def _place(axis: Axis, mesh: DeviceMesh, coordinates: np.ndarray) -> np.ndarray:
-    column = coordinates[:, mesh.names.index(axis_name(axis))]
-    if isinstance(axis, str):
-        return column
-    _, before, size = axis
-    return column // (mesh.shape[axis[0]] // (before * size)) % size
-
-
-def _replica_ids(tiles: np.ndarray, ways: tuple[int, ...], devices: int) -> np.ndarray:
-    """The rank of each device among those that hold the same tile, in mesh order."""
-    flat = np.ravel_multi_index(tuple(tiles.T), ways) if ways else np.zeros(devices, np.int64)
-    order = np.argsort(flat, kind="stable")
-    ranked = np.empty(devices, np.int64)
-    ranked[order] = np.arange(devices) % (devices // max(1, math.prod(ways)))
+def ranks(keys: np.ndarray) -> np.ndarray:
+    """The rank of each entry among those equal to it, in order of position: [5, 7, 5, 5] → [0, 0, 1, 2]."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    count = np.arange(len(keys))
+    first = np.ones(len(keys), bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    ranked = np.empty(len(keys), np.int64)
+    ranked[order] = count - np.maximum.accumulate(np.where(first, count, 0))
     return ranked
-
-
-_BITS = {
-    "bool": 8,
-    "pred": 8,
-    "int4": 4,
-    "uint4": 4,
-    "int2": 2,
-    "uint2": 2,
-    "s4": 4,
-    "u4": 4,
-    "s2": 2,
-    "u2": 2,
-    "bfloat16": 16,
-    "bf16": 16,
-    "f16": 16,
-    "f32": 32,
-    "f64": 64,
-    "c64": 64,
-    "c128": 128,
-    "s8": 8,
-    "u8": 8,
-    "s16": 16,
-    "u16": 16,
-    "s32": 32,
-    "u32": 32,
-    "s64": 64,
-    "u64": 64,
-    "token": 0,
-    "key<fry>": 64,
-    "key<rbg>": 128,
-    "key<unsafe_rbg>": 128,
-}
-
-
-def itemsize(dtype: Any) -> float:
-    """Bytes of one element, from NumPy's, JAX's or HLO's name of a type; half a byte for 4-bit types."""
-    name = getattr(dtype, "name", None) or str(dtype)
-    if name in _BITS:
-        return _BITS[name] / 8
-    if name.startswith(("float4", "f4")):
-        return 0.5
-    if name.startswith(("float8", "f8")):
-        return 1.0
-    if name.startswith("float6"):
-        return 0.75
-    return float(np.dtype(name).itemsize)

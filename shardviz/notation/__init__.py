@@ -1,6 +1,24 @@
-"""How a sharding is written: the mesh and the PartitionSpec as plain data, with no JAX in them."""
+"""How a sharding is written: every notation, read and written, with no JAX in it.
 
+The way in is `shardviz.sharding`; `rosetta` puts one sharding into all notations; `pmap` has pmap's old vocabulary.
+"""
+
+from shardviz.notation import pmap
 from shardviz.notation.mesh import DeviceMesh
+from shardviz.notation.record import NOTATIONS, Sharding
+from shardviz.notation.rosetta import Letter, Row, rosetta
 from shardviz.notation.spec import Axis, Spec, axis_name, check_spec
 
-__all__ = ["Axis", "DeviceMesh", "Spec", "axis_name", "check_spec"]
+__all__ = [
+    "NOTATIONS",
+    "Axis",
+    "DeviceMesh",
+    "Letter",
+    "Row",
+    "Sharding",
+    "Spec",
+    "axis_name",
+    "check_spec",
+    "pmap",
+    "rosetta",
+]

@@ -26,9 +26,10 @@ from functools import lru_cache
 import numpy as np
 
 from shardviz.errors import ParseError, SpecError
+from shardviz.notation.hlo_text import parse_hlo
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis, Spec
-from shardviz.notation.strides import axes_along, digits, merge, places
+from shardviz.notation.spec import Axis, Spec, axis_size
+from shardviz.notation.strides import digits, places
 
 _METADATA = re.compile(r",?\s*metadata=\{.*\}(?=\}$)")
 _TILES = re.compile(r"devices=\[([\d,]+)\]\s*(?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))(.*)", re.DOTALL)
@@ -177,21 +178,29 @@ def parse_hlo_sharding(text: str, mesh: DeviceMesh, rank: int) -> Spec:
         SpecError: where no PartitionSpec says it; the message says why.
         ParseError: if the text is no sharding.
     """
-    plain = _METADATA.sub("", text.strip())
-    if not (plain.startswith("{") and plain.endswith("}")):
-        raise ParseError(f"HLO sharding {text!r}: expected braces, as in {{devices=[4,2]<=[8]}}")
-    inner = plain[1:-1].strip()
-    if inner.startswith("{"):
+    plain = text.strip()
+    if re.match(r"\{\s*\{", plain):
         raise SpecError(f"HLO sharding {text}: this is the sharding of a tuple; take it apart with split_tuple")
-    if inner in _SHORT:
-        return _short(inner, text, mesh, rank)
-    if inner.startswith("maximal"):
-        raise SpecError(f"HLO sharding {text}: the whole array is on one device, which no PartitionSpec says")
-    if inner.startswith("mesh["):
-        return _named(inner, text, mesh, rank)
-    if inner.startswith("devices="):
-        return _tiled(inner, text, mesh, rank)
-    raise ParseError(f"HLO sharding {text!r}: expected replicated, manual, maximal, devices=[...] or mesh[...]")
+    try:
+        found = parse_hlo(plain, mesh, rank)
+    except (ParseError, SpecError) as error:
+        if str(error).startswith("HLO sharding"):
+            raise
+        raise type(error)(f"HLO sharding {text}: {error}") from error
+    if found.manual:
+        whole = "as inside a shard_map: the shape is one device's"
+        if math.prod(axis_size(axis, mesh) for axis in found.manual) < mesh.size:
+            raise SpecError(f"HLO sharding {text}: manual over some axes, {whole} along these")
+        raise SpecError(f"HLO sharding {text}: manual, {whole}, and no PartitionSpec says how it is cut")
+    if found.spec is None:
+        raise SpecError(f"HLO sharding {text}: {found.why}")
+    if len(found.spec.dims) != rank:
+        raise SpecError(f"HLO sharding {text}: {len(found.spec.dims)} dimensions for an array of rank {rank}")
+    return Spec(tuple(_larger(dim, mesh) for dim in found.spec.dims), _larger(found.unreduced, mesh))
+
+
+def _larger(axes: tuple[Axis, ...], mesh: DeviceMesh) -> tuple[Axis, ...]:
+    return tuple(axis for axis in axes if axis_size(axis, mesh) > 1)
 
 
 def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
@@ -220,114 +229,3 @@ def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
     if len(dims) != rank:
         return None
     return tuple(math.prod(sizes[a] if isinstance(a, str) else a[2] for a in mesh.axes(dim)) for dim in dims)
-
-
-def _short(word: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
-    if word == "replicated":
-        return Spec(((),) * rank)
-    if word == "unreduced":
-        return Spec(((),) * rank, tuple(n for n, s in zip(mesh.names, mesh.sizes, strict=True) if s > 1))
-    if word == "manual":
-        raise SpecError(
-            f"HLO sharding {text}: manual, as inside a shard_map: the shape is one device's, and no PartitionSpec says "
-            "how it is cut"
-        )
-    raise SpecError(f"HLO sharding {text}: not known to the compiler")
-
-
-def _named(inner: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
-    theirs, rest = TextMesh.parse(inner)
-    rest = rest.lstrip(", ").strip()
-    if not theirs.names and not rest:
-        raise SpecError(f"HLO sharding {text}: the whole array is on one device, which no PartitionSpec says")
-    if rest in _SHORT:
-        return _short(rest, text, mesh, rank)
-    if math.prod(theirs.sizes) != mesh.size:
-        raise SpecError(
-            f"HLO sharding {text}: it is over {math.prod(theirs.sizes)} devices, and the mesh {mesh} has {mesh.size}"
-        )
-    close = rest.find("]")
-    if not rest.startswith("[") or close < 0:
-        raise ParseError(f"HLO sharding {text!r}: expected dimensions such as [{{'a'}}, {{}}] after the mesh")
-    dims = tuple(theirs.axes(part) for part in re.findall(r"\{([^}]*)\}", rest[1:close]))
-    lists = {key: theirs.axes(names) for key, names in _NAMED_LIST.findall(rest[close:])}
-    if lists.get("manual"):
-        raise _manual(text)
-    if len(dims) != rank and dims:
-        raise SpecError(f"HLO sharding {text}: {len(dims)} dimensions for an array of rank {rank}")
-    unreduced = _translated(theirs, lists.get("unreduced", ()), mesh, text)
-    return Spec(tuple(_translated(theirs, axes, mesh, text) for axes in dims) or ((),) * rank, unreduced)
-
-
-def _translated(theirs: TextMesh, axes: tuple[Axis, ...], mesh: DeviceMesh, text: str) -> tuple[Axis, ...]:
-    """Axes of the text's mesh as axes of `mesh`."""
-    if theirs.names == mesh.names and theirs.sizes == mesh.sizes and not theirs.devices:
-        return merge(((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in axes), mesh)
-    found = axes_along(theirs.places(axes), mesh)
-    if found is None or not np.array_equal(_order(theirs, axes), digits(found, mesh)):
-        raise SpecError(f"HLO sharding {text}: its tiles run along no axes of the mesh {mesh}, nor along parts of them")
-    return found
-
-
-def _order(theirs: TextMesh, axes: tuple[Axis, ...]) -> np.ndarray:
-    """The number that `axes` count on every place."""
-    counted = digits(axes, DeviceMesh(theirs.names, theirs.sizes))
-    if not theirs.devices:
-        return counted
-    result = np.empty_like(counted)
-    result[np.asarray(theirs.devices)] = counted
-    return result
-
-
-def _manual(text: str) -> SpecError:
-    return SpecError(
-        f"HLO sharding {text}: manual over some axes, as inside a shard_map: the shape is one device's along these, "
-        "and no PartitionSpec says that"
-    )
-
-
-def _tiled(inner: str, text: str, mesh: DeviceMesh, rank: int) -> Spec:
-    found = _TILES.match(inner)
-    if found is None:
-        raise ParseError(f"HLO sharding {text!r}: expected devices=[tiles]<=[iota] or devices=[tiles]0,1,2,...")
-    tiles = _integers(found[1])
-    devices = iota(_integers(found[2]), _integers(found[3] or "")) if found[2] else np.array(_integers(found[4]))
-    if len(devices) != math.prod(tiles):
-        raise ParseError(f"HLO sharding {text!r}: {math.prod(tiles)} tiles for {len(devices)} devices")
-    subgroups: tuple[str, ...] = ()
-    if "last_tile_dim_replicate" in found[5]:
-        subgroups = ("replicated",)
-    elif listed := _SUBGROUPS.search(found[5]):
-        subgroups = tuple(part.strip() for part in listed[1].split(","))
-    dims = len(tiles) - len(subgroups)
-    if dims != rank:
-        raise SpecError(f"HLO sharding {text}: {dims} dimensions for an array of rank {rank}")
-    if "manual" in subgroups and tiles[dims + subgroups.index("manual")] > 1:
-        raise _manual(text)
-    if len(devices) != mesh.size or not np.array_equal(
-        np.bincount(devices, minlength=mesh.size), np.ones(mesh.size, int)
-    ):
-        raise SpecError(f"HLO sharding {text}: it is over {len(devices)} devices, and the mesh {mesh} has {mesh.size}")
-    assignment = devices.reshape(tiles)
-    copies = tuple(dims + i for i, kind in enumerate(subgroups) if kind == "replicated")
-    first = (
-        assignment.min(axis=copies) if copies else assignment
-    )  # of each tile's copies, the one at place 0 of their axes
-    kinds = [kind for kind in subgroups if kind != "replicated"]
-    result: list[tuple[Axis, ...]] = []
-    tile_of = np.empty((len(tiles), mesh.size), np.int64)
-    tile_of[:, assignment.ravel()] = np.stack(np.unravel_index(np.arange(mesh.size), tiles))
-    where = [*range(dims), *(dims + i for i, kind in enumerate(subgroups) if kind != "replicated")]
-    for dimension, position in enumerate(where):
-        line = np.moveaxis(first, dimension, -1).reshape(-1, first.shape[dimension])[0]
-        axes = axes_along(line, mesh)
-        if axes is None or not np.array_equal(digits(axes, mesh), tile_of[position]):
-            raise SpecError(
-                f"HLO sharding {text}: the tiles of dimension {dimension} run along no axes of the mesh {mesh}, "
-                "nor along parts of them"
-            )
-        result.append(axes)
-    unreduced = tuple(
-        axis for kind, axes in zip(kinds, result[dims:], strict=True) if kind == "unreduced" for axis in axes
-    )
-    return Spec(tuple(result[:dims]), unreduced)

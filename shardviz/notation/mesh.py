@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -31,12 +31,15 @@ class DeviceMesh:
         sizes: the number of devices along each.
         types: `Auto`, `Explicit` or `Manual` for each; left empty they are all `Auto`.
         device_ids: the id of the device at each place of the mesh, in row-major order; empty means 0, 1, 2, ...
+        process_ids: the process that each place's device belongs to, where it is known. Two meshes that differ only in
+            this are equal.
     """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     types: tuple[str, ...] = ()
     device_ids: tuple[int, ...] = ()
+    process_ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes):
@@ -59,6 +62,9 @@ class DeviceMesh:
                 )
             if self.device_ids == tuple(range(self.size)):
                 object.__setattr__(self, "device_ids", ())
+
+        if self.process_ids and len(self.process_ids) != self.size:
+            raise MeshError(f"mesh: {self.size} places need {self.size} process ids, not {len(self.process_ids)}")
 
     @property
     def size(self) -> int:
@@ -106,10 +112,12 @@ class DeviceMesh:
             )
         types = tuple(getattr(t, "name", str(t)) for t in getattr(mesh, "axis_types", None) or ())
         try:
-            ids = tuple(int(device.id) for device in np.asarray(mesh.devices).flat)
+            devices = list(np.asarray(mesh.devices).flat)
+            ids = tuple(int(device.id) for device in devices)
         except (AttributeError, ValueError):  # an AbstractMesh has none, and says so with either
-            ids = ()
-        return cls(tuple(names), tuple(sizes), types, ids)
+            return cls(tuple(names), tuple(sizes), types)
+        hosts = tuple(int(getattr(device, "process_index", 0)) for device in devices)
+        return cls(tuple(names), tuple(sizes), types, ids, hosts)
 
 
 @lru_cache(maxsize=64)

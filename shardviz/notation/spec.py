@@ -59,7 +59,7 @@ class Spec:
             SpecError: for an entry that is none of these.
         """
         if not isinstance(spec, Spec):
-            entries = () if spec is None else spec
+            entries = () if spec is None else getattr(spec, "partitions", spec)
             if isinstance(entries, str) or not isinstance(entries, Iterable):
                 raise SpecError(f"expected a PartitionSpec such as P('data', None), not {spec!r}")
             unreduced = tuple(sorted(getattr(spec, "unreduced", None) or ()))

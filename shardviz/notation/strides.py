@@ -31,11 +31,11 @@ def axes_along(places: np.ndarray | Iterable[int], mesh: DeviceMesh) -> tuple[Ax
     """
     offsets = np.asarray(places if isinstance(places, np.ndarray) else list(places), np.int64)
     offsets = offsets - offsets[0]
-    levels = _levels(offsets)
-    if levels is None:
+    nest = levels(offsets)
+    if nest is None:
         return None
     found: list[tuple[str, int, int]] = []
-    for size, stride in levels:
+    for size, stride in nest:
         parts = _parts(size, stride, mesh)
         if parts is None:
             return None
@@ -80,10 +80,10 @@ def places(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
     return result
 
 
-def _levels(offsets: np.ndarray) -> list[tuple[int, int]] | None:
-    """(size, stride) pairs, major to minor, whose nested count makes `offsets`; None where none does."""
-    levels: list[tuple[int, int]] = []
-    rest = offsets
+def levels(values: np.ndarray) -> list[tuple[int, int]] | None:
+    """(size, stride) pairs, major to minor, whose nested count makes `values` but for a constant; None where none."""
+    found: list[tuple[int, int]] = []
+    rest = values - values[0]
     while len(rest) > 1:
         stride = int(rest[1])
         if stride <= 0:
@@ -95,9 +95,9 @@ def _levels(offsets: np.ndarray) -> list[tuple[int, int]] | None:
         table = rest.reshape(-1, size)
         if not np.array_equal(table, table[:, :1] + np.arange(size) * stride):
             return None
-        levels.append((size, stride))
+        found.append((size, stride))
         rest = table[:, 0]
-    return levels[::-1]
+    return found[::-1]
 
 
 def _parts(size: int, stride: int, mesh: DeviceMesh) -> list[tuple[str, int, int]] | None:

@@ -3,10 +3,12 @@
 from shardviz.render.collectives import bars_html, collectives_html, collectives_text
 from shardviz.render.html import diagnostics_html, report_html
 from shardviz.render.mime import mimebundle
+from shardviz.render.rosetta import ShownRosetta, rosetta_html, rosetta_text, show_rosetta
 from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, device_ranges
 from shardviz.render.shardmap_html import shard_map_html
 from shardviz.render.shardmap_text import shard_map_text
-from shardviz.render.show import Shown, show
+from shardviz.render.show import show
+from shardviz.render.shown import Shown, ShownChange, ShownTree
 from shardviz.render.text import report_text
 from shardviz.render.theme import AxisColour, axis_colours
 from shardviz.render.totals import Total, totals_by
@@ -16,6 +18,9 @@ __all__ = [
     "AxisColour",
     "Scene",
     "Shown",
+    "ShownChange",
+    "ShownRosetta",
+    "ShownTree",
     "Side",
     "Total",
     "axis_colours",
@@ -30,9 +35,12 @@ __all__ = [
     "mimebundle",
     "report_html",
     "report_text",
+    "rosetta_html",
+    "rosetta_text",
     "shard_map_html",
     "shard_map_text",
     "show",
+    "show_rosetta",
     "totals_by",
     "values_html",
     "values_text",

@@ -27,6 +27,7 @@ from shardviz.render.format import clip, format_bytes, format_shape
 from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, notes
 from shardviz.render.theme import MUTED, axis_colours
 from shardviz.render.totals import totals_by
+from shardviz.render.wording import spec_words
 from shardviz.report import Report
 
 _SMALLEST = 5.5
@@ -133,7 +134,7 @@ def shard_map_axes(layout: Layout, ax: Axes | None = None, *, dark: bool = False
     look = _Look(dark)
     plan = _plan(build_scene(layout), None if ax is None else _room(ax))
     scene = plan.scene
-    head = f"{title + '  ' if title else ''}{format_shape(layout.shape)}  {layout.spec}"
+    head = f"{title + '  ' if title else ''}{format_shape(layout.shape)}  {spec_words(layout)}"
     caption = [f"mesh {layout.mesh} · shard {format_shape(layout.shard_shape)}", *notes(scene)]
     if ax is None:
         widest = max(len(head) * 11 * _EM, max(map(len, caption)) * 8 * _EM * 0.9)
@@ -175,7 +176,7 @@ def _panel(ax: Axes, plan: _Plan, panel: int, look: _Look) -> None:
     x0, y0 = across * plan.step[0] + plan.left, down * plan.step[1] + plan.top
     rows, columns = scene.rows.cells, scene.columns.cells
     tiles = [Rectangle((x0 + c * w, y0 + r * h), w, h) for r in range(rows) for c in range(columns)]
-    ax.add_collection(PatchCollection(tiles, facecolor=look.tile, edgecolor=look.line, linewidth=0.6))
+    ax.add_collection(PatchCollection(tiles, facecolor=look.tile, **_edge(scene.layout, look)))
     _padding(ax, scene, (x0, y0), (w, h), look)
     style = {"ha": "center", "va": "center", "color": look.ink, "fontsize": plan.points, "fontfamily": "monospace"}
     ground = {"facecolor": look.tile, "edgecolor": "none", "pad": 1.0}
@@ -188,6 +189,15 @@ def _panel(ax: Axes, plan: _Plan, panel: int, look: _Look) -> None:
     if scene.depth:
         middle, below = x0 + columns * w / 2, y0 + rows * h + 0.05
         ax.text(middle, below, scene.panel_text(panel), ha="center", va="top", color=look.quiet, fontsize=8)
+
+
+def _edge(layout: Layout, look: _Look) -> dict[str, Any]:
+    """The cells' edges: dotted round partial sums and manual arrays, thick round the one device that holds all."""
+    if layout.partial_sums * layout.manual_ways > 1:
+        return {"edgecolor": look.quiet, "linewidth": 1.4, "linestyle": ":"}
+    if layout.maximal:
+        return {"edgecolor": look.quiet, "linewidth": 1.8}
+    return {"edgecolor": look.line, "linewidth": 0.6}
 
 
 def _padding(ax: Axes, scene: Scene, origin: tuple[float, float], cell: tuple[float, float], look: _Look) -> None:

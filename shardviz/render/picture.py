@@ -18,7 +18,7 @@ import zlib
 import numpy as np
 
 from shardviz.notation import axis_name
-from shardviz.render.scene import Scene
+from shardviz.render.scene import Scene, nested_coordinates
 from shardviz.render.theme import axis_colours
 
 MAX_WIDTH, MAX_HEIGHT = 1280, 1600
@@ -38,6 +38,8 @@ _GLYPHS = {
     "-": "00000 00000 00000 01110 00000 00000 00000",
     ",": "00000 00000 00000 00000 00100 00100 01000",
     "…": "00000 00000 00000 00000 00000 00000 10101",
+    "+": "00000 00100 00100 11111 00100 00100 00000",
+    "/": "00001 00001 00010 00100 01000 10000 10000",
     " ": "00000 00000 00000 00000 00000 00000 00000",
 }
 _SMALL = {
@@ -54,9 +56,11 @@ _SMALL = {
     "-": "000 000 111 000 000",
     ",": "000 000 000 010 100",
     "…": "000 000 000 000 101",
+    "+": "000 010 111 010 000",
+    "/": "001 001 010 100 100",
     " ": "000 000 000 000 000",
 }
-_ORDER = "0123456789-,… "
+_ORDER = "0123456789-,…+/ "
 _CODE = np.zeros(0x2027, np.intp)
 for _place, _char in enumerate(_ORDER):
     _CODE[ord(_char)] = _place
@@ -99,24 +103,73 @@ def picture_png(scene: Scene) -> tuple[bytes, int, int] | None:
         ]
         left, top = (len(b) * (size + _GAP) + 2 if b else 0 for b, size in zip(bars, thick, strict=True))
         panel_w, panel_h = left + columns * cell_w, top + rows * cell_h
+        frame, heads = _outer(scene, face, panel_w, panel_h), []
         across = max(1, min(panels, (MAX_WIDTH + _PANEL_GAP) // (panel_w + _PANEL_GAP)))
-        down = -(-panels // across)
-        width, height = across * (panel_w + _PANEL_GAP) - _PANEL_GAP, down * (panel_h + _PANEL_GAP) - _PANEL_GAP
+        if frame is not None:
+            across = scene.nest().panels.shape[1]
+            height, width = frame.shape
+        else:  # each panel says at its head where it stands
+            heads = nested_coordinates([side for side in scene.depth if side.ways > 1])
+            panel_h += len(heads) * (face.shape[1] + 6 + _GAP) + 2 * bool(heads)
+            down = -(-panels // across)
+            width, height = across * (panel_w + _PANEL_GAP) - _PANEL_GAP, down * (panel_h + _PANEL_GAP) - _PANEL_GAP
         if width <= MAX_WIDTH and height <= MAX_HEIGHT:
             break
     else:
         return None
-    image = np.zeros((height, width), np.uint8)
+    image = np.zeros((height, width), np.uint8) if frame is None else frame
+    places = np.arange(panels) if frame is None else np.argsort(scene.nest().panels.ravel())
+    y0, x0 = height - _extent(panel_h, -(-panels // across)), width - _extent(panel_w, across)
     palette = _palette(scene)
     tiles = _tiles(labels, longest, face, cell_w, cell_h)
     tiles = tiles.reshape(panels, rows, columns, cell_h, cell_w).transpose(0, 1, 3, 2, 4)
     tiles = tiles.reshape(panels, rows * cell_h, columns * cell_w)
     edge = _edges(scene, bars, face, cell_w, cell_h, left, top)
     for panel in range(panels):
-        y, x = panel // across * (panel_h + _PANEL_GAP), panel % across * (panel_w + _PANEL_GAP)
-        image[y : y + panel_h, x : x + panel_w] = edge
-        image[y + top : y + panel_h, x + left : x + panel_w] = tiles[panel]
+        down, right = divmod(int(places[panel]), across)
+        y, x = y0 + down * (panel_h + _PANEL_GAP), x0 + right * (panel_w + _PANEL_GAP)
+        end = y + panel_h
+        image[end - len(edge) : end, x : x + panel_w] = edge
+        image[end - len(tiles[panel]) : end, x + left : x + panel_w] = tiles[panel]
+        spot, own = image[y:end, x : x + panel_w], [(axis, [(_at(spans, panel), 1)]) for axis, spans in heads]
+        _draw_bars(scene, spot, own, face, cell_h, left, panel_w - left, upright=False, gap=_GAP)
     return encode_png(image, palette), width, height
+
+
+def _at(spans: list[tuple[str, int]], place: int) -> str:
+    """The text of the span that a place is in."""
+    for text, count in spans:
+        if place < count:
+            return text
+        place -= count
+    return ""
+
+
+def _extent(panel: int, count: int) -> int:
+    """Pixels of so many panels in a line."""
+    return count * (panel + _PANEL_GAP) - _PANEL_GAP
+
+
+def _outer(scene: Scene, face: np.ndarray, panel_w: int, panel_h: int) -> np.ndarray | None:
+    """The ground of all panels with the coordinate bars of the dimensions that they are cut along, outermost first.
+
+    None where there is one panel, or the panels would not fit in their nest.
+    """
+    if not scene.depth:
+        return None
+    nest = scene.nest()
+    down, across = nest.panels.shape
+    bars = [nested_coordinates([s for s in sides if s.ways > 1]) for sides in (nest.rows, nest.columns)]
+    widest = max((len(text) for _, spans in bars[0] for text, _ in spans), default=0)
+    thick = (widest * face.shape[2] + 5, face.shape[1] + 6)
+    left, top = (len(b) * (size + _GAP) + 4 if b else 0 for b, size in zip(bars, thick, strict=True))
+    width, height = left + _extent(panel_w, across), top + _extent(panel_h, down)
+    if width > MAX_WIDTH or height > MAX_HEIGHT:
+        return None
+    ground = np.zeros((height, width), np.uint8)
+    _draw_bars(scene, ground, bars[1], face, thick[1], left, panel_w + _PANEL_GAP, upright=False, gap=_PANEL_GAP)
+    _draw_bars(scene, ground, bars[0], face, thick[0], top, panel_h + _PANEL_GAP, upright=True, gap=_PANEL_GAP)
+    return ground
 
 
 def _tiles(labels: list[str], longest: int, face: np.ndarray, cell_w: int, cell_h: int) -> np.ndarray:
@@ -135,21 +188,37 @@ def _tiles(labels: list[str], longest: int, face: np.ndarray, cell_w: int, cell_
 
 def _edges(scene: Scene, bars: list, face: np.ndarray, cell_w: int, cell_h: int, left: int, top: int) -> np.ndarray:
     """One panel's ground with the coordinate bars of its rows and columns."""
-    names = list(scene.mesh.names)
     ground = np.zeros((top + scene.rows.cells * cell_h, left + scene.columns.cells * cell_w), np.uint8)
     for upright, side_bars in enumerate(bars[::-1]):
         thick = ((left if upright else top) - 2) // max(1, len(side_bars)) - _GAP
-        at_cell, step = (top, cell_h) if upright else (left, cell_w)
-        for place, (axis, spans) in enumerate(side_bars):
-            fill = _FIRST_AXIS + 2 * names.index(axis_name(axis))
-            begin, at = place * (thick + _GAP), at_cell
-            for text, count in spans:
-                end = at + count * step - _GAP
-                spot = ground[at:end, begin : begin + thick] if upright else ground[begin : begin + thick, at:end]
-                spot[:] = fill
-                _write(spot, text, face)
-                at += count * step
+        begin, step = (top, cell_h) if upright else (left, cell_w)
+        _draw_bars(scene, ground, side_bars, face, thick, begin, step, upright=bool(upright), gap=_GAP)
     return ground
+
+
+def _draw_bars(
+    scene: Scene,
+    ground: np.ndarray,
+    bars: list,
+    face: np.ndarray,
+    thick: int,
+    begin: int,
+    step: int,
+    *,
+    upright: bool,
+    gap: int,
+) -> None:
+    """Coordinate bars along a side: from pixel `begin` on, a place every `step` pixels, each bar `thick` pixels."""
+    names = list(scene.mesh.names)
+    for place, (axis, spans) in enumerate(bars):
+        fill = _FIRST_AXIS + 2 * names.index(axis_name(axis))
+        edge, at = place * (thick + _GAP), begin
+        for text, count in spans:
+            end = at + count * step - gap
+            spot = ground[at:end, edge : edge + thick] if upright else ground[edge : edge + thick, at:end]
+            spot[:] = fill
+            _write(spot, text, face)
+            at += count * step
 
 
 def _write(spot: np.ndarray, text: str, face: np.ndarray) -> None:
@@ -189,7 +258,7 @@ def encode_png(image: np.ndarray, palette: list[str]) -> bytes:
         (b"IHDR", struct.pack(">IIBBBBB", width, height, depth, 3, 0, 0, 0)),
         (b"PLTE", colours),
         (b"tRNS", b"\x00"),
-        (b"IDAT", zlib.compress(lines.tobytes(), 6)),
+        (b"IDAT", zlib.compress(lines.tobytes(), 4)),
         (b"IEND", b""),
     ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(

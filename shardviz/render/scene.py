@@ -1,7 +1,8 @@
 """The geometry of a shard map, shared by every painter: which devices stand in which cell of which grid.
 
 An array of any rank becomes panels of rows x columns. The last two dimensions that are cut are the rows and columns,
-those before them number the panels, and dimensions that are not cut are folded away.
+those before them number the panels, which stand in a grid of their own (`Scene.nest`), and dimensions that are not cut
+are folded away.
 
 >>> from shardviz.layout import layout
 >>> scene = build_scene(layout((8, 6), ("data", None), {"data": 4, "model": 2}))
@@ -14,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,21 @@ import numpy as np
 from shardviz.layout import Layout
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_size, axis_text
-from shardviz.render.format import format_shape, plural
+from shardviz.render.ranges import device_ranges, together
+from shardviz.render.wording import describe, notes
+
+__all__ = [
+    "Nest",
+    "Scene",
+    "Side",
+    "build_scene",
+    "coarsen",
+    "describe",
+    "device_ranges",
+    "nested_coordinates",
+    "nested_slices",
+    "notes",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +110,8 @@ class Side:
         if self.dimension is None:
             return ""
         cut = " by " + " x ".join(f"{axis_text(a)}={n}" for a, n in self.axes) if self.axes else ", not cut"
+        if not self.axes and self.ways > 1:
+            cut = f" cut {self.ways} ways"
         return f"dimension {self.dimension}: {self.size}{cut}" + (f", {self.shard} each" if self.ways > 1 else "")
 
 
@@ -108,7 +125,6 @@ class Scene:
         rows, columns: the sides of each panel.
         devices: integers, panel x row x column x device: the ids that hold each cell.
         folded: dimensions that are not cut and not drawn.
-        merged_panels: how many neighbouring tiles of `depth` one panel stands for.
     """
 
     layout: Layout
@@ -117,7 +133,6 @@ class Scene:
     columns: Side
     devices: np.ndarray
     folded: tuple[int, ...]
-    merged_panels: int = 1
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -132,7 +147,7 @@ class Scene:
     @property
     def merged(self) -> int:
         """How many tiles one cell stands for; 1 where every tile is drawn."""
-        return self.rows.merged * self.columns.merged * self.merged_panels
+        return math.prod(side.merged for side in (*self.depth, self.rows, self.columns))
 
     @property
     def aspect(self) -> float:
@@ -142,14 +157,25 @@ class Scene:
         return float(np.clip((self.rows.size / self.columns.size) ** 0.35, 0.25, 4.0))
 
     def label(self, panel: int, row: int, column: int) -> str:
-        """The device numbers of a cell, `0-7,16-23`."""
-        return device_ranges(self.devices[panel, row, column].tolist())
+        """The device numbers of a cell, `0-7,16-23`; `0 + 1` where they hold partial sums, `0 / 1` where manual."""
+        return self._said(self.devices[panel, row, column].tolist())
 
     def labels(self) -> list[list[list[str]]]:
         """The device numbers of every cell, panel by panel, row by row."""
         if self.devices.shape[3] == 1:
             return [[[str(i) for i in row] for row in panel] for panel in self.devices[..., 0].tolist()]
-        return [[[device_ranges(ids) for ids in row] for row in panel] for panel in self.devices.tolist()]
+        return [[[self._said(ids) for ids in row] for row in panel] for panel in self.devices.tolist()]
+
+    def _said(self, ids: list[int]) -> str:
+        """Devices stand by manual array, then by partial sum, then by copy in every cell that is one tile."""
+        sums, arrays = self.layout.partial_sums, self.layout.manual_ways
+        if sums == arrays == 1:
+            return device_ranges(ids)
+        if self.merged > 1:
+            return f"{'+' * (sums > 1)}{'/' * (arrays > 1)} {device_ranges(ids)}"
+        copies = len(ids) // (sums * arrays)
+        parts = [ids[i : i + copies] for i in range(0, len(ids), copies)]
+        return together(*(parts[i : i + sums] for i in range(0, len(parts), sums)))
 
     def index_text(self, panel: int, row: int, column: int) -> str:
         """The slice of the array that a cell is, `[0:2, :, 3:6]`; empty brackets for a scalar."""
@@ -157,27 +183,60 @@ class Scene:
         for side, cell in ((self.rows, row), (self.columns, column)):
             if side.dimension is not None and side.ways > 1:
                 parts[side.dimension] = side.slice_text(cell)
-        first = panel * self.merged_panels
-        ends = zip(self._place(first), self._place(first + self.merged_panels - 1), self.depth, strict=True)
-        for a, b, side in ends:
+        for side, cell in zip(self.depth, self._place(panel), strict=True):
             if side.dimension is not None:
-                parts[side.dimension] = f"{side.starts[a]}:{side.stops[b]}" if a <= b else ":"
+                parts[side.dimension] = side.slice_text(cell)
         return "[" + ", ".join(parts) + "]"
 
     def panel_text(self, panel: int) -> str:
         """Which part of the leading cut dimensions a panel is: `dimension 0, 2:4`; empty where there is one panel."""
-        first, last = panel * self.merged_panels, (panel + 1) * self.merged_panels - 1
-        parts = []
-        for a, b, side in zip(self._place(first), self._place(last), self.depth, strict=True):
-            parts.append(
-                f"dimension {side.dimension}, {side.starts[a]}:{side.stops[b]}"
-                if a <= b
-                else f"dimension {side.dimension}, :"
-            )
-        return "; ".join(parts)
+        places = zip(self.depth, self._place(panel), strict=True)
+        return "; ".join(f"dimension {side.dimension}, {side.slice_text(cell)}" for side, cell in places)
+
+    def nest(self) -> Nest:
+        """The panels as a grid of grids: the innermost dimension of `depth` runs across, the next down, and so on."""
+        across = tuple(range(len(self.depth)))[::-1][::2][::-1]
+        down = tuple(d for d in range(len(self.depth)) if d not in across)
+        cells = [side.cells for side in self.depth]
+        panels = np.arange(math.prod(cells)).reshape(cells).transpose((*down, *across))
+        return Nest(
+            tuple(self.depth[d] for d in down),
+            tuple(self.depth[d] for d in across),
+            panels.reshape(math.prod(cells[d] for d in down), math.prod(cells[d] for d in across)),
+        )
 
     def _place(self, panel: int) -> tuple[int, ...]:
         return tuple(int(i) for i in np.unravel_index(panel, tuple(s.cells for s in self.depth))) if self.depth else ()
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """The grid that panels stand in.
+
+    Attributes:
+        rows, columns: the sides down and across, major to minor; several are nested in one another.
+        panels: integers, row x column: the panel at each place.
+    """
+
+    rows: tuple[Side, ...]
+    columns: tuple[Side, ...]
+    panels: np.ndarray
+
+
+def nested_coordinates(sides: Sequence[Side]) -> list[tuple[Axis, list[tuple[str, int]]]]:
+    """`Side.coordinates` of sides nested in one another, major to minor: spans are repeated and widened to fit."""
+    bars = []
+    for place, side in enumerate(sides):
+        times = math.prod(s.cells for s in sides[:place])
+        inner = math.prod(s.cells for s in sides[place + 1 :])
+        bars += [(axis, [(text, n * inner) for text, n in spans] * times) for axis, spans in side.coordinates()]
+    return bars
+
+
+def nested_slices(sides: Sequence[Side]) -> list[str]:
+    """What every place along nested sides is: `dimension 0, 2:4; dimension 2, 0:8`."""
+    each = [[f"dimension {s.dimension}, {s.slice_text(c)}" for c in range(s.cells)] for s in sides]
+    return ["; ".join(parts) for parts in itertools.product(*each)]
 
 
 def build_scene(layout: Layout) -> Scene:
@@ -203,8 +262,10 @@ def build_scene(layout: Layout) -> Scene:
     flat = np.zeros(layout.mesh.size, np.int64)
     for d in drawn:
         flat = flat * ways[d] + layout.tiles[:, d]
+    flat = (flat * layout.manual_ways + layout.manual_ids) * layout.partial_sums + layout.partial_ids
+    held = slice(None) if layout.holds.all() else layout.holds
+    devices = layout.device_ids[held][np.argsort(flat[held], kind="stable")]
     panels = math.prod(s.cells for s in sides[:-2])
-    devices = layout.device_ids[np.argsort(flat, kind="stable")]
     devices = devices.reshape(panels, sides[-2].cells, sides[-1].cells, -1)
     folded = tuple(d for d in range(rank) if d not in drawn)
     return Scene(layout, tuple(sides[:-2]), sides[-2], sides[-1], devices, folded)
@@ -214,7 +275,8 @@ def _side(layout: Layout, dimension: int | None) -> Side:
     if dimension is None:
         return Side(None, 1, 1, (), np.zeros(1, np.int64), np.ones(1, np.int64))
     size, shard, ways = layout.shape[dimension], layout.shard_shape[dimension], layout.ways[dimension]
-    axes = tuple((a, axis_size(a, layout.mesh)) for a in layout.spec.dims[dimension])
+    dims = () if layout.spec is None else layout.spec.dims[dimension]
+    axes = tuple((a, axis_size(a, layout.mesh)) for a in dims)
     starts = np.minimum(np.arange(ways) * shard, size)
     stops = np.minimum(starts + shard, size)
     return Side(dimension, size, shard, tuple((a, n) for a, n in axes if n > 1), starts, stops)
@@ -230,19 +292,21 @@ def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
     Returns:
         The same scene if it is small enough; else one whose cells hold the devices of `Scene.merged` tiles.
     """
-    p, r, c, n = scene.devices.shape
-    by_panel, by_row, by_column = _factor(p, panels), _factor(r, rows), _factor(c, columns)
-    if by_panel == by_row == by_column == 1:
+    _, r, c, n = scene.devices.shape
+    by = [1] * len(scene.depth)
+    for place in reversed(range(len(by))):  # the innermost first, so that what is merged lies close together
+        left = math.prod(s.cells // k for s, k in zip(scene.depth, by, strict=True)) // scene.depth[place].cells
+        by[place] = _factor(scene.depth[place].cells, max(1, panels // left))
+    by += [_factor(r, rows), _factor(c, columns)]
+    if all(k == 1 for k in by):
         return scene
-    blocks = scene.devices.reshape(p // by_panel, by_panel, r // by_row, by_row, c // by_column, by_column, n)
-    devices = blocks.transpose(0, 2, 4, 1, 3, 5, 6).reshape(p // by_panel, r // by_row, c // by_column, -1)
-    return dataclasses.replace(
-        scene,
-        rows=_merge(scene.rows, by_row),
-        columns=_merge(scene.columns, by_column),
-        devices=devices,
-        merged_panels=by_panel,
-    )
+    sides = (*scene.depth, scene.rows, scene.columns)
+    blocks = scene.devices.reshape(*(size for s, k in zip(sides, by, strict=True) for size in (s.cells // k, k)), n)
+    count = 2 * len(sides)
+    blocks = blocks.transpose(*range(0, count, 2), *range(1, count, 2), count)
+    *depth, row, column = (_merge(s, k) for s, k in zip(sides, by, strict=True))
+    devices = blocks.reshape(math.prod(s.cells for s in depth), row.cells, column.cells, -1)
+    return dataclasses.replace(scene, depth=tuple(depth), rows=row, columns=column, devices=devices)
 
 
 def _factor(count: int, limit: int) -> int:
@@ -251,66 +315,3 @@ def _factor(count: int, limit: int) -> int:
 
 def _merge(side: Side, by: int) -> Side:
     return dataclasses.replace(side, starts=side.starts[::by], stops=side.stops[by - 1 :: by], merged=by)
-
-
-def device_ranges(devices: Iterable[int]) -> str:
-    """Device numbers, ascending, as short as they can be said exactly.
-
-    >>> device_ranges([0, 1, 2, 3, 16, 17]), device_ranges(range(0, 64, 8)), device_ranges([3])
-    ('0-3,16-17', '0,8,…,56', '3')
-    """
-    runs: list[list[int]] = []
-    for device in sorted(devices):
-        if runs and device == runs[-1][1] + 1:
-            runs[-1][1] = device
-        else:
-            runs.append([device, device])
-    return _join(runs)
-
-
-def _join(runs: list[list[int]]) -> str:
-    texts = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs]
-    if len(runs) > 3:
-        steps = {(b[0] - a[0], b[1] - b[0] - (a[1] - a[0])) for a, b in itertools.pairwise(runs)}
-        if len(steps) == 1 and next(iter(steps))[1] == 0:
-            return f"{texts[0]},{texts[1]},…,{texts[-1]}"
-    return ",".join(texts)
-
-
-def describe(scene: Scene) -> str:
-    """The shard map in a sentence or two: the alt text of every picture of it."""
-    layout = scene.layout
-    cuts = [s for s in (*scene.depth, scene.rows, scene.columns) if s.ways > 1]
-    mesh = f"mesh {layout.mesh}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "one device"
-    text = f"Array {format_shape(layout.shape)} on {mesh}: "
-    if cuts:
-        ways = " x ".join(str(s.ways) for s in cuts)
-        by = ", ".join(f"dimension {s.dimension} over {' and '.join(axis_text(a) for a, _ in s.axes)}" for s in cuts)
-        text += f"cut {ways} ways into shards of {format_shape(layout.shard_shape)} ({by})"
-    else:
-        text += "not cut"
-    holders = "every device holds all of it" if not cuts else f"each slice is on {plural(layout.replicas, 'device')}"
-    return f"{text}; {holders}."
-
-
-def notes(scene: Scene) -> list[str]:
-    """What the grid itself does not show: folded dimensions, padding, replicas, merged cells, partial sums."""
-    layout, lines = scene.layout, []
-    if scene.folded:
-        which = ", ".join(f"{d} (size {layout.shape[d]})" for d in scene.folded)
-        noun = "dimension" if len(scene.folded) == 1 else "dimensions"
-        lines.append(f"not cut and not drawn: {noun} {which}")
-    for side in (*scene.depth, scene.rows, scene.columns):
-        if side.padded:
-            extra = side.shard * side.ways - side.size
-            empty = (side.ways * side.shard - side.size) // side.shard if side.shard else 0
-            what = f"dimension {side.dimension} is {side.size}, {side.ways} shards of {side.shard} hold {extra} more"
-            lines.append(f"padding: {what}" + (f"; {empty} of them nothing but padding" if empty else ""))
-    if layout.replicas > 1:
-        lines.append(f"each slice is on {layout.replicas} devices")
-    if layout.spec.unreduced:
-        axes = ", ".join(axis_text(a) for a in layout.spec.unreduced)
-        lines.append(f"unreduced: devices along {axes} hold partial sums of a slice, not copies of it")
-    if scene.merged > 1:
-        lines.append(f"each cell stands for {scene.merged} neighbouring shards")
-    return lines

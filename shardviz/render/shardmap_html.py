@@ -12,38 +12,58 @@ from __future__ import annotations
 import base64
 from html import escape
 
+import numpy as np
+
 from shardviz.layout import Layout
-from shardviz.notation.spec import axis_text
+from shardviz.notation.spec import Axis, axis_name, axis_text
 from shardviz.render.chips import HAIRLINE, MONO, QUIET, SANS, chip, code, mesh_html, mono, spec_html
-from shardviz.render.format import format_shape, plural
+from shardviz.render.contents import cell_lines, drawable
+from shardviz.render.format import clip, format_shape, plural
 from shardviz.render.picture import picture_png
-from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, notes
+from shardviz.render.scene import (
+    Scene,
+    Side,
+    build_scene,
+    coarsen,
+    describe,
+    nested_coordinates,
+    nested_slices,
+    notes,
+)
 from shardviz.render.theme import axis_colours
+from shardviz.render.wording import spec_words
 
 TABLE_CELLS, TABLE_COLUMNS, TABLE_ROWS, TABLE_PANELS = 256, 32, 64, 16
 """The most cells that are drawn as a table, and the most each way."""
 
+MAX_RANGE, MAX_PIXELS = 40, 1200
+"""Characters of a cell, and the width of all columns, that tables of merged cells keep to where they can."""
 
-def shard_map_html(layout: Layout, title: str = "") -> str:
+MAX_LABEL = 60
+"""Characters; longer lists of devices are counted, and said as far as they go when hovering."""
+
+
+def shard_map_html(layout: Layout, title: str = "", values: np.ndarray | None = None) -> str:
     """Which device holds which slice, as HTML that survives JupyterLab's sanitizer and GitHub.
 
     Args:
         layout: where every slice lies.
         title: the array's name, plain text.
+        values: the array's elements, to be set in the cells where these are few.
 
     Returns:
         One `<div>`: a headline, then a table up to 256 cells, a PNG beyond, or, where cells would be too many to tell
-        apart in a picture too, a table of device ranges. At most 150 kB for 2048 devices.
+        apart in a picture too, a table of device ranges. Never over 150 kB, on any number of devices.
     """
     scene = build_scene(layout)
     panels, rows, columns = scene.devices.shape[:3]
     body = ""
     if scene.cells <= TABLE_CELLS and columns <= TABLE_COLUMNS and rows <= TABLE_ROWS and panels <= TABLE_PANELS:
-        body = _tables(scene)
+        body = _tables(scene, values if drawable(scene) else None)
     else:
         drawn = picture_png(scene)
         if drawn is None:
-            scene = coarsen(scene, rows=16, columns=16 if panels == 1 else 8, panels=4)
+            scene = _ranges(scene)
             body = _tables(scene)
         else:
             png, width, height = drawn
@@ -58,27 +78,84 @@ def shard_map_html(layout: Layout, title: str = "") -> str:
     return f'<div style="{SANS};overflow-x:auto">{head}{body}{foot}</div>'
 
 
+def _ranges(scene: Scene) -> Scene:
+    """The scene with neighbouring tiles merged until its tables fit a page, in the way that says devices shortest."""
+    several = scene.devices.shape[0] > 1
+    merged = scene
+    for exact in (True, False):
+        for rows, columns in ((16, 16), (16, 8), (16, 4), (16, 2), (16, 1), (8, 4), (8, 2), (8, 1), (4, 1), (1, 1)):
+            if several:
+                rows, columns = min(rows, 8), min(columns, 8)
+            merged = coarsen(scene, rows=rows, columns=columns, panels=4 if several else 1)
+            texts = [merged.label(0, 0, 0), merged.label(*(n - 1 for n in merged.devices.shape[:3]))]
+            longest = max(map(len, texts)) if exact else len(_brief(merged.devices[0, 0, 0])) + 2
+            wide = (7.3 * longest + 16) * merged.columns.cells * merged.nest().panels.shape[1]
+            if wide <= MAX_PIXELS and (not exact or (longest <= MAX_RANGE and merged.cells > 1)):
+                return merged
+    return merged
+
+
 def _headline(layout: Layout, title: str) -> str:
     name = f"<b>{escape(title)}</b> " if title else ""
     mesh = layout.mesh
     axes = mesh_html(mesh)
     return (
-        f'<div style="padding:2px 0">{name}{code(format_shape(layout.shape))} {spec_html(layout.spec, mesh)} '
+        f'<div style="padding:2px 0">{name}{code(format_shape(layout.shape))} {_spec(layout)} '
         f"· shard {code(format_shape(layout.shard_shape))} · "
         f"{f'mesh {axes}, ' if axes else ''}{plural(mesh.size, 'device')}</div>"
     )
 
 
-def _tables(scene: Scene) -> str:
+def _spec(layout: Layout) -> str:
+    if layout.spec is None:
+        return f'<span style="{QUIET}">{escape(spec_words(layout))}</span>'
+    colours = axis_colours(layout.mesh)
+    manual = " ".join(chip(axis, colours) for axis in layout.manual)
+    return spec_html(layout.spec, layout.mesh) + (f" {mono(f'manual {manual}')}" if manual else "")
+
+
+def _tables(scene: Scene, values: np.ndarray | None = None) -> str:
+    """The panel, or all panels in an outer table with the coordinates of the dimensions that they are cut along."""
     labels = scene.labels()
-    tables = []
-    for panel in range(len(labels)):
-        tables.append(_table(scene, panel, labels[panel]))
-    if len(tables) == 1:
-        return tables[0]
-    return "".join(
-        f'<div style="display:inline-block;vertical-align:top;margin:0 24px 8px 0">{t}</div>' for t in tables
-    )
+    if not scene.depth:
+        return _table(scene, 0, labels[0], values)
+    nest, colours = scene.nest(), axis_colours(scene.mesh)
+    row_bars = nested_coordinates([s for s in nest.rows if s.ways > 1])
+    row_slices, column_slices = nested_slices(nest.rows), nested_slices(nest.columns)
+    left = len(row_bars) + 1
+    out = [
+        _row(
+            _corner(left, axis_text(axis)) + "".join(_span(colours, axis, text, f'colspan="{n}"') for text, n in spans)
+        )
+        for axis, spans in nested_coordinates([s for s in nest.columns if s.ways > 1])
+    ]
+    heads = "".join(f'<th scope="row" style="{_BAR};text-align:left">{escape(axis_text(a))}</th>' for a, _ in row_bars)
+    heads += f'<th style="{_SLICE}"></th>'
+    out.append(_row(heads + "".join(f'<th style="{_SLICE};text-align:left">{text}</th>' for text in column_slices)))
+    starts = [_starts(spans) for _, spans in row_bars]
+    for r, panels in enumerate(nest.panels.tolist()):
+        parts = [
+            _span(colours, axis, begin[r][0], f'rowspan="{begin[r][1]}"')
+            for (axis, _), begin in zip(row_bars, starts, strict=True)
+            if r in begin
+        ]
+        parts.append(f'<td style="{_SLICE}">{row_slices[r].replace("; ", "<br>")}</td>')
+        panel = 'style="padding:0 12px 0 0;border:0;text-align:left;vertical-align:top"'
+        parts += [f"<td {panel}>{_table(scene, p, labels[p], values)}</td>" for p in panels]
+        out.append(_row("".join(parts)))
+    return _frame(out)
+
+
+def _frame(rows: list[str]) -> str:
+    style = f"border-collapse:collapse;border:0;margin:4px 0 8px 0;{MONO}"
+    return f'<table style="{style}"><tbody>{"".join(rows)}</tbody></table>'
+
+
+def _span(colours: dict, axis: Axis, text: str, how_far: str) -> str:
+    """A coordinate of a mesh axis as a coloured head that spans several rows or columns."""
+    colour = colours[axis_name(axis)]
+    style = f"{_BAR};white-space:nowrap" if "-" in text else _BAR
+    return f'<th {how_far} style="{style};background-color:{colour.light};color:{colour.ink}">{text}</th>'
 
 
 def _sides(scene: Scene) -> str:
@@ -95,15 +172,17 @@ def _side_html(name: str, side: Side, colours: dict) -> str:
         + (" by" if by else ", not cut")
         + "</span>"
     )
+    if not by and side.ways > 1:
+        text = text.replace(", not cut", f" cut {side.ways} ways")
     each = f'<span style="{QUIET}">, {side.shard} each</span>' if side.ways > 1 else ""
-    return f"{text} {mono(by)}{each}" if by else text
+    return f"{text} {mono(by)}{each}" if by else text + each
 
 
 _BAR = "padding:0 3px;text-align:center;border:1px solid transparent;font-size:10px;line-height:1.3"
 _SLICE = f"padding:1px 6px;border:0;{QUIET};font-weight:400;font-size:11px;white-space:nowrap"
 
 
-def _table(scene: Scene, panel: int, labels: list[list[str]]) -> str:
+def _table(scene: Scene, panel: int, labels: list[list[str]], values: np.ndarray | None) -> str:
     """One panel: coordinate bars above and to the left, then slices, then cells."""
     colours, rows, columns = axis_colours(scene.mesh), scene.rows, scene.columns
     row_bars, column_bars = _bars(rows), _bars(columns)
@@ -111,11 +190,7 @@ def _table(scene: Scene, panel: int, labels: list[list[str]]) -> str:
     left = len(row_bars) + row_slices
     out = []
     for axis, spans in column_bars:
-        colour = colours[axis if isinstance(axis, str) else axis[0]]
-        cells = "".join(
-            f'<th colspan="{n}" style="{_BAR};background-color:{colour.light};color:{colour.ink}">{text}</th>'
-            for text, n in spans
-        )
+        cells = "".join(_span(colours, axis, text, f'colspan="{n}"') for text, n in spans)
         out.append(_row(f"{_corner(left, axis_text(axis))}{cells}"))
     slices = columns.dimension is not None and (columns.cells <= 8 or columns.padded)
     if slices or row_bars:
@@ -131,21 +206,12 @@ def _table(scene: Scene, panel: int, labels: list[list[str]]) -> str:
         parts = []
         for (axis, _), begin in zip(row_bars, starts, strict=True):
             if r in begin:
-                text, n = begin[r]
-                colour = colours[axis if isinstance(axis, str) else axis[0]]
-                parts.append(
-                    f'<th rowspan="{n}" style="{_BAR};background-color:{colour.light};color:{colour.ink}">{text}</th>'
-                )
+                parts.append(_span(colours, axis, begin[r][0], f'rowspan="{begin[r][1]}"'))
         if row_slices:
             parts.append(f'<td style="{_SLICE};text-align:right">{rows.slice_text(r)}</td>')
-        parts += [_cell(scene, panel, r, c, text) for c, text in enumerate(labels[r])]
+        parts += [_cell(scene, panel, r, c, text, values) for c, text in enumerate(labels[r])]
         out.append(_row("".join(parts)))
-    caption = escape(scene.panel_text(panel))
-    caption = caption and f'<caption style="caption-side:top;text-align:left;padding:2px 0;{QUIET}">{caption}</caption>'
-    return (
-        f'<table style="border-collapse:collapse;border:0;margin:4px 0 8px 0;{MONO}">'
-        f"{caption}<tbody>{''.join(out)}</tbody></table>"
-    )
+    return _frame(out)
 
 
 def _row(content: str) -> str:
@@ -168,17 +234,30 @@ def _starts(spans: list[tuple[str, int]]) -> dict[int, tuple[str, int]]:
     return begin
 
 
-def _cell(scene: Scene, panel: int, row: int, column: int, text: str) -> str:
+def _cell(scene: Scene, panel: int, row: int, column: int, text: str, values: np.ndarray | None) -> str:
     extra = _padding(scene, row, column)
+    apart = scene.layout.partial_sums * scene.layout.manual_ways > 1
+    border = _DASHED if extra else _DOTTED if apart else _ALONE if scene.layout.maximal else HAIRLINE
     style = (
-        f"padding:5px 7px;text-align:center;white-space:nowrap;border:{HAIRLINE if not extra else _DASHED};"
-        "background-color:rgba(128,150,175,0.12)"
+        f"padding:5px 7px;text-align:center;white-space:nowrap;border:{border};background-color:rgba(128,150,175,0.12)"
     )
     noun = "device" if scene.devices.shape[3] == 1 else "devices"
-    return f'<td style="{style}" title="{noun} {text}: {scene.index_text(panel, row, column)}{extra}">{text}</td>'
+    title = f"{noun} {clip(text, 160)}: {scene.index_text(panel, row, column)}{extra}"
+    shown = text if len(text) <= MAX_LABEL else _brief(scene.devices[panel, row, column])
+    if values is not None:
+        lines = "<br>".join(escape(line) for line in cell_lines(scene, values, panel, row, column))
+        shown = f'<div style="font-size:10px;{QUIET}">{shown}</div><div style="white-space:pre">{lines}</div>'
+    return f'<td style="{style}" title="{title}">{shown}</td>'
+
+
+def _brief(devices: np.ndarray) -> str:
+    """What a cell says whose device numbers follow no short rule."""
+    return f"{plural(len(devices), 'device')} from {devices.min()} to {devices.max()}"
 
 
 _DASHED = "1px dashed rgba(128,128,128,0.9)"
+_ALONE = "2px solid rgba(128,128,128,0.9)"
+_DOTTED = "2px dotted rgba(128,128,128,0.9)"
 
 
 def _padding(scene: Scene, row: int, column: int) -> str:

@@ -22,7 +22,9 @@ import numpy as np
 
 from shardviz.layout import Layout
 from shardviz.render.format import format_shape, plural
-from shardviz.render.scene import Scene, build_scene, device_ranges, notes
+from shardviz.render.ranges import device_ranges
+from shardviz.render.scene import Scene, build_scene, notes
+from shardviz.render.wording import spec_words
 
 MAX_LINES = 72
 """Rows of cells that a text map may have before it says ranges instead."""
@@ -53,7 +55,7 @@ def _head(scene: Scene, width: int) -> list[str]:
     layout = scene.layout
     parts = [
         format_shape(layout.shape),
-        str(layout.spec),
+        spec_words(layout),
         f"mesh {layout.mesh}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "1 device",
         f"shard {format_shape(layout.shard_shape)}",
     ]
@@ -89,7 +91,7 @@ def _grid(scene: Scene, width: int) -> list[str] | None:
     lines: list[str] = []
     for panel, grid in enumerate(labels):
         if scene.depth:
-            lines += ([""] if panel else []) + [scene.panel_text(panel)]
+            lines += ([""] if panel else []) + textwrap.wrap(scene.panel_text(panel), width)
         if any(columns):
             lines.append(" " * (margin + 1) + " ".join(text.center(cell + 2) for text in columns))
         rule = "─" * (cell + 2)
@@ -113,7 +115,11 @@ def _ranges(scene: Scene, width: int) -> list[str]:
     for panel in range(panels):
         for row in range(rows):
             cells = scene.devices[panel, row]
-            text = device_ranges(cells[:, 0].tolist()) if in_order else " | ".join(map(device_ranges, cells.tolist()))
+            text = (
+                device_ranges(cells[:, 0].tolist())
+                if in_order
+                else " | ".join(scene.label(panel, row, c) for c in range(columns))
+            )
             lines.append((_row_name(scene, panel, row), text))
     hidden = len(lines) - MAX_LINES
     if hidden > 0:

@@ -14,118 +14,109 @@ columns  dimension 1: 6, not cut
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from shardviz.errors import ShardvizError, SpecError
-from shardviz.layout import Layout, layout
-from shardviz.records import Value
-from shardviz.render.format import format_bytes
-from shardviz.render.mime import bundle
-from shardviz.render.shardmap_html import shard_map_html
-from shardviz.render.shardmap_text import shard_map_text
+from shardviz.errors import ShardvizError
+from shardviz.layout import itemsize, layout
+from shardviz.render.reading import Subject, is_array, is_shape, read_one, unpack
+from shardviz.render.shown import Shown, ShownChange, ShownTree
 
 
-class Shown:
-    """A shard map that shows itself: as a picture in a notebook, as text in a terminal.
-
-    Attributes:
-        layout: where every slice lies.
-        title: the array's name; may be empty.
-        dtype: the element type, or None where it is not known.
-    """
-
-    def __init__(self, layout: Layout, title: str = "", dtype: str | None = None):
-        self.layout = layout
-        self.title = title
-        self.dtype = dtype
-
-    def text(self, width: int = 80) -> str:
-        """The shard map in plain text, at most `width` characters wide."""
-        named = f"{self._named()}\n" if self._named() else ""
-        return named + shard_map_text(self.layout, width)
-
-    def html(self) -> str:
-        """The shard map in HTML that survives JupyterLab's sanitizer."""
-        return shard_map_html(self.layout, self._named())
-
-    def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
-        """The shard map as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
-        from shardviz.render.matplotlib import shard_map_axes  # only here is matplotlib needed
-
-        return shard_map_axes(self.layout, ax, dark=dark, title=self._named())
-
-    def _named(self) -> str:
-        size = (
-            ""
-            if self.dtype is None
-            else f"{self.dtype}, {format_bytes(self.layout.bytes_per_device(self.dtype))} per device"
-        )
-        return "  ".join(filter(None, (self.title, size)))
-
-    def __repr__(self) -> str:
-        return self.text()
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        return bundle({"text/plain": self.text, "text/html": self.html}, include, exclude)
-
-
-def show(array_or_shape: Any, spec: Any = None, mesh: Any = None) -> Shown:
-    """The shard map of an array, a shape or a report's value.
+def show(
+    array_or_shape: Any,
+    spec: Any = None,
+    mesh: Any = None,
+    *,
+    after: Any = None,
+    leaf: str | None = None,
+    dtype: Any = None,
+) -> Shown | ShownTree | ShownChange:
+    """The shard map of an array, a shape, a report's value, or a tree of arrays; or of an array before and after.
 
     Args:
-        array_or_shape: a shape such as `(8192, 4096)`; a `records.Value`; or anything with `.shape` and `.sharding`
-            (a `jax.Array`, a `jax.ShapeDtypeStruct`) whose sharding has `.spec` and `.mesh`.
-        spec: a PartitionSpec or a tuple such as `("data", None)`; overrides the array's own.
+        array_or_shape: a shape such as `(8192, 4096)`; a `records.Value`; anything with `.shape` and `.sharding` (a
+            `jax.Array`, a `jax.ShapeDtypeStruct`); or a pytree of these, such as a model's parameters.
+        spec: a PartitionSpec, a tuple such as `("data", None)`, any `jax.sharding.Sharding`, or whatever else `layout`
+            reads; overrides the array's own. For a tree: one for all leaves, or a tree of them (or of its top).
         mesh: a mesh in any form that `DeviceMesh.of` reads; overrides the array's own.
+        after: of one array, the sharding that it changes to, as `spec`; what moves is shown too.
+        leaf: of a tree, the name of the leaf whose shard map is drawn; the heaviest if None.
+        dtype: of a shape, the element type, for bytes; overrides an array's own.
 
     Returns:
-        A `Shown`: it shows itself in a notebook; `.text()`, `.html()`, `.plot(ax=None)`.
+        A `Shown`, a `ShownTree` for a tree, or a `ShownChange` with `after`: it shows itself in a notebook; `.text()`,
+        `.html()`, `.plot(ax=None)`.
 
     Raises:
         SpecError: if no spec is given and the array has none, or it does not fit.
         MeshError: if `mesh` is no mesh.
-        ShardvizError: if it has no shape, or no mesh is given and the array has none.
+        ShardvizError: if it has no shape, no mesh is given and the array has none, or `leaf` is no leaf.
     """
-    shape, title, dtype = _read(array_or_shape)
-    own_spec, own_mesh, what = _own(array_or_shape)
-    spec = own_spec if spec is None else spec
-    mesh = own_mesh if mesh is None else mesh
-    if mesh is None:
-        raise ShardvizError(f"show({title or list(shape)}): {what}; give a mesh, such as mesh={{'data': 8}}")
-    if spec is None and isinstance(array_or_shape, Value):
-        raise SpecError(
-            f"show({title!r}): no PartitionSpec says how this value is cut; give one, such as spec=('data', None)",
-            argument=title,
+    if is_array(array_or_shape) or is_shape(array_or_shape):
+        return _one(array_or_shape, spec, mesh, after, dtype)
+    names, leaves, specs = _flatten(array_or_shape, spec)
+    if not any(map(is_array, leaves)):
+        return _shown(read_one(array_or_shape, spec, mesh))  # which says what it is not
+    if after is not None:
+        raise ShardvizError("show(after=...): it is of one array, not of a tree; give one leaf of it")
+    found, left_out = [], []
+    for name, array, one in zip(names, leaves, specs, strict=True):
+        if not is_array(array) or (mesh is None and one is None and getattr(array, "sharding", None) is None):
+            left_out.append(name)
+        else:
+            found.append(_shown(read_one(array, one, mesh, name=name)))
+    if not found:
+        raise ShardvizError(
+            f"show: none of the {len(leaves)} leaves has a sharding ({', '.join(names[:3])}, ...); give a mesh and a "
+            "spec, such as show(params, ('data', None), {'data': 8})"
         )
-    return Shown(layout(shape, spec, mesh), title, dtype)
+    if leaf is None:
+        return ShownTree(found, None, left_out)
+    chosen = [s for s in found if s.title == leaf]
+    if not chosen:
+        have = ", ".join(repr(s.title) for s in found[:6]) + (", ..." if len(found) > 6 else "")
+        raise ShardvizError(f"show(leaf={leaf!r}): no leaf has this name; they are {have}")
+    return ShownTree(found, chosen[0], left_out)
 
 
-def _read(array_or_shape: Any) -> tuple[tuple[int, ...], str, str | None]:
-    """(shape, name, element type or None)."""
-    shape = getattr(array_or_shape, "shape", None)
-    if shape is not None:
-        dtype = getattr(array_or_shape, "dtype", None)
-        name = array_or_shape.name if isinstance(array_or_shape, Value) else ""
-        return tuple(shape), name, None if dtype is None else str(getattr(dtype, "name", dtype))
-    sizes = array_or_shape if isinstance(array_or_shape, tuple | list) else (array_or_shape,)
-    if all(hasattr(n, "__index__") and not isinstance(n, bool) for n in sizes):
-        return tuple(int(n) for n in sizes), "", None
-    raise ShardvizError(
-        f"show: expected a shape such as (8192, 4096) or an array with a sharding, not "
-        f"{type(array_or_shape).__name__} {str(array_or_shape)[:60]}"
-    )
+def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any) -> Shown | ShownChange:
+    subject = read_one(array, spec, mesh)
+    if dtype is not None:
+        subject = replace(subject, dtype=str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)))
+        itemsize(subject.dtype)
+    shown = _shown(subject)
+    if after is None:
+        return shown
+    given, where, _ = unpack(after)
+    then = replace(subject, sharding=given, mesh=subject.mesh if where is None else where, values=None)
+    return ShownChange(Shown(shown.layout, shown.title, shown.dtype), _shown(then))
 
 
-def _own(array: Any) -> tuple[Any, Any, str]:
-    """(the spec and the mesh that it has itself, or None each, and what it lacks)."""
-    if isinstance(array, Value):
-        return array.spec, None, "a report's value does not carry its mesh (it is report.mesh)"
-    sharding = getattr(array, "sharding", None)
-    if sharding is None:
-        return None, None, "a shape alone does not say on which devices it lies"
-    if not hasattr(sharding, "spec") or not hasattr(sharding, "mesh"):
-        return None, None, f"its sharding is a {type(sharding).__name__}, which has no PartitionSpec and mesh"
-    return sharding.spec, sharding.mesh, ""
+def _shown(subject: Subject) -> Shown:
+    cut = layout(subject.shape, subject.sharding, subject.mesh)
+    return Shown(cut, subject.name, subject.dtype, subject.values)
+
+
+def _flatten(tree: Any, spec: Any) -> tuple[list[str], list[Any], list[Any]]:
+    """(tree path, leaf, spec or None) of every leaf, as three lists."""
+    import jax  # a tree is JAX's notion; nothing else here needs it
+
+    paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    if _is_spec(spec):
+        return names, [leaf for _, leaf in paths], [spec] * len(paths)
+    try:
+        specs = structure.flatten_up_to(jax.tree.broadcast(spec, tree, is_leaf=_is_spec))
+    except ValueError as error:
+        raise ShardvizError(f"show: the tree of specs does not fit the tree of arrays: {error}") from error
+    return names, [leaf for _, leaf in paths], specs
+
+
+def _is_spec(thing: Any) -> bool:
+    """Whether it is one spec, not a tree of them."""
+    if isinstance(thing, dict | list):
+        return False
+    if type(thing) is tuple:
+        return all(e is None or isinstance(e, str) or (type(e) is tuple and _is_spec(e)) for e in thing)
+    return True

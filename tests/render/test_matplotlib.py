@@ -13,7 +13,7 @@ from matplotlib.figure import Figure  # noqa: E402
 
 from shardviz.errors import ShardvizError  # noqa: E402
 from shardviz.layout import layout  # noqa: E402
-from shardviz.notation import DeviceMesh  # noqa: E402
+from shardviz.notation import DeviceMesh, Spec  # noqa: E402
 from shardviz.render import axis_colours, describe, show  # noqa: E402
 from shardviz.render.matplotlib import collective_bars_axes, shard_map_axes  # noqa: E402
 from shardviz.render.scene import build_scene  # noqa: E402
@@ -114,3 +114,13 @@ def test_bars_left_out_are_counted_and_none_is_said():
 def test_another_key_is_refused():
     with pytest.raises(ShardvizError, match="by is 'axes' or 'source'"):
         collective_bars_axes(report(), "size")
+
+
+@pytest.mark.parametrize(
+    ("spec", "label", "dotted"),
+    [(Spec((("a",), ()), ("b",)), "0 + 1", True), ("{maximal device=3}", "3", False), (("a", None), "0-1", False)],
+)
+def test_what_is_no_copy_looks_and_reads_another_way(spec, label, dotted):
+    ax = shard_map_axes(layout((8, 8), spec, "a=2,b=2"))
+    assert label in [text.get_text() for text in ax.texts]
+    assert (ax.collections[0].get_linestyle()[0][1] is not None) == dotted

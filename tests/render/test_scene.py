@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardviz.layout import layout
+from shardviz.layout.layout import of_cut
+from shardviz.layout.reading import cut_of_spec
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.render import build_scene, coarsen, describe, device_ranges
-from shardviz.render.scene import notes
+from shardviz.render.scene import nested_coordinates, nested_slices, notes
 
 
 @st.composite
@@ -140,3 +142,57 @@ def test_a_picture_in_words():
         "Array [8192, 4096] on mesh data=8,model=4, 32 devices: cut 8 ways into shards of [1024, 4096] "
         "(dimension 0 over data); each slice is on 4 devices."
     )
+
+
+def test_more_than_three_cut_dimensions_stand_in_a_nest():
+    scene = build_scene(layout((4, 4, 4, 4, 4), ("a", "b", "c", "d", "e"), "a=2,b=2,c=4,d=2,e=2"))
+    nest = scene.nest()
+    assert [s.dimension for s in nest.rows] == [1] and [s.dimension for s in nest.columns] == [0, 2]
+    for (row, column), panel in np.ndenumerate(nest.panels):
+        rows, columns = nested_slices(nest.rows)[row], nested_slices(nest.columns)[column]
+        assert set(f"{rows}; {columns}".split("; ")) == set(scene.panel_text(panel).split("; "))
+    assert nested_coordinates(nest.columns) == [
+        ("a", [("0", 4), ("1", 4)]),
+        ("c", [(str(i), 1) for i in (0, 1, 2, 3) * 2]),
+    ]
+
+
+@given(layouts(), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+def test_a_merged_cell_holds_the_devices_of_its_slice(cut, rows, columns, panels):
+    scene = coarsen(build_scene(cut), rows=rows, columns=columns, panels=panels)
+    for place in np.ndindex(*scene.devices.shape[:3]):
+        limits = scene.index_text(*place)[1:-1].split(", ") if cut.shape else []
+        inside = np.ones(cut.mesh.size, bool)
+        for dimension, text in enumerate(limits):
+            if text != ":":
+                start, stop = map(int, text.split(":"))
+                inside &= (cut.starts[:, dimension] >= start) & (cut.stops[:, dimension] <= stop)
+        assert set(scene.devices[place].tolist()) <= set(cut.device_ids[inside].tolist())
+
+
+def apart(shape, spec, mesh, manual=()):
+    """A layout with manual axes."""
+    mesh = DeviceMesh.of(mesh)
+    return of_cut(shape, cut_of_spec(shape, Spec.of(spec, rank=len(shape)), mesh, manual))
+
+
+@pytest.mark.parametrize(
+    ("cut", "labels"),
+    [
+        (layout((8,), Spec((("a",),), ("b",)), "a=2,b=2"), ["0 + 1", "2 + 3"]),
+        (layout((8,), Spec((("a",),), ("b",)), "a=2,b=2,c=2"), ["0-1 + 2-3", "4-5 + 6-7"]),
+        (layout((8,), Spec((("b",),), ("a",)), "a=2,b=2"), ["0 + 2", "1 + 3"]),
+        (layout((8,), Spec(((),), ("a",)), "a=64"), ["+ 0-63"]),
+        (apart((8,), (("a",),), "a=2,b=2", ("b",)), ["0 / 1", "2 / 3"]),
+        (apart((8,), Spec((("a",),), ("c",)), "a=2,b=2,c=2", ("b",)), ["0 + 1 / 2 + 3", "4 + 5 / 6 + 7"]),
+        (apart((8,), (), "a=8,b=8", ("a", "b")), ["/ 0-63"]),
+    ],
+)
+def test_devices_that_hold_no_copies_are_told_apart(cut, labels):
+    scene = build_scene(cut)
+    assert scene.labels() == [[labels]]
+    words = " ".join(notes(scene))
+    assert ("partial sums" in words) == ("+" in labels[0]) and ("of their own" in words) == ("/" in labels[0])
+    assert ("partial sum" in describe(scene)) == ("+" in labels[0])
+    assert ("kept apart" in describe(scene)) == ("/" in labels[0])
+    assert "every device holds" not in describe(scene) and "each slice is on" not in " ".join(notes(scene))

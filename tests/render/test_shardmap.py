@@ -7,11 +7,12 @@ import io
 import re
 import zlib
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from shardviz.layout import layout
-from shardviz.notation import DeviceMesh
+from shardviz.notation import DeviceMesh, Spec
 from shardviz.render import shard_map_html, shard_map_text
 from tests.render.sample import HOSTILE
 from tests.render.sanitizer import read, words
@@ -132,7 +133,7 @@ def test_rows_that_cannot_be_shown_are_counted():
     assert re.search(r"…\s+441 more rows", text)
 
 
-@given(layouts())
+@given(layouts(most=32))  # more columns are a picture
 @settings(max_examples=40)
 def test_html_loses_nothing_to_the_sanitizer(cut):
     page = read(shard_map_html(cut, "wq"))
@@ -153,6 +154,12 @@ BIG = {
     "256 cells": ((8192, 4096), ("data", "model"), "data=16,model=16"),
     "257 rows": ((257,), ("data",), "data=257"),
     "one slice": ((8,), (), "data=2048"),
+    "a square of 16384": ((8192, 4096), ("data", "model"), "data=128,model=128"),
+    "16384 columns first": ((8192, 4096), ("model", "data"), "data=128,model=128"),
+    "16384 in a line": ((16384,), (("data", "model"),), "data=128,model=128"),
+    "16384, copies": ((8192, 4096), ("model", None), "data=128,model=128"),
+    "16384 in rank 4": ((64, 64, 64, 64), ("a", "b", "c", "d"), "a=8,b=16,c=16,d=8"),
+    "16384 in rank 6": ((64,) * 6, ("f", "a", "c", "b", "e", "d"), "a=4,b=4,c=4,d=4,e=8,f=8"),
 }
 
 
@@ -213,3 +220,44 @@ def test_names_are_escaped():
     html = shard_map_html(layout((8, 8), (HOSTILE, "b"), mesh), HOSTILE)
     assert "<img" not in html
     assert HOSTILE in words(html)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_16384_devices_in_any_order_keep_the_bounds(seed):
+    random = np.random.default_rng(seed)
+    mesh = DeviceMesh(("a", "b", "c"), (16, 64, 16), (), tuple(random.permutation(16384).tolist()))
+    html = shard_map_html(layout((512, 512, 512), [("a", "b"), ("c",), ()] if seed % 2 else ["c", "b", "a"], mesh))
+    assert len(html) <= 150_000
+    assert words(html).count("devices from") >= 16, "they follow no rule, so they are counted"
+
+
+@pytest.mark.parametrize("sizes", [(8, 8, 8, 8), (16, 16, 16), (128, 32), (64, 64)])
+def test_4096_devices_in_any_order_keep_the_bounds(sizes):
+    names = "abcd"[: len(sizes)]
+    mesh = DeviceMesh(tuple(names), sizes, (), tuple(np.random.default_rng(0).permutation(4096).tolist()))
+    assert len(shard_map_html(layout(sizes, tuple(names), mesh))) <= 150_000
+
+
+@pytest.mark.parametrize("name", [name for name in BIG if "16384" in name])
+def test_16384_devices_read_as_ranges(name):
+    page = read(shard_map_html(layout(*BIG[name])))
+    devices = [n for title in page.titles for n in expand(title.split(":")[0].split(" ", 1)[1])]
+    assert sorted(devices) == list(range(16384))
+
+
+def test_panels_stand_in_a_grid_with_their_axes():
+    text = words(shard_map_html(layout((4, 4, 4, 4), ("a", "b", "c", "d"), "a=2,b=2,c=2,d=2")))
+    assert "b 0 1 a dimension 1, 0:2 dimension 1, 2:4 0 dimension 0, 0:2 d 0 1" in text
+
+
+def test_partial_sums_and_manual_arrays_have_an_edge_and_a_sign_of_their_own():
+    copies = shard_map_html(layout((8,), ("a",), "a=2,b=2"))
+    sums = shard_map_html(layout((8,), Spec((("a",),), ("b",)), "a=2,b=2"))
+    assert "dotted" in sums and "dotted" not in copies
+    assert "0 + 1" in words(sums) and "0-1" in words(copies)
+
+
+def test_signs_have_glyphs_in_pictures():
+    cut = layout((64, 64), Spec((("a",), ("c",)), ("b",)), "a=32,b=2,c=16")
+    image = read(shard_map_html(cut)).images[0]
+    assert "partial sums" in image["alt"]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardviz.errors import ShardvizError, SpecError
+from shardviz.notation import DeviceMesh
+from shardviz.notation.sharding import Sharding, sharding
+from shardviz.notation.tiling import Tiling
 from shardviz.records import Value
 from shardviz.render import Shown, shard_map_html, shard_map_text, show
 from tests.render.sample import MESH, report, value
+from tests.render.sanitizer import read, words
 
 
 def test_a_shape():
@@ -24,6 +32,7 @@ def test_a_shape():
 def test_a_size_and_a_list_are_shapes():
     assert show(16, ("data",), "data=4").layout.shard_shape == (4,)
     assert show([16, 2], ("data",), {"data": 4}).layout.shard_shape == (4, 2)
+    assert show((np.int64(16), 2), ("data",), {"data": 4}).layout.shard_shape == (4, 2)
 
 
 def test_no_spec_is_replicated():
@@ -58,6 +67,77 @@ def test_a_jax_shape_and_a_jax_mesh():
     assert show(abstract).layout.shard_shape == show((8, 8), sharding.spec, mesh).layout.shard_shape == (8, 2)
 
 
+def test_every_sharding_of_jax():
+    jax = pytest.importorskip("jax")
+    device = jax.devices()[0]
+    mesh = jax.sharding.Mesh(np.asarray([device]), ("x",))
+    named = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    assert show((8, 8), named).layout.shard_shape == (8, 8)
+    single = show((8, 8), jax.sharding.SingleDeviceSharding(device))
+    assert (single.layout.mesh.size, single.layout.device_ids.tolist()) == (1, [device.id])
+    array = jax.device_put(np.ones((2, 2), np.float32), named)
+    assert "values, by device" in show(array).text() and show(array).layout.mesh.names == ("x",)
+
+
+NOTATIONS = {
+    "HLO V1": "{devices=[4,1,2]0,1,2,3,4,5,6,7 last_tile_dim_replicate}",
+    "HLO V2": "{devices=[4,1,2]<=[8] last_tile_dim_replicate}",
+    "HLO V3": "{mesh['data'=4,'model'=2], [{'data'}, {}]}",
+    "Shardy": '#sdy.sharding<@mesh, [{"data"}, {}]>',
+    "a spec's text": "P('data', None)",
+    "the short form": "[data, ·]",
+    "a record": sharding(("data", None), "data=4,model=2", 2),
+}
+
+
+@pytest.mark.parametrize("form", NOTATIONS.values(), ids=list(NOTATIONS))
+def test_any_notation_draws_the_same_map(form):
+    mesh = None if isinstance(form, Sharding) else "data=4,model=2"
+    shown = show((8, 6), form, mesh)
+    plain = show((8, 6), ("data", None), "data=4,model=2")
+    assert shown.text() == plain.text() and shown.html() == plain.html()
+
+
+def test_an_op_sharding():
+    jax = pytest.importorskip("jax")
+    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+    proto = sharding(("data", None), mesh, 2).to("proto")
+    assert show((8, 6), proto, mesh).text() == show((8, 6), ("data", None), mesh).text()
+
+
+def test_a_value_whose_sharding_no_spec_says():
+    value = Value("y", (8, 8), "float32", None, sharding={"hlo": "{devices=[8,1]0,3,1,2,4,7,5,6}"})
+    shown = show(value, mesh="x=8")
+    assert shown.layout.spec is None
+    assert "not a PartitionSpec" in shown.text() and "run along no axes of the mesh x=8" in shown.text()
+    assert "not a PartitionSpec" in words(shown.html()) and "8 cut 8 ways" in words(shown.html())
+
+
+def test_one_device_that_holds_everything_is_no_copy():
+    shown = show((8, 6), "{maximal device=5}", "data=4,model=2")
+    for text in (shown.text(), words(shown.html())):
+        assert "all on device 5" in text and "device 5 holds all of it; 7 other devices hold nothing" in text
+        assert "0-7" not in text and "PartitionSpec" not in text
+    assert "2px solid" in shown.html()
+
+
+def test_what_jax_does_with_an_uneven_cut_is_said():
+    shown = show((17, 4), ("data", None), "data=8", dtype="float32")
+    wanted = (
+        "JAX refuses this of an argument, as dimension 0 is 17 and does not divide by 8 (16 or 24 would). Of a result "
+        "it quietly makes P(None, None): 272 B on each device instead of 48 B, 1.90 kB of copies in all."
+    )
+    assert wanted in " ".join(shown.text().split()) and wanted in words(shown.html())
+    assert "68 elements on each device instead of 12 elements" in show((17, 4), ("data",), "data=8").text(300)
+    assert "JAX" not in show((16, 4), ("data",), "data=8").text()
+    assert max(map(len, shown.text(60).splitlines())) <= 60
+
+
+def test_manual_axes_are_said():
+    shown = show((8, 6), "{devices=[4,1,2]<=[8] last_tile_dims={manual}}", "data=4,model=2")
+    assert "│ 0 / 1 │" in shown.text() and "manual model" in words(shown.html())
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -68,8 +148,44 @@ def test_a_jax_shape_and_a_jax_mesh():
         (((8, "a"), None, MESH), ShardvizError, "expected a shape"),
         ((SimpleNamespace(shape=(8,), sharding=SimpleNamespace()),), ShardvizError, "SimpleNamespace, which has no"),
         (((8,), ("nowhere",), MESH), SpecError, "the mesh has no axis 'nowhere'"),
+        (((8,), "{devices=[3]<=[3]}", MESH), ShardvizError, "64"),
+        (((8,), "{devices=[", MESH), ShardvizError, "devices"),
+        (((8,), ("data",)), ShardvizError, "how many devices its axes have; give a mesh"),
+        ((object(),), ShardvizError, "expected a shape"),
+        ((None,), ShardvizError, "expected a shape"),
+        (({},), ShardvizError, "expected a shape"),
     ],
 )
 def test_what_is_missing_is_said(arguments, error, message):
     with pytest.raises(error, match=message):
         show(*arguments)
+
+
+@st.composite
+def tilings(draw):
+    """Any tile assignment, on a mesh whose axes may have nothing to do with it, and a shape."""
+    rank, groups = draw(st.integers(0, 5)), draw(st.integers(0, 2))
+    sizes = st.lists(st.sampled_from((1, 1, 2, 3, 4)), min_size=rank + groups, max_size=rank + groups)
+    dims = draw(sizes.filter(lambda d: math.prod(d) <= 64))
+    kinds = draw(st.lists(st.sampled_from(("replicated", "manual", "unreduced")), min_size=groups, max_size=groups))
+    count = math.prod(dims)
+    devices = draw(st.permutations(range(count))) if draw(st.booleans()) else range(count)
+    rows = 2 if count % 2 == 0 else 1
+    mesh = DeviceMesh(("a", "b"), (rows, count // rows))
+    shape = draw(st.lists(st.sampled_from((1, 2, 5, 24)), min_size=rank, max_size=rank))
+    return tuple(shape), Sharding.from_tiling(Tiling(tuple(dims), tuple(kinds), tuple(devices)), mesh)
+
+
+@given(tilings(), st.sampled_from((50, 80, 120)))
+@settings(max_examples=60)
+def test_whatever_the_sharding_it_is_drawn_within_its_bounds(case, width):
+    shape, cut = case
+    shown = show(shape, cut, dtype="bfloat16")
+    text = shown.text(width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text == show(shape, cut, dtype="bfloat16").text(width)
+    read(shown.html())
+    alike = shown.layout.partial_sums == shown.layout.manual_ways == 1
+    text = " ".join(text.split())
+    assert ("partial sums" in text) == (shown.layout.partial_sums > 1)
+    assert alike or "each slice is on" not in text

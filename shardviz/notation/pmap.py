@@ -1,0 +1,253 @@
+"""pmap's way to write a sharding, which old code and old papers use; JAX no longer has it.
+
+An array's dimensions are cut into pieces, which makes *sharded axes*, numbered in order; the mesh then says in which
+order its own axes take these up, or hold copies:
+
+>>> spec = ShardingSpec((Chunked((4,)), NoSharding()), (Replicated(2), ShardedAxis(0)))
+>>> spec.mesh_shape, spec.indices((8, 6))[5]
+((2, 4), (slice(2, 4, None), slice(0, 6, None)))
+>>> str(spec.to_sharding("a=2,b=4"))
+'[b, ·]'
+
+`Unstacked` is a dimension cut into pieces of one that the shards no longer have.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardviz.errors import SpecError
+from shardviz.notation.mesh import DeviceMesh
+from shardviz.notation.record import Sharding
+from shardviz.notation.spec import Axis
+from shardviz.notation.tiling import Tiling
+
+
+@dataclass(frozen=True)
+class NoSharding:
+    """A dimension that is not cut."""
+
+
+@dataclass(frozen=True)
+class Chunked:
+    """A dimension cut into chunks, those again into chunks, and so on: a sharded axis for each number.
+
+    Attributes:
+        chunks: the number of chunks at each level, major to minor.
+    """
+
+    chunks: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "chunks", tuple(_count(n, self) for n in self.chunks))
+
+
+@dataclass(frozen=True)
+class Unstacked:
+    """A dimension of which each device holds one element; its shards do not have the dimension.
+
+    Attributes:
+        size: the dimension's size.
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        _count(self.size, self)
+
+
+@dataclass(frozen=True)
+class ShardedAxis:
+    """A mesh axis that runs through a sharded axis.
+
+    Attributes:
+        axis: the number of the sharded axis.
+    """
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """A mesh axis along which devices hold copies.
+
+    Attributes:
+        replicas: the number of copies.
+    """
+
+    replicas: int
+
+    def __post_init__(self) -> None:
+        _count(self.replicas, self)
+
+
+@dataclass(frozen=True)
+class ShardingSpec:
+    """How an array is cut, and how the pieces lie on a mesh without names.
+
+    Attributes:
+        sharding: for each dimension `NoSharding`, `Chunked` or `Unstacked` (None is taken for the first).
+        mesh_mapping: for each mesh axis `ShardedAxis` or `Replicated`, major to minor.
+    """
+
+    sharding: tuple[NoSharding | Chunked | Unstacked, ...]
+    mesh_mapping: tuple[ShardedAxis | Replicated, ...]
+
+    def __post_init__(self) -> None:
+        dims = tuple(NoSharding() if d is None else d for d in self.sharding)
+        for dim in dims:
+            if not isinstance(dim, NoSharding | Chunked | Unstacked):
+                raise SpecError(f"ShardingSpec: a dimension is NoSharding, Chunked or Unstacked, not {dim!r}")
+        object.__setattr__(self, "sharding", dims)
+        object.__setattr__(self, "mesh_mapping", tuple(self.mesh_mapping))
+        for entry in self.mesh_mapping:
+            if not isinstance(entry, ShardedAxis | Replicated):
+                raise SpecError(f"ShardingSpec: a mesh axis is ShardedAxis or Replicated, not {entry!r}")
+        taken = sorted(entry.axis for entry in self.mesh_mapping if isinstance(entry, ShardedAxis))
+        if taken != list(range(len(self.sharded_axes))):
+            raise SpecError(
+                f"{self}: the dimensions make the sharded axes 0 to {len(self.sharded_axes) - 1}, and mesh_mapping has "
+                f"{taken}; it needs each of them once"
+                if self.sharded_axes
+                else f"{self}: the dimensions make no sharded axes, and mesh_mapping has {taken}"
+            )
+
+    @property
+    def sharded_axes(self) -> tuple[int, ...]:
+        """The sizes of the sharded axes."""
+        return tuple(size for levels in self._levels() for size in levels)
+
+    @property
+    def mesh_shape(self) -> tuple[int, ...]:
+        """The sizes of the mesh axes."""
+        sizes = self.sharded_axes
+        return tuple(e.replicas if isinstance(e, Replicated) else sizes[e.axis] for e in self.mesh_mapping)
+
+    def _levels(self) -> list[tuple[int, ...]]:
+        return [
+            dim.chunks if isinstance(dim, Chunked) else (dim.size,) if isinstance(dim, Unstacked) else ()
+            for dim in self.sharding
+        ]
+
+    def places(self) -> np.ndarray:
+        """Which piece along each dimension each device holds: integers, device x dimension."""
+        shape = self.mesh_shape
+        count = math.prod(shape)
+        at = np.unravel_index(np.arange(count), shape) if shape else ()
+        where = {e.axis: at[i] for i, e in enumerate(self.mesh_mapping) if isinstance(e, ShardedAxis)}
+        table = np.zeros((count, len(self.sharding)), np.int64)
+        axis = 0
+        for column, sizes in enumerate(self._levels()):
+            for size in sizes:
+                table[:, column] = table[:, column] * size + where[axis]
+                axis += 1
+        return table
+
+    def indices(self, shape: Sequence[int]) -> tuple[tuple[int | slice, ...], ...]:
+        """What each device holds of an array: a slice a dimension, or a number for one that is unstacked.
+
+        Args:
+            shape: the array's shape.
+
+        Raises:
+            SpecError: if a dimension does not divide, or the rank is another.
+        """
+        if len(shape) != len(self.sharding):
+            raise SpecError(f"{self}: {len(self.sharding)} dimensions for an array of shape {tuple(shape)}")
+        ways = [math.prod(levels) for levels in self._levels()]
+        for i, (size, n, dim) in enumerate(zip(shape, ways, self.sharding, strict=True)):
+            if size % n or (isinstance(dim, Unstacked) and size != n):
+                what = f"unstacks {n}" if isinstance(dim, Unstacked) else f"does not divide by {n}"
+                raise SpecError(f"{self}: dimension {i} is {size} and {what}")
+        step = [size // n for size, n in zip(shape, ways, strict=True)]
+        return tuple(
+            tuple(
+                tile if isinstance(dim, Unstacked) else slice(tile * s, (tile + 1) * s)
+                for tile, s, dim in zip(row, step, self.sharding, strict=True)
+            )
+            for row in self.places().tolist()
+        )
+
+    def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a device's piece; unstacked dimensions are gone from it."""
+        first = self.indices(shape)[0]
+        return tuple(index.stop - index.start for index in first if isinstance(index, slice))
+
+    def tiling(self) -> Tiling:
+        """The same cut as a tile assignment, which an `OpSharding` writes; an unstacked dimension as tiles of one."""
+        table, count = self.places(), math.prod(self.mesh_shape)
+        tiles = tuple(math.prod(levels) for levels in self._levels())
+        copies = count // math.prod(tiles)
+        order = np.lexsort(table.T[::-1]) if table.shape[1] else np.arange(count)
+        dims = (*tiles, copies) if copies > 1 else tiles
+        return Tiling(dims, ("replicated",) if copies > 1 else (), tuple(order.tolist()))
+
+    def to_sharding(self, mesh: Any = None) -> Sharding:
+        """The record over a mesh.
+
+        Args:
+            mesh: a mesh with as many devices; None for one with the axes `m0`, `m1`, ... of `mesh_mapping`.
+
+        Raises:
+            SpecError: if the mesh has another number of devices.
+        """
+        if mesh is None:
+            mesh = DeviceMesh(tuple(f"m{i}" for i in range(len(self.mesh_shape))), self.mesh_shape)
+        return Sharding.from_tiling(self.tiling(), DeviceMesh.of(mesh))
+
+    def __str__(self) -> str:
+        return f"ShardingSpec(({', '.join(map(repr, self.sharding))}), ({', '.join(map(repr, self.mesh_mapping))}))"
+
+
+def _count(n: Any, owner: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise SpecError(f"{type(owner).__name__}: expected whole numbers of 1 or more, not {n!r}")
+    return int(n)
+
+
+def from_sharding(cut: Sharding) -> ShardingSpec:
+    """A record as pmap's specification; an axis of which dimensions take parts is several mesh axes there.
+
+    Raises:
+        SpecError: where it has no word for it.
+    """
+    for axes, what in ((cut.unreduced, "partial sums"), (cut.manual, "manual axes"), (cut.reduced, "reduced axes")):
+        if axes:
+            raise SpecError(f"{cut}: pmap's ShardingSpec has no {what}")
+    if any(cut.open) or any(p is not None for p in cut.priorities):
+        raise SpecError(f"{cut}: pmap's ShardingSpec has no open dimensions and no priorities")
+    if cut.spec is None:
+        raise SpecError(f"{cut}: pmap's ShardingSpec runs along mesh axes, and {cut.why}")
+    mesh, numbers, chunks = cut.mesh, {}, []
+    for dim in cut.spec.dims:
+        parts = [part for axis in dim for part in _split(axis, cut)]
+        for part in parts:
+            numbers[part] = len(numbers)
+        chunks.append(Chunked(tuple(size for _, _, size in parts)) if parts else NoSharding())
+    mapping = [
+        ShardedAxis(numbers[part]) if part in numbers else Replicated(part[2])
+        for name in mesh.names
+        for part in _split(name, cut)
+    ]
+    return ShardingSpec(tuple(chunks), tuple(mapping))
+
+
+def _split(axis: Axis, cut: Sharding) -> list[tuple[str, int, int]]:
+    """An axis cut wherever a dimension takes a part of it."""
+    assert cut.spec is not None
+    name, before, size = (axis, 1, cut.mesh.shape[axis]) if isinstance(axis, str) else axis
+    cuts = {before, before * size}
+    for other in cut.spec.axes:
+        if not isinstance(other, str) and other[0] == name:
+            cuts |= {c for c in (other[1], other[1] * other[2]) if before < c < before * size}
+    edges = sorted(cuts)
+    for low, high in itertools.pairwise(edges):
+        if high % low:
+            raise SpecError(f"{cut}: the parts of axis {name!r} do not nest, so no mesh axes make them up")
+    return [(name, low, high // low) for low, high in itertools.pairwise(edges)]

@@ -1,0 +1,327 @@
+"""One record for a sharding, whatever it was written in.
+
+>>> mesh = DeviceMesh.of({"data": 2, "model": 4})
+>>> cut = Sharding.from_spec(Spec.of((None, "model")), mesh)
+>>> cut.tiles, cut.places().tolist()
+((1, 4), [[0, 0], [0, 1], [0, 2], [0, 3], [0, 0], [0, 1], [0, 2], [0, 3]])
+>>> odd = Sharding.from_tiling(Tiling((8,), (), (0, 3, 1, 2, 4, 5, 6, 7)), mesh)
+>>> odd.spec, odd.places().ravel().tolist()
+(None, [0, 2, 3, 1, 4, 5, 6, 7])
+>>> print(odd.why)
+the tiles of dimension 0 run along no axes of the mesh data=2,model=4, nor along parts of them
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shardviz.errors import SpecError
+from shardviz.notation.mesh import DeviceMesh
+from shardviz.notation.spec import Axis, Spec, axis_name, axis_size, axis_text
+from shardviz.notation.strides import digits, merge, places
+from shardviz.notation.tiling import Tiling, tiling_of
+
+NOTATIONS = ("pspec", "short", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "sdy", "pmap")
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How an array is cut over a mesh.
+
+    Attributes:
+        mesh: the device mesh.
+        rank: the array's number of dimensions; None where nothing says it (`P('data')` fits every rank from 1 up).
+        spec: the mesh axes, or parts of axes, of each dimension; None where no axes say it.
+        why: where `spec` is None, why.
+        tiles: the number of tiles along each dimension.
+        unreduced: axes over which the array still is a partial sum.
+        manual: axes that the program handles itself, as inside a `shard_map`: the shape is one device's along them.
+        maximal: the one place of the mesh that holds the whole array, or None.
+        open: for each dimension whether the compiler may cut it further (Shardy's `?`, `P.UNCONSTRAINED`).
+        priorities: Shardy's priority of each dimension, or None.
+        replicated: axes that are said to hold copies (Shardy's `replicated={...}`).
+        reduced: axes in JAX's `reduced` set.
+        unknown: the compiler did not say how the array is cut.
+        assignment: where `spec` is None, which place holds which tile.
+    """
+
+    mesh: DeviceMesh
+    rank: int | None
+    spec: Spec | None
+    why: str = ""
+    tiles: tuple[int, ...] = ()
+    unreduced: tuple[Axis, ...] = ()
+    manual: tuple[Axis, ...] = ()
+    maximal: int | None = None
+    open: tuple[bool, ...] = ()
+    priorities: tuple[int | None, ...] = ()
+    replicated: tuple[Axis, ...] = ()
+    reduced: tuple[Axis, ...] = ()
+    unknown: bool = False
+    assignment: Tiling | None = None
+
+    @classmethod
+    def from_spec(
+        cls,
+        spec: Spec,
+        mesh: DeviceMesh,
+        rank: int | None = None,
+        *,
+        manual: Sequence[Axis] = (),
+        open: Sequence[bool] = (),
+        priorities: Sequence[int | None] = (),
+        replicated: Sequence[Axis] = (),
+        reduced: Sequence[Axis] = (),
+    ) -> Sharding:
+        """The record of a spec.
+
+        Raises:
+            SpecError: if the spec, or the other axes, do not fit the mesh or the rank.
+        """
+        if rank is not None and len(spec.dims) > rank:
+            raise SpecError(
+                f"{spec}: {len(spec.dims)} entries for an array of rank {rank}; leave out {len(spec.dims) - rank}"
+            )
+        count = len(spec.dims) if rank is None else rank
+        every = [
+            *((f"dimension {i}", axis) for i, dim in enumerate(spec.dims) for axis in dim),
+            *(("unreduced", axis) for axis in spec.unreduced),
+            *(("manual", axis) for axis in manual),
+            *(("replicated", axis) for axis in replicated),
+            *(("reduced", axis) for axis in reduced if axis not in replicated),
+        ]
+        _check_axes(spec, every, mesh)
+        dims = tuple(_joined(dim, mesh) for dim in spec.dims) + ((),) * (count - len(spec.dims))
+        spec = Spec(dims, _ordered(spec.unreduced, mesh))
+        return cls(
+            mesh,
+            rank,
+            spec,
+            "",
+            tuple(math.prod(axis_size(a, mesh) for a in dim) for dim in dims),
+            spec.unreduced,
+            _ordered(manual, mesh),
+            None,
+            (*open, *(False,) * (count - len(open))),
+            (*priorities, *(None,) * (count - len(priorities))),
+            _ordered(replicated, mesh),
+            _ordered(reduced, mesh),
+        )
+
+    @classmethod
+    def from_tiling(cls, tiling: Tiling, mesh: DeviceMesh) -> Sharding:
+        """The record of a tile assignment; its `spec` is None where it runs along no axes of the mesh.
+
+        Raises:
+            SpecError: if it is over another number of devices.
+        """
+        if len(tiling.devices) != mesh.size:
+            raise SpecError(
+                f"tile assignment {tiling.dims}: it is over {len(tiling.devices)} devices, and the mesh {mesh} "
+                f"has {mesh.size}"
+            )
+        found, count = tiling.axes(mesh), len(tiling.tiles)
+        by_kind: dict[str, list[Axis]] = {"manual": [], "unreduced": [], "replicated": []}
+        for kind, axes in zip(tiling.kinds, found[count:], strict=True):
+            by_kind[kind].extend(axes or ())
+        unreduced, manual = tuple(by_kind["unreduced"]), tuple(by_kind["manual"])
+        blank = (False,) * count, (None,) * count
+        if None not in found:
+            spec = Spec(tuple(axes or () for axes in found[:count]), unreduced)
+            return cls(mesh, count, spec, "", tiling.tiles, unreduced, manual, None, *blank)
+        i = found.index(None)
+        what = f"the tiles of dimension {i}" if i < count else f"the {tiling.kinds[i - count]} subgroups"
+        why = f"{what} run along no axes of the mesh {mesh}, nor along parts of them"
+        return cls(mesh, count, None, why, tiling.tiles, unreduced, manual, None, *blank, assignment=tiling)
+
+    @classmethod
+    def on_one(cls, place: int, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
+        """The record of an array that lies whole on one place of the mesh."""
+        if not 0 <= place < mesh.size:
+            raise SpecError(f"maximal device={place}: the mesh {mesh} has the places 0 to {mesh.size - 1}")
+        count = rank or 0
+        if mesh.size == 1:
+            return cls.from_spec(Spec(), mesh, rank)
+        why = "the whole array is on one device, which no PartitionSpec says"
+        blank = (False,) * count, (None,) * count
+        return cls(mesh, rank, None, why, (1,) * count, (), (), place, *blank)
+
+    @classmethod
+    def not_known(cls, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
+        """The record of an array of which the compiler did not say how it is cut."""
+        count = rank or 0
+        blank = (False,) * count, (None,) * count
+        return cls(mesh, rank, None, "not known to the compiler", (1,) * count, (), (), None, *blank, unknown=True)
+
+    def places(self) -> np.ndarray:
+        """Which tile along each dimension each place of the mesh holds.
+
+        Returns:
+            Integers, place in mesh order x dimension; -1 for a place that holds nothing (`maximal`).
+
+        Raises:
+            SpecError: where the sharding is unknown.
+        """
+        if self.unknown:
+            raise SpecError("the sharding is unknown: the compiler did not say which device holds what")
+        if self.maximal is not None:
+            table = np.full((self.mesh.size, len(self.tiles)), -1, np.int64)
+            table[self.maximal] = 0
+            return table
+        if self.spec is None:
+            assert self.assignment is not None  # the constructors see to it
+            return self.assignment.positions()[:, : len(self.tiles)]
+        columns = [digits(dim, self.mesh) for dim in self.spec.dims]
+        return np.stack(columns, 1) if columns else np.zeros((self.mesh.size, 0), np.int64)
+
+    def groups(self, kind: str) -> np.ndarray:
+        """For each place the least place that it forms a subgroup with: `unreduced` or `manual`."""
+        if self.assignment is not None:
+            return self.assignment.groups(kind)
+        axes = self.unreduced if kind == "unreduced" else self.manual
+        return np.arange(self.mesh.size) - places(axes, self.mesh)[digits(axes, self.mesh)]
+
+    def tiling(self) -> Tiling:
+        """The same cut as a tile assignment, the subgroups in the order replicated, manual, unreduced.
+
+        Raises:
+            SpecError: where there are no tiles: the sharding is unknown, or on one device.
+        """
+        if self.assignment is not None:
+            return self.assignment
+        if self.spec is None:
+            raise SpecError(f"no tile assignment says this sharding: {self.why}")
+        return tiling_of(self.spec.dims, (("manual", self.manual), ("unreduced", self.unreduced)), self.mesh)
+
+    def with_rank(self, rank: int) -> Sharding:
+        """The same sharding of an array with this many dimensions; those that are not named are not cut.
+
+        Raises:
+            SpecError: if it is known to be for another rank.
+        """
+        if rank == self.rank:
+            return self
+        if self.rank is not None or rank < len(self.tiles):
+            have = len(self.tiles) if self.rank is None else self.rank
+            raise SpecError(f"{self}: it is for an array of rank {have}, and this array's rank is {rank}")
+        more = rank - len(self.tiles)
+        return replace(
+            self,
+            rank=rank,
+            spec=None if self.spec is None else Spec(self.spec.dims + ((),) * more, self.spec.unreduced),
+            tiles=self.tiles + (1,) * more,
+            open=self.open + (False,) * more,
+            priorities=self.priorities + (None,) * more,
+        )
+
+    def to(self, notation: str) -> Any:
+        """The sharding in another notation.
+
+        Args:
+            notation: `pspec` (a `jax.sharding.PartitionSpec`), `short` (`[data, ·]`), `hlo-v1`, `hlo-v2`, `hlo-v3`
+                (text), `proto` (an `OpSharding`), `sdy` (text) or `pmap` (a `ShardingSpec` of `notation.pmap`).
+
+        Raises:
+            SpecError: where the notation cannot express it; the message says why.
+        """
+        from shardviz.notation import write
+
+        return write.to(self, notation)
+
+    def same_as(self, other: Sharding) -> bool:
+        """Whether both put the same part of the array on the same devices.
+
+        Trailing None and axes of size 1 make no difference, nor do the axes' names; open dimensions, partial sums and
+        manual axes do.
+        """
+        if self.unknown or other.unknown:
+            return self.unknown and other.unknown
+        if sorted(self.mesh.ids().tolist()) != sorted(other.mesh.ids().tolist()):
+            return False
+        if None not in (self.rank, other.rank) and self.rank != other.rank:
+            return False
+        count = max(len(self.tiles), len(other.tiles))
+        return all(np.array_equal(a, b) for a, b in zip(self._meaning(count), other._meaning(count), strict=True))
+
+    def _meaning(self, rank: int) -> tuple[Any, ...]:
+        order = np.argsort(self.mesh.ids())
+        more = rank - len(self.tiles)
+        table = self.places()
+        filler = np.where(table[:, :1] < 0, -1, 0) if table.shape[1] else self._filler()
+        table = np.concatenate([table, np.repeat(filler, more, 1)], 1)[order]
+        groups = [_labels(self.groups(kind)[order]) for kind in ("unreduced", "manual")]
+        return (*self.tiles, *(1,) * more), table, (*self.open, *(False,) * more), *groups, self._filler()[order]
+
+    def _filler(self) -> np.ndarray:
+        column = np.zeros((self.mesh.size, 1), np.int64)
+        if self.maximal is not None:
+            column[np.arange(self.mesh.size) != self.maximal] = -1
+        return column
+
+    def __str__(self) -> str:
+        if self.unknown:
+            return "unknown"
+        if self.maximal is not None:
+            return f"all on device {int(self.mesh.ids()[self.maximal])}"
+        if self.spec is None:
+            return "tiles " + "x".join(map(str, self.tiles))
+        cells = [" ".join(map(axis_text, dim)) for dim in self.spec.dims]
+        cells = [" ".join(filter(None, (c, "?" if o else ""))) or "·" for c, o in zip(cells, self.open, strict=True)]
+        text = f"[{', '.join(cells)}]"
+        for words, axes in (("sum over", self.unreduced), ("manual", self.manual), ("reduced", self.reduced)):
+            text += f" {words} {' '.join(map(axis_text, axes))}" if axes else ""
+        return text
+
+
+def _labels(groups: np.ndarray) -> np.ndarray:
+    """A partition's labels, numbered by first appearance: equal for equal partitions."""
+    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+def _joined(dim: Sequence[Axis], mesh: DeviceMesh) -> tuple[Axis, ...]:
+    """Axes with neighbouring parts joined, whole axes by name; a whole axis of size 1 stays as it was written."""
+    if all(isinstance(axis, str) for axis in dim):
+        return tuple(dim)
+    return merge(((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in dim), mesh)
+
+
+def _ordered(axes: Sequence[Axis], mesh: DeviceMesh) -> tuple[Axis, ...]:
+    """A set of axes in the mesh's order, as XLA and Shardy insist on, with neighbouring parts joined."""
+    place = {name: i for i, name in enumerate(mesh.names)}
+    return _joined(sorted(axes, key=lambda a: (place[axis_name(a)], 1 if isinstance(a, str) else a[1])), mesh)
+
+
+def _check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) -> None:
+    """Raises unless each axis is one of the mesh, and no place along an axis is used twice."""
+    used: dict[str, list[tuple[int, int, str]]] = {}
+    sizes = mesh.shape
+    for where, axis in every:
+        name = axis_name(axis)
+        if name not in sizes:
+            have = ", ".join(map(repr, sizes)) or "none"
+            raise SpecError(f"{spec}: the mesh has no axis {name!r}; it has {have}. Use one of these, or add it")
+        before, size = (1, sizes[name]) if isinstance(axis, str) else (axis[1], axis[2])
+        if before < 1 or size < 1 or sizes[name] % (before * size):
+            raise SpecError(
+                f"{spec}: {axis_text(axis)!r} is no part of the axis {name!r} of size {sizes[name]}; the product of "
+                f"{before} and {size} must divide it"
+            )
+        for start, length, other in used.get(name, ()):
+            first, second = sorted(((before, size), (start, length)))
+            if size > 1 and length > 1 and first[0] * first[1] <= second[0] and second[0] % (first[0] * first[1]):
+                raise SpecError(
+                    f"{spec}: the parts {name}:({first[0]}){first[1]} and {name}:({second[0]}){second[1]} of an axis "
+                    f"cannot stand side by side, as {second[0]} is no multiple of {first[0] * first[1]}"
+                )
+            if (before < start * length and start < before * size) or (isinstance(axis, str) and length == sizes[name]):
+                raise SpecError(
+                    f"{spec}: axis {axis_text(axis)!r} is used by {other} and by {where}; an axis can be used only "
+                    "once, so take it from one of them"
+                )
+        used.setdefault(name, []).append((before, size, where))

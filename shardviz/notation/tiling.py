@@ -1,0 +1,198 @@
+"""A tile assignment: the form that says every sharding, also those that no PartitionSpec can.
+
+The places of a mesh stand in a table with one dimension for each dimension of the array and, behind these, one for each
+subgroup: places that hold the same tile as copies (`replicated`), as partial sums (`unreduced`) or as the program's own
+business (`manual`). It is what XLA's `devices=[...]` writes.
+
+>>> cut = Tiling((2, 1, 2), ("replicated",), (0, 3, 2, 1))
+>>> cut.tiles, cut.positions().tolist()
+((2, 1), [[0, 0, 0], [1, 0, 1], [1, 0, 0], [0, 0, 1]])
+>>> cut.v1(), Tiling((2, 4), (), (0, 1, 2, 3, 4, 5, 6, 7)).v2()
+('{devices=[2,1,2]0,3,2,1 last_tile_dim_replicate}', '{devices=[2,4]<=[8]}')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardviz.errors import ParseError, SpecError
+from shardviz.notation.mesh import DeviceMesh
+from shardviz.notation.spec import Axis
+from shardviz.notation.strides import axes_along, digits, levels, places
+
+KINDS = ("replicated", "manual", "unreduced")
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Which place of a mesh holds which tile.
+
+    Attributes:
+        dims: the number of tiles along each dimension, then the size of each subgroup.
+        kinds: what each subgroup is: `replicated`, `manual` or `unreduced`.
+        devices: the place at each position of the table, row-major; each of 0, 1, 2, ... once.
+    """
+
+    dims: tuple[int, ...]
+    kinds: tuple[str, ...]
+    devices: tuple[int, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        shape = ",".join(map(str, self.dims))
+        if any(n < 1 for n in self.dims) or len(self.kinds) > len(self.dims):
+            raise ParseError(f"tile assignment [{shape}]: expected 1 or more tiles a dimension, subgroups at the end")
+        if any(kind not in KINDS for kind in self.kinds):
+            raise ParseError(f"tile assignment [{shape}]: a subgroup is one of {', '.join(KINDS)}, not {self.kinds}")
+        count = math.prod(self.dims)
+        if count != len(self.devices):
+            raise ParseError(f"tile assignment [{shape}]: {count} tiles for {len(self.devices)} devices")
+        if not np.array_equal(np.sort(np.asarray(self.devices, np.int64)), np.arange(count)):
+            raise ParseError(f"tile assignment [{shape}]: expected each of the devices 0 to {count - 1} once")
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """The number of tiles along each dimension of the array."""
+        return self.dims[: len(self.dims) - len(self.kinds)]
+
+    def positions(self) -> np.ndarray:
+        """Where each place stands in the table: integers, place x (dimension, then subgroup)."""
+        found = np.zeros((len(self.devices), len(self.dims)), np.int64)
+        if self.dims:
+            found[np.asarray(self.devices)] = np.stack(np.unravel_index(np.arange(len(self.devices)), self.dims), 1)
+        return found
+
+    def table(self) -> np.ndarray:
+        """The places as a table of shape `dims`."""
+        return np.asarray(self.devices, np.int64).reshape(self.dims)
+
+    def groups(self, kind: str) -> np.ndarray:
+        """For each place the least place of its subgroup of this kind; the place itself where it has none."""
+        along = tuple(len(self.tiles) + i for i, k in enumerate(self.kinds) if k == kind)
+        found = np.empty(len(self.devices), np.int64)
+        found[np.asarray(self.devices)] = np.broadcast_to(
+            self.table().min(axis=along, keepdims=True) if along else self.table(), self.dims
+        ).ravel()
+        return found
+
+    def axes(self, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, ...]:
+        """The mesh axes that each dimension, and each subgroup but the replicated ones, runs along; None for no axes.
+
+        What a replicated subgroup runs along says nothing, so an empty tuple stands for it. The order within a partial
+        sum says nothing either.
+        """
+        table, count = self.table(), len(self.tiles)
+        special = [i for i, kind in enumerate(self.kinds, count) if kind != "replicated" and self.dims[i] > 1]
+        if len(special) == 1:
+            table = np.sort(table, axis=special[0])
+        where = np.empty((len(self.dims), mesh.size), np.int64)
+        if self.dims:
+            where[:, table.ravel()] = np.stack(np.unravel_index(np.arange(mesh.size), self.dims))
+        copies = tuple(i for i, kind in enumerate(self.kinds, count) if kind == "replicated")
+        first = table.min(axis=copies, keepdims=True) if copies else table
+        found: list[tuple[Axis, ...] | None] = []
+        for i, size in enumerate(self.dims):
+            if i in copies or size == 1:
+                found.append(())
+                continue
+            line = np.moveaxis(first, i, -1).reshape(-1, size)[0]
+            axes = axes_along(line, mesh)
+            found.append(axes if axes is not None and np.array_equal(digits(axes, mesh), where[i]) else None)
+        return tuple(found)
+
+    def tail(self) -> str:
+        """What stands behind the devices: `last_tile_dim_replicate` or `last_tile_dims={...}`."""
+        if not self.kinds:
+            return ""
+        return (
+            " last_tile_dim_replicate"
+            if self.kinds == ("replicated",)
+            else f" last_tile_dims={{{', '.join(self.kinds)}}}"
+        )
+
+    def v1(self) -> str:
+        """XLA's first notation: every device by its number."""
+        return (
+            f"{{devices=[{','.join(map(str, self.dims))}]{','.join(map(str, self.devices))}{self.tail()}}}"
+            if self.dims
+            else "{replicated}"
+        )
+
+    def v2(self) -> str:
+        """XLA's second notation: the devices as an iota, reshaped and transposed.
+
+        Raises:
+            SpecError: where the devices are no transposed iota.
+        """
+        found = iota_of(self.devices)
+        if found is None:
+            shape = ",".join(map(str, self.dims))
+            raise SpecError(
+                f"tile assignment [{shape}]{_short_list(self.devices)}: the devices are no reshaped and transposed "
+                "iota, which is all that HLO V2 can write; hlo-v1 lists them"
+            )
+        if not self.dims:
+            return "{replicated}"
+        reshape, order = found
+        text = f"<=[{','.join(map(str, reshape))}]"
+        text += f"T({','.join(map(str, order))})" if len(order) > 1 else ""
+        return f"{{devices=[{','.join(map(str, self.dims))}]{text}{self.tail()}}}"
+
+
+def _short_list(devices: Sequence[int]) -> str:
+    return ",".join(map(str, devices[:8])) + (",..." if len(devices) > 8 else "")
+
+
+def iota_of(devices: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The fewest dimensions whose iota, transposed, is this list.
+
+    Returns:
+        Reshape and transpose: `devices == arange(n).reshape(reshape).transpose(transpose).ravel()`; None where there
+        are none.
+    """
+    values = np.asarray(devices, np.int64)
+    count = len(values)
+    if count == 1:
+        return (1,), (0,)
+    nest = levels(values)
+    if nest is None or values[0] != 0:
+        return None
+    order = sorted(range(len(nest)), key=lambda i: -nest[i][1])  # by stride, large to small: the reshape
+    reshape = tuple(nest[i][0] for i in order)
+    transpose = tuple(order.index(i) for i in range(len(nest)))
+    made = np.arange(count).reshape(reshape).transpose(transpose).ravel()
+    return (reshape, transpose) if np.array_equal(made, values) else None
+
+
+def tiling_of(
+    dims: Sequence[Sequence[Axis]], special: Sequence[tuple[str, Sequence[Axis]]], mesh: DeviceMesh
+) -> Tiling:
+    """The tile assignment of dimensions cut along mesh axes.
+
+    Args:
+        dims: the axes of each dimension, major to minor.
+        special: the subgroups that are no copies: `manual` or `unreduced`, and their axes.
+        mesh: the mesh.
+
+    Returns:
+        Dimensions first, then the copies, then the special subgroups; a subgroup of one is left out.
+    """
+    columns = [digits(axes, mesh) for axes in dims]
+    sizes = [len(places(axes, mesh)) for axes in dims]
+    used = [axis for axes in dims for axis in axes] + [axis for _, axes in special for axis in axes]
+    cut = math.prod(sizes) * math.prod(len(places(axes, mesh)) for _, axes in special)
+    kinds: list[str] = []
+    if mesh.size > cut:
+        kinds.append("replicated")
+        sizes.append(mesh.size // cut)
+        columns.append(np.arange(mesh.size) - places(used, mesh)[digits(used, mesh)])
+    for kind, axes in special:
+        if (size := len(places(axes, mesh))) > 1:
+            kinds.append(kind)
+            sizes.append(size)
+            columns.append(digits(axes, mesh))
+    order = np.lexsort(columns[::-1]) if columns else np.arange(mesh.size)
+    return Tiling(tuple(sizes), tuple(kinds), tuple(order.tolist()))

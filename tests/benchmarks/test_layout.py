@@ -1,0 +1,39 @@
+"""What it costs to know where the bytes are, and the bounds that it must keep."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardviz.layout import by_process, layout, moves
+from shardviz.notation import DeviceMesh
+
+SHAPE = (4096, 4096, 64, 64)
+SPEC = ("d", ("c", "a"), None, "b")
+PERMUTED = tuple(np.random.default_rng(0).permutation(16384).tolist())
+MESH = DeviceMesh(("a", "b", "c", "d"), (16, 16, 8, 8), (), PERMUTED)
+
+
+def test_device_to_slice_of_16384_devices(benchmark):
+    cut = benchmark(layout, SHAPE, SPEC, MESH)
+    assert cut.starts.shape == (16384, 4)
+    assert benchmark.stats.stats.median <= 0.010
+
+
+def test_device_to_slice_of_16384_devices_from_hlo(benchmark):
+    text = "{devices=[16,4,1,2,128]<=[16384] last_tile_dim_replicate}"
+    cut = benchmark(layout, SHAPE, text, MESH)
+    assert cut.replicas == 128
+    assert benchmark.stats.stats.median <= 0.050
+
+
+def test_processes_of_16384_devices(benchmark):
+    cut = layout(SHAPE, SPEC, MESH)
+    hosts = benchmark(by_process, cut, np.arange(16384) // 4)
+    assert len(hosts.processes) == 4096
+    assert benchmark.stats.stats.median <= 0.050
+
+
+def test_moves_of_16384_devices(benchmark):
+    way = benchmark(moves, SHAPE, SPEC, ("a", ("d", "c"), "b", None), MESH)
+    assert way.steps
+    assert benchmark.stats.stats.median <= 0.050

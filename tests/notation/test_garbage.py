@@ -1,0 +1,72 @@
+"""Whatever is given, the answer is a sharding that is right by the definition, or a `ShardvizError`."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.errors import ParseError, ShardvizError
+from shardviz.notation import DeviceMesh, Spec
+from tests.notation.cases import TABLE, tile_table
+
+MESH = DeviceMesh.of({"a": 2, "b": 4})
+
+
+@pytest.mark.parametrize(
+    "given_", [3, 2.5, object(), {"a": 2}, {1}, P, int, [1], (("a", 2),), b"\xff\xff", "", "\0", Spec((5,)), True]
+)
+def test_what_is_no_sharding(given_):
+    with pytest.raises(ShardvizError):
+        sv.sharding(given_, MESH)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text(max_size=60), st.sampled_from(["", "{", "P(", "[", "#sdy.sharding<", "{devices=[", "{mesh[", "A["]))
+def test_garbage(text, start):
+    try:
+        found = sv.sharding(start + text, MESH, 2)
+    except ShardvizError:
+        return
+    assert found.tiling() if not (found.unknown or found.maximal is not None) else True
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_damaged_text(data):
+    """A character more, less or other is refused by name, or is another sharding that is right by the definition."""
+    text, rank, _ = data.draw(st.sampled_from(TABLE))
+    at = data.draw(st.integers(0, len(text)))
+    new = data.draw(st.sampled_from(["", *"{}[]()<>'\",:=?x0198 ·_T\\"]))
+    try:
+        found = sv.sharding(text[:at] + new + text[at + data.draw(st.integers(0, 1)) :], MESH, rank)
+    except ShardvizError:
+        return
+    if found.spec is not None:
+        assert found.places().tolist() == tile_table(found.spec, found.mesh.shape)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=40))
+def test_damaged_bytes(data):
+    try:
+        found = sv.sharding(data, MESH, 2)
+    except ShardvizError:
+        return
+    assert found.rank == 2
+
+
+def test_whole_texts_that_are_deep_or_long():
+    for text in (
+        "P(" + "(" * 5000,
+        "[" * 5000,
+        "{" * 5000,
+        "A[I_" + "a" * 3000 + "]",
+        "{devices=[" + "9" * 18 + "]<=[8]}",
+    ):
+        with pytest.raises(ShardvizError):
+            sv.sharding(text, MESH)
+    with pytest.raises(ParseError, match="an iota of 1 to"):
+        sv.sharding("{devices=[1000000,1000000]<=[1000000,1000000]}", MESH)

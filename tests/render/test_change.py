@@ -1,0 +1,82 @@
+"""Before and after: what moves, in the collectives' names and in each device's bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardviz.errors import ShardvizError
+from shardviz.render import ShownChange, show
+from tests.render.sanitizer import read, words
+
+MESH = "data=4,model=2"
+
+
+def test_an_all_to_all():
+    shown = show((8, 8), ("data", None), "data=4", after=(None, "data"), dtype="float32")
+    assert isinstance(shown, ShownChange)
+    text = shown.text()
+    assert text.startswith("float32, 64 B per device\nbefore  ")
+    assert text.endswith(
+        "what moves, P('data', None) → P(None, 'data'): 1 collective\n"
+        "1. all-to-all over data: dimension 0 becomes whole, dimension 1 is cut; to\n"
+        "   P(None, 'data'); each device receives at most 48 B (12 elements)\n"
+        "each device keeps 16 B, receives 48 B, drops 48 B"
+    )
+    page = words(shown.html())
+    assert "What moves, P('data', None) → P(None, 'data'): 1 collective" in page
+    assert "1 all-to-all data dimension 0 becomes whole, dimension 1 is cut [·, data] 48 B" in page
+    assert "devices keeps receives drops 0-3 16 B 48 B 48 B" in page
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        ((), ("data",), "no collective, 1 slice that each device takes of its own"),
+        (("data",), (), "all-gather over data: dimension 0 becomes whole"),
+        (("data",), ("data",), "nothing"),
+        ("{devices=[1,1,4,2]<=[8] last_tile_dims={unreduced,replicated}}", (), "all-reduce over data"),
+        ("{maximal device=5}", (), "collective-broadcast"),
+        (("data", None), ("model", None), "devices"),
+    ],
+)
+def test_what_moves(before, after, wanted):
+    shown = show((8, 8), before, MESH, after=after)
+    assert wanted in shown.text(120)
+    read(shown.html())
+
+
+def test_devices_that_keep_different_amounts_are_told_apart():
+    text = show((10, 7), ("data",), "data=4", after=(), dtype="float32").text()
+    assert "device 3 keeps 28 B, receives 252 B, drops 0 B" in text
+    assert "devices 0-2 keep 84 B, receive 196 B, drop 0 B" in text
+
+
+@pytest.mark.parametrize("width", [40, 72, 80, 120])
+def test_no_line_is_wider_than_asked_for(width):
+    text = show((64, 64), (("data", "model"), None), "data=16,model=8", after=("model", "data")).text(width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text == show((64, 64), (("data", "model"), None), "data=16,model=8", after=("model", "data")).text(width)
+
+
+def test_2048_devices_stay_small():
+    shown = show((8192, 4096), ("data", "model"), "data=64,model=32", after=("model", "data"), dtype="bfloat16")
+    assert len(shown.html()) < 150_000
+    assert len(shown.text().splitlines()) < 220
+
+
+def test_a_tree_and_another_mesh_are_refused():
+    with pytest.raises(ShardvizError, match="not of a tree"):
+        show({"w": np.ones(8)}, None, MESH, after=())
+    with pytest.raises(ShardvizError, match="expected a shape"):
+        show("w", None, MESH, after=())
+
+
+def test_an_array_changes_from_its_own_sharding():
+    jax = pytest.importorskip("jax")
+    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+    P = jax.sharding.PartitionSpec
+    array = jax.ShapeDtypeStruct((64, 64), "bfloat16", sharding=jax.sharding.NamedSharding(mesh, P("data")))
+    by_spec, by_sharding = show(array, after=P()), show(array, after=jax.sharding.NamedSharding(mesh, P()))
+    assert "all-gather over data" in by_spec.text()
+    assert by_spec.text() == by_sharding.text()

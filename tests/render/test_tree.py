@@ -1,0 +1,99 @@
+"""Many arrays in one call: what they come to on each device."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from shardviz.errors import ShardvizError
+from shardviz.layout import layout
+from shardviz.render import Shown, ShownTree, show
+from shardviz.render.tree import leaves_text, per_device
+from tests.render.sample import HOSTILE
+from tests.render.sanitizer import read, words
+
+jax = pytest.importorskip("jax")
+P = jax.sharding.PartitionSpec
+MESH = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+
+
+def leaf(shape, *spec, dtype="float32"):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=jax.sharding.NamedSharding(MESH, P(*spec)))
+
+
+def params():
+    return {
+        "embed": leaf((1024, 64), "data", "model"),
+        "blocks": [{"w": leaf((64, 64), None, "model"), "b": leaf((64,), dtype="bfloat16")} for _ in range(2)],
+    }
+
+
+def test_a_table_its_total_and_the_heaviest_leaf():
+    shown = show(params())
+    assert isinstance(shown, ShownTree)
+    assert [s.title for s in shown.leaves] == [
+        "['blocks'][0]['b']", "['blocks'][0]['w']", "['blocks'][1]['b']", "['blocks'][1]['w']", "['embed']",
+    ]  # fmt: skip
+    each = 1024 * 64 * 4 / 8 + 2 * (64 * 64 * 4 / 2 + 128)
+    assert shown.bytes_per_device == dict.fromkeys(range(8), each)
+    assert shown.chosen.title == "['embed']"
+    once = 1024 * 64 * 4 + 2 * (64 * 64 * 4 + 128)
+    assert f"{8 * each / once:.3g} copies of each byte" in shown.text()
+    assert "[1024, 64]  P('data', 'model')" in shown.text()
+    text = words(shown.html())
+    assert "['embed'] [1024, 64] float32 [data, model] [256, 32] 32.8 kB 8" in text
+    assert "49.4 kB on each of 8 devices" in text
+
+
+def test_a_leaf_can_be_chosen_and_a_wrong_name_is_said():
+    assert show(params(), leaf="['blocks'][1]['w']").chosen.layout.shard_shape == (64, 32)
+    with pytest.raises(ShardvizError, match=r"no leaf has this name; they are \"\['blocks'\]\[0\]"):
+        show(params(), leaf="w")
+
+
+def test_leaves_without_a_sharding_are_left_out_and_said():
+    shown = show({"w": leaf((8,), "data"), "lr": 0.1, "host": np.ones(3)})
+    assert shown.left_out == ("['host']", "['lr']")
+    assert "left out, having no sharding: ['host'], ['lr']" in shown.text(200)
+    with pytest.raises(ShardvizError, match=r"none of the 2 leaves has a sharding \(\['a'\]"):
+        show({"a": np.ones(3), "b": np.ones(2)})
+
+
+def test_specs_are_one_for_all_or_a_tree_of_them():
+    tree = {"a": np.ones((8, 8)), "b": {"c": np.ones((8,)), "d": np.ones((16,))}}
+    mesh = {"data": 4}
+    assert [s.layout.shard_shape for s in show(tree, ("data",), mesh).leaves] == [(2, 8), (2,), (4,)]
+    prefix = show(tree, {"a": (None, "data"), "b": P("data")}, mesh)
+    assert [s.layout.shard_shape for s in prefix.leaves] == [(8, 2), (2,), (4,)]
+    assert [s.layout.replicas for s in show(tree, None, mesh).leaves] == [4, 4, 4]
+    with pytest.raises(ShardvizError, match="the tree of specs does not fit"):
+        show(tree, {"a": P(), "x": P()}, mesh)
+
+
+def test_devices_that_hold_different_amounts():
+    cuts = [Shown(layout((8,), ("x",), {"x": 2}), "a", "int8"), Shown(layout((8,), ("x",), {"x": 4}), "b", "int8")]
+    assert per_device(cuts) == {0: 6.0, 1: 6.0, 2: 2.0, 3: 2.0}
+    assert "2 B to 6 B on 4 devices" in leaves_text(cuts)
+
+
+def test_many_leaves_are_cut_to_the_heaviest():
+    tree = {f"w{i:03}": leaf((8 * (i + 1),), "data") for i in range(100)}
+    shown = show(tree)
+    assert "the 60 heaviest are listed, 40 more are not" in shown.text()
+    assert "['w099']" in shown.text() and "['w039']" not in shown.text()
+    assert len(re.findall("<tr", shown.html())) < 80
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_no_line_is_wider_than_asked_for(width):
+    text = show(params()).text(width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text == show(params()).text(width)
+
+
+def test_names_are_escaped():
+    html = show({HOSTILE: leaf((8,), "data")}).html()
+    assert "<img" not in html
+    read(html)
