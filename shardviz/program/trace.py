@@ -5,6 +5,7 @@ The trace holds global shapes only, so that any plan over a mesh with the same a
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -172,13 +173,13 @@ def trace(call: Call, mesh: DeviceMesh | None) -> Traced:
     Raises:
         TraceError: with what the function raised as its cause.
     """
-    context = jax.sharding.use_abstract_mesh(abstract_mesh(mesh)) if mesh is not None else _Nothing()
+    context = jax.sharding.use_abstract_mesh(abstract_mesh(mesh)) if mesh is not None else contextlib.nullcontext()
     try:
         with context:
             traced = call.fn.trace(*call.args, **call.kwargs)
     except ShardvizError:
         raise
-    except Exception as error:
+    except Exception as error:  # the person's function may raise anything at all
         raise TraceError(_what_happened(call, error, mesh)) from error
     argument_names, result_names = _jax.names_of(traced)
     info = jax.tree.leaves(traced.args_info)
@@ -207,12 +208,6 @@ def trace(call: Call, mesh: DeviceMesh | None) -> Traced:
         traced.jaxpr,
         is_differentiated(_jax.name_stacks(traced.jaxpr.jaxpr)),
     )
-
-
-class _Nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
 
 
 def _entry(entry: Any) -> tuple[str, ...]:
