@@ -46,6 +46,7 @@ def test_html_shard_map_of_16384_devices_in_any_order(benchmark):
     assert benchmark.stats.stats.median <= 0.060
 
 
+@pytest.mark.filterwarnings("ignore:The chararray class is deprecated:DeprecationWarning")  # treescope's own, NumPy 2.5
 def test_a_shard_map_is_faster_than_treescopes(benchmark):
     """2048 devices, both in this run; treescope is given every device's slice, here they are found out too."""
     treescope = pytest.importorskip("treescope")
