@@ -20,7 +20,6 @@ KINDS = (
     "ragged-all-to-all",
     "collective-broadcast",
 )
-PHASES = ("forward", "backward", "rematerialised", "update")
 
 
 @dataclass(frozen=True)

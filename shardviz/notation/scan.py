@@ -88,7 +88,7 @@ class Scanner:
     def quoted(self) -> str:
         """A name in single quotes, or in double quotes with MLIR's escapes."""
         found = self._match(_QUOTED, "a name in quotes")
-        name = found[1] if found[1] is not None else _unescaped(found[2])
+        name = found[1] if found[1] is not None else unescaped(found[2])
         if not name:
             self.fail("a name that is not empty")
         return name
@@ -128,7 +128,8 @@ class Scanner:
             self.fail("the end")
 
 
-def _unescaped(text: str) -> str:
+def unescaped(text: str) -> str:
+    """What stands between double quotes in MLIR's text, its escapes undone."""
     if "\\" not in text:
         return text
     data = _HEX.sub(lambda m: chr(int(m[1], 16)) if m[1] else m[2], text)
@@ -139,5 +140,13 @@ def _unescaped(text: str) -> str:
 
 
 def escaped(name: str) -> str:
-    """A name in double quotes with MLIR's escapes."""
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """A name in double quotes with MLIR's escapes: bytes that are no printable ASCII by their hexadecimal digits."""
+    return '"' + "".join(map(_escaped, name)) + '"'
+
+
+def _escaped(letter: str) -> str:
+    if letter in '"\\':
+        return "\\" + letter
+    if letter.isascii() and letter.isprintable():
+        return letter
+    return "".join(f"\\{byte:02X}" for byte in letter.encode())

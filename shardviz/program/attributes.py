@@ -8,6 +8,7 @@ from typing import Any
 from jax.extend.mlir.dialects import sdy
 
 from shardviz.notation import Axis, Spec
+from shardviz.notation.scan import unescaped
 
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
 _DIMENSION = re.compile(r'\{((?:"(?:[^"\\]|\\.)*"|[^{}"])*)\}')
@@ -32,12 +33,7 @@ def _axis(attribute: Any) -> Axis:
 def axes_of(text: str) -> tuple[Axis, ...]:
     """The axes in an attribute's text, in order, each once."""
     found = _AXIS.findall(text)
-    return tuple(dict.fromkeys((_unquoted(n), int(p), int(s)) if s else _unquoted(n) for n, p, s in found))
-
-
-def _unquoted(text: str) -> str:
-    data = re.sub(rb"\\([0-9A-Fa-f]{2})", lambda m: bytes([int(m[1], 16)]), text.encode())
-    return data.decode().replace('\\"', '"').replace("\\\\", "\\")
+    return tuple(dict.fromkeys((unescaped(n), int(p), int(s)) if s else unescaped(n) for n, p, s in found))
 
 
 def dtype_of(text: str) -> str:

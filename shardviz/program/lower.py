@@ -16,7 +16,7 @@ from jax.extend.mlir import ir
 from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name
+from shardviz.notation.sdy_text import sdy_axis
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.trace import Traced
 from shardviz.records import PlanRecord
@@ -97,7 +97,7 @@ def _symbol(operation: Any) -> str:
 
 
 def _set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
-    axes = ", ".join(f"{quoted(name)}={size}" for name, size in mesh.shape.items())
+    axes = ", ".join(f"{sdy_axis(name)}={size}" for name, size in mesh.shape.items())
     for old in [op for op in body.operations if op.operation.name == "sdy.mesh" and _symbol(op) == MESH]:
         old.operation.erase()  # others are those of single devices, which callbacks run on
     # Built from text: typed builders differ between versions. No device ids: partition i is the mesh's i-th place, and
@@ -130,18 +130,5 @@ def _set_shardings(main: ir.Operation, name: str, specs: Sequence[Spec | None], 
 
 def sdy_dims(spec: Spec, rank: int) -> str:
     """The dimensions of a sharding as Shardy writes them, closed: `[{"data"}, {}]`."""
-    dims = [*spec.dims, *((),) * (rank - len(spec.dims))]
-    axis = lambda a: quoted(axis_name(a)) + ("" if isinstance(a, str) else f":({a[1]}){a[2]}")  # noqa: E731
-    return "[" + ", ".join("{" + ", ".join(map(axis, d)) + "}" for d in dims) + "]"
-
-
-def quoted(text: str) -> str:
-    """A string as MLIR writes it."""
-    return (
-        '"'
-        + "".join(
-            c if c.isprintable() and c.isascii() and c not in '"\\' else "".join(f"\\{b:02X}" for b in c.encode())
-            for c in text
-        )
-        + '"'
-    )
+    dims = Spec.of(spec, rank).dims
+    return "[" + ", ".join("{" + ", ".join(map(sdy_axis, axes)) + "}" for axes in dims) + "]"

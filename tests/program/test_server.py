@@ -110,6 +110,24 @@ def test_both_ways_say_the_same(way):
     assert report.memory.arguments == 2 * 2**20 and report.level == "compiled"
 
 
+def test_a_job_is_a_pure_function_that_any_executor_runs():
+    from loky import get_reusable_executor
+
+    request = server.Request(_module(), 4, (True,))
+    executor = get_reusable_executor(max_workers=1)
+    texts = executor.submit(server.run, request).result(120)
+    executor.shutdown(wait=True, kill_workers=True)
+    assert texts == server.submit(request).result(60)
+
+
+def test_what_no_worker_can_be_given_ends_the_future_all_the_same(monkeypatch):
+    monkeypatch.setenv("SHARDVIZ_COMPILE", "loky")
+    job = server.submit(server.Request(threading.Lock(), 4, (True,)))  # it cannot be pickled
+    with pytest.raises(sv.CompileCrashed, match="ended without an answer"):
+        job.result(60)
+    assert works()
+
+
 def test_a_stop(way):
     future = traced(deep).submit(PLAN, "compiled")
     if way == "fork":

@@ -7,7 +7,7 @@ import json
 
 from shardviz.widgets import bundle
 
-TRAITS = (
+PARTS = (
     "mesh",
     "inputs",
     "outputs",
@@ -20,11 +20,8 @@ TRAITS = (
     "shards",
     "plan_code",
     "selected",
-    "query",
-    "edits",
-    "tab",
-    "comm_id",
 )
+TRAITS = (*PARTS, "query", "edits", "tab", "comm_id")
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
 <div id="app"></div><script type="module">

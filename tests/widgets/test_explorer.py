@@ -10,22 +10,9 @@ import pytest
 from shardviz.errors import CompileCrashed, ShardvizError
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.state import ExplorerState
+from tests.widgets.page import PARTS
 
 W1 = "params['w1']"
-PARTS = (
-    "mesh",
-    "inputs",
-    "outputs",
-    "head",
-    "status",
-    "values",
-    "collectives",
-    "source",
-    "problems",
-    "shards",
-    "plan_code",
-    "selected",
-)
 
 
 @pytest.fixture

@@ -147,7 +147,8 @@ class _Server:
         self.connection = Connection(ours.detach())
         self.jobs: dict[int, Job] = {}
         self.alive = True
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # of `jobs`
+        self.sending = threading.Lock()  # its own: a send may have to wait until the reader has read
         self.finishers = ThreadPoolExecutor(4, thread_name_prefix="shardviz-report")
         self.reader = threading.Thread(target=self._read, name="shardviz-compile-server", daemon=True)
         self.reader.start()
@@ -160,7 +161,7 @@ class _Server:
 
     def _send(self, message: Any) -> None:
         try:
-            with self.lock:
+            with self.sending:
                 self.connection.send(message)
         except OSError:  # the server is gone; the reader ends what was under way
             self._abandon()
@@ -194,6 +195,7 @@ class _Server:
                 said = self.log.read_text(errors="replace")
             self._clean()
             self._abandon(said)
+            self.finishers.shutdown(wait=False)
 
     def _abandon(self, said: str = "") -> None:
         with self.lock:
@@ -220,7 +222,6 @@ class _Server:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=5)
         self.reader.join(timeout=10)
-        self.finishers.shutdown(wait=False)
 
 
 def _after(previous: Future[Any] | None, act: Callable[..., None], *rest: Any) -> None:

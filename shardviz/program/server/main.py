@@ -126,7 +126,6 @@ class Server:
             self.kill(child)
         self.running.remove(child)
         details["stderr"] = _said(child)
-        details["seconds"] = time.monotonic() - child.started
         shutil.rmtree(child.folder, ignore_errors=True)
         self.connection.send(("end", child.job, state, details))
 

@@ -29,7 +29,6 @@ def submit(job: Any, timeout: float, memory_limit: float) -> None:
 
 def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event) -> None:
     from loky import get_reusable_executor
-    from loky.process_executor import TerminatedWorkerError
 
     with _turn:
         if stop.is_set():
@@ -53,10 +52,8 @@ def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event)
             executor.shutdown(wait=True, kill_workers=True)
         else:
             error = future.exception()
-            if isinstance(error, TerminatedWorkerError):
-                state = "crashed"
-            elif error is not None:
-                raise error
+            if error is not None:  # the worker died, or could not be given the job; nobody but the future can be told
+                state, details = "crashed", {"how": f"ended without an answer ({type(error).__name__})"}
             else:
                 refused = future.result()
                 state, details = ("done", {}) if refused is None else ("refused", {"error": refused})
