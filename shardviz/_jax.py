@@ -6,8 +6,12 @@ traced program, an MLIR context of our own, and compiling a module with simulate
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -62,6 +66,26 @@ def callbacks(jaxpr: Any) -> Iterator[tuple[str, bool, Any]]:
             yield name, name in _DEBUG and not equation.outvars, equation.source_info
         for inner in sub_jaxprs(equation.params):
             yield from callbacks(inner)
+
+
+def meshes(jaxpr: Any) -> Iterator[Any]:
+    """Every mesh that an equation names: of a `shard_map`, a constraint, or a nested jit's shardings."""
+    for equation in jaxpr.eqns:
+        for value in equation.params.values():
+            for item in value if isinstance(value, tuple | list) else (value,):
+                mesh = item.mesh if isinstance(item, NamedSharding) else item
+                if isinstance(mesh, Mesh | AbstractMesh) and mesh.axis_names:
+                    yield mesh
+        for inner in sub_jaxprs(equation.params):
+            yield from meshes(inner)
+
+
+def has_shard_map(jaxpr: Any) -> bool:
+    """Whether there is a `shard_map` in a jaxpr or in those inside it."""
+    return any(
+        equation.primitive.name == "shard_map" or any(map(has_shard_map, sub_jaxprs(equation.params)))
+        for equation in jaxpr.eqns
+    )
 
 
 def name_stacks(jaxpr: Any) -> Iterator[str]:
@@ -241,3 +265,82 @@ def device_ids(sharding: Any) -> tuple[int, ...]:
     """The ids of a sharding's devices, in the order in which it counts them."""
     ordered = getattr(sharding, "_device_assignment", None)
     return tuple(int(d.id) for d in (sharding.device_set if ordered is None else ordered))
+
+
+@dataclass(frozen=True)
+class JitWrapping:
+    """What `jax.jit` was told of a function: the function itself, its arguments' roles, and its shardings as given."""
+
+    fn: Callable[..., Any]
+    in_shardings: Any
+    out_shardings: Any
+    static_argnums: tuple[int, ...]
+    static_argnames: tuple[str, ...]
+    donate_argnums: tuple[int, ...]
+    donate_argnames: tuple[str, ...]
+
+
+def unwrap_jit(fn: Any) -> JitWrapping | None:
+    """What is inside a function that `jax.jit` has wrapped; None for any other."""
+    inner, info = getattr(fn, "_fun", None), getattr(fn, "_jit_info", None)
+    if inner is None or info is None:
+        return None
+    return JitWrapping(
+        inner,
+        jax.tree.unflatten(info.in_shardings_treedef, info.in_shardings_leaves),
+        jax.tree.unflatten(info.out_shardings_treedef, info.out_shardings_leaves),
+        tuple(info.static_argnums),
+        tuple(info.static_argnames),
+        tuple(info.donate_argnums),
+        tuple(info.donate_argnames),
+    )
+
+
+def context_mesh() -> Any:
+    """The mesh of the call site: that of `jax.set_mesh`, of `use_abstract_mesh`, or of `with mesh:`; None without."""
+    from jax._src import mesh as mesh_lib
+
+    for mesh in (
+        mesh_lib.get_concrete_mesh(),
+        mesh_lib.get_abstract_mesh(),
+        mesh_lib.thread_resources.env.physical_mesh,
+    ):
+        if not mesh.empty:
+            return mesh
+    return None
+
+
+_here = threading.local()
+
+
+@contextlib.contextmanager
+def tracing_on(mesh: AbstractMesh | None) -> Iterator[None]:
+    """Under it, a function is traced for `mesh`, which needs no devices.
+
+    `use_abstract_mesh` does most of it. What it leaves out is mended here: a `jax.jit` inside whose shardings are bare
+    PartitionSpecs asks for a mesh with devices.
+    """
+    if mesh is None:
+        yield
+        return
+    _mend()
+    before = getattr(_here, "mesh", None)
+    _here.mesh = mesh
+    try:
+        with jax.sharding.use_abstract_mesh(mesh):
+            yield
+    finally:
+        _here.mesh = before
+
+
+@functools.lru_cache(maxsize=1)
+def _mend() -> None:
+    """Puts the plan's mesh where JAX looks for one, on threads that are inside `tracing_on`; others are as before."""
+    from jax._src import pjit
+
+    theirs = pjit.get_ctx_mesh
+
+    def get_ctx_mesh(use_resource_env: bool) -> Any:
+        return theirs(use_resource_env) if getattr(_here, "mesh", None) is None else jax.sharding.get_abstract_mesh()
+
+    pjit.get_ctx_mesh = get_ctx_mesh

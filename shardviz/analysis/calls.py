@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shardviz.analysis.program import Program
-from shardviz.program.plan import Plan
-from shardviz.program.trace import call
+from shardviz.program.adapters import adapt
 from shardviz.report import Report
 
 Numbers = int | Iterable[int]
@@ -43,7 +42,7 @@ def trace(
 def analyze(
     fn: Callable[..., Any],
     *args: Any,
-    mesh: Any,
+    mesh: Any = None,
     in_specs: Any = None,
     out_specs: Any = None,
     target: str | None = None,
@@ -57,7 +56,8 @@ def analyze(
 
     Args:
         fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`.
-        mesh: the device mesh, in any form that `sv.mesh` takes.
+        mesh: the device mesh, in any form that `sv.mesh` takes; None for the one that the function brings, see
+            `Program.plan`.
         in_specs, out_specs: specs for the arguments and the result, as for `Plan`.
         target: compile for this machine too (`"cpu"`), which adds the memory plan.
 
@@ -67,8 +67,9 @@ def analyze(
     Raises:
         ShardvizError: as `trace`, `Plan` and `Program.partition`.
     """
-    plan = Plan(mesh, in_specs, out_specs)
-    program = _program(fn, args, kwargs, plan.mesh, static_argnums, static_argnames, donate_argnums, donate_argnames)
+    options = (static_argnums, static_argnames, donate_argnums, donate_argnames)
+    program = _program(fn, args, kwargs, mesh, *options)
+    plan = program.plan(mesh, in_specs, out_specs)
     return program.partition(plan) if target is None else program.compile(plan, target)
 
 
@@ -82,16 +83,10 @@ def _program(
     donate_argnums: Numbers,
     donate_argnames: Names,
 ) -> Program:
-    plain = lambda given: given if isinstance(given, int | str) else tuple(given)  # noqa: E731
-    return Program(
-        call(
-            fn,
-            args,
-            kwargs,
-            static_argnums=plain(static_argnums),
-            static_argnames=plain(static_argnames),
-            donate_argnums=plain(donate_argnums),
-            donate_argnames=plain(donate_argnames),
-        ),
-        mesh,
-    )
+    options = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+    }
+    return Program(adapt(fn, args, kwargs, **options), mesh)

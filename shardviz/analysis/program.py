@@ -13,19 +13,20 @@ from typing import Any
 from shardviz import diagnose, hlo
 from shardviz.analysis import rows
 from shardviz.analysis.future import OnReport, ReportFuture
-from shardviz.errors import CompileError, CompileRefused, ShardvizError, SpecError, TraceError
+from shardviz.errors import CompileError, CompileRefused, MeshError, ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.program import propagate as shardy
 from shardviz.program import server
+from shardviz.program.adapters import Call
 from shardviz.program.code import plan_code
 from shardviz.program.lower import Lowered, edited_bytecode, lower
 from shardviz.program.plan import Plan, expand, is_spec
 from shardviz.program.server.job import MAX_CPU_DEVICES
-from shardviz.program.trace import Argument, Call, Traced, check_constraints, needs_mesh, trace
+from shardviz.program.trace import Argument, Traced, check_constraints, needs_mesh, trace
 from shardviz.records import Cost, Diagnostic, PlanRecord
 from shardviz.report import Report
 
-_Key = tuple[tuple[str, ...], tuple[str, ...], bool]
+_Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool]
 
 
 class Program:
@@ -40,11 +41,13 @@ class Program:
         self._call = call
         self._lock = threading.RLock()
         self._traces: dict[_Key | None, Traced] = {}
+        self._sized = False
         self._lowered: dict[_Key, Lowered] = {}
         self._bound: tuple[Plan, PlanRecord] | None = None
         self._propagated: tuple[Plan, Report] | None = None
+        mesh = call.brings.mesh if mesh is None else DeviceMesh.of(mesh)
         try:
-            self._trace(None if mesh is None else DeviceMesh.of(mesh))
+            self._trace(mesh)
         except TraceError as error:
             if mesh is not None or not needs_mesh(error):
                 raise
@@ -76,6 +79,29 @@ class Program:
     def outputs(self, plan: Plan) -> tuple[Argument, ...]:
         """Every array of the result: tree path, shape, dtype."""
         return self._trace(plan.mesh).outputs
+
+    def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
+        """A plan, with what the function brings along where nothing is given.
+
+        Args:
+            mesh: a mesh in any form that `sv.mesh` takes. None for the function's own: that of its `in_shardings`, of
+                its arguments' shardings, of the call site (`jax.set_mesh`, `with mesh:`), or of the first
+                `shard_map` or sharding constraint inside it.
+            in_specs, out_specs: as for `Plan`; None for the function's own, see `Plan`.
+
+        Raises:
+            MeshError: if no mesh is given and the function brings none.
+        """
+        if mesh is None:
+            mesh = self._call.brings.mesh
+        if mesh is None and self._traces:
+            mesh = next(iter(self._traces.values())).mesh
+        if mesh is None:
+            raise MeshError(
+                f"{self.name}: no mesh is given, and neither its shardings nor its arguments have one; give one, such "
+                "as mesh={'data': 8}"
+            )
+        return Plan(mesh, in_specs, out_specs)
 
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
@@ -212,15 +238,10 @@ class Program:
 
     def _bind(self, plan: Plan) -> PlanRecord:
         traced, mesh = self._trace(plan.mesh), _auto(plan.mesh)
-        positional, keyword = traced.in_tree
-        prefix = plan.in_specs
-        if len(positional) == 1 and not isinstance(prefix, tuple) and not is_spec(prefix):
-            prefix = (prefix,)
-        given = expand("in_specs", prefix, positional) + [None] * len(rows.leaves(keyword))
-        ins = {a.name: spec for a, spec in zip(traced.arguments, given, strict=True)}
-        outs = {
-            o.name: s for o, s in zip(traced.outputs, expand("out_specs", plan.out_specs, traced.out_tree), strict=True)
-        }
+        brings = self._call.brings
+        ins = dict(zip((a.name for a in traced.arguments), self._in_specs(plan, traced), strict=True))
+        out_specs = brings.out_specs if plan.out_specs is None else plan.out_specs
+        outs = {o.name: s for o, s in zip(traced.outputs, expand("out_specs", out_specs, traced.out_tree), strict=True)}
         _override(ins, plan.edits, "argument")
         _override(outs, plan.out_edits, "output")
         for argument in traced.arguments:
@@ -231,21 +252,43 @@ class Program:
         check_constraints(traced, mesh)
         return PlanRecord(mesh, {k: v for k, v in ins.items() if v is not None}, outs)
 
+    def _in_specs(self, plan: Plan, traced: Traced) -> list[Spec | None]:
+        """A spec or None for each array among the arguments: the plan's, or those that the function brings."""
+        own = list(self._call.brings.in_specs) or [None] * len(traced.arguments)
+        if plan.in_specs is None:
+            return own
+        positional, _ = traced.in_tree
+        prefix = plan.in_specs
+        if len(positional) == 1 and not isinstance(prefix, tuple) and not is_spec(prefix):
+            prefix = (prefix,)
+        given = expand("in_specs", prefix, positional)
+        return given + own[len(given) :]
+
     def _trace(self, mesh: DeviceMesh | None) -> Traced:
         mesh = None if mesh is None else _auto(mesh)
-        key = None if mesh is None else _key(mesh)
         with self._lock:
+            key = self._key(mesh)
             if key not in self._traces:
-                self._traces[key] = trace(self._call, mesh)
+                traced = trace(self._call, mesh)
+                self._sized = self._sized or traced.sized
+                key = self._key(mesh)
+                self._traces[key] = traced
             return self._traces[key]
 
     def _lower(self, mesh: DeviceMesh) -> Lowered:
         mesh = _auto(mesh)
-        key = _key(mesh)
         with self._lock:
+            traced = self._trace(mesh)
+            key = self._key(mesh)
             if key not in self._lowered:
-                self._lowered[key] = lower(self._trace(mesh), mesh)
+                self._lowered[key] = lower(traced, mesh)
             return self._lowered[key]
+
+    def _key(self, mesh: DeviceMesh | None) -> _Key | None:
+        """What of a mesh a trace depends on: its sizes only where shapes of single devices are in the program."""
+        if mesh is None:
+            return None
+        return mesh.names, mesh.types, mesh.sizes if self._sized else mesh.size == 1
 
 
 class _Reading:
@@ -329,10 +372,6 @@ def _not_compilable(mesh: DeviceMesh) -> str:
 def _auto(mesh: DeviceMesh) -> DeviceMesh:
     """The mesh with all its axes Auto."""
     return mesh if set(mesh.types) <= {"Auto"} else dataclasses.replace(mesh, types=())
-
-
-def _key(mesh: DeviceMesh) -> _Key:
-    return mesh.names, mesh.types, mesh.size == 1
 
 
 def _notes(traced: Traced, mesh: DeviceMesh) -> tuple[Diagnostic, ...]:

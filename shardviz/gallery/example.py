@@ -11,8 +11,8 @@ from jax.sharding import PartitionSpec
 
 from shardviz.analysis import Program
 from shardviz.notation import DeviceMesh
+from shardviz.program.adapters import adapt
 from shardviz.program.plan import Plan
-from shardviz.program.trace import call
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Example:
     @cached_property
     def program(self) -> Program:
         """The function, traced on the example's mesh."""
-        return Program(call(self.fn, self.args, {}, **self.options), self.mesh)
+        return Program(adapt(self.fn, self.args, {}, **self.options), self.mesh)
 
     @cached_property
     def plan(self) -> Plan:

@@ -60,15 +60,11 @@ def _shared(ins: Any, outs: Any, bound: PlanRecord) -> dict[str, str]:
 
 
 def _mesh(mesh: DeviceMesh) -> str:
-    if (
-        all(n.isidentifier() and not keyword.iskeyword(n) for n in mesh.names)
-        and not mesh.device_ids
-        and set(mesh.types) <= {"Auto"}
-    ):
+    if mesh != DeviceMesh(mesh.names, mesh.sizes):  # axis types, an order of devices, slices
+        return f"sv.notation.DeviceMesh.of({mesh.text!r})"
+    if all(n.isidentifier() and not keyword.iskeyword(n) for n in mesh.names):
         return "sv.mesh(" + ", ".join(f"{n}={s}" for n, s in mesh.shape.items()) + ")"
-    if not mesh.device_ids and set(mesh.types) <= {"Auto"}:
-        return f"sv.mesh({mesh.shape!r})"
-    return f"sv.notation.DeviceMesh({mesh.names!r}, {mesh.sizes!r}, {mesh.types!r}, {mesh.device_ids!r})"
+    return f"sv.mesh({mesh.shape!r})"
 
 
 def _plain(tree: Any) -> bool:

@@ -29,9 +29,10 @@ class Plan:
 
     Attributes:
         mesh: the device mesh.
-        in_specs: specs for the positional arguments, a pytree prefix of the tuple of them: None is replicated, a spec
-            for a branch holds for all its leaves.
-        out_specs: the same for the result; None is the compiler's choice.
+        in_specs: specs for the positional arguments, a pytree prefix of the tuple of them: None inside it is
+            replicated, a spec for a branch holds for all its leaves. None for the whole means what the function brings:
+            its `in_shardings` or its arguments' own shardings; replicated where it brings none.
+        out_specs: the same for the result; None inside is the compiler's choice.
         edits, out_edits: (tree path, spec) pairs that go before `in_specs` and `out_specs`.
     """
 

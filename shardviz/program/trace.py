@@ -5,18 +5,16 @@ The trace holds global shapes only, so that any plan over a mesh with the same a
 
 from __future__ import annotations
 
-import contextlib
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
 from shardviz import _jax
 from shardviz.errors import ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
+from shardviz.program.adapters import Call
 from shardviz.program.meshes import abstract_mesh
 from shardviz.records import Frame
 from shardviz.source import innermost, is_differentiated
@@ -70,6 +68,9 @@ class Traced:
         closed: the closed jaxpr.
         differentiated: whether the program has a backward pass; what is neither forward nor backward then is the
             update.
+        mesh: the first mesh that a `shard_map`, a constraint or a nested `jit` inside stands on; None where none does.
+        sized: whether the program holds shapes of single devices (in a `shard_map`'s body), so that it is another
+            program on a mesh of other sizes.
     """
 
     name: str
@@ -81,90 +82,8 @@ class Traced:
     callbacks: tuple[Callback, ...]
     closed: Any
     differentiated: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """A function with its arguments made abstract, ready to be traced."""
-
-    fn: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    name: str
-
-
-def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Call:
-    """Checks the arguments and makes them abstract, so that nothing is kept alive and nothing is allocated.
-
-    Args:
-        fn: a function, or one that `jax.jit` has wrapped.
-        args, kwargs: what to call it with: arrays, `ShapeDtypeStruct`s or numbers in pytrees, or static values.
-        options: `static_argnums`, `static_argnames`, `donate_argnums`, `donate_argnames`, as for `jax.jit`.
-
-    Raises:
-        TraceError: if `fn` is not callable, or an argument is no array and not static.
-    """
-    if not callable(fn):
-        raise TraceError(f"expected a function, not {fn!r}")
-    name = getattr(fn, "__name__", None) or type(fn).__name__
-    jitted = hasattr(fn, "trace") and hasattr(fn, "lower")
-    options = {k: v for k, v in options.items() if v not in (None, ())}
-    static = _static_places(fn, options, args)
-    if not jitted or options:
-        try:
-            fn = jax.jit(fn, keep_unused=True, **options)
-        except (TypeError, ValueError) as error:
-            raise TraceError(f"{name}: {error}") from error
-    names = options.get("static_argnames") or ()
-    names = (names,) if isinstance(names, str) else names
-    abstract = tuple(a if i in static else _abstract(f"argument {i}", a, jitted) for i, a in enumerate(args))
-    keyword = {k: a if k in names else _abstract(k, a, jitted) for k, a in kwargs.items()}
-    return Call(fn, abstract, keyword, name)
-
-
-def _static_places(fn: Any, options: dict[str, Any], args: tuple[Any, ...]) -> set[int]:
-    import inspect
-
-    numbers = options.get("static_argnums", ())
-    numbers = (numbers,) if isinstance(numbers, int) else numbers
-    places = {n % len(args) if args else n for n in numbers}
-    names = options.get("static_argnames", ())
-    names = (names,) if isinstance(names, str) else names
-    if names:
-        try:
-            parameters = list(inspect.signature(fn).parameters)
-        except (TypeError, ValueError):
-            return places
-        places |= {parameters.index(n) for n in names if n in parameters}
-    return places
-
-
-def _abstract(name: str, tree: Any, lenient: bool) -> Any:
-    """The tree with a ShapeDtypeStruct for every array; a jitted function's own static arguments are let through."""
-
-    def leaf(path: Any, x: Any) -> Any:
-        if isinstance(x, jax.ShapeDtypeStruct):
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type)
-        if isinstance(x, np.ndarray | np.generic):
-            return jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
-        if hasattr(x, "aval"):
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=getattr(x, "weak_type", False))
-        if isinstance(x, bool | int | float | complex) or lenient:
-            return x
-        if hasattr(x, "shape") and hasattr(x, "dtype"):
-            return jax.ShapeDtypeStruct(x.shape, x.dtype)
-        where = name + jax.tree_util.keystr(path)
-        raise TraceError(
-            f"{where} is a {type(x).__name__}, {_short(x)}: expected an array, a jax.ShapeDtypeStruct or a number. "
-            "If it is a setting and not data, name its argument in static_argnums or static_argnames"
-        )
-
-    return jax.tree_util.tree_map_with_path(leaf, tree)
-
-
-def _short(x: Any) -> str:
-    text = repr(x)
-    return text if len(text) <= 60 else text[:57] + "..."
+    mesh: DeviceMesh | None = None
+    sized: bool = False
 
 
 def trace(call: Call, mesh: DeviceMesh | None) -> Traced:
@@ -173,9 +92,8 @@ def trace(call: Call, mesh: DeviceMesh | None) -> Traced:
     Raises:
         TraceError: with what the function raised as its cause.
     """
-    context = jax.sharding.use_abstract_mesh(abstract_mesh(mesh)) if mesh is not None else contextlib.nullcontext()
     try:
-        with context:
+        with _jax.tracing_on(None if mesh is None else abstract_mesh(mesh)):
             traced = call.fn.trace(*call.args, **call.kwargs)
     except ShardvizError:
         raise
@@ -207,6 +125,8 @@ def trace(call: Call, mesh: DeviceMesh | None) -> Traced:
         tuple(Callback(name, reports, _frame(info)) for name, reports, info in _jax.callbacks(traced.jaxpr.jaxpr)),
         traced.jaxpr,
         is_differentiated(_jax.name_stacks(traced.jaxpr.jaxpr)),
+        next((DeviceMesh.of(m) for m in _jax.meshes(traced.jaxpr.jaxpr)), None),
+        _jax.has_shard_map(traced.jaxpr.jaxpr),
     )
 
 
