@@ -28,16 +28,20 @@ if TYPE_CHECKING:
         CompileStopped,
         CompileTimeout,
         MeshError,
+        ShardingTypeError,
         ShardvizError,
         SpecError,
         TraceError,
     )
-    from shardviz.layout import Layout, layout
+    from shardviz.layout import Layout, layout, moves
     from shardviz.notation.sharding import sharding
+    from shardviz.program.filters import path_ends_with
     from shardviz.program.meshes import mesh
     from shardviz.program.plan import Plan
+    from shardviz.program.rules import Rules
     from shardviz.program.targets import targets
     from shardviz.render import show
+    from shardviz.render import show_rosetta as rosetta
     from shardviz.report import Report
     from shardviz.widgets import Explorer, explore
 
@@ -47,12 +51,16 @@ _WHERE = {
     "analyze": "analysis",
     "trace": "analysis",
     "Plan": "program.plan",
+    "Rules": "program.rules",
+    "path_ends_with": "program.filters",
     "mesh": "program.meshes",
     "targets": "program.targets",
     "Layout": "layout",
     "layout": "layout",
     "sharding": "notation.sharding",
     "Report": "report",
+    "moves": "layout",
+    "rosetta": "render:show_rosetta",
     "show": "render",
     "Explorer": "widgets",
     "explore": "widgets",
@@ -62,6 +70,7 @@ _WHERE = {
             "MeshError",
             "SpecError",
             "TraceError",
+            "ShardingTypeError",
             "CompileError",
             "CompileCrashed",
             "CompileMemoryLimit",
@@ -88,6 +97,8 @@ __all__ = [
     "Program",
     "Report",
     "ReportFuture",
+    "Rules",
+    "ShardingTypeError",
     "ShardvizError",
     "SpecError",
     "TraceError",
@@ -96,8 +107,11 @@ __all__ = [
     "gallery",
     "layout",
     "mesh",
+    "moves",
     "notation",
+    "path_ends_with",
     "render",
+    "rosetta",
     "sharding",
     "show",
     "study",
@@ -108,7 +122,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        value = getattr(importlib.import_module(f"shardviz.{_WHERE[name]}"), name)
+        room, _, own_name = _WHERE[name].partition(":")
+        value = getattr(importlib.import_module(f"shardviz.{room}"), own_name or name)
     elif name in _ROOMS:
         value = importlib.import_module(f"shardviz.{name}")
     else:

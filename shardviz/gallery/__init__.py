@@ -11,5 +11,10 @@ No array is ever made: the arguments are `jax.ShapeDtypeStruct`s.
 from shardviz.gallery.example import Example
 from shardviz.gallery.llama import llama
 from shardviz.gallery.mlp import mlp
+from shardviz.gallery.moe import moe
+from shardviz.gallery.nnx import decoder
+from shardviz.gallery.pipeline import pipeline
+from shardviz.gallery.resnet import resnet
+from shardviz.gallery.ring_attention import ring
 
-__all__ = ["Example", "llama", "mlp"]
+__all__ = ["Example", "decoder", "llama", "mlp", "moe", "pipeline", "resnet", "ring"]

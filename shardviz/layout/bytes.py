@@ -14,13 +14,12 @@ w P('data', None): 'model' is not used; P('data', 'model') would take 262144 byt
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shardviz.errors import MeshError
 from shardviz.layout.dtypes import itemsize
 from shardviz.layout.layout import Layout, layout
 from shardviz.notation.spec import Axis, Spec, axis_name
@@ -75,12 +74,27 @@ def array_bytes(cut: Layout, dtype: Any) -> ArrayBytes:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """One array of a tree: its tree path, its layout, the type of its elements, its bytes."""
+    """One array of a tree: its tree path, its layout, the type of its elements, its bytes.
+
+    `dtype` and `bytes` are None where the type is not known.
+    """
 
     name: str
     layout: Layout
-    dtype: str
-    bytes: ArrayBytes
+    dtype: str | None
+    bytes: ArrayBytes | None
+
+    @classmethod
+    def of(cls, name: str, cut: Layout, dtype: Any = None) -> Leaf:
+        """The leaf of this layout, its bytes reckoned where the type of its elements is given."""
+        if dtype is None:
+            return cls(name, cut, None, None)
+        return cls(name, cut, str(getattr(dtype, "name", None) or dtype), array_bytes(cut, dtype))
+
+    @property
+    def per_device(self) -> float:
+        """Bytes of one shard; 0 where the type is not known."""
+        return self.bytes.per_device if self.bytes else 0.0
 
 
 @dataclass(frozen=True)
@@ -91,6 +105,7 @@ class LessSharded:
         name: the leaf's tree path.
         spec: how it is cut.
         axes: axes of the mesh that do nothing for it, and would divide a dimension.
+        dimensions: the dimension that each of them would divide.
         better: a spec that uses them.
         bytes_per_device: what it takes now.
         better_bytes_per_device: what it would take.
@@ -99,6 +114,7 @@ class LessSharded:
     name: str
     spec: Spec
     axes: tuple[str, ...]
+    dimensions: tuple[int, ...]
     better: Spec
     bytes_per_device: float
     better_bytes_per_device: float
@@ -118,17 +134,22 @@ class LessSharded:
 
 @dataclass(frozen=True, eq=False)
 class TreeBytes:
-    """The bytes of a tree of arrays.
+    """The bytes of a tree of arrays; those whose type is not known count nothing.
 
     Attributes:
         leaves: its arrays, in the order given.
-        device_ids: the devices, in the first leaf's mesh order.
+        device_ids: the devices: those of the first leaf in its mesh order, then those that only later ones are on.
         per_device: bytes on each of them, padding included.
     """
 
     leaves: tuple[Leaf, ...]
     device_ids: np.ndarray
     per_device: np.ndarray
+
+    @property
+    def array(self) -> float:
+        """Bytes of all arrays, each once."""
+        return sum(leaf.bytes.array for leaf in self.leaves if leaf.bytes)
 
     @property
     def total(self) -> float:
@@ -138,11 +159,11 @@ class TreeBytes:
     @property
     def wasted(self) -> float:
         """Bytes of copies and padding on all devices together."""
-        return sum(leaf.bytes.wasted for leaf in self.leaves)
+        return sum(leaf.bytes.wasted for leaf in self.leaves if leaf.bytes)
 
     def heaviest(self, count: int = 10) -> tuple[Leaf, ...]:
         """The leaves that take most on a device, the heaviest first."""
-        return tuple(sorted(self.leaves, key=lambda leaf: -leaf.bytes.per_device)[:count])
+        return tuple(sorted(self.leaves, key=lambda leaf: -leaf.per_device)[:count])
 
     def less_sharded(self) -> tuple[LessSharded, ...]:
         """The leaves that axes of the mesh could cut further, the one that would save most first."""
@@ -159,32 +180,31 @@ def tree_bytes(leaves: Mapping[str, tuple[Sequence[int], Any, Any]], mesh: Any =
 
     Raises:
         SpecError: if a sharding does not fit its shape.
-        MeshError: if two leaves are on different devices.
     """
-    found: list[Leaf] = []
-    for name, (shape, dtype, sharding) in leaves.items():
-        cut = layout(shape, sharding, mesh)
-        found.append(Leaf(name, cut, str(getattr(dtype, "name", None) or dtype), array_bytes(cut, dtype)))
-    if not found:
-        return TreeBytes((), np.zeros(0, np.int64), np.zeros(0))
-    ids = found[0].layout.device_ids
-    order, totals = np.argsort(ids), np.zeros(len(ids))
+    return add_up(
+        Leaf.of(name, layout(shape, sharding, mesh), dtype) for name, (shape, dtype, sharding) in leaves.items()
+    )
+
+
+def add_up(leaves: Iterable[Leaf]) -> TreeBytes:
+    """The bytes of leaves, which may lie on different devices, device by device."""
+    found = tuple(leaves)
+    ids, totals = np.zeros(0, np.int64), np.zeros(0)
     for leaf in found:
-        other = leaf.layout.device_ids
-        places = np.argsort(other)
-        if len(other) != len(ids) or not np.array_equal(other[places], ids[order]):
-            raise MeshError(
-                f"{leaf.name!r}: it is on the mesh {leaf.layout.mesh}, whose devices are not those of "
-                f"{found[0].name!r}, on {found[0].layout.mesh}; add up trees on different devices apart"
-            )
-        totals[order] += leaf.layout.holds[places] * leaf.bytes.per_device
-    return TreeBytes(tuple(found), ids, totals)
+        theirs, places = leaf.layout.device_ids, slice(None)
+        if not np.array_equal(theirs, ids):
+            new = theirs[~np.isin(theirs, ids)]
+            ids, totals = np.concatenate([ids, new]), np.concatenate([totals, np.zeros(len(new))])
+            order = np.argsort(ids)
+            places = order[np.searchsorted(ids, theirs, sorter=order)]
+        totals[places] += leaf.layout.holds * leaf.per_device
+    return TreeBytes(found, ids, totals)
 
 
 def less_sharded(leaf: Leaf) -> LessSharded | None:
     """How axes that do nothing for a leaf could cut it further; None where none would divide a dimension."""
     cut = leaf.layout
-    if cut.spec is None:
+    if cut.spec is None or leaf.bytes is None:
         return None
     used = {axis_name(axis) for axis in (*cut.spec.axes, *cut.unreduced, *cut.manual)}
     free = sorted(
@@ -192,7 +212,9 @@ def less_sharded(leaf: Leaf) -> LessSharded | None:
         key=lambda name: -cut.mesh.shape[name],
     )
     dims: list[tuple[Axis, ...]] = list(cut.spec.dims)
-    ways, taken = list(cut.ways), []
+    ways = list(cut.ways)
+    taken: list[str] = []
+    where: list[int] = []
     for name in free:
         fits = [d for d, size in enumerate(cut.shape) if size and size % (ways[d] * cut.mesh.shape[name]) == 0]
         if fits:
@@ -201,8 +223,9 @@ def less_sharded(leaf: Leaf) -> LessSharded | None:
             dims[best] = (*dims[best], name)
             ways[best] *= cut.mesh.shape[name]
             taken.append(name)
+            where.append(best)
     if not taken:
         return None
     better = Spec(tuple(dims), cut.spec.unreduced)
     after = layout(cut.shape, better, cut.mesh).bytes_per_device(leaf.dtype)
-    return LessSharded(leaf.name, cut.spec, tuple(taken), better, leaf.bytes.per_device, after)
+    return LessSharded(leaf.name, cut.spec, tuple(taken), tuple(where), better, leaf.bytes.per_device, after)

@@ -19,34 +19,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardviz.layout.dtypes import itemsize
 from shardviz.layout.reading import Cut, read_cut
-from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis, Spec
 
 __all__ = ["Layout", "itemsize", "layout"]
 
 
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """The slice of an array on every device of a mesh.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Layout(Cut):
+    """The slice of an array on every device of a mesh. Arrays over devices are in mesh order.
 
     Attributes:
         shape: the array's global shape. Over manual axes it is the shape of one device's own array.
         spec: how it is cut, one entry a dimension; None where no PartitionSpec says it (`why` tells why).
         mesh: the device mesh.
         shard_shape: the shape of one device's shard; XLA's rule, `ceil(size / ways)`, so that all shards are alike.
-        tiles: integers, device x dimension: which tile along each dimension, in mesh order.
+        tiles: integers, device x dimension: which tile along each dimension.
         starts: integers, device x dimension: where each device's slice begins.
         stops: integers, device x dimension: where it ends (within the array, so padding is left out).
         replica_ids: integers, one a device: which copy of its data it holds, 0 for the first in mesh order, -1 where
             it holds nothing. Another partial sum of the same slice is no copy.
-        device_ids: integers, one a device, in mesh order.
+        device_ids: integers, one a device.
         padding: integers, device x dimension: elements of the shard that lie beyond the array's end.
         ways: the number of tiles along each dimension.
         partial_ids: integers, one a device: which of the partial sums of its slice it holds.
@@ -56,28 +54,18 @@ class Layout:
         manual_ways: how many arrays the manual axes tell apart; 1 where there are none.
         unreduced: the axes that the array is a partial sum over.
         manual: the axes that are manual.
+        open: for each dimension whether the compiler may cut it further than said here (Shardy's `?`,
+            `P.UNCONSTRAINED`); empty where it may not.
         why: why no PartitionSpec says it, or "".
     """
 
     shape: tuple[int, ...]
-    spec: Spec | None
-    mesh: DeviceMesh
     shard_shape: tuple[int, ...]
-    tiles: np.ndarray
     starts: np.ndarray
     stops: np.ndarray
     replica_ids: np.ndarray
     device_ids: np.ndarray
     padding: np.ndarray
-    ways: tuple[int, ...]
-    partial_ids: np.ndarray
-    manual_ids: np.ndarray
-    holds: np.ndarray
-    partial_sums: int = 1
-    manual_ways: int = 1
-    unreduced: tuple[Axis, ...] = ()
-    manual: tuple[Axis, ...] = ()
-    why: str = field(default="", repr=False)
 
     @property
     def replicas(self) -> int:
@@ -129,15 +117,11 @@ class Layout:
         return math.prod(self.shard_shape) * itemsize(dtype)
 
 
-def data_keys(layout: Layout) -> np.ndarray:
+def data_keys(cut: Cut) -> np.ndarray:
     """A number for what each device holds, one a device: equal for copies, and only for these."""
-    return _keys(layout.tiles, layout.ways, layout.partial_ids, layout.partial_sums, layout.manual_ids)
-
-
-def _keys(tiles: np.ndarray, ways: tuple[int, ...], partial_ids: np.ndarray, partial_sums: int, manual_ids: np.ndarray):
-    keys = manual_ids * partial_sums + partial_ids
-    for dimension, count in enumerate(ways):
-        keys = keys * count + tiles[:, dimension]
+    keys = cut.manual_ids * cut.partial_sums + cut.partial_ids
+    for dimension, count in enumerate(cut.ways):
+        keys = keys * count + cut.tiles[:, dimension]
     return keys
 
 
@@ -165,37 +149,26 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None) -> Layout:
 
 def of_cut(shape: tuple[int, ...], cut: Cut) -> Layout:
     """The layout of an array of `shape` under a cut."""
-    mesh, tiles, ways, holds = cut.mesh, cut.tiles, cut.ways, cut.holds
-    shard_shape = tuple(-(-size // n) for size, n in zip(shape, ways, strict=True))
+    holds = cut.holds
+    shard_shape = tuple(-(-size // n) for size, n in zip(shape, cut.ways, strict=True))
     limit, shard = np.asarray(shape, np.int64), np.asarray(shard_shape, np.int64)
-    starts = np.minimum(tiles * shard, limit)
+    starts = np.minimum(cut.tiles * shard, limit)
     stops = np.minimum(starts + shard, limit)
     padding = shard - (stops - starts)
-    keys = _keys(tiles, ways, cut.partial_ids, cut.partial_sums, cut.manual_ids)
+    keys = data_keys(cut)
     if not holds.all():
         stops = np.where(holds[:, None], stops, starts)
         padding = np.where(holds[:, None], padding, 0)
         keys = np.where(holds, keys, -1)
     return Layout(
+        **vars(cut),
         shape=shape,
-        spec=cut.spec,
-        mesh=mesh,
         shard_shape=shard_shape,
-        tiles=tiles,
         starts=starts,
         stops=stops,
         replica_ids=np.where(holds, ranks(keys), -1),
-        device_ids=mesh.ids(),
+        device_ids=cut.mesh.ids(),
         padding=padding,
-        ways=ways,
-        partial_ids=cut.partial_ids,
-        manual_ids=cut.manual_ids,
-        holds=holds,
-        partial_sums=cut.partial_sums,
-        manual_ways=cut.manual_ways,
-        unreduced=cut.unreduced,
-        manual=cut.manual,
-        why=cut.why,
     )
 
 

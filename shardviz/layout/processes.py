@@ -16,6 +16,7 @@ global view: jax.Array of shape (8, 6); local view (the old pjit's): (4, 6), fro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,7 @@ class ProcessLayout:
         grid: booleans, one a process: it holds every combination of its tiles along the dimensions, so that its local
             data are all in use.
         elements: integers, one a process: different elements that it holds.
+        boxes: booleans, one a process: its devices make a box of the mesh, with nobody else's in it.
     """
 
     layout: Layout
@@ -60,6 +62,7 @@ class ProcessLayout:
     contiguous: np.ndarray
     grid: np.ndarray
     elements: np.ndarray
+    boxes: np.ndarray
 
     def devices(self, process: int) -> tuple[int, ...]:
         """The ids of a process's devices, in mesh order.
@@ -76,6 +79,35 @@ class ProcessLayout:
             KeyError: if there is no such process.
         """
         return tuple(self.local_shapes[self._row(process)].tolist())
+
+    def pjit_shape(self, process: int) -> tuple[int, ...] | None:
+        """The local view of the old pjit: the shape of what it took from a process, and gave back to it.
+
+        Each dimension is of the size that the process's own part of the mesh asks for: the global size, times the
+        devices of the process along the dimension's axes, over all devices along them. It is the shape of the local
+        data wherever pjit would take them.
+
+        Returns:
+            The shape; None where the process's devices make no box of the mesh, a dimension does not divide, or no
+            PartitionSpec says the sharding: pjit refused these.
+
+        Raises:
+            KeyError: if there is no such process.
+        """
+        row, cut = self._row(process), self.layout
+        if (
+            not self.boxes[row]
+            or cut.spec is None
+            or not cut.divides
+            or not all(isinstance(a, str) for a in cut.spec.axes)
+        ):
+            return None
+        mine = cut.mesh.coordinates()[self.process_of == row]
+        along = {name: len(np.unique(mine[:, place])) for place, name in enumerate(cut.mesh.names)}
+        return tuple(
+            size // ways * math.prod(along[str(axis)] for axis in axes)
+            for size, ways, axes in zip(cut.shape, cut.ways, cut.spec.dims, strict=True)
+        )
 
     def local_index(self, device: int) -> tuple[slice, ...]:
         """The slice of its process's local data that goes to a device.
@@ -116,11 +148,12 @@ class ProcessLayout:
             )
         else:
             which = f"part {_plain(self.parts[row])} of {_plain(self.counts)} parts along each dimension"
+        pjit = self.pjit_shape(process)
+        view = f"{pjit}, from each process its own part" if pjit is not None else "none, it refused this"
         return (
             f"process {process} has devices {listed} and {whole} [{box}] of {shape}\n"
             f"local data: shape {local}, {which}\n"
-            f"global view: jax.Array of shape {shape}; local view (the old pjit's): {local}, from each process its own "
-            "part"
+            f"global view: jax.Array of shape {shape}; local view (the old pjit's): {view}"
         )
 
     def _row(self, process: int) -> int:
@@ -197,7 +230,19 @@ def by_process(cut: Layout, processes: Sequence[int] | np.ndarray | Mapping[int,
         elements == box * (different > 0),
         different == tiles_of,
         elements,
+        _boxes(cut, process_of, count),
     )
+
+
+def _boxes(cut: Layout, process_of: np.ndarray, count: int) -> np.ndarray:
+    """For each process whether its devices fill the smallest box of mesh coordinates around them."""
+    box = np.ones(count, np.int64)
+    for place in cut.mesh.coordinates().T:
+        low, high = np.full(count, len(process_of)), np.zeros(count, np.int64)
+        np.minimum.at(low, process_of, place)
+        np.maximum.at(high, process_of, place)
+        box *= high - low + 1
+    return box == np.bincount(process_of, minlength=count)
 
 
 def _parts(owner: np.ndarray, tile: np.ndarray, held: np.ndarray) -> tuple[int | None, np.ndarray | int]:

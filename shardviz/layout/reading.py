@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,8 @@ class Cut:
         holds: booleans, one a device: whether it holds anything.
         partial_sums, manual_ways: how many of them there are.
         unreduced, manual: their axes, where they have names.
-        why: why there is no spec.
+        open: for each dimension whether the compiler may cut it further; empty where it may not.
+        why: why there is no spec, or "".
     """
 
     mesh: DeviceMesh
@@ -49,14 +50,17 @@ class Cut:
     manual_ways: int = 1
     unreduced: tuple[Axis, ...] = ()
     manual: tuple[Axis, ...] = ()
-    why: str = ""
+    open: tuple[bool, ...] = ()
+    why: str = field(default="", repr=False)
 
 
 def read_cut(shape: tuple[int, ...], sharding: Any, mesh: Any = None) -> Cut:
     """Reads a sharding for an array of `shape`; see `layout` for what is taken and what is raised."""
     rank = len(shape)
-    if _is_plain(sharding):
-        return cut_of_spec(shape, Spec.of(sharding, rank=rank), DeviceMesh.of(mesh))
+    if is_plain(sharding):
+        over = DeviceMesh.of(mesh)
+        if not over.manual:  # which a record says, too
+            return cut_of_spec(shape, Spec.of(sharding, rank=rank), over)
     if not isinstance(sharding, Sharding):
         sharding = read_sharding(sharding, mesh, rank)
     elif mesh is not None and not same_places(DeviceMesh.of(mesh), sharding.mesh):
@@ -72,13 +76,13 @@ def same_places(one: DeviceMesh, other: DeviceMesh) -> bool:
     return (one.names, one.sizes, one.device_ids) == (other.names, other.sizes, other.device_ids)
 
 
-def _is_plain(sharding: Any) -> bool:
-    """Whether it is a spec with nothing in it but axes."""
+def is_plain(sharding: Any) -> bool:
+    """Whether it is a spec with nothing in it but axes; everything else is read into a record first."""
     if sharding is None or isinstance(sharding, Spec | tuple | list):
         return True
     if type(sharding).__name__ not in ("P", "PartitionSpec"):  # JAX's class is called either, and is not needed here
         return False
-    return all(entry is None or isinstance(entry, str | tuple) for entry in sharding)
+    return all(entry is None or isinstance(entry, str | tuple) for entry in getattr(sharding, "partitions", sharding))
 
 
 def cut_of_record(shape: tuple[int, ...], record: Sharding) -> Cut:
@@ -87,8 +91,9 @@ def cut_of_record(shape: tuple[int, ...], record: Sharding) -> Cut:
     Raises:
         SpecError: if it does not fit the shape, or if it is unknown.
     """
+    opened = record.open if any(record.open) else ()
     if record.spec is not None:
-        return cut_of_spec(shape, record.spec, record.mesh, record.manual)
+        return replace(cut_of_spec(shape, record.spec, record.mesh, record.manual), open=opened)
     tiles = record.places()
     mesh, nothing = record.mesh, np.zeros(record.mesh.size, np.int64)
     holds = np.ones(mesh.size, bool)
@@ -111,6 +116,7 @@ def cut_of_record(shape: tuple[int, ...], record: Sharding) -> Cut:
         manual_ways=manual_ways,
         unreduced=record.unreduced,
         manual=record.manual,
+        open=opened,
         why=record.why,
     )
 

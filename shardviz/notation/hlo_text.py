@@ -12,6 +12,7 @@ The formats are those of `HloSharding::ToString`, `TileAssignment::ToString` and
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 from shardviz.errors import MeshError, SpecError
@@ -19,8 +20,13 @@ from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.named import MOST_DEVICES, axes, build, dimension, integers, iota, mesh_axes, onto
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner
-from shardviz.notation.spec import Spec
+from shardviz.notation.spec import Spec, only_sums
 from shardviz.notation.tiling import Tiling
+
+_REDUCTION = re.compile(r'op_type="sdy::reduction_op"\s+op_name="(\w*)"')
+
+
+_FIRST = "replicated, manual, unreduced, unknown, maximal device=..., devices=[...] or mesh[...]"
 
 
 def parse_hlo(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
@@ -43,17 +49,19 @@ def parse_hlo(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sh
         whole.balanced()
         whole.end()
         raise SpecError(
-            f"HLO sharding {text}: this is a tuple's sharding; pick one of its elements, for one array at a time"
+            f"HLO sharding {text}: this is a tuple's sharding; pick one of its elements, for one array at a time, or "
+            "read them all with notation.shardings"
         )
     if it.sees("mesh"):
         found = _named(it, mesh, rank)
     elif it.take("devices="):
         found = _tiled(it, mesh)
     else:
-        found = _word(it, it.word(), mesh, rank)
+        found = _word(it, it.word(_FIRST), mesh, rank)
     while not it.take("}"):
         if it.take("metadata="):
-            it.balanced()
+            if kind := _REDUCTION.search(it.balanced()):  # newer XLA says there what partial results are
+                only_sums(kind[1], f"HLO sharding {text}")
         elif it.take("shard_as") or it.take("shard_like"):
             it.integer()
         elif not (it.take(",") and it.sees("metadata=")):
@@ -83,7 +91,7 @@ def _word(it: Scanner, word: str, mesh: DeviceMesh | None, rank: int | None) -> 
         it.need("device=")
         return Sharding.on_one(it.integer(), _mesh(mesh, it.text), rank)
     if word not in ("replicated", "manual", "unreduced", "unknown"):
-        it.fail("replicated, manual, unreduced, unknown, maximal, devices=[...] or mesh[...] before this")
+        it.refuse(_FIRST)
     return short(word, mesh, rank, it.text)
 
 
@@ -93,6 +101,7 @@ def over(mesh: DeviceMesh | None, devices: int) -> DeviceMesh:
 
 
 def _tiled(it: Scanner, mesh: DeviceMesh | None) -> Sharding:
+    start = it.at
     dims = integers(it)
     if it.take("<="):
         devices = iota(it)
@@ -107,7 +116,7 @@ def _tiled(it: Scanner, mesh: DeviceMesh | None) -> Sharding:
     elif it.take("last_tile_dims={"):
         kinds = tuple(it.listed(it.word, "}"))
     if math.prod(dims) > MOST_DEVICES or len(dims) > 32:
-        it.fail(f"at most 32 dimensions and {MOST_DEVICES} tiles before this")
+        it.refuse(f"at most 32 dimensions and {MOST_DEVICES} tiles", start)
     return Sharding.from_tiling(Tiling(dims, kinds, devices), over(mesh, len(devices)))
 
 
@@ -133,7 +142,9 @@ def _named(it: Scanner, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
         if word == "maximal":
             return _word(it, word, mesh or theirs, rank)
         if word not in ("replicated", "manual", "unreduced", "unknown"):
-            it.fail("dimensions such as [{'a'}, {}], or one word, before this")
+            it.refuse("dimensions such as [{'a'}, {}], or replicated, manual, unreduced, unknown")
+        if word == "unreduced" and it.take("="):
+            only_sums(it.word(), f"HLO sharding {it.text}")
         if word in ("replicated", "unknown") or not names or mesh is None or mesh.size != theirs.size:
             if mesh is not None and names and mesh.size != theirs.size:
                 raise SpecError(
@@ -142,15 +153,17 @@ def _named(it: Scanner, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
             return short(word, mesh or theirs, rank, it.text)
         return onto(short(word, theirs, rank, it.text), devices, mesh)
     it.need("[")
-    dims = it.listed(lambda: dimension(it), "]")
+    dims = it.listed(lambda: dimension(it, priorities=False), "]")
     lists = {}
     while it.take(","):
         if it.sees("metadata="):
             break
         key = it.word()
         if key not in ("replicated", "unreduced", "manual") or key in lists:
-            it.fail("replicated={...}, unreduced={...} or manual={...}, each once, before this")
+            it.refuse("replicated={...}, unreduced={...} or manual={...}, each once")
         it.need("=")
+        if key == "unreduced" and not it.sees("{"):
+            only_sums(it.word(), f"HLO sharding {it.text}")
         lists[key] = axes(it)
     return with_known_rank(build(theirs, devices, dims, lists, mesh), rank)
 

@@ -1,18 +1,24 @@
-"""A device mesh as plain data: named axes with sizes, and the devices in mesh order.
+"""A device mesh as plain data: named axes with sizes and types, and the devices in mesh order.
 
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
 >>> mesh.size, str(mesh)
 (8, 'data=2,model=4')
 >>> mesh.coordinates()[5].tolist()      # device 5 is data=1, model=1
 [1, 1]
+
+Several slices (DCN between them, ICI within one) are one mesh, whose axes may run through both:
+
+>>> hybrid = DeviceMesh.of("data=2*4,model=2:Explicit")     # or DeviceMesh.of({"data": (2, 4), "model": 2})
+>>> hybrid.sizes, hybrid.dcn, hybrid.types, hybrid.slices().tolist()
+((8, 2), (2, 1), ('Auto', 'Explicit'), [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1])
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +26,7 @@ import numpy as np
 from shardviz.errors import MeshError
 
 AXIS_TYPES = ("Auto", "Explicit", "Manual")
+_MOST_DEVICES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,9 @@ class DeviceMesh:
         device_ids: the id of the device at each place of the mesh, in row-major order; empty means 0, 1, 2, ...
         process_ids: the process that each place's device belongs to, where it is known. Two meshes that differ only in
             this are equal.
+        slice_ids: the slice that each place's device is in, where there are several: devices of one slice are joined
+            by ICI, slices by the data centre's network (DCN). Empty for one slice. Part of what a mesh is, as it is of
+            what it costs.
     """
 
     names: tuple[str, ...]
@@ -40,6 +50,7 @@ class DeviceMesh:
     types: tuple[str, ...] = ()
     device_ids: tuple[int, ...] = ()
     process_ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    slice_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes):
@@ -52,19 +63,39 @@ class DeviceMesh:
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
                 raise MeshError(f"mesh: axis {name!r} must have a whole number of devices, 1 or more, not {size!r}")
         object.__setattr__(self, "sizes", tuple(int(s) for s in self.sizes))
+        if self.size > _MOST_DEVICES:
+            raise MeshError(
+                f"mesh {self.shape}: {self.size} devices; at most {_MOST_DEVICES} are drawn and counted here"
+            )
         object.__setattr__(self, "types", tuple(self.types) or ("Auto",) * len(self.names))
         if len(self.types) != len(self.names) or any(t not in AXIS_TYPES for t in self.types):
             raise MeshError(f"mesh: axis types must be one of {AXIS_TYPES} for each axis, not {self.types}")
-        if self.device_ids:
-            if len(set(self.device_ids)) != self.size or len(self.device_ids) != self.size:
-                raise MeshError(
-                    f"mesh: {self.size} places need {self.size} different device ids, not {len(self.device_ids)}"
-                )
-            if self.device_ids == tuple(range(self.size)):
-                object.__setattr__(self, "device_ids", ())
+        for what in ("device_ids", "process_ids", "slice_ids"):
+            object.__setattr__(self, what, self._numbers(what))
+        if len(set(self.device_ids)) != len(self.device_ids):
+            raise MeshError(
+                f"mesh: {self.size} places need {self.size} different device ids, not {len(set(self.device_ids))}"
+            )
+        if self.device_ids == tuple(range(self.size)):
+            object.__setattr__(self, "device_ids", ())
+        if len(set(self.slice_ids)) == 1:
+            object.__setattr__(self, "slice_ids", ())
 
-        if self.process_ids and len(self.process_ids) != self.size:
-            raise MeshError(f"mesh: {self.size} places need {self.size} process ids, not {len(self.process_ids)}")
+    def _numbers(self, what: str) -> tuple[int, ...]:
+        """A field with a whole number for each place, checked; or empty."""
+        given, words = tuple(getattr(self, what)), what.replace("_", " ")
+        if not given:
+            return ()
+        try:
+            numbers = np.asarray(given)
+        except ValueError:  # numbers and tuples of them, mixed
+            numbers = np.empty(0, object)
+        if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or numbers.min() < 0:
+            raise MeshError(f"mesh: {words} are whole numbers of 0 or more, not {given[:8]}")
+        if len(given) != self.size:
+            different = "different " if what == "device_ids" else ""
+            raise MeshError(f"mesh: {self.size} places need {self.size} {different}{words}, not {len(given)}")
+        return tuple(numbers.tolist())
 
     @property
     def size(self) -> int:
@@ -76,6 +107,13 @@ class DeviceMesh:
         """Axis name → size, in mesh order."""
         return dict(zip(self.names, self.sizes, strict=True))
 
+    @property
+    def manual(self) -> tuple[str, ...]:
+        """The Manual axes of more than one device, over which the program itself says what each device does."""
+        return tuple(
+            n for n, s, kind in zip(self.names, self.sizes, self.types, strict=True) if kind == "Manual" and s > 1
+        )
+
     def ids(self) -> np.ndarray:
         """The device ids in mesh order, an integer array of length `size`."""
         return np.asarray(self.device_ids) if self.device_ids else np.arange(self.size)
@@ -84,16 +122,58 @@ class DeviceMesh:
         """The place of every device on every axis: integers, device x axis, in mesh order (read only)."""
         return _coordinates(self.sizes)
 
+    def slices(self) -> np.ndarray:
+        """The slice that each device is in, an integer array in mesh order; all 0 where there is one slice."""
+        return np.asarray(self.slice_ids) if self.slice_ids else np.zeros(self.size, np.int64)
+
+    @cached_property
+    def dcn(self) -> tuple[int, ...] | None:
+        """The number of slices along each axis (the axis's size is that times the devices within a slice along it).
+
+        None where the slices are no blocks of the mesh, so that no factors say them.
+        """
+        if not self.slice_ids:
+            return (1,) * len(self.names)
+        table = self.slices().reshape(self.sizes)
+        factors = []
+        for axis in range(table.ndim):
+            line = table[(0,) * axis + (slice(None),) + (0,) * (table.ndim - axis - 1)]
+            factors.append(1 + int(np.count_nonzero(np.diff(line))))
+        if any(size % factor for size, factor in zip(self.sizes, factors, strict=True)):
+            return None
+        block = slices_of(self.sizes, factors)
+        first = np.zeros(math.prod(factors), np.int64)
+        first[block] = self.slices()
+        return tuple(factors) if np.array_equal(first[block], self.slices()) and len(set(first)) == len(first) else None
+
+    @cached_property
+    def slices_in_order(self) -> bool:
+        """Whether the slices are blocks, numbered 0, 1, 2, ... in the mesh's order, as `dcn` alone says them."""
+        return self.dcn is not None and np.array_equal(slices_of(self.sizes, self.dcn), self.slices())
+
     def __str__(self) -> str:
-        return ",".join(f"{name}={size}" for name, size in zip(self.names, self.sizes, strict=True))
+        from shardviz.notation.mesh_text import axes_text
+
+        return axes_text(self)
+
+    @property
+    def text(self) -> str:
+        """All of the mesh but its processes, as text that `DeviceMesh.of` reads back into an equal mesh.
+
+        `str(mesh)` is the axes alone, for messages: it leaves the order of the devices out.
+        """
+        from shardviz.notation.mesh_text import mesh_text
+
+        return mesh_text(self)
 
     @classmethod
     def of(cls, mesh: Any) -> DeviceMesh:
         """Reads a mesh from whatever describes one.
 
         Args:
-            mesh: a `DeviceMesh`, a `jax.sharding.Mesh` or `AbstractMesh`, a mapping from axis name to size, or text
-                such as `"data=8,model=4"`.
+            mesh: a `DeviceMesh`; a `jax.sharding.Mesh` or `AbstractMesh`; a mapping from axis name to size, where a
+                size may be a pair, (slices, devices within a slice); or text such as `"data=8,model=4"`, in the form
+                that `mesh_text` describes. A `Mesh` of devices brings their order, processes and slices.
 
         Raises:
             MeshError: if it is none of these, or describes no mesh.
@@ -101,9 +181,13 @@ class DeviceMesh:
         if isinstance(mesh, DeviceMesh):
             return mesh
         if isinstance(mesh, str):
-            return cls.of(_parse(mesh))
+            from shardviz.notation.mesh_text import parse_mesh
+
+            return parse_mesh(mesh)
         if isinstance(mesh, Mapping):
-            return cls(tuple(mesh.keys()), tuple(mesh.values()))
+            names = tuple(mesh.keys())
+            sizes, slices = sizes_and_slices(tuple(mesh.values()), names)
+            return cls(names, sizes, slice_ids=slices)
         names, sizes = getattr(mesh, "axis_names", None), getattr(mesh, "axis_sizes", None)
         if names is None or sizes is None:
             raise MeshError(
@@ -117,7 +201,48 @@ class DeviceMesh:
         except (AttributeError, ValueError):  # an AbstractMesh has none, and says so with either
             return cls(tuple(names), tuple(sizes), types)
         hosts = tuple(int(getattr(device, "process_index", 0)) for device in devices)
-        return cls(tuple(names), tuple(sizes), types, ids, hosts)
+        slices = tuple(
+            int(device.slice_index) for device in devices if getattr(device, "slice_index", None) is not None
+        )
+        return cls(tuple(names), tuple(sizes), types, ids, hosts, slices if len(slices) == len(devices) else ())
+
+
+def sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The whole sizes of axes that may be given as (slices, devices within a slice), and the slice of each place.
+
+    Slices are the major part of their axis, and numbered in the mesh's order, as
+    `jax.experimental.mesh_utils.create_hybrid_device_mesh` lays them.
+
+    Raises:
+        MeshError: for a size that is no pair of whole numbers.
+    """
+    factors: list[int] = []
+    whole: list[Any] = []
+    for name, size in zip(names, sizes, strict=True):
+        if not isinstance(size, tuple | list):
+            factors.append(1)
+            whole.append(size)
+            continue
+        if len(size) != 2 or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1 for n in size):
+            raise MeshError(
+                f"mesh: axis {name!r} of size {size!r}: expected (slices, devices within a slice), two whole numbers "
+                "of 1 or more such as (2, 8)"
+            )
+        factors.append(int(size[0]))
+        whole.append(int(size[0]) * int(size[1]))
+    several = math.prod(factors) > 1 and all(isinstance(n, int) and n > 0 for n in whole)
+    if several and math.prod(whole) > _MOST_DEVICES:
+        raise MeshError(f"mesh: {math.prod(whole)} devices over {math.prod(factors)} slices; at most {_MOST_DEVICES}")
+    return tuple(whole), tuple(slices_of(whole, factors).tolist()) if several else ()
+
+
+def slices_of(sizes: Sequence[int], factors: Sequence[int]) -> np.ndarray:
+    """The slice of each place where each axis runs, major first, through so many slices: integers, in mesh order."""
+    at = _coordinates(tuple(sizes))
+    found = np.zeros(len(at), np.int64)
+    for column, (size, factor) in enumerate(zip(sizes, factors, strict=True)):
+        found = found * factor + at[:, column] // (size // factor)
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -126,15 +251,3 @@ def _coordinates(sizes: tuple[int, ...]) -> np.ndarray:
     table = np.stack(np.unravel_index(np.arange(count), sizes), axis=1) if sizes else np.zeros((count, 0), int)
     table.setflags(write=False)
     return table
-
-
-def _parse(text: str) -> dict[str, int]:
-    axes: dict[str, int] = {}
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        name, equals, size = (p.strip() for p in part.partition("="))
-        if not equals or not size.isdecimal() or not name:
-            raise MeshError(f"mesh {text!r}: expected axes as 'name=size', such as 'data=8,model=4', not {part!r}")
-        if name in axes:
-            raise MeshError(f"mesh {text!r}: two axes are named {name!r}; give each axis its own name")
-        axes[name] = int(size)
-    return axes

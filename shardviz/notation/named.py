@@ -41,8 +41,8 @@ def axes(it: Scanner) -> tuple[Axis, ...]:
     return tuple(it.listed(lambda: axis(it), "}"))
 
 
-def dimension(it: Scanner) -> tuple[tuple[Axis, ...], bool, int | None]:
-    """A dimension: its axes, whether it is open, its priority."""
+def dimension(it: Scanner, priorities: bool = True) -> tuple[tuple[Axis, ...], bool, int | None]:
+    """A dimension: its axes, whether it is open, its priority, which Shardy has and HLO has not."""
     it.need("{")
     found: list[Axis] = []
     is_open = False
@@ -58,7 +58,7 @@ def dimension(it: Scanner) -> tuple[tuple[Axis, ...], bool, int | None]:
             if not it.take(","):
                 it.fail("',' or '}'")
     priority = None
-    if it.take("p"):
+    if priorities and it.take("p"):
         priority = it.integer()
     return tuple(found), is_open, priority
 
@@ -87,16 +87,18 @@ def integers(it: Scanner, opened: str = "[", close: str = "]") -> tuple[int, ...
 
 def iota(it: Scanner) -> tuple[int, ...]:
     """What follows `<=`: `[2,4]T(1,0)`, as the devices it counts."""
+    start = it.at
     reshape = integers(it)
     if not reshape or math.prod(reshape) > MOST_DEVICES or 0 in reshape:
-        it.fail(f"an iota of 1 to {MOST_DEVICES} devices before this")
+        it.refuse(f"an iota of 1 to {MOST_DEVICES} devices", start)
     if len(reshape) > 32:
-        it.fail("an iota of at most 32 dimensions before this")
+        it.refuse("an iota of at most 32 dimensions", start)
     values = np.arange(math.prod(reshape)).reshape(reshape)
     if it.take("T"):
+        start = it.at
         order = integers(it, "(", ")")
         if sorted(order) != list(range(len(reshape))):
-            it.fail(f"an order of the iota's {len(reshape)} dimensions before this")
+            it.refuse(f"an order of the iota's {len(reshape)} dimensions, 0 to {len(reshape) - 1}", start)
         values = values.transpose(order)
     return tuple(values.ravel().tolist())
 
@@ -122,8 +124,10 @@ def build(
     """
     if devices and sorted(devices) != list(range(theirs.size)):
         raise MeshError(f"mesh {theirs}: its device ids must be 0 to {theirs.size - 1}, each once, not {devices[:8]}")
-    if theirs.device_ids:
+    if theirs.device_ids or theirs.slice_ids:
         theirs = DeviceMesh(theirs.names, theirs.sizes)
+    if not theirs.names and not devices and mesh is not None:  # an empty mesh: no axes to cut along, so copies all over
+        theirs = DeviceMesh(mesh.names, mesh.sizes)
     spec = Spec(tuple(d[0] for d in dims), lists.get("unreduced", ()))
     record = Sharding.from_spec(
         spec,

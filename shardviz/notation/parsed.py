@@ -10,17 +10,19 @@ parsed specs did the same.
 ("P(None, 'x', None)", "P('x', None)", 'DIM_PERMUTE')
 >>> moved.insert(0, ("y",)).sync.name, spec.permute((1, 0)).sync.name, spec.permute((0, 1)).sync.name
 ('OUT_OF_SYNC', 'DIM_PERMUTE', 'IN_SYNC')
+>>> moved.entries(), moved.canonical().entries(), moved.as_written(Sync.DIM_PERMUTE)
+((None, 'x', None), (None, 'x'), ('x', None))
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
 from shardviz.errors import SpecError
-from shardviz.notation.spec import Axis, Spec
+from shardviz.notation.spec import Axis, Spec, only_sums
 
 
 class Sync(IntEnum):
@@ -42,21 +44,74 @@ class ParsedSpec:
         spec: how the array is cut now.
         written: what the person wrote.
         sync: how far the first is from the second.
+        open: for each dimension of `spec` whether it is `P.UNCONSTRAINED`, left to the compiler.
+        written_open: the same for `written`.
     """
 
     spec: Spec
     written: Spec
     sync: Sync = Sync.IN_SYNC
+    open: tuple[bool, ...] = ()
+    written_open: tuple[bool, ...] = ()
 
     @classmethod
-    def of(cls, spec: Any) -> ParsedSpec:
+    def of(cls, spec: Any, *, unconstrained: bool = False) -> ParsedSpec:
         """Reads what a person wrote, in any form that `Spec.of` reads.
 
+        Args:
+            spec: a PartitionSpec, a tuple, a `Spec`, or None.
+            unconstrained: whether a dimension may be `P.UNCONSTRAINED`, as in a sharding constraint; a function's
+                arguments and results must say how they are cut.
+
         Raises:
-            SpecError: if it is no spec.
+            SpecError: if it is no spec, or leaves a dimension open that may not be.
         """
+        opened: tuple[bool, ...] = ()
+        if not isinstance(spec, Spec):
+            entries = getattr(spec, "partitions", spec)
+            entries = tuple(entries) if isinstance(entries, Iterable) and not isinstance(entries, str) else ()
+            opened = tuple(not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED" for entry in entries)
+            if any(opened):
+                if not unconstrained:
+                    raise SpecError(
+                        f"{spec}: dimension {opened.index(True)} is P.UNCONSTRAINED, which only a sharding constraint "
+                        "inside the program may say; write None for a dimension that is not cut"
+                    )
+                closed = tuple(None if o else entry for o, entry in zip(opened, entries, strict=True))
+                unreduced = tuple(sorted(getattr(spec, "unreduced", None) or ()))
+                if unreduced:
+                    only_sums(str(getattr(spec, "unreduced_kind", None)), str(spec))
+                spec = Spec(Spec.of(closed).dims, unreduced)
         found = Spec.of(spec)
-        return cls(found, found)
+        return cls(found, found, Sync.IN_SYNC, opened, opened)
+
+    def __post_init__(self) -> None:
+        for what, spec in (("open", self.spec), ("written_open", self.written)):
+            object.__setattr__(self, what, getattr(self, what) or (False,) * len(spec.dims))
+
+    def entries(self) -> tuple[Any, ...]:
+        """The entries of the PartitionSpec that it is now, in its one form: `...` for `P.UNCONSTRAINED`."""
+        return tuple(... if o else e for o, e in zip(self.open, self.spec.entries(), strict=True))
+
+    def as_written(self, at_least: Sync = Sync.IN_SYNC) -> tuple[Any, ...]:
+        """The entries that the person wrote, for a message that says "you wrote".
+
+        Args:
+            at_least: how close the spec must still be to them.
+
+        Raises:
+            SpecError: if it is further away, so that the message would blame the person for what a transform did.
+        """
+        if self.sync < at_least:
+            raise SpecError(f"{self}: it is no longer what was written, so it cannot be said to be")
+        return tuple(... if o else e for o, e in zip(self.written_open, self.written.entries(), strict=True))
+
+    def canonical(self) -> ParsedSpec:
+        """Without the trailing dimensions that are neither cut nor open: equal for specs that mean the same."""
+        count = len(self.spec.dims)
+        while count and not self.spec.dims[count - 1] and not self.open[count - 1]:
+            count -= 1
+        return replace(self, spec=Spec(self.spec.dims[:count], self.spec.unreduced), open=self.open[:count])
 
     def insert(self, dimension: int, axes: Sequence[Axis] = ()) -> ParsedSpec:
         """With a new dimension, cut along `axes`, before the one that now has this number.
@@ -72,10 +127,12 @@ class ParsedSpec:
                 f"{self.spec}: axis {twice[0]!r} cuts it already, so it cannot cut the dimension inserted at "
                 f"{dimension} too; take another mesh axis for that"
             )
-        dims = self.spec.dims + ((),) * (dimension - len(self.spec.dims))
+        more = dimension - len(self.spec.dims)
+        dims, opened = self.spec.dims + ((),) * more, self.open + (False,) * more
         dims = (*dims[:dimension], tuple(axes), *dims[dimension:])
+        opened = (*opened[:dimension], False, *opened[dimension:])
         sync = Sync.OUT_OF_SYNC if axes else Sync.DIM_PERMUTE
-        return self._changed(dims, sync)
+        return self._changed(dims, opened, sync)
 
     def permute(self, order: Sequence[int]) -> ParsedSpec:
         """With dimension i now what was dimension `order[i]`, as `numpy.transpose` takes it.
@@ -85,15 +142,24 @@ class ParsedSpec:
         """
         if sorted(order) != list(range(len(order))) or len(order) < len(self.spec.dims):
             raise SpecError(f"{self.spec}: {tuple(order)} is no order of its {len(self.spec.dims)} dimensions, or more")
-        dims = self.spec.dims + ((),) * (len(order) - len(self.spec.dims))
-        moved = tuple(dims[i] for i in order)
-        return self if moved == dims else self._changed(moved, Sync.DIM_PERMUTE)
+        more = len(order) - len(self.spec.dims)
+        dims, opened = self.spec.dims + ((),) * more, self.open + (False,) * more
+        moved, turned = tuple(dims[i] for i in order), tuple(opened[i] for i in order)
+        return self if (moved, turned) == (dims, opened) else self._changed(moved, turned, Sync.DIM_PERMUTE)
 
-    def _changed(self, dims: tuple[tuple[Axis, ...], ...], sync: Sync) -> ParsedSpec:
-        return replace(self, spec=Spec(dims, self.spec.unreduced), sync=min(sync, self.sync))
+    def _changed(self, dims: tuple[tuple[Axis, ...], ...], opened: tuple[bool, ...], sync: Sync) -> ParsedSpec:
+        """Once out of sync it stays so: no later move makes the axes what the person wrote."""
+        return replace(self, spec=Spec(dims, self.spec.unreduced), open=opened, sync=min(sync, self.sync))
 
     def __str__(self) -> str:
+        now = _text(self.spec, self.open)
         if self.sync is Sync.IN_SYNC:
-            return str(self.spec)
+            return now
         what = "moved from" if self.sync is Sync.DIM_PERMUTE else "made from"
-        return f"{self.spec} ({what} {self.written})"
+        return f"{now} ({what} {_text(self.written, self.written_open)})"
+
+
+def _text(spec: Spec, opened: tuple[bool, ...]) -> str:
+    parts = ["P.UNCONSTRAINED" if o else repr(e) for o, e in zip(opened, spec.entries(), strict=True)]
+    parts += [f"unreduced={{{', '.join(map(repr, spec.unreduced))}}}"] if spec.unreduced else []
+    return f"P({', '.join(parts)})"

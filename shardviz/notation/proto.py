@@ -21,14 +21,17 @@ from shardviz.notation.hlo_text import over, short, with_known_rank
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.named import MOST_DEVICES, build
 from shardviz.notation.record import Sharding
-from shardviz.notation.spec import Axis
+from shardviz.notation.spec import Axis, only_sums
 from shardviz.notation.tiling import Tiling, iota_of
 
 TYPES = ("replicated", "maximal", "tuple", "other", "manual", "unknown", "unreduced")
 _TYPE, _DIMS, _DEVICES, _TUPLE, _COPIES = 1, 3, 4, 5, 6
 _LAST, _RESHAPE, _TRANSPOSE, _NAMED = 8, 9, 10, 14
+REDUCTIONS = ("SUM", "MAX", "MIN")
+_REDUCTION = 8
 _AXIS_LISTS = {4: "replicated", 5: "unreduced", 7: "manual"}
-_IGNORED = (7, 11, 12, 13)  # metadata, and shard groups, which tie arrays together but cut none
+_METADATA = 7
+_IGNORED = (11, 12, 13)  # shard groups, which tie arrays together but cut none
 _LISTS = (_DIMS, _DEVICES, _LAST, _RESHAPE, _TRANSPOSE)
 
 
@@ -47,24 +50,30 @@ def decode(data: bytes, mesh: DeviceMesh | None, rank: int | None = None) -> Sha
     """
     lists: dict[int, list[int]] = {number: [] for number in _LISTS}
     kind = copies = 0
-    for number, value in _fields(data):
+    named = None
+    for number, value in fields(data):
         if number in _LISTS:
-            lists[number].extend([value] if isinstance(value, int) else _varints(value))
+            lists[number].extend([value] if isinstance(value, int) else varints(value))
         elif number == _TYPE and isinstance(value, int):
             kind = value
         elif number == _COPIES and isinstance(value, int):
             copies = value
+        elif number == _METADATA and isinstance(value, bytes):
+            _only_sums(value)
         elif number == _NAMED and isinstance(value, bytes):
-            return _named(value, mesh, rank)
-        elif number == _TUPLE:
-            raise SpecError("OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time")
-        elif number not in _IGNORED:
+            named = value
+        elif number != _TUPLE and number not in _IGNORED:
             raise ParseError(f"OpSharding: field {number} is none that is known here, so what it says cannot be told")
     if not 0 <= kind < len(TYPES):
         raise ParseError(f"OpSharding: type {kind} is none of 0 to {len(TYPES) - 1}, {', '.join(TYPES)}")
+    if parts(data) is not None:
+        raise SpecError(
+            "OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time, or read them all "
+            "with notation.shardings"
+        )
+    if named is not None:
+        return _named(named, mesh, rank)
     word = TYPES[kind]
-    if word == "tuple":
-        raise SpecError("OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time")
     if word == "maximal":
         if len(lists[_DEVICES]) != 1:
             raise ParseError(f"OpSharding: MAXIMAL has one device, not {len(lists[_DEVICES])}")
@@ -73,6 +82,32 @@ def decode(data: bytes, mesh: DeviceMesh | None, rank: int | None = None) -> Sha
     if word != "other":
         return short(word, mesh, rank, f"OpSharding of type {word.upper()}")
     return _tiled(lists, bool(copies), mesh)
+
+
+def parts(data: bytes) -> tuple[bytes, ...] | None:
+    """The shardings in a tuple's `OpSharding`, serialized; None for the sharding of one array.
+
+    Raises:
+        ParseError: if the bytes are no message.
+    """
+    found = [(number, value) for number, value in fields(data) if number in (_TYPE, _TUPLE)]
+    if all(number != _TUPLE for number, _ in found) and (_TYPE, TYPES.index("tuple")) not in found:
+        return None
+    return tuple(value for number, value in found if number == _TUPLE and isinstance(value, bytes))
+
+
+def encode_parts(shardings: Sequence[bytes]) -> bytes:
+    """The `OpSharding` of a tuple of arrays, from each one's."""
+    return field_bytes(_TYPE, TYPES.index("tuple")) + b"".join(field_bytes(_TUPLE, data) for data in shardings)
+
+
+def _only_sums(metadata: bytes) -> None:
+    """Raises for partial results of a kind other than sums, which newer XLA says in the metadata."""
+    found = dict(fields(metadata))
+    kind = found.get(2, b"")
+    if found.get(1) == b"sdy::reduction_op" and kind != b"SUM":
+        name = kind.decode("utf-8", "replace") if isinstance(kind, bytes) else str(kind)
+        only_sums(name, "OpSharding")
 
 
 def _tiled(lists: dict[int, list[int]], copies: bool, mesh: DeviceMesh | None) -> Sharding:
@@ -103,25 +138,30 @@ def _iota(reshape: list[int], order: list[int]) -> tuple[int, ...]:
 
 
 def _named(data: bytes, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    """A V3 sharding: its own mesh (2), dimensions (3), and the lists of axes."""
+    """A V3 sharding: its own mesh (2), dimensions (3), metadata (6), how partial results are reduced (8), axes."""
     theirs: tuple[DeviceMesh, tuple[int, ...]] = DeviceMesh((), ()), ()
-    parts: list[tuple[int, bytes]] = []
-    for number, value in _fields(data):
+    found: list[tuple[int, bytes]] = []
+    for number, value in fields(data):
+        if number == _REDUCTION and isinstance(value, int):
+            only_sums(REDUCTIONS[value] if value < len(REDUCTIONS) else str(value), "OpSharding")
+            continue
         if not isinstance(value, bytes):
             raise ParseError(f"OpSharding: field {number} of its named sharding is no message")
         if number == 2:
             theirs = _mesh(value)
         elif number in (3, *_AXIS_LISTS):
-            parts.append((number, value))
-        elif number != 6:  # metadata
+            found.append((number, value))
+        elif number == 6:
+            _only_sums(value)
+        else:
             raise ParseError(f"OpSharding: field {number} of its named sharding is none that is known here")
     own, devices = theirs
     dims: list[tuple[tuple[Axis, ...], bool, int | None]] = []
     lists: dict[str, tuple[Axis, ...]] = {}
-    for number, value in parts:
+    for number, value in found:
         if number == 3:
-            axes = tuple(_axis(v, own) for n, v in _fields(value) if n == 1 and isinstance(v, bytes))
-            dims.append((axes, not any(n == 2 and v == 1 for n, v in _fields(value)), None))
+            axes = tuple(_axis(v, own) for n, v in fields(value) if n == 1 and isinstance(v, bytes))
+            dims.append((axes, not any(n == 2 and v == 1 for n, v in fields(value)), None))
         else:
             kind = _AXIS_LISTS[number]
             lists[kind] = (*lists.get(kind, ()), _axis(value, own))
@@ -132,14 +172,14 @@ def _mesh(data: bytes) -> tuple[DeviceMesh, tuple[int, ...]]:
     names: list[str] = []
     sizes: list[int] = []
     devices: list[int] = []
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 2:
-            devices.extend([value] if isinstance(value, int) else _varints(value))
+            devices.extend([value] if isinstance(value, int) else varints(value))
         elif number == 3 and isinstance(value, bytes):
-            packed = {n: list(_varints(v)) for n, v in _fields(value) if isinstance(v, bytes)}
+            packed = {n: list(varints(v)) for n, v in fields(value) if isinstance(v, bytes)}
             devices.extend(_iota(packed.get(1, []), packed.get(2, [])))
         elif number == 1 and isinstance(value, bytes):
-            axis = dict(_fields(value))
+            axis = dict(fields(value))
             name, size = axis.get(1, b""), axis.get(2, 0)
             if not isinstance(name, bytes) or not isinstance(size, int):
                 raise ParseError("OpSharding: an axis of its mesh has a name and a size")
@@ -154,14 +194,14 @@ def _mesh(data: bytes) -> tuple[DeviceMesh, tuple[int, ...]]:
 
 def _axis(data: bytes, mesh: DeviceMesh) -> Axis:
     """An axis by its number in the mesh (1), and its part (2): the product of the sizes before it, and its size."""
-    fields = dict(_fields(data))
-    number, part = fields.get(1, 0), fields.get(2)
+    found = dict(fields(data))
+    number, part = found.get(1, 0), found.get(2)
     if not isinstance(number, int) or number >= len(mesh.names) or isinstance(part, int):
         raise ParseError(f"OpSharding: an axis reference is no number of the {len(mesh.names)} axes of its mesh")
     name = mesh.names[number]
     if part is None:
         return name
-    sizes = dict(_fields(part))
+    sizes = dict(fields(part))
     before, size = sizes.get(1, 0), sizes.get(2, 0)
     if isinstance(before, bytes) or isinstance(size, bytes):
         raise ParseError("OpSharding: a part of an axis has two numbers")
@@ -174,52 +214,24 @@ def encode(cut: Sharding) -> bytes:
     Raises:
         SpecError: where the message has no field for it.
     """
-    if cut.unknown:
-        return _number(_TYPE, TYPES.index("unknown"))
+    if cut.kind == "replicated":
+        return b""
     if cut.maximal is not None:
-        return _number(_TYPE, TYPES.index("maximal")) + _packed(_DEVICES, [cut.maximal])
+        return field_bytes(_TYPE, TYPES.index("maximal")) + _packed(_DEVICES, [cut.maximal])
+    if cut.kind != "other":
+        return field_bytes(_TYPE, TYPES.index(cut.kind))
     tiling = cut.tiling()
-    if all(n == 1 for n in tiling.tiles) and len(tiling.kinds) <= 1:
-        kind = tiling.kinds[0] if tiling.kinds else "replicated"
-        return _number(_TYPE, TYPES.index(kind)) if kind != "replicated" else b""
-    data = _number(_TYPE, TYPES.index("other")) + _packed(_DIMS, tiling.dims)
+    data = field_bytes(_TYPE, TYPES.index("other")) + _packed(_DIMS, tiling.dims)
     iota = iota_of(tiling.devices)
     if iota is None:
         data += _packed(_DEVICES, tiling.devices)
     if tiling.kinds == ("replicated",):
-        data += _number(_COPIES, 1)
+        data += field_bytes(_COPIES, 1)
     else:
         data += _packed(_LAST, [TYPES.index(kind) for kind in tiling.kinds])
     if iota is not None:
         data += _packed(_RESHAPE, iota[0]) + _packed(_TRANSPOSE, iota[1])
     return data
-
-
-_NAMES = {
-    _TYPE: "type",
-    _DIMS: "tile_assignment_dimensions",
-    _DEVICES: "tile_assignment_devices",
-    _COPIES: "replicate_on_last_tile_dim",
-    _LAST: "last_tile_dims",
-    _RESHAPE: "iota_reshape_dims",
-    _TRANSPOSE: "iota_transpose_perm",
-}
-
-
-def text_of(data: bytes) -> str:
-    """A serialized `OpSharding` of an array's tiles as text, on one line."""
-    fields = {number: [value] if isinstance(value, int) else list(_varints(value)) for number, value in _fields(data)}
-    fields.setdefault(_TYPE, [0])
-    parts = []
-    for number in sorted(fields):
-        values: list[int] | list[str] = fields[number]
-        if number in (_TYPE, _LAST):
-            values = [TYPES[v].upper() for v in fields[number]]
-        if number == _COPIES:
-            values = ["true"]
-        listed = f"[{', '.join(map(str, values))}]" if number in _LISTS else str(values[0])
-        parts.append(f"{_NAMES[number]}: {listed}")
-    return " ".join(parts)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -234,7 +246,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _varints(data: bytes) -> Iterator[int]:
+def varints(data: bytes) -> Iterator[int]:
+    """The numbers of a packed field."""
     at = 0
     while at < len(data):
         value, at = _varint(data, at)
@@ -243,7 +256,12 @@ def _varints(data: bytes) -> Iterator[int]:
         yield value
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a serialized message, in their order: number and value.
+
+    Raises:
+        ParseError: if the bytes are no message.
+    """
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -271,8 +289,11 @@ def _encoded(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def _number(field: int, value: int) -> bytes:
-    return _encoded(field << 3) + _encoded(value)
+def field_bytes(field: int, value: int | bytes) -> bytes:
+    """A field of a message, serialized: a number, or the bytes of text or of a message."""
+    if isinstance(value, int):
+        return _encoded(field << 3) + _encoded(value)
+    return _encoded(field << 3 | 2) + _encoded(len(value)) + value
 
 
 def _packed(field: int, values: Sequence[int]) -> bytes:

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 
 from shardviz.errors import SpecError
+from shardviz.notation.axes import check_axes, joined, ordered
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis, Spec, axis_name, axis_size, axis_text
-from shardviz.notation.strides import digits, merge, places
+from shardviz.notation.spec import Axis, Spec, axis_size, axis_text
+from shardviz.notation.strides import digits, places
 from shardviz.notation.tiling import Tiling, tiling_of
 
-NOTATIONS = ("pspec", "short", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "sdy", "pmap")
+NOTATIONS = ("pspec", "short", "book", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "sdy", "pmap")
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,9 @@ class Sharding:
             *(("replicated", axis) for axis in replicated),
             *(("reduced", axis) for axis in reduced if axis not in replicated),
         ]
-        _check_axes(spec, every, mesh)
-        dims = tuple(_joined(dim, mesh) for dim in spec.dims) + ((),) * (count - len(spec.dims))
-        spec = Spec(dims, _ordered(spec.unreduced, mesh))
+        check_axes(spec, every, mesh)
+        dims = tuple(joined(dim, mesh) for dim in spec.dims) + ((),) * (count - len(spec.dims))
+        spec = Spec(dims, ordered(spec.unreduced, mesh))
         return cls(
             mesh,
             rank,
@@ -105,12 +106,12 @@ class Sharding:
             "",
             tuple(math.prod(axis_size(a, mesh) for a in dim) for dim in dims),
             spec.unreduced,
-            _ordered(manual, mesh),
+            ordered(manual, mesh),
             None,
             (*open, *(False,) * (count - len(open))),
             (*priorities, *(None,) * (count - len(priorities))),
-            _ordered(replicated, mesh),
-            _ordered(reduced, mesh),
+            ordered(replicated, mesh),
+            ordered(reduced, mesh),
         )
 
     @classmethod
@@ -121,9 +122,10 @@ class Sharding:
             SpecError: if it is over another number of devices.
         """
         if len(tiling.devices) != mesh.size:
+            count = f"{len(tiling.devices)} device" + ("s" if len(tiling.devices) != 1 else "")
             raise SpecError(
-                f"tile assignment {tiling.dims}: it is over {len(tiling.devices)} devices, and the mesh {mesh} "
-                f"has {mesh.size}"
+                f"tile assignment [{','.join(map(str, tiling.dims))}]: it is over {count}, and the mesh {mesh} has "
+                f"{mesh.size}"
             )
         found, count = tiling.axes(mesh), len(tiling.tiles)
         by_kind: dict[str, list[Axis]] = {"manual": [], "unreduced": [], "replicated": []}
@@ -147,7 +149,7 @@ class Sharding:
         count = rank or 0
         if mesh.size == 1:
             return cls.from_spec(Spec(), mesh, rank)
-        why = "the whole array is on one device, which no PartitionSpec says"
+        why = "the whole array is on one device"
         blank = (False,) * count, (None,) * count
         return cls(mesh, rank, None, why, (1,) * count, (), (), place, *blank)
 
@@ -157,6 +159,20 @@ class Sharding:
         count = rank or 0
         blank = (False,) * count, (None,) * count
         return cls(mesh, rank, None, "not known to the compiler", (1,) * count, (), (), None, *blank, unknown=True)
+
+    @property
+    def kind(self) -> str:
+        """What XLA calls this sort of sharding, the `type` of its `OpSharding`.
+
+        `unknown` (the compiler did not say: no layout can be drawn), `maximal` (all on one device), `replicated`,
+        `manual`, `unreduced` (so on every device), or `other`, which is all that has tiles or several subgroups.
+        """
+        if self.unknown or self.maximal is not None:
+            return "unknown" if self.unknown else "maximal"
+        tiling = self.tiling()
+        if any(n > 1 for n in tiling.tiles) or len(tiling.kinds) > 1:
+            return "other"
+        return tiling.kinds[0] if tiling.kinds else "replicated"
 
     def places(self) -> np.ndarray:
         """Which tile along each dimension each place of the mesh holds.
@@ -223,8 +239,9 @@ class Sharding:
         """The sharding in another notation.
 
         Args:
-            notation: `pspec` (a `jax.sharding.PartitionSpec`), `short` (`[data, ·]`), `hlo-v1`, `hlo-v2`, `hlo-v3`
-                (text), `proto` (an `OpSharding`), `sdy` (text) or `pmap` (a `ShardingSpec` of `notation.pmap`).
+            notation: `pspec` (a `jax.sharding.PartitionSpec`), `short` (`[data, ·]`), `book` (the scaling
+                book's `A[I_data, J]`), `hlo-v1`, `hlo-v2`, `hlo-v3` (text), `proto` (an `OpSharding`), `sdy` (text) or
+                `pmap` (a `ShardingSpec` of `notation.pmap`).
 
         Raises:
             SpecError: where the notation cannot express it; the message says why.
@@ -254,8 +271,20 @@ class Sharding:
         table = self.places()
         filler = np.where(table[:, :1] < 0, -1, 0) if table.shape[1] else self._filler()
         table = np.concatenate([table, np.repeat(filler, more, 1)], 1)[order]
-        groups = [_labels(self.groups(kind)[order]) for kind in ("unreduced", "manual")]
+        groups = [_labels(self._alike(kind)[order]) for kind in ("", "unreduced", "manual")]
         return (*self.tiles, *(1,) * more), table, (*self.open, *(False,) * more), *groups, self._filler()[order]
+
+    def _alike(self, kind: str) -> np.ndarray:
+        """For each place a label that it shares with the copies of what it holds, and of its subgroup of this kind.
+
+        In which order the copies stand says nothing, so subgroups are told apart by all copies of their members.
+        """
+        if self.assignment is not None:
+            return self.assignment.groups("replicated", kind)
+        rest = [axis for dim in (self.spec.dims if self.spec else ()) for axis in dim]
+        for other, axes in (("unreduced", self.unreduced), ("manual", self.manual)):
+            rest.extend(axes if other != kind else ())
+        return places(rest, self.mesh)[digits(rest, self.mesh)]
 
     def _filler(self) -> np.ndarray:
         column = np.zeros((self.mesh.size, 1), np.int64)
@@ -282,46 +311,3 @@ def _labels(groups: np.ndarray) -> np.ndarray:
     """A partition's labels, numbered by first appearance: equal for equal partitions."""
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]
-
-
-def _joined(dim: Sequence[Axis], mesh: DeviceMesh) -> tuple[Axis, ...]:
-    """Axes with neighbouring parts joined, whole axes by name; a whole axis of size 1 stays as it was written."""
-    if all(isinstance(axis, str) for axis in dim):
-        return tuple(dim)
-    return merge(((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in dim), mesh)
-
-
-def _ordered(axes: Sequence[Axis], mesh: DeviceMesh) -> tuple[Axis, ...]:
-    """A set of axes in the mesh's order, as XLA and Shardy insist on, with neighbouring parts joined."""
-    place = {name: i for i, name in enumerate(mesh.names)}
-    return _joined(sorted(axes, key=lambda a: (place[axis_name(a)], 1 if isinstance(a, str) else a[1])), mesh)
-
-
-def _check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) -> None:
-    """Raises unless each axis is one of the mesh, and no place along an axis is used twice."""
-    used: dict[str, list[tuple[int, int, str]]] = {}
-    sizes = mesh.shape
-    for where, axis in every:
-        name = axis_name(axis)
-        if name not in sizes:
-            have = ", ".join(map(repr, sizes)) or "none"
-            raise SpecError(f"{spec}: the mesh has no axis {name!r}; it has {have}. Use one of these, or add it")
-        before, size = (1, sizes[name]) if isinstance(axis, str) else (axis[1], axis[2])
-        if before < 1 or size < 1 or sizes[name] % (before * size):
-            raise SpecError(
-                f"{spec}: {axis_text(axis)!r} is no part of the axis {name!r} of size {sizes[name]}; the product of "
-                f"{before} and {size} must divide it"
-            )
-        for start, length, other in used.get(name, ()):
-            first, second = sorted(((before, size), (start, length)))
-            if size > 1 and length > 1 and first[0] * first[1] <= second[0] and second[0] % (first[0] * first[1]):
-                raise SpecError(
-                    f"{spec}: the parts {name}:({first[0]}){first[1]} and {name}:({second[0]}){second[1]} of an axis "
-                    f"cannot stand side by side, as {second[0]} is no multiple of {first[0] * first[1]}"
-                )
-            if (before < start * length and start < before * size) or (isinstance(axis, str) and length == sizes[name]):
-                raise SpecError(
-                    f"{spec}: axis {axis_text(axis)!r} is used by {other} and by {where}; an axis can be used only "
-                    "once, so take it from one of them"
-                )
-        used.setdefault(name, []).append((before, size, where))

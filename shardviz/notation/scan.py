@@ -21,6 +21,7 @@ _SPACE = re.compile(r"(?:[ \t\r\n]|/\*.*?\*/)*", re.DOTALL)
 _INTEGER = re.compile(r"[0-9]{1,18}(?![0-9])")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9.$-]*")
 _QUOTED = re.compile(r"'([^'\n]*)'|\"((?:[^\"\\]|\\.)*)\"")
+_SCALAR = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[-+.\w]+")
 _HEX = re.compile(r"\\(?:([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ class Scanner:
     """Text and a position in it. White space and `/* */` between tokens are passed over."""
 
     def __init__(self, text: str, what: str):
-        self.text, self.what, self.at = text, what, 0
+        self.text, self.what, self.at, self._last = text, what, 0, 0
         self._space()
 
     def _space(self) -> None:
@@ -48,6 +49,11 @@ class Scanner:
             else f"{self.what} {given!r}: expected {expected} at its end"
         )
 
+    def refuse(self, expected: str, at: int | None = None) -> NoReturn:
+        """Raises a `ParseError` that says what was expected at `at`, or in place of the token that was read last."""
+        self.at = self._last if at is None else at
+        self.fail(expected)
+
     def sees(self, literal: str) -> bool:
         """Whether the text goes on with this."""
         return self.text.startswith(literal, self.at)
@@ -56,6 +62,7 @@ class Scanner:
         """Passes over this, if the text goes on with it."""
         if not self.sees(literal):
             return False
+        self._last = self.at
         self.at += len(literal)
         self._space()
         return True
@@ -73,6 +80,7 @@ class Scanner:
         found = pattern.match(self.text, self.at)
         if found is None:
             self.fail(expected)
+        self._last = self.at
         self.at = found.end()
         self._space()
         return found
@@ -81,9 +89,9 @@ class Scanner:
         """A whole number."""
         return int(self._match(_INTEGER, "a whole number")[0])
 
-    def word(self) -> str:
+    def word(self, expected: str = "a word") -> str:
         """A bare name."""
-        return self._match(_WORD, "a word")[0]
+        return self._match(_WORD, expected)[0]
 
     def quoted(self) -> str:
         """A name in single quotes, or in double quotes with MLIR's escapes."""
@@ -92,6 +100,10 @@ class Scanner:
         if not name:
             self.fail("a name that is not empty")
         return name
+
+    def scalar(self) -> str:
+        """A bare word, number or quoted text, as it stands."""
+        return self._match(_SCALAR, "a value")[0]
 
     def listed(self, item: Callable[[], T], close: str) -> list[T]:
         """Items with commas between them up to `close`, which is passed over."""

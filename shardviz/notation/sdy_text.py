@@ -13,6 +13,7 @@ there is none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from shardviz.errors import MeshError, SpecError
@@ -21,9 +22,10 @@ from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.named import axes, build, dimension, integers, mesh_axes
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, escaped
-from shardviz.notation.spec import Axis, Spec
+from shardviz.notation.spec import Axis, Spec, only_sums
 
 _WHAT = "Shardy sharding"
+_MAXIMAL = re.compile(r"maximal_mesh_([0-9]{1,9})")  # what Shardy calls a mesh of one device when it imports a program
 
 
 def parse_sdy(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
@@ -39,19 +41,32 @@ def parse_sdy(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sh
         SpecError: if it does not fit the mesh, or is of several values.
         MeshError: if there is no mesh and the text has none.
     """
+    several = parse_sdy_values(text, mesh, rank)
+    if several is not None:
+        if len(several) != 1:
+            raise SpecError(
+                f"{_WHAT} {text}: it is of {len(several)} values; pick one of them, or read them all with "
+                "notation.shardings"
+            )
+        return several[0]
     it = Scanner(text, _WHAT)
     it.take("sdy.sharding =")
-    if it.take("#sdy.sharding_per_value<") or it.take("sdy.sharding_per_value<"):
-        it.need("[")
-        found = it.listed(lambda: _one(it, mesh, rank, _prefix(it)), "]")
-        it.need(">")
-        it.end()
-        if len(found) != 1:
-            raise SpecError(f"{_WHAT} {text}: it is of {len(found)} values; pick one of them")
-        return found[0]
     result = _one(it, mesh, rank, _prefix(it))
     it.end()
     return result
+
+
+def parse_sdy_values(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> tuple[Sharding, ...] | None:
+    """The shardings in a `#sdy.sharding_per_value<[...]>`; None for text that is none. Raises as `parse_sdy` does."""
+    it = Scanner(text, _WHAT)
+    it.take("sdy.sharding =")
+    if not (it.take("#sdy.sharding_per_value<") or it.take("sdy.sharding_per_value<")):
+        return None
+    it.need("[")
+    found = it.listed(lambda: _one(it, mesh, rank, _prefix(it)), "]")
+    it.need(">")
+    it.end()
+    return tuple(found)
 
 
 def _prefix(it: Scanner) -> bool:
@@ -64,8 +79,10 @@ def _prefix(it: Scanner) -> bool:
 
 def _one(it: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: bool) -> Sharding:
     theirs, devices = mesh, ()
+    alone = None
     if it.take("@"):
-        it.quoted() if it.sees('"') else it.word()
+        name = it.quoted() if it.sees('"') else it.word()
+        alone = _MAXIMAL.fullmatch(name)
         it.need(",")
     elif it.take("mesh<"):
         names, sizes = mesh_axes(it)
@@ -89,11 +106,17 @@ def _one(it: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: bool)
     while it.take(","):
         key = it.word()
         if key not in ("replicated", "unreduced") or key in lists:
-            it.fail("replicated={...} or unreduced={...}, each once, before this")
+            it.refuse("replicated={...} or unreduced={...}, each once")
         it.need("=")
+        if not it.sees("{"):
+            only_sums(it.word(), f"{_WHAT} {it.text}")
         lists[key] = axes(it)
     if enclosed:
         it.need(">")
+    if alone is not None and not lists and not any(d[0] or d[1] for d in dims):
+        if mesh is None:
+            raise MeshError(f"{_WHAT} {it.text}: one device holds all; give the mesh that it is in")
+        return Sharding.on_one(int(alone[1]), mesh, len(dims) or rank)
     if theirs is None:
         raise MeshError(f"{_WHAT} {it.text}: it names its mesh but does not say it; give mesh='data=8,model=4'")
     own = theirs if theirs is mesh else DeviceMesh(theirs.names, theirs.sizes)

@@ -19,7 +19,7 @@ from typing import Any
 from shardviz.errors import ParseError, SpecError
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
-from shardviz.notation.spec import Axis, Spec
+from shardviz.notation.spec import Axis, Spec, only_sums
 
 _WHOLE = ("·", "-", "None", "_", "*", ".")  # a dimension that is not cut
 _PART = re.compile(r"(.+):\(([0-9]{1,9})\)([0-9]{1,9})", re.DOTALL)
@@ -42,7 +42,7 @@ def parse_short(text: str, mesh: DeviceMesh, rank: int | None = None) -> Shardin
         return _brackets(plain, mesh)
     if plain.startswith("("):
         return _python(plain, f"P{plain}" if re.match(r"\(\s*\)|.*,\s*\)$", plain, re.DOTALL) else plain, mesh, rank)
-    if re.match(r"(?:P|PartitionSpec|jax\.sharding\.PartitionSpec)\s*\(", plain):
+    if re.match(r"(?:[A-Za-z_]\w*\.)*(?:P|PartitionSpec)\s*\(", plain):
         return _python(plain, plain, mesh, rank)
     if found := _BOOK.fullmatch(plain):
         return _book(plain, found[1], found[2], mesh)
@@ -57,7 +57,12 @@ def _axis(word: str, text: str) -> Axis:
     if found:
         return found[1], int(found[2]), int(found[3])
     if not word or any(c in word for c in "[]{}()<>,\"'"):
-        raise ParseError(f"sharding {text!r}: expected axis names such as data, or model:(2)4, not {word!r}")
+        raise ParseError(
+            f"sharding {text!r}: expected axis names such as data, or model:(2)4, not {word!r}; names stand without "
+            "quotes, and several with spaces between them, [data model, ·]"
+        )
+    if "?" in word:
+        raise ParseError(f"sharding {text!r}: ? stands last in its entry and apart, as in [data ?, ?], not as {word!r}")
     return word
 
 
@@ -104,7 +109,7 @@ def _subscript(axes: str, text: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
         axes = axes[1:-1]
     found: list[Axis] = []
     for word in axes.replace(" ", ",").split(","):
-        ways = [(word,)] if word in mesh.names else _readings(word, tuple(mesh.names))
+        ways = [(word,)] if word in mesh.names else readings(word, tuple(mesh.names))
         if len(ways) != 1:
             have = ", ".join(map(repr, mesh.names)) or "none"
             more = f"; it can be read as {' or '.join(' '.join(w) for w in ways)}" if ways else ""
@@ -116,7 +121,7 @@ def _subscript(axes: str, text: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
     return tuple(found)
 
 
-def _readings(word: str, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+def readings(word: str, names: tuple[str, ...]) -> list[tuple[str, ...]]:
     """The ways to read a word as axis names run together, each axis at most once."""
     if not word:
         return [()]
@@ -126,7 +131,7 @@ def _readings(word: str, names: tuple[str, ...]) -> list[tuple[str, ...]]:
         (name, *rest)
         for name in names
         if word.startswith(name)
-        for rest in _readings(word[len(name) :], tuple(n for n in names if n != name))
+        for rest in readings(word[len(name) :], tuple(n for n in names if n != name))
     ]
 
 
@@ -140,24 +145,26 @@ def _python(text: str, expression: str, mesh: DeviceMesh, rank: int | None) -> S
     elif isinstance(tree, ast.Call):
         entries, keywords = tree.args, tree.keywords
     else:
-        raise ParseError(f"sharding {text!r}: expected P('data', None)")
+        comma = " (a tuple of one has a comma, ('data',))" if text.startswith("(") else ""
+        raise ParseError(f"sharding {text!r}: expected P('data', None){comma}")
     opened = [_is_unconstrained(node) for node in entries]
     dims = tuple(() if o else _entry(node, text) for node, o in zip(entries, opened, strict=True))
     lists: dict[str, tuple[Axis, ...]] = {}
     for keyword in keywords:
-        if keyword.arg == "unreduced_kind" and ast.unparse(keyword.value).strip("'") == "sum":
+        if keyword.arg == "unreduced_kind":
+            only_sums(ast.unparse(keyword.value).strip("'"), text)
             continue
         if keyword.arg not in ("unreduced", "reduced"):
             raise ParseError(f"sharding {text!r}: expected unreduced={{...}} or reduced={{...}}, not {keyword.arg!r}")
         names = _set(keyword.value, text)
         lists[keyword.arg] = tuple(sorted(names, key=str))
     spec = Spec(dims, lists.get("unreduced", ()))
-    return Sharding.from_spec(spec, mesh, rank, open=opened, reduced=lists.get("reduced", ()))
+    return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=lists.get("reduced", ()))
 
 
 def _is_unconstrained(node: ast.expr) -> bool:
     return (isinstance(node, ast.Name) and node.id == "UNCONSTRAINED") or (
-        isinstance(node, ast.Attribute) and node.attr == "UNCONSTRAINED" and isinstance(node.value, ast.Name)
+        isinstance(node, ast.Attribute) and node.attr == "UNCONSTRAINED"
     )
 
 
@@ -181,7 +188,8 @@ def _name(node: ast.expr, text: str) -> Axis:
         name, before, size = (item.value for item in node.elts if isinstance(item, ast.Constant))
         return str(name), _number(before), _number(size)
     given = ast.get_source_segment(text, node) or type(node).__name__
-    raise ParseError(f"sharding {text!r}: an entry is None, an axis name or a tuple of axis names, not {given}")
+    hint = f"; put the name in quotes, {given!r}" if isinstance(node, ast.Name) else ""
+    raise ParseError(f"sharding {text!r}: an entry is None, an axis name or a tuple of axis names, not {given}{hint}")
 
 
 def _number(value: Any) -> int:

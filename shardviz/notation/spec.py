@@ -63,6 +63,8 @@ class Spec:
             if isinstance(entries, str) or not isinstance(entries, Iterable):
                 raise SpecError(f"expected a PartitionSpec such as P('data', None), not {spec!r}")
             unreduced = tuple(sorted(getattr(spec, "unreduced", None) or ()))
+            if unreduced:
+                only_sums(str(getattr(spec, "unreduced_kind", None)), str(spec))
             spec = cls(tuple(_entry(e, spec) for e in entries), unreduced)
         if rank is not None and len(spec.dims) < rank:
             spec = cls(spec.dims + ((),) * (rank - len(spec.dims)), spec.unreduced)
@@ -98,6 +100,23 @@ class Spec:
         """The short form: `[data, ·]`."""
         text = "[" + ", ".join(" ".join(map(axis_text, d)) or "·" for d in self.dims) + "]"
         return text + (" sum over " + " ".join(map(axis_text, self.unreduced)) if self.unreduced else "")
+
+
+def only_sums(kind: str, what: str) -> None:
+    """Raises for unreduced axes of another kind than sums, which JAX has from 0.12 on.
+
+    Args:
+        kind: JAX's, Shardy's or XLA's name of the kind; "None" where it is not said.
+        what: the sharding, for the message.
+
+    Raises:
+        SpecError: if it is no sum.
+    """
+    if kind.rpartition(".")[2].lower() not in ("none", "sum", ""):
+        raise SpecError(
+            f"{what}: its unreduced axes are of kind {kind}, partial results still to be reduced by their "
+            f"{kind.rpartition('.')[2].lower()}; only partial sums are known here"
+        )
 
 
 def _entry(entry: Any, spec: Any) -> tuple[Axis, ...]:

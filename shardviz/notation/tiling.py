@@ -69,9 +69,9 @@ class Tiling:
         """The places as a table of shape `dims`."""
         return np.asarray(self.devices, np.int64).reshape(self.dims)
 
-    def groups(self, kind: str) -> np.ndarray:
-        """For each place the least place of its subgroup of this kind; the place itself where it has none."""
-        along = tuple(len(self.tiles) + i for i, k in enumerate(self.kinds) if k == kind)
+    def groups(self, *kinds: str) -> np.ndarray:
+        """For each place the least place of its subgroup of these kinds; the place itself where it has none."""
+        along = tuple(len(self.tiles) + i for i, k in enumerate(self.kinds) if k in kinds)
         found = np.empty(len(self.devices), np.int64)
         found[np.asarray(self.devices)] = np.broadcast_to(
             self.table().min(axis=along, keepdims=True) if along else self.table(), self.dims

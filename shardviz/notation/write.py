@@ -13,14 +13,15 @@ part; on a mesh where 'model' is two or more axes it can be said
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardviz.errors import SpecError
 from shardviz.notation import pmap
-from shardviz.notation.proto import encode
+from shardviz.notation.proto import encode, encode_parts
 from shardviz.notation.record import NOTATIONS, Sharding
 from shardviz.notation.sdy_text import write_sdy
+from shardviz.notation.short_text import readings
 from shardviz.notation.spec import Axis, axis_text
 
 
@@ -32,7 +33,7 @@ def to(cut: Sharding, notation: str) -> Any:
     """
     if notation not in _WRITERS:
         raise SpecError(f"notation {notation!r}: expected one of {', '.join(NOTATIONS)}")
-    if cut.unknown and notation in ("pspec", "short", "sdy", "pmap"):
+    if cut.unknown and notation in ("pspec", "short", "book", "sdy", "pmap"):
         raise SpecError(f"unknown sharding: the compiler did not say it, and {notation} has no word for that")
     return _WRITERS[notation](cut)
 
@@ -59,8 +60,7 @@ def pspec_parts(cut: Sharding) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[
     if any(cut.open) and cut.replicated:
         names = " ".join(map(axis_text, cut.replicated))
         raise SpecError(f"{cut}: a PartitionSpec cannot keep {names} out of the dimensions that it leaves open")
-    types = dict(zip(cut.mesh.names, cut.mesh.types, strict=True))
-    wanted = {n for n, kind in types.items() if kind == "Manual" and cut.mesh.shape[n] > 1}
+    wanted = set(cut.mesh.manual)
     if {axis_text(a) for a in cut.manual} != wanted:
         names = " ".join(map(axis_text, cut.manual)) or "none"
         raise SpecError(
@@ -109,6 +109,43 @@ def _short(cut: Sharding) -> str:
     return str(cut)
 
 
+def _book(cut: Sharding) -> str:
+    """`A[I_X, J]`; several axes run together where each is one letter, as the book has it, else stand in braces."""
+    if cut.spec is None:
+        raise SpecError(f"{cut}: the scaling book's form names mesh axes, and {cut.why}")
+    for given, what in (
+        (any(cut.open), "open dimensions"),
+        (any(p is not None for p in cut.priorities), "priorities"),
+        (cut.manual, "manual axes"),
+        (cut.reduced, "reduced axes"),
+        (cut.replicated, "explicitly replicated axes"),
+    ):
+        if given:
+            raise SpecError(f"{cut}: the scaling book's form has no {what}")
+    dims = [
+        (_BOOK_LETTERS[i] if i < len(_BOOK_LETTERS) else f"I{i}") + (f"_{_subscript(dim, cut)}" if dim else "")
+        for i, dim in enumerate(cut.spec.dims)
+    ]
+    return f"A[{', '.join(dims)}]" + (f" {{U_{_subscript(cut.unreduced, cut)}}}" if cut.unreduced else "")
+
+
+_BOOK_LETTERS = "IJKLMNOPQRST"
+
+
+def _subscript(axes: tuple[Axis, ...], cut: Sharding) -> str:
+    for axis in axes:
+        if not isinstance(axis, str):
+            raise SpecError(f"{cut}: the scaling book's form has whole axes only, and {axis_text(axis)!r} is a part")
+        if any(c.isspace() or c in "[]{}," for c in axis):
+            raise SpecError(f"the scaling book's form cannot hold the axis name {axis!r}")
+    names = [str(axis) for axis in axes]
+    run = "".join(names)
+    alone = len(names) == 1 or (
+        all(len(n) == 1 for n in names) and run not in cut.mesh.names and len(readings(run, cut.mesh.names)) == 1
+    )
+    return run if alone else f"{{{','.join(names)}}}"
+
+
 def _tiled(cut: Sharding, name: str) -> None:
     """Raises where a tile assignment cannot say it."""
     if any(cut.open):
@@ -131,14 +168,10 @@ def _v2(cut: Sharding) -> str:
 
 def _word(cut: Sharding) -> str | None:
     """The shardings that HLO says in a word."""
-    if cut.unknown:
-        return "{unknown}"
-    if cut.maximal is not None:
+    kind = cut.kind
+    if kind == "maximal":
         return f"{{maximal device={cut.maximal}}}"
-    tiling = cut.tiling()
-    if any(n > 1 for n in tiling.tiles) or len(tiling.kinds) > 1:
-        return None
-    return f"{{{tiling.kinds[0] if tiling.kinds else 'replicated'}}}"
+    return None if kind == "other" else f"{{{kind}}}"
 
 
 def _v3(cut: Sharding) -> str:
@@ -209,6 +242,7 @@ def _proto(cut: Sharding) -> Any:
 _WRITERS: dict[str, Callable[[Sharding], Any]] = {
     "pspec": _pspec,
     "short": _short,
+    "book": _book,
     "hlo-v1": _v1,
     "hlo-v2": _v2,
     "hlo-v3": _v3,
@@ -216,3 +250,18 @@ _WRITERS: dict[str, Callable[[Sharding], Any]] = {
     "sdy": write_sdy,
     "pmap": pmap.from_sharding,
 }
+
+
+def together(cuts: Sequence[Sharding], notation: str) -> Any:
+    """The sharding of a tuple; `sharding.together` says what is taken and what is raised."""
+    if notation == "proto":
+        data = encode_parts([proto_bytes(cut) for cut in cuts])
+        from shardviz import _jax
+
+        return _jax.op_sharding(data)
+    if notation in ("hlo-v1", "hlo-v2", "hlo-v3"):
+        return f"{{{', '.join(to(cut, notation) for cut in cuts)}}}"
+    if notation == "sdy":
+        inside = ", ".join(to(cut, notation).removeprefix("#sdy.sharding") for cut in cuts)
+        return f"#sdy.sharding_per_value<[{inside}]>"
+    raise SpecError(f"notation {notation!r}: only hlo-v1, hlo-v2, hlo-v3, proto and sdy say several shardings in one")

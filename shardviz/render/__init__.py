@@ -12,6 +12,7 @@ from shardviz.render.shown import Shown, ShownChange, ShownTree
 from shardviz.render.text import report_text
 from shardviz.render.theme import AxisColour, axis_colours
 from shardviz.render.totals import Total, totals_by
+from shardviz.render.unknown import ShownUnknown
 from shardviz.render.values import values_html, values_text
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ShownChange",
     "ShownRosetta",
     "ShownTree",
+    "ShownUnknown",
     "Side",
     "Total",
     "axis_colours",

@@ -10,7 +10,6 @@ each device keeps 16 B, receives 48 B, drops 48 B
 
 from __future__ import annotations
 
-import textwrap
 from html import escape
 from typing import Any
 
@@ -20,7 +19,7 @@ from shardviz.layout import itemsize
 from shardviz.layout.moves import Moves
 from shardviz.layout.reshard import Step
 from shardviz.render.chips import QUIET, axes_html, axes_words, cell, spec_html, table
-from shardviz.render.format import clip, format_bytes, plural
+from shardviz.render.format import clip, format_bytes, plural, wrap
 from shardviz.render.ranges import device_ranges
 from shardviz.render.wording import spec_words
 
@@ -78,17 +77,14 @@ def moves_text(way: Moves, dtype: Any = None, width: int = 80) -> str:
     Returns:
         Lines joined by newlines: the steps in order, then what devices keep, receive and drop.
     """
-    lines = textwrap.wrap(
-        f"what moves, {spec_words(way.before)} → {spec_words(way.after)}: {headline(way)}",
-        width,
-        subsequent_indent="  ",
-    )
+    title = f"what moves, {spec_words(way.before)} → {spec_words(way.after)}: {headline(way)}"
+    lines = wrap(title, width, "  ")
     for number, step in enumerate(way.steps, 1):
         text = f"{number}. {step.kind}" + (f" over {axes_words(step.axes)}" if step.axes else "")
         text += f": {done(step)}" if done(step) else ""
         text += f"; to {step.after}" if step.after is not None else ""
         text += f"; {_received(step, dtype)}"
-        lines += textwrap.wrap(text, width, subsequent_indent="   ")
+        lines += wrap(text, width, "   ")
     rows = groups(way)
     for devices, kept, received, dropped in rows[:MOST_GROUPS]:
         single = len(rows) == 1 or devices.isdecimal()
@@ -96,7 +92,7 @@ def moves_text(way: Moves, dtype: Any = None, width: int = 80) -> str:
         verbs = (f"{verb}{'s' * single}" for verb in ("keep", "receive", "drop"))
         counts = zip(verbs, (kept, received, dropped), strict=True)
         what = ", ".join(f"{verb} {amount(n, dtype)}" for verb, n in counts)
-        lines += textwrap.wrap(f"{who} {what}", width, subsequent_indent="  ")
+        lines += wrap(f"{who} {what}", width, "  ")
     if len(rows) > MOST_GROUPS:
         lines.append(f"and {plural(len(rows) - MOST_GROUPS, 'group')} of devices more")
     return "\n".join(lines)

@@ -10,7 +10,10 @@ Bytes are decimal (SI): 1 kB is 1000 bytes, 1 MB is 1000 kB.
 
 from __future__ import annotations
 
+import textwrap
+import unicodedata
 from collections.abc import Sequence
+from functools import cache
 
 NOT_KNOWN = "not known"
 COUNT_NOT_KNOWN = "count not known"
@@ -73,6 +76,45 @@ def plural(count: int, noun: str) -> str:
 
 
 def clip(text: str, width: int) -> str:
-    """The text on one line of at most `width` characters, its end replaced by `…` where it is longer."""
+    """The text on one line of at most `width` columns, its end replaced by `…` where it is longer."""
     text = " ".join(text.split())
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+    if text_width(text) <= width:
+        return text
+    while text and text_width(text) > width - 1:
+        text = text[:-1]
+    return text + "…" if width > 0 else ""
+
+
+def text_width(text: str) -> int:
+    """Columns of a terminal that the text takes: two for a wide character (Chinese, Japanese, Korean), none for marks.
+
+    >>> text_width("data"), text_width("模型"), text_width("e\u0301")
+    (4, 4, 1)
+    """
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+@cache
+def _columns(char: str) -> int:
+    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def pad(text: str, width: int, side: str = "left") -> str:
+    """The text filled up with spaces to `width` columns, flush `left`, flush `right`, or in the `middle`."""
+    room = max(0, width - text_width(text))
+    before = {"left": 0, "right": room, "middle": room // 2}[side]
+    return " " * before + text + " " * (room - before)
+
+
+def wrap(text: str, width: int, indent: str = "") -> list[str]:
+    """The text in lines of at most `width` columns, those after the first with `indent` before them."""
+    wide = {c for c in set(text) if not c.isascii() and _columns(c) == 2}
+    if wide:  # each stands with a filler, so that textwrap counts two; a break between them costs a column
+        text, width = "".join(c + _FILLER if c in wide else c for c in text), width - 1
+    lines = textwrap.wrap(text, width, subsequent_indent=indent)
+    return [line.replace(_FILLER, "") for line in lines] if wide else lines
+
+
+_FILLER = "\ue000"

@@ -13,6 +13,7 @@ from shardviz.records import Diagnostic, Value
 from shardviz.render.chips import QUIET, SANS, cell, code, mesh_html, table
 from shardviz.render.collectives import bars_html, collectives_html, sorted_by_bytes
 from shardviz.render.format import plural
+from shardviz.render.residuals import headline, residuals_html
 from shardviz.render.text import (
     LEVEL_WORDS,
     MAX_LINES,
@@ -51,6 +52,9 @@ def report_html(report: Report) -> str:
         _values("Outputs", report.outputs, report),
         _collectives(report),
     ]
+    if report.residuals:
+        title = f"Residuals: {headline(report.residuals)}"
+        parts.append(_folded(title, residuals_html(report.residuals, mesh)))
     if report.memory is not None:
         parts.append(_line("Memory on each device", "; ".join(memory_text(report.memory))))
     if report.cost is not None:

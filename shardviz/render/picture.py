@@ -5,15 +5,18 @@ light and dark pages; the ground is transparent.
 
 >>> from shardviz.layout import layout
 >>> from shardviz.render.scene import build_scene
->>> png, width, height = picture_png(build_scene(layout((512, 64), ("data", "model"), {"data": 32, "model": 16})))
->>> png[:4], width > 300
+>>> picture = picture_of(build_scene(layout((512, 64), ("data", "model"), {"data": 32, "model": 16})))
+>>> picture.png[:4], picture.width > 300
 (b'\\x89PNG', True)
 """
 
 from __future__ import annotations
 
+import base64
 import struct
 import zlib
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -73,19 +76,36 @@ def _face(glyphs: dict[str, str]) -> np.ndarray:
 
 
 _FACES = (_face(_GLYPHS), _face(_SMALL))
-_CLEAR, _TILE, _FIRST_AXIS = 0, 1, 3
-_GAP, _PANEL_GAP = 1, 14
+_CLEAR, _TILE, _LINE, _FIRST_AXIS = 0, 1, 3, 4
+_GAP, _PANEL_GAP, _STACK = 1, 14, 3
 
 
-def picture_png(scene: Scene) -> tuple[bytes, int, int] | None:
+@dataclass(frozen=True)
+class Picture:
+    """A shard map as a PNG.
+
+    Attributes:
+        png: the file's bytes.
+        width, height: in pixels.
+        cell: width and height of a cell in pixels.
+        origins: x and y of the first cell of every panel.
+    """
+
+    png: bytes
+    width: int
+    height: int
+    cell: tuple[int, int]
+    origins: tuple[tuple[int, int], ...]
+
+
+def picture_of(scene: Scene) -> Picture | None:
     """The scene as a PNG with transparent ground.
 
     Args:
         scene: what to draw; panels stand side by side as far as they fit.
 
     Returns:
-        (the file's bytes, width, height) in pixels; None where the numbers would not be readable within
-        `MAX_WIDTH` x `MAX_HEIGHT`.
+        The picture; None where the numbers would not be readable within `MAX_WIDTH` x `MAX_HEIGHT`.
     """
     if scene.cells > 4096:
         return None
@@ -96,10 +116,11 @@ def picture_png(scene: Scene) -> tuple[bytes, int, int] | None:
     panels, rows, columns = scene.devices.shape[:3]
     bars = [side.coordinates() if side.ways > 1 else [] for side in (scene.rows, scene.columns)]
     for face in _FACES:
-        cell_w, cell_h = longest * face.shape[2] + 5, face.shape[1] + 6
+        stack = _STACK * scene.stacked
+        cell_w, cell_h = longest * face.shape[2] + 5 + stack, face.shape[1] + 6 + stack
         thick = [
             max(len(text) for _, spans in bars[0] for text, _ in spans) * face.shape[2] + 5 if bars[0] else 0,
-            cell_h,
+            face.shape[1] + 6,
         ]
         left, top = (len(b) * (size + _GAP) + 2 if b else 0 for b, size in zip(bars, thick, strict=True))
         panel_w, panel_h = left + columns * cell_w, top + rows * cell_h
@@ -121,19 +142,23 @@ def picture_png(scene: Scene) -> tuple[bytes, int, int] | None:
     places = np.arange(panels) if frame is None else np.argsort(scene.nest().panels.ravel())
     y0, x0 = height - _extent(panel_h, -(-panels // across)), width - _extent(panel_w, across)
     palette = _palette(scene)
-    tiles = _tiles(labels, longest, face, cell_w, cell_h)
-    tiles = tiles.reshape(panels, rows, columns, cell_h, cell_w).transpose(0, 1, 3, 2, 4)
+    tiles = _tiles(labels, longest, face, cell_w, cell_h, stack).reshape(panels, rows, columns, cell_h, cell_w)
+    below, beside = scene.edges
+    tiles[:, :-1, :, -2:, :][below] = _LINE
+    tiles[:, :, :-1, :, -2:][beside] = _LINE
+    tiles = tiles.transpose(0, 1, 3, 2, 4)
     tiles = tiles.reshape(panels, rows * cell_h, columns * cell_w)
-    edge = _edges(scene, bars, face, cell_w, cell_h, left, top)
+    edge, origins = _edges(scene, bars, face, cell_w, cell_h, left, top), []
     for panel in range(panels):
         down, right = divmod(int(places[panel]), across)
         y, x = y0 + down * (panel_h + _PANEL_GAP), x0 + right * (panel_w + _PANEL_GAP)
         end = y + panel_h
         image[end - len(edge) : end, x : x + panel_w] = edge
         image[end - len(tiles[panel]) : end, x + left : x + panel_w] = tiles[panel]
+        origins.append((x + left, end - len(tiles[panel])))
         spot, own = image[y:end, x : x + panel_w], [(axis, [(_at(spans, panel), 1)]) for axis, spans in heads]
         _draw_bars(scene, spot, own, face, cell_h, left, panel_w - left, upright=False, gap=_GAP)
-    return encode_png(image, palette), width, height
+    return Picture(encode_png(image, palette), width, height, (cell_w, cell_h), tuple(origins))
 
 
 def _at(spans: list[tuple[str, int]], place: int) -> str:
@@ -172,8 +197,8 @@ def _outer(scene: Scene, face: np.ndarray, panel_w: int, panel_h: int) -> np.nda
     return ground
 
 
-def _tiles(labels: list[str], longest: int, face: np.ndarray, cell_w: int, cell_h: int) -> np.ndarray:
-    """Every cell as a bitmap of palette places: cell x row x column, its number centred."""
+def _tiles(labels: list[str], longest: int, face: np.ndarray, cell_w: int, cell_h: int, stack: int) -> np.ndarray:
+    """Every cell as a bitmap of palette places: cell x row x column, its number centred; behind it another card."""
     text = np.array([label.center(longest) for label in labels], dtype=f"<U{longest}")
     codes = _CODE[text.view(np.uint32).reshape(len(labels), longest)]
     _, glyph_h, glyph_w = face.shape
@@ -181,6 +206,12 @@ def _tiles(labels: list[str], longest: int, face: np.ndarray, cell_w: int, cell_
     tiles = np.full((len(labels), cell_h, cell_w), _TILE, np.uint8)
     tiles[:, -_GAP:, :] = _CLEAR
     tiles[:, :, -_GAP:] = _CLEAR
+    if stack:  # a line of the ground around the first card, and the second one's corner showing
+        tiles[:, -_GAP - stack : -_GAP - stack + 1, : -_GAP - stack + 1] = _CLEAR
+        tiles[:, : -_GAP - stack + 1, -_GAP - stack : -_GAP - stack + 1] = _CLEAR
+        tiles[:, :stack, -_GAP - stack :] = _CLEAR
+        tiles[:, -_GAP - stack :, :stack] = _CLEAR
+        cell_w, cell_h = cell_w - stack, cell_h - stack
     y, x = (cell_h - _GAP - glyph_h) // 2, (cell_w - _GAP - strip.shape[2] + 1) // 2
     tiles[:, y : y + glyph_h, x : x + strip.shape[2]] += strip
     return tiles
@@ -232,8 +263,14 @@ def _write(spot: np.ndarray, text: str, face: np.ndarray) -> None:
 
 
 def _palette(scene: Scene) -> list[str]:
-    """Clear, tile, the tile's ink, then each axis's fill and ink."""
-    return ["#000000", "#D7DFE8", "#17202B", *(c for a in axis_colours(scene.mesh).values() for c in (a.light, a.ink))]
+    """Clear, tile, the tile's ink, lines between processes, then each axis's fill and ink."""
+    return [
+        "#000000",
+        "#D7DFE8",
+        "#17202B",
+        "#7A7A7A",
+        *(c for a in axis_colours(scene.mesh).values() for c in (a.light, a.ink)),
+    ]
 
 
 def encode_png(image: np.ndarray, palette: list[str]) -> bytes:
@@ -258,9 +295,17 @@ def encode_png(image: np.ndarray, palette: list[str]) -> bytes:
         (b"IHDR", struct.pack(">IIBBBBB", width, height, depth, 3, 0, 0, 0)),
         (b"PLTE", colours),
         (b"tRNS", b"\x00"),
-        (b"IDAT", zlib.compress(lines.tobytes(), 4)),
+        (b"IDAT", zlib.compress(lines.tobytes(), 5)),
         (b"IEND", b""),
     ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
     )
+
+
+@cache
+def hatch_url() -> str:
+    """Hatching that reads on light and dark pages, as the `data:` address of a small PNG."""
+    y, x = np.indices((24, 24))
+    image = ((x + y) % 8 == 0).astype(np.uint8)
+    return "data:image/png;base64," + base64.b64encode(encode_png(image, ["#000000", "#949494"])).decode()

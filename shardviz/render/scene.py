@@ -13,17 +13,17 @@ are folded away.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from shardviz.layout import Layout
-from shardviz.notation import Axis, DeviceMesh
-from shardviz.notation.spec import axis_size, axis_text
+from shardviz.layout import Layout, ProcessLayout
+from shardviz.notation import DeviceMesh
+from shardviz.notation.spec import axis_size
 from shardviz.render.ranges import device_ranges, together
+from shardviz.render.sides import Nest, Side, nested_coordinates, nested_slices
 from shardviz.render.wording import describe, notes
 
 __all__ = [
@@ -41,81 +41,6 @@ __all__ = [
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
-    """One dimension of the array as a side of the grid.
-
-    Attributes:
-        dimension: which dimension; None where the array has none for this side (a vector has no rows).
-        size: its number of elements.
-        shard: elements of one tile, padding included.
-        axes: the mesh axes that cut it, major to minor, with their sizes.
-        starts, stops: integers, one a cell: where the slice begins and ends, padding left out.
-        merged: how many neighbouring tiles one cell stands for.
-    """
-
-    dimension: int | None
-    size: int
-    shard: int
-    axes: tuple[tuple[Axis, int], ...]
-    starts: np.ndarray
-    stops: np.ndarray
-    merged: int = 1
-
-    @property
-    def cells(self) -> int:
-        """The number of cells along this side."""
-        return len(self.starts)
-
-    @property
-    def ways(self) -> int:
-        """The number of tiles along this side."""
-        return self.cells * self.merged
-
-    def padding(self, cell: int) -> int:
-        """Elements of this cell that lie beyond the array's end."""
-        return self.shard * self.merged - int(self.stops[cell] - self.starts[cell])
-
-    @property
-    def padded(self) -> bool:
-        """Whether the last tiles hold padding."""
-        return self.shard * self.ways > self.size
-
-    def slice_text(self, cell: int) -> str:
-        """The slice of a cell, `2:4`."""
-        return f"{self.starts[cell]}:{self.stops[cell]}"
-
-    def coordinates(self) -> list[tuple[Axis, list[tuple[str, int]]]]:
-        """For every axis, major to minor, its coordinates along the side as (text, number of cells that share it)."""
-        bars, inner = [], self.ways
-        for axis, size in self.axes:
-            inner //= size
-            spans: list[tuple[str, int]] = []
-            last = None
-            for cell in range(self.cells):
-                first, end = cell * self.merged // inner, ((cell + 1) * self.merged - 1) // inner
-                if first == end == last:
-                    spans[-1] = (spans[-1][0], spans[-1][1] + 1)
-                    continue
-                whole = end - first + 1 >= size or first % size > end % size
-                text = f"{first % size}" if first == end else "all" if whole else f"{first % size}-{end % size}"
-                spans.append((text, 1))
-                last = first if first == end else None
-            if all(text == "all" for text, _ in spans):
-                spans = [("all", self.cells)]
-            bars.append((axis, spans))
-        return bars
-
-    def text(self) -> str:
-        """In words: `dimension 0: 8192 by data=8, 1024 each`."""
-        if self.dimension is None:
-            return ""
-        cut = " by " + " x ".join(f"{axis_text(a)}={n}" for a, n in self.axes) if self.axes else ", not cut"
-        if not self.axes and self.ways > 1:
-            cut = f" cut {self.ways} ways"
-        return f"dimension {self.dimension}: {self.size}{cut}" + (f", {self.shard} each" if self.ways > 1 else "")
-
-
-@dataclass(frozen=True, eq=False)
 class Scene:
     """A shard map before it is painted.
 
@@ -125,6 +50,7 @@ class Scene:
         rows, columns: the sides of each panel.
         devices: integers, panel x row x column x device: the ids that hold each cell.
         folded: dimensions that are not cut and not drawn.
+        processes: integers, as `devices`: the process of each; None where there is one, or they are not known.
     """
 
     layout: Layout
@@ -133,6 +59,7 @@ class Scene:
     columns: Side
     devices: np.ndarray
     folded: tuple[int, ...]
+    processes: np.ndarray | None = None
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -150,6 +77,34 @@ class Scene:
         return math.prod(side.merged for side in (*self.depth, self.rows, self.columns))
 
     @property
+    def stacked(self) -> bool:
+        """Whether every cell is one tile that several devices hold alike: a stack of equal cards."""
+        alike = self.layout.partial_sums == self.layout.manual_ways == 1
+        return alike and self.merged == 1 and self.layout.replicas > 1
+
+    @cached_property
+    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where processes meet: booleans, panel x (row - 1) x column, and panel x row x (column - 1).
+
+        True between neighbouring cells that are not held by the same processes.
+        """
+        panels, rows, columns = self.devices.shape[:3]
+        if self.processes is None:
+            return np.zeros((panels, rows - 1, columns), bool), np.zeros((panels, rows, columns - 1), bool)
+        ordered = np.sort(self.processes, axis=3)
+        return (
+            np.any(ordered[:, 1:] != ordered[:, :-1], axis=3),
+            np.any(ordered[:, :, 1:] != ordered[:, :, :-1], axis=3),
+        )
+
+    def process_text(self, panel: int, row: int, column: int) -> str:
+        """The processes that hold a cell: `process 1`, `processes 0-3`; empty where there is one, or none is known."""
+        if self.processes is None:
+            return ""
+        numbers = sorted(set(self.processes[panel, row, column].tolist()))
+        return f"process{'es' if len(numbers) > 1 else ''} {device_ranges(numbers)}"
+
+    @property
     def aspect(self) -> float:
         """Height over width of a panel, compressed so that 1 x 1,000,000 still reads: between 1/4 and 4."""
         if self.rows.dimension is None or not self.rows.size or not self.columns.size:
@@ -162,6 +117,10 @@ class Scene:
 
     def labels(self) -> list[list[list[str]]]:
         """The device numbers of every cell, panel by panel, row by row."""
+        return self._labels
+
+    @cached_property
+    def _labels(self) -> list[list[list[str]]]:
         if self.devices.shape[3] == 1:
             return [[[str(i) for i in row] for row in panel] for panel in self.devices[..., 0].tolist()]
         return [[[self._said(ids) for ids in row] for row in panel] for panel in self.devices.tolist()]
@@ -183,14 +142,14 @@ class Scene:
         for side, cell in ((self.rows, row), (self.columns, column)):
             if side.dimension is not None and side.ways > 1:
                 parts[side.dimension] = side.slice_text(cell)
-        for side, cell in zip(self.depth, self._place(panel), strict=True):
+        for side, cell in zip(self.depth, self.place(panel), strict=True):
             if side.dimension is not None:
                 parts[side.dimension] = side.slice_text(cell)
         return "[" + ", ".join(parts) + "]"
 
     def panel_text(self, panel: int) -> str:
         """Which part of the leading cut dimensions a panel is: `dimension 0, 2:4`; empty where there is one panel."""
-        places = zip(self.depth, self._place(panel), strict=True)
+        places = zip(self.depth, self.place(panel), strict=True)
         return "; ".join(f"dimension {side.dimension}, {side.slice_text(cell)}" for side, cell in places)
 
     def nest(self) -> Nest:
@@ -205,45 +164,17 @@ class Scene:
             panels.reshape(math.prod(cells[d] for d in down), math.prod(cells[d] for d in across)),
         )
 
-    def _place(self, panel: int) -> tuple[int, ...]:
+    def place(self, panel: int) -> tuple[int, ...]:
+        """The cell of each side of `depth` that a panel is."""
         return tuple(int(i) for i in np.unravel_index(panel, tuple(s.cells for s in self.depth))) if self.depth else ()
 
 
-@dataclass(frozen=True, eq=False)
-class Nest:
-    """The grid that panels stand in.
-
-    Attributes:
-        rows, columns: the sides down and across, major to minor; several are nested in one another.
-        panels: integers, row x column: the panel at each place.
-    """
-
-    rows: tuple[Side, ...]
-    columns: tuple[Side, ...]
-    panels: np.ndarray
-
-
-def nested_coordinates(sides: Sequence[Side]) -> list[tuple[Axis, list[tuple[str, int]]]]:
-    """`Side.coordinates` of sides nested in one another, major to minor: spans are repeated and widened to fit."""
-    bars = []
-    for place, side in enumerate(sides):
-        times = math.prod(s.cells for s in sides[:place])
-        inner = math.prod(s.cells for s in sides[place + 1 :])
-        bars += [(axis, [(text, n * inner) for text, n in spans] * times) for axis, spans in side.coordinates()]
-    return bars
-
-
-def nested_slices(sides: Sequence[Side]) -> list[str]:
-    """What every place along nested sides is: `dimension 0, 2:4; dimension 2, 0:8`."""
-    each = [[f"dimension {s.dimension}, {s.slice_text(c)}" for c in range(s.cells)] for s in sides]
-    return ["; ".join(parts) for parts in itertools.product(*each)]
-
-
-def build_scene(layout: Layout) -> Scene:
+def build_scene(layout: Layout, hosts: ProcessLayout | None = None) -> Scene:
     """The grid of distinct tiles of an array and the devices in each.
 
     Args:
         layout: where every slice lies.
+        hosts: what each process holds, where processes are to be told apart.
 
     Returns:
         The `Scene`, one cell a tile; see `coarsen` for fewer.
@@ -264,11 +195,14 @@ def build_scene(layout: Layout) -> Scene:
         flat = flat * ways[d] + layout.tiles[:, d]
     flat = (flat * layout.manual_ways + layout.manual_ids) * layout.partial_sums + layout.partial_ids
     held = slice(None) if layout.holds.all() else layout.holds
-    devices = layout.device_ids[held][np.argsort(flat[held], kind="stable")]
-    panels = math.prod(s.cells for s in sides[:-2])
-    devices = devices.reshape(panels, sides[-2].cells, sides[-1].cells, -1)
+    order = np.argsort(flat[held], kind="stable")
+    grid = math.prod(s.cells for s in sides[:-2]), sides[-2].cells, sides[-1].cells, -1
+    devices = layout.device_ids[held][order].reshape(grid)
     folded = tuple(d for d in range(rank) if d not in drawn)
-    return Scene(layout, tuple(sides[:-2]), sides[-2], sides[-1], devices, folded)
+    processes = None
+    if hosts is not None and len(hosts.processes) > 1:
+        processes = hosts.processes[hosts.process_of][held][order].reshape(grid)
+    return Scene(layout, tuple(sides[:-2]), sides[-2], sides[-1], devices, folded, processes)
 
 
 def _side(layout: Layout, dimension: int | None) -> Side:
@@ -301,12 +235,22 @@ def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
     if all(k == 1 for k in by):
         return scene
     sides = (*scene.depth, scene.rows, scene.columns)
-    blocks = scene.devices.reshape(*(size for s, k in zip(sides, by, strict=True) for size in (s.cells // k, k)), n)
-    count = 2 * len(sides)
-    blocks = blocks.transpose(*range(0, count, 2), *range(1, count, 2), count)
     *depth, row, column = (_merge(s, k) for s, k in zip(sides, by, strict=True))
-    devices = blocks.reshape(math.prod(s.cells for s in depth), row.cells, column.cells, -1)
-    return dataclasses.replace(scene, depth=tuple(depth), rows=row, columns=column, devices=devices)
+    grid = math.prod(s.cells for s in depth), row.cells, column.cells, -1
+
+    def merged(entries: np.ndarray) -> np.ndarray:
+        blocks = entries.reshape(*(size for s, k in zip(sides, by, strict=True) for size in (s.cells // k, k)), n)
+        count = 2 * len(sides)
+        return blocks.transpose(*range(0, count, 2), *range(1, count, 2), count).reshape(grid)
+
+    return dataclasses.replace(
+        scene,
+        depth=tuple(depth),
+        rows=row,
+        columns=column,
+        devices=merged(scene.devices),
+        processes=None if scene.processes is None else merged(scene.processes),
+    )
 
 
 def _factor(count: int, limit: int) -> int:

@@ -9,23 +9,23 @@ True
 
 from __future__ import annotations
 
-import base64
 from html import escape
 
 import numpy as np
 
-from shardviz.layout import Layout
+from shardviz.layout import Layout, ProcessLayout
 from shardviz.notation.spec import Axis, axis_name, axis_text
-from shardviz.render.chips import HAIRLINE, MONO, QUIET, SANS, chip, code, mesh_html, mono, spec_html
-from shardviz.render.contents import cell_lines, drawable
+from shardviz.render.cells_html import brief, cell_html
+from shardviz.render.chips import MONO, QUIET, SANS, chip, code, mesh_html, mono, spec_html
+from shardviz.render.contents import drawable
 from shardviz.render.format import clip, format_shape, plural
-from shardviz.render.picture import picture_png
+from shardviz.render.hover import MOST, picture_html
+from shardviz.render.picture import picture_of
 from shardviz.render.scene import (
     Scene,
     Side,
     build_scene,
     coarsen,
-    describe,
     nested_coordinates,
     nested_slices,
     notes,
@@ -34,44 +34,49 @@ from shardviz.render.theme import axis_colours
 from shardviz.render.wording import spec_words
 
 TABLE_CELLS, TABLE_COLUMNS, TABLE_ROWS, TABLE_PANELS = 256, 32, 64, 16
-"""The most cells that are drawn as a table, and the most each way."""
+"""The most cells that are drawn as a table (of stacked cards half as many), and the most each way."""
 
 MAX_RANGE, MAX_PIXELS = 40, 1200
 """Characters of a cell, and the width of all columns, that tables of merged cells keep to where they can."""
 
-MAX_LABEL = 60
-"""Characters; longer lists of devices are counted, and said as far as they go when hovering."""
+MAX_AXIS = 12
+"""Columns of an axis's name above an upright bar, which is as wide as its name."""
 
 
-def shard_map_html(layout: Layout, title: str = "", values: np.ndarray | None = None) -> str:
+def shard_map_html(
+    layout: Layout,
+    title: str = "",
+    values: np.ndarray | None = None,
+    hosts: ProcessLayout | None = None,
+    hover: int = MOST,
+) -> str:
     """Which device holds which slice, as HTML that survives JupyterLab's sanitizer and GitHub.
 
     Args:
         layout: where every slice lies.
         title: the array's name, plain text.
         values: the array's elements, to be set in the cells where these are few.
+        hosts: what each process holds, to have thick lines where processes meet.
+        hover: the most characters for a picture whose cells say their slices when hovering; beyond, its rows do.
 
     Returns:
-        One `<div>`: a headline, then a table up to 256 cells, a PNG beyond, or, where cells would be too many to tell
-        apart in a picture too, a table of device ranges. Never over 150 kB, on any number of devices.
+        One `<div>`: a headline, then a table up to 256 cells (128 stacks), a PNG beyond, or, where cells would be too
+        many to tell apart in a picture too, a table of device ranges. Hovering over a cell says its slice. Never over
+        150 kB, on any number of devices.
     """
-    scene = build_scene(layout)
+    scene = build_scene(layout, hosts)
     panels, rows, columns = scene.devices.shape[:3]
     body = ""
-    if scene.cells <= TABLE_CELLS and columns <= TABLE_COLUMNS and rows <= TABLE_ROWS and panels <= TABLE_PANELS:
+    few = scene.cells <= TABLE_CELLS // (1 + scene.stacked)
+    if few and columns <= TABLE_COLUMNS and rows <= TABLE_ROWS and panels <= TABLE_PANELS:
         body = _tables(scene, values if drawable(scene) else None)
     else:
-        drawn = picture_png(scene)
-        if drawn is None:
+        picture = picture_of(scene)
+        if picture is None:
             scene = _ranges(scene)
             body = _tables(scene)
         else:
-            png, width, height = drawn
-            data = base64.b64encode(png).decode()
-            body = (
-                f'<img src="data:image/png;base64,{data}" width="{width}" height="{height}" '
-                f'alt="{escape(describe(scene))}" style="max-width:none;margin:4px 0">'
-            )
+            body = picture_html(scene, picture, hover)
     remarks = "".join(f"<div>{escape(remark)}</div>" for remark in notes(scene))
     head = f'{_headline(layout, title)}<div style="padding:2px 0">{_sides(scene)}</div>'
     foot = f'<div style="font-size:12px;{QUIET}">{remarks}</div>'
@@ -88,7 +93,7 @@ def _ranges(scene: Scene) -> Scene:
                 rows, columns = min(rows, 8), min(columns, 8)
             merged = coarsen(scene, rows=rows, columns=columns, panels=4 if several else 1)
             texts = [merged.label(0, 0, 0), merged.label(*(n - 1 for n in merged.devices.shape[:3]))]
-            longest = max(map(len, texts)) if exact else len(_brief(merged.devices[0, 0, 0])) + 2
+            longest = max(map(len, texts)) if exact else len(brief(merged.devices[0, 0, 0])) + 2
             wide = (7.3 * longest + 16) * merged.columns.cells * merged.nest().panels.shape[1]
             if wide <= MAX_PIXELS and (not exact or (longest <= MAX_RANGE and merged.cells > 1)):
                 return merged
@@ -129,7 +134,7 @@ def _tables(scene: Scene, values: np.ndarray | None = None) -> str:
         )
         for axis, spans in nested_coordinates([s for s in nest.columns if s.ways > 1])
     ]
-    heads = "".join(f'<th scope="row" style="{_BAR};text-align:left">{escape(axis_text(a))}</th>' for a, _ in row_bars)
+    heads = "".join(_named(axis) for axis, _ in row_bars)
     heads += f'<th style="{_SLICE}"></th>'
     out.append(_row(heads + "".join(f'<th style="{_SLICE};text-align:left">{text}</th>' for text in column_slices)))
     starts = [_starts(spans) for _, spans in row_bars]
@@ -194,9 +199,7 @@ def _table(scene: Scene, panel: int, labels: list[list[str]], values: np.ndarray
         out.append(_row(f"{_corner(left, axis_text(axis))}{cells}"))
     slices = columns.dimension is not None and (columns.cells <= 8 or columns.padded)
     if slices or row_bars:
-        heads = "".join(
-            f'<th scope="row" style="{_BAR};text-align:left">{escape(axis_text(a))}</th>' for a, _ in row_bars
-        )
+        heads = "".join(_named(axis) for axis, _ in row_bars)
         texts = [columns.slice_text(c) if slices else "" for c in range(columns.cells)]
         width = max(26, 7 * max(map(len, texts)) + 14)
         cells = "".join(f'<th style="{_SLICE};text-align:center;min-width:{width}px">{text}</th>' for text in texts)
@@ -209,13 +212,20 @@ def _table(scene: Scene, panel: int, labels: list[list[str]], values: np.ndarray
                 parts.append(_span(colours, axis, begin[r][0], f'rowspan="{begin[r][1]}"'))
         if row_slices:
             parts.append(f'<td style="{_SLICE};text-align:right">{rows.slice_text(r)}</td>')
-        parts += [_cell(scene, panel, r, c, text, values) for c, text in enumerate(labels[r])]
+        parts += [cell_html(scene, panel, r, c, text, values) for c, text in enumerate(labels[r])]
         out.append(_row("".join(parts)))
     return _frame(out)
 
 
 def _row(content: str) -> str:
     return f'<tr style="background-color:transparent">{content}</tr>'
+
+
+def _named(axis: Axis) -> str:
+    """The name of a mesh axis above its bar; a long one is cut short, and said in full when hovering."""
+    name = axis_text(axis)
+    full = f' title="{escape(name)}"' if len(name) > MAX_AXIS else ""
+    return f'<th scope="row" style="{_BAR};text-align:left"{full}>{escape(clip(name, MAX_AXIS))}</th>'
 
 
 def _corner(left: int, text: str) -> str:
@@ -232,38 +242,3 @@ def _starts(spans: list[tuple[str, int]]) -> dict[int, tuple[str, int]]:
         begin[at] = (text, n)
         at += n
     return begin
-
-
-def _cell(scene: Scene, panel: int, row: int, column: int, text: str, values: np.ndarray | None) -> str:
-    extra = _padding(scene, row, column)
-    apart = scene.layout.partial_sums * scene.layout.manual_ways > 1
-    border = _DASHED if extra else _DOTTED if apart else _ALONE if scene.layout.maximal else HAIRLINE
-    style = (
-        f"padding:5px 7px;text-align:center;white-space:nowrap;border:{border};background-color:rgba(128,150,175,0.12)"
-    )
-    noun = "device" if scene.devices.shape[3] == 1 else "devices"
-    title = f"{noun} {clip(text, 160)}: {scene.index_text(panel, row, column)}{extra}"
-    shown = text if len(text) <= MAX_LABEL else _brief(scene.devices[panel, row, column])
-    if values is not None:
-        lines = "<br>".join(escape(line) for line in cell_lines(scene, values, panel, row, column))
-        shown = f'<div style="font-size:10px;{QUIET}">{shown}</div><div style="white-space:pre">{lines}</div>'
-    return f'<td style="{style}" title="{title}">{shown}</td>'
-
-
-def _brief(devices: np.ndarray) -> str:
-    """What a cell says whose device numbers follow no short rule."""
-    return f"{plural(len(devices), 'device')} from {devices.min()} to {devices.max()}"
-
-
-_DASHED = "1px dashed rgba(128,128,128,0.9)"
-_ALONE = "2px solid rgba(128,128,128,0.9)"
-_DOTTED = "2px dotted rgba(128,128,128,0.9)"
-
-
-def _padding(scene: Scene, row: int, column: int) -> str:
-    parts = [
-        f"{side.padding(c)} of dimension {side.dimension}"
-        for side, c in ((scene.rows, row), (scene.columns, column))
-        if side.dimension is not None and side.padding(c)
-    ]
-    return ", padded by " + " and ".join(parts) if parts else ""

@@ -16,12 +16,11 @@ columns  dimension 1: 6 by model=2, 3 each
 from __future__ import annotations
 
 import itertools
-import textwrap
 
 import numpy as np
 
-from shardviz.layout import Layout
-from shardviz.render.format import format_shape, plural
+from shardviz.layout import Layout, ProcessLayout
+from shardviz.render.format import format_shape, plural, text_width, wrap
 from shardviz.render.ranges import device_ranges
 from shardviz.render.scene import Scene, build_scene, notes
 from shardviz.render.wording import spec_words
@@ -30,24 +29,25 @@ MAX_LINES = 72
 """Rows of cells that a text map may have before it says ranges instead."""
 
 
-def shard_map_text(layout: Layout, width: int = 80) -> str:
+def shard_map_text(layout: Layout, width: int = 80, hosts: ProcessLayout | None = None) -> str:
     """Which device holds which slice, in plain text. The same layout always gives the same text.
 
     Args:
         layout: where every slice lies.
-        width: the most characters in a line; the grid becomes device ranges where it would be wider.
+        width: the most columns in a line; the grid becomes device ranges where it would be wider.
+        hosts: what each process holds, to have thick lines where processes meet.
 
     Returns:
         Lines joined by newlines, with none at the end.
     """
-    scene = build_scene(layout)
+    scene = build_scene(layout, hosts)
     lines = _head(scene, width)
     too_tall = scene.devices.shape[0] * scene.devices.shape[1] > MAX_LINES
     body = None if too_tall else _grid(scene, width)
     lines += ["", *(body if body is not None else _ranges(scene, width))]
     remarks = notes(scene)
     if remarks:
-        lines += ["", *(line for remark in remarks for line in textwrap.wrap(remark, width))]
+        lines += ["", *(line for remark in remarks for line in wrap(remark, width))]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -61,45 +61,54 @@ def _head(scene: Scene, width: int) -> list[str]:
     ]
     lines: list[str] = []
     for part in parts:
-        if lines and len(lines[-1]) + 2 + len(part) <= width:
+        if lines and text_width(lines[-1]) + 2 + text_width(part) <= width:
             lines[-1] += f"  {part}"
         else:
-            lines += textwrap.wrap(part, width)
+            lines += wrap(part, width)
     sides = [("panels", side) for side in scene.depth] + [("rows", scene.rows), ("columns", scene.columns)]
     for name, side in sides:
         if side.dimension is not None:
-            lines += textwrap.wrap(f"{name:<8} {side.text()}", width, subsequent_indent=" " * 9)
+            lines += wrap(f"{name:<8} {side.text()}", width, " " * 9)
     return lines
 
 
 def _grid(scene: Scene, width: int) -> list[str] | None:
     """The panels as boxes, one below the other; None where a line would be wider than `width`."""
+    count = f" ×{scene.layout.replicas}" if scene.stacked else ""
     labels = scene.labels()
-    widest = max(len(cell) for panel in labels for row in panel for cell in row)
-    labels = [[[cell.rjust(widest) for cell in row] for row in panel] for panel in labels]
+    widest = max(len(cell) for panel in labels for row in panel for cell in row) + len(count)
+    labels = [[[(cell + count).rjust(widest) for cell in row] for row in panel] for panel in labels]
     rows = [scene.rows.slice_text(r) if scene.rows.dimension is not None else "" for r in range(scene.rows.cells)]
     margin = max(map(len, rows)) + 2 if any(rows) else 0
     columns = [
         scene.columns.slice_text(c) if scene.columns.dimension is not None else "" for c in range(scene.columns.cells)
     ]
     cell = max(widest, *map(len, columns)) if columns else widest
-    count = scene.columns.cells
-    if margin + count * (cell + 3) + 1 > width:
+    across = scene.columns.cells
+    if margin + across * (cell + 3) + 1 > width:
         columns, cell = [], widest
-    if margin + count * (cell + 3) + 1 > width:
+    if margin + across * (cell + 3) + 1 > width:
         return None
+    below, beside = scene.edges
     lines: list[str] = []
     for panel, grid in enumerate(labels):
         if scene.depth:
-            lines += ([""] if panel else []) + textwrap.wrap(scene.panel_text(panel), width)
+            lines += ([""] if panel else []) + wrap(scene.panel_text(panel), width)
         if any(columns):
             lines.append(" " * (margin + 1) + " ".join(text.center(cell + 2) for text in columns))
         rule = "─" * (cell + 2)
-        lines.append(" " * margin + "┌" + "┬".join([rule] * count) + "┐")
-        for name, row in zip(rows, grid, strict=True):
+        lines.append(" " * margin + "┌" + "┬".join([rule] * across) + "┐")
+        for r, (name, row) in enumerate(zip(rows, grid, strict=True)):
+            if r and below[panel, r - 1].any():
+                thick = ["━" * (cell + 2) if edge else " " * (cell + 2) for edge in below[panel, r - 1]]
+                lines.append(" " * margin + "│" + "┿".join(thick) + "│")
             head = f" {name:>{margin - 2}} " if margin else ""
-            lines.append(head + "│" + "│".join(f" {text.center(cell)} " for text in row) + "│")
-        lines.append(" " * margin + "└" + "┴".join([rule] * count) + "┘")
+            line = "".join(
+                f" {text.center(cell)} {'┃' if c < across - 1 and beside[panel, r, c] else '│'}"
+                for c, text in enumerate(row)
+            )
+            lines.append(f"{head}│{line}")
+        lines.append(" " * margin + "└" + "┴".join([rule] * across) + "┘")
     return lines
 
 
@@ -169,7 +178,7 @@ def _align(lines: list[str], width: int) -> list[str]:
                     break
                 keep.append(text)
             line = " | ".join([*keep, "…", cells[-1]]) if len(cells) > 2 else line
-            out += textwrap.wrap(line, width, subsequent_indent="    ") if len(line) > width else [line]
+            out += wrap(line, width, "    ") if len(line) > width else [line]
         else:
             out.append(line)
     return out

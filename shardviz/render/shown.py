@@ -16,44 +16,26 @@ columns  dimension 0: 4 by x=2, 2 each
 from __future__ import annotations
 
 import itertools
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
 
-from shardviz.layout import Layout
+from shardviz.layout import Layout, Leaf, ProcessLayout, add_up
 from shardviz.layout.moves import moves_between
 from shardviz.render.change import moves_html, moves_text
 from shardviz.render.chips import SANS
 from shardviz.render.contents import contents_text
-from shardviz.render.format import format_bytes
-from shardviz.render.mime import bundle
+from shardviz.render.format import format_bytes, pad, text_width, wrap
+from shardviz.render.hover import MOST
+from shardviz.render.processes import processes_html, processes_text
 from shardviz.render.remarks import uneven_words
 from shardviz.render.shardmap_html import shard_map_html
 from shardviz.render.shardmap_text import shard_map_text
-from shardviz.render.tree import heaviest, leaves_html, leaves_text, per_device
-
-
-class Visible:
-    """Anything with `text(width)` and `html()`, as notebooks and terminals want it."""
-
-    def text(self, width: int = 80) -> str:
-        """It in plain text, at most `width` characters wide."""
-        raise NotImplementedError
-
-    def html(self) -> str:
-        """It in HTML that survives JupyterLab's sanitizer."""
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return self.text()
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        return bundle({"text/plain": self.text, "text/html": self.html}, include, exclude)
+from shardviz.render.tree import leaves_html, leaves_text
+from shardviz.render.unknown import ShownUnknown
+from shardviz.render.visible import Visible
 
 
 class Shown(Visible):
@@ -64,32 +46,50 @@ class Shown(Visible):
         title: the array's name; may be empty.
         dtype: the element type, or None where it is not known.
         values: the array's elements, or None where they are many or not within reach.
+        hosts: what each process holds; None where there is one, or nothing says which devices belong together.
     """
 
-    def __init__(self, layout: Layout, title: str = "", dtype: str | None = None, values: np.ndarray | None = None):
+    def __init__(
+        self,
+        layout: Layout,
+        title: str = "",
+        dtype: str | None = None,
+        values: np.ndarray | None = None,
+        hosts: ProcessLayout | None = None,
+    ):
         self.layout = layout
         self.title = title
         self.dtype = dtype
         self.values = values
+        self.hosts = hosts
 
     def text(self, width: int = 80) -> str:
-        """The shard map in plain text, at most `width` characters wide."""
-        named = f"{self.named}\n" if self.named else ""
-        inside = contents_text(self.layout, self.values, width) if self.values is not None else ""
-        remark = "\n".join(textwrap.wrap(uneven_words(self.layout, self.dtype), width))
-        return named + "\n\n".join(filter(None, (shard_map_text(self.layout, width), remark, inside)))
+        """The shard map in plain text, at most `width` columns wide."""
+        parts = [
+            shard_map_text(self.layout, width, self.hosts),
+            "\n".join(wrap(uneven_words(self.layout, self.dtype), width)),
+            contents_text(self.layout, self.values, width) if self.values is not None else "",
+            processes_text(self.hosts, width) if self.hosts is not None else "",
+        ]
+        return "\n".join([*wrap(self.named, width), "\n\n".join(filter(None, parts))])
 
-    def html(self) -> str:
-        """The shard map in HTML that survives JupyterLab's sanitizer."""
-        drawn = shard_map_html(self.layout, self.named, self.values)
+    def html(self, hover: int = MOST) -> str:
+        """The shard map in HTML that survives JupyterLab's sanitizer; `hover` as in `shard_map_html`."""
+        drawn = shard_map_html(self.layout, self.named, self.values, self.hosts, hover)
         remark = escape(uneven_words(self.layout, self.dtype))
-        return f'{drawn}<div style="{SANS};padding:2px 0"><b>Uneven</b>: {remark}</div>' if remark else drawn
+        if remark:
+            drawn += f'<div style="{SANS};padding:2px 0"><b>Uneven</b>: {remark}</div>'
+        if self.hosts is not None:
+            drawn += f'<div style="{SANS};overflow-x:auto">{processes_html(self.hosts)}</div>'
+        return drawn
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """The shard map as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
         from shardviz.render.matplotlib import shard_map_axes  # only here is matplotlib needed
 
-        return shard_map_axes(self.layout, ax, dark=dark, title=self.named)
+        return shard_map_axes(
+            self.layout, ax, dark=dark, title=self.named, values=self.values, hosts=self.hosts, dtype=self.dtype
+        )
 
     @property
     def named(self) -> str:
@@ -107,28 +107,37 @@ class ShownTree(Visible):
 
     Attributes:
         leaves: the arrays, each as `Shown`, in tree order.
-        chosen: the one whose shard map is drawn.
-        left_out: names of leaves that are no arrays with a sharding.
+        chosen: the one whose shard map is drawn; the heaviest if None is given.
+        left_out: names of leaves that are no arrays with a known sharding.
+        bytes: what the arrays come to on each device.
     """
 
-    def __init__(self, leaves: Sequence[Shown], chosen: Shown | None = None, left_out: Sequence[str] = ()):
+    def __init__(
+        self,
+        leaves: Sequence[Shown],
+        chosen: Shown | ShownUnknown | None = None,
+        left_out: Sequence[str] = (),
+    ):
         self.leaves = tuple(leaves)
-        self.chosen = heaviest(leaves) if chosen is None else chosen
         self.left_out = tuple(left_out)
+        self.bytes = add_up(Leaf.of(shown.title, shown.layout, shown.dtype) for shown in leaves)
+        if chosen is None:
+            weights = [leaf.per_device for leaf in self.bytes.leaves]
+            chosen = self.leaves[weights.index(max(weights))]
+        self.chosen = chosen
 
     @property
     def bytes_per_device(self) -> dict[int, float]:
         """Device id → bytes of all arrays on it."""
-        return per_device(self.leaves)
+        return dict(zip(self.bytes.device_ids.tolist(), self.bytes.per_device.tolist(), strict=True))
 
     def text(self, width: int = 80) -> str:
-        """The table and the chosen array's shard map in plain text, at most `width` characters wide."""
-        *table, _, total = leaves_text(self.leaves, self.left_out, width).splitlines()
-        return "\n".join([*table, "", *textwrap.wrap(total, width), "", self.chosen.text(width)])
+        """The table and the chosen array's shard map in plain text, at most `width` columns wide."""
+        return f"{leaves_text(self.bytes, self.left_out, width)}\n\n{self.chosen.text(width)}"
 
     def html(self) -> str:
         """The table and the chosen array's shard map in HTML that survives JupyterLab's sanitizer."""
-        table = leaves_html(self.leaves, self.left_out)
+        table = leaves_html(self.bytes, self.left_out)
         return f'<div style="{SANS};overflow-x:auto">{table}{self.chosen.html()}</div>'
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
@@ -150,26 +159,31 @@ class ShownChange(Visible):
         self.moves = moves_between(before.layout, after.layout)
 
     def text(self, width: int = 80) -> str:
-        """Both maps, side by side where they fit, and what moves, at most `width` characters wide."""
+        """Both maps, side by side where they fit, and what moves, at most `width` columns wide."""
         half = (width - len(_BETWEEN)) // 2
-        maps = [shard_map_text(shown.layout, width).splitlines() for shown in (self.before, self.after)]
-        narrow = [shard_map_text(shown.layout, half).splitlines() for shown in (self.before, self.after)]
+        both = self.before, self.after
+        maps = [shard_map_text(shown.layout, width, shown.hosts).splitlines() for shown in both]
+        narrow = [shard_map_text(shown.layout, half, shown.hosts).splitlines() for shown in both]
         if half >= 30 and all(_is_grid(a) == _is_grid(b) for a, b in zip(maps, narrow, strict=True)):
             left, right = [["before", *lines] for lines in narrow]
-            wide = max(map(len, left))
+            right[0] = "after"
+            wide = max(map(text_width, left))
             pairs = itertools.zip_longest(left, right, fillvalue="")
-            lines = [f"{a:<{wide}}{_BETWEEN}{b}".rstrip() for a, b in pairs]
-            lines[0] = f"{'before':<{wide}}{_BETWEEN}after"
+            lines = [f"{pad(a, wide)}{_BETWEEN}{b}".rstrip() for a, b in pairs]
         else:
             lines = ["before", *maps[0], "", "after", *maps[1]]
-        named = [self.before.named] if self.before.named else []
-        return "\n".join([*named, *lines, "", moves_text(self.moves, self.before.dtype, width)])
+        lines += ["", moves_text(self.moves, self.before.dtype, width)]
+        for word, shown in zip(("before", "after"), both, strict=True):
+            remark = uneven_words(shown.layout, self.before.dtype)
+            lines += ["", *wrap(f"{word}: {remark}", width)] if remark else []
+            lines += ["", f"{word}: {processes_text(shown.hosts, width)}"] if shown.hosts is not None else []
+        return "\n".join([*wrap(self.before.named, width), *lines])
 
     def html(self) -> str:
         """Both maps and what moves in HTML that survives JupyterLab's sanitizer."""
         side = "padding:0 32px 0 0;border:0;text-align:left;vertical-align:top"
         maps = "".join(
-            f'<td style="{side}"><div style="font-weight:600">{word}</div>{shown.html()}</td>'
+            f'<td style="{side}"><div style="font-weight:600">{word}</div>{shown.html(MOST // 3)}</td>'
             for word, shown in (("before", self.before), ("after", self.after))
         )
         maps = (
@@ -179,8 +193,14 @@ class ShownChange(Visible):
         return f'<div style="{SANS};overflow-x:auto">{maps}{moves_html(self.moves, self.before.dtype)}</div>'
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
-        """The shard map after the change as a matplotlib figure; see `Shown.plot`."""
-        return self.after.plot(ax, dark=dark)
+        """Both shard maps and what moves as a matplotlib figure: draws on `ax`, or on a new figure's.
+
+        Returns:
+            The Axes that it was given, or that both maps stand in.
+        """
+        from shardviz.render.matplotlib import change_axes  # only here is matplotlib needed
+
+        return change_axes(self.moves, self.before.dtype, ax, dark=dark, title=self.before.title)
 
 
 _BETWEEN = "    "

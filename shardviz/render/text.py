@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from shardviz.records import Memory, Value
 from shardviz.render.chips import axes_words
 from shardviz.render.format import clip, format_bytes, format_flops, plural
+from shardviz.render.residuals import residuals_text
 from shardviz.render.totals import total_of, totals_by
 from shardviz.render.values import columns, total_bytes, values_text
 from shardviz.report import Report
@@ -47,6 +48,8 @@ def report_text(report: Report) -> str:
     if report.intermediates:
         lines += ["", f"Intermediates: {plural(len(report.intermediates), 'value')}"]
     lines += _collectives(report)
+    if report.residuals:
+        lines += ["", *residuals_text(report.residuals)]
     if report.memory is not None:
         head, rest = memory_text(report.memory)
         lines += ["", f"Memory on each device: {head}", f"  {rest}"]

@@ -1,74 +1,54 @@
-"""Many arrays at once: a table of their specs, shards and bytes, and what they come to on each device.
+"""Many arrays at once: a table of them, what they come to on each device, and those that could be cut further.
 
->>> from shardviz.layout import layout
->>> from shardviz.render.shown import Shown
+>>> from shardviz.layout import Leaf, add_up, layout
 >>> mesh = {"data": 2, "model": 2}
->>> w = Shown(layout((8, 4), ("data", "model"), mesh), "w", "float32")
->>> b = Shown(layout((4,), (), mesh), "b", "int8")
->>> print(leaves_text([w, b]))
+>>> w, b = layout((8, 4), ("data", "model"), mesh), layout((4,), (), mesh)
+>>> print(leaves_text(add_up([Leaf.of("w", w, "float32"), Leaf.of("b", b, "int8")])))
 name  per device  ways  type and shape  spec                shard
 w           32 B     4  float32[8, 4]   P('data', 'model')  [4, 2]
 b            4 B     1  int8[4]         P(None)             [4]
 <BLANKLINE>
 2 arrays, 132 B in all; 36 B on each of 4 devices (1.09 copies of each byte on average)
+heaviest: w 32 B per device (89 %), b 4 B (11 %)
+<BLANKLINE>
+1 array could be cut further: 3 B less on each device
+name  per device  could be  unused axis → dimension  spec then
+b            4 B       1 B  data → 0, model → 0      P(('data', 'model'))
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardviz.layout import itemsize
-from shardviz.render.chips import QUIET, cell, spec_html, table
-from shardviz.render.format import clip, format_bytes, format_shape, plural
+from shardviz.layout import Layout, Leaf, LessSharded, TreeBytes
+from shardviz.render.chips import QUIET, cell, chip, mono, spec_html, table
+from shardviz.render.format import clip, format_bytes, format_shape, plural, text_width, wrap
+from shardviz.render.ranges import device_ranges
+from shardviz.render.theme import axis_colours
 from shardviz.render.values import MAX_NAME, columns
 from shardviz.render.wording import spec_words
-
-if TYPE_CHECKING:
-    from shardviz.render.shown import Shown
 
 MOST_LEAVES = 60
 """Rows; of more arrays the heaviest are shown."""
 
-
-def bytes_of(leaf: Shown) -> float:
-    """Bytes of an array's shard on a device that holds one; 0 where its element type is not known."""
-    return leaf.layout.bytes_per_device(leaf.dtype) if leaf.dtype is not None else 0.0
+MOST_BETTER, MOST_HEAVY, MOST_GROUPS = 10, 3, 4
 
 
-def per_device(leaves: Iterable[Shown]) -> dict[int, float]:
-    """Device id → bytes of all arrays on it."""
-    total: dict[int, float] = {}
-    for leaf in leaves:
-        nbytes = bytes_of(leaf)
-        for device in leaf.layout.device_ids[leaf.layout.holds].tolist():
-            total[device] = total.get(device, 0.0) + nbytes
-        for device in leaf.layout.device_ids.tolist():
-            total.setdefault(device, 0.0)
-    return total
-
-
-def total_words(leaves: Sequence[Shown], left_out: Sequence[str] = ()) -> str:
+def total_words(tree: TreeBytes, left_out: Sequence[str] = ()) -> str:
     """`2 arrays, 132 B in all; 36 B on each of 4 devices`, with what differs and what was left out said.
 
     Args:
-        leaves: the arrays.
-        left_out: names of leaves that are no arrays with a sharding.
+        tree: the arrays.
+        left_out: names of leaves that are no arrays with a known sharding.
     """
-    once = sum(math.prod(leaf.layout.shape) * itemsize(leaf.dtype) for leaf in leaves if leaf.dtype is not None)
-    total = np.asarray(list(per_device(leaves).values()))
-    text = f"{plural(len(leaves), 'array')}, {format_bytes(once)} in all; "
-    if total.min() == total.max():
-        text += f"{format_bytes(total.max())} on {'each of ' if len(total) > 1 else ''}{plural(len(total), 'device')}"
-    else:
-        text += f"{format_bytes(total.min())} to {format_bytes(total.max())} on {plural(len(total), 'device')}"
-    if once:
-        text += f" ({total.sum() / once:.3g} copies of each byte on average)"
-    if any(leaf.dtype is None for leaf in leaves):
+    text = f"{plural(len(tree.leaves), 'array')}, {format_bytes(tree.array)} in all; {_per_device(tree)}"
+    if tree.array:
+        text += f" ({tree.total / tree.array:.3g} copies of each byte on average)"
+    if any(leaf.bytes is None for leaf in tree.leaves):
         text += "; arrays whose type is not known are not counted"
     if left_out:
         text += f"; left out, having no sharding: {', '.join(left_out[:3])}"
@@ -76,67 +56,172 @@ def total_words(leaves: Sequence[Shown], left_out: Sequence[str] = ()) -> str:
     return text
 
 
-def heaviest(leaves: Sequence[Shown]) -> Shown:
-    """The array with the most bytes on a device, the first of them."""
-    return max(leaves, key=bytes_of)
+def _per_device(tree: TreeBytes) -> str:
+    """What is on each device; devices with the same amount are said together, where these are few groups."""
+    amounts, group = np.unique(tree.per_device, return_inverse=True)
+    count = len(tree.per_device)
+    if len(amounts) == 1:
+        return f"{format_bytes(amounts[0])} on {'each of ' if count > 1 else ''}{plural(count, 'device')}"
+    if len(amounts) > MOST_GROUPS:
+        return f"{format_bytes(amounts[0])} to {format_bytes(amounts[-1])} on {plural(count, 'device')}"
+    parts = []
+    for place in reversed(range(len(amounts))):
+        ids = tree.device_ids[group.reshape(-1) == place].tolist()
+        noun = "device" if len(ids) == 1 else "each of the devices"
+        parts.append(f"{format_bytes(amounts[place])} on {noun} {clip(device_ranges(ids), 40)}")
+    return ", ".join(parts)
 
 
-def _drawn(leaves: Sequence[Shown]) -> list[Shown]:
+def heaviest_words(tree: TreeBytes) -> str:
+    """`heaviest: w 32 B per device (89 %), b 4 B (11 %)`; empty where there is one array, or nothing weighs."""
+    most = float(tree.per_device.max(initial=0))
+    if len(tree.leaves) < 2 or not most:
+        return ""
+    parts = []
+    for place, leaf in enumerate(tree.heaviest(MOST_HEAVY)):
+        unit = "" if place else " per device"
+        share = f"{100 * leaf.per_device / most:.0f} %"
+        parts.append(f"{clip(leaf.name, MAX_NAME)} {format_bytes(leaf.per_device)}{unit} ({share})")
+    return f"heaviest: {', '.join(parts)}"
+
+
+def better_words(better: Sequence[LessSharded]) -> str:
+    """`1 array could be cut further: 3 B less on each device`."""
+    saved = sum(it.saved_bytes_per_device for it in better)
+    return f"{plural(len(better), 'array')} could be cut further: {format_bytes(saved)} less on each device"
+
+
+def _drawn(tree: TreeBytes) -> list[Leaf]:
+    leaves = tree.leaves
     if len(leaves) <= MOST_LEAVES:
         return list(leaves)
-    order = sorted(range(len(leaves)), key=lambda i: (-bytes_of(leaves[i]), i))[:MOST_LEAVES]
+    order = sorted(range(len(leaves)), key=lambda i: (-leaves[i].per_device, i))[:MOST_LEAVES]
     return [leaves[i] for i in sorted(order)]
 
 
-def _more(leaves: Sequence[Shown]) -> str:
-    count = len(leaves) - MOST_LEAVES
+def _more(tree: TreeBytes) -> str:
+    count = len(tree.leaves) - MOST_LEAVES
     return f"the {MOST_LEAVES} heaviest are listed, {count:,} more are not" if count > 0 else ""
 
 
-def leaves_text(leaves: Sequence[Shown], left_out: Sequence[str] = (), width: int | None = None) -> str:
-    """The arrays as aligned lines of plain text, then their total.
+def _further(better: Sequence[LessSharded]) -> str:
+    rest = better[MOST_BETTER:]
+    saved = sum(it.saved_bytes_per_device for it in rest)
+    return f"and {plural(len(rest), 'more array')}, {format_bytes(saved)} less" if rest else ""
+
+
+def leaves_text(tree: TreeBytes, left_out: Sequence[str] = (), width: int | None = None) -> str:
+    """The arrays as aligned lines of plain text, then their total, then those that could be cut further.
 
     Args:
-        leaves: the arrays, in tree order.
-        left_out: names of leaves that are no arrays with a sharding.
-        width: the most characters in a line of the table; longer ones end in `…`. None for no limit.
+        tree: the arrays, in tree order.
+        left_out: names of leaves that are no arrays with a known sharding.
+        width: the most columns in a line; rows of tables that are longer end in `…`. None for no limit.
     """
-    rows = [("name", "per device", "ways", "type and shape", "spec", "shard")]
-    for leaf in _drawn(leaves):
+    table_ = [("name", "per device", "ways", "type and shape", "spec", "shard")]
+    for leaf in _drawn(tree):
         cut = leaf.layout
         typed = f"{leaf.dtype or ''}{format_shape(cut.shape)}"
-        size = format_bytes(bytes_of(leaf) if leaf.dtype is not None else None)
-        ways = str(math.prod(cut.ways))
-        rows.append((clip(leaf.title, MAX_NAME), size, ways, typed, spec_words(cut), format_shape(cut.shard_shape)))
-    lines = columns(rows, right=(1, 2))
-    if width is not None:
-        lines = [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
-    more = _more(leaves)
-    return "\n".join([*lines, *([more] if more else []), "", total_words(leaves, left_out)])
+        table_.append((clip(leaf.name, MAX_NAME), _size(leaf), _ways(cut), typed, spec_words(cut), _shard(cut)))
+    lines = _fitted(columns(table_, right=(1, 2)), width)
+    words = [_more(tree), "", total_words(tree, left_out), heaviest_words(tree)]
+    better = tree.less_sharded()
+    if better:
+        words += ["", better_words(better)]
+    lines += _words([text for place, text in enumerate(words) if text or place], width)
+    if better:
+        table_ = [("name", "per device", "could be", "unused axis → dimension", "spec then")]
+        for it in better[:MOST_BETTER]:
+            axes = ", ".join(f"{axis} → {d}" for axis, d in zip(it.axes, it.dimensions, strict=True))
+            now, then = format_bytes(it.bytes_per_device), format_bytes(it.better_bytes_per_device)
+            table_.append((clip(it.name, MAX_NAME), now, then, axes, str(it.better)))
+        lines += _fitted(columns(table_, right=(1, 2)), width) + list(filter(None, [_further(better)]))
+    return "\n".join(lines)
 
 
-def leaves_html(leaves: Sequence[Shown], left_out: Sequence[str] = ()) -> str:
-    """The arrays as an HTML table with specs as chips, then their total; every text from outside is escaped.
+def _fitted(lines: list[str], width: int | None) -> list[str]:
+    """Lines that are too long end in `…`."""
+    if width is None:
+        return lines
+    return [line if text_width(line) <= width else _cut(line, width) for line in lines]
+
+
+def _cut(line: str, width: int) -> str:
+    while text_width(line) > width - 1:
+        line = line[:-1]
+    return line + "…"
+
+
+def _words(texts: Sequence[str], width: int | None) -> list[str]:
+    """Sentences in lines; an empty one is an empty line where something follows it."""
+    lines: list[str] = []
+    for text in texts:
+        if text:
+            lines += [text] if width is None else wrap(text, width)
+        elif not lines or lines[-1]:
+            lines.append("")
+    return lines
+
+
+def _size(leaf: Leaf) -> str:
+    return format_bytes(leaf.bytes.per_device if leaf.bytes else None)
+
+
+def _ways(cut: Layout) -> str:
+    return str(math.prod(cut.ways))
+
+
+def _shard(cut: Layout) -> str:
+    return format_shape(cut.shard_shape)
+
+
+def leaves_html(tree: TreeBytes, left_out: Sequence[str] = ()) -> str:
+    """The arrays as an HTML table with specs as chips, their total, and a table of those that could be cut further.
 
     Args:
-        leaves: the arrays, in tree order.
-        left_out: names of leaves that are no arrays with a sharding.
+        tree: the arrays, in tree order.
+        left_out: names of leaves that are no arrays with a known sharding.
     """
     rows = []
-    for leaf in _drawn(leaves):
+    for leaf in _drawn(tree):
         cut = leaf.layout
         spec = escape(spec_words(cut)) if cut.spec is None else spec_html(cut.spec, cut.mesh)
         rows.append(
             (
-                cell(f"<b>{escape(leaf.title)}</b>"),
+                cell(f"<b>{escape(leaf.name)}</b>"),
                 cell(format_shape(cut.shape)),
                 cell(escape(leaf.dtype or ""), quiet=True),
                 cell(spec, title=cut.why or str(cut.spec or "")),
-                cell(format_shape(cut.shard_shape)),
-                cell(format_bytes(bytes_of(leaf) if leaf.dtype is not None else None), right=True),
-                cell(str(math.prod(cut.ways)), right=True),
+                cell(_shard(cut)),
+                cell(_size(leaf), right=True),
+                cell(_ways(cut), right=True),
             )
         )
     heads = ("name", "shape", "type", "spec", "shard", ">bytes per device", ">ways")
-    notes = "".join(f"<div>{escape(t)}</div>" for t in (_more(leaves), total_words(leaves, left_out)) if t)
-    return f'{table(heads, rows)}<div style="{QUIET};padding:0 0 8px 0">{notes}</div>'
+    said = _more(tree), total_words(tree, left_out), heaviest_words(tree)
+    notes = "".join(f"<div>{escape(text)}</div>" for text in said if text)
+    return f'{table(heads, rows)}<div style="{QUIET};padding:0 0 8px 0">{notes}</div>{_better_html(tree)}'
+
+
+def _better_html(tree: TreeBytes) -> str:
+    better = tree.less_sharded()
+    if not better:
+        return ""
+    meshes, rows = {leaf.name: leaf.layout.mesh for leaf in tree.leaves}, []
+    for it in better[:MOST_BETTER]:
+        mesh = meshes[it.name]
+        colours = axis_colours(mesh)
+        axes = zip(it.axes, it.dimensions, strict=True)
+        rows.append(
+            (
+                cell(f"<b>{escape(it.name)}</b>"),
+                cell(spec_html(it.spec, mesh), title=str(it.spec)),
+                cell(mono(", ".join(f"{chip(axis, colours)} → {d}" for axis, d in axes))),
+                cell(spec_html(it.better, mesh), title=str(it.better)),
+                cell(format_bytes(it.bytes_per_device), right=True),
+                cell(format_bytes(it.better_bytes_per_device), right=True),
+            )
+        )
+    heads = ("name", "spec", "unused axis → dimension", "spec then", ">bytes per device", ">could be")
+    more = f'<div style="{QUIET}">{escape(_further(better))}</div>' if _further(better) else ""
+    return table(heads, rows, caption=better_words(better)) + more

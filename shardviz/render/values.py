@@ -13,17 +13,24 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from shardviz.notation.spec import axis_text
 from shardviz.records import Value
 from shardviz.render.chips import QUIET, cell, spec_html, table
-from shardviz.render.format import clip, format_bytes, format_count, format_shape
+from shardviz.render.format import clip, format_bytes, format_count, format_shape, pad, text_width
 
 MAX_NAME = 44
 
 
 def spec_text(value: Value) -> str:
-    """The spec as Python writes it; the sharding in another notation where no PartitionSpec says it."""
+    """The spec as Python writes it; the sharding in another notation where no PartitionSpec says it.
+
+    Of a value inside a `shard_map`, over which axes every device has its own; of one whose type fixes it, that too.
+    """
+    if value.manual:
+        own = f"per device over {', '.join(map(axis_text, value.manual))}"
+        return own if value.spec is None else f"{own}; {value.spec.canonical()}"
     if value.spec is not None:
-        return str(value.spec.canonical())
+        return str(value.spec.canonical()) + (" fixed by type" if value.fixed is not None else "")
     return clip(next(iter(value.sharding.values()), "not known"), 40)
 
 
@@ -31,9 +38,9 @@ def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str =
     """Rows of text as lines with aligned columns; the columns in `right` are set flush right."""
     if not rows:
         return []
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    pad = [str.rjust if i in right else str.ljust for i in range(len(widths))]
-    return [gap.join(f(text, w) for f, text, w in zip(pad, row, widths, strict=True)).rstrip() for row in rows]
+    widths = [max(text_width(row[i]) for row in rows) for i in range(len(rows[0]))]
+    sides = ["right" if i in right else "left" for i in range(len(widths))]
+    return [gap.join(map(pad, row, widths, sides)).rstrip() for row in rows]
 
 
 def values_text(values: Sequence[Value]) -> str:
@@ -68,7 +75,9 @@ def values_html(values: Sequence[Value], mesh: Any, *, caption: str = "") -> str
     """
     rows = []
     for v in values:
-        spec = spec_html(v.spec, mesh) if v.spec is not None else escape(spec_text(v))
+        spec = spec_html(v.spec, mesh) if v.spec is not None and not v.manual else escape(spec_text(v))
+        if v.fixed is not None and not v.manual:
+            spec += f' <span style="{QUIET}">fixed by type</span>'
         made = " · ".join(filter(None, (v.op, v.source.short if v.source else "", v.name_stack)))
         label = f' <span style="{QUIET}">{escape(v.label)}</span>' if v.label and v.label != v.name else ""
         times = "" if v.count == 1 else f" × {escape(format_count(v.count))}"

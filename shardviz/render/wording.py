@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 
 def spec_words(layout: Layout) -> str:
-    """The spec, or what there is instead of one: `P('data', None)`, `all on device 3`, `not a PartitionSpec`."""
+    """The spec, or what there is instead of one: `P('data', None)`, `all on device 3`, `not a PartitionSpec`.
+
+    Manual axes are said too, which a PartitionSpec leaves out.
+    """
     if layout.maximal:
         return f"all on device {_holder(layout)}"
-    return "not a PartitionSpec" if layout.spec is None else str(layout.spec)
+    if layout.spec is None:
+        return "not a PartitionSpec"
+    return str(layout.spec) + (f", manual over {_names(layout.manual)}" if layout.manual else "")
 
 
 def describe(scene: Scene) -> str:
@@ -103,6 +108,12 @@ def notes(scene: Scene) -> list[str]:
             f"manual: devices along {_names(layout.manual)} hold arrays of their own, which the program keeps apart; "
             "/ stands between them"
         )
+    if any(layout.open):
+        which = ", ".join(str(d) for d, opened in enumerate(layout.open) if opened)
+        noun = "dimension" if sum(layout.open) == 1 else "dimensions"
+        lines.append(f"open: the compiler may cut {noun} {which} further than is drawn")
+    if any(edges.any() for edges in scene.edges):
+        lines.append("thick lines stand where processes meet")
     if scene.merged > 1:
         lines.append(f"each cell stands for {scene.merged} neighbouring shards")
     return lines

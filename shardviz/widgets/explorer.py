@@ -1,13 +1,10 @@
 """The explorer: `ExplorerState` as a notebook widget. What the page shows are traits; what a person does are `edits`.
 
->>> explorer = explore(train_step, params, tokens, mesh={"data": 8, "model": 8})     # doctest: +SKIP
->>> explorer                                                                         # doctest: +SKIP
->>> explorer.wait().collectives                                                      # doctest: +SKIP
+`opening.explore` makes one.
 """
 
 from __future__ import annotations
 
-import reprlib
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -15,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from shardviz.errors import ShardvizError, TraceError
+from shardviz.errors import ShardvizError
 from shardviz.report import Report
 from shardviz.widgets import bundle
+from shardviz.widgets.notations import rosetta_view
 from shardviz.widgets.pages import shards_view, source_view
 from shardviz.widgets.payload import head_view, inputs_view, mesh_view, outputs_view, problems_view, status_view
 from shardviz.widgets.state import ExplorerState
@@ -47,7 +45,7 @@ _EDITS: dict[str, tuple[str, ...]] = {
 
 
 class Explorer(anywidget.AnyWidget):
-    """An interactive view of a program under a plan; see `explore`.
+    """An interactive view of a program under a plan; see `opening.explore`.
 
     Attributes:
         state: the `ExplorerState` under it, which can be driven from Python: the page follows.
@@ -67,9 +65,12 @@ class Explorer(anywidget.AnyWidget):
     source = traitlets.Dict().tag(sync=True)
     problems = traitlets.Dict().tag(sync=True)
     shards = traitlets.Dict().tag(sync=True)
+    rosetta = traitlets.Dict().tag(sync=True)
     plan_code = traitlets.Unicode().tag(sync=True)
     selected = traitlets.Unicode().tag(sync=True)
+    selected_at = traitlets.Unicode().tag(sync=True)
     query = traitlets.Dict().tag(sync=True)
+    reading = traitlets.Unicode().tag(sync=True)
     edits = traitlets.List().tag(sync=True)
     tab = traitlets.Unicode("source").tag(sync=True)
     comm_id = traitlets.Unicode().tag(sync=True)
@@ -85,11 +86,24 @@ class Explorer(anywidget.AnyWidget):
         self._draw_plan()
         self._draw_report()
         self._draw_status()
-        shown = ["plan", "report", "status", "message", "busy", "error", "failure", "selected", "past", "ahead"]
+        shown = [
+            "plan",
+            "report",
+            "status",
+            "message",
+            "busy",
+            "error",
+            "failure",
+            "selected",
+            "remark",
+            "past",
+            "ahead",
+        ]
         state.observe(self._on_state, shown)
         self.observe(self._on_edits, "edits")
         self.observe(self._on_selected, "selected")
         self.observe(self._on_query, "query")
+        self.observe(self._on_rosetta, ["tab", "reading"])
 
     @property
     def program(self) -> Program:
@@ -151,8 +165,7 @@ class Explorer(anywidget.AnyWidget):
                 self._draw_report()
             if change["name"] == "selected":
                 self.selected = self.state.selected
-                self._draw_shards()
-            if change["name"] == "busy" and not self.state.busy:
+            if change["name"] in ("selected", "remark"):
                 self._draw_shards()
             self._draw_status()
 
@@ -176,10 +189,12 @@ class Explorer(anywidget.AnyWidget):
         self.collectives = collectives_view(self.report, self.query)
 
     def _draw_shards(self) -> None:
-        view = shards_view(self.report, self.state.selected)
-        if view.get("missing") and self.state.busy and self.shards.get("name") == self.state.selected:
-            return  # an intermediate has its name at one level; the older map stays until that level is reached again
-        self.shards = view
+        self.shards = shards_view(self.report, self.state.selected, self.state.remark)
+        self._draw_rosetta()
+
+    def _draw_rosetta(self) -> None:
+        """Every notation of the selected value, while somebody looks at that."""
+        self.rosetta = rosetta_view(self.report, self.state.selected, self.reading) if self.tab == "rosetta" else {}
 
     def _draw_status(self) -> None:
         if self.state.busy:
@@ -212,107 +227,15 @@ class Explorer(anywidget.AnyWidget):
             self.state.refuse(unknown, "internal")
 
     def _on_selected(self, change: Any) -> None:
-        self.state.selected = change["new"]
+        """The page says at which level it saw the name: a newer report may have come meanwhile."""
+        if change["new"] != self.state.selected:
+            level, self.selected_at = self.selected_at, ""
+            self.state.select(change["new"], level)
+            self.selected = self.state.selected
 
     def _on_query(self, change: Any) -> None:
         with self.hold_sync():
             self._draw_tables()
 
-
-def explore(
-    fn: Any,
-    *args: Any,
-    plan: Plan | None = None,
-    mesh: Any = None,
-    in_specs: Any = None,
-    out_specs: Any = None,
-    static_argnums: Any = (),
-    static_argnames: Any = (),
-    donate_argnums: Any = (),
-    donate_argnames: Any = (),
-    level: str = "compiled",
-    debounce: float = 0.15,
-    timeout: float = 60.0,
-    memory_limit: float | None = None,
-    **kwargs: Any,
-) -> Explorer:
-    """Opens the explorer on a function, on a program that is traced already, or on an example of the gallery.
-
-    Args:
-        fn: a function, a `jax.jit`-ed one, what `sv.trace` gave, or an `Example` such as `sv.gallery.llama("8b")`.
-        *args: the function's arguments: arrays or `jax.ShapeDtypeStruct`s in any pytree. Nothing is allocated.
-        plan: the plan to begin with, instead of `mesh`, `in_specs` and `out_specs`. One of the two must be given, but
-            for an example, which has a mesh and specs of its own for whatever is left out.
-        mesh: a mesh in any form that `sv.mesh` takes, such as `{"data": 8, "model": 8}`.
-        in_specs, out_specs: pytree prefixes of PartitionSpecs, as `jax.jit` takes them.
-        static_argnums, static_argnames, donate_argnums, donate_argnames: as `jax.jit` takes them.
-        level: how far to go after each change: `propagated`, `partitioned` or `compiled`.
-        debounce: seconds without a newer change before a compile is started.
-        timeout: seconds that a compile may take; `explorer.state.timeout` changes it later.
-        memory_limit: bytes that a compile may use, None for no limit; `explorer.state.memory_limit` changes it later.
-        **kwargs: all other keyword arguments are the function's own, as for `sv.trace`.
-
-    Returns:
-        The `Explorer`; show it by making it the last expression of a cell.
-
-    Raises:
-        ShardvizError: if there is nothing to explore or no plan, the function cannot be traced, or the plan does not
-            fit it.
-    """
-    from shardviz.analysis import Program, trace
-    from shardviz.gallery import Example
-    from shardviz.program import server
-
-    options = {
-        "static_argnums": static_argnums,
-        "static_argnames": static_argnames,
-        "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames,
-    }
-    if isinstance(fn, Example | Program):
-        given = [*map(repr, args), *kwargs, *(name for name, option in options.items() if option != ())]
-        if given:
-            why = "is traced already" if isinstance(fn, Program) else "is an example with arguments of its own"
-            raise TraceError(f"{fn.name} {why}, so it takes none here; leave out {', '.join(given)[:200]}")
-    elif not callable(fn):
-        raise TraceError(_nothing_to_explore(fn))
-    if isinstance(fn, Example) and plan is None:
-        mesh, in_specs, out_specs = (
-            own if given is None else given
-            for given, own in ((mesh, fn.mesh), (in_specs, fn.in_specs), (out_specs, fn.out_specs))
-        )
-    plan = _plan(plan, mesh, in_specs, out_specs)
-    server.start()  # while the function is traced
-    program = fn.program if isinstance(fn, Example) else fn
-    if not isinstance(program, Program):
-        program = trace(program, *args, **options, **kwargs)
-    limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
-    return Explorer(ExplorerState(program, plan, level=level, **limits))
-
-
-def _plan(plan: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Plan:
-    from shardviz.program.plan import Plan
-
-    if plan is None:
-        if mesh is None:
-            raise ShardvizError(
-                "explore needs a mesh, such as mesh={'data': 8, 'model': 8}, or a plan, plan=sv.Plan(...)"
-            )
-        return Plan(mesh, in_specs=in_specs, out_specs=out_specs)
-    if any(given is not None for given in (mesh, in_specs, out_specs)):
-        raise ShardvizError("explore takes either a plan, or mesh, in_specs and out_specs; not both")
-    if not isinstance(plan, Plan):
-        raise ShardvizError(f"plan: expected an sv.Plan, not {reprlib.repr(plan)}")
-    return plan
-
-
-def _nothing_to_explore(given: Any) -> str:
-    """Why this cannot be explored, with a way out where it is something of ours."""
-    from shardviz.program.plan import Plan
-
-    text = "explore takes a function, a program from sv.trace, or an example such as sv.gallery.llama('8b')"
-    if isinstance(given, Plan):
-        return f"{text}; a plan goes second: sv.explore(program, plan=plan)"
-    if isinstance(given, Report):
-        return f"{text}; a report is a finding, and shows itself as the last expression of a cell"
-    return f"{text}; not {reprlib.repr(given)} ({type(given).__name__})"
+    def _on_rosetta(self, change: Any) -> None:
+        self._draw_rosetta()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from shardviz.errors import ShardvizError
 from shardviz.layout import layout
 from shardviz.records import Collective, Value
 from shardviz.render.format import format_bytes, format_shape
+from shardviz.render.rosetta import sharding_of
 from shardviz.render.scene import Side, build_scene, coarsen, describe, notes
 from shardviz.render.totals import totals_by
 from shardviz.report import Report
@@ -90,11 +92,17 @@ def _merged(collectives: list[Collective]) -> list[Json]:
     return rows
 
 
-def shards_view(report: Report, name: str) -> Json:
-    """The shard map of a value: the grid of slices, the devices in each, and the axes along its sides."""
+def shards_view(report: Report, name: str, remark: str = "") -> Json:
+    """The shard map of a value: the grid of slices, the devices in each, and the axes along its sides.
+
+    Args:
+        report: where the value is.
+        name: the value's name; empty where none is selected.
+        remark: what is to be said about which value this is, or why there is none.
+    """
     value = next((v for v in (*report.arguments, *report.outputs, *report.intermediates) if v.name == name), None)
     if value is None:
-        return {"name": name, "missing": True}
+        return {"name": name, "missing": bool(name), "remark": remark}
     view: Json = {
         "name": name,
         "label": value.label,
@@ -104,10 +112,12 @@ def shards_view(report: Report, name: str) -> Json:
         "bytes": format_bytes(value.bytes_per_device),
         "source": value.source.short if value.source else "",
         "line": report.line(value.source),
+        "remark": remark,
     }
-    if value.spec is None:
+    try:
+        cut = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
+    except ShardvizError:  # a manual or unknown sharding of which the report knows the text only
         return view | {"sharding": "; ".join(f"{k}: {s}" for k, s in value.sharding.items())}
-    cut = layout(value.shape, value.spec, report.mesh)
     scene = coarsen(build_scene(cut), rows=MOST_CELLS, columns=MOST_CELLS, panels=16)
     panels = scene.devices.shape[0]
     return view | {

@@ -128,6 +128,7 @@ def head_view(state: ExplorerState) -> Json:
     totals = totals_by(report.collectives, "axes")
     shown = _worth_showing(totals)
     problems, notes = severities(report)
+    runs = total_of(report.collectives).runs_text
     view: Json = {
         "program": report.program,
         "mesh": str(report.mesh) or "no mesh axes",
@@ -135,7 +136,7 @@ def head_view(state: ExplorerState) -> Json:
         "moved": [{"axes": axes_json(t.axes), "text": t.bytes_text, "title": t.sentence} for t in shown],
         "moved_rest": [f"{t.label}: {t.bytes_text}" for t in totals if t not in shown],
         "collectives": len(report.collectives),
-        "runs": f"{total_of(report.collectives).runs_text} runs",
+        "runs": f"{runs} run" if runs == "1" else f"{runs} runs",
         "problems": problems,
         "notes": notes,
         "changed": len(state.changed),

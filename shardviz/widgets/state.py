@@ -22,30 +22,29 @@ import traitlets
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.widgets import edits
-from shardviz.widgets.following import Following
 from shardviz.widgets.names import segments
+from shardviz.widgets.selecting import Selecting
 
 if TYPE_CHECKING:
     from shardviz.analysis import Program
     from shardviz.program.plan import Plan
 
 
-class ExplorerState(Following):
-    """A program under a plan that can be changed, undone and compiled. Made like `Following`, whose traits it has too.
+class ExplorerState(Selecting):
+    """A program under a plan that can be changed, undone and compiled. Made like `Following`, whose traits it has too,
+    and those of `Selecting`.
 
     Attributes:
-        selected: the name of the one value that is looked at, everywhere.
         past, ahead: the plans that `undo` and `redo` go to.
     """
 
-    selected = traitlets.Unicode("")
     past = traitlets.Tuple()
     ahead = traitlets.Tuple()
 
     def __init__(self, program: Program, plan: Plan, **options: Any):
         super().__init__(program, plan, **options)
         if self.report.arguments:
-            self.selected = max(self.report.arguments, key=lambda v: v.bytes_per_device or 0).name
+            self.select(max(self.report.arguments, key=lambda v: v.bytes_per_device or 0).name)
 
     # What a person changes. Each returns whether the change was taken.
 

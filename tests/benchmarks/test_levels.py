@@ -32,7 +32,7 @@ def seconds(run, rounds=5):
 def test_a_changed_spec_costs_no_more_than_shardys_pipeline_as_it_comes(benchmark):
     example = sv.gallery.llama("70b", mesh="data=64,model=64")
     program, plan = example.program, example.plan
-    lowered = program._lower(plan.mesh)
+    lowered = program._lower(plan)
     specs = [P(None, "data", "model"), P(None, None, "model")]
 
     def raw():

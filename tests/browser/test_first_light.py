@@ -1,4 +1,5 @@
-"""A newcomer's walk: notebook 01 in a real JupyterLab, with the mesh and a weight's spec changed by clicking."""
+"""A newcomer's walk: notebook 01 in a real JupyterLab, with the mesh and a weight's spec changed by clicking
+and by pasting a sharding in another notation."""
 
 from __future__ import annotations
 
@@ -65,6 +66,31 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
         expect(row).to_contain_text("80")
         expect(row).to_contain_text("2.10 MB")
     page.screenshot("first_light_edited", of=view)
+
+    # every notation of wq: one is copied and pasted back, another one is pasted and applied
+    page.raw.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    view.get_by_test_id("tab-rosetta").click()
+    expect(view.get_by_test_id("text-pspec")).to_have_text("P(None, 'data', 'model', None)")
+    expect(view.get_by_test_id("text-hlo-v2")).to_have_text("{devices=[1,8,8,1]<=[64]}")
+    expect(view.get_by_test_id("text-hlo-v2")).to_have_css("display", "block")  # whatever version saved the notebook
+    view.get_by_test_id("copy-hlo-v2").click()
+    expect(view.get_by_test_id("copy-hlo-v2")).to_have_text("copied")
+    view.get_by_test_id("read").click()
+    page.raw.keyboard.press("Control+v")
+    expect(view.get_by_test_id("read-same")).to_be_visible()
+    view.get_by_test_id("read").fill('#sdy.sharding<@mesh, [{}, {"model"}, {"data"}, {}]>')
+    view.get_by_test_id("read").press("Enter")
+    expect(view.get_by_test_id("text-hlo-v2")).to_have_text("{devices=[1,8,8,1]<=[8,8]T(1,0)}")
+    page.screenshot("first_light_rosetta", of=view)
+    before = edits(view)
+    view.get_by_test_id("read-apply").click()
+    settled(view, before)
+    expect(view.get_by_test_id(f"slot-{WQ}-1")).to_have_text("model")
+    expect(view.get_by_test_id("text-pspec")).to_have_text("P(None, 'model', 'data', None)")
+    before = edits(view)
+    view.get_by_test_id("undo").click()
+    settled(view, before)
+    expect(gathers(view)).to_have_count(2)
 
     # the mesh by clicking: `data` from 8 to 16 devices; a device's piece of wq is half as large
     before = edits(view)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 
-from shardviz.errors import MeshError
-from shardviz.layout import Layout, array_bytes, layout, tree_bytes
+from shardviz.layout import Layout, Leaf, add_up, array_bytes, layout, tree_bytes
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from tests.layout.test_layout import layouts
@@ -51,6 +49,7 @@ def test_a_tree():
     assert [leaf.name for leaf in tree.heaviest(2)] == ["params['embed']", "params['w']"]
     first, second = tree.less_sharded()
     assert (first.name, first.axes, str(first.better)) == ("params['embed']", ("data",), "P('model', 'data')")
+    assert (first.dimensions, second.dimensions) == ((1,), (0, 0))
     assert first.saved_bytes_per_device == sizes[0] * 7 / 8
     assert (second.name, str(second.better)) == ("params['bias']", "P(('data', 'model'))")
     assert "'data' is not used; P('model', 'data') would take" in str(first)
@@ -76,11 +75,18 @@ def test_meshes_in_another_order_are_added_up_by_device():
     assert dict(zip(tree.device_ids.tolist(), tree.per_device.tolist(), strict=True)) == {3: 8, 2: 0, 1: 0, 0: 8}
 
 
-def test_other_devices_are_refused():
-    leaf = (8,), "int8"
-    shardings = [Sharding.from_spec(Spec((("x",),)), DeviceMesh.of({"x": n}), 1) for n in (2, 4)]
-    with pytest.raises(MeshError, match="'b'"):
-        tree_bytes({name: (*leaf, sharding) for name, sharding in zip("ab", shardings, strict=True)})
+def test_leaves_on_other_devices_are_added_up_device_by_device():
+    meshes = [DeviceMesh(("x",), (2,), (), (7, 3)), DeviceMesh(("x",), (4,), (), (0, 3, 7, 9))]
+    leaves = {str(m.size): ((8,), "int8", Sharding.from_spec(Spec((("x",),)), m, 1)) for m in meshes}
+    tree = tree_bytes(leaves)
+    assert dict(zip(tree.device_ids.tolist(), tree.per_device.tolist(), strict=True)) == {7: 6, 3: 6, 0: 2, 9: 2}
+    assert (tree.total, tree.array) == (16, 16)
+
+
+def test_a_leaf_whose_type_is_not_known_counts_nothing():
+    tree = add_up([Leaf.of("a", layout((8,), (), MESH)), Leaf.of("b", layout((8,), (), MESH), "int8")])
+    assert tree.per_device.tolist() == [8.0] * 32 and tree.less_sharded()[0].name == "b"
+    assert (tree.leaves[0].bytes, tree.leaves[0].per_device) == (None, 0)
 
 
 def test_an_empty_tree_weighs_nothing():

@@ -44,6 +44,41 @@ def test_the_examples_of_jax(spec, counts):
     assert hosts.global_shape(hosts.local_shape(0)) == (8, 8)
 
 
+def test_the_local_view_of_the_old_pjit_is_what_jaxs_local_mesh_says(jax_answers: Answers):
+    """JAX still has `_get_local_mesh`, and refuses a process whose devices make no box of the mesh."""
+    mesh_lib = pytest.importorskip("jax._src.mesh")
+    taken = refused = 0
+    for case in jax_answers.cases["hosts"]:
+        shape, spec, mesh = given(case)
+        hosts = by_process(layout(shape, spec, mesh), case["processes"])
+        fakes = np.array([_Device(i, p) for i, p in enumerate(case["processes"])])
+        whole = mesh_lib.Mesh(fakes.reshape(case["sizes"]), case["names"])
+        for process in hosts.processes.tolist():
+            try:
+                local = mesh_lib._get_local_mesh(whole, process).shape
+            except ValueError:
+                refused += 1
+                assert hosts.pjit_shape(process) is None, case
+                continue
+            wanted = tuple(
+                size // np.prod([whole.shape[str(a)] for a in axes], dtype=int)
+                * np.prod([local[str(a)] for a in axes], dtype=int)
+                for size, axes in zip(shape, spec.dims, strict=True)
+            )  # fmt: skip
+            assert hosts.pjit_shape(process) == wanted == hosts.local_shape(process), case
+            taken += 1
+    assert taken > 100 and refused > 100
+
+
+class _Device:
+    """As much of a device as a JAX mesh asks for."""
+
+    platform = device_kind = "cpu"
+
+    def __init__(self, number: int, process_index: int):
+        self.id, self.process_index = number, process_index
+
+
 def test_processes_in_a_checkerboard_are_not_uniform():
     """From the docstring of `num_addressable_indices`: hosts 1221 / 1221 / 0000."""
     cut = layout((3, 4), ("x", "y"), {"x": 3, "y": 4})

@@ -23,8 +23,14 @@ def test_what_is_no_sharding(given_):
         sv.sharding(given_, MESH)
 
 
+GARBAGE = [
+    "", "{", "P(", "[", "#sdy.sharding<", "{devices=[", "{mesh[", "A[", "type: OTHER ", "named_sharding {", "sharding=",
+    "goo.gle/debugstr ", "NamedSharding(mesh=", "NamedSharding(mesh=Mesh('a': 2), spec=", "{{", "('a',",
+]  # fmt: skip
+
+
 @settings(max_examples=500, deadline=None)
-@given(st.text(max_size=60), st.sampled_from(["", "{", "P(", "[", "#sdy.sharding<", "{devices=[", "{mesh[", "A["]))
+@given(st.text(max_size=60), st.sampled_from(GARBAGE))
 def test_garbage(text, start):
     try:
         found = sv.sharding(start + text, MESH, 2)

@@ -60,6 +60,21 @@ REFUSED = [  # text, rank, a part of the message
     ("[a, ·", None, "expected [data, ·]"),
     ("[c]", None, "no axis 'c'"),
     ("A[I_c]", None, "'c' does not name axes"),
+    ("{Replicated}", None, "mesh[...] at position 1, not 'Replicated}'"),
+    ("{devices=[2,4]<=[8]T(1,0)}", None, "dimensions, 0 to 0 at position 20, not '(1,0)}'"),
+    ("{devices=[2,1,4]<=[8] last_tile_dim_replicate last_tile_dims={manual}}", None, "expected '}'"),
+    ("{devices=[1]0}", None, "[1]: it is over 1 device, and the mesh a=2,b=4 has 8"),
+    ("{mesh['a'=2,'b'=4], [{'a', 'a'}]}", None, "axis 'a' is used twice by dimension 0"),
+    ("{mesh['a'=2,'b'=4], [{'a'}p1]}", None, "expected ',' or ']'"),
+    ("{mesh['a'=2,'b'=4], [{'a'}], replicated={'a'}}", None, "by dimension 0 and by replicated"),
+    ("{mesh['a'=2,'b'=4], [{'b':(1)2},{'b'}]}", None, "used by dimension 0 and by dimension 1"),
+    ("#sdy.sharding<@maximal_mesh_30, []>", None, "places 0 to 7"),
+    ("P(a, b)", None, "put the name in quotes, 'a'"),
+    ("('a')", None, "a tuple of one has a comma"),
+    ("['a', None]", None, "names stand without quotes"),
+    ("[? a]", None, "? stands last in its entry"),
+    ("NamedSharding(mesh=Mesh('a': 2, axis_types=(Auto,)), spec=P('a',))", None, "over the mesh a=2, not a=2,b=4"),
+    ("NamedSharding(mesh=Mesh('a': 2, 'b': 4), spec=3)", None, "a PartitionSpec, then at most memory_kind"),
     ("nonsense", None, "expected P('data', None), [data, ·], A[I_data, J]"),
     ("{nonsense}", None, "expected replicated, manual"),
     ("{replicated", None, "expected '}' at its end"),
@@ -133,6 +148,7 @@ def test_all_notations_of_one_sharding_mean_the_same(cut):
 EXPECTED = {  # what a notation can say of these: every one, no exception
     "pspec": {},
     "short": {"parts": True, "unreduced": True, "manual": True, "open": True},
+    "book": {"unreduced": True},
     "hlo-v1": {"parts": True, "unreduced": True, "manual": True},
     "hlo-v2": {"parts": True, "unreduced": True, "manual": True},
     "hlo-v3": {"parts": True, "unreduced": True, "manual": True, "open": True, "replicated": True},
@@ -235,6 +251,19 @@ def test_unconstrained_and_unreduced_as_jax_has_them():
         read("[a, ·] manual b").to("pspec")
 
 
+@pytest.mark.parametrize("types", [("Auto", "Manual"), ("Manual", "Explicit"), ("Manual", "Manual")])
+def test_axes_that_the_mesh_has_as_manual_are_manual_however_the_spec_is_written(types):
+    mesh = DeviceMesh(("a", "b"), (2, 4), types)
+    free = [name for name, kind in zip("ab", types, strict=True) if kind != "Manual"]
+    spec = P(*free)
+    theirs = NamedSharding(AbstractMesh((2, 4), ("a", "b"), axis_types=tuple(AxisType[t] for t in types)), spec)
+    cuts = [sv.sharding(given_, mesh, 2) for given_ in (spec, tuple(free), str(spec), str(theirs), theirs)]
+    assert all(cut == cuts[0] for cut in cuts) and cuts[0].manual == mesh.manual
+    assert cuts[0].to("hlo-v2") == str(theirs._to_xla_hlo_sharding(2))
+    layouts = [sv.layout((8, 8), given_, mesh) for given_ in (spec, tuple(free), str(spec), cuts[0])]
+    assert all(np.array_equal(found.manual_ids, layouts[0].manual_ids) for found in layouts)
+
+
 def test_the_objects_of_one_device():
     import jax
 
@@ -263,7 +292,7 @@ def test_the_objects_of_one_device():
         ("[a] manual b", "sdy", "sdy.manual_computation"),
         ('<[{"a"}p1]>', "pspec", "no priorities"),
         ('<[{?}], replicated={"b"}>', "pspec", "cannot keep b out"),
-        ("[a]", "latin", "expected one of pspec, short, hlo-v1"),
+        ("[a]", "latin", "expected one of pspec, short, book, hlo-v1"),
     ],
 )
 def test_why_a_notation_cannot_say_it(text, notation, why):

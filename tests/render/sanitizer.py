@@ -30,16 +30,26 @@ LENGTH = r"(0|[+-]?\d*\.?\d+(px|em|rem|pt|%))"
 COLOUR = r"(#[0-9a-f]+|rgba?\(\s*\d{1,3}\s*(,\s*\d{1,3}\s*){2}(,\s*(0|1|0\.\d+)\s*)?\)|transparent|white|black)"
 STYLES = {
     "background-color": COLOUR,
+    "background-image": r"url\(data:image/png;base64,[\w+/=]+\)(,url\(data:image/png;base64,[\w+/=]+\))*",
+    "background-position": r"(left|right) (top|bottom)(,(left|right) (top|bottom))*",
+    "background-repeat": "no-repeat",
+    "background-size": rf"{LENGTH} {LENGTH}(,{LENGTH} {LENGTH})*",
     "border": rf"(({LENGTH}|none|solid|dashed|dotted|{COLOUR})\s*){{1,3}}",
     "border-bottom": rf"(({LENGTH}|none|solid|dashed|dotted|{COLOUR})\s*){{1,3}}",
     "border-collapse": "collapse|separate",
+    "border-left": rf"(({LENGTH}|none|solid|dashed|dotted|{COLOUR})\s*){{1,3}}",
     "border-radius": rf"({LENGTH}\s*){{1,4}}",
+    "border-top": rf"(({LENGTH}|none|solid|dashed|dotted|{COLOUR})\s*){{1,3}}",
+    "box-shadow": rf"({LENGTH}\s+){{2}}({LENGTH}\s+)?{COLOUR}(,({LENGTH}\s+){{2}}({LENGTH}\s+)?{COLOUR})*",
     "caption-side": "top|bottom",
     "color": COLOUR,
     "display": "inline|block|inline-block|flex|grid",
     "font-family": r"([a-z-]+)(,\s*[a-z-]+)*",
     "font-size": LENGTH,
     "font-weight": "normal|bold|[1-9]00",
+    "grid-auto-rows": LENGTH,
+    "grid-template-columns": rf"repeat\(\d+,{LENGTH}\)",
+    "left": LENGTH,
     "line-height": r"normal|\d+(\.\d+)?",
     "margin": rf"(({LENGTH}|auto)\s*){{1,4}}",
     "max-width": rf"{LENGTH}|none|auto",
@@ -47,9 +57,12 @@ STYLES = {
     "opacity": r"0(\.\d+)?|1(\.0+)?",
     "overflow-x": "visible|hidden|scroll|auto",
     "padding": rf"({LENGTH}\s*){{1,4}}",
+    "position": "relative|absolute",
     "text-align": "left|right|center|justify",
+    "top": LENGTH,
     "vertical-align": "baseline|top|middle|bottom",
     "white-space": "normal|pre|nowrap|pre-wrap|pre-line",
+    "width": rf"{LENGTH}|auto",
 }
 
 
@@ -92,7 +105,7 @@ class _Checker(HTMLParser):
 def style_faults(style: str) -> list[str]:
     """The declarations of an inline style that would be dropped."""
     found = []
-    for declaration in filter(None, style.split(";")):
+    for declaration in filter(None, re.split(r";(?![^(]*\))", style)):
         name, _, value = declaration.partition(":")
         if name not in STYLES or not re.fullmatch(STYLES[name], value, re.IGNORECASE):
             found.append(declaration)

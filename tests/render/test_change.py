@@ -59,6 +59,18 @@ def test_no_line_is_wider_than_asked_for(width):
     assert text == show((64, 64), (("data", "model"), None), "data=16,model=8", after=("model", "data")).text(width)
 
 
+def test_a_cut_that_does_not_divide_and_processes_are_said_of_both():
+    shown = show((17, 8), (), "data=8", after=("data",), dtype="float32", processes=4)
+    text = " ".join(shown.text().split())
+    assert "after: JAX refuses this of an argument, as dimension 0 is 17" in text
+    assert "before: 2 processes" in text and "after: 2 processes" in text
+    assert text.count("jax.make_array_from_process_local_data") == text.count("no process can make this array") == 1
+    assert "2 processes" in words(shown.html())
+    pytest.importorskip("matplotlib")
+    captions = " ".join(t.get_text() for t in shown.plot().texts).replace("\n", " ")
+    assert "(16 or 24 would)" in captions and "all-gather" not in captions
+
+
 def test_2048_devices_stay_small():
     shown = show((8192, 4096), ("data", "model"), "data=64,model=32", after=("model", "data"), dtype="bfloat16")
     assert len(shown.html()) < 150_000

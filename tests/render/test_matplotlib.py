@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 
+import numpy as np
 import pytest
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from shardviz.errors import ShardvizError  # noqa: E402
 from shardviz.layout import layout  # noqa: E402
 from shardviz.notation import DeviceMesh, Spec  # noqa: E402
-from shardviz.render import axis_colours, describe, show  # noqa: E402
+from shardviz.render import Shown, axis_colours, describe, show  # noqa: E402
 from shardviz.render.matplotlib import collective_bars_axes, shard_map_axes  # noqa: E402
 from shardviz.render.scene import build_scene  # noqa: E402
 from tests.render.sample import report  # noqa: E402
@@ -116,9 +117,52 @@ def test_another_key_is_refused():
         collective_bars_axes(report(), "size")
 
 
+def test_a_change_has_both_maps_and_what_moves():
+    shown = show((64, 64), ("a", None), "a=4,b=2", after=(None, "b"), dtype="bfloat16")
+    ax = shown.plot()
+    texts = [t.get_text() for t in ax.texts]
+    assert {"before: P('a', None)", "after: P(None, 'b')", "0-1", "6-7", "0,2,…,6", "1,3,…,7"} <= set(texts)
+    assert any("all-gather over a" in t and "keeps 1.02 kB, receives 3.07 kB" in t.replace("\n", " ") for t in texts)
+    assert ax.get_label() == f"Before: {describe(build_scene(shown.before.layout))} After: " + describe(
+        build_scene(shown.after.layout)
+    )
+    assert save(ax) > 1000
+    given = Figure(figsize=(9, 4)).subplots()
+    assert shown.plot(given, dark=True) is given and save(given) > 1000
+
+
+def test_the_two_maps_of_a_change_do_not_overlap():
+    ax = show((8192, 4096), ("a", "b"), "a=8,b=8", after=("b", "a")).plot()
+    ends = [c.get_datalim(ax.transData) for c in ax.collections]
+    assert len(ends) == 2 and ends[0].x1 < ends[1].x0
+    assert max(ax.figure.get_size_inches()) <= 26
+
+
+def test_small_arrays_have_their_values_in_their_cells():
+    x = np.arange(48).reshape(8, 6)
+    ax = Shown(layout(x.shape, ("a", "b"), "a=4,b=2"), "x", "int64", x).plot()
+    texts = [t.get_text() for t in ax.texts]
+    assert "0" in texts and "0 1 2\n6 7 8" in texts and "39 40 41\n45 46 47" in texts
+    small = Shown(layout(x.shape, ("a", "b"), "a=4,b=2"), "x", "int64", x).plot(Figure(figsize=(1.6, 1.4)).subplots())
+    assert not any("\n6" in t.get_text() for t in small.texts[:-1]), "left out where they could not be read"
+
+
+@pytest.mark.parametrize(("copies", "cards"), [(1, 1), (2, 2), (3, 3), (64, 3)])
+def test_copies_are_stacked_cards(copies, cards):
+    ax = shard_map_axes(layout((8, 8), ("a",), {"a": 2, "b": copies}))
+    assert len(ax.collections) == cards
+    left, right = (c.get_datalim(ax.transData) for c in (ax.collections[0], ax.collections[-1]))
+    assert (left.x0 > right.x0) == (cards > 1), "the first card is drawn last"
+
+
 @pytest.mark.parametrize(
     ("spec", "label", "dotted"),
-    [(Spec((("a",), ()), ("b",)), "0 + 1", True), ("{maximal device=3}", "3", False), (("a", None), "0-1", False)],
+    [
+        ("{manual}", "0 / 1 / 2 / 3", True),
+        (Spec((("a",), ()), ("b",)), "0 + 1", True),
+        ("{maximal device=3}", "3", False),
+        (("a", None), "0-1", False),
+    ],
 )
 def test_what_is_no_copy_looks_and_reads_another_way(spec, label, dotted):
     ax = shard_map_axes(layout((8, 8), spec, "a=2,b=2"))

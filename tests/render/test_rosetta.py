@@ -2,20 +2,80 @@
 
 from __future__ import annotations
 
+import jax
+import numpy as np
 import pytest
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
 
-from shardviz.errors import ShardvizError
-from shardviz.notation import NOTATIONS, rosetta
+from shardviz.errors import MeshError, ShardvizError, SpecError
+from shardviz.notation import NOTATIONS, Spec, pmap, rosetta
 from shardviz.notation.sharding import sharding
+from shardviz.records import Value
 from shardviz.render import show_rosetta
-from shardviz.render.rosetta import NAMES
+from shardviz.render.rosetta import MET, NAMES
 from tests.render.sanitizer import read, words
 
 MESH = "data=2,model=4"
+CUT = sharding("[data, ·]", MESH)
 
 
-def test_every_notation_has_a_name():
-    assert set(NAMES) == set(NOTATIONS)
+def test_every_notation_has_a_name_and_is_met_somewhere():
+    assert set(NAMES) == set(MET) == set(NOTATIONS)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("P('data', None)", "[data, ·]", "A[I_data, J]", "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"),
+        *("{mesh['data'=2,'model'=4], [{'data'}, {}]}", '#sdy.sharding<@mesh, [{"data"}, {}]>'),
+        *(("data", None), ["data", None], P("data", None), Spec.of(("data", None)), CUT),
+        *(CUT.to("proto"), CUT.to("proto").SerializeToString()),
+        NamedSharding(AbstractMesh((2, 4), ("data", "model")), P("data", None)),
+        jax.ShapeDtypeStruct(
+            (8, 8), "float32", sharding=NamedSharding(AbstractMesh((2, 4), ("data", "model")), P("data"))
+        ),
+        Value("w", (8, 8), "float32", Spec.of(("data", None))),
+        Value("dot.1", (8, 8), "float32", None, sharding={"hlo": "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}),
+    ],
+    ids=lambda given: f"{type(given).__name__} {given}"[:50],
+)
+def test_anything_that_has_a_sharding_is_taken_and_says_the_same(given):
+    shown = show_rosetta(given, MESH, 2)
+    assert shown.rows == rosetta(CUT)
+    bundle = shown._repr_mimebundle_()
+    assert bundle == show_rosetta(given, MESH, 2)._repr_mimebundle_()
+    assert bundle["text/plain"].startswith("[data, ·] on the mesh data=2,model=4, in every notation\n\nPartitionSpec")
+    assert "the mesh data=2 model=4, in every notation" in words(bundle["text/html"])
+
+
+def test_what_brings_its_own_mesh_needs_none():
+    devices = np.asarray(jax.devices()[:1]).reshape(1, 1)
+    array = jax.device_put(np.zeros((4, 4)), NamedSharding(Mesh(devices, ("a", "b")), P("a", "b")))
+    assert show_rosetta(array).sharding.mesh.names == ("a", "b")
+    assert "on one device" in show_rosetta(SingleDeviceSharding(jax.devices()[0])).text()
+    old = pmap.ShardingSpec((pmap.Chunked((2,)),), (pmap.ShardedAxis(0),))
+    assert show_rosetta(old).sharding.mesh.size == 2
+
+
+def test_a_value_that_is_not_known_to_be_cut_somehow_is_refused():
+    with pytest.raises(SpecError, match=r"dot\.1: the report does not say how it is cut"):
+        show_rosetta(Value("dot.1", (8,), "float32", None), MESH)
+    with pytest.raises(MeshError):
+        show_rosetta(Value("w", (8,), "float32", Spec.of(("data",))))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("{maximal device=3}", "{devices=[8,1]0,3,1,2,4,7,5,6}", "{unknown}", "{manual}", "{devices=[4,2]<=[8]}"),
+        *("P('data', unreduced={'model'})", '#sdy.sharding<@mesh, [{"data", ?}p1, {?}]>', "P(P.UNCONSTRAINED, 'data')"),
+        "{devices=[2,1,4]<=[8] last_tile_dims={manual}}",
+    ],
+)
+def test_the_strangest_shardings_survive_the_sanitizer(given):
+    shown = show_rosetta(given, MESH, 2)
+    assert str(shown.sharding).split()[0].strip("[],") in words(shown.html())
 
 
 @pytest.mark.parametrize("given", ["P('data', None)", "{maximal device=3}", "{devices=[8,1]0,3,1,2,4,7,5,6}", "P()"])

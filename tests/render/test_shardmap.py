@@ -28,10 +28,10 @@ columns  dimension 1: 4096, not cut
 
              0:4096
            ┌────────┐
-    0:2048 │  0-1   │
- 2048:4096 │  2-3   │
- 4096:6144 │  4-5   │
- 6144:8192 │  6-7   │
+    0:2048 │ 0-1 ×2 │
+ 2048:4096 │ 2-3 ×2 │
+ 4096:6144 │ 4-5 ×2 │
+ 6144:8192 │ 6-7 ×2 │
            └────────┘
 
 each slice is on 2 devices""",
@@ -76,9 +76,9 @@ dimension 0, 2:4
         """\
 []  P()  mesh x=4, 4 devices  shard []
 
-┌─────┐
-│ 0-3 │
-└─────┘
+┌────────┐
+│ 0-3 ×4 │
+└────────┘
 
 each slice is on 4 devices""",
     ),
@@ -96,7 +96,7 @@ def devices_in(text: str) -> list[int]:
     cells = [cell for line in lines if "│" in line for cell in line.split("│")[1:-1]]
     if not cells:
         cells = [re.split(r"  +|rows?: ", line)[-1] for line in lines[1:] if line.startswith("[")]
-    return [n for cell in cells for n in expand(cell.strip())]
+    return [n for cell in cells for n in expand(cell.split("×")[0].strip())]
 
 
 @given(layouts())
@@ -176,6 +176,62 @@ def test_html_of_many_devices_is_small_and_readable(case):
     assert page.images or "2047" in words(html) or "device" in words(html)
 
 
+@pytest.mark.parametrize("name", [name for name in BIG if "16384" not in name and "copies" not in name])
+def test_hovering_over_a_picture_says_the_exact_slice(name):
+    cut = layout(*BIG[name])
+    page = read(shard_map_html(cut))
+    if not page.images:
+        return
+    seen = []
+    for title in page.titles:
+        who, _, where = title.partition(": ")
+        devices = expand(who)
+        seen += devices
+        if len(page.titles) == cut.mesh.size:
+            assert where == slice_text(cut, devices[0])
+        else:  # too many for a title each: the row's slice
+            bounds = [b.split(":") for b in where[1:-1].split(", ")]
+            for start, stop, (low, *high) in zip(cut.starts[devices[0]], cut.stops[devices[-1]], bounds, strict=True):
+                assert not low or (start, stop) == (int(low), int(high[0]))
+    assert sorted(seen) == list(range(cut.mesh.size))
+    assert len(page.titles) == cut.mesh.size or "rank 4" in name
+
+
+def test_the_grid_over_a_picture_lies_on_its_cells():
+    """Pixels: the middle of every cell of the grid has the tile's colour or its ink, the gaps between have neither."""
+    image = pytest.importorskip("PIL.Image")
+    for cut in (layout(*BIG["a square of 2048"]), layout((64, 64, 64), ("a", "b", "c"), "a=4,b=16,c=8,d=2")):
+        html = shard_map_html(cut)
+        src = read(html).images[0]["src"]
+        picture = image.open(io.BytesIO(base64.b64decode(src.split(",")[1]))).convert("RGBA")
+        grids = re.findall(
+            r"position:absolute;left:(\d+)px;top:(\d+)px;display:grid;"
+            r"grid-template-columns:repeat\((\d+),(\d+)px\);grid-auto-rows:(\d+)px\">((?:<i[^>]*></i>)*)",
+            html,
+        )
+        assert html.count("<i title") == sum(grid[5].count("<i ") for grid in grids)
+        for x, y, columns, width, height, cells in grids:
+            x, y, columns, width, height = map(int, (x, y, columns, width, height))
+            for cell in range(cells.count("<i ")):
+                left, top = x + cell % columns * width, y + cell // columns * height
+                assert picture.getpixel((left, top))[:3] == (0xD7, 0xDF, 0xE8)
+                assert picture.getpixel((left + width - 1, top))[3] == 0
+
+
+def test_cells_on_several_devices_are_stacks_of_cards():
+    one, two, many = (shard_map_html(layout((8, 8), ("a",), f"a=2,b={n}")) for n in (1, 2, 3))
+    assert [html.count("box-shadow") for html in (one, two, many)] == [0, 2, 2]
+    assert two.count("6px 6px") == 0 and many.count("6px 6px") == 2
+    assert "0-2 ×3" in words(many) and "×" not in words(one)
+    sums = shard_map_html(layout((8,), Spec((("a",),), ("b",)), "a=2,b=2,c=2"))
+    assert "box-shadow" not in sums, "partial sums are no copies"
+
+
+def test_stacks_show_in_pictures():
+    single, stacked = (read(shard_map_html(layout((64, 64), ("a", "b"), f"a=32,b=16,c={n}"))).images[0] for n in (1, 2))
+    assert int(stacked["height"]) == int(single["height"]) + 3 * 32
+
+
 def decode(png: bytes) -> tuple[int, int, list[bytes]]:
     """Width, height and the lines of palette places of a PNG of ours, checking every chunk's sum."""
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
@@ -212,7 +268,22 @@ def test_without_any_style_names_and_numbers_are_left():
 def test_padding_shows_in_the_cell_and_when_hovering():
     html = shard_map_html(layout((10,), ("x",), "x=4"))
     assert read(html).titles[3] == "device 3: [9:10], padded by 2 of dimension 0"
-    assert html.count("dashed") == 1
+    assert html.count("dashed") == 1 and "background-size:67% 100%" in html
+    assert "background-image" not in shard_map_html(layout((12,), ("x",), "x=4"))
+    empty = shard_map_html(layout((3, 5), ("x", "y"), "x=4,y=3"))
+    assert empty.count("background-size:100% 100%;") == 3 and empty.count("background-size:50% 100%;") == 3
+
+
+def test_padding_of_the_panels_is_said_too():
+    titles = read(shard_map_html(layout((3, 2, 2), ("x", "y", "z"), "x=2,y=2,z=2"))).titles
+    assert titles[0] == "device 0: [0:2, 0:1, 0:1]"
+    assert titles[4] == "device 4: [2:3, 0:1, 0:1], padded by 1 of dimension 0"
+
+
+def test_nothing_but_padding_keeps_the_bounds():
+    assert len(shard_map_html(layout((1, 1), ("x", "y"), "x=16,y=16"))) <= 150_000
+    assert len(shard_map_html(layout((1, 1), ("x", "y"), "x=16,y=16,z=2"))) <= 150_000
+    assert len(shard_map_html(layout((3, 3, 3, 3), ("a", "b", "c", "d"), "a=4,b=4,c=4,d=4,e=2"))) <= 150_000
 
 
 def test_names_are_escaped():

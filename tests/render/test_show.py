@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -11,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardviz.errors import ShardvizError, SpecError
-from shardviz.notation import DeviceMesh
+from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sharding import Sharding, sharding
 from shardviz.notation.tiling import Tiling
 from shardviz.records import Value
-from shardviz.render import Shown, shard_map_html, shard_map_text, show
+from shardviz.render import Shown, ShownTree, ShownUnknown, shard_map_html, shard_map_text, show
+from shardviz.render.format import text_width
 from tests.render.sample import MESH, report, value
 from tests.render.sanitizer import read, words
 
@@ -44,6 +46,40 @@ def test_a_value_of_a_report():
     shown = show(r.value("params['wq']"), mesh=r.mesh)
     assert shown.text().startswith("params['wq']  bfloat16, 1.05 MB per device\n[8192, 4096]  P('data',")
     assert "params[&#x27;wq&#x27;]  bfloat16, 1.05 MB per device" in shown.html()
+
+
+def test_a_report_is_the_tree_of_its_arguments():
+    r = report()
+    shown = show(r)
+    assert isinstance(shown, ShownTree)
+    assert [s.title for s in shown.leaves] == ["params['wq']", "x"] and shown.chosen.title == "params['wq']"
+    assert shown.bytes.per_device.tolist() == [sum(v.bytes_per_device for v in r.arguments)] * 64
+    drawn = show(r, leaf="dot.1")
+    assert [s.title for s in drawn.leaves] == ["params['wq']", "x"] and drawn.chosen.layout.shard_shape == (32, 4096)
+    assert show(r, leaf="dot.1", after=()).moves.steps[0].kind == "all-gather"
+    assert show(r, leaf="x", spec=()).layout.replicas == 64
+    with pytest.raises(ShardvizError, match="no value 'nothing'"):
+        show(r, leaf="nothing")
+    with pytest.raises(ShardvizError, match="name it, such as leaf="):
+        show(r, after=())
+
+
+def test_a_value_that_the_report_says_nothing_about():
+    r = dataclasses.replace(report(), arguments=(Value("y", (8,), "float32", None), value("x", (8,), "int8", ())))
+    assert show(r).left_out == ("y",)
+    assert isinstance(show(r, leaf="y").chosen, ShownUnknown)
+    with pytest.raises(ShardvizError, match="has no argument whose sharding is known"):
+        show(dataclasses.replace(r, arguments=()))
+
+
+def test_a_value_inside_a_shard_map_is_an_array_of_each_device():
+    inside = Value("y", (4, 6), "float32", Spec.of((None, "model")), (4, 3), 48, manual=("data",))
+    for one in (inside, dataclasses.replace(inside, sharding={"hlo": "{unknown}"})):
+        shown = show(one, mesh="data=2,model=2")
+        assert (shown.layout.manual, shown.layout.shard_shape) == (("data",), (4, 3))
+        assert "0 / 2" in shown.text() and "manual over data" in shown.text()
+    alone = dataclasses.replace(inside, spec=None, shard_shape=(4, 6), manual=("data", "model"))
+    assert "0 / 1 / 2 / 3" in show(alone, mesh="data=2,model=2").text()
 
 
 def test_a_spec_given_overrides_the_values_own():
@@ -133,6 +169,46 @@ def test_what_jax_does_with_an_uneven_cut_is_said():
     assert max(map(len, shown.text(60).splitlines())) <= 60
 
 
+def test_a_silent_copy_is_said_in_the_figure_too():
+    pytest.importorskip("matplotlib")
+    ax = show((17, 4), ("data", None), "data=8", dtype="float32").plot()
+    text = " ".join(t.get_text().replace("\n", " ") for t in ax.texts)
+    assert "(16 or 24 would)" in text and "272 B on each device instead of 48 B, 1.90 kB of copies in all" in text
+    assert {p.get_hatch() for p in ax.patches if p.get_hatch() == "////"}, "the padding is hatched"
+
+
+WIDE = {"模型並行軸": 4, "データ": 2}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_wide_characters_take_two_columns(width):
+    texts = [
+        show((8192, 4096), ("模型並行軸", "データ"), WIDE, processes=4).text(width),
+        show((8192, 4096), ("模型並行軸", None), WIDE, after=(None, "データ")).text(width),
+        show({"層": np.ones((64, 64)), "b": np.ones(8)}, ("データ",), WIDE).text(width),
+        show((8, 8), "{unknown}", WIDE).text(width),
+    ]
+    for text in texts:
+        assert max(map(text_width, text.splitlines())) <= width
+    rows = next(text for text in texts if "['層']" in text).splitlines()
+    assert len({text_width(row[: row.index(" B ")]) for row in rows[1:3] if " B " in row}) <= 1
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_long_names_and_many_dimensions_keep_the_width(width):
+    mesh = {"a_very_long_name_of_a_mesh_axis_that_somebody_chose": 4, "model": 4, "c": 32, "d": 32}
+    shown = show((64,) * 6, (None, *mesh, None), mesh)
+    assert shown.layout.mesh.size == 16384
+    assert max(map(len, shown.text(width).splitlines())) <= width
+    assert len(shown.html()) <= 150_000
+
+
+def test_a_scalar_on_seven_devices():
+    shown = show((), (), {"x": 7}, dtype="int32")
+    assert "│ 0-6 ×7 │" in shown.text() and "each slice is on 7 devices" in words(shown.html())
+    assert read(shown.html()).titles == ["devices 0-6: []"]
+
+
 def test_manual_axes_are_said():
     shown = show((8, 6), "{devices=[4,1,2]<=[8] last_tile_dims={manual}}", "data=4,model=2")
     assert "│ 0 / 1 │" in shown.text() and "manual model" in words(shown.html())
@@ -143,7 +219,6 @@ def test_manual_axes_are_said():
     [
         (((8,),), ShardvizError, r"show\(\[8\]\): a shape alone does not say.*give a mesh"),
         ((report().value("x"),), ShardvizError, r"show\(x\): a report's value does not carry its mesh"),
-        ((Value("y", (8,), "float32", None), None, MESH), SpecError, r"show\('y'\): no PartitionSpec.*spec=\('data'"),
         (("wq", None, MESH), ShardvizError, "expected a shape such as .*, not str wq"),
         (((8, "a"), None, MESH), ShardvizError, "expected a shape"),
         ((SimpleNamespace(shape=(8,), sharding=SimpleNamespace()),), ShardvizError, "SimpleNamespace, which has no"),
@@ -159,6 +234,17 @@ def test_manual_axes_are_said():
 def test_what_is_missing_is_said(arguments, error, message):
     with pytest.raises(error, match=message):
         show(*arguments)
+
+
+@given(st.text("{}[]<=>()0123 devices,replicated'dxmesh#sdy.·_?:", max_size=40), st.integers(0, 3))
+@settings(max_examples=150)
+def test_garbage_gives_an_error_of_ours_or_a_drawing(text, rank):
+    try:
+        shown = show((4,) * rank, text, "x=2,d=2")
+    except ShardvizError:
+        return
+    read(shown.html())
+    assert max(map(text_width, shown.text().splitlines())) <= 80
 
 
 @st.composite

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from shardviz.errors import ShardvizError
-from shardviz.layout import layout
-from shardviz.render import Shown, ShownTree, show
-from shardviz.render.tree import leaves_text, per_device
+from shardviz.layout import Leaf, add_up, layout
+from shardviz.render import ShownTree, show
+from shardviz.render.tree import leaves_html, leaves_text
 from tests.render.sample import HOSTILE
 from tests.render.sanitizer import read, words
 
@@ -55,7 +55,7 @@ def test_a_leaf_can_be_chosen_and_a_wrong_name_is_said():
 
 def test_leaves_without_a_sharding_are_left_out_and_said():
     shown = show({"w": leaf((8,), "data"), "lr": 0.1, "host": np.ones(3)})
-    assert shown.left_out == ("['host']", "['lr']")
+    assert set(shown.left_out) == {"['host']", "['lr']"}
     assert "left out, having no sharding: ['host'], ['lr']" in shown.text(200)
     with pytest.raises(ShardvizError, match=r"none of the 2 leaves has a sharding \(\['a'\]"):
         show({"a": np.ones(3), "b": np.ones(2)})
@@ -72,10 +72,48 @@ def test_specs_are_one_for_all_or_a_tree_of_them():
         show(tree, {"a": P(), "x": P()}, mesh)
 
 
-def test_devices_that_hold_different_amounts():
-    cuts = [Shown(layout((8,), ("x",), {"x": 2}), "a", "int8"), Shown(layout((8,), ("x",), {"x": 4}), "b", "int8")]
-    assert per_device(cuts) == {0: 6.0, 1: 6.0, 2: 2.0, 3: 2.0}
-    assert "2 B to 6 B on 4 devices" in leaves_text(cuts)
+def test_devices_that_hold_different_amounts_are_said_apart():
+    cuts = {"a": layout((8,), ("x",), {"x": 2}), "b": layout((8,), ("x",), {"x": 4})}
+    tree = add_up(Leaf.of(name, cut, "int8") for name, cut in cuts.items())
+    for text in (leaves_text(tree), words(leaves_html(tree))):
+        assert "6 B on each of the devices 0-1, 2 B on each of the devices 2-3" in text
+    many = add_up(Leaf.of(str(n), layout((8 * n,), ("x",), {"x": n}), "int8") for n in range(1, 8))
+    assert "8 B to 56 B on 7 devices" in leaves_text(many)
+
+
+def test_leaves_that_could_be_cut_further_are_listed():
+    """128 devices: `b` is on all of them whole, and each axis of the mesh divides it."""
+    mesh = jax.sharding.AbstractMesh((8, 16), ("data", "model"))
+
+    def on(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, "float32", sharding=jax.sharding.NamedSharding(mesh, P(*spec)))
+
+    shown = show({"b": on((128,)), "w": on((64, 64), "data"), "x": on((64, 64), "data", "model"), "odd": on((5, 7))})
+    spared = (512 - 4) + (2048 - 128)
+    for text in (shown.text(120), words(shown.html())):
+        assert f"2 arrays could be cut further: {spared / 1000:.2f} kB less on each device" in text
+        assert "model → 0, data → 0" in text and "model → 1" in text and "['odd'] 140 B" not in text.split("further")[1]
+    rows = shown.text(120).split("could be  ")[1].splitlines()
+    assert [row.split()[0] for row in rows[1:3]] == ["['w']", "['b']"]
+
+
+def test_more_than_ten_that_could_be_cut_further_are_counted():
+    shown = show({f"w{i:02}": leaf((8 * (i + 1),)) for i in range(14)})
+    rest = sum(4 * 8 * n * 7 / 8 for n in (1, 2, 3, 4))
+    assert f"and 4 more arrays, {rest:.0f} B less" in shown.text() and f"and 4 more arrays, {rest:.0f} B" in words(
+        shown.html()
+    )
+
+
+def test_nothing_is_said_of_trees_that_use_the_whole_mesh():
+    shown = show({"x": leaf((64, 64), "data", "model"), "y": leaf((8,), ("data", "model"))})
+    assert "could be" not in shown.text() and "could be" not in shown.html()
+
+
+def test_the_heaviest_are_named_with_their_share():
+    text = show(params()).text(120)
+    each = 1024 * 64 * 4 / 8 + 2 * (64 * 64 * 4 / 2 + 128)
+    assert f"heaviest: ['embed'] 32.8 kB per device ({100 * 32768 / each:.0f} %), ['blocks'][0]['w'] 8.19 kB" in text
 
 
 def test_many_leaves_are_cut_to_the_heaviest():

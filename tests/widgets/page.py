@@ -18,10 +18,12 @@ PARTS = (
     "source",
     "problems",
     "shards",
+    "rosetta",
     "plan_code",
     "selected",
 )
-TRAITS = (*PARTS, "query", "edits", "tab", "comm_id")
+ASKED = ("query", "edits", "tab", "reading")
+TRAITS = (*PARTS, *ASKED, "selected_at", "comm_id")
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
 <div id="app"></div><script type="module">
@@ -39,7 +41,8 @@ window.model = {{
 window.listening = () => Object.values(listeners).flat().length;
 const bytes = Uint8Array.from(atob("{module}"), (c) => c.charCodeAt(0));
 const {{ default: widget }} = await import(URL.createObjectURL(new Blob([bytes], {{ type: "text/javascript" }})));
-window.end = widget.render({{ model, el: document.getElementById("app") }});
+window.again = () => {{ window.end = widget.render({{ model, el: document.getElementById("app") }}); }};
+again();
 window.ready = true;
 </script>"""
 
@@ -70,8 +73,12 @@ class Page:
         return [{k: v for k, v in e.items() if k != "seq"} for e in self.tab.evaluate("model.get('edits')")]
 
     def answer(self):
-        """Has the widget do the edits, and the page show what came of them."""
-        self.explorer.edits = self.tab.evaluate("model.get('edits')")
+        """Has the widget do what the page asks for, and the page show what came of it."""
+        for name in ("selected_at", "selected", *ASKED):
+            now = self.tab.evaluate("(name) => model.get(name)", name)
+            if now != self.shown[name]:
+                self.shown[name] = now
+                setattr(self.explorer, name, now)
         for name, old in self.shown.items():
             new = self.shown[name] = getattr(self.explorer, name)
             if name != "edits" and new != old:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
 from shardviz.errors import CompileCrashed, ShardvizError
+from shardviz.records import Value
 from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.pages import shards_view
 from shardviz.widgets.state import ExplorerState
 from tests.widgets.page import PARTS
 
@@ -88,6 +91,16 @@ def test_a_refused_edit_sends_the_status_only(explorer, sent):
     edit(explorer, op="resize_axis", name="data", size=3)
     assert set(sent) == {"status"}
     assert explorer.status["error"]["place"] == "mesh" and explorer.status["error"]["argument"] == "x"
+
+
+def test_a_value_that_no_partition_spec_says_is_drawn_all_the_same(explorer):
+    texts = ("{devices=[8,1]0,3,1,2,4,7,5,6}", "{maximal device=5}", "{manual}", "{unknown}")
+    values = [Value(f"v.{i}", (64, 8), "float32", None, sharding={"hlo": text}) for i, text in enumerate(texts)]
+    report = replace(explorer.report, intermediates=tuple(values))
+    odd, one, manual, unknown = (shards_view(report, v.name) for v in values)
+    assert odd["labels"] == [[[str(device)] for device in (0, 3, 1, 2, 4, 7, 5, 6)]] and odd["dims"] is None
+    assert one["labels"] == [[["5"]]] and manual["notes"][-1].startswith("manual")
+    assert "labels" not in unknown and unknown["sharding"] == "hlo: {unknown}"
 
 
 def test_selection_goes_both_ways(explorer):

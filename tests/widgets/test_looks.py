@@ -8,12 +8,13 @@ import pytest
 
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records import Collective, Diagnostic, Frame, Memory, Value
+from shardviz.widgets import bundle
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.state import ExplorerState
 from tests.widgets.page import UNREADABLE
 
 pytestmark = pytest.mark.browser
-TABS = ("source", "shards", "values", "collectives", "problems", "code")
+TABS = ("source", "shards", "rosetta", "values", "collectives", "problems", "code")
 LONG = "params['decoder']['layers']['self_attention']['query_projection']['kernel_with_a_long_name']"
 CODE = "    x = x + jnp.einsum('bthk,hkd->btd', attention(query, key, value, mask=mask), params['output_projection'])"
 
@@ -103,6 +104,7 @@ def test_every_table_fits_its_pane(open_page, crowd, width):
     page = open_page(crowd, width=width)
     for tab in TABS:
         page.at(f"tab-{tab}").click()
+        page.answer()
         assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], tab
     page.at("tab-values").click()
     assert page.at("values-table").locator("tr").nth(1).get_by_title(LONG).count(), "the whole name is in a title"
@@ -157,6 +159,16 @@ def test_no_problems_but_notes(open_page, program, plan):
     page = open_page(answered(program, plan))
     assert page.at("tab-problems").get_attribute("title") == "0 problems · 6 notes"
     assert page.at("tab-problems").inner_text().split() == ["Problems", "0", "·", "6", "notes"]
+
+
+def test_a_style_sheet_of_another_version_does_not_win(open_page):
+    page = open_page()
+    page.tab.evaluate(
+        """() => { document.head.querySelector("style").textContent = ".sv-tabs { display: none }"; end();
+        document.getElementById("app").replaceChildren(); }"""
+    )
+    page.tab.evaluate("(css) => { model.set('_css', css); again(); }", bundle.styles())
+    assert page.at("tab-rosetta").is_visible()
 
 
 def test_a_page_without_a_kernel_says_so(open_page):

@@ -175,8 +175,15 @@ def test_hostile_names_are_text(open_page, make_program, plan):
     state.set_dim(name, 0, [axis])
     state.set_spec(name, "P('<u>x</u>')")
     page = open_page(Explorer(state))
-    for tab in ("shards", "values", "collectives", "problems", "code", "source"):
+    for tab in ("shards", "values", "collectives", "problems", "code", "rosetta"):
         page.at(f"tab-{tab}").click()
+        page.answer()
+    assert "<script>window.pwned=1</script>" in page.at("text-pspec").text_content()
+    page.at("read").fill(f"P({axis!r})")
+    page.at("read").press("Enter")
+    page.answer()
+    assert page.at("read-same").is_visible()
+    page.at("tab-source").click()
     page.at(f"slot-{name}-1").click()
     page.at(f"menu-axis-{axis}").wait_for()
     assert axis in page.at("menu").inner_text()
@@ -189,8 +196,9 @@ def test_hostile_names_are_text(open_page, make_program, plan):
 def test_nothing_sticks_out_and_text_can_be_read(open_page, width, light):
     page = open_page(width=width, light=light)
     assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    for tab in ("source", "shards", "values", "collectives", "problems", "code"):
+    for tab in ("source", "shards", "rosetta", "values", "collectives", "problems", "code"):
         page.at(f"tab-{tab}").click()
+        page.answer()
         worst = page.tab.evaluate(CONTRAST)
         assert worst["ratio"] >= 4.5, (tab, worst)
 

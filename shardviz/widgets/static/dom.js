@@ -65,6 +65,30 @@ export function fill(el, ...children) {
   }
 }
 
+// A button that copies an element's text; where the page may not (no secure context), it selects it for the person to copy.
+export function copyButton(element, id, title) {
+  const button = h("button", { class: "sv-btn", id, title, onclick: async () => {
+    const done = await write(element);
+    button.textContent = done ? "copied" : "press Ctrl+C";
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  } }, "copy");
+  return button;
+}
+
+async function write(element) {
+  try {
+    await navigator.clipboard.writeText(element.textContent);
+    return true;
+  } catch {
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    const selection = getSelection();
+    selection.removeAllRanges();
+    selection.addRange(range);
+    return false;
+  }
+}
+
 // A place in the source as a link to it.
 export function lineLink(ctx, at) {
   return at ? h("button", { class: "sv-link sv-soft", title: "show this line", onclick: (e) => { e.stopPropagation(); ctx.showLine(at); } }, at) : null;

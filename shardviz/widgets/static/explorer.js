@@ -6,11 +6,12 @@ import { menu } from "./menu.js";
 import { specs } from "./specs.js";
 import { source } from "./source.js";
 import { memory, shards } from "./shards.js";
+import { rosetta } from "./rosetta.js";
 import { values } from "./values.js";
 import { collectives } from "./collectives.js";
 import { code, problems } from "./notes.js";
 
-const TABS = [["source", "Source"], ["shards", "Shard maps"], ["values", "Values"], ["collectives", "Collectives"], ["problems", "Problems"], ["code", "Code"]];
+const TABS = [["source", "Source"], ["shards", "Shard maps"], ["rosetta", "Rosetta"], ["values", "Values"], ["collectives", "Collectives"], ["problems", "Problems"], ["code", "Code"]];
 
 function context(model) {
   const listeners = [];
@@ -45,11 +46,17 @@ function context(model) {
     },
     select(name) {
       if (model.get("selected") === name) return;
+      model.set("selected_at", model.get("status").level); // an intermediate has its name at one level only
       model.set("selected", name);
       model.save_changes();
     },
     query(change) {
       model.set("query", { ...model.get("query"), ...change });
+      model.save_changes();
+    },
+    // Has any notation of a sharding read.
+    read(text) {
+      model.set("reading", text);
       model.save_changes();
     },
     setTab(tab) {
@@ -118,6 +125,7 @@ function tabs(ctx, el) {
     }
     ctx.shown(now);
   };
+  buttons.get("rosetta").title = "the selected value's sharding in every notation; and any notation read";
   const count = () => {
     const data = ctx.get("problems");
     badge.textContent = data.problems || "";
@@ -146,6 +154,9 @@ function render({ model, el }) {
   const ctx = context(model);
   const root = h("div", { class: "shardviz", id: "shardviz", tabindex: "-1" });
   el.append(root);
+  // A notebook saved by another version brings that version's style sheet, and a page keeps one of each widget: the
+  // last that came. So each view has its own with it.
+  if (model.get("_css")) root.append(h("style", {}, model.get("_css")));
   const left = h("div", { class: "sv-left" });
   const right = h("div", { class: "sv-right" });
   const inner = h("div", { class: "sv-body" });
@@ -166,6 +177,7 @@ function render({ model, el }) {
   shards(ctx, map, { small: true });
   memory(ctx, mem);
   shards(ctx, panels.get("shards"), { small: false });
+  rosetta(ctx, panels.get("rosetta"));
   values(ctx, panels.get("values"));
   collectives(ctx, panels.get("collectives"));
   problems(ctx, panels.get("problems"));

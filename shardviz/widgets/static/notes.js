@@ -1,5 +1,5 @@
 // Problems, and the Python that rebuilds the plan.
-import { h, fill, lineLink } from "./dom.js";
+import { copyButton, h, fill, lineLink } from "./dom.js";
 
 export function problems(ctx, el) {
   const signs = { error: "✖", warning: "▲", info: "i" };
@@ -35,28 +35,9 @@ export function problems(ctx, el) {
 
 export function code(ctx, el) {
   const text = h("pre", { class: "sv-code", id: "code", tabindex: "0" });
-  const copy = h("button", { class: "sv-btn", id: "copy-code", onclick: async () => {
-    const done = await write(text);
-    copy.textContent = done ? "copied" : "press Ctrl+C";
-    setTimeout(() => { copy.textContent = "copy"; }, 1500);
-  } }, "copy");
+  const copy = copyButton(text, "copy-code", "copy the code");
   el.append(h("div", { class: "sv-tools" }, h("span", { class: "sv-soft" }, "This rebuilds the plan; explorer.code() gives it too."), copy), text);
   const draw = () => { text.textContent = ctx.get("plan_code"); };
   ctx.on("plan_code", draw);
   draw();
-}
-
-// Copies an element's text; where the page may not (no secure context), it is selected for the person to copy.
-async function write(element) {
-  try {
-    await navigator.clipboard.writeText(element.textContent);
-    return true;
-  } catch {
-    const range = document.createRange();
-    range.selectNodeContents(element);
-    const selection = getSelection();
-    selection.removeAllRanges();
-    selection.addRange(range);
-    return false;
-  }
 }

@@ -100,10 +100,12 @@ export function shards(ctx, el, { small }) {
     const shared = ctx.pickedCell(data.name);
     picked = shared && data.labels && data.labels[shared.panel] && data.labels[shared.panel][shared.row]
       && data.labels[shared.panel][shared.row][shared.column] !== undefined ? shared : null;
-    if (!data.name) { fill(el, h("p", { class: "sv-empty" }, "Select a value to see which device holds which slice.")); return; }
+    if (!data.name) { fill(el, h("p", { class: "sv-empty", id: "nothing-selected" }, data.remark || "Select a value to see which device holds which slice.")); return; }
     if (data.missing) { fill(el, h("p", { class: "sv-empty" }, `${data.name} does not occur at this level; select another value.`)); return; }
     const title = h("div", { class: "sv-maptitle" }, h("code", {}, data.label || data.name), " ", specChips(ctx, data.dims),
-      h("span", { class: "sv-soft" }, ` ${data.dtype}${data.shape}`, data.shard ? ` → ${data.shard} · ${data.bytes} per device` : ""));
+      h("span", { class: "sv-soft" }, ` ${data.dtype}${data.shape}`, data.shard ? ` → ${data.shard} · ${data.bytes} per device` : ""),
+      " ", h("button", { class: "sv-link", id: small ? "to-rosetta-small" : "to-rosetta", title: "this sharding in every notation", onclick: () => ctx.setTab("rosetta") }, "in every notation"),
+      data.remark ? h("p", { class: "sv-soft sv-remark" }, data.remark) : null);
     if (!data.labels) { fill(el, title, h("p", { class: "sv-soft" }, data.sharding || "its sharding is not known at this level")); return; }
     const panels = data.labels.length;
     const most = Math.max(data.labels[0].length, data.labels[0][0].length);

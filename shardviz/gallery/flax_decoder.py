@@ -1,0 +1,107 @@
+"""A decoder transformer in flax.nnx with an optax optimizer; its specs stand on its variables.
+
+Needs the extra `flax`; `shardviz.gallery.decoder` imports this module only when it is called.
+
+Each kernel is made with `nnx.with_partitioning`, so that the model itself says over which mesh axes it is cut, and the
+optimizer's moments take that over. What to look for: the same collectives as a hand-written FSDP and tensor parallel
+step has, and the first and second moments, which make up two thirds of the arguments' bytes, cut like their weights.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+AXES = {"in": ("data", "model"), "out": ("model", "data"), "vocabulary": ("model", "data")}
+
+
+def _init(axes: tuple[str, ...], scale: float = 1.0) -> Any:
+    return nnx.with_partitioning(nnx.initializers.variance_scaling(scale, "fan_in", "truncated_normal"), axes)
+
+
+class Attention(nnx.Module):
+    """Causal self-attention with as many key-value heads as query heads."""
+
+    def __init__(self, d_model: int, heads: int, *, dtype: Any, rngs: nnx.Rngs):
+        self.heads = heads
+        line = {"use_bias": False, "dtype": dtype, "param_dtype": jnp.float32, "rngs": rngs}
+        self.query, self.key, self.value = (
+            nnx.Linear(d_model, d_model, kernel_init=_init(AXES["in"]), **line) for _ in range(3)
+        )
+        self.out = nnx.Linear(d_model, d_model, kernel_init=_init(AXES["out"]), **line)
+
+    def __call__(self, x: Any) -> Any:
+        batch, length, d = x.shape
+        q, k, v = (f(x).reshape(batch, length, self.heads, -1) for f in (self.query, self.key, self.value))
+        scores = jnp.einsum("bthd,bshd->bhts", q, k).astype(jnp.float32) / math.sqrt(d // self.heads)
+        weights = jax.nn.softmax(jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -1e30))
+        mixed = jnp.einsum("bhts,bshd->bthd", weights.astype(v.dtype), v)
+        return self.out(mixed.reshape(batch, length, d))
+
+
+class Block(nnx.Module):
+    """Attention and a feed-forward block, each normalised and added to the stream."""
+
+    def __init__(self, d_model: int, d_ff: int, heads: int, *, dtype: Any, rngs: nnx.Rngs):
+        line = {"use_bias": False, "dtype": dtype, "param_dtype": jnp.float32, "rngs": rngs}
+        self.norm1 = nnx.RMSNorm(d_model, dtype=dtype, rngs=rngs)
+        self.attention = Attention(d_model, heads, dtype=dtype, rngs=rngs)
+        self.norm2 = nnx.RMSNorm(d_model, dtype=dtype, rngs=rngs)
+        self.up = nnx.Linear(d_model, d_ff, kernel_init=_init(AXES["in"]), **line)
+        self.down = nnx.Linear(d_ff, d_model, kernel_init=_init(AXES["out"]), **line)
+
+    def __call__(self, x: Any) -> Any:
+        x = x + self.attention(self.norm1(x))
+        return x + self.down(jax.nn.gelu(self.up(self.norm2(x))))
+
+
+class Decoder(nnx.Module):
+    """Embedding, blocks, and logits."""
+
+    def __init__(
+        self, vocabulary: int, layers: int, d_model: int, d_ff: int, heads: int, *, dtype: Any, rngs: nnx.Rngs
+    ):
+        self.embed = nnx.Embed(vocabulary, d_model, embedding_init=_init(AXES["vocabulary"]), dtype=dtype, rngs=rngs)
+        self.blocks = nnx.List([Block(d_model, d_ff, heads, dtype=dtype, rngs=rngs) for _ in range(layers)])
+        self.norm = nnx.RMSNorm(d_model, dtype=dtype, rngs=rngs)
+
+    def __call__(self, tokens: Any) -> Any:
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.embed.attend(self.norm(x))
+
+
+def loss_fn(model: Decoder, tokens: Any) -> Any:
+    """The mean cross-entropy of each next token."""
+    logits = model(tokens).astype(jnp.float32)
+    targets = jnp.roll(tokens, -1, axis=1)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
+
+
+def train_step(model: Decoder, optimizer: nnx.Optimizer, tokens: Any) -> Any:
+    """One step of Adam: model and optimizer are changed in place, the loss is returned."""
+    loss, grads = nnx.value_and_grad(loss_fn)(model, tokens)
+    optimizer.update(model, grads)
+    return loss
+
+
+def abstract(**sizes: Any) -> tuple[Decoder, nnx.Optimizer]:
+    """The model and its optimizer with shapes in place of arrays."""
+
+    def make() -> tuple[Decoder, nnx.Optimizer]:
+        model = Decoder(**sizes, rngs=nnx.Rngs(0))
+        return model, nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
+
+    with nnx.use_eager_sharding(False):  # else flax asks for a mesh with devices as soon as a variable is made
+        return nnx.eval_shape(make)
+
+
+def count(model: Decoder) -> int:
+    """The number of trainable parameters."""
+    return sum(math.prod(p.shape) for p in jax.tree.leaves(nnx.state(model, nnx.Param)))

@@ -1,0 +1,64 @@
+"""The gallery's flax.nnx models; flax itself is imported only when one is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shardviz.errors import ShardvizError
+from shardviz.gallery.example import Example, fitted, mesh_of
+from shardviz.program.meshes import mesh as abstract
+
+
+def decoder(
+    *,
+    vocabulary: int = 32768,
+    layers: int = 4,
+    d_model: int = 1024,
+    d_ff: int = 4096,
+    heads: int = 16,
+    batch: int = 64,
+    length: int = 1024,
+    dtype: Any = jnp.bfloat16,
+    mesh: Any = None,
+) -> Example:
+    """A decoder transformer's train step in flax.nnx with Adam; model and optimizer are arguments, changed in place.
+
+    Args:
+        vocabulary, layers, d_model, d_ff, heads: the model's sizes.
+        batch: sequences in a step.
+        length: tokens in a sequence.
+        dtype: element type of activations; weights and moments are float32.
+        mesh: a mesh with axes `data` and `model`; `data=4,model=2` if not given.
+
+    Returns:
+        The `Example`. Its specs stand on the model's variables, so `in_specs` is None.
+
+    Raises:
+        ShardvizError: without flax and optax, or if the mesh lacks an axis.
+    """
+    try:
+        from shardviz.gallery import flax_decoder
+    except ImportError as error:
+        raise ShardvizError(f"gallery.decoder needs flax and optax: pip install 'shardviz[flax]' ({error})") from error
+    mesh = mesh_of(mesh, {"data": 4, "model": 2})
+    if missing := {"data", "model"} - set(mesh):
+        raise ShardvizError(f"decoder(mesh): its variables are cut over 'data' and 'model'; {missing} is not in {mesh}")
+    sizes = {"vocabulary": vocabulary, "layers": layers, "d_model": d_model, "d_ff": d_ff, "heads": heads}
+    model, optimizer = flax_decoder.abstract(**sizes, dtype=dtype)
+    rows = NamedSharding(abstract(mesh), fitted((batch, length), P("data"), mesh))
+    tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32, sharding=rows)
+    return Example(
+        flax_decoder.train_step,
+        (model, optimizer, tokens),
+        mesh,
+        None,
+        None,
+        {},
+        flax_decoder.count(model),
+        batch * length,
+    )

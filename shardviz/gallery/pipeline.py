@@ -1,0 +1,130 @@
+"""A pipeline over stages: layers lie on different devices, and microbatches move through them.
+
+The devices of the mesh axis `stage` each hold some layers. In every turn of one loop all of them work, each on another
+microbatch, and hand their result on to the next with `ppermute`; after as many turns as there are microbatches and
+stages (less one) the last stage has seen everything (Huang et al., 2018, "GPipe"). The turns in which a stage has
+nothing to do yet, or no more, are the bubble: (stages - 1) of (microbatches + stages - 1). What to look for: one
+`collective-permute` over `stage` a turn, of one microbatch's activations, and no collective on weights but the
+gradients' reduction over `data`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from shardviz.errors import ShardvizError
+from shardviz.gallery.example import Example, mesh_of
+
+
+def block(x: Any, p: dict[str, Any]) -> Any:
+    """A gated feed-forward layer with a residual."""
+    scale = jax.lax.rsqrt(jnp.mean(jnp.square(x.astype(jnp.float32)), axis=-1, keepdims=True) + 1e-5)
+    h = (x * scale).astype(x.dtype)
+    return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
+
+
+def stage_forward(layers: dict[str, Any], x: Any) -> Any:
+    """All layers of one stage on one microbatch; activations are recomputed on the way back."""
+    return jax.lax.scan(lambda x, p: (jax.checkpoint(block)(x, p), None), x, layers)[0]
+
+
+def pipeline_forward(layers: dict[str, Any], x: Any) -> Any:
+    """One device's part of the pipeline, inside a `shard_map` over `stage`.
+
+    Args:
+        layers: the weights of this device's stage: layers x ...
+        x: all microbatches: microbatches x examples x features; only the first stage reads them.
+
+    Returns:
+        What came out of the last stage on its device, as `x`; zeros on the others.
+    """
+    stages, stage = jax.lax.axis_size("stage"), jax.lax.axis_index("stage")
+    count = x.shape[0]
+    onward = [(i, i + 1) for i in range(stages - 1)]
+    # from here on every device along `data` has its own gradient of the weights: it is reduced once, not in every turn
+    layers = jax.tree.map(lambda w: jax.lax.pcast(w, ("data",), to="varying"), layers)
+    x = jax.lax.pcast(x, ("stage",), to="varying")
+
+    def turn(state: Any, t: Any) -> tuple[Any, Any]:
+        fresh = jax.lax.dynamic_index_in_dim(x, jnp.minimum(t, count - 1), keepdims=False)
+        out = stage_forward(layers, jnp.where(stage == 0, fresh, state))
+        return jax.lax.ppermute(out, "stage", onward), out
+
+    _, outs = jax.lax.scan(turn, jnp.zeros_like(x[0]), jnp.arange(count + stages - 1))
+    return jnp.where(stage == stages - 1, outs[stages - 1 :], 0)
+
+
+def loss_fn(params: dict[str, Any], x: Any, y: Any) -> Any:
+    """The mean squared error of what the last stage gives."""
+
+    @partial(jax.shard_map, in_specs=(P("stage"), P(None, "data"), P(None, "data")), out_specs=P())
+    def local(layers: dict[str, Any], x: Any, y: Any) -> Any:
+        out = pipeline_forward(layers, x)
+        last = jax.lax.axis_index("stage") == jax.lax.axis_size("stage") - 1
+        loss = jnp.where(last, jnp.mean((out - y).astype(jnp.float32) ** 2), 0.0)
+        return jax.lax.pmean(jax.lax.psum(loss, "stage"), "data")
+
+    return local(params, x, y)
+
+
+def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
+    """One step of gradient descent: the new parameters and the loss."""
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    return jax.tree.map(lambda p, g: p - (1e-3 * g).astype(p.dtype), params, grads), loss
+
+
+def pipeline(
+    *,
+    layers: int = 32,
+    d_model: int = 4096,
+    d_ff: int = 14336,
+    microbatches: int = 16,
+    batch: int = 8192,
+    dtype: Any = jnp.bfloat16,
+    mesh: Any = None,
+) -> Example:
+    """A train step of gated feed-forward layers in a pipeline over `stage`, replicated over `data`.
+
+    Args:
+        layers: layers in all; a multiple of the number of stages.
+        d_model, d_ff: features between and inside the layers.
+        microbatches: parts that the batch is cut into, one after the other.
+        batch: examples in a step.
+        dtype: element type of everything.
+        mesh: a mesh with axes `data` and `stage`; `data=4,stage=8` if not given.
+
+    Returns:
+        The `Example`.
+
+    Raises:
+        ShardvizError: if the mesh has other axes, or does not divide the layers or a microbatch.
+    """
+    mesh = mesh_of(mesh, {"data": 4, "stage": 8})
+    if set(mesh) != {"data", "stage"}:
+        raise ShardvizError(f"pipeline(mesh): it is written for the axes 'data' and 'stage', not {', '.join(mesh)}")
+    if layers % mesh["stage"] or batch % (microbatches * mesh["data"]):
+        raise ShardvizError(
+            f"pipeline: {layers} layers over stage={mesh['stage']} and {batch} examples over {microbatches} "
+            f"microbatches x data={mesh['data']}: both must divide"
+        )
+    shapes = {"gate": (layers, d_model, d_ff), "up": (layers, d_model, d_ff), "down": (layers, d_ff, d_model)}
+    params = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in shapes.items()}
+    specs = {name: P("stage") for name in shapes}
+    x = jax.ShapeDtypeStruct((microbatches, batch // microbatches, d_model), dtype)
+    rows = P(None, "data")
+    return Example(
+        train_step,
+        (params, x, x),
+        mesh,
+        (specs, rows, rows),
+        (specs, None),
+        {"donate_argnums": 0},
+        sum(math.prod(shape) for shape in shapes.values()),
+        batch,
+    )

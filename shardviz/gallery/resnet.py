@@ -1,0 +1,151 @@
+"""A ResNet trained by `jax.pmap`, as data parallelism was written before `jit` took meshes.
+
+Parameters, momentum and batch statistics carry a leading axis, one copy a device; images carry one too, one batch a
+device. Gradients and statistics are averaged by hand with `pmean` over the axis that `pmap` names (He et al., 2015,
+"Deep Residual Learning"; bottleneck blocks with the stride in the 3 x 3 convolution). What to look for: every weight is
+on every device, `Unstacked` in pmap's words and `P('batch')` on a leading axis of as many entries as there are devices
+in today's, and one all-reduce over `batch` for each weight's gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from shardviz.errors import ShardvizError
+from shardviz.gallery.example import Example, mesh_of
+
+BLOCKS = {26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+"""Depth → bottleneck blocks in each of the four stages."""
+
+
+def convolve(x: Any, kernel: Any, stride: int = 1) -> Any:
+    """A 2-D convolution, images x height x width x channels, padded to keep the size."""
+    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def normalise(x: Any, p: dict[str, Any]) -> tuple[Any, Any]:
+    """Batch normalisation over all devices' images, and the mean and variance that it used."""
+    x32 = x.astype(jnp.float32)
+    mean = jax.lax.pmean(x32.mean((0, 1, 2)), "batch")
+    variance = jax.lax.pmean(jnp.square(x32).mean((0, 1, 2)), "batch") - jnp.square(mean)
+    scaled = (x32 - mean) * jax.lax.rsqrt(variance + 1e-5) * p["scale"] + p["bias"]
+    return scaled.astype(x.dtype), {"mean": mean, "variance": variance}
+
+
+def bottleneck(x: Any, p: dict[str, Any], stride: int) -> tuple[Any, dict[str, Any]]:
+    """1 x 1, 3 x 3 and 1 x 1 convolutions, each normalised, added to what came in."""
+    seen = {}
+    h, seen["n1"] = normalise(convolve(x, p["c1"]), p["n1"])
+    h, seen["n2"] = normalise(convolve(jax.nn.relu(h), p["c2"], stride), p["n2"])
+    h, seen["n3"] = normalise(convolve(jax.nn.relu(h), p["c3"]), p["n3"])
+    if "c0" in p:
+        x, seen["n0"] = normalise(convolve(x, p["c0"], stride), p["n0"])
+    return jax.nn.relu(x + h), seen
+
+
+def forward(params: dict[str, Any], images: Any) -> tuple[Any, dict[str, Any]]:
+    """Logits for every image, and every normalisation's statistics."""
+    seen: dict[str, Any] = {}
+    x, seen["n0"] = normalise(convolve(images, params["c0"], 2), params["n0"])
+    x = jax.lax.reduce_window(jax.nn.relu(x), -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+    for s, stage in enumerate(params["stages"]):
+        for b, p in enumerate(stage):
+            x, seen[f"{s}.{b}"] = bottleneck(x, p, 2 if b == 0 and s > 0 else 1)
+    return x.mean((1, 2)).astype(jnp.float32) @ params["out"], seen
+
+
+def loss_fn(params: dict[str, Any], images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
+    """The mean cross-entropy of this device's images."""
+    logits, seen = forward(params, images)
+    correct = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+    return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - correct), seen
+
+
+def train_step(state: dict[str, Any], images: Any, labels: Any) -> tuple[dict[str, Any], Any]:
+    """One device's step, inside a `pmap` whose axis is `batch`: the new state, and the loss over all devices."""
+    (loss, seen), grads = jax.value_and_grad(loss_fn, has_aux=True)(state["params"], images, labels)
+    grads = jax.lax.pmean(grads, "batch")
+    momentum = jax.tree.map(lambda m, g: 0.9 * m + g, state["momentum"], grads)
+    params = jax.tree.map(lambda p, m: p - 0.1 * m, state["params"], momentum)
+    statistics = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, state["statistics"], seen)
+    state = {"params": params, "momentum": momentum, "statistics": statistics}
+    return state, jax.lax.pmean(loss, "batch")
+
+
+def parameters(depth: int, classes: int, dtype: Any) -> dict[str, Any]:
+    """The shapes of a ResNet's weights, for one device."""
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, dtype)  # noqa: E731
+    norm = lambda n: {k: jax.ShapeDtypeStruct((n,), jnp.float32) for k in ("scale", "bias")}  # noqa: E731
+    params: dict[str, Any] = {"c0": array(7, 7, 3, 64), "n0": norm(64), "stages": []}
+    wide = 64
+    for s, count in enumerate(BLOCKS[depth]):
+        stage, thin = [], 64 * 2**s
+        for b in range(count):
+            p = {"c1": array(1, 1, wide, thin), "n1": norm(thin), "c2": array(3, 3, thin, thin), "n2": norm(thin)}
+            p |= {"c3": array(1, 1, thin, 4 * thin), "n3": norm(4 * thin)}
+            if b == 0:
+                p |= {"c0": array(1, 1, wide, 4 * thin), "n0": norm(4 * thin)}
+            stage.append(p)
+            wide = 4 * thin
+        params["stages"].append(stage)
+    return params | {"out": jax.ShapeDtypeStruct((wide, classes), jnp.float32)}
+
+
+def resnet(
+    depth: int = 50,
+    *,
+    batch: int = 64,
+    size: int = 224,
+    classes: int = 1000,
+    dtype: Any = jnp.float32,
+    mesh: Any = None,
+) -> Example:
+    """A ResNet's train step under `jax.pmap`.
+
+    Args:
+        depth: 26, 50 or 101.
+        batch: images on each device.
+        size: pixels along an image's side.
+        classes: what there is to tell apart.
+        dtype: element type of images and convolutions.
+        mesh: a mesh with the one axis `batch`, as many entries as devices; `batch=8` if not given.
+
+    Returns:
+        The `Example`; its `fn` is what `jax.pmap` returns.
+
+    Raises:
+        ShardvizError: for a depth that is not in the gallery, or a mesh with other axes.
+    """
+    if depth not in BLOCKS:
+        raise ShardvizError(f"resnet(depth={depth!r}): the gallery has {', '.join(map(str, BLOCKS))}")
+    mesh = mesh_of(mesh, {"batch": 8})
+    if set(mesh) != {"batch"}:
+        raise ShardvizError(f"resnet(mesh): pmap has one axis, here 'batch', not {', '.join(mesh)}")
+    params = parameters(depth, classes, dtype)
+    images = jax.ShapeDtypeStruct((batch, size, size, 3), dtype)
+    labels = jax.ShapeDtypeStruct((batch,), jnp.int32)
+    per_device = jax.vmap(forward, axis_name="batch", in_axes=(None, 0))
+    seen = jax.eval_shape(per_device, params, _stacked(images, 1))[1]
+    statistics = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), seen)
+    state = {"params": params, "momentum": params, "statistics": statistics}
+    devices = mesh["batch"]
+    state, images, labels = (jax.tree.map(lambda s: _stacked(s, devices), tree) for tree in (state, images, labels))
+    return Example(
+        jax.pmap(train_step, axis_name="batch", donate_argnums=0),
+        (state, images, labels),
+        mesh,
+        (P("batch"), P("batch"), P("batch")),
+        (P("batch"), P("batch")),
+        {},
+        sum(math.prod(p.shape) for p in jax.tree.leaves(params)),
+        batch * devices,
+    )
+
+
+def _stacked(array: Any, devices: int) -> Any:
+    return jax.ShapeDtypeStruct((devices, *array.shape), array.dtype)

@@ -1,0 +1,121 @@
+"""Attention over a sequence that no single device could hold: keys and values go round a ring of devices.
+
+Each device keeps the queries of its own part of the sequence. In every one of as many steps as there are devices it
+attends to the keys and values that it has just then, and hands them on to its neighbour with `ppermute`; a running
+maximum and sum make the softmax exact (Liu et al., 2023, "Ring Attention with Blockwise Transformers"). What to look
+for: one `collective-permute` of keys and one of values over `seq` in each turn of the loop, whose operands are as large
+as one device's part, and no all-gather of the sequence anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from shardviz.errors import ShardvizError
+from shardviz.gallery.example import Example, fitted, mesh_of
+
+
+def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq") -> Any:
+    """Causal attention of one device's queries to the whole sequence, inside a `shard_map` over `axis`.
+
+    Args:
+        q, k, v: this device's part: batch x length x heads x features.
+        axis: the mesh axis that cuts the sequence.
+
+    Returns:
+        This device's part of the result, as `q`.
+    """
+    size, here = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+    length, dim = q.shape[1], q.shape[3]
+    neighbours = [(i, (i + 1) % size) for i in range(size)]
+    mine = here * length + jnp.arange(length)
+
+    def turn(carry: Any, step: Any) -> tuple[Any, None]:
+        k, v, best, total, out = carry
+        theirs = ((here - step) % size) * length + jnp.arange(length)
+        scores = jnp.einsum("bthd,bshd->bhts", q, k).astype(jnp.float32) / math.sqrt(dim)
+        scores = jnp.where(mine[:, None] >= theirs[None, :], scores, -1e30)
+        top = jnp.maximum(best, scores.max(axis=-1))
+        weight, fade = jnp.exp(scores - top[..., None]), jnp.exp(best - top)
+        total = total * fade + weight.sum(axis=-1)
+        out = out * fade[..., None] + jnp.einsum("bhts,bshd->bhtd", weight, v.astype(jnp.float32))
+        k, v = (jax.lax.ppermute(a, axis, neighbours) for a in (k, v))
+        return (k, v, top, total, out), None
+
+    start = jnp.full_like(q.transpose(0, 2, 1, 3)[..., 0], -1e30, jnp.float32)  # as varied over the mesh as q is
+    zero = jnp.zeros_like(q.transpose(0, 2, 1, 3), jnp.float32)
+    (_, _, _, total, out), _ = jax.lax.scan(jax.checkpoint(turn), (k, v, start, zero[..., 0], zero), jnp.arange(size))
+    return (out / total[..., None]).transpose(0, 2, 1, 3).astype(q.dtype)
+
+
+def attention_layer(p: dict[str, Any], x: Any) -> Any:
+    """Projections, which the compiler shards, around the ring, which is written by hand."""
+    q, k, v = (jnp.einsum("btd,dhk->bthk", x, p[name]) for name in ("wq", "wk", "wv"))
+    ring = jax.shard_map(ring_attention, in_specs=P("data", "seq"), out_specs=P("data", "seq"))
+    return jnp.einsum("bthk,hkd->btd", ring(q, k, v), p["wo"])
+
+
+def loss_fn(params: dict[str, Any], x: Any, y: Any) -> Any:
+    """The mean squared error of the layer added to its input."""
+    return jnp.mean((x + attention_layer(params, x) - y).astype(jnp.float32) ** 2)
+
+
+def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
+    """One step of gradient descent: the new parameters and the loss."""
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    return jax.tree.map(lambda p, g: p - (1e-3 * g).astype(p.dtype), params, grads), loss
+
+
+def ring(
+    *,
+    batch: int = 4,
+    length: int = 131072,
+    heads: int = 32,
+    head_dim: int = 128,
+    dtype: Any = jnp.bfloat16,
+    mesh: Any = None,
+) -> Example:
+    """A train step of one attention layer on sequences cut over the mesh axis `seq`.
+
+    Args:
+        batch: sequences in a step.
+        length: tokens in a sequence.
+        heads, head_dim: attention heads, and features of each.
+        dtype: element type of everything.
+        mesh: a mesh with axes `data` and `seq`; `data=2,seq=8` if not given.
+
+    Returns:
+        The `Example`; its projections are cut over `data` too, as FSDP does.
+
+    Raises:
+        ShardvizError: if the mesh has other axes, or does not divide the batch or the length.
+    """
+    mesh = mesh_of(mesh, {"data": 2, "seq": 8})
+    if set(mesh) != {"data", "seq"}:
+        raise ShardvizError(f"ring(mesh): it is written for the axes 'data' and 'seq', not {', '.join(mesh)}")
+    if batch % mesh["data"] or length % mesh["seq"]:
+        raise ShardvizError(
+            f"ring: {batch} sequences over data={mesh['data']} and {length} tokens over seq={mesh['seq']}: "
+            "both must divide"
+        )
+    d = heads * head_dim
+    params = {name: jax.ShapeDtypeStruct((d, heads, head_dim), dtype) for name in ("wq", "wk", "wv")}
+    params["wo"] = jax.ShapeDtypeStruct((heads, head_dim, d), dtype)
+    specs = {name: fitted(p.shape, P("data"), mesh) for name, p in params.items()}
+    x = jax.ShapeDtypeStruct((batch, length, d), dtype)
+    rows = P("data", "seq")
+    return Example(
+        train_step,
+        (params, x, x),
+        mesh,
+        (specs, rows, rows),
+        (specs, None),
+        {"donate_argnums": 0},
+        4 * d * d,
+        batch * length,
+    )

@@ -1,0 +1,127 @@
+"""`explore`: opens the explorer on a function, a traced program or an example.
+
+>>> explorer = explore(train_step, params, tokens, mesh={"data": 8, "model": 8})     # doctest: +SKIP
+>>> explorer                                                                         # doctest: +SKIP
+>>> explorer.wait().collectives                                                      # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import TYPE_CHECKING, Any
+
+from shardviz.errors import MeshError, ShardvizError, TraceError
+from shardviz.report import Report
+from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.state import ExplorerState
+
+if TYPE_CHECKING:
+    from shardviz.program.plan import Plan
+
+
+def explore(
+    fn: Any,
+    *args: Any,
+    plan: Plan | None = None,
+    mesh: Any = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
+    static_argnums: Any = (),
+    static_argnames: Any = (),
+    donate_argnums: Any = (),
+    donate_argnames: Any = (),
+    level: str = "compiled",
+    debounce: float = 0.15,
+    timeout: float = 60.0,
+    memory_limit: float | None = None,
+    **kwargs: Any,
+) -> Explorer:
+    """Opens the explorer on a function, on a program that is traced already, or on an example of the gallery.
+
+    Args:
+        fn: a function, a `jax.jit`-ed one, what `sv.trace` gave, or an `Example` such as `sv.gallery.llama("8b")`.
+        *args: the function's arguments: arrays or `jax.ShapeDtypeStruct`s in any pytree. Nothing is allocated.
+        plan: the plan to begin with, instead of `mesh`, `in_specs` and `out_specs`. One of the two must be given, but
+            for what brings a mesh and specs of its own: an example, a pmapped function, one with `in_shardings`, ...
+        mesh: a mesh in any form that `sv.mesh` takes, such as `{"data": 8, "model": 8}`.
+        in_specs, out_specs: pytree prefixes of PartitionSpecs, as `jax.jit` takes them.
+        static_argnums, static_argnames, donate_argnums, donate_argnames: as `jax.jit` takes them.
+        level: how far to go after each change: `propagated`, `partitioned` or `compiled`.
+        debounce: seconds without a newer change before a compile is started.
+        timeout: seconds that a compile may take; `explorer.state.timeout` changes it later.
+        memory_limit: bytes that a compile may use, None for no limit; `explorer.state.memory_limit` changes it later.
+        **kwargs: all other keyword arguments are the function's own, as for `sv.trace`.
+
+    Returns:
+        The `Explorer`; show it by making it the last expression of a cell.
+
+    Raises:
+        ShardvizError: if there is nothing to explore or no plan, the function cannot be traced, or the plan does not
+            fit it.
+    """
+    from shardviz.analysis import Program, trace
+    from shardviz.gallery import Example
+    from shardviz.program import server
+    from shardviz.program.adapters import has_arguments
+
+    options = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+    }
+    if isinstance(fn, Example | Program):
+        given = [*map(repr, args), *kwargs, *(name for name, option in options.items() if option != ())]
+        if given:
+            why = "is traced already" if isinstance(fn, Program) else "is an example with arguments of its own"
+            raise TraceError(f"{fn.name} {why}, so it takes none here; leave out {', '.join(given)[:200]}")
+    elif not callable(fn) and not has_arguments(fn):
+        raise TraceError(_nothing_to_explore(fn))
+    if isinstance(fn, Example) and plan is None:
+        mesh, in_specs, out_specs = (
+            own if given is None else given
+            for given, own in ((mesh, fn.mesh), (in_specs, fn.in_specs), (out_specs, fn.out_specs))
+        )
+    own = plan is None and mesh is None  # then the function must bring a mesh
+    plan = None if own else _plan(plan, mesh, in_specs, out_specs)
+    server.start()  # while the function is traced
+    program = fn.program if isinstance(fn, Example) else fn
+    if not isinstance(program, Program):
+        program = trace(program, *args, **options, **kwargs)
+    plan = _own_plan(program, in_specs, out_specs) if plan is None else plan
+    limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
+    return Explorer(ExplorerState(program, plan, level=level, **limits))
+
+
+def _plan(plan: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Plan:
+    from shardviz.program.plan import Plan
+
+    if plan is None:
+        return Plan(mesh, in_specs=in_specs, out_specs=out_specs)
+    if any(given is not None for given in (mesh, in_specs, out_specs)):
+        raise ShardvizError("explore takes either a plan, or mesh, in_specs and out_specs; not both")
+    if not isinstance(plan, Plan):
+        raise ShardvizError(f"plan: expected an sv.Plan, not {reprlib.repr(plan)}")
+    return plan
+
+
+def _own_plan(program: Any, in_specs: Any, out_specs: Any) -> Plan:
+    try:
+        return program.plan(None, in_specs, out_specs)
+    except MeshError as error:
+        raise MeshError(
+            "explore needs a mesh, such as mesh={'data': 8, 'model': 8}, or a plan, plan=sv.Plan(...): neither the "
+            "function nor its arguments bring one"
+        ) from error
+
+
+def _nothing_to_explore(given: Any) -> str:
+    """Why this cannot be explored, with a way out where it is something of ours."""
+    from shardviz.program.plan import Plan
+
+    text = "explore takes a function, a program from sv.trace, or an example such as sv.gallery.llama('8b')"
+    if isinstance(given, Plan):
+        return f"{text}; a plan goes second: sv.explore(program, plan=plan)"
+    if isinstance(given, Report):
+        return f"{text}; a report is a finding, and shows itself as the last expression of a cell"
+    return f"{text}; not {reprlib.repr(given)} ({type(given).__name__})"

@@ -1,0 +1,87 @@
+"""The gallery's models compute what they say, and look under a plan as their docstrings say."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shardviz as sv
+
+MODELS = ("ring", "pipeline", "moe", "resnet")
+
+
+@pytest.fixture(scope="module")
+def runs():
+    script = Path(__file__).with_name("run_models.py")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_eight_devices_compute_what_one_does(runs, name):
+    found, expected = runs[name]["losses"]
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert runs[name]["error"] < 1e-3
+
+
+def collectives(example):
+    report = example.program.partition(example.plan)
+    return report, [(c.kind, c.axes, c.count, c.operand_bytes) for c in report.collectives]
+
+
+def test_experts_exchange_tokens_and_reduce_gradients_over_data_alone():
+    example = sv.gallery.moe(mesh={"data": 2, "expert": 4}, tokens=4096)
+    report, found = collectives(example)
+    tokens, experts, d_model, d_ff = 4096 // 8, 64, 4096, 1408
+    buffers = experts * math.ceil(1.25 * 2 * tokens / experts) * d_model * 2
+    assert [c for c in found if c[0] == "all-to-all"] == [("all-to-all", ("expert",), 1, buffers)] * 3
+    weights = experts // 4 * d_model * d_ff * 2
+    assert found.count(("all-reduce", ("data",), 1, weights)) == 3
+    assert {c.origin for c in report.collectives if c.kind == "all-to-all"} == {"user"}
+
+
+def test_keys_and_values_go_round_and_the_sequence_is_never_gathered():
+    example = sv.gallery.ring(mesh={"data": 2, "seq": 4}, length=4096)
+    _, found = collectives(example)
+    part = 4 // 2 * 4096 // 4 * 32 * 128 * 2
+    turns = [c for c in found if c[0] == "collective-permute"]
+    assert turns == [("collective-permute", ("seq",), 4, part)] * 4  # keys and values, and their gradients
+    assert not [c for c in found if c[0] == "all-gather" and "seq" in c[1]]
+
+
+def test_a_pipeline_hands_on_one_microbatch_a_turn_and_reduces_weights_once():
+    example = sv.gallery.pipeline(mesh={"data": 2, "stage": 4}, layers=8, microbatches=4, batch=256)
+    _, found = collectives(example)
+    microbatch = 256 // 4 // 2 * 4096 * 2
+    turns = 4 + 4 - 1
+    assert [c for c in found if c[0] == "collective-permute"] == [
+        ("collective-permute", ("stage",), turns, microbatch)
+    ] * 2
+    weights = 8 // 4 * 4096 * 14336 * 2
+    assert [c for c in found if c[3] == weights] == [("all-reduce", ("data",), 1, weights)] * 3
+
+
+def test_resnet_50_has_the_published_number_of_parameters():
+    assert sv.gallery.resnet(50).parameters == 25_557_032 - 1000  # torchvision's, whose last layer has a bias
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sv.gallery.moe(mesh={"x": 2}), "'data' and 'expert', not x"),
+        (lambda: sv.gallery.moe(mesh={"data": 1, "expert": 7}), "64 experts over expert=7"),
+        (lambda: sv.gallery.ring(mesh={"data": 3, "seq": 2}), "4 sequences over data=3"),
+        (lambda: sv.gallery.ring(mesh={"seq": 2}), "'data' and 'seq'"),
+        (lambda: sv.gallery.pipeline(mesh={"data": 1, "stage": 5}), "32 layers over stage=5"),
+        (lambda: sv.gallery.pipeline(mesh="a=2"), "'data' and 'stage'"),
+        (lambda: sv.gallery.resnet(18), "the gallery has 26, 50, 101"),
+        (lambda: sv.gallery.resnet(mesh={"data": 2}), "'batch', not data"),
+    ],
+)
+def test_what_a_model_cannot_be(make, message):
+    with pytest.raises(sv.ShardvizError, match=message):
+        make()

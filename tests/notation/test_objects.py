@@ -1,0 +1,283 @@
+"""What JAX, XLA and Shardy hold shardings in and print them as: messages, their text, attributes, tuples of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy as _sdy  # noqa: F401  the dialect's attributes
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxlib._hlo import HloSharding, OpSharding
+
+import shardviz as sv
+from shardviz._jax import mlir_context
+from shardviz.errors import ParseError, ShardvizError, SpecError
+from shardviz.notation import DeviceMesh, shardings, together
+from shardviz.notation.proto_text import message_of, text_of
+from tests.notation.cases import TABLE
+from tests.notation.cases import shardings as random_shardings
+
+MESH = DeviceMesh.of({"a": 2, "b": 4})
+MANY = settings(max_examples=150, deadline=None)
+
+
+def xla(text):
+    return HloSharding.from_string(text)
+
+
+@MANY
+@given(random_shardings(parts=True, unreduced=True, manual=True))
+def test_what_a_message_prints_is_read_back(cut):
+    """Also of the named (V3) kind, and on one line as the table of notations writes it."""
+    for notation in ("hlo-v1", "hlo-v2", "hlo-v3"):
+        if cut.mesh.size == 1:
+            return  # XLA refuses tiles on one device
+        message = xla(cut.to(notation)).to_proto()
+        for given_ in (message, str(message), repr(message), message.SerializeToString()):
+            assert sv.sharding(given_, cut.mesh, cut.rank).same_as(cut)
+    data = cut.to("proto").SerializeToString()
+    assert message_of(text_of(data)) and sv.sharding(text_of(data), cut.mesh, cut.rank).same_as(cut)
+    again = OpSharding()
+    again.ParseFromString(message_of(text_of(data)))
+    assert again.SerializeToString() == data or not data
+
+
+SUBGROUPS = [
+    kinds
+    for count in (1, 2, 3)
+    for kinds in itertools.product(("replicated", "manual", "unreduced"), repeat=count)
+    if len(set(kinds)) == len(kinds)
+]
+
+
+@pytest.mark.parametrize("kinds", SUBGROUPS, ids=" ".join)
+@pytest.mark.parametrize("devices", ["<=[24]", "<=[2,3,4]T(2,0,1)", "<=[4,6]T(1,0)"])
+def test_every_combination_of_subgroups(kinds, devices):
+    """In text, printed message and bytes, and as XLA itself writes each again."""
+    sizes = {1: (6,), 2: (2, 3), 3: (3, 1, 2)}[len(kinds)]
+    mesh = DeviceMesh.of({"x": 2, "y": 3, "z": 4})
+    text = f"{{devices=[1,4,{','.join(map(str, sizes))}]{devices} last_tile_dims={{{', '.join(kinds)}}}}}"
+    theirs = xla(text)
+    cut = sv.sharding(text, mesh, 2)
+    message = theirs.to_proto()
+    for given_ in (str(theirs), theirs, message, str(message), message.SerializeToString()):
+        assert sv.sharding(given_, mesh, 2).same_as(cut)  # XLA has the subgroups in an order of its own
+    assert cut.kind == "other" and cut.tiles == (1, 4)
+    again = sv.sharding(xla(cut.to("hlo-v1")), mesh, 2)
+    assert again.same_as(cut)
+
+
+KINDS = [
+    ("{replicated}", "replicated"),
+    ("{manual}", "manual"),
+    ("{unreduced}", "unreduced"),
+    ("{unknown}", "unknown"),
+    ("{maximal device=3}", "maximal"),
+    ("{devices=[2,4]<=[8]}", "other"),
+    ("{devices=[1,1,8]<=[8] last_tile_dims={unreduced}}", "unreduced"),
+    ("{devices=[1,1,8]<=[8] last_tile_dim_replicate}", "replicated"),
+    ("{devices=[1,1,4,2]<=[8] last_tile_dims={manual, unreduced}}", "other"),
+]
+
+
+@pytest.mark.parametrize(("text", "kind"), KINDS)
+def test_kind_is_the_type_in_xlas_message(text, kind):
+    cut = sv.sharding(text, MESH, 2)
+    assert cut.kind == kind
+    if "devices=[1,1,8]" not in text:  # where XLA keeps the tiles as they were written
+        assert xla(text).to_proto().type.name.lower() == kind
+        assert cut.to("proto").type.name.lower() == kind
+    assert sv.sharding(cut.to("hlo-v2"), MESH, 2).kind == kind
+
+
+def test_unknown_reads_writes_and_says_that_no_layout_is_known():
+    theirs = HloSharding.unknown()
+    for given_ in ("{unknown}", theirs, theirs.to_proto(), str(theirs.to_proto()), "type: UNKNOWN"):
+        cut = sv.sharding(given_, MESH, 2)
+        assert (cut.kind, cut.unknown, cut.spec, str(cut)) == ("unknown", True, None, "unknown")
+        assert cut.to("hlo-v1") == cut.to("hlo-v2") == "{unknown}"
+        assert cut.to("proto").SerializeToString() == theirs.to_proto().SerializeToString()
+        assert cut.same_as(sv.sharding(theirs, MESH, 2)) and not cut.same_as(sv.sharding("{replicated}", MESH, 2))
+        for ask in (cut.places, lambda cut=cut: sv.layout((8, 8), cut)):
+            with pytest.raises(SpecError, match="the compiler did not say which device holds what"):
+                ask()
+
+
+TEXTS = [  # printed message on a=2,b=4, rank, what it says
+    ("", 2, None),
+    ("goo.gle/debugstr  \n", 2, "[·, ·]"),
+    ("goo.gle/debugproto\ntype: MANUAL", 1, "[·] manual a b"),
+    ("type: 4", 1, "[·] manual a b"),
+    ("type: MAXIMAL tile_assignment_devices: 3", 1, "all on device 3"),
+    ("type: OTHER, tile_assignment_dimensions: [2, 4]; iota_reshape_dims: [8] iota_transpose_perm: [0]", 2, "[a, b]"),
+    ("type: OTHER\ntile_assignment_dimensions: [2, 1, 4]\nreplicate_on_last_tile_dim: true\n"
+     "tile_assignment_devices: [0,1,2,3,4,5,6,7]", 2, "[a, ·]"),
+    ('named_sharding { mesh { axes { name: "\\141" size: 2 } axes { name: \'b\' size: 4 } } '
+     "dim_shardings { axes { } is_closed: true } dim_shardings { axes { mesh_axis_index: 1 } } }", 2, "[a, b ?]"),
+    ('type: OTHER tile_assignment_dimensions: 8 iota_reshape_dims: 8 metadata { op_name: "}{" source_line: 3 '
+     'stack { x: 1 } } iota_transpose_perm: 0', 1, "[a b]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "rank", "says"), TEXTS)
+def test_printed_messages(text, rank, says):
+    if says is None:
+        with pytest.raises(ParseError):
+            sv.sharding(text, MESH, rank)
+    else:
+        assert str(sv.sharding(text, MESH, rank)) == says
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("type: EVEN", "expected REPLICATED, MAXIMAL"),
+        ("type OTHER:", "expected P('data', None)"),
+        ("type: OTHER tile_assignment_dimensions 2", "expected ':'"),
+        ("type: OTHER colour: 3", "a field of OpSharding (type, "),
+        ("type: OTHER tile_assignment_dimensions: [2, 4", "expected ',' or ']'"),
+        ("type: OTHER tile_assignment_dimensions: -2", "expected a whole number"),
+        ("named_sharding { mesh { axes { name: a size: 2 } } }", "text in quotes"),
+        ("named_sharding { mesh {", "at its end"),
+        ("tuple_shardings {" * 40, "at most 8 deep"),
+        ("type: TUPLE tuple_shardings { }", "read them all with notation.shardings"),
+        ("type: OTHER tile_assignment_dimensions: 4 iota_reshape_dims: 4 iota_transpose_perm: 0", "over 4 devices"),
+    ],
+)
+def test_printed_messages_that_are_refused(text, message):
+    with pytest.raises(ShardvizError) as caught:
+        sv.sharding(text, MESH, 1)
+    assert message in str(caught.value)
+
+
+@MANY
+@given(st.data())
+def test_damaged_printed_messages(data):
+    text = data.draw(st.sampled_from([t for t, _, says in TEXTS if says]))
+    at = data.draw(st.integers(0, len(text)))
+    new = data.draw(st.sampled_from(["", *"{}[]<>:;,\"'\\0 9x"]))
+    try:
+        found = sv.sharding(text[:at] + new + text[at + data.draw(st.integers(0, 1)) :], MESH, 2)
+    except ShardvizError:
+        return
+    assert found.rank == 2
+
+
+@MANY
+@given(
+    st.lists(
+        st.sampled_from([row for row in TABLE if row[0].startswith("{") and "sharding =" not in row[0]]), max_size=4
+    )
+)
+def test_tuples_of_everything(rows):
+    """In XLA's text, printed message, bytes and objects: each element is what it is alone."""
+    text = f"{{{', /*index=5*/'.join(row[0] for row in rows)}}}"
+    alone = [sv.sharding(row[0], MESH) for row in rows]
+    found = shardings(text, MESH)
+    assert list(found) == alone
+    for notation in ("hlo-v1", "hlo-v2", "hlo-v3", "proto"):
+        try:
+            written = together(found, notation)
+        except SpecError:
+            continue  # which is said of the one that it cannot say
+        again = shardings(written, MESH)
+        assert len(again) == len(alone)
+        for one, cut in zip(again, alone, strict=True):
+            assert one.same_as(cut)
+        if notation == "proto":
+            message = written
+            assert message.type == OpSharding.Type.TUPLE and len(message.tuple_shardings) == len(rows)
+            assert shardings(str(message), MESH) == shardings(message.SerializeToString(), MESH) == again
+            if rows:
+                assert shardings(HloSharding.from_proto(message), MESH) == again
+                with pytest.raises(SpecError, match="a tuple's"):
+                    sv.sharding(message, MESH)
+        else:
+            assert len(xla(written).tuple_elements()) == len(alone)
+    assert shardings("P('a')", MESH) == (sv.sharding("P('a')", MESH),)
+
+
+def test_tuples_that_are_refused():
+    for text in ("{{{replicated}}, {manual}}", "{{replicated}", "{{replicated} {manual}}", "{{replicated},}x"):
+        with pytest.raises(ShardvizError):
+            shardings(text, MESH)
+    with pytest.raises(SpecError, match="only hlo-v1, hlo-v2"):
+        together([sv.sharding("P('a')", MESH)], "pspec")
+    nested = together(shardings("{{manual}}", MESH), "proto").SerializeToString()
+    with pytest.raises(SpecError, match="a tuple's"):
+        shardings(b"\x08\x02\x2a" + bytes([len(nested)]) + nested, MESH)
+
+
+@MANY
+@given(random_shardings(parts=True, unreduced=True, open=True, priorities=True, replicated=True))
+def test_attributes_of_mlir(cut):
+    with mlir_context():
+        one = ir.Attribute.parse(cut.to("sdy"))
+        several = ir.Attribute.parse(together([cut, cut], "sdy"))
+        for given_ in (one, str(one)):
+            assert sv.sharding(given_, cut.mesh, cut.rank).same_as(cut)
+        for given_ in (several, str(several)):
+            found = shardings(given_, cut.mesh)
+            assert len(found) == 2 and all(each.same_as(cut) for each in found)
+            with pytest.raises(SpecError, match="of 2 values"):
+                sv.sharding(given_, cut.mesh)
+
+
+@MANY
+@given(st.one_of(random_shardings(unreduced=True), random_shardings(open=True)))
+def test_what_jax_makes_of_a_named_sharding_for_shardy(cut):
+    """`SdyArray`, and the attribute that it builds, which has its mesh in it."""
+    kinds = (AxisType.Explicit if cut.unreduced else AxisType.Auto,) * len(cut.mesh.sizes)
+    mesh = AbstractMesh(cut.mesh.sizes, cut.mesh.names, axis_types=kinds)
+    try:
+        spec = cut.to("pspec")
+    except SpecError:
+        return  # a dimension with axes that is open: JAX has no word for it
+    theirs = NamedSharding(mesh, spec)._to_sdy_sharding(cut.rank)
+    with mlir_context():
+        attribute = theirs.build({})
+        for given_ in (theirs, attribute, str(attribute)):
+            for over in (None, cut.mesh):
+                found = sv.sharding(given_, over, cut.rank)
+                assert found.same_as(cut) and found.open == cut.open and found.unreduced == cut.unreduced
+
+
+def test_an_empty_mesh_is_copies_everywhere():
+    theirs = NamedSharding(AbstractMesh((), ()), P())._to_sdy_sharding(2)
+    for given_ in (theirs, "#sdy.sharding<mesh<[]>, [{}, {}]>", "{mesh[], [{}, {}]}", "{mesh[], replicated}"):
+        assert str(sv.sharding(given_, MESH, 2)) == "[·, ·]"
+
+
+def test_partial_results_that_are_no_sums_are_refused_wherever_they_are_said():
+    """JAX 0.12 and its Shardy and XLA have maxima and minima, too."""
+    texts = [
+        '{devices=[2,4]<=[8] last_tile_dims={unreduced} metadata={op_type="sdy::reduction_op" op_name="MAX"}}',
+        '#sdy.sharding<@mesh, [{"a"}], unreduced=max{"b"}>',
+        "{mesh['a'=2,'b'=4], [{'a'}], unreduced=max{'b'}}",
+        "P('a', unreduced={'b'}, unreduced_kind=max)",
+        "type: OTHER tile_assignment_dimensions: [2, 4] last_tile_dims: UNREDUCED iota_reshape_dims: 8 "
+        'iota_transpose_perm: 0 metadata { op_type: "sdy::reduction_op" op_name: "MAX" }',
+    ]
+    given_ = list(texts)
+    kinds = getattr(__import__("jax").sharding, "UnreducedKind", None)
+    if kinds is not None:
+        mesh = AbstractMesh((2, 4), ("a", "b"), axis_types=(AxisType.Explicit,) * 2)
+        spec = P("a", unreduced={"b"}, unreduced_kind=kinds.max)
+        theirs = NamedSharding(mesh, spec)
+        hlo = theirs._to_xla_hlo_sharding(1)
+        given_ += [xla(texts[2]), xla(texts[2]).to_proto(), str(xla(texts[2]).to_proto())]
+        given_ += ["{mesh['a'=2,'b'=4], unreduced=max}", xla("{mesh['a'=2,'b'=4], unreduced=min}")]
+        given_ += [spec, theirs, hlo, hlo.to_proto(), theirs._to_sdy_sharding(1)]
+    for each in given_:
+        with pytest.raises(SpecError, match="only partial sums are known"):
+            sv.sharding(each, MESH, 1)
+    for text in texts:  # and sums are taken
+        said = text.replace("MAX", "SUM").replace("max{", "{").replace("=max", "=sum")
+        assert str(sv.sharding(said, MESH, 1)) == "[a] sum over b"
+    if kinds is not None:
+        with pytest.raises(SpecError, match="only partial sums are known"):
+            sv.layout((8,), spec, MESH)

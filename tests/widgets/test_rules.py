@@ -1,0 +1,129 @@
+"""The pane of rules: what each catches, which wins, what none catches; and every change of them by a person."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.ruling import rules_view
+from shardviz.widgets.state import ExplorerState
+from tests.widgets.page import CONTRAST, UNREADABLE
+
+MESH = {"data": 4, "model": 2}
+
+
+def step(params, x):
+    return jnp.tanh(x @ params["up"]["kernel"] + params["up"]["bias"]) @ params["down"]["kernel"]
+
+
+def explorer(rules=()):
+    shapes = {"up": {"kernel": (16, 64), "bias": (64,)}, "down": {"kernel": (64, 16)}}
+    params = jax.tree.map(
+        lambda s: jax.ShapeDtypeStruct(s, jnp.float32), shapes, is_leaf=lambda s: isinstance(s, tuple)
+    )
+    program = sv.trace(step, params, jax.ShapeDtypeStruct((8, 16), jnp.float32))
+    state = ExplorerState(program, sv.Plan(MESH, rules=rules), level="propagated", debounce=60)
+    return Explorer(state)
+
+
+def specs(state):
+    return {name: str(spec.canonical()) for name, spec in state.bound.in_specs.items() if spec.axes}
+
+
+UP, DOWN, BIAS = "params['up']['kernel']", "params['down']['kernel']", "params['up']['bias']"
+
+
+def test_each_change_of_the_rules_is_a_change_of_the_plan():
+    state = explorer().state
+    assert state.add_rule("*kernel']", "P('data', 'model')")
+    assert specs(state) == {UP: "P('data', 'model')", DOWN: "P('data', 'model')"}
+    assert state.add_rule("*up*", "P('model')")
+    assert specs(state) == {UP: "P('data', 'model')", DOWN: "P('data', 'model')", BIAS: "P('model')"}
+    assert state.move_rule(1, 0)
+    assert specs(state) == {UP: "P('model')", DOWN: "P('data', 'model')", BIAS: "P('model')"}
+    assert state.set_rule(1, spec="P(None, 'data')") and state.set_rule(0, pattern="*['bias']")
+    assert specs(state) == {UP: "P(None, 'data')", DOWN: "P(None, 'data')", BIAS: "P('model')"}
+    assert state.remove_rule(1)
+    assert specs(state) == {BIAS: "P('model')"}
+    for _ in range(6):
+        assert state.undo()
+    assert not state.plan.rules and not state.past
+    assert state.redo() and len(state.plan.rules) == 1
+
+
+def test_a_rule_that_changes_nothing_is_kept_and_can_be_undone():
+    state = explorer().state
+    assert state.add_rule("*nothing*", "P('data')") and len(state.plan.rules) == 1
+    assert state.undo() and not state.plan.rules
+
+
+@pytest.mark.parametrize(
+    ("pattern", "spec", "message"),
+    [
+        ("", "P()", "a rule needs a pattern"),
+        ("*", "P(", "cannot read 'P\\('"),
+        (
+            "*",
+            "P('data', 'model')",
+            "params\\['up'\\]\\['bias'\\] .*2 entries for an array of rank 1.*\\(rule 1, '\\*'\\)",
+        ),
+        ("*", "P('pipe')", "no axis 'pipe'"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused_with_a_word(pattern, spec, message):
+    state = explorer().state
+    assert not state.add_rule(pattern, spec)
+    assert state.error["place"] == "rule"
+    with pytest.raises(sv.ShardvizError, match=message):
+        raise sv.ShardvizError(state.error["message"])
+    assert not state.plan.rules
+
+
+def test_the_view_says_what_each_rule_catches_wins_and_leaves():
+    shown = explorer([("*up*", P("model")), ("*kernel']", P()), (lambda path, array: False, None)])
+    shown.state.set_spec(BIAS, P("data"))
+    view = rules_view(shown.state)
+    first, second, third = view["rows"]
+    assert [(n["name"], n.get("edited")) for n in first["names"]] == [(BIAS, True), (UP, False)]
+    assert [(n["name"], n.get("by")) for n in second["names"]] == [(DOWN, None), (UP, 1)]
+    assert (second["caught"], second["wins"]) == (2, 1)
+    assert not third["typed"] and third["caught"] == 0 and "test_rules.py" in third["filter"]
+    assert view["left"] == [{"name": "x", "spec": "P()"}]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("light", [True, False])
+def test_the_pane_is_read_and_used(open_page, light):
+    page = open_page(explorer([("*up*", P("model")), ("*kernel']", P())]), light=light)
+    page.at("tab-rules").click()
+    page.answer()
+    pane = page.at("panel-rules")
+    assert "catches 2, wins 1" in pane.inner_text() and "(rule 1 wins)" in pane.inner_text()
+    assert "No rule catches 1 array: x P()" in page.at("rules-left").inner_text()
+    assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
+    assert page.tab.evaluate(UNREADABLE, pane.element_handle()) == []
+
+    page.at("rule-new-filter").fill("x")
+    page.at("rule-new-spec").fill("P('data')")
+    page.at("rule-new-spec").press("Enter")
+    page.answer()
+    assert [r.filter for r in page.explorer.plan.rules] == ["*up*", "*kernel']", "x"]
+    assert page.at("rules-left").inner_text() == "Every argument is caught by a rule."
+    assert page.at("rule-new-filter").input_value() == ""
+    page.at("rule-up-1").click()
+    page.answer()
+    page.at("rule-filter-2").fill("*x")
+    page.at("rule-filter-2").press("Enter")
+    page.answer()
+    page.at("rule-spec-1").fill("P('pipe')")
+    page.at("rule-spec-1").press("Enter")
+    page.answer()
+    assert "no axis 'pipe'" in page.at("rule-error").inner_text()
+    page.at("rule-remove-0").click()
+    page.answer()
+    assert [r.filter for r in page.explorer.plan.rules] == ["*up*", "*x"]
+    assert page.at("rule-error").count() == 0
