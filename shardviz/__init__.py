@@ -20,6 +20,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from shardviz import gallery, notation, render, study
     from shardviz.analysis import Program, ReportFuture, analyze, trace
+    from shardviz.analysis.loading import load
+    from shardviz.analysis.recompile import why_recompiled
     from shardviz.errors import (
         CompileCrashed,
         CompileError,
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
     )
     from shardviz.layout import Layout, layout, moves
     from shardviz.notation.sharding import sharding
+    from shardviz.program.axis_resources import FROM_GDA
     from shardviz.program.filters import path_ends_with
     from shardviz.program.meshes import mesh
+    from shardviz.program.pjit import pjit
     from shardviz.program.plan import Plan
     from shardviz.program.rules import Rules
     from shardviz.program.targets import targets
@@ -50,9 +54,13 @@ _WHERE = {
     "ReportFuture": "analysis",
     "analyze": "analysis",
     "trace": "analysis",
+    "load": "analysis.loading",
+    "why_recompiled": "analysis.recompile",
+    "FROM_GDA": "program.axis_resources",
     "Plan": "program.plan",
     "Rules": "program.rules",
     "path_ends_with": "program.filters",
+    "pjit": "program.pjit",
     "mesh": "program.meshes",
     "targets": "program.targets",
     "Layout": "layout",
@@ -84,6 +92,7 @@ _WHERE = {
 _ROOMS = ("gallery", "notation", "render", "study")
 
 __all__ = [
+    "FROM_GDA",
     "CompileCrashed",
     "CompileError",
     "CompileMemoryLimit",
@@ -106,10 +115,12 @@ __all__ = [
     "explore",
     "gallery",
     "layout",
+    "load",
     "mesh",
     "moves",
     "notation",
     "path_ends_with",
+    "pjit",
     "render",
     "rosetta",
     "sharding",
@@ -117,6 +128,7 @@ __all__ = [
     "study",
     "targets",
     "trace",
+    "why_recompiled",
 ]
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import io
+import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from typing import Any
 import jax
 from jax.extend import core as jex_core
 from jax.extend.mlir import ir
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 
 def names_of(traced: Any) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
@@ -96,6 +99,21 @@ def name_stacks(jaxpr: Any) -> Iterator[str]:
             yield from name_stacks(inner)
 
 
+def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tuple[Any, Any]]]:
+    """Every `checkpoint_name` of a jaxpr and those inside it: the name, shape, dtype, and the frames of the equation
+    that makes the value and of the naming itself.
+    """
+    made = {id(v): e for e in jaxpr.eqns for v in e.outvars}
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "name":
+            aval = equation.outvars[0].aval
+            maker = made.get(id(equation.invars[0]), equation)
+            frames = user_frame(maker.source_info), user_frame(equation.source_info)
+            yield equation.params["name"], tuple(aval.shape), str(aval.dtype), frames
+        for inner in sub_jaxprs(equation.params):
+            yield from checkpoint_names(inner)
+
+
 def user_frame(source_info: Any) -> tuple[str, int, str] | None:
     """File, line and function of the person's innermost frame, from an equation's source info."""
     from jax._src import source_info_util
@@ -105,40 +123,52 @@ def user_frame(source_info: Any) -> tuple[str, int, str] | None:
 
 
 def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
-    """The closed jaxpr with `mesh` in place of every mesh in its constraints and nested shardings.
+    """The closed jaxpr with `mesh` in place of every mesh in its constraints, `shard_map`s and nested shardings.
 
     A constraint that closes over a concrete mesh keeps that mesh in its equation, and lowering then refuses any other.
-    Axes are matched by name; the caller has checked that `mesh` has them. `jax.debug` callbacks, which give no value,
-    are left out, as they need devices to be lowered for.
+    Axes are matched by name; the caller has checked that `mesh` has them. Their types are those of `mesh`, but for the
+    axes of the `shard_map`s around, which are Manual. `jax.debug` callbacks, which give no value, are left out, as they
+    need devices to be lowered for.
     """
 
-    def value(item: Any) -> Any:
+    def value(item: Any, here: AbstractMesh) -> Any:
         if isinstance(item, NamedSharding):
-            return NamedSharding(mesh, item.spec)
+            return NamedSharding(here, item.spec)
         if isinstance(item, Mesh | AbstractMesh):
-            return mesh if item.axis_names else item
+            return here if item.axis_names else item
         if isinstance(item, jex_core.ClosedJaxpr):
-            return item.replace(jaxpr=inside(item.jaxpr))
+            return item.replace(jaxpr=inside(item.jaxpr, here))
         if isinstance(item, jex_core.Jaxpr):
-            return inside(item)
+            return inside(item, here)
         if type(item) in (tuple, list):
-            return type(item)(value(i) for i in item)
+            return type(item)(value(i, here) for i in item)
         return item
 
-    def inside(jaxpr: Any) -> Any:
-        return jaxpr.replace(
-            eqns=[
-                e.replace(params={k: value(v) for k, v in e.params.items()})
-                for e in jaxpr.eqns
-                if not (e.primitive.name in _DEBUG and not e.outvars)
-            ]
-        )
+    def equation(e: Any, here: AbstractMesh) -> Any:
+        below = here
+        if e.primitive.name == "shard_map":
+            below = here.update_axis_types(dict.fromkeys(e.params["newly_manual_axes"], AxisType.Manual))
+        bodies = (jex_core.ClosedJaxpr, jex_core.Jaxpr)
+        return e.replace(params={k: value(v, below if isinstance(v, bodies) else here) for k, v in e.params.items()})
 
-    return value(closed)
+    def inside(jaxpr: Any, here: AbstractMesh) -> Any:
+        kept = (e for e in jaxpr.eqns if not (e.primitive.name in _DEBUG and not e.outvars))
+        return jaxpr.replace(eqns=[equation(e, here) for e in kept])
+
+    return value(closed, mesh)
 
 
-def lower(closed: Any, name: str, donated: Sequence[bool], mesh: AbstractMesh, platform: str) -> ir.Module:
-    """Lowers a closed jaxpr to StableHLO with all arguments replicated on `mesh`; unused arguments stay.
+def lower(
+    closed: Any,
+    name: str,
+    donated: Sequence[bool],
+    mesh: AbstractMesh,
+    platform: str,
+    specs: Sequence[PartitionSpec] | None = None,
+) -> ir.Module:
+    """Lowers a closed jaxpr to StableHLO on `mesh`; unused arguments stay.
+
+    What no result needs is left out first, as `jax.jit` does: it would have a say in Shardy's propagation.
 
     Args:
         closed: the program, its shardings on `mesh` already.
@@ -146,16 +176,20 @@ def lower(closed: Any, name: str, donated: Sequence[bool], mesh: AbstractMesh, p
         donated: for each flat argument whether its buffer may be reused.
         mesh: the mesh that shardings are written over.
         platform: the platform to lower for, such as `"cpu"`.
+        specs: a spec for each argument, where the mesh has Explicit axes; else all are replicated.
     """
-    run = jex_core.jaxpr_as_fun(closed)
+    from jax._src.interpreters import partial_eval
+
+    needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    run = jex_core.jaxpr_as_fun(closed.replace(jaxpr=needed))
 
     def fn(*args: Any) -> Any:
         return run(*args)
 
     fn.__name__ = fn.__qualname__ = name
-    replicated = NamedSharding(mesh, PartitionSpec())
     arguments = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=replicated, weak_type=a.weak_type) for a in closed.in_avals
+        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, spec), weak_type=a.weak_type)
+        for a, spec in zip(closed.in_avals, specs or [PartitionSpec()] * len(closed.in_avals), strict=True)
     ]
     donate = tuple(i for i, d in enumerate(donated) if d)
     with jax.sharding.use_abstract_mesh(mesh):
@@ -310,6 +344,24 @@ def context_mesh() -> Any:
     return None
 
 
+def trace_context() -> dict[str, Any]:
+    """The settings and contexts that a trace depends on, by name, as the keys of JAX's own caches have them."""
+    from jax._src import config
+
+    return dict(zip(config.trace_context_names(), config.trace_context(), strict=True))
+
+
+def mesh_device_ids(mesh: Any) -> tuple[int, ...]:
+    """The numbers of a mesh's devices in order; empty for None and for an abstract mesh."""
+    return tuple(int(d.id) for d in mesh.devices.flat) if isinstance(mesh, Mesh) else ()
+
+
+def device_ids_of(sharding: Any) -> tuple[int, ...]:
+    """As `device_ids`; empty for a sharding over an abstract mesh."""
+    abstract = isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
+    return () if abstract else device_ids(sharding)
+
+
 _here = threading.local()
 
 
@@ -318,10 +370,12 @@ def tracing_on(mesh: AbstractMesh | None) -> Iterator[None]:
     """Under it, a function is traced for `mesh`, which needs no devices.
 
     `use_abstract_mesh` does most of it. What it leaves out is mended here: a `jax.jit` inside whose shardings are bare
-    PartitionSpecs asks for a mesh with devices.
+    PartitionSpecs asks for a mesh with devices, and a `shard_map` of a mesh of its own refuses every other.
     """
     if mesh is None:
-        yield
+        _mend_pmap()
+        with _set("meshless", True):
+            yield
         return
     _mend()
     before = getattr(_here, "mesh", None)
@@ -344,3 +398,500 @@ def _mend() -> None:
         return theirs(use_resource_env) if getattr(_here, "mesh", None) is None else jax.sharding.get_abstract_mesh()
 
     pjit.get_ctx_mesh = get_ctx_mesh
+    _mend_shard_map()
+    _mend_pmap()
+    _keep_operands()
+
+
+class _StandIn:
+    """The plan's mesh inside a person's `shard_map`, which remembers what it stands in for.
+
+    `jax.shard_map` keeps the mesh and axis names that it has checked for its later calls; so what it is given must lead
+    back to the person's own.
+    """
+
+    def __init__(self, mesh: Any, own: Any, own_axes: frozenset[Any]):
+        self.mesh, self.own, self.own_axes = mesh, own, own_axes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.mesh, name)
+
+
+def _mend_shard_map() -> None:
+    from jax._src import core, shard_map
+
+    check, bind = shard_map._shmap_checks, shard_map.shard_map_p.bind
+
+    def checked(mesh: Any, axis_names: Any, *rest: Any) -> Any:
+        own, own_axes = (mesh.own, mesh.own_axes) if isinstance(mesh, _StandIn) else (mesh, frozenset(axis_names))
+        if getattr(_here, "mesh", None) is None:
+            return check(own, own_axes, *rest)
+        target, axes = jax.sharding.get_abstract_mesh(), own_axes
+        if own is not None:
+            if missing := [name for name in own.axis_names if name not in target.axis_names]:
+                raise ValueError(
+                    f"shard_map is over a mesh with the axis {missing[0]!r}, which the mesh that it is traced on has "
+                    f"not (it has {', '.join(map(repr, target.axis_names)) or 'none'}); add the axis or rename one"
+                )
+            if not own_axes and len(own.axis_names) < len(target.axis_names):
+                axes = frozenset(own.axis_names) - core.get_axis_env().explicit_mesh_axis_names
+        mesh, axes = check(target, axes, *rest)
+        return _StandIn(mesh, own, own_axes), axes
+
+    def bound(*args: Any, **params: Any) -> Any:
+        mesh = params.get("mesh")
+        return bind(*args, **(params | {"mesh": mesh.mesh} if isinstance(mesh, _StandIn) else params))
+
+    shard_map._shmap_checks = checked
+    shard_map.shard_map_p.bind = bound
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of an operation that JAX refused for its sharding."""
+
+    shape: tuple[int, ...]
+    spec: PartitionSpec
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What JAX had at hand where it refused an operation under Explicit axes.
+
+    Attributes:
+        operands: the operands, in order.
+        contraction: the dimension numbers of a matrix product: ((contracting, contracting), (batch, batch)); None for
+            any other operation.
+    """
+
+    operands: tuple[Operand, ...]
+    contraction: Any = None
+
+
+def refusal(error: BaseException) -> Refusal | None:
+    """What JAX refused, if an error is one about the shardings in types; None for any other."""
+    return getattr(error, "_shardviz_refusal", None)
+
+
+def _keep_operands() -> None:
+    """Makes JAX's errors about shardings in types keep the operands, which are known only where they are raised."""
+    from jax._src import core, named_sharding
+
+    def keeping(kind: type) -> None:
+        theirs = kind.__init__
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            theirs(self, *args, **kwargs)
+            mesh = getattr(_here, "mesh", None)
+            if mesh is not None and AxisType.Explicit in mesh.axis_types:
+                self._shardviz_refusal = _refused(sys._getframe(1))
+
+        kind.__init__ = __init__
+
+    keeping(core.ShardingTypeError)
+    keeping(named_sharding.DuplicateSpecError)
+
+
+def _refused(frame: Any) -> Refusal:
+    """The operands from the innermost frame that has some among its arguments."""
+    from jax.core import ShapedArray
+
+    is_array = lambda x: isinstance(x, ShapedArray)  # noqa: E731
+    for _ in range(12):
+        if frame is None:
+            break
+        code, values = frame.f_code, frame.f_locals
+        names = code.co_varnames[: code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS) + code.co_kwonlyargcount]
+        given = [values[name] for name in names if name in values]
+        flat = [x for value in given for x in (value if isinstance(value, tuple | list) else (value,)) if is_array(x)]
+        if flat:
+            found = tuple(Operand(tuple(x.shape), x.sharding.spec) for x in flat)
+            return Refusal(found, _contraction(frame) if len(found) == 2 else None)
+        frame = frame.f_back
+    return Refusal(())
+
+
+def _contraction(frame: Any) -> Any:
+    """The dimension numbers of the matrix product that a frame is at work on; None if it is on none."""
+    for _ in range(4):
+        if frame is None:
+            break
+        known = frame.f_locals
+        options = known.get("kwargs")
+        inner = options.get("dimension_numbers") if isinstance(options, dict) else None
+        numbers = known.get("dimension_numbers", inner)
+        if type(numbers) is tuple and len(numbers) == 2:
+            return numbers
+        frame = frame.f_back
+    return None
+
+
+@dataclass(frozen=True)
+class ShardMapped:
+    """A `shard_map` that takes a program's own arguments, seen from outside.
+
+    Attributes:
+        in_specs: for each argument of the program its spec there, or None.
+        out_specs: for each result of the program, or None where it comes from elsewhere.
+    """
+
+    in_specs: tuple[PartitionSpec | None, ...]
+    out_specs: tuple[PartitionSpec | None, ...]
+
+
+def outermost_shard_map(jaxpr: Any) -> ShardMapped | None:
+    """The specs that `shard_map`s give to a program's arguments and results that they take and give directly.
+
+    Of one that leaves some mesh axes Auto, the results' specs say only a part, which is none to fix them by.
+    """
+    ins: dict[Any, PartitionSpec] = {}
+    outs: dict[Any, PartitionSpec] = {}
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "shard_map":
+            ins |= {v: s for v, s in zip(equation.invars, equation.params["in_specs"], strict=True) if _is_var(v)}
+            if set(equation.params["newly_manual_axes"]) == set(equation.params["mesh"].axis_names):
+                outs |= dict(zip(equation.outvars, equation.params["out_specs"], strict=True))
+        elif equation.primitive.name in ("jit", "pjit"):
+            inner = outermost_shard_map(equation.params["jaxpr"].jaxpr)
+            if inner is not None:
+                pairs = zip(equation.invars, inner.in_specs, strict=True)
+                ins |= {v: s for v, s in pairs if s is not None and _is_var(v)}
+                outs |= {v: s for v, s in zip(equation.outvars, inner.out_specs, strict=True) if s is not None}
+    found_in = tuple(ins.get(v) for v in jaxpr.invars)
+    found_out = tuple(outs.get(v) if _is_var(v) else None for v in jaxpr.outvars)
+    return ShardMapped(found_in, found_out) if any(s is not None for s in (*found_in, *found_out)) else None
+
+
+def _is_var(atom: Any) -> bool:
+    return not isinstance(atom, jex_core.Literal)
+
+
+def type_specs(jaxpr: Any) -> tuple[PartitionSpec, ...]:
+    """The spec in each result's type."""
+    return tuple(atom.aval.sharding.spec for atom in jaxpr.outvars)
+
+
+def read_export(data: bytes, *, any_type: bool = False) -> Any:
+    """What a file of `jax.export` holds, a `jax.export.Exported`.
+
+    Only bytes are read. Of pytree nodes it makes those that this process has registered with `jax.export`.
+
+    Args:
+        data: the file.
+        any_type: take a tuple for a pytree node that is not registered.
+
+    Raises:
+        Exception: of any kind, for bytes that are no such file.
+    """
+    from jax._src.export import _export
+
+    registered = _export.deserialization_registry
+    try:
+        if any_type:
+            _export.deserialization_registry = _AnyType()
+        return jax.export.deserialize(bytearray(data))
+    finally:
+        _export.deserialization_registry = registered
+
+
+class _AnyType(dict[str, Any]):
+    """In the place of the registry of pytree nodes: a tuple for every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> Any:
+        return tuple, lambda _: None, lambda _, children: tuple(children)
+
+
+def is_export_file(data: bytes) -> bool:
+    """Whether bytes begin as a file of `jax.export` does: a table with a function's name and a StableHLO module in it.
+
+    Raises:
+        Exception: of any kind, for bytes that are none.
+    """
+    from jax._src.export import serialization_generated
+
+    table = serialization_generated.Exported.GetRootAsExported(data, 0)
+    return table.FunctionName() is not None and table.MlirModuleSerializedLength() > 0
+
+
+def exported_module(artifact: bytes) -> ir.Module:
+    """The StableHLO of an export's `mlir_module_serialized`, in a context of its own.
+
+    Shardings that older versions left as text become Shardy's attributes.
+
+    Raises:
+        Exception: of any kind, for bytes that are no portable artifact.
+    """
+    from jax._src.lib import _jax as xla  # pyright: ignore[reportPrivateImportUsage]
+    from jax.extend.mlir.passmanager import PassManager
+
+    with mlir_context():
+        module = xla.mlir.deserialize_portable_artifact(artifact)
+        passes = ["sdy-lift-inlined-meshes"]
+        if "xla.sdy.meshes" in str(module.operation.attributes):
+            passes.insert(0, "xla-sdy-round-trip-import-shardy-attrs")
+        PassManager.parse(f"builtin.module({','.join(passes)})").run(module.operation)
+        return module
+
+
+def export_shardings(exported: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """An export's shardings of arguments and of results: for each a NamedSharding, an HLO sharding, or None."""
+    found = []
+    for way in ("in", "out"):
+        named, hlo = getattr(exported, f"_{way}_named_shardings"), getattr(exported, f"{way}_shardings_hlo")
+        found.append(tuple(n if n is not None else h for n, h in zip(named, hlo, strict=True)))
+    return found[0], found[1]
+
+
+def stable_custom_calls() -> frozenset[str]:
+    """The targets of custom calls that JAX promises to keep: a file that has them can be run for six months."""
+    from jax._src.export import _export
+
+    return frozenset(_export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE)
+
+
+def calling_conventions() -> tuple[int, int]:
+    """The oldest and the newest calling convention of exports that this JAX reads."""
+    return (
+        jax.export.minimum_supported_calling_convention_version,
+        jax.export.maximum_supported_calling_convention_version,
+    )
+
+
+def symbols_of(avals: Sequence[Any]) -> tuple[str, ...]:
+    """The names of the symbolic dimensions in the shapes of abstract values."""
+    from jax._src.export import shape_poly
+
+    return tuple(shape_poly.all_dim_vars(avals))
+
+
+def constraints_of(avals: Sequence[Any]) -> tuple[str, ...]:
+    """The constraints, as they were written, that symbolic dimensions in shapes were made with."""
+    for aval in avals:
+        for dimension in aval.shape:
+            if jax.export.is_symbolic_dim(dimension):
+                return tuple(dict.fromkeys(c.debug_str for c in dimension.scope._explicit_constraints))
+    return ()
+
+
+def with_shape(aval: Any, shape: tuple[int, ...]) -> Any:
+    """An abstract value with another shape."""
+    return aval.update(shape=shape)
+
+
+def evaluated(dimension: Any, values: dict[str, int]) -> int:
+    """A dimension, which may be an expression such as `2*b + 1`, under values for its symbols."""
+    return int(dimension._evaluate(dict[str, Any](values))) if jax.export.is_symbolic_dim(dimension) else int(dimension)
+
+
+def refined(module: bytes) -> ir.Module:
+    """A module whose main function has fixed shapes, with all shapes inside fixed too and its shape assertions checked.
+
+    Raises:
+        Exception: of any kind; the assertion that does not hold is in the text of its cause.
+    """
+    from jax._src.interpreters import mlir
+
+    with mlir_context():
+        return mlir.refine_polymorphic_shapes(ir.Module.parse(module))
+
+
+def ir_type(aval: Any) -> ir.Type:
+    """The tensor type of an abstract value; of a PRNG key's, that of its bits. In a context that is entered."""
+    from jax._src import core
+    from jax._src.interpreters import mlir
+
+    if jax.numpy.issubdtype(aval.dtype, jax.dtypes.extended):
+        aval = core.physical_aval(aval)
+    return ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
+
+
+@dataclass(frozen=True)
+class LoweredFacts:
+    """What a `jax.stages.Lowered` knows beside its module.
+
+    Attributes:
+        name: the function's name; empty where it is not known.
+        names: a name or None for each flat argument.
+        avals: an abstract value for each flat argument.
+        out_avals: one for each flat result.
+        kept: which of the arguments the module still has.
+        constants: how many arguments of the module, its first ones, are constants of the program.
+    """
+
+    name: str
+    names: tuple[str | None, ...]
+    avals: tuple[Any, ...]
+    out_avals: tuple[Any, ...]
+    kept: tuple[int, ...]
+    constants: int
+
+
+def lowered_facts(lowered: Any) -> LoweredFacts:
+    """What a `jax.stages.Lowered` knows beside its module."""
+    known = lowered._lowering.compile_args
+    avals = tuple(jax.tree.leaves(lowered.in_avals))
+    every = known.get("all_args_info")
+    names = tuple(every.debug_info.arg_names or ()) if every is not None else ()
+    constants = len(lowered._lowering.const_args)
+    kept = sorted(k - constants for k in known.get("kept_var_idx", range(len(avals))) if k >= constants)
+    named = names[-len(avals) :] if avals and len(names) >= len(avals) else (None,) * len(avals)
+    return LoweredFacts(
+        getattr(every.debug_info, "func_name", "") if every is not None else "",
+        named,
+        avals,
+        tuple(known["global_out_avals"]),
+        tuple(kept),
+        constants,
+    )
+
+
+def traced_shardings(traced: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The shardings that a `jax.stages.Traced` was made with, of its flat arguments and results; None where none.
+
+    An argument's is what the function was wrapped with, else its own.
+    """
+    params = traced._params
+    found = []
+    for key in ("in_shardings", "out_shardings"):
+        found.append([s if isinstance(s, jax.sharding.Sharding) else None for s in params[key]])
+    own = [kind.sharding if isinstance(kind.sharding, NamedSharding) else None for kind in traced._meta_tys_flat]
+    given = found[0][len(found[0]) - len(own) :]
+    return tuple(g or o for g, o in zip(given, own, strict=True)), tuple(found[1])
+
+
+def module_from(data: bytes) -> ir.Module:
+    """A module from its bytecode, in a context of its own."""
+    with mlir_context():
+        return ir.Module.parse(data)
+
+
+@dataclass(frozen=True)
+class PmapWrapping:
+    """What `jax.pmap` was told of a function.
+
+    Attributes:
+        fn: the function itself.
+        axis_name: the mapped axis's name; None where none was given.
+        in_axes, out_axes: as given, pytree prefixes of dimensions and None.
+        static_argnums, donate_argnums: numbers among all positional arguments.
+        devices: the ids of the devices that were named, if any.
+        axis_size: the size that was named, if any.
+    """
+
+    fn: Callable[..., Any]
+    axis_name: Any
+    in_axes: Any
+    out_axes: Any
+    static_argnums: tuple[int, ...]
+    donate_argnums: tuple[int, ...]
+    devices: tuple[int, ...] | None
+    axis_size: int | None
+
+
+def unwrap_pmap(fn: Any) -> PmapWrapping | None:
+    """What is inside a function that `jax.pmap` has wrapped; None for any other.
+
+    The wrapper is a closure, and what it was told stands in its cells.
+    """
+    from jax._src import pmap
+
+    if getattr(fn, "__globals__", None) is not vars(pmap):
+        return None
+    infer = _cells(fn).get("infer_params")
+    if infer is None:
+        return None
+    told = _cells(infer)
+    static = told["static_broadcasted_tuple"]
+    dynamic = (i for i in itertools.count() if i not in static)
+    donated = dict(zip(range(max(told["donate_tuple"], default=-1) + 1), dynamic, strict=False))
+    name = told["axis_name"]
+    return PmapWrapping(
+        told["wrapped_fun"].f,
+        None if name == "_internal_pmap_axis_name" else name,
+        told["in_axes"],
+        jax.tree.unflatten(told["out_axes_tree"], told["out_axes_flat"]),
+        tuple(static),
+        tuple(donated[i] for i in told["donate_tuple"]),
+        None if told["devices"] is None else tuple(int(d.id) for d in told["devices"]),
+        told["axis_size"],
+    )
+
+
+def _cells(fn: Any) -> dict[str, Any]:
+    """What a closure closes over, by name."""
+    return dict(zip(fn.__code__.co_freevars, (cell.cell_contents for cell in fn.__closure__ or ()), strict=True))
+
+
+def shard_map_mesh(fn: Any) -> tuple[bool, Any]:
+    """Whether a function is what `jax.shard_map` gives, and the mesh that it was given itself, or None."""
+    inner = _cells(fn).get("fun") if inspect.isfunction(fn) else None
+    if getattr(getattr(inner, "__code__", None), "co_qualname", "") != "_shard_map.<locals>.wrapped":
+        return False, None
+    mesh = _cells(inner).get("mesh")
+    return True, mesh.own if isinstance(mesh, _StandIn) else mesh
+
+
+class NestedPmap(ValueError):
+    """A `jax.pmap` was called inside another, which JAX does not have since pmap is a `shard_map`."""
+
+
+@contextlib.contextmanager
+def inside_pmap() -> Iterator[None]:
+    """Under it, on this thread, a call of a pmapped function is an error, as it is inside JAX's own pmap.
+
+    Raises:
+        NestedPmap: if there is such a call.
+    """
+    _mend_pmap()
+    with _set("pmapped", True):
+        yield
+
+
+@contextlib.contextmanager
+def _set(name: str, value: Any) -> Iterator[None]:
+    """Says something to what is mended, on this thread."""
+    before = getattr(_here, name, None)
+    setattr(_here, name, value)
+    try:
+        yield
+    finally:
+        setattr(_here, name, before)
+
+
+@functools.lru_cache(maxsize=1)
+def _mend_pmap() -> None:
+    """Has pmap say at once, on threads that are inside `tracing_on`, where it cannot be on the mesh traced for."""
+    from jax._src import pmap
+
+    theirs = pmap._get_mesh_devices
+
+    def get_mesh_devices(*args: Any) -> Any:
+        size, mesh = args[2], getattr(_here, "mesh", None)
+        if getattr(_here, "pmapped", False):
+            raise NestedPmap("a pmap inside a pmap")
+        if mesh is not None and size not in mesh.shape.values():
+            sizes = ", ".join(f"{name!r}={n}" for name, n in mesh.shape.items())
+            raise ValueError(f"a pmap inside maps a dimension of {size}, and of the mesh ({sizes}) no axis is as long")
+        devices = theirs(*args)
+        if mesh is None and getattr(_here, "meshless", False) and len(devices) != size:
+            raise ValueError(f"a pmap inside maps a dimension of {size}, which needs a mesh with an axis as long")
+        return devices
+
+    pmap._get_mesh_devices = get_mesh_devices
+
+
+def in_types(traced: Any) -> bool:
+    """Whether a `jax.stages.Traced` has shardings in the types of its arguments, over Explicit mesh axes."""
+    return any(
+        getattr(getattr(aval, "sharding", None), "mesh", None) is not None
+        and jax.sharding.AxisType.Explicit in (aval.sharding.mesh.axis_types or ())
+        for aval in traced.jaxpr.in_avals
+    )
+
+
+def compiled_results(compiled: Any) -> tuple[Any, ...]:
+    """An abstract value for each flat result of a `jax.stages.Compiled`."""
+    return tuple(compiled._executable.out_avals)

@@ -38,6 +38,19 @@ class TraceError(ShardvizError):
     """The person's function could not be traced; `__cause__` is what it raised, with its own traceback."""
 
 
+class ShardingTypeError(TraceError):
+    """JAX refused an operation under Explicit mesh axes: the shardings in its operands' types leave its own open.
+
+    Attributes:
+        file, line: where in the person's code; None where it is not known.
+        mend: code that resolves it, such as `out_sharding=P('data', None)`; empty where none is known.
+    """
+
+    def __init__(self, message: str, *, file: str | None = None, line: int | None = None, mend: str = ""):
+        super().__init__(message)
+        self.file, self.line, self.mend = file, line, mend
+
+
 class ParseError(ShardvizError):
     """Text of HLO, Shardy or a sharding that could not be read."""
 

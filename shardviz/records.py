@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.spec import axis_text
 
 KINDS = (
     "all-gather",
@@ -62,6 +63,9 @@ class Value:
         name_stack: where in the program: JAX's name stack.
         label: the variable it is assigned to in the source, where the line says so.
         count: how often it is made in a step, loops multiplied in; None where a loop's trip count is not known.
+        manual: the mesh axes of the `shard_map`s around: every device along them has an array of its own, `shape` is
+            that array's, and `spec` says how it is cut over the other axes (None where there are none).
+        fixed: what of its spec is in its type, over Explicit axes; None where the mesh has none.
     """
 
     name: str
@@ -76,11 +80,20 @@ class Value:
     name_stack: str = ""
     label: str = ""
     count: int | None = 1
+    manual: tuple[Axis, ...] = ()
+    fixed: Spec | None = None
 
     def __str__(self) -> str:
         """`w: bfloat16[16, 8], P('data', None), shard [8, 8], 128 bytes per device`."""
         parts = [f"{self.label or self.name}: {self.dtype}{list(self.shape)}"]
-        parts.append(str(self.spec) if self.spec is not None else "no PartitionSpec says how it is cut")
+        if self.manual:
+            parts.append(f"per device over {', '.join(map(axis_text, self.manual))}")
+        if self.spec is not None:
+            parts.append(str(self.spec))
+        elif not self.manual:
+            parts.append("no PartitionSpec says how it is cut")
+        if self.fixed is not None:
+            parts.append("fixed by type")
         if self.shard_shape is not None:
             parts.append(f"shard {list(self.shard_shape)}")
         if self.bytes_per_device is not None:
@@ -137,6 +150,31 @@ class Collective:
     def total_bytes(self) -> float | None:
         """Operand bytes on one device over the whole step; None where the count is not known."""
         return None if self.count is None else self.operand_bytes * self.count
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A value that the backward pass needs of what ran before it.
+
+    Attributes:
+        value: the value: its shape with the scan's iterations stacked in front, spec, shard shape, bytes per device,
+            the line that made it, and how often it is made in a step.
+        kind: `kept`, made by the forward pass and kept until the backward pass; `outside`, the same but made outside
+            of what is differentiated; `argument`, which takes no more memory; `constant`, made from nothing, which
+            compilers make again; `recomputed`, dropped by `jax.checkpoint` and made again.
+        layers: how many iterations of a scan are stacked in it, 1 where none are; None where not known.
+        checkpoint_name: what `jax.ad_checkpoint.checkpoint_name` calls it.
+    """
+
+    value: Value
+    kind: str
+    layers: int | None = 1
+    checkpoint_name: str = ""
+
+    @property
+    def takes_memory(self) -> bool:
+        """Whether it is memory that the step needs besides its arguments."""
+        return self.kind in ("kept", "outside")
 
 
 @dataclass(frozen=True)

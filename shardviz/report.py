@@ -16,7 +16,7 @@ from typing import Any
 
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
-from shardviz.records import Collective, Cost, Diagnostic, Frame, Memory, PlanRecord, Value
+from shardviz.records import Collective, Cost, Diagnostic, Frame, Memory, PlanRecord, Residual, Value
 
 SCHEMA_VERSION = 1
 LEVELS = ("notation", "propagated", "partitioned", "compiled")
@@ -40,6 +40,7 @@ class Report:
         stages: texts of the program at each stage (`jaxpr`, `stablehlo`, `shardy`, `partitioned`, `optimized`).
         timings: seconds that each step took.
         versions: of shardviz, jax and jaxlib.
+        residuals: what the backward pass needs of what ran before it, as Shardy's propagation cuts it.
     """
 
     level: str
@@ -57,11 +58,17 @@ class Report:
     stages: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    residuals: tuple[Residual, ...] = ()
 
     @property
     def mesh(self) -> DeviceMesh:
         """The device mesh."""
         return self.plan.mesh
+
+    @property
+    def residual_bytes(self) -> float:
+        """Bytes on one device that are kept from the forward pass to the backward pass, arguments not counted."""
+        return sum(r.value.bytes_per_device or 0 for r in self.residuals if r.takes_memory)
 
     def value(self, name: str) -> Value:
         """The argument, output or intermediate of this name.

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
+
+from shardviz.analysis.compiled import compiled_report
 from shardviz.analysis.program import Program
+from shardviz.errors import TraceError
 from shardviz.program.adapters import adapt
+from shardviz.program.adapters.nnx import unstaged
 from shardviz.report import Report
 
 Numbers = int | Iterable[int]
@@ -25,7 +30,8 @@ def trace(
     """Traces a function; nothing runs and nothing is allocated.
 
     Args:
-        fn: a function, or one that `jax.jit` has wrapped.
+        fn: a function, or one that `jax.jit` has wrapped; what `jax.export` made of one; or the `jax.stages.Traced` or
+            `Lowered` of one, which has its arguments already.
         args, kwargs: what it is called with: arrays, `jax.ShapeDtypeStruct`s or numbers in pytrees.
         static_argnums, static_argnames, donate_argnums, donate_argnames: as for `jax.jit`.
 
@@ -55,7 +61,8 @@ def analyze(
     """Traces, partitions and, for a target, compiles, in one call.
 
     Args:
-        fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`.
+        fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`. A
+            `jax.stages.Compiled` is taken too and reported as it is, with nothing else given.
         mesh: the device mesh, in any form that `sv.mesh` takes; None for the one that the function brings, see
             `Program.plan`.
         in_specs, out_specs: specs for the arguments and the result, as for `Plan`.
@@ -68,6 +75,14 @@ def analyze(
         ShardvizError: as `trace`, `Plan` and `Program.partition`.
     """
     options = (static_argnums, static_argnames, donate_argnums, donate_argnames)
+    fn = unstaged(fn)
+    if isinstance(fn, jax.stages.Compiled) and not (args or kwargs or any(options)):
+        if mesh is not None or in_specs is not None or out_specs is not None or target is not None:
+            raise TraceError(
+                "a jax.stages.Compiled is finished: its mesh, specs and target cannot be changed; leave them out, or "
+                "give the function itself"
+            )
+        return compiled_report(fn)
     program = _program(fn, args, kwargs, mesh, *options)
     plan = program.plan(mesh, in_specs, out_specs)
     return program.partition(plan) if target is None else program.compile(plan, target)

@@ -6,27 +6,44 @@ Tracing and lowering happen once for each set of mesh axis names; a change of pl
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from shardviz import diagnose, hlo
-from shardviz.analysis import rows
+from shardviz.analysis import rows, ruling, transforms
+from shardviz.analysis.annotate import annotated
 from shardviz.analysis.future import OnReport, ReportFuture
+from shardviz.analysis.ruling import RulesTable
 from shardviz.errors import CompileError, CompileRefused, MeshError, ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
+from shardviz.program import exporting, server
 from shardviz.program import propagate as shardy
-from shardviz.program import server
 from shardviz.program.adapters import Call
 from shardviz.program.code import plan_code
+from shardviz.program.explicit import explicit_axes, in_types
 from shardviz.program.lower import Lowered, edited_bytecode, lower
 from shardviz.program.plan import Plan, expand, is_spec
+from shardviz.program.residuals import residuals
 from shardviz.program.server.job import MAX_CPU_DEVICES
-from shardviz.program.trace import Argument, Traced, check_constraints, needs_mesh, trace
+from shardviz.program.signature import CallSignature
+from shardviz.program.trace import (
+    Argument,
+    Constraint,
+    Signature,
+    Traced,
+    check_constraints,
+    needs_mesh,
+    signature,
+    trace,
+)
 from shardviz.records import Cost, Diagnostic, PlanRecord
 from shardviz.report import Report
 
-_Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool]
+_Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool, tuple[Spec, ...]]
+_MOST_TRACES = 32
 
 
 class Program:
@@ -42,19 +59,28 @@ class Program:
         self._lock = threading.RLock()
         self._traces: dict[_Key | None, Traced] = {}
         self._sized = False
+        self._signature: Traced | Signature | None = None
         self._lowered: dict[_Key, Lowered] = {}
         self._bound: tuple[Plan, PlanRecord] | None = None
         self._propagated: tuple[Plan, Report] | None = None
-        mesh = call.brings.mesh if mesh is None else DeviceMesh.of(mesh)
+        self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
+        self._origin: tuple[Program, transforms.Transformed] | None = None
+        self._mesh = mesh = call.brings.mesh if mesh is None else DeviceMesh.of(mesh)
         try:
-            self._trace(mesh)
-        except TraceError as error:
-            if mesh is not None or not needs_mesh(error):
+            if mesh is None:
+                self._trace(None)
+            else:
+                self._traced(Plan(mesh))
+        except ShardvizError as error:
+            # with Explicit axes another spec may be all that is wanted, so that a plan is what the error belongs to
+            if mesh is not None and not explicit_axes(mesh):
+                raise
+            if mesh is None and not (isinstance(error, TraceError) and needs_mesh(error)):
                 raise
 
     def __repr__(self) -> str:
         if not self._traces:
-            return f"Program {self.name}: not traced yet, its sharding constraints need a plan's mesh"
+            return f"Program {self.name}: not traced yet, it needs a plan's mesh"
         lines = [f"Program {self.name}: {len(self.arguments)} arguments"]
         width = max((len(a.name) for a in self.arguments), default=0)
         for a in self.arguments:
@@ -71,14 +97,14 @@ class Program:
         """
         if not self._traces:
             raise TraceError(
-                f"{self.name} has sharding constraints by bare PartitionSpecs, so it is traced when a plan says which "
+                f"{self.name} stands on mesh axes without a mesh, so it is traced when a plan says which "
                 "mesh; call program.bind(plan), or give mesh= to sv.explore or sv.analyze"
             )
         return next(reversed(self._traces.values())).arguments
 
     def outputs(self, plan: Plan) -> tuple[Argument, ...]:
         """Every array of the result: tree path, shape, dtype."""
-        return self._trace(plan.mesh).outputs
+        return self._traced(plan).outputs
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
         """A plan, with what the function brings along where nothing is given.
@@ -102,6 +128,115 @@ class Program:
                 "as mesh={'data': 8}"
             )
         return Plan(mesh, in_specs, out_specs)
+
+    @property
+    def calls(self) -> tuple[CallSignature, ...]:
+        """The signatures of the calls that were asked about: that of `sv.trace`, then every `call`'s, in order."""
+        return tuple(self._calls)
+
+    def call(self, *args: Any, **kwargs: Any) -> CallSignature:
+        """Records in `calls` what `jax.jit` would know a call with these arguments by; nothing runs.
+
+        Args:
+            args, kwargs: as for the function itself, under the mesh and the settings that hold for the call.
+
+        Raises:
+            TraceError: if an argument is no array and not static, or a static one cannot be hashed.
+        """
+        signature = self._call.signed(args, kwargs)
+        self._calls.append(signature)
+        return signature
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Every `with_sharding_constraint` inside: the shape and spec that it asks for, and its line.
+
+        Raises:
+            TraceError: as `arguments`.
+        """
+        return self._any_trace().constraints
+
+    def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Program:
+        """The program of the gradient, as `jax.grad` gives it, with the plan that this one brings.
+
+        Args:
+            argnums: the positional arguments to differentiate by.
+            has_aux: the function returns (scalar, anything else).
+
+        Raises:
+            TraceError: if the result is no real scalar, or an argument is static or not floating point.
+        """
+        return self._derived(transforms.grad(self._call, argnums, has_aux))
+
+    def value_and_grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Program:
+        """The program of the value and its gradient; arguments and errors as `grad`."""
+        return self._derived(transforms.grad(self._call, argnums, has_aux, value=True))
+
+    def vjp(self) -> Program:
+        """The program of (outputs, gradients by every positional argument), with one argument more, `cotangents`.
+
+        The cotangents have the result's tree, with None for what is not floating point; so have the gradients.
+
+        Raises:
+            TraceError: as `arguments`, or if the function cannot be transformed.
+        """
+        return self._derived(transforms.vjp(self._call, self._any_trace()))
+
+    def jvp(self) -> Program:
+        """The program of (outputs, their tangents), with one argument more, `tangents`: a tuple, one for each argument.
+
+        What is not floating point has None in place of a tangent.
+
+        Raises:
+            TraceError: as `arguments`, or if the function cannot be transformed.
+        """
+        return self._derived(transforms.jvp(self._call, self._any_trace()))
+
+    def vmap(
+        self,
+        in_axes: Any = 0,
+        out_axes: Any = 0,
+        *,
+        axis_size: int,
+        spmd_axis_name: str | Sequence[str] | None = None,
+    ) -> Program:
+        """The program mapped over a new dimension, as `jax.vmap` maps it; this program's arguments are one example's.
+
+        Args:
+            in_axes: where each argument gets the dimension: an int, or a pytree prefix of the positional arguments
+                with None for what is not mapped. Keyword arguments get it in front.
+            out_axes: the same for the result.
+            axis_size: the size of the new dimension.
+            spmd_axis_name: the mesh axis or axes that cut the new dimension, inside sharding constraints too; None
+                leaves it to the compiler.
+
+        Raises:
+            TraceError: as `arguments`, or if `in_axes`, `out_axes` or `axis_size` do not fit.
+            SpecError: if an axis of `spmd_axis_name` cuts an argument already.
+        """
+        return self._derived(
+            transforms.vmap(self._call, self._any_trace(), in_axes, out_axes, axis_size, spmd_axis_name)
+        )
+
+    def plan_from(self, plan: Plan) -> Plan:
+        """The plan for a transformed program that follows from one for the program that it was made from.
+
+        Arguments keep their specs, a cotangent takes its output's and a tangent its primal's, a mapped array has the
+        new dimension's axes put in; gradients are the compiler's choice.
+
+        Args:
+            plan: a plan for the original.
+
+        Raises:
+            ShardvizError: if this program is no transformed one.
+            SpecError, TraceError: as `bind` of the original.
+        """
+        if self._origin is None:
+            raise ShardvizError(f"{self.name} was not made by grad, value_and_grad, vjp, jvp or vmap; use its own plan")
+        origin, transformed = self._origin
+        bound, of = origin.bind(plan), origin._traced(plan)
+        traced = self._any_trace() if self._traces else self._traced(Plan(plan.mesh))
+        return transforms.plan_from(bound, of, transformed, traced, plan)
 
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
@@ -134,7 +269,7 @@ class Program:
         if last is not None and last[0] == plan and (last[1].stages or not texts):
             return last[1]
         bound = self.bind(plan)
-        lowered = self._lower(plan.mesh)
+        lowered = self._lower(plan)
         if not lowered.rehearsed:
             shardy.rehearse(lowered, bound)
             lowered.rehearsed = True
@@ -148,14 +283,16 @@ class Program:
             outputs,
             rows.labelled(found.intermediates),
             found.collectives,
-            diagnostics=_notes(lowered.traced, plan.mesh)
+            diagnostics=_notes(lowered.traced)
             + diagnose.unknown_loops(found.unknown_loops)
             + diagnose.reshards_left(found.reshards_left),
             source=rows.source(found.intermediates, found.collectives),
             stages=self.texts(plan) | {"shardy": shardy.text_of(found, lowered)} if texts else {},
             timings=found.seconds,
             versions=rows.versions(),
+            residuals=residuals(found, lowered, bound),
         )
+        report = annotated(report, self._call)
         self._propagated = plan, report  # the partitioner's report is compared with it a moment later
         return report
 
@@ -211,7 +348,7 @@ class Program:
         if target != "cpu":
             raise ShardvizError(f"target {target!r}: this version compiles for 'cpu' only")
         bound = self.bind(plan)
-        lowered = self._lower(plan.mesh)
+        lowered = self._lower(plan)
         future = ReportFuture(on_report)
         if why := _not_compilable(bound.mesh):
             future.set_exception(CompileRefused(f"{why}; level 'propagated' works all the same"))
@@ -228,67 +365,158 @@ class Program:
         return future
 
     def texts(self, plan: Plan) -> dict[str, str]:
-        """The program before any compiler: its `jaxpr`, and `stablehlo` with the plan's shardings."""
-        bound, lowered = self.bind(plan), self._lower(plan.mesh)
-        return {"jaxpr": str(lowered.traced.closed), "stablehlo": shardy.stablehlo_text(lowered, bound)}
+        """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` with the plan's specs."""
+        bound, lowered = self.bind(plan), self._lower(plan)
+        jaxpr = {} if lowered.traced.closed is None else {"jaxpr": str(lowered.traced.closed)}
+        return jaxpr | {"stablehlo": shardy.stablehlo_text(lowered, bound)}
 
     def code(self, plan: Plan) -> str:
         """Python that rebuilds the plan."""
-        return plan_code(plan, self.bind(plan), self._trace(plan.mesh))
+        traced = self._traced(plan)
+        return plan_code(plan, self.bind(plan), traced, ruling.ruled(plan, self._call, traced))
+
+    def export(
+        self,
+        plan: Plan,
+        path: str | os.PathLike[str] | None = None,
+        platforms: Sequence[str] = ("cpu",),
+        vjp_order: int = 0,
+    ) -> bytes:
+        """The program under the plan as a file of `jax.export`: mesh, specs, names and source lines go into it.
+
+        No devices of the mesh are needed. What is donated is not written down: whoever calls the file says so.
+
+        Args:
+            plan: mesh and specs; an output without a spec is left to the compiler that the file meets.
+            path: the file to write; None for the bytes alone.
+            platforms: for which platforms, some of `cpu`, `tpu`, `cuda`, `rocm`.
+            vjp_order: how many orders of the derivative to put in.
+
+        Returns:
+            The file's bytes, which `sv.load` reads.
+
+        Raises:
+            SpecError, TraceError: as `bind`; TraceError too where JAX cannot export it, or for a program that was
+                lowered or exported before.
+            ShardvizError: for a platform that there is not, or a path that cannot be written.
+        """
+        exported = exporting.export(self._traced(plan), self.bind(plan), platforms)
+        return exporting.write(exported, path, vjp_order)
+
+    def rules_table(self, plan: Plan) -> RulesTable:
+        """For each of a plan's rules which arguments its filter catches and which it wins, and what no rule catches.
+
+        The table shows itself as text and HTML. A rule whose spec does not fit an array is no error here: the row says
+        which, and why.
+        """
+        known = self._known(plan.mesh)
+        return ruling.table(plan, self._in_specs(plan, known), self._call, known)
 
     def _bind(self, plan: Plan) -> PlanRecord:
-        traced, mesh = self._trace(plan.mesh), _auto(plan.mesh)
-        brings = self._call.brings
-        ins = dict(zip((a.name for a in traced.arguments), self._in_specs(plan, traced), strict=True))
-        out_specs = brings.out_specs if plan.out_specs is None else plan.out_specs
-        outs = {o.name: s for o, s in zip(traced.outputs, expand("out_specs", out_specs, traced.out_tree), strict=True)}
-        _override(ins, plan.edits, "argument")
+        traced, mesh = self._traced(plan), plan.mesh
+        ins = self._ins(plan, traced)
+        out_specs = self._call.brings.out_specs if plan.out_specs is None else plan.out_specs
+        specs = expand("out_specs", out_specs, traced.out_tree) + [None] * len(traced.updates)
+        outs = {o.name: s for o, s in zip(traced.outputs, specs, strict=True)}
+        if out_specs is None and traced.out_specs:
+            outs = {o.name: s for o, s in zip(traced.outputs, traced.out_specs, strict=True)}
+        if len(explicit_axes(mesh)) == len(mesh.names):
+            types = zip(traced.outputs, traced.out_types, strict=False)
+            outs |= {o.name: kind for o, kind in types if outs[o.name] is None}
+        outs |= {u.output: ins[u.argument] for u in traced.updates if u.follows and u.argument}
         _override(outs, plan.out_edits, "output")
-        for argument in traced.arguments:
-            ins[argument.name] = _checked(argument, ins[argument.name] or Spec(), mesh)
         for output in traced.outputs:
             spec = outs[output.name]
             outs[output.name] = None if spec is None else _checked(output, spec, mesh)
         check_constraints(traced, mesh)
-        return PlanRecord(mesh, {k: v for k, v in ins.items() if v is not None}, outs)
+        return PlanRecord(mesh, ins, outs)
 
-    def _in_specs(self, plan: Plan, traced: Traced) -> list[Spec | None]:
-        """A spec or None for each array among the arguments: the plan's, or those that the function brings."""
-        own = list(self._call.brings.in_specs) or [None] * len(traced.arguments)
+    def _ins(self, plan: Plan, known: Traced | Signature) -> dict[str, Spec]:
+        """A full-rank spec for every argument."""
+        given = ruling.resolved(plan, self._in_specs(plan, known), self._call, known)
+        ins = dict(zip((a.name for a in known.arguments), given, strict=True))
+        _override(ins, plan.edits, "argument")
+        return {a.name: self._fitting(plan, known, a, ins[a.name] or Spec()) for a in known.arguments}
+
+    def _fitting(self, plan: Plan, known: Traced | Signature, argument: Argument, spec: Spec) -> Spec:
+        try:
+            return _checked(argument, spec, plan.mesh)
+        except SpecError as error:
+            whose = ruling.whose(plan, argument.name, self._call, known)
+            if not whose and plan.in_specs is None and argument.name not in dict(plan.edits):
+                whose = self._call.brings.whence if self._call.brings.in_specs else ""
+            raise ruling.blamed(error, whose) if whose else error from None
+
+    def _in_specs(self, plan: Plan, known: Traced | Signature) -> list[Any]:
+        """A spec, rules or None for each array among the arguments: the plan's, or those that the function brings."""
+        own = list(self._call.brings.in_specs or known.in_specs) or [None] * len(known.arguments)
         if plan.in_specs is None:
             return own
-        positional, _ = traced.in_tree
+        positional, _ = known.in_tree
         prefix = plan.in_specs
         if len(positional) == 1 and not isinstance(prefix, tuple) and not is_spec(prefix):
             prefix = (prefix,)
         given = expand("in_specs", prefix, positional)
         return given + own[len(given) :]
 
-    def _trace(self, mesh: DeviceMesh | None) -> Traced:
-        mesh = None if mesh is None else _auto(mesh)
+    def _derived(self, transformed: transforms.Transformed) -> Program:
+        made = Program(transformed.call, self._mesh)
+        made._origin = self, transformed
+        return made
+
+    def _any_trace(self) -> Traced:
+        self.arguments  # noqa: B018  # raises where there is none
+        return next(reversed(self._traces.values()))
+
+    def _traced(self, plan: Plan) -> Traced:
+        """The program traced on a plan's mesh, and where that has Explicit axes, with its specs in the types."""
+        if not explicit_axes(plan.mesh):
+            return self._trace(plan.mesh)
+        return self._trace(plan.mesh, in_types(self._ins(plan, self._known(plan.mesh)), plan.mesh))
+
+    def _known(self, mesh: DeviceMesh) -> Traced | Signature:
+        """What is known of the arguments before their specs are: from any trace, on Auto axes if on no others."""
         with self._lock:
-            key = self._key(mesh)
+            if self._signature is None and self._traces:
+                self._signature = next(iter(self._traces.values()))
+            if self._signature is None:
+                try:
+                    self._signature = self._trace(dataclasses.replace(mesh, types=()))
+                except TraceError:
+                    self._signature = signature(self._call)
+            return self._signature
+
+    def _trace(self, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> Traced:
+        with self._lock:
+            key = self._key(mesh, types)
             if key not in self._traces:
-                traced = trace(self._call, mesh)
+                traced = trace(self._call, mesh, types)
+                self._mesh = mesh or self._mesh
                 self._sized = self._sized or traced.sized
-                key = self._key(mesh)
+                key = self._key(mesh, types)
                 self._traces[key] = traced
+                for old in [k for k in self._traces if k is not None][:-_MOST_TRACES]:
+                    del self._traces[old]
+                    self._lowered.pop(old, None)
             return self._traces[key]
 
-    def _lower(self, mesh: DeviceMesh) -> Lowered:
-        mesh = _auto(mesh)
+    def _lower(self, plan: Plan) -> Lowered:
         with self._lock:
-            traced = self._trace(mesh)
-            key = self._key(mesh)
+            traced = self._traced(plan)
+            key = self._key(plan.mesh, traced.types)
+            assert key is not None  # a plan has a mesh
             if key not in self._lowered:
-                self._lowered[key] = lower(traced, mesh)
+                self._lowered[key] = lower(traced, plan.mesh)
             return self._lowered[key]
 
-    def _key(self, mesh: DeviceMesh | None) -> _Key | None:
-        """What of a mesh a trace depends on: its sizes only where shapes of single devices are in the program."""
+    def _key(self, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> _Key | None:
+        """What of a plan a trace depends on: its mesh's sizes only where shapes of single devices are in the program,
+        or shardings in its types.
+        """
         if mesh is None:
             return None
-        return mesh.names, mesh.types, mesh.sizes if self._sized else mesh.size == 1
+        sized = self._sized or bool(explicit_axes(mesh))
+        return mesh.names, mesh.types, mesh.sizes if sized else mesh.size == 1, types
 
 
 class _Reading:
@@ -309,10 +537,10 @@ class _Reading:
         names = [a.name for a in traced.arguments]
         found = hlo.collectives(after, mesh, before, arguments=names)
         outputs = rows.compiled_outputs(traced.outputs, before, mesh)
-        intermediates = rows.labelled(hlo.values(before, mesh))
-        flops, unknown = hlo.dot_flops(after)
         self.lowered.rehearsed = True  # the compiler ran Shardy on it
         foretold = self.program.propagate(self.plan)
+        intermediates = rows.typed(rows.labelled(hlo.values(before, mesh)), foretold.intermediates)
+        flops, unknown = hlo.dot_flops(after)
         self.first = Report(
             "partitioned",
             self.program.name,
@@ -323,14 +551,16 @@ class _Reading:
             found,
             cost=Cost(flops, unknown),
             diagnostics=diagnose.compiler_warnings(job.stderr, before)
-            + _notes(traced, self.plan.mesh)
+            + _notes(traced)
             + diagnose.unknown_loops(unknown)
             + diagnose.levels_differ((foretold.outputs, foretold.collectives), (outputs, found), mesh),
             source=rows.source(intermediates, found),
             stages={"before": texts["before"], "partitioned": texts["partitioned"]},
             timings={"partition": waited, "read": time.perf_counter() - start},
             versions=rows.versions(),
+            residuals=foretold.residuals,
         )
+        self.first = annotated(self.first, self.program._call)
         return self.first
 
     def compiled(self, texts: dict[str, str], job: server.Job) -> Report:
@@ -369,14 +599,9 @@ def _not_compilable(mesh: DeviceMesh) -> str:
     return ""
 
 
-def _auto(mesh: DeviceMesh) -> DeviceMesh:
-    """The mesh with all its axes Auto."""
-    return mesh if set(mesh.types) <= {"Auto"} else dataclasses.replace(mesh, types=())
-
-
-def _notes(traced: Traced, mesh: DeviceMesh) -> tuple[Diagnostic, ...]:
+def _notes(traced: Traced) -> tuple[Diagnostic, ...]:
     """What is to be said of the program whatever the specs."""
-    return diagnose.axis_types(mesh) + diagnose.callbacks_left_out(c.source for c in traced.callbacks)
+    return diagnose.callbacks_left_out(c.source for c in traced.callbacks)
 
 
 def _checked(argument: Argument, spec: Spec, mesh: DeviceMesh) -> Spec:

@@ -15,8 +15,8 @@ import jax
 from shardviz import hlo
 from shardviz.layout import itemsize
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.lower import sdy_dims
-from shardviz.program.propagate import shard_shape
+from shardviz.program.lower import sdy_spec
+from shardviz.program.shards import shard_shape
 from shardviz.program.trace import Argument
 from shardviz.records import Collective, Frame, PlanRecord, Value
 from shardviz.report import Report
@@ -37,7 +37,7 @@ def outputs(found: Sequence[Argument], specs: Sequence[Spec], mesh: DeviceMesh) 
 
 def _row(array: Argument, spec: Spec, mesh: DeviceMesh) -> Value:
     shard = shard_shape(array.shape, spec, mesh)
-    notations = {"pspec": str(spec), "sdy": f"#sdy.sharding<@mesh, {sdy_dims(spec, len(array.shape))}>"}
+    notations = {"pspec": str(spec), "sdy": f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>"}
     return Value(array.name, array.shape, array.dtype, spec, shard, math.prod(shard) * itemsize(array.dtype), notations)
 
 
@@ -70,6 +70,14 @@ def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
         if label := assigned(frame.file, frame.line):
             named[i] = dataclasses.replace(named[i], label=label)
     return tuple(named)
+
+
+def typed(values: Sequence[Value], foretold: Sequence[Value]) -> tuple[Value, ...]:
+    """The partitioner's values with the specs in their types, which only Shardy's level can read from the program."""
+    types = {(v.source, v.name_stack, v.shape): v.fixed for v in foretold if v.fixed is not None}
+    if not types:
+        return tuple(values)
+    return tuple(dataclasses.replace(v, fixed=types.get((v.source, v.name_stack, v.shape))) for v in values)
 
 
 def source(values: Iterable[Value], collectives: Iterable[Collective]) -> dict[str, Mapping[int, str]]:

@@ -9,6 +9,7 @@ No array is ever made: the arguments are `jax.ShapeDtypeStruct`s.
 """
 
 from shardviz.gallery.example import Example
+from shardviz.gallery.gpt_2021 import gpt_2021
 from shardviz.gallery.llama import llama
 from shardviz.gallery.mlp import mlp
 from shardviz.gallery.moe import moe
@@ -17,4 +18,4 @@ from shardviz.gallery.pipeline import pipeline
 from shardviz.gallery.resnet import resnet
 from shardviz.gallery.ring_attention import ring
 
-__all__ = ["Example", "decoder", "llama", "mlp", "moe", "pipeline", "resnet", "ring"]
+__all__ = ["Example", "decoder", "gpt_2021", "llama", "mlp", "moe", "pipeline", "resnet", "ring"]

@@ -2,6 +2,7 @@
 
 XLA writes the groups of a collective in four ways. On `data=2,model=4`:
 
+>>> from shardviz.notation import DeviceMesh
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
 >>> for text in ("{{0,1,2,3},{4,5,6,7}}", "[2,4]<=[8]", "[2,4]<=[4,2]T(1,0)", "mesh['axis_0'=2,'axis_1'=4] {'axis_1'}"):
 ...     print(axes_of(parse_groups(text, mesh.size), mesh))
@@ -23,10 +24,10 @@ from functools import lru_cache
 import numpy as np
 
 from shardviz.errors import ParseError
+from shardviz.layout.device_groups import axes_of, axes_of_pairs
 from shardviz.notation.hlo_sharding import TextMesh, iota
-from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis
-from shardviz.notation.strides import axes_along, places
+
+__all__ = ["axes_of", "axes_of_pairs", "parse_groups", "parse_pairs"]
 
 _IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?$")
 _LIST = re.compile(r"\{((?:\d+(?:,\s*\d+)*)?)\}")
@@ -75,28 +76,6 @@ def _table(text: str, devices: int) -> np.ndarray:
     raise ParseError(f"replica groups {text!r}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")
 
 
-def axes_of(groups: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
-    """The mesh axes that the groups of a collective span.
-
-    Args:
-        groups: integers, groups x members, as `parse_groups` gives them.
-        mesh: the mesh.
-
-    Returns:
-        Axes, and parts of axes as (name, sizes before it, size), major to minor in the order of the group's members (in
-        mesh order where the members' order is no such count). Axes of size 1 are never named; groups of one device
-        span no axes. None where the groups are no product of axes, or leave devices out.
-    """
-    if groups.size != mesh.size or not np.array_equal(np.sort(groups, axis=None), np.arange(mesh.size)):
-        return None
-    for table in (groups, np.sort(groups, axis=1)):
-        row = table[np.flatnonzero(table[:, 0] == table[:, 0].min())[0]]
-        axes = axes_along(row, mesh)
-        if axes is not None and np.array_equal(table - table[:, :1], np.broadcast_to(places(axes, mesh), table.shape)):
-            return axes
-    return None
-
-
 def parse_pairs(text: str) -> np.ndarray:
     """Reads `source_target_pairs`: integers, pairs x 2.
 
@@ -107,21 +86,3 @@ def parse_pairs(text: str) -> np.ndarray:
     if len(numbers) % 2 or not text.strip().startswith("{"):
         raise ParseError(f"source-target pairs {text!r}: expected {{{{0,1}},{{1,0}}}}")
     return np.array(numbers, np.int64).reshape(-1, 2)
-
-
-def axes_of_pairs(pairs: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
-    """The mesh axes along which a collective-permute moves data.
-
-    Args:
-        pairs: integers, pairs x 2: the source and the target of each message.
-        mesh: the mesh.
-
-    Returns:
-        The axes, in mesh order, on which the source and the target of any pair differ; None where a device is not on
-        the mesh.
-    """
-    if pairs.size and (pairs.max() >= mesh.size or pairs.min() < 0):
-        return None
-    coordinates = mesh.coordinates()
-    differs = (coordinates[pairs[:, 0]] != coordinates[pairs[:, 1]]).any(axis=0)
-    return tuple(name for name, moved in zip(mesh.names, differs, strict=True) if moved)

@@ -18,8 +18,9 @@ from shardviz.hlo.loops import runs
 from shardviz.hlo.module import Computation, Instruction, Module
 from shardviz.hlo.shape import Shape, leaves
 from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
+from shardviz.notation.hlo_text import parse_hlo
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Spec
+from shardviz.notation.spec import Axis, Spec, axis_size
 from shardviz.records import Value
 
 _TRIVIAL = frozenset(
@@ -38,7 +39,7 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
     Returns:
         A `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner parameter
         or copy in the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the text as
-        `hlo`. Inside a `shard_map` the shape is one device's, and `spec` is None.
+        `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
     """
     found = runs(module)
     prefixes: dict[str, str] = {}
@@ -57,20 +58,22 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
             if not text or not isinstance(shape, Shape) or _idle_copy(computation, instruction, text):
                 continue
             spec, shard_shape = cut(text, shape.dims, mesh)
+            manual, rest = manual_part(text, shape.dims, mesh)
             name_stack = full_name(module, computation, instruction, prefixes)
             rows.append(
                 Value(
                     name=instruction.name,
                     shape=shape.dims,
                     dtype=shape.dtype,
-                    spec=spec,
+                    spec=rest if manual else spec,
                     shard_shape=shard_shape,
                     bytes_per_device=_bytes(shard_shape, shape.dtype),
                     sharding={"hlo": text},
                     source=module.source(instruction),
-                    op=_operation(instruction),
+                    op=_operation(instruction, name_stack),
                     name_stack=name_stack,
                     count=run.count,
+                    manual=manual,
                 )
             )
     return tuple(rows)
@@ -98,6 +101,23 @@ def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | Non
     except ParseError:
         tiles = None
     return spec, None if tiles is None else tuple(-(-size // n) for size, n in zip(shape, tiles, strict=True))
+
+
+@lru_cache(maxsize=8192)
+def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tuple[Axis, ...], Spec | None]:
+    """The axes along which an HLO sharding is manual, and the spec over the others (None where none are left).
+
+    Args:
+        text: the sharding of one array.
+        shape: the array's shape, one device's along the manual axes.
+        mesh: the mesh whose axes to name.
+    """
+    if "manual" not in text:
+        return (), None
+    found = parse_hlo(text.strip(), mesh, len(shape))
+    whole = {name for name in found.manual if isinstance(name, str)}
+    left = any(size > 1 and name not in whole for name, size in mesh.shape.items())
+    return tuple(a for a in found.manual if axis_size(a, mesh) > 1), found.spec if left else None
 
 
 def parameter_shardings(before: Module) -> tuple[str, ...]:
@@ -134,8 +154,8 @@ def _bytes(shard_shape: tuple[int, ...] | None, dtype: str) -> float | None:
     return None if shard_shape is None else Shape(dtype, shard_shape).nbytes
 
 
-def _operation(instruction: Instruction) -> str:
-    _stack, slash, last = instruction.op_name.rpartition("/")
+def _operation(instruction: Instruction, name_stack: str) -> str:
+    _stack, slash, last = name_stack.rpartition("/")
     return last if slash and last else instruction.opcode
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz.notation import Axis, Spec
@@ -61,3 +62,9 @@ def _float8(text: str) -> str:
 def axes_by_dimension(text: str) -> list[tuple[Axis, ...]]:
     """The axes of each dimension in an attribute such as `#sdy<list_of_axis_ref_lists[{"data"}, {}]>`."""
     return [axes_of(dimension) for dimension in _DIMENSION.findall(text)]
+
+
+def call_target(op: ir.Operation) -> str:
+    """What a `stablehlo.custom_call` calls; empty where it says none."""
+    attributes = op.attributes
+    return ir.StringAttr(attributes["call_target_name"]).value if "call_target_name" in attributes else ""

@@ -4,51 +4,82 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
 
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.program.filters import filter_code
 from shardviz.program.plan import Plan
+from shardviz.program.rules import Rules
 from shardviz.program.trace import Traced
 from shardviz.records import PlanRecord
 
 _WIDTH = 100
 
 
-def plan_code(plan: Plan, bound: PlanRecord, traced: Traced) -> str:
-    """Python source that makes an equal plan, every spec spelled out.
+def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[str] = ()) -> str:
+    """Python source that makes an equal plan, every spec spelled out, or said by a rule.
 
     Trees of dicts, lists and tuples are written as such, one that occurs several times (the parameters', the
-    optimizer's, the result's) only once; where the arguments have other containers, specs go by tree path.
+    optimizer's, the result's) only once; where the arguments have other containers, specs go by tree path. A rule whose
+    filter cannot be written (a function) is not: then what the rules say is spelled out too.
+
+    Args:
+        plan, bound: the plan, and what it says of the program.
+        traced: the program.
+        ruled: the arguments whose spec a rule says.
     """
     ins, outs = traced.in_tree[0], traced.out_tree
-    fixed = any(spec is not None for spec in bound.out_specs.values())
-    shared = _shared(ins, outs if fixed else None, bound)
-    lines = ["import shardviz as sv", "from jax.sharding import PartitionSpec as P", ""]
+    rules = _rules(plan.rules)
+    ruled = set(ruled) if rules else set()
+    ins_specs = {name: None if name in ruled else spec for name, spec in bound.in_specs.items()}
+    results = jax.tree.leaves(outs)
+    new = {u.output: bound.out_specs[u.output] for u in traced.updates if u.output in dict(plan.out_edits)}
+    fixed = any(bound.out_specs[name] is not None for name in results)
+    shared = _shared(ins, outs if fixed else None, ins_specs, bound.out_specs)
+    lines = ["import shardviz as sv", "from jax.sharding import PartitionSpec as P"]
+    lines += ["from flax import nnx"] if "nnx." in rules else []
+    lines += [""]
     for text, name in shared.items():
         lines += [f"{name} = {text}", ""]
     lines += ["plan = sv.Plan(", f"    {_mesh(plan.mesh)},"]
-    by_name = set(jax.tree.leaves(traced.in_tree[1]))
-    edits: dict[str, Spec] = {n: bound.in_specs[n] for n in bound.in_specs if n in by_name}
+    by_name = set(jax.tree.leaves(traced.in_tree[1])) if _plain(ins) else set(bound.in_specs)
+    edits = {n: s for n, s in bound.in_specs.items() if (n in by_name and n not in ruled) or _edited(plan, n, ruled)}
     if _plain(ins):
-        lines.append(f"    in_specs={_literal(ins, bound.in_specs, 1, shared)},")
-    else:
-        edits = dict(bound.in_specs)
+        lines.append(f"    in_specs={_literal(ins, ins_specs, 1, shared)},")
+    if rules:
+        lines.append(f"    rules={rules},")
     if edits:
         lines.append(f"    edits={_by_path(edits)},")
     if fixed and _plain(outs):
         lines.append(f"    out_specs={_literal(outs, bound.out_specs, 1, shared)},")
     elif fixed:
-        lines.append(f"    out_edits={_by_path(bound.out_specs)},")
+        new = {name: bound.out_specs[name] for name in results} | new
+    if new:
+        lines.append(f"    out_edits={_by_path(new)},")
     return "\n".join([*lines, ")", ""])
 
 
-def _shared(ins: Any, outs: Any, bound: PlanRecord) -> dict[str, str]:
+def _edited(plan: Plan, name: str, ruled: Collection[str]) -> bool:
+    """Whether an edit goes before the rule that an argument has a spec by."""
+    return name in ruled and name in dict(plan.edits)
+
+
+def _rules(rules: Rules) -> str:
+    """The rules as Python; empty where there are none, or one of them has a filter that cannot be written."""
+    written = [(filter_code(rule.filter), _spec(rule.spec)) for rule in rules]
+    if not written or any(code is None for code, _ in written):
+        return ""
+    text = "[\n" + "".join(f"        ({code}, {spec}),\n" for code, spec in written) + "    ]"
+    return f"sv.Rules({text}, exhaustive=True)" if rules.exhaustive else text
+
+
+def _shared(ins: Any, outs: Any, in_specs: Any, out_specs: Any) -> dict[str, str]:
     """The text of each tree that several arguments or results share → a name for it."""
     found: dict[str, list[str]] = {}
-    for trees, specs in ((ins, bound.in_specs), (outs if type(outs) in (list, tuple) else (outs,), bound.out_specs)):
+    for trees, specs in ((ins, in_specs), (outs if type(outs) in (list, tuple) else (outs,), out_specs)):
         for tree in trees:
             if _plain(tree) and tree is not None and not isinstance(tree, str):
                 text = _literal(tree, specs, 0)

@@ -13,7 +13,7 @@ from typing import Any
 from shardviz.records import Frame
 from shardviz.source import innermost, phase
 
-_NAME = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"\(')
+_NAME = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"[()]')
 _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d+):')
 
 
@@ -37,6 +37,19 @@ class Place:
     def phase(self, differentiated: bool) -> str:
         """`forward`, `backward`, `rematerialised` or `update`."""
         return phase(self.name_stack, differentiated=differentiated)
+
+
+def within(place: Place, caller: Place | None) -> Place:
+    """The place of an operation of a function that is called at `caller`; None in the main function.
+
+    JAX lowers a nested function once, with name stacks that start at it; where they start at the program, they stay.
+    """
+    if caller is None:
+        return place
+    root = caller.name_stack.split("/", 1)[0]
+    whole = place.name_stack.startswith(f"{root}/") and not caller.name_stack.endswith(f"/{root}")
+    name = place.name_stack if whole else f"{caller.name_stack}/{place.name_stack}"
+    return Place(name, place.frame or caller.frame)
 
 
 def place_of(location: Any, known: dict[Any, Place]) -> Place:

@@ -17,6 +17,7 @@ from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy_text import sdy_axis
+from shardviz.program.explicit import type_spec
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.trace import Traced
 from shardviz.records import PlanRecord
@@ -49,6 +50,8 @@ def lower(traced: Traced, mesh: DeviceMesh, platform: str = "cpu") -> Lowered:
     Raises:
         TraceError: if the program calls back to Python for a value.
     """
+    if traced.module:
+        return Lowered(traced, _jax.module_from(traced.module))
     target = abstract_mesh(mesh)
     closed = _jax.on_mesh(traced.closed, target)
     donated = [a.donated for a in traced.arguments]
@@ -58,7 +61,8 @@ def lower(traced: Traced, mesh: DeviceMesh, platform: str = "cpu") -> Lowered:
                 f"{traced.name} calls {call.name}{f' at {call.source.short}' if call.source else ''}, which JAX lowers "
                 "only for devices that are there; explore the function without it"
             )
-    return Lowered(traced, _jax.lower(closed, traced.name, donated, target, platform))
+    types = [type_spec(t) for t in traced.types] or None
+    return Lowered(traced, _jax.lower(closed, traced.name, donated, target, platform, types))
 
 
 def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
@@ -69,11 +73,12 @@ def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
     module = lowered.module.operation.clone()
     body = module.regions[0].blocks[0]
     main = next(op for op in body.operations if _symbol(op) == "main").operation
-    _set_mesh(module, body, bound.mesh)
+    set_mesh(module, body, bound.mesh)
     traced = lowered.traced
     ins, outs = _ranks(main)
     _set_shardings(main, "arg_attrs", [bound.in_specs[a.name] for a in traced.arguments], ins)
-    _set_shardings(main, "res_attrs", [bound.out_specs[o.name] for o in traced.outputs], outs)
+    fixed = traced.out_types or (None,) * len(traced.outputs)
+    _set_shardings(main, "res_attrs", [bound.out_specs[o.name] for o in traced.outputs], outs, fixed)
     module.verify()  # Shardy ends the process when it is given what the verifier would have refused
     return module
 
@@ -96,7 +101,8 @@ def _symbol(operation: Any) -> str:
     return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else ""
 
 
-def _set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
+def set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
+    """Puts a plan's mesh in the place of the module's."""
     axes = ", ".join(f"{sdy_axis(name)}={size}" for name, size in mesh.shape.items())
     for old in [op for op in body.operations if op.operation.name == "sdy.mesh" and _symbol(op) == MESH]:
         old.operation.erase()  # others are those of single devices, which callbacks run on
@@ -109,17 +115,26 @@ def _set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
     module.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, mesh.size)
 
 
-def _set_shardings(main: ir.Operation, name: str, specs: Sequence[Spec | None], ranks: Sequence[int]) -> None:
+def _set_shardings(
+    main: ir.Operation,
+    name: str,
+    specs: Sequence[Spec | None],
+    ranks: Sequence[int],
+    types: Sequence[Spec | None] = (),
+) -> None:
+    """Writes specs; where there is none but a type, what the type says, its other dimensions left to the compiler."""
     if not specs:
         return
     old = ir.ArrayAttr(main.attributes[name]) if name in main.attributes else [ir.DictAttr.get({})] * len(specs)
     new = []
-    for entry, spec, rank in zip(old, specs, ranks, strict=True):
+    for entry, spec, rank, kind in zip(old, specs, ranks, types or (None,) * len(specs), strict=True):
         attributes = {named.name: named.attr for named in ir.DictAttr(entry)}
         attributes.pop("sdy.sharding", None)
         attributes.pop("mhlo.sharding", None)
         if spec is not None:
-            attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_dims(spec, rank)}>")
+            attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(spec, rank)}>")
+        elif kind is not None:
+            attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(kind, rank, '?')}>")
         if "tf.aliasing_output" in attributes:
             # JAX decided by its own placeholder shardings; let XLA decide by the plan's
             del attributes["tf.aliasing_output"]
@@ -128,7 +143,10 @@ def _set_shardings(main: ir.Operation, name: str, specs: Sequence[Spec | None], 
     main.attributes[name] = ir.ArrayAttr.get(new)
 
 
-def sdy_dims(spec: Spec, rank: int) -> str:
-    """The dimensions of a sharding as Shardy writes them, closed: `[{"data"}, {}]`."""
+def sdy_spec(spec: Spec, rank: int, uncut: str = "") -> str:
+    """A spec as Shardy writes it, closed: `[{"data"}, {}]`; with `uncut="?"` the dimensions that it does not cut are
+    open. Axes of partial sums stand behind: `[{}], unreduced={"model"}`.
+    """
     dims = Spec.of(spec, rank).dims
-    return "[" + ", ".join("{" + ", ".join(map(sdy_axis, axes)) + "}" for axes in dims) + "]"
+    text = "[" + ", ".join("{" + (", ".join(map(sdy_axis, axes)) or uncut) + "}" for axes in dims) + "]"
+    return text + (f", unreduced={{{', '.join(map(sdy_axis, spec.unreduced))}}}" if spec.unreduced else "")

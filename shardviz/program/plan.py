@@ -16,11 +16,13 @@ import jax
 
 from shardviz.errors import MeshError, SpecError
 from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.program.nnx_state import spec_tree
+from shardviz.program.rules import Rules
 
 
 def is_spec(leaf: Any) -> bool:
-    """Whether a node of a tree of specs is a spec, or None, rather than a branch."""
-    return leaf is None or isinstance(leaf, Spec | jax.sharding.PartitionSpec | jax.sharding.Sharding)
+    """Whether a node of a tree of specs is a spec, rules, or None, rather than a branch."""
+    return leaf is None or isinstance(leaf, Spec | Rules | jax.sharding.PartitionSpec | jax.sharding.Sharding)
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -34,6 +36,7 @@ class Plan:
             its `in_shardings` or its arguments' own shardings; replicated where it brings none.
         out_specs: the same for the result; None inside is the compiler's choice.
         edits, out_edits: (tree path, spec) pairs that go before `in_specs` and `out_specs`.
+        rules: specs of arguments by filter, which go before `in_specs` and after `edits`; the first that catches wins.
     """
 
     mesh: DeviceMesh
@@ -41,6 +44,7 @@ class Plan:
     out_specs: Any
     edits: tuple[tuple[str, Spec], ...]
     out_edits: tuple[tuple[str, Spec | None], ...]
+    rules: Rules
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Plan:
         *,
         edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
         out_edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
+        rules: Any = (),
     ):
         """A plan.
 
@@ -58,6 +63,7 @@ class Plan:
             in_specs: a pytree prefix of the function's positional arguments, as for `jax.jit`'s `in_shardings`.
             out_specs: a pytree prefix of the function's result.
             edits, out_edits: specs by tree path, which go before the prefixes.
+            rules: specs of arguments by filter, as `sv.Rules` takes them.
 
         Raises:
             MeshError: if `mesh` is no mesh.
@@ -69,12 +75,22 @@ class Plan:
         put("in_specs", _canonical("in_specs", in_specs))
         put("out_specs", _canonical("out_specs", out_specs))
         put("edits", tuple((name, Spec.of(spec)) for name, spec in pairs(edits)))
+        put("rules", Rules(rules))
         put("out_edits", tuple((name, None if spec is None else Spec.of(spec)) for name, spec in pairs(out_edits)))
 
     def _key(self) -> Any:
         flat = lambda tree: jax.tree.flatten(tree, is_leaf=is_spec)  # noqa: E731
         (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
-        return self.mesh, tuple(ins), in_tree, tuple(outs), out_tree, frozenset(self.edits), frozenset(self.out_edits)
+        return (
+            self.mesh,
+            tuple(ins),
+            in_tree,
+            tuple(outs),
+            out_tree,
+            frozenset(self.edits),
+            frozenset(self.out_edits),
+            self.rules,
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and self._key() == other._key()
@@ -91,6 +107,18 @@ class Plan:
         """The plan with another spec for the output of this tree path; None is the compiler's choice."""
         edits = {**dict(self.out_edits), name: None if spec is None else Spec.of(_unwrap(spec))}
         return self._replace(out_edits=tuple(edits.items()))
+
+    def with_rules(self, rules: Any) -> Plan:
+        """The plan with other rules: specs of arguments by filter, the first that catches an argument wins.
+
+        They go before `in_specs`; an edit of an argument goes before them. Where several arguments are to be cut alike,
+        one rule says it: `plan.with_rules([(sv.path_ends_with("kernel"), P("data", "model"))])`. A spec with more
+        entries than a caught array has dimensions is an error when the plan is bound, as it is for JAX and flax.
+
+        Raises:
+            ShardvizError, SpecError: as `sv.Rules`.
+        """
+        return self._replace(rules=Rules(rules))
 
     def with_mesh(self, mesh: Any) -> Plan:
         """The plan on another mesh, its specs unchanged."""
@@ -124,7 +152,9 @@ class Plan:
             raise MeshError(f"the mesh has no axis {axis!r}; it has {', '.join(map(repr, self.mesh.names)) or 'none'}")
 
     def _map_axes(self, change: Callable[[tuple[Axis, ...]], tuple[Axis, ...]]) -> Plan:
-        def mapped(spec: Spec | None) -> Spec | None:
+        def mapped(spec: Any) -> Any:
+            if isinstance(spec, Rules):
+                return Rules([(r.filter, mapped(r.spec)) for r in spec], exhaustive=spec.exhaustive)
             return None if spec is None else Spec(tuple(change(d) for d in spec.dims), change(spec.unreduced))
 
         tree = lambda specs: jax.tree.map(mapped, specs, is_leaf=is_spec)  # noqa: E731
@@ -134,10 +164,11 @@ class Plan:
             out_specs=tree(self.out_specs),
             edits=pairs(self.edits),
             out_edits=pairs(self.out_edits),
+            rules=mapped(self.rules),
         )
 
     def _replace(self, **changes: Any) -> Plan:
-        fields = {f: getattr(self, f) for f in ("mesh", "in_specs", "out_specs", "edits", "out_edits")}
+        fields = {f: getattr(self, f) for f in ("mesh", "in_specs", "out_specs", "edits", "out_edits", "rules")}
         fields.update(changes)
         return Plan(fields.pop("mesh"), **fields)
 
@@ -153,11 +184,18 @@ def _unwrap(leaf: Any) -> Any:
 
 
 def _canonical(what: str, tree: Any) -> Any:
-    """The tree with a `Spec` for every PartitionSpec."""
+    """The tree with a `Spec` for every PartitionSpec; flax's states and StateShardings of specs are taken apart."""
 
-    def leaf(path: Any, spec: Any) -> Spec | None:
+    def leaf(path: Any, spec: Any) -> Any:
         if not is_spec(spec):
             raise SpecError(f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec or None, not {spec!r}")
+        if isinstance(spec, Rules):
+            if what == "out_specs":
+                raise SpecError(
+                    f"{what}{jax.tree_util.keystr(path)}: rules and StateShardings say how arguments are cut; give "
+                    "PartitionSpecs for the result"
+                )
+            return spec
         spec = _unwrap(spec)
         if isinstance(spec, jax.sharding.Sharding):
             raise SpecError(
@@ -165,16 +203,16 @@ def _canonical(what: str, tree: Any) -> Any:
             )
         return None if spec is None else Spec.of(spec)
 
-    return jax.tree_util.tree_map_with_path(leaf, tree, is_leaf=is_spec)
+    return jax.tree_util.tree_map_with_path(leaf, spec_tree(tree), is_leaf=is_spec)
 
 
 @dataclass(frozen=True)
 class _Box:
-    spec: Spec | None
+    spec: Any
 
 
-def expand(what: str, prefix: Any, tree: Any) -> list[Spec | None]:
-    """One spec for each leaf of `tree`, from a pytree prefix of it.
+def expand(what: str, prefix: Any, tree: Any) -> list[Any]:
+    """One spec, None or `Rules` for each leaf of `tree`, from a pytree prefix of it.
 
     Raises:
         SpecError: if `prefix` is no prefix of the tree; the message says where they part.
@@ -183,9 +221,9 @@ def expand(what: str, prefix: Any, tree: Any) -> list[Spec | None]:
     boxed = jax.tree.map(_Box, prefix, is_leaf=is_spec)
     try:
         return [box.spec for box in jax.tree.leaves(jax.tree.broadcast(boxed, tree))]
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:  # JAX stumbles over its own message where keys are attributes
         raise SpecError(
-            f"{what} must be a pytree prefix of the {'arguments' if what == 'in_specs' else 'result'}: "
+            f"{what} must be a pytree prefix of the {'arguments' if what.startswith('in_') else 'result'}: "
             f"{_parting(what, prefix, tree)}"
         ) from error
 

@@ -1,10 +1,12 @@
 """A function traced once: its arguments with names, its results, its constraints, and its jaxpr.
 
-The trace holds global shapes only, so that any plan over a mesh with the same axis names can use it.
+The trace holds global shapes only, so that any plan over a mesh with the same axis names can use it; but for programs
+with a `shard_map`, which hold single devices' shapes, and meshes with Explicit axes, whose shardings are in the types.
 """
 
 from __future__ import annotations
 
+import functools
 import traceback
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +14,12 @@ from typing import Any
 import jax
 
 from shardviz import _jax
-from shardviz.errors import ShardvizError, SpecError, TraceError
+from shardviz.errors import ShardingTypeError, ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.program.adapters import Call
+from shardviz.program.explicit import mend, typed_arguments
 from shardviz.program.meshes import abstract_mesh
+from shardviz.program.trees import Outcome, Update
 from shardviz.records import Frame
 from shardviz.source import innermost, is_differentiated
 
@@ -65,12 +69,18 @@ class Traced:
         in_tree, out_tree: pytrees of names: the tuple of positional arguments, the keyword ones, and the result.
         constraints: the sharding constraints inside.
         callbacks: the calls to Python inside.
-        closed: the closed jaxpr.
+        closed: the closed jaxpr; None where only a module is there.
         differentiated: whether the program has a backward pass; what is neither forward nor backward then is the
             update.
         mesh: the first mesh that a `shard_map`, a constraint or a nested `jit` inside stands on; None where none does.
         sized: whether the program holds shapes of single devices (in a `shard_map`'s body), so that it is another
             program on a mesh of other sizes.
+        types: the part of every argument's spec that is in its type; empty where the mesh has no Explicit axes.
+        out_types: the same for every result.
+        in_specs, out_specs: the specs of a `shard_map` that takes an argument directly, or gives a result, for each of
+            them or None; empty where there is no such `shard_map`.
+        updates: the outputs that are new values of arguments, which come last.
+        module: StableHLO bytecode of a program that JAX has lowered already; empty for one that was traced here.
     """
 
     name: str
@@ -84,50 +94,116 @@ class Traced:
     differentiated: bool
     mesh: DeviceMesh | None = None
     sized: bool = False
+    module: bytes = b""
+    types: tuple[Spec, ...] = ()
+    out_types: tuple[Spec, ...] = ()
+    in_specs: tuple[Spec | None, ...] = ()
+    out_specs: tuple[Spec | None, ...] = ()
+    updates: tuple[Update, ...] = ()
 
 
-def trace(call: Call, mesh: DeviceMesh | None) -> Traced:
-    """Traces under a mesh, or without one.
+@dataclass(frozen=True)
+class Signature:
+    """A program's arguments, known before it is traced; see `Traced`."""
+
+    arguments: tuple[Argument, ...]
+    in_tree: tuple[tuple[Any, ...], dict[str, Any]]
+    in_specs: tuple[Spec | None, ...] = ()
+
+
+def signature(call: Call) -> Signature:
+    """The names, shapes and tree of a call's arguments, without a look at the function's body.
 
     Raises:
+        TraceError: if the callable is of a kind whose arguments are known from its trace only.
+    """
+    wrapped = _jax.unwrap_jit(call.fn)
+    if wrapped is None:
+        raise TraceError(f"{call.name}: its arguments are not known before it is traced, which a plan's mesh allows")
+
+    @functools.wraps(wrapped.fn)
+    def hollow(*args: Any, **kwargs: Any) -> tuple[()]:
+        return ()
+
+    traced = jax.jit(hollow, keep_unused=True, **call.options.given()).trace(*call.args, **call.kwargs)
+    return Signature(*_arguments(call, traced))
+
+
+def _arguments(call: Call, traced: Any) -> tuple[tuple[Argument, ...], Any]:
+    names, info = _jax.names_of(traced)[0], jax.tree.leaves(traced.args_info)
+    ins = tuple(
+        Argument(call.called(name or f"argument {i}"), tuple(a.shape), str(a.dtype), bool(a.donated))
+        for i, (name, a) in enumerate(zip(names, info, strict=True))
+    )
+    return ins, jax.tree.unflatten(jax.tree.structure(traced.args_info), [a.name for a in ins])
+
+
+def trace(call: Call, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> Traced:
+    """Traces under a mesh, or without one.
+
+    Args:
+        call: what to trace.
+        mesh: the mesh to trace under.
+        types: where the mesh has Explicit axes, how they cut each argument.
+
+    Raises:
+        ShardingTypeError: if JAX refuses an operation for the shardings in its operands' types.
         TraceError: with what the function raised as its cause.
     """
+    if call.ready is not None:
+        return call.ready(mesh)
+    target = None if mesh is None else abstract_mesh(mesh)
+    args, kwargs = call.args, call.kwargs
+    if target is not None and types:
+        args, kwargs = typed_arguments(call, target, types)
     try:
-        with _jax.tracing_on(None if mesh is None else abstract_mesh(mesh)):
-            traced = call.fn.trace(*call.args, **call.kwargs)
+        with _jax.tracing_on(target):
+            traced = call.fn.trace(*args, **kwargs)
     except ShardvizError:
         raise
     except Exception as error:  # the person's function may raise anything at all
+        refused = _jax.refusal(error)
+        if refused is not None:
+            raise _refusal(call, error, refused) from error
         raise TraceError(_what_happened(call, error, mesh)) from error
-    argument_names, result_names = _jax.names_of(traced)
-    info = jax.tree.leaves(traced.args_info)
-    ins = tuple(
-        Argument(name or f"argument {i}", tuple(a.shape), str(a.dtype), bool(a.donated))
-        for i, (name, a) in enumerate(zip(argument_names, info, strict=True))
-    )
+    ins, in_tree = _arguments(call, traced)
     out_leaves, out_tree = jax.tree.flatten(traced.out_info)
-    outs = tuple(
-        Argument(_result(name, i), tuple(a.shape), str(a.dtype))
-        for i, (name, a) in enumerate(zip(result_names, out_leaves, strict=True))
-    )
+    names = [call.called(_result(name, i)) for i, name in enumerate(_jax.names_of(traced)[1])]
+    updates: tuple[Update, ...] = ()
+    if isinstance(outcome := traced.out_info, Outcome):
+        names, updates = outcome.named(names, [a.name for a in ins])
+        out_tree = jax.tree.structure(outcome.result)
+    outs = tuple(Argument(name, tuple(a.shape), str(a.dtype)) for name, a in zip(names, out_leaves, strict=True))
     found = tuple(
         Constraint(tuple(shape), Spec(tuple(_entry(e) for e in spec)), _frame(source))
         for shape, spec, source in _jax.constraints(traced.jaxpr.jaxpr)
     )
-    in_tree = jax.tree.unflatten(jax.tree.structure(traced.args_info), [a.name for a in ins])
+    direct = _jax.outermost_shard_map(traced.jaxpr.jaxpr)
+    out_specs = () if direct is None else _specs(direct.out_specs)
+    if isinstance(outcome, Outcome):
+        out_specs = outcome.brought(out_specs)
     return Traced(
         call.name,
         ins,
         outs,
         in_tree,
-        jax.tree.unflatten(out_tree, [o.name for o in outs]),
+        jax.tree.unflatten(out_tree, names[: out_tree.num_leaves]),
         found,
         tuple(Callback(name, reports, _frame(info)) for name, reports, info in _jax.callbacks(traced.jaxpr.jaxpr)),
         traced.jaxpr,
         is_differentiated(_jax.name_stacks(traced.jaxpr.jaxpr)),
         next((DeviceMesh.of(m) for m in _jax.meshes(traced.jaxpr.jaxpr)), None),
         _jax.has_shard_map(traced.jaxpr.jaxpr),
+        types=types,
+        out_types=tuple(map(Spec.of, _jax.type_specs(traced.jaxpr.jaxpr))) if types else (),
+        in_specs=() if direct is None else _specs(direct.in_specs),
+        out_specs=out_specs,
+        updates=updates,
     )
+
+
+def _specs(given: Any) -> tuple[Spec | None, ...]:
+    return tuple(None if s is None else Spec.of(s) for s in given)
 
 
 def _entry(entry: Any) -> tuple[str, ...]:
@@ -146,14 +222,42 @@ def _frame(source_info: Any) -> Frame | None:
 
 def needs_mesh(error: TraceError) -> bool:
     """Whether a trace without a mesh failed for want of one, so that the plan's mesh may mend it."""
-    return "mesh" in str(error.__cause__).lower()
+    text = str(error.__cause__).lower()
+    return "mesh" in text or "shard_map" in text
+
+
+def _refusal(call: Call, error: BaseException, refused: _jax.Refusal) -> ShardingTypeError:
+    frame = _raised_at(error)
+    operands = ", ".join(f"{list(o.shape)} {Spec.of(o.spec, len(o.shape))}" for o in refused.operands)
+    code = mend(refused)
+    return ShardingTypeError(
+        f"{call.name}: JAX refuses the operation{_where(frame)} under Explicit mesh axes: {_first(error)}."
+        + (f" Its operands are {operands}." if operands else "")
+        + (f" Resolve it with {code}" if code else " Resolve it with out_sharding= or jax.sharding.reshard"),
+        file=frame.file if frame else None,
+        line=frame.line if frame else None,
+        mend=code,
+    )
+
+
+def _raised_at(error: BaseException) -> Frame | None:
+    frames = [Frame(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    return innermost(reversed(frames))
+
+
+def _where(frame: Frame | None) -> str:
+    return f" at {frame.short} ({frame.function})" if frame else ""
+
+
+def _first(error: BaseException) -> str:
+    return str(error).strip().split("\n\n")[0].rstrip(".")
 
 
 def _what_happened(call: Call, error: BaseException, mesh: DeviceMesh | None) -> str:
-    frames = [Frame(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
-    frame = innermost(reversed(frames))
-    where = f" at {frame.short} ({frame.function})" if frame else ""
-    text = str(error).strip().split("\n\n")[0]
+    where = _where(_raised_at(error))
+    text, *more = str(error).strip().split("\n\n")
+    if text.endswith(":"):  # what it is about stands in the next paragraphs
+        text = " ".join(" ".join((text, *more[:2])).split())
     under = f" on the mesh {mesh}" if mesh is not None and "mesh" in text.lower() else ""
     return f"{call.name} raised {type(error).__name__}{where} while it was traced{under}: {text}"
 

@@ -16,7 +16,7 @@ from html import escape
 from typing import Any
 
 from shardviz.errors import SpecError
-from shardviz.notation import Row, rosetta
+from shardviz.notation import DeviceMesh, Row, Spec, rosetta
 from shardviz.notation.sharding import Sharding, sharding
 from shardviz.records import Value
 from shardviz.render.chips import MONO, QUIET, SANS, cell, code, mesh_html, spec_html, table
@@ -113,6 +113,9 @@ def sharding_of(value: Value, mesh: Any) -> Sharding:
         MeshError: if `mesh` is none.
         SpecError: where the report does not say how it is cut.
     """
+    if value.manual:
+        mesh = DeviceMesh.of(mesh)
+        return Sharding.from_spec(value.spec or Spec(), mesh, len(value.shape), manual=value.manual)
     said = value.spec if value.spec is not None else value.sharding.get("hlo") or value.sharding.get("sdy")
     if said is None:
         raise SpecError(f"{value.name}: the report does not say how it is cut", argument=value.name)

@@ -11,6 +11,7 @@ from typing import Any
 from shardviz.records import Collective, Frame, Value
 from shardviz.render.format import format_bytes, format_count
 from shardviz.render.totals import total_of, totals_by
+from shardviz.render.values import spec_text
 from shardviz.report import Report
 from shardviz.widgets.payload import Json, axes_json, axis_json, dims, known_bytes
 
@@ -60,7 +61,9 @@ def _value_row(role: str, value: Value, changed: frozenset[str]) -> Json:
     }
     if value.spec is not None and value.spec.unreduced:
         row["unreduced"] = [axis_json(a) for a in value.spec.unreduced]
-    if value.spec is None and value.sharding:
+    if value.manual:
+        row |= {"dims": None, "sharding": spec_text(value)}
+    elif value.spec is None and value.sharding:
         row["sharding"] = next(iter(value.sharding.values()))
     if value.shard_shape is not None:
         row["shard"] = list(value.shard_shape)

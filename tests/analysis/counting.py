@@ -20,7 +20,7 @@ def count(text, mesh, trips):
     """
     bodies = set(re.findall(r"body=%?([\w.\-]+)", text))
     found = Counter()
-    for block in re.split(r"\n\n", text):
+    for block in re.split(r"\n\n+", text):
         name = re.match(r"(?:ENTRY )?%?([\w.\-]+) ", block)
         for match in LINE.finditer(block):
             result, kind, rest = match[2], match[3], match[4]

@@ -71,7 +71,7 @@ def test_a_branch_may_not_run():
 def test_nested_jits_and_library_calls_are_walked_into():
     report, _ = both(lambda x, y: jax.nn.relu(jax.jit(jnp.dot)(x, y)), SQUARE, SQUARE, in_specs=CONTRACTED)
     assert moves(report) == {("all-reduce", ("model",), 1, False)}
-    assert {v.op for v in report.intermediates} >= {"dot_general", "maximum"}
+    assert {v.op for v in report.intermediates} >= {"dot_general", "max"}
 
 
 def test_empty_branches_of_the_result_are_no_outputs():
@@ -181,7 +181,7 @@ def test_what_shardy_made_is_valid(monkeypatch):
 
     example = sv.gallery.llama("8b")
     program, plan = example.program, example.plan
-    lowered = program._lower(plan.mesh)
+    lowered = program._lower(plan)
     found = shardy.propagate(lowered, program.bind(plan))
     with lowered.module.context:
         assert found.module.verify()
@@ -192,11 +192,3 @@ def test_a_permuted_mesh_partitions_as_the_mesh_in_order():
     mesh = sv.notation.DeviceMesh(("data", "model"), (2, 4), (), ids)
     plain, permuted = (both(lambda x, y: x @ y, SQUARE, SQUARE, in_specs=CONTRACTED, mesh=m)[1] for m in (MESH, mesh))
     assert moves(plain) == moves(permuted) == {("all-reduce", ("model",), 1, False)}
-
-
-def test_explicit_axes_are_explored_as_auto_ones_and_said_to_be():
-    mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
-    for report in both(lambda x, y: x @ y, SQUARE, SQUARE, in_specs=CONTRACTED, mesh=mesh):
-        assert moves(report) == {("all-reduce", ("model",), 1, False)}
-        assert report.outputs[0].spec.same_as(sv.notation.Spec.of(P("data")), report.mesh)
-        assert [d.rule for d in report.diagnostics if d.severity == "warning"] == ["axis-types"]

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,38 @@ def test_a_pipeline_hands_on_one_microbatch_a_turn_and_reduces_weights_once():
     assert [c for c in found if c[3] == weights] == [("all-reduce", ("data",), 1, weights)] * 3
 
 
+def test_megatron_style_rules_reduce_twice_a_layer_forward_and_four_times_backward():
+    example = sv.gallery.gpt_2021(layers=2, batch=8, length=128)
+    report, _ = collectives(example)
+    activations = 8 // 2 * 128 * 768 * 4
+    found = Counter(c.phase for c in report.collectives if c.axes == ("mp",) and c.operand_bytes == activations)
+    assert found == {"forward": 2 * 2 + 1, "backward": 4 * 2 + 1}  # and one each for the embedding
+    assert {c.axes for c in report.collectives} == {("mp",), ("dp",)}
+    gpt2_small = 124_439_808  # as published, with 50257 tokens
+    assert sv.gallery.gpt_2021().parameters == gpt2_small + (50304 - 50257) * 768
+
+
+def test_a_rule_that_is_missing_is_said():
+    from shardviz.gallery.gpt_2021 import set_partitions
+
+    with pytest.raises(sv.ShardvizError, match="no rule matches h/0/conv/kernel"):
+        set_partitions({"h": {"0": {"conv": {"kernel": 1}}}})
+
+
+def test_the_decoders_moments_are_cut_like_its_weights():
+    pytest.importorskip("flax")
+    example = sv.gallery.decoder(layers=2, batch=8, length=128)
+    report = example.program.partition(example.plan)
+    specs = {v.name: str(v.spec) for v in report.arguments}
+    for weight in [name for name in specs if name.startswith("model.") and name.endswith("kernel")]:
+        moments = [
+            name for name in specs if name.startswith("optimizer.") and name.endswith(weight.removeprefix("model."))
+        ]
+        assert len(moments) == 2 and {specs[name] for name in moments} == {specs[weight]}, weight
+    d, f, vocabulary = 1024, 4096, 32768
+    assert example.parameters == vocabulary * d + 2 * (4 * d * d + 2 * d * f + 2 * d) + d
+
+
 def test_resnet_50_has_the_published_number_of_parameters():
     assert sv.gallery.resnet(50).parameters == 25_557_032 - 1000  # torchvision's, whose last layer has a bias
 
@@ -78,6 +111,7 @@ def test_resnet_50_has_the_published_number_of_parameters():
         (lambda: sv.gallery.ring(mesh={"seq": 2}), "'data' and 'seq'"),
         (lambda: sv.gallery.pipeline(mesh={"data": 1, "stage": 5}), "32 layers over stage=5"),
         (lambda: sv.gallery.pipeline(mesh="a=2"), "'data' and 'stage'"),
+        (lambda: sv.gallery.gpt_2021(mesh={"data": 2}), "its rules are over 'dp' and 'mp'"),
         (lambda: sv.gallery.resnet(18), "the gallery has 26, 50, 101"),
         (lambda: sv.gallery.resnet(mesh={"data": 2}), "'batch', not data"),
     ],

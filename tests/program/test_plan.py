@@ -133,7 +133,7 @@ def test_the_code_of_a_plan_makes_the_plan():
     [
         ({"data": 0}, "axis 'data' must have a whole number of devices, 1 or more, not 0"),
         ("data=2,data=4", "two axes are named 'data'"),
-        ("data", "expected axes as 'name=size', such as 'data=8,model=4', not 'data'"),
+        ("data", "expected axes as 'name=size', such as 'data=8,model=4'"),
         (8, "expected a jax Mesh or AbstractMesh, a dict such as"),
         ({"": 2}, "an axis name must be a non-empty string"),
     ],

@@ -344,4 +344,4 @@ def _module():
     from shardviz.program.lower import edited_bytecode
 
     program = traced(small)
-    return edited_bytecode(program._lower(PLAN.mesh), program.bind(PLAN))
+    return edited_bytecode(program._lower(PLAN), program.bind(PLAN))

@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from shardviz import _jax
 from shardviz.errors import TraceError
-from shardviz.program.adapters import jit
+from shardviz.program.adapters import exported, jit, nnx, pjit, pmap, stages
 from shardviz.program.adapters.call import Brings, Call, Options
 
-__all__ = ["Brings", "Call", "Options", "adapt"]
+__all__ = ["Brings", "Call", "Options", "adapt", "has_arguments"]
 
 Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], Options], Call | None]
 
-ADAPTERS: tuple[Adapter, ...] = (jit.adapt,)
+ADAPTERS: tuple[Adapter, ...] = (exported.adapt, stages.adapt, nnx.adapt, pjit.adapt, pmap.adapt, jit.adapt)
 """Each gives a `Call`, or None where the callable is not of its kind; the last one takes every function."""
 
 
@@ -35,5 +37,22 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
     for adapter in ADAPTERS:
         call = adapter(fn, args, kwargs, given)
         if call is not None:
-            return call
+            return _signed(call, fn, args, kwargs)
     raise TraceError(f"expected a function, not {fn!r}")
+
+
+def _signed(call: Call, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """With the signature that the call has under `jax.jit`; without where the arguments are of a kind of their own."""
+    if call.ready is not None:
+        return call
+    wrapped = _jax.unwrap_jit(fn)
+    call = replace(call, in_shardings=None if wrapped is None else wrapped.in_shardings)
+    try:
+        return replace(call, signature=call.signed(args, kwargs))
+    except TraceError:
+        return call
+
+
+def has_arguments(fn: Any) -> bool:
+    """Whether something is no function to be called but one with its arguments already: an export, a stage of jit's."""
+    return isinstance(fn, stages.STAGES) or exported.held_by(fn) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -11,8 +11,11 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
+from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.program.filters import Leaf
+from shardviz.program.signature import CallSignature, signature_of
 from shardviz.records import Diagnostic
 
 
@@ -46,7 +49,7 @@ class Options:
 
     def static_places(self, fn: Any, count: int) -> set[int]:
         """The numbers of the static ones among `count` positional arguments."""
-        places = {n % count if count else n for n in self.static_argnums}
+        places = {n + count if n < 0 else n for n in self.static_argnums}
         if self.static_argnames:
             try:
                 parameters = list(inspect.signature(fn).parameters)
@@ -90,6 +93,11 @@ class Call:
         options: which arguments are static or donated.
         brings: the plan that it comes with.
         notes: what is to be said of it whatever the plan.
+        signature: what `jax.jit` would know this call by; None where it is not known.
+        in_shardings: those that the function was wrapped with, for the signatures of further calls.
+        names: what a transform calls its arrays: tree path → name, for what stands at that path or below it.
+        leaves: what filters see of every array, where that is more than the array itself.
+        ready: for a program that JAX has lowered already: gives its `Traced` for a mesh, and nothing is traced.
     """
 
     fn: Any
@@ -100,14 +108,41 @@ class Call:
     options: Options = Options()
     brings: Brings = field(default_factory=Brings)
     notes: tuple[Diagnostic, ...] = ()
+    ready: Callable[[DeviceMesh | None], Any] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    leaves: tuple[Leaf, ...] = ()
+    signature: CallSignature | None = None
+    in_shardings: Any = None
+
+    def called(self, path: str) -> str:
+        """What the array at a tree path is called."""
+        for root in sorted(self.names, key=len, reverse=True):
+            if path == root or path.startswith((f"{root}[", f"{root}.")):
+                return self.names[root] + path[len(root) :]
+        return path
+
+    def signed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature:
+        """What `jax.jit` would know a call of the same function by.
+
+        Raises:
+            TraceError: if an argument is no array and not static, or a static one cannot be hashed.
+        """
+        wrapped = _jax.unwrap_jit(self.fn)
+        plain = self.fn if wrapped is None else wrapped.fn
+        return signature_of(plain, self.name, self.kind, args, kwargs, self.options, self.in_shardings)
+
+    @property
+    def dynamic(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The dynamic (positional, keyword) arguments."""
+        static = self.options.static_places(self.fn, len(self.args))
+        positional = tuple(a for i, a in enumerate(self.args) if i not in static)
+        keyword = {k: v for k, v in self.kwargs.items() if k not in self.options.static_argnames}
+        return positional, keyword
 
     @property
     def arrays(self) -> tuple[Any, ...]:
         """The dynamic arguments' leaves, in the order of the flat program."""
-        static = self.options.static_places(self.fn, len(self.args))
-        positional = tuple(a for i, a in enumerate(self.args) if i not in static)
-        keyword = {k: v for k, v in self.kwargs.items() if k not in self.options.static_argnames}
-        return tuple(jax.tree.leaves((positional, keyword)))
+        return tuple(jax.tree.leaves(self.dynamic))
 
 
 def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:

@@ -12,6 +12,7 @@ from shardviz import _jax
 from shardviz.errors import SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.adapters.call import Brings, Call, Options, abstract, own_specs, without_shardings
+from shardviz.program.boxes import box_specs
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
@@ -33,14 +34,18 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
             wrapped.static_argnums, wrapped.static_argnames, wrapped.donate_argnums, wrapped.donate_argnames
         )
     elif hasattr(fn, "trace") and hasattr(fn, "lower"):  # wrapped by something that is like jax.jit
-        return Call(fn, *abstract(fn, args, kwargs, options), name, "jit", options)
+        args, kwargs = abstract(fn, args, kwargs, options)
+        return Call(fn, args, kwargs, name, "jit", options)
     args, kwargs = abstract(plain, args, kwargs, options)
     try:
         jitted = jax.jit(plain, keep_unused=True, **options.given())
     except (TypeError, ValueError) as error:
         raise TraceError(f"{name}: {error}") from error
-    call = Call(jitted, args, kwargs, name, kind, options)
+    mapped, own = _jax.shard_map_mesh(plain)
+    call = Call(jitted, args, kwargs, name, "shard_map" if mapped else kind, options)
     brings = _brings(wrapped, call)
+    if own is not None and brings.mesh is None:
+        brings = replace(brings, mesh=DeviceMesh.of(own))
     return replace(call, args=without_shardings(args), kwargs=without_shardings(kwargs), brings=brings)
 
 
@@ -48,6 +53,9 @@ def _brings(wrapped: Any, call: Call) -> Brings:
     """The arguments' own shardings, and over them those that the function was wrapped with."""
     specs, mesh = own_specs(call.arrays)
     whence = "the arguments' own shardings"
+    boxes = box_specs(call.dynamic)
+    specs = tuple(s or box for s, (box, _) in zip(specs, boxes, strict=True))
+    mesh = mesh or next((m for _, m in boxes if m is not None), None)
     out_specs = None
     if wrapped is not None:
         given, theirs = _in_specs(wrapped.in_shardings, call)

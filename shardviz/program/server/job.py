@@ -18,6 +18,9 @@ MAX_CPU_DEVICES = 2048
 """XLA's CPU client takes no more; beyond it says "Multiprocess computations aren't implemented"."""
 
 
+READ_EXPORT = "read-export"
+
+
 @dataclass(frozen=True)
 class Request:
     """What to compile.
@@ -29,6 +32,7 @@ class Request:
         until: the milestone after which nothing more is wanted, `partitioned` or `compiled`.
         options: further XLA debug options by name.
         passes: only run this MLIR pass pipeline on the module, to see whether it survives; nothing is compiled.
+            `READ_EXPORT`: the module is a file of `jax.export`, to be read only, as `options` say.
     """
 
     module: bytes
@@ -45,6 +49,11 @@ def compile_in(folder: Path, request: Request) -> None:
     Raises:
         whatever the compiler raises.
     """
+    if request.passes == READ_EXPORT:
+        from shardviz.program.exports import rehearse  # it stands on the adapters, which no compile needs
+
+        rehearse(request.module, request.options)
+        return
     if request.passes:
         _jax.run_passes(request.module, request.passes)
         return

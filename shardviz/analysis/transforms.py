@@ -1,0 +1,201 @@
+"""New programs from a program: its gradient, its vector-Jacobian and Jacobian-vector products, and it mapped over a
+batch.
+
+A transformed call keeps the person's parameter names, and each of its arrays knows which array of the original it takes
+its spec from: a cotangent from its output, a tangent from its primal, a mapped argument from the unmapped one with a
+dimension put in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shardviz.analysis.batching import dtype_of, vmap
+from shardviz.analysis.carry import FREE, Carry, Transformed, bring, numbered, out_avals, plan_from
+from shardviz.analysis.rewrap import (
+    below,
+    dynamic_places,
+    inner_of,
+    parameters_of,
+    rewrapped,
+    roots_of,
+    unused,
+    with_extra,
+)
+from shardviz.errors import TraceError
+from shardviz.program.adapters import Call
+from shardviz.program.trace import Traced
+
+__all__ = ["Transformed", "grad", "jvp", "plan_from", "vjp", "vmap"]
+
+
+def grad(call: Call, argnums: int | Sequence[int], has_aux: bool, *, value: bool = False) -> Transformed:
+    """The gradient of a call's scalar result by some of its positional arguments, as `jax.grad` gives it.
+
+    Args:
+        call: the original.
+        argnums: the positional arguments to differentiate by.
+        has_aux: the function returns (scalar, anything else).
+        value: give the scalar too, as `jax.value_and_grad` does.
+
+    Raises:
+        TraceError: if there is no such argument, or it has a leaf that is not floating point.
+    """
+    what = "value_and_grad" if value else "grad"
+    inner = inner_of(call, what)
+    several = not isinstance(argnums, int)
+    numbers = tuple(_argnum(call, n, what) for n in (argnums if several else (argnums,)))
+    roots = roots_of(call)
+    for n in numbers:
+        _require_floats(call, n, roots[n], what)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return _scalar(inner(*args, **kwargs), call.name, what, has_aux)
+
+    by: Any = numbers if several else numbers[0]
+    transform = jax.value_and_grad if value else jax.grad
+    # jax.grad: gradients, or (gradients, aux); value_and_grad: (value, gradients), or ((value, aux), gradients)
+    path = "result[1]" if value else "result[0]" if has_aux else "result"
+    names = {path + (f"[{i}]" if several else ""): f"grad({roots[n]})" for i, n in enumerate(numbers)}
+    if value:
+        names |= {"result[0][0]": "value", "result[0][1]": "aux"} if has_aux else {"result[0]": "value"}
+    elif has_aux:
+        names["result[1]"] = "aux"
+    ins = tuple(Carry("in", i) for i in range(len(call.arrays)))
+    made = rewrapped(call, what, transform(run, by, has_aux), call.args, call.kwargs, parameters_of(call), names)
+    return Transformed(replace(made, brings=replace(call.brings, out_specs=None)), ins, lambda _: FREE)
+
+
+def vjp(call: Call, traced: Traced) -> Transformed:
+    """Outputs and gradients, a function of the arguments and of a cotangent for every floating-point output.
+
+    The result is (outputs, gradients), the gradients a tuple over the positional arguments that are not static; what is
+    not floating point has None in place of a cotangent and of a gradient.
+
+    Raises:
+        TraceError: if the call cannot be transformed.
+    """
+    inner = inner_of(call, "vjp")
+    outs = out_avals(traced)
+    cotangents = jax.tree.map(lambda a: _array(a) if _is_float(a) else None, outs)
+    carries = jax.tree.map(lambda c, a: c if _is_float(a) else None, numbered("out", outs), outs)
+
+    def run(primals: tuple[Any, ...], given: Any, fn: Callable[..., Any]) -> Any:
+        out, pull = jax.vjp(fn, *primals)
+        gradients = pull(_filled(given, out))
+        return out, jax.tree.map(_or_none, gradients)
+
+    roots = roots_of(call)
+    names = below("result[0]", call.names, "{}")
+    names |= {f"result[1][{j}]": f"grad({roots[i]})" for j, i in enumerate(dynamic_places(call))}
+    made, ins = with_extra(call, "vjp", inner, run, "cotangents", cotangents, carries, names)
+    return bring(call, traced, made, ins, lambda t: (numbered("out", out_avals(t)), FREE))
+
+
+def jvp(call: Call, traced: Traced) -> Transformed:
+    """Outputs and their tangents, a function of the arguments and of a tangent for each.
+
+    The tangents are a tuple over the positional arguments that are not static; what is not floating point has None in
+    place of a tangent.
+
+    Raises:
+        TraceError: if the call cannot be transformed.
+    """
+    inner = inner_of(call, "jvp")
+    dynamic = dynamic_places(call)
+    primals = tuple(call.args[i] for i in dynamic)
+    tangents = jax.tree.map(lambda a: _array(a) if _is_float(a) else None, primals)
+    own = numbered("in", (primals, {}))[0]  # the positional arguments come first
+    carries = jax.tree.map(lambda c, a: c if _is_float(a) else None, own, primals)
+
+    def run(primals: tuple[Any, ...], given: Any, fn: Callable[..., Any]) -> Any:
+        out, tangent = jax.jvp(fn, primals, _filled(given, primals))
+        return out, jax.tree.map(_or_none, tangent)
+
+    roots = roots_of(call)
+    names = below("result[0]", call.names, "{}") | below("result[1]", call.names, "tangent({})")
+    extra = unused("tangents", call)
+    names |= {f"{extra}[{j}]": f"tangent({roots[i]})" for j, i in enumerate(dynamic)}
+    made, ins = with_extra(call, "jvp", inner, run, extra, tangents, carries, names)
+    return bring(call, traced, made, ins, lambda t: (numbered("out", out_avals(t)),) * 2)
+
+
+def _array(aval: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(np.shape(aval), dtype_of(aval))
+
+
+def _is_float(x: Any) -> bool:
+    return bool(jnp.issubdtype(dtype_of(x), jnp.inexact))
+
+
+def _or_none(x: Any) -> Any:
+    return None if x.dtype == jax.dtypes.float0 else x
+
+
+def _filled(given: Any, like: Any) -> Any:
+    """Cotangents or tangents for a whole tree: those given, and JAX's zeros for what is not floating point."""
+    leaves, structure = jax.tree.flatten(like)
+    rest = iter(jax.tree.leaves(given))
+    return jax.tree.unflatten(
+        structure, [next(rest) if _is_float(x) else np.zeros(np.shape(x), jax.dtypes.float0) for x in leaves]
+    )
+
+
+def _argnum(call: Call, number: Any, what: str) -> int:
+    count, roots = len(call.args), roots_of(call)
+    if isinstance(number, bool) or not isinstance(number, int) or not -count <= number < count:
+        there = ", ".join(f"{i} ({name})" for i, name in enumerate(roots)) or "none"
+        raise TraceError(f"{what} of {call.name}: argnums={number!r} is no positional argument; there are {there}")
+    if number % count not in dynamic_places(call):
+        raise TraceError(
+            f"{what} of {call.name}: argument {number}, {roots[number]}, is static, and a gradient is by arrays; "
+            "take it out of static_argnums, or choose other argnums"
+        )
+    return number % count
+
+
+def _require_floats(call: Call, number: int, root: str, what: str) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(call.args[number]):
+        if not _is_float(leaf):
+            raise TraceError(
+                f"{what} of {call.name}: {root}{jax.tree_util.keystr(path)} is {dtype_of(leaf)}, and a gradient is by "
+                "floating-point arrays; choose other argnums, or move it into an argument of its own"
+            )
+
+
+def _scalar(out: Any, name: str, what: str, has_aux: bool) -> Any:
+    """The function's result, if it has a gradient.
+
+    Raises:
+        TraceError: saying what it is instead of one real number.
+    """
+    value = out
+    if has_aux:
+        if not isinstance(out, tuple) or len(out) != 2:
+            raise TraceError(f"{what} of {name} with has_aux=True: expected (scalar, anything else), not {_words(out)}")
+        value = out[0]
+    why = ""
+    if not jax.tree_util.treedef_is_leaf(jax.tree.structure(value)):
+        why = "return one scalar; give what else there is as (scalar, rest) with has_aux=True, or use program.vjp()"
+    elif np.shape(value) != ():
+        why = "take its mean or sum, or use program.vjp(), which takes a cotangent of that shape"
+    elif not jnp.issubdtype(dtype_of(value), jnp.floating):
+        why = "return a real floating-point number, such as the loss"
+    if why:
+        raise TraceError(
+            f"{what} of {name}: a gradient is of one real number, and the result is {_words(value)}; {why}"
+        )
+    return out
+
+
+def _words(value: Any) -> str:
+    if jax.tree_util.treedef_is_leaf(jax.tree.structure(value)):
+        return f"{dtype_of(value)}{list(np.shape(value))}"
+    kind = type(value).__name__
+    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind} of {len(jax.tree.leaves(value))} arrays"

@@ -1,0 +1,214 @@
+"""Functions of flax.nnx objects made pure: split into arrays, merged again inside, and what changed given back."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from shardviz.notation import Spec
+from shardviz.program.adapters.call import Options, abstract_tree
+from shardviz.program.filters import Leaf
+from shardviz.program.nnx_state import entries, is_object, load, spec_tree, views
+from shardviz.program.plan import expand, is_spec
+from shardviz.program.rules import Rules
+from shardviz.program.trees import Outcome, Path, Place, plain_path
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was given, its wrapping taken off.
+
+    Attributes:
+        fn: the function itself.
+        args: its positional arguments, those bound beforehand included.
+        how: what `jax.jit` was told, by the person or by `nnx.jit`.
+        by_nnx: whether `nnx.jit` wrapped it.
+        graph: whether in nnx's graph mode, where every variable of an argument with a sharding comes out.
+        in_shardings: a prefix of the dynamic positional arguments.
+        out_shardings: a prefix of the result.
+    """
+
+    fn: Any
+    args: tuple[Any, ...]
+    how: Any = None
+    by_nnx: bool = False
+    graph: bool = False
+    in_shardings: Any = None
+    out_shardings: Any = None
+
+    @property
+    def updates(self) -> bool:
+        """Whether what the function changes in place comes out: `jax.jit` alone drops it."""
+        return self.by_nnx or self.how is None
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """Arguments whose objects are split into arrays.
+
+    Attributes:
+        pure: (positional, keyword) arguments without objects.
+        leaves: every array among the dynamic ones, in flat order; their names are empty.
+        known: the tree of these leaves: (dynamic positional, keyword) arguments.
+        trees: for each dynamic argument its structure down to objects, and which of its leaves are objects.
+        count: how many objects there are.
+        graphdef, treedef: the objects' graph, and their state's structure.
+        roots: for each object the argument that it is in.
+        numbers: for each array of the objects its path (the object's number first) and its number among all arrays.
+    """
+
+    pure: tuple[tuple[Any, ...], dict[str, Any]]
+    leaves: tuple[Leaf, ...]
+    known: tuple[tuple[Any, ...], dict[str, Any]]
+    trees: dict[int | str, tuple[Any, tuple[bool, ...]]]
+    count: int
+    graphdef: Any
+    treedef: Any
+    roots: tuple[int | str, ...]
+    numbers: dict[Path, int]
+
+    @classmethod
+    def of(cls, given: Given, kwargs: dict[str, Any], options: Options) -> Lifted:
+        static = {*options.static_places(given.fn, len(given.args)), *options.static_argnames}
+        whole: dict[int | str, Any] = {**dict(enumerate(given.args)), **kwargs}
+        whole = {k: v if k in static else made(v) for k, v in whole.items()}
+        flat = {k: jax.tree.flatten(v, is_leaf=is_object) for k, v in whole.items() if k not in static}
+        trees = {k: (treedef, tuple(map(is_object, leaves))) for k, (leaves, treedef) in flat.items()}
+        found = [(k, x) for k, (leaves, _) in flat.items() for x in leaves if is_object(x)]
+        graphdef, state = load().split(tuple(x for _, x in found))
+        state = abstract_tree("the state", state)  # so that nothing keeps a model alive
+        arrays = iter(views(state, len(found), lambda _, __, value: value))
+        objects: dict[Path, Leaf] = {}
+        for path, held, value in entries(state):
+            objects[path] = Leaf("", path[1:], held, tuple(getattr(value, "shape", ())))
+        facts = iter(views(state, len(found), lambda path, _, __: objects[path]))
+        pure, known = dict(whole), {}
+        for key, (leaves, treedef) in flat.items():
+            where = f"argument {key}" if isinstance(key, int) else key
+            plain = treedef.unflatten(next(arrays) if is_object(x) else x for x in leaves)
+            pure[key] = abstract_tree(where, plain)
+            paths = (plain_path(p) for p, _ in jax.tree_util.tree_flatten_with_path(whole[key], is_leaf=is_object)[0])
+            slots = zip(paths, leaves, treedef.flatten_up_to(pure[key]), strict=True)
+            known[key] = treedef.unflatten(
+                next(facts) if is_object(x) else Leaf("", path, array, tuple(getattr(array, "shape", ())))
+                for path, x, array in slots
+            )
+        positional = tuple(known[i] for i in range(len(given.args)) if i in known)
+        keyword = {k: known[k] for k in kwargs if k in known}
+        every = tuple(jax.tree.leaves((positional, keyword)))
+        numbers = {id(leaf): i for i, leaf in enumerate(every)}
+        return cls(
+            (tuple(pure[i] for i in range(len(given.args))), {k: pure[k] for k in kwargs}),
+            every,
+            (positional, keyword),
+            trees,
+            len(found),
+            graphdef,
+            jax.tree.structure(state),
+            tuple(k for k, _ in found),
+            {path: numbers[id(leaf)] for path, leaf in objects.items()},
+        )
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The abstract array of every leaf."""
+        dynamic = tuple(a for i, a in enumerate(self.pure[0]) if i in self.trees)
+        return jax.tree.leaves((dynamic, {k: v for k, v in self.pure[1].items() if k in self.trees}))
+
+    def merged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any, dict[Path, Any]]:
+        """(arguments, keyword arguments, objects, arrays by path) from pure arguments, while they are traced."""
+        whole: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
+        slots = {k: treedef.flatten_up_to(whole[k]) for k, (treedef, _) in self.trees.items()}
+        taken = [s for k, (_, kinds) in self.trees.items() for s, kind in zip(slots[k], kinds, strict=True) if kind]
+        state = self.treedef.unflatten(jax.tree.leaves(taken))
+        objects = load().merge(self.graphdef, state)
+        left = iter(objects)
+        for k, (treedef, kinds) in self.trees.items():
+            whole[k] = treedef.unflatten(next(left) if kind else s for s, kind in zip(slots[k], kinds, strict=True))
+        before = {path: value for path, _, value in entries(state)}
+        return tuple(whole[i] for i in range(len(args))), {k: whole[k] for k in kwargs}, objects, before
+
+
+def pure_function(
+    given: Given, lifted: Lifted, donated: set[int | str], pinned: tuple[bool, ...]
+) -> Callable[..., Any]:
+    """The function from arrays to arrays."""
+
+    @functools.wraps(given.fn)
+    def pure(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs, objects, before = lifted.merged(args, kwargs)
+        result = given.fn(*args, **kwargs)
+        leaves, treedef = jax.tree.flatten(result, is_leaf=is_object)
+        _, state = load().split(objects)
+        new = _updates(given, lifted, donated, pinned, state, before) if given.updates else []
+        taken = {id(value) for _, value in new}  # a module that is an argument and a result comes out once
+        own = tuple(x for x in leaves if is_object(x))
+        _, state = load().split(own)
+        fresh = lambda _, __, value: id(value) not in taken  # noqa: E731
+        arrays = iter(views(state, len(own), lambda _, __, value: value, fresh))
+        facts = iter(views(state, len(own), lambda path, held, x: Leaf("", path[1:], held, x.shape), fresh))
+        plain = treedef.unflatten(next(arrays) if is_object(x) else x for x in leaves)
+        known = treedef.unflatten(
+            next(facts) if is_object(x) else Leaf("", (), x, tuple(getattr(x, "shape", ()))) for x in leaves
+        )
+        specs, _ = specs_by("out_shardings", given.out_shardings, known)
+        if not new and not any(specs):
+            return plain
+        return Outcome(plain, [v for _, v in new], tuple(p for p, _ in new), specs)
+
+    return pure
+
+
+def _updates(
+    given: Given,
+    lifted: Lifted,
+    donated: set[int | str],
+    pinned: tuple[bool, ...],
+    state: Any,
+    before: dict[Path, Any],
+) -> list[tuple[Place, Any]]:
+    """The new values that come out: what changed, what is donated, and in graph mode what has a sharding."""
+    found = []
+    for path, _, value in entries(state):
+        number = lifted.numbers.get(path)
+        kept = number is not None and (
+            lifted.roots[path[0]] in donated or (given.graph and pinned[number])  # pyright: ignore
+        )
+        if kept or number is None or before[path] is not value:
+            near = next((i for p, i in lifted.numbers.items() if p[0] == path[0]), None)
+            place = (
+                Place(number, follows=pinned[number])
+                if number is not None
+                else Place(near, lifted.leaves[near].path if near is not None else (), path[1:])
+            )
+            found.append((place, value))
+    return found
+
+
+def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ...], tuple[bool, ...]]:
+    """For each leaf its spec by a prefix that `nnx.jit` takes, and whether the prefix says one at all."""
+    prefix = jax.tree.map(lambda s: s if is_spec(s) else None, spec_tree(prefix), is_leaf=is_spec)
+    found = expand(what, prefix, leaves)
+    specs = tuple(
+        s.spec(leaf) if isinstance(s, Rules) else None if s is None else Spec.of(getattr(s, "spec", s))
+        for s, leaf in zip(found, jax.tree.leaves(leaves), strict=True)
+    )
+    return specs, tuple(s is not None for s in found)
+
+
+def made(argument: Any) -> Any:
+    """What a function without parameters makes, abstract; any other argument as it is."""
+    if not inspect.isfunction(argument) and not isinstance(argument, functools.partial):
+        return argument
+    try:
+        inspect.signature(argument).bind()
+    except (TypeError, ValueError):
+        return argument
+    nnx = load()
+    with nnx.use_eager_sharding(False):  # variables with partitions ask for a mesh otherwise
+        return nnx.eval_shape(argument)

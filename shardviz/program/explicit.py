@@ -1,0 +1,130 @@
+"""Meshes with Explicit axes: what of a plan is in a program's types, and what mends an operation that JAX refuses.
+
+With Explicit axes a value's sharding is in its type, so the trace itself depends on the mesh's sizes and on how the
+arguments are cut over those axes. Where an operation's result could be cut in several ways JAX refuses it and asks for
+`out_sharding=`; which one that would be follows from the operands.
+
+>>> lhs, rhs = (_jax.Operand((8, 8), PartitionSpec(*s)) for s in (("data", "model"), ("model", None)))
+>>> mend(_jax.Refusal((lhs, rhs), (((1,), (0,)), ((), ()))))
+"out_sharding=P('data', None)"
+>>> mend(_jax.Refusal((lhs, rhs)))
+"jax.sharding.reshard(operand 2, P('data', 'model'))"
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+from shardviz import _jax
+from shardviz.errors import MeshError, SpecError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import axis_name
+from shardviz.program.adapters import Call
+
+
+def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
+    """The mesh axes whose shardings are in types.
+
+    Raises:
+        MeshError: if an axis is Manual, which a program's own mesh cannot have.
+    """
+    for name, kind in zip(mesh.names, mesh.types, strict=True):
+        if kind == "Manual":
+            raise MeshError(
+                f"mesh axis {name!r} is Manual: JAX has Manual axes only inside a shard_map; make the axis Auto or "
+                "Explicit, and put what runs on single devices into jax.shard_map"
+            )
+    return frozenset(n for n, kind in zip(mesh.names, mesh.types, strict=True) if kind == "Explicit")
+
+
+def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
+    """What of the arguments' specs is in their types: the part over Explicit axes.
+
+    Raises:
+        SpecError: if a part of an Explicit axis is used, which types cannot say.
+    """
+    axes = explicit_axes(mesh)
+    if not axes:
+        return ()
+    found = []
+    for name, spec in specs.items():
+        for axis in (*spec.axes, *spec.unreduced):
+            if not isinstance(axis, str) and axis[0] in axes:
+                raise SpecError(
+                    f"{name} {spec}: a part of the Explicit mesh axis {axis[0]!r} cannot be in a type; use the whole "
+                    "axis, split it in two, or make it Auto",
+                    argument=name,
+                )
+        dims = (tuple(a for a in dim if axis_name(a) in axes) for dim in spec.dims)
+        found.append(Spec(tuple(dims), tuple(a for a in spec.unreduced if axis_name(a) in axes)))
+    return tuple(found)
+
+
+def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call's arguments with a sharding on every array, in the order of the flat program."""
+    static = call.options.static_places(call.fn, len(call.args))
+    left = iter(specs)
+
+    def put(x: Any) -> Any:
+        spec = next(left)
+        if not isinstance(x, jax.ShapeDtypeStruct):
+            return x
+        sharding = NamedSharding(mesh, type_spec(spec))
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type, sharding=sharding)
+
+    args = tuple(a if i in static else jax.tree.map(put, a) for i, a in enumerate(call.args))
+    names = sorted(call.kwargs)
+    return args, {
+        k: call.kwargs[k] if k in call.options.static_argnames else jax.tree.map(put, call.kwargs[k]) for k in names
+    }
+
+
+def type_spec(spec: Spec) -> PartitionSpec:
+    """The PartitionSpec of a type."""
+    return _jax.partition_spec(spec.entries(), tuple(map(axis_name, spec.unreduced)), ())
+
+
+def mend(refused: _jax.Refusal) -> str:
+    """Code that resolves an operation that JAX refused, computed from its operands; empty where they do not say."""
+    if refused.contraction is not None:
+        return f"out_sharding={_text(_product(refused))}"
+    operands = refused.operands
+    if len(operands) < 2 or len({len(o.shape) for o in operands}) != 1:
+        return ""
+    best = max(operands, key=lambda o: sum(e is not None for e in _entries(o)))
+    calls = []
+    for number, operand in enumerate(operands, 1):
+        pairs = zip(_entries(best), operand.shape, best.shape, strict=True)
+        wanted = [None if size != whole and size == 1 else entry for entry, size, whole in pairs]
+        if wanted != _entries(operand):
+            calls.append(f"jax.sharding.reshard(operand {number}, {_text(wanted)})")
+    return " and ".join(calls)
+
+
+def _product(refused: _jax.Refusal) -> list[Any]:
+    """The spec of a product: batch dimensions, then those of the left and the right operand, each axis used once."""
+    left, right = refused.operands
+    (gone_left, gone_right), (batch_left, batch_right) = refused.contraction
+    ours, theirs = _entries(left), _entries(right)
+    kept = [ours[i] for i in batch_left]
+    kept += [e for i, e in enumerate(ours) if i not in (*gone_left, *batch_left)]
+    kept += [e for i, e in enumerate(theirs) if i not in (*gone_right, *batch_right)]
+    used: set[str] = set()
+    found = []
+    for entry in kept:
+        axes = tuple(a for a in ((entry,) if isinstance(entry, str) else entry or ()) if a not in used)
+        used.update(axes)
+        found.append(None if not axes else axes[0] if len(axes) == 1 else axes)
+    return found
+
+
+def _entries(operand: _jax.Operand) -> list[Any]:
+    entries = list(Spec.of(operand.spec, len(operand.shape)).entries())
+    return entries[: len(operand.shape)]
+
+
+def _text(entries: list[Any]) -> str:
+    return f"P({', '.join(map(repr, entries))})"

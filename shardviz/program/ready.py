@@ -1,0 +1,272 @@
+"""A program that is StableHLO already: its arguments, constraints, mesh and shardings, read from the module.
+
+There is no Python function behind it and no jaxpr, so nothing is traced: a plan edits the module's main function, as it
+does for a function that was lowered here. What is written inside (constraints, `shard_map`s) stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from jax.extend.mlir import ir
+
+from shardviz import _jax
+from shardviz.errors import MeshError, TraceError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import axis_name
+from shardviz.program.adapters.call import Brings, Call
+from shardviz.program.attributes import axes_of, spec_of
+from shardviz.program.entry import argument_names, attributes_of, complete, main_of
+from shardviz.program.locations import place_of
+from shardviz.program.module_mesh import GROUPS, mesh_in, with_one_mesh, write_over
+from shardviz.program.module_walk import items, walk
+from shardviz.program.trace import Argument, Constraint, Traced
+from shardviz.records import Diagnostic
+from shardviz.source import is_differentiated
+
+_LOCATIONS = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
+_TRIVIAL = re.compile(r"^\{(replicated|manual|maximal.*|)\}$|^$")
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What is known of a lowered program beside its module.
+
+    Attributes:
+        name: the function's name.
+        kind: what it was given as: `exported` or `lowered`.
+        avals, out_avals: abstract values of the flat arguments, of fixed shape, and of the flat results.
+        in_tree, out_tree: the tree of (positional arguments, keyword arguments), and of the result.
+        kept: which of the arguments the module still takes.
+        donated: for each argument whether its buffer may be reused.
+        names: a name or None for each argument, where the module does not tell.
+        mesh: the mesh that its shardings are over, where more is known of it than the module tells.
+        platform: which of its platforms to settle on.
+    """
+
+    name: str
+    kind: str
+    avals: tuple[Any, ...]
+    out_avals: tuple[Any, ...]
+    in_tree: Any
+    out_tree: Any
+    kept: tuple[int, ...]
+    donated: tuple[bool, ...] = ()
+    names: tuple[str | None, ...] = ()
+    mesh: DeviceMesh | None = None
+    platform: int = 0
+
+
+Refine = Callable[[bytes], Any]
+
+
+def call_of(
+    module: Any,
+    outline: Outline,
+    *,
+    mesh: DeviceMesh | None = None,
+    notes: tuple[Diagnostic, ...] = (),
+    refine: Refine = _jax.refined,
+) -> Call:
+    """A lowered program as a `Call`, ready to be explored.
+
+    Args:
+        module: StableHLO as JAX lowers it; it is changed.
+        outline: what else is known.
+        mesh: the person's own mesh; its axes take the places of the module's.
+        notes: what is to be said of it whatever the plan.
+        refine: settles the module's dynamic shapes.
+
+    Raises:
+        TraceError: if the module is for GSPMD, has ordered effects, or has dynamic shapes that do not settle.
+        MeshError: if the module's shardings cannot be written over `mesh`.
+    """
+    with module.context, ir.Location.unknown():
+        located = argument_names(module, len(outline.kept))
+        pending = complete(module, outline.avals, outline.kept, outline.platform)
+        if pending:
+            module = refine(_jax.bytecode(module.operation))
+    with module.context, ir.Location.unknown():
+        module = with_one_mesh(module)
+    with module.context, ir.Location.unknown():
+        own = mesh_in(module)
+        if outline.mesh is not None and own is not None and outline.mesh.shape == own.shape:
+            own = outline.mesh
+        if mesh is not None and own is not None and not set(own.names) <= set(mesh.names):
+            write_over(module, own, mesh, outline.name)
+            own = mesh
+        found = _Reading(module, outline)
+        traced = found.traced(names(outline.in_tree, outline.kept, located, outline.names))
+        specs, out_specs = found.specs()
+    traced = replace(traced, mesh=own)
+    brings = Brings(
+        mesh or own or DeviceMesh(("device",), (1,)),
+        specs if any(s is not None for s in specs) else (),
+        jax.tree.unflatten(outline.out_tree, out_specs),
+        f"the shardings that {outline.name} was {outline.kind} with",
+    )
+    ready = _Ready(traced, own, frozenset(found.axes))
+    args, kwargs = jax.tree.unflatten(outline.in_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in outline.avals])
+    return Call(None, args, kwargs, outline.name, outline.kind, brings=brings, notes=notes, ready=ready)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """Gives the `Traced` for a mesh, if the module can stand on it."""
+
+    traced: Traced
+    mesh: DeviceMesh | None
+    axes: frozenset[str]
+
+    def __call__(self, mesh: DeviceMesh | None) -> Traced:
+        if mesh is None:
+            return self.traced
+        name = self.traced.name
+        if lost := sorted(self.axes - set(mesh.names)):
+            raise MeshError(
+                f"{name}: what is lowered already keeps its sharding constraints, which name the mesh "
+                f"{'axis' if len(lost) == 1 else 'axes'} {', '.join(map(repr, lost))}; the mesh {mesh} has none of "
+                f"that name. Keep the names of {self.mesh}, or explore the function itself"
+            )
+        if self.traced.sized and self.mesh is not None and mesh.shape != self.mesh.shape:
+            raise MeshError(
+                f"{name}: the shard_map inside was lowered for the mesh {self.mesh} and holds the shapes of its "
+                f"devices; for the mesh {mesh} explore the function itself"
+            )
+        return self.traced
+
+
+def names(
+    in_tree: Any, kept: Sequence[int], located: Sequence[str | None], known: Sequence[str | None] = ()
+) -> list[str]:
+    """A name for each flat argument: what its location says, what is known otherwise, or its tree path; no name twice.
+
+    Args:
+        in_tree: the tree of (positional arguments, keyword arguments).
+        kept: which of the arguments the module takes.
+        located: the names that it has for those.
+        known: a name or None for every argument.
+    """
+    positional, keyword = jax.tree.unflatten(in_tree, list(range(in_tree.num_leaves)))
+    paths = jax.tree_util.tree_flatten_with_path(positional)[0]
+    trees = ["args" + jax.tree_util.keystr(path) for path, _ in paths]
+    for path, _ in jax.tree_util.tree_flatten_with_path(keyword)[0]:
+        trees.append(f"{path[0].key}{jax.tree_util.keystr(path[1:])}")
+    named: list[str | None] = list(known) or [None] * len(trees)
+    for flat, name in zip(kept, located, strict=True):
+        named[flat] = name or named[flat]
+    found = [name or path for name, path in zip(named, trees, strict=True)]
+    return found if len(set(found)) == len(found) else trees
+
+
+def result_names(out_tree: Any) -> list[str]:
+    """The tree path of each flat result."""
+    tree = jax.tree.unflatten(out_tree, list(range(out_tree.num_leaves)))
+    return ["result" + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+class _Reading:
+    """One walk over a module."""
+
+    def __init__(self, module: Any, outline: Outline):
+        self.module, self.outline = module, outline
+        self.constraints: list[Constraint] = []
+        self.axes: set[str] = set()
+        self.sized = False
+        self.gspmd = ""
+        self.main = main_of(module)
+        known: dict[Any, Any] = {}
+        for op in walk(module.operation):
+            self._visit(op, known)
+        if self.gspmd:
+            raise TraceError(
+                f"{outline.name} was lowered for GSPMD: it has the sharding {self.gspmd}, and none that Shardy reads. "
+                f"{'Export' if outline.kind == 'exported' else 'Lower'} it again with jax_use_shardy_partitioner=True, "
+                "JAX's default"
+            )
+
+    def _visit(self, op: ir.Operation, known: dict[Any, Any]) -> None:
+        name = op.name
+        if name == "sdy.manual_computation" or (
+            name == "stablehlo.custom_call"
+            and str(op.attributes["call_target_name"]).strip('"') == "SPMDFullToShardShape"
+        ):
+            self.sized = True
+        if name == "sdy.sharding_constraint":
+            spec = spec_of(op.attributes["sharding"])
+            shape = tuple(ir.RankedTensorType(op.operands[0].type).shape)
+            self.constraints.append(Constraint(shape, spec, place_of(op.location, known).frame))
+        if name in ("sdy.mesh", "builtin.module"):
+            return
+        if name == "func.func":
+            for entry in (*attributes_of(op, "arg_attrs", 0), *attributes_of(op, "res_attrs", 0)):
+                if "sdy.sharding" not in entry:
+                    self._hlo(str(entry.get("mhlo.sharding", "")))
+        for key, attribute in items(op):
+            text = str(attribute) if name != "func.func" else _of_function(op, key, op == self.main)
+            if "mhlo.sharding" in key:
+                self._hlo(text)
+            elif "#sdy" in text or GROUPS in text:
+                self.axes |= {axis_name(a) for a in axes_of(text)}
+
+    def _hlo(self, text: str) -> None:
+        if not _TRIVIAL.match(text.strip('"')):
+            self.gspmd = text.strip('"')
+
+    def traced(self, called: Sequence[str]) -> Traced:
+        outline = self.outline
+        attributes = attributes_of(self.main, "arg_attrs", len(called))
+        donated = [any(k in a for k in ("jax.buffer_donor", "tf.aliasing_output")) for a in attributes]
+        ins = tuple(
+            Argument(name, tuple(a.shape), str(a.dtype), gone or (outline.donated[i] if outline.donated else False))
+            for i, (name, a, gone) in enumerate(zip(called, outline.avals, donated, strict=True))
+        )
+        outs = tuple(
+            Argument(name, tuple(a.shape), str(a.dtype))
+            for name, a in zip(result_names(outline.out_tree), outline.out_avals, strict=True)
+        )
+        text = self.module.operation.get_asm(enable_debug_info=True, large_elements_limit=1)
+        return Traced(
+            outline.name,
+            ins,
+            outs,
+            jax.tree.unflatten(outline.in_tree, called),
+            jax.tree.unflatten(outline.out_tree, [o.name for o in outs]),
+            tuple(self.constraints),
+            (),
+            None,
+            is_differentiated(_LOCATIONS.findall(text)),
+            None,
+            self.sized,
+            _jax.bytecode(self.module.operation),
+        )
+
+    def specs(self) -> tuple[tuple[Spec | None, ...], list[Spec | None]]:
+        """The shardings on the main function's arguments and results, in the ranks that JAX shows."""
+
+        def read(which: str, avals: Sequence[Any]) -> list[Spec | None]:
+            found: list[Spec | None] = []
+            for entry, aval in zip(attributes_of(self.main, which, len(avals)), avals, strict=True):
+                sharding = entry.get("sdy.sharding")
+                spec = None if sharding is None else spec_of(sharding)
+                found.append(None if spec is None else Spec(spec.dims[: len(aval.shape)], spec.unreduced))
+            return found
+
+        return tuple(read("arg_attrs", self.outline.avals)), read("res_attrs", self.outline.out_avals)
+
+
+def _of_function(function: ir.Operation, key: str, is_main: bool) -> str:
+    """The shardings in an attribute of a function; of the main function none, as plans write those."""
+    if key not in ("arg_attrs", "res_attrs"):
+        return ""
+    found = []
+    for entry in attributes_of(function, key, 0):
+        if "mhlo.sharding" in entry and "sdy.sharding" not in entry:
+            found.append(str(entry["mhlo.sharding"]))
+        elif "sdy.sharding" in entry and not is_main:
+            found.append(str(entry["sdy.sharding"]))
+    return " ".join(found)

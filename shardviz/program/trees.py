@@ -1,0 +1,151 @@
+"""Two pytrees: an object's arrays under their attributes' names, and a result beside the arguments' new values.
+
+>>> tree = Attributes.nested({("layers", 0, "kernel"): 1, ("layers", 1, "kernel"): 2, ("out",): 3})
+>>> [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+['.layers[0].kernel', '.layers[1].kernel', '.out']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey
+
+from shardviz.notation import Spec
+
+Path = tuple[Hashable, ...]
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Attributes:
+    """A node of an object's arrays, whose tree paths are spelled as a person types them: `.layers[0].kernel`."""
+
+    def __init__(self, keys: Iterable[Hashable], children: Iterable[Any]):
+        self.keys, self.children = tuple(keys), tuple(children)
+
+    @classmethod
+    def nested(cls, leaves: Mapping[Path, Any]) -> Any:
+        """A tree from paths and leaves, in the order given; a leaf itself where the only path is empty."""
+        if () in leaves:
+            return leaves[()]
+        groups: dict[Hashable, dict[Path, Any]] = {}
+        for path, leaf in leaves.items():
+            groups.setdefault(path[0], {})[path[1:]] = leaf
+        return cls(groups, map(cls.nested, groups.values()))
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[Hashable, ...]]:
+        return list(zip(map(_entry, self.keys), self.children, strict=True)), self.keys
+
+    @classmethod
+    def tree_unflatten(cls, keys: tuple[Hashable, ...], children: Iterable[Any]) -> Attributes:
+        return cls(keys, children)
+
+
+def _entry(key: Hashable) -> Any:
+    if isinstance(key, int):
+        return SequenceKey(key)
+    return GetAttrKey(key) if isinstance(key, str) and key.isidentifier() else DictKey(key)
+
+
+def plain_path(path: Iterable[Any]) -> Path:
+    """A JAX key path as the keys themselves: names, dictionary keys, indices."""
+    return tuple(
+        next((getattr(k, a) for a in ("name", "key", "idx") if hasattr(k, a)), str(k))  # each kind has one of these
+        for k in path
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a new value belongs.
+
+    Attributes:
+        number: the number of the argument that it is the new value of; or of one in the same object, for a new array.
+        near, path: for a new array that argument's path in the object, and its own.
+        follows: whether it is cut as the argument is.
+    """
+
+    number: int | None
+    near: Path = ()
+    path: Path | None = None
+    follows: bool = False
+
+    def name(self, arguments: Sequence[str]) -> str:
+        """The tree path, from those of all arguments."""
+        known = "" if self.number is None else arguments[self.number]
+        if self.path is None:
+            return UPDATED + known
+        return UPDATED + (known.removesuffix(path_text(self.near)) or "module") + path_text(self.path)
+
+
+def path_text(path: Path) -> str:
+    """A path as JAX spells it: `.layers[0].kernel`."""
+    return jax.tree_util.keystr(tuple(map(_entry, path)))
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Outcome:
+    """What a function gives that changes its arguments: its result, and the arguments' new values.
+
+    Attributes:
+        result: the result proper.
+        values: the new values.
+        places: where each of them belongs.
+        specs: for each array of the result the spec that the function brings for it, or None.
+    """
+
+    def __init__(self, result: Any, values: Iterable[Any], places: tuple[Place, ...], specs: tuple[Spec | None, ...]):
+        self.result, self.values, self.places, self.specs = result, tuple(values), places, specs
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], Any]:
+        children = [(GetAttrKey("result"), self.result)]
+        children += [(SequenceKey(i), v) for i, v in enumerate(self.values)]
+        return children, (self.places, self.specs)
+
+    def named(self, names: Sequence[str], arguments: Sequence[str]) -> tuple[list[str], tuple[Update, ...]]:
+        """The outputs' names, and which of them are new values.
+
+        Args:
+            names: JAX's names of everything in this, the result first.
+            arguments: the names of all arguments.
+        """
+        count = len(names) - len(self.places)
+        result = [name.replace("result.result", "result", 1) for name in names[:count]]
+        new = [place.name(arguments) for place in self.places]
+        owners = [None if p.path is not None or p.number is None else arguments[p.number] for p in self.places]
+        pairs = zip(new, owners, self.places, strict=True)
+        return result + new, tuple(Update(name, owner, place.follows) for name, owner, place in pairs)
+
+    def brought(self, others: tuple[Spec | None, ...]) -> tuple[Spec | None, ...]:
+        """For each output the spec that is brought for it, or that others bring; empty where there is none at all."""
+        count = len(jax.tree.leaves(self.result)) + len(self.values)
+        own = self.specs + (None,) * (count - len(self.specs))
+        found = tuple(o if s is None else s for s, o in zip(own, others or (None,) * count, strict=True))
+        return found if any(s is not None for s in found) else ()
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Iterable[Any]) -> Outcome:
+        result, *values = children
+        return cls(result, values, *aux)
+
+
+@dataclass(frozen=True)
+class Update:
+    """An output that is the new value of an argument.
+
+    Attributes:
+        output: its tree path.
+        argument: the argument's, or None for an array that was not there before.
+        follows: whether it is cut as the argument is.
+    """
+
+    output: str
+    argument: str | None
+    follows: bool
+
+
+UPDATED = "updated."
+"""What stands before an argument's tree path in the name of its new value, so that the two can be told apart."""

@@ -1,0 +1,317 @@
+"""One reading of the module that Shardy's passes leave: every value and how it is cut, every collective.
+
+Outside a `shard_map` the collectives are Shardy's own (`sdy.all_gather`), with named axes and global shapes. Inside one
+(`sdy.manual_computation`) shapes are single devices' already, and the collectives are those that the program says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
+
+from shardviz.layout import itemsize
+from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.record import Sharding
+from shardviz.notation.spec import axis_name, axis_size
+from shardviz.program.attributes import axes_by_dimension, axes_of, call_target, dtype_of, spec_of
+from shardviz.program.locations import Place, place_of
+from shardviz.program.lower import Lowered
+from shardviz.program.op_kinds import KINDS, SKIPPED, TRIVIAL, USER_KINDS
+from shardviz.program.shards import shard_shape
+from shardviz.program.spans import span
+from shardviz.program.trips import trip_count
+from shardviz.program.types import type_of
+from shardviz.records import Collective, PlanRecord, Value
+
+
+class Walk:
+    """One reading of a propagated module, in program order."""
+
+    def __init__(self, lowered: Lowered, mesh: DeviceMesh):
+        self.lowered, self.mesh = lowered, mesh
+        self.values: list[Value] = []
+        self.collectives: list[Collective] = []
+        self.unknown_loops = self.reshards_left = 0
+        self.specs: dict[Any, tuple[Spec, str]] = {}
+        self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
+        self.shards: dict[Any, tuple[int, ...]] = {}
+        self.numbers: dict[str, int] = {}
+        self.branches = 0
+        self.manual: tuple[Axis, ...] = ()
+        self.calls: list[ir.Operation] = []
+        self.differentiated = lowered.traced.differentiated
+
+    def run(self, module: ir.Operation) -> None:
+        self.functions = {
+            ir.StringAttr(op.attributes["sym_name"]).value: op.operation
+            for op in module.regions[0].blocks[0].operations
+            if op.operation.name == "func.func"
+        }
+        self._inside(self.functions["main"], 1)
+
+    def _inside(self, operation: ir.Operation, count: int | None, where: str = "") -> None:
+        for region in operation.regions:
+            for block in region.blocks:
+                for op in block.operations:
+                    self._visit(op.operation, count, where)
+
+    def _visit(self, op: ir.Operation, count: int | None, where: str) -> None:
+        name = op.name
+        said = USER_KINDS.get(name) or (name == "stablehlo.custom_call" and USER_KINDS.get(call_target(op)))
+        if said:
+            self._user_collective(op, said, count, where)
+        if name in KINDS:
+            self._collective(op, count, where)
+        elif name == "sdy.reshard":
+            self.reshards_left += 1
+        elif name not in SKIPPED:
+            self._value(op, count, where)
+        if name == "func.call":
+            callee = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+            self.calls.append(op)
+            self._inside(callee, count, where or place_of(op.location, self.lowered.locations).name_stack)
+            self.calls.pop()
+        elif name == "stablehlo.while":
+            trips = trip_count(op)
+            self.unknown_loops += trips is None
+            self._inside(op, None if trips is None or count is None else count * trips, where)
+        elif name in ("stablehlo.case", "stablehlo.if"):
+            self.branches += 1
+            self._inside(op, count, where)
+            self.branches -= 1
+        elif name == "sdy.manual_computation":
+            around = self.manual
+            self.manual = (*around, *axes_of(str(op.attributes["manual_axes"])))
+            self._inside(op, count, self._place(op, where).name_stack)
+            self.manual = around
+        elif name == "sdy.named_computation":
+            self._inside(op, count, where)
+
+    def _place(self, op: ir.Operation, where: str) -> Place:
+        place = place_of(op.location, self.lowered.locations)
+        if where and not place.name_stack.startswith("jit("):
+            place = replace(place, name_stack=f"{where}/{place.name_stack}".rstrip("/"))
+        return place
+
+    def _value(self, op: ir.Operation, count: int | None, where: str) -> None:
+        attributes = op.attributes
+        if not len(op.results) or ("sdy.sharding" not in attributes and not self.manual):
+            return
+        if op.name == "stablehlo.broadcast_in_dim" and not self._type(op.operands[0].type)[0]:
+            return
+        attribute = attributes["sdy.sharding"] if "sdy.sharding" in attributes else None  # noqa: SIM401  # no `get` in 0.10
+        shape, dtype = self._type(op.results[0].type)
+        found = self.specs.get(attribute)
+        if found is None and attribute is not None:
+            first = sdy.TensorShardingPerValueAttr(attribute).shardings[0]
+            found = self.specs[attribute] = spec_of(first), str(first)
+        spec, text = found or (Spec(((),) * len(shape)), "")
+        notations = {"sdy": text}
+        if self.manual:
+            notations = {"hlo": Sharding.from_spec(spec, self.mesh, len(shape), manual=self.manual).to("hlo-v3")}
+        place = self._place(op, where)
+        short = op.name.split(".", 1)[1]
+        number = self.numbers[short] = self.numbers.get(short, -1) + 1
+        shard = self.shards.get((shape, attribute))
+        if shard is None:
+            shard = self.shards[shape, attribute] = shard_shape(shape, spec, self.mesh)
+        self.values.append(
+            Value(
+                f"{short}.{number}",
+                shape,
+                dtype,
+                spec if not self.manual or self._left() else None,
+                shard,
+                math.prod(shard) * itemsize(dtype),
+                notations,
+                place.frame,
+                place.op or short,
+                place.name_stack,
+                "",
+                count,
+                tuple(a for a in self.manual if axis_size(a, self.mesh) > 1),
+                type_of(op),
+            )
+        )
+
+    def _left(self) -> bool:
+        """Whether any axis is left that is not manual here."""
+        return any(size > 1 and name not in self.manual for name, size in self.mesh.shape.items())
+
+    def _user_collective(self, op: ir.Operation, kind: str, count: int | None, where: str) -> None:
+        """A collective that stands in the program, on single devices' shapes."""
+        ins, outs = (
+            [(*self._type(v.type), self._spec_of(v) or Spec()) for v in values] for values in (op.operands, op.results)
+        )
+        size = lambda row: math.prod(shard_shape(row[0], row[2], self.mesh)) * itemsize(row[1])  # noqa: E731
+        shape, dtype, spec = max(outs, key=size)
+        axes, members = span(op, kind, self.mesh)
+        place = self._place(op, where)
+        self.collectives.append(
+            Collective(
+                kind,
+                axes,
+                dtype,
+                shard_shape(shape, spec, self.mesh),
+                sum(map(size, ins)),
+                sum(map(size, outs)),
+                count,
+                source=place.frame,
+                name_stack=place.name_stack,
+                phase=place.phase(self.differentiated),
+                origin="user",
+                name=f"{kind.replace('-', '_')}.{len(self.collectives)}",
+                operand=self._operand(op.operands[0]),
+                group_size=members,
+                conditional=self.branches > 0,
+            )
+        )
+
+    def _collective(self, op: ir.Operation, count: int | None, where: str) -> None:
+        kind, attribute = KINDS[op.name]
+        after = spec_of(op.attributes["out_sharding"])
+        shape, dtype = self._type(op.results[0].type)
+        before = self._before(op, after, len(shape))
+        if attribute:
+            axes = axes_of(str(op.attributes[attribute]))
+        else:
+            axes = tuple(a for a in (*before.axes, *after.axes) if isinstance(a, str))
+            axes = tuple(dict.fromkeys(axes))
+        result = shard_shape(shape, after, self.mesh)
+        size = itemsize(dtype)
+        place = self._used_at(op, where)
+        self.collectives.append(
+            Collective(
+                kind,
+                axes,
+                dtype,
+                result,
+                math.prod(shard_shape(shape, before, self.mesh)) * size,
+                math.prod(result) * size,
+                count,
+                source=place.frame,
+                name_stack=place.name_stack,
+                phase=place.phase(self.differentiated),
+                name=f"{op.name.split('.')[1]}.{len(self.collectives)}",
+                operand=self._operand(op.operands[0]),
+                group_size=math.prod(axis_size(a, self.mesh) for a in axes),
+                conditional=self.branches > 0,
+            )
+        )
+
+    def _used_at(self, op: ir.Operation, where: str) -> Place:
+        """Where the result is used, for a collective on an argument's way in: its own line is only where a scan
+        starts.
+        """
+        own = self._place(op, where)
+        if not self._operand(op.operands[0]):
+            return own
+        value = op.results[0]
+        for _ in range(8):
+            use = next(iter(value.uses), None)
+            if use is None:
+                break
+            op = use.owner.operation
+            if op.name == "func.return" and self.calls:
+                value = self.calls[-1].results[use.operand_number]
+            elif op.name == "stablehlo.optimization_barrier":
+                value = op.results[use.operand_number]
+            elif op.name in TRIVIAL:
+                value = op.results[0]
+            else:
+                used = self._place(op, where)
+                return used if used.frame else own
+        return own
+
+    def _before(self, op: ir.Operation, after: Spec, rank: int) -> Spec:
+        """The operand's spec: the result's, undone."""
+        dims = list(Spec.of(after, rank).dims)
+        if op.name == "sdy.all_gather":
+            for i, axes in enumerate(axes_by_dimension(str(op.attributes["gathering_axes"]))):
+                dims[i] = (*dims[i], *axes)
+        elif op.name == "sdy.reduce_scatter":
+            for i, axes in enumerate(axes_by_dimension(str(op.attributes["reduce_scatter_axes"]))):
+                dims[i] = dims[i][: len(dims[i]) - len(axes)]
+        elif op.name == "sdy.collective_permute":
+            return self._spec_of(op.operands[0]) or after
+        return Spec(tuple(dims))
+
+    def _spec_of(self, value: Any) -> Spec | None:
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            return self._spec_of_argument(ir.BlockArgument(value))
+        attributes = owner.attributes
+        if "out_sharding" in attributes:
+            return spec_of(attributes["out_sharding"])
+        if "sdy.sharding" in attributes:
+            return spec_of(sdy.TensorShardingPerValueAttr(attributes["sdy.sharding"]).shardings[0])
+        return None
+
+    def _spec_of_argument(self, value: Any) -> Spec | None:
+        """The spec of a manual computation's argument, over the axes that are not manual; None for any other block."""
+        parent = value.owner.owner.operation
+        if parent.name != "sdy.manual_computation":
+            return None
+        sharding = sdy.TensorShardingPerValueAttr(parent.attributes["in_shardings"]).shardings[value.arg_number]
+        dims = spec_of(sharding).dims
+        return Spec(tuple(tuple(a for a in dim if axis_name(a) not in self.manual) for dim in dims))
+
+    def _operand(self, value: Any) -> str:
+        """The argument that a value is a slice, a copy or a rearrangement of; empty if it is none."""
+        calls = list(self.calls)
+        for _ in range(64):
+            owner = value.owner
+            if isinstance(owner, ir.Block):
+                parent, place = owner.owner.operation, ir.BlockArgument(value).arg_number
+                if parent.name in ("stablehlo.while", "sdy.manual_computation"):
+                    value = parent.operands[place]
+                elif parent == self.functions["main"]:
+                    return self.lowered.traced.arguments[place].name
+                elif parent.name == "func.func" and calls:
+                    value = calls.pop().operands[place]
+                else:
+                    return ""
+                continue
+            if owner.name == "func.call":
+                callee = self.functions[ir.FlatSymbolRefAttr(owner.attributes["callee"]).value]
+                block = callee.regions[0].blocks[0]
+                calls.append(owner.operation)
+                value = block.operations[len(block.operations) - 1].operands[ir.OpResult(value).result_number]
+            elif owner.name == "stablehlo.optimization_barrier":
+                value = owner.operands[ir.OpResult(value).result_number]
+            elif owner.name in TRIVIAL:
+                value = owner.operands[0]
+            else:
+                return ""
+        return ""
+
+    def outputs(self, module: ir.Operation, bound: PlanRecord) -> tuple[Spec, ...]:
+        main = self.functions["main"]
+        traced = self.lowered.traced
+        found = (
+            ir.ArrayAttr(main.attributes["res_attrs"])
+            if "res_attrs" in main.attributes
+            else [None] * len(traced.outputs)
+        )
+        specs = []
+        for output, entry in zip(traced.outputs, found, strict=True):
+            entry = {} if entry is None else {n.name: n.attr for n in ir.DictAttr(entry)}
+            sharding = entry.get("sdy.sharding")
+            spec = Spec.of(None if sharding is None else spec_of(sharding), len(output.shape))
+            specs.append(Spec(spec.dims[: len(output.shape)], spec.unreduced))  # a PRNG key has a hidden dimension
+        return tuple(specs)
+
+    def _type(self, kind: Any) -> tuple[tuple[int, ...], str]:
+        found = self.types.get(kind)
+        if found is None:
+            try:
+                tensor = ir.RankedTensorType(kind)
+                found = tuple(tensor.shape), dtype_of(str(tensor.element_type))
+            except ValueError:
+                found = (), str(kind)
+            self.types[kind] = found
+        return found

@@ -1,0 +1,206 @@
+"""Explicit axes: shardings in types, what JAX refuses and what mends it. Manual ones are a shard_map's."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.render.values import values_html, values_text
+
+EXPLICIT = "data=2:Explicit,model=4:Explicit"
+MIXED = "data=2,model=4:Explicit"
+SQUARE = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+
+
+def abstract(mesh):
+    mesh = DeviceMesh.of(mesh)
+    return AbstractMesh(mesh.sizes, mesh.names, axis_types=tuple(AxisType[t] for t in mesh.types))
+
+
+def types_of(fn, mesh, specs):
+    """The specs in the types of a function's results, as JAX infers them."""
+    mesh = abstract(mesh)
+    arrays = [jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=NamedSharding(mesh, s)) for s in specs]
+    with jax.sharding.use_abstract_mesh(mesh):
+        return [x.sharding.spec for x in jax.tree.leaves(jax.eval_shape(fn, *arrays))]
+
+
+def levels(program, plan):
+    return program.propagate(plan), program.partition(plan)
+
+
+FUNCTIONS = {
+    "product": lambda x, y: x @ y,
+    "transposed": lambda x, y: (x.T, jnp.sin(y)),
+    "reduced": lambda x, y: (x.sum(0), y.max(1)),
+    "reshard": lambda x, y: jax.sharding.reshard(x, P("model", "data")) * 2,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("mesh", [EXPLICIT, "data=8:Explicit,model=8:Explicit", "data=1:Explicit,model=2:Explicit"])
+def test_outputs_are_cut_as_their_types_say(name, mesh):
+    specs = (P("data", None), P(None, "model"))
+    program = sv.trace(FUNCTIONS[name], SQUARE, SQUARE)
+    wanted = types_of(FUNCTIONS[name], mesh, specs)
+    for report in levels(program, sv.Plan(mesh, specs)):
+        assert len(report.outputs) == len(wanted)
+        for output, spec in zip(report.outputs, wanted, strict=True):
+            assert output.spec.same_as(Spec.of(spec, len(output.shape)), report.mesh), (report.level, output)
+        assert not report.diagnostics
+
+
+@pytest.mark.parametrize(("mesh", "spec"), [(EXPLICIT, P("data", "model")), (MIXED, P(None, "model"))])
+def test_values_carry_the_spec_in_their_type(mesh, spec):
+    program = sv.trace(lambda x, y: jnp.sin(x @ y), SQUARE, SQUARE)
+    wanted = Spec.of(spec)
+    for report in levels(program, sv.Plan(mesh, (P("data"), P(None, "model")))):
+        rows = [v for v in report.intermediates if v.op in ("dot_general", "sin")]
+        assert rows and all(v.fixed is not None and v.fixed.same_as(wanted, report.mesh) for v in rows), report.level
+        assert "fixed by type" in values_text(rows) and "fixed by type" in values_html(rows, report.mesh)
+        assert sv.Report.from_json(report.to_json()) == report
+    for value in program.propagate(sv.Plan("data=2,model=4", (P("data"), P(None, "model")))).intermediates:
+        assert value.fixed is None
+
+
+def test_auto_axes_beside_explicit_ones_are_the_compilers():
+    program = sv.trace(lambda x, y: x @ y, SQUARE, SQUARE)
+    for report in levels(program, sv.Plan(MIXED, (P("data"), P(None, "model")))):
+        assert report.outputs[0].spec.same_as(Spec.of(P("data", "model")), report.mesh)
+        assert report.plan.out_specs == {"result": None}
+
+
+def test_a_product_that_is_ambiguous_is_refused_with_its_line_and_what_mends_it():
+    def fn(x, y):
+        return x @ y
+
+    program = sv.trace(fn, SQUARE, SQUARE)
+    plan = sv.Plan(EXPLICIT, (P("data", "model"), P("model", None)))
+    line = fn.__code__.co_firstlineno + 1
+    with pytest.raises(sv.ShardingTypeError, match=rf"test_axis_types.py:{line} .*P\('data', 'model'\)") as raised:
+        program.propagate(plan)
+    assert (raised.value.line, raised.value.mend) == (line, "out_sharding=P('data', None)")
+    mended = plan.with_spec("y", P(None, "model")).with_spec("x", P("data"))
+    assert program.propagate(mended).outputs[0].spec.same_as(Spec.of(P("data", "model")), mended.mesh)
+    with pytest.raises(sv.ShardingTypeError):
+        program.bind(plan)
+
+
+AXES = st.sampled_from(
+    [
+        *(P(), P("data"), P("model"), P("data", "model"), P("model", "data"), P(None, "data"), P(None, "model")),
+        *(P(("data", "model")), P(None, ("model", "data"))),
+    ]
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(AXES, AXES)
+def test_the_mending_of_any_product_satisfies_jax(left, right):
+    program = sv.trace(lambda x, y: x @ y, SQUARE, SQUARE)
+    try:
+        program.bind(sv.Plan(EXPLICIT, (left, right)))
+    except sv.ShardingTypeError as error:
+        spec = eval(error.mend.removeprefix("out_sharding="), {"P": P})
+        mended = types_of(lambda x, y: jnp.einsum("ij,jk->ik", x, y, out_sharding=spec), EXPLICIT, (left, right))
+        assert Spec.of(mended[0], 2) == Spec.of(spec, 2)
+
+
+@settings(deadline=None, max_examples=40)
+@given(AXES, AXES)
+def test_the_mending_of_any_sum_satisfies_jax(left, right):
+    program = sv.trace(lambda x, y: x + y, SQUARE, SQUARE)
+    try:
+        program.bind(sv.Plan(EXPLICIT, (left, right)))
+    except sv.ShardingTypeError as error:
+        call = error.mend.replace("operand 1", "x").replace("operand 2", "y")
+        names = {"jax": jax, "P": P}
+
+        def mended(x, y):
+            new = eval(call, names | {"x": x, "y": y})
+            return new + y if "(x," in call else x + new
+
+        types_of(mended, EXPLICIT, (left, right))
+
+
+def test_a_function_that_only_explicit_axes_can_trace():
+    def fn(params, x):
+        return jnp.einsum("ij,jk->ik", x, params["w"], out_sharding=P("data", None))
+
+    program = sv.trace(fn, {"w": SQUARE}, SQUARE)
+    plan = sv.Plan(EXPLICIT, ({"w": P("model")}, P("data", "model")))
+    for report in levels(program, plan):
+        assert [a.name for a in report.arguments] == ["params['w']", "x"]
+        assert [(c.kind, c.axes) for c in report.collectives] == [("all-reduce", ("model",))]
+    edited = plan.with_spec("params['w']", P(None)).with_spec("x", P("data"))
+    assert program.propagate(edited).collectives == ()
+
+
+def test_arguments_own_shardings_and_mesh_are_the_plan():
+    mesh = abstract(EXPLICIT)
+    x = jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=NamedSharding(mesh, P("data", "model")))
+    program = sv.trace(lambda x: jnp.sin(x).T, x)
+    plan = program.plan()
+    assert plan.mesh == DeviceMesh.of(EXPLICIT)
+    assert program.propagate(plan).outputs[0].spec.same_as(Spec.of(P("model", "data")), plan.mesh)
+
+
+def test_a_constraint_over_a_concrete_mesh_takes_the_plans_axis_types():
+    own = NamedSharding(jax.make_mesh((1, 1), ("data", "model"), axis_types=(AxisType.Auto,) * 2), P("data", "model"))
+    program = sv.trace(lambda x: jax.lax.with_sharding_constraint(x, own) * 2, SQUARE)
+    for report in levels(program, sv.Plan("data=2,model=4")):
+        assert report.outputs[0].spec.same_as(Spec.of(P("data", "model")), report.mesh)
+
+
+def test_an_explicit_shard_map_infers_its_specs():
+    fn = jax.shard_map(lambda x: jax.lax.psum(x, "model"), out_specs=P("data"))
+    program = sv.trace(fn, SQUARE)
+    for report in levels(program, sv.Plan(EXPLICIT, P("data", "model"))):
+        (found,) = report.collectives
+        assert (found.kind, found.axes, found.origin, found.operand_bytes) == ("all-reduce", ("model",), "user", 128)
+        assert report.outputs[0].spec.same_as(Spec.of(P("data")), report.mesh)
+
+
+def test_manual_axes_are_a_shard_maps():
+    program = sv.trace(lambda x: x * 2, SQUARE)
+    with pytest.raises(
+        sv.MeshError, match=r"'model' is Manual.*only inside a shard_map.*make the axis Auto or Explicit"
+    ):
+        program.propagate(sv.Plan("data=2,model=4:Manual"))
+
+
+def test_part_of_an_explicit_axis_cannot_be_in_a_type():
+    program = sv.trace(lambda x: x * 2, SQUARE)
+    with pytest.raises(sv.SpecError, match="part of the Explicit mesh axis 'model'"):
+        program.propagate(sv.Plan(EXPLICIT, Spec(((("model", 1, 2),), ()))))
+
+
+def test_the_explorer_shows_a_refusal_in_place_and_loses_nothing():
+    from shardviz.widgets.state import ExplorerState
+
+    program = sv.trace(lambda x, y: x @ y, SQUARE, SQUARE)
+    state = ExplorerState(program, sv.Plan(EXPLICIT, (P("data"), P(None, "model"))), debounce=60)
+    before = state.plan, state.report
+    assert not state.set_spec("x", P("model"))
+    assert (state.plan, state.report) == before
+    assert (state.error["kind"], state.error["argument"]) == ("ShardingTypeError", "x")
+    assert "out_sharding=P('model', None)" in state.error["message"]
+    assert state.set_spec("x", P(("data",))) and state.error is None
+    assert state.set_spec("y", P()) and state.report.outputs[0].spec.same_as(Spec.of(P("data")), state.plan.mesh)
+
+
+def test_a_result_that_is_a_partial_sum_by_its_type_stays_one():
+    def fn(x, y):
+        z = jnp.einsum("ij,jk->ik", x, y, out_sharding=P("data", None, unreduced={"model"}))
+        return z, jax.sharding.reshard(z, P("data", None))
+
+    specs = (P("data", "model"), P("model", None))
+    wanted = [Spec((("data",), ()), ("model",)), Spec((("data",), ()))]
+    assert [Spec.of(s) for s in types_of(fn, EXPLICIT, specs)] == wanted
+    for report in levels(sv.trace(fn, SQUARE, SQUARE), sv.Plan(EXPLICIT, specs)):
+        assert all(o.spec.same_as(w, report.mesh) for o, w in zip(report.outputs, wanted, strict=True)), report.level
