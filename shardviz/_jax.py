@@ -192,11 +192,46 @@ def lower(
         for a, spec in zip(closed.in_avals, specs or [PartitionSpec()] * len(closed.in_avals), strict=True)
     ]
     donate = tuple(i for i, d in enumerate(donated) if d)
-    with jax.sharding.use_abstract_mesh(mesh):
+    with jax.sharding.use_abstract_mesh(mesh), _no_backend(platform):
         traced = jax.jit(fn, keep_unused=True, donate_argnums=donate).trace(*arguments)
         module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
     assert module is not None  # None is for a dialect that JAX has no text of; every lowering has StableHLO
     return module
+
+
+@dataclass(frozen=True)
+class _NoDevice:
+    """Stands where JAX looks up a default device, of which, on an abstract mesh, it wants the platform's name only."""
+
+    platform: str
+
+    @property
+    def client(self) -> _NoDevice:
+        return self
+
+
+@contextlib.contextmanager
+def _no_backend(platform: str) -> Iterator[None]:
+    """Under it, lowering on an abstract mesh does not start JAX's backend, which would take hold of its devices."""
+    _mend_default_device()
+    before = getattr(_here, "device", None)
+    _here.device = _NoDevice(platform)
+    try:
+        yield
+    finally:
+        _here.device = before
+
+
+@functools.lru_cache(maxsize=1)
+def _mend_default_device() -> None:
+    from jax._src.interpreters import pxla
+
+    theirs = pxla.get_default_device
+
+    def get_default_device() -> Any:
+        return getattr(_here, "device", None) or theirs()
+
+    pxla.get_default_device = get_default_device
 
 
 def mlir_context() -> ir.Context:
@@ -440,7 +475,12 @@ def _mend_shard_map() -> None:
 
     def bound(*args: Any, **params: Any) -> Any:
         mesh = params.get("mesh")
-        return bind(*args, **(params | {"mesh": mesh.mesh} if isinstance(mesh, _StandIn) else params))
+        if isinstance(mesh, _StandIn):
+            if getattr(_here, "mesh", None) is None:  # a trace on another thread has put it there this very moment
+                mesh = jax.sharding.get_abstract_mesh() if mesh.own is None else mesh.own
+            else:
+                mesh = mesh.mesh
+        return bind(*args, **(params | {"mesh": mesh}))
 
     shard_map._shmap_checks = checked
     shard_map.shard_map_p.bind = bound

@@ -20,6 +20,10 @@ class MeshError(ShardvizError):
     """A mesh that cannot be: an axis named twice, a size below one, text that is no mesh."""
 
 
+class TargetError(ShardvizError):
+    """A machine that there is not: an unknown chip, a topology that the chip has not, a mesh of another size."""
+
+
 class SpecError(ShardvizError):
     """A PartitionSpec that does not fit its mesh or its array.
 

@@ -217,6 +217,24 @@ print(json.dumps({"found": found, "backend": xla_bridge.backends_are_initialized
     assert facts == {"found": ["cpu", "tpu", "gpu"], "backend": False}
 
 
+def test_exploring_starts_no_backend_in_the_kernel():
+    """A backend takes hold of the machine's devices, which the kernel's owner may want for something else."""
+    facts = in_a_process("""
+import json
+from jax._src import xla_bridge
+from shardviz import gallery
+
+started = {}
+for name, make in {"mlp": gallery.mlp, "moe": gallery.moe, "gpt_2021": gallery.gpt_2021}.items():
+    example = make()
+    example.program.propagate(example.plan)
+    example.program.partition(example.plan)
+    started[name] = xla_bridge.backends_are_initialized()
+print(json.dumps(started))
+""")
+    assert facts == {"mlp": False, "moe": False, "gpt_2021": False}
+
+
 def test_public_names_do_not_depend_on_what_was_imported_before():
     """Importing a room puts it into the package under its own name, where a function of that name may have to be."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))

@@ -68,7 +68,12 @@ def export_text(record: ExportRecord, source: str = "") -> str:
     lines = [f"{record.name}  exported by jax.export{where}", f"on {mesh}", ""]
     lines += [*_arrays("Arguments", record.arguments), "", *_arrays("Results", record.results), ""]
     lines += columns([(f"  {what}", said) for what, said in facts(record)])
-    return "\n".join(lines)
+    return "\n".join(map(_plain, lines))
+
+
+def _plain(text: str) -> str:
+    """The text without what would steer a terminal: a file's names may be anything."""
+    return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def _arrays(title: str, arrays: Sequence[ExportedArray]) -> list[str]:

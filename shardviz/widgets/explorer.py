@@ -18,6 +18,7 @@ from shardviz.widgets import bundle
 from shardviz.widgets.notations import rosetta_view
 from shardviz.widgets.pages import shards_view, source_view
 from shardviz.widgets.payload import head_view, inputs_view, mesh_view, outputs_view, problems_view, status_view
+from shardviz.widgets.ruling import rules_view
 from shardviz.widgets.state import ExplorerState
 from shardviz.widgets.tables import collectives_view, values_view
 
@@ -34,6 +35,10 @@ _EDITS: dict[str, tuple[str, ...]] = {
     "move_out_axis": ("name", "axis", "dimension", "place"),
     "add_axis": ("name", "size"),
     "remove_axis": ("name",),
+    "add_rule": ("pattern", "spec"),
+    "set_rule": ("place", "pattern", "spec"),
+    "move_rule": ("place", "to"),
+    "remove_rule": ("place",),
     "rename_axis": ("old", "new"),
     "resize_axis": ("name", "size"),
     "undo": (),
@@ -66,6 +71,7 @@ class Explorer(anywidget.AnyWidget):
     problems = traitlets.Dict().tag(sync=True)
     shards = traitlets.Dict().tag(sync=True)
     rosetta = traitlets.Dict().tag(sync=True)
+    rules = traitlets.Dict().tag(sync=True)
     plan_code = traitlets.Unicode().tag(sync=True)
     selected = traitlets.Unicode().tag(sync=True)
     selected_at = traitlets.Unicode().tag(sync=True)
@@ -104,6 +110,7 @@ class Explorer(anywidget.AnyWidget):
         self.observe(self._on_selected, "selected")
         self.observe(self._on_query, "query")
         self.observe(self._on_rosetta, ["tab", "reading"])
+        self.observe(self._on_tab, "tab")
 
     @property
     def program(self) -> Program:
@@ -172,6 +179,7 @@ class Explorer(anywidget.AnyWidget):
     def _draw_plan(self) -> None:
         self.mesh = mesh_view(self.state)
         self.plan_code = self.code()
+        self._draw_rules()
 
     def _draw_report(self) -> None:
         with self.hold_sync():
@@ -191,6 +199,10 @@ class Explorer(anywidget.AnyWidget):
     def _draw_shards(self) -> None:
         self.shards = shards_view(self.report, self.state.selected, self.state.remark)
         self._draw_rosetta()
+
+    def _draw_rules(self) -> None:
+        """What each rule catches, while somebody looks at that."""
+        self.rules = rules_view(self.state) if self.tab == "rules" else {}
 
     def _draw_rosetta(self) -> None:
         """Every notation of the selected value, while somebody looks at that."""
@@ -236,6 +248,9 @@ class Explorer(anywidget.AnyWidget):
     def _on_query(self, change: Any) -> None:
         with self.hold_sync():
             self._draw_tables()
+
+    def _on_tab(self, change: Any) -> None:
+        self._draw_rules()
 
     def _on_rosetta(self, change: Any) -> None:
         self._draw_rosetta()

@@ -21,7 +21,7 @@ import traitlets
 
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import Axis, DeviceMesh, Spec
-from shardviz.widgets import edits
+from shardviz.widgets import edits, ruling
 from shardviz.widgets.names import segments
 from shardviz.widgets.selecting import Selecting
 
@@ -125,19 +125,35 @@ class ExplorerState(Selecting):
         """Sets the whole mesh: anything that `DeviceMesh.of` reads, such as `"data=8,model=4"`."""
         return self._change(lambda: self.plan.with_mesh(DeviceMesh.of(mesh)), "mesh")
 
+    def add_rule(self, pattern: str, spec: str) -> bool:
+        """Adds a rule, the last: a pattern of the tree path, and the spec of every argument that it catches."""
+        return self._change(lambda: ruling.added(self.plan, pattern, spec), "rule", always=True)
+
+    def set_rule(self, place: int, pattern: str | None = None, spec: str | None = None) -> bool:
+        """Gives the rule at a place (from 0) another pattern or spec."""
+        return self._change(lambda: ruling.changed(self.plan, place, pattern, spec), "rule", always=True)
+
+    def move_rule(self, place: int, to: int) -> bool:
+        """Moves a rule to another place: the first that catches an argument wins."""
+        return self._change(lambda: ruling.moved(self.plan, place, to), "rule", always=True)
+
+    def remove_rule(self, place: int) -> bool:
+        """Removes a rule."""
+        return self._change(lambda: ruling.removed(self.plan, place), "rule", always=True)
+
     def undo(self) -> bool:
         """Goes back to the plan before the last change."""
         if not self.past:
             return False
         plan, rest, here = self.past[-1], self.past[:-1], self.plan
-        return self._change(lambda: plan, "plan", history=(rest, (here, *self.ahead)))
+        return self._change(lambda: plan, "plan", history=(rest, (here, *self.ahead)), always=True)
 
     def redo(self) -> bool:
         """Goes forward to the plan that `undo` left."""
         if not self.ahead:
             return False
         plan, rest, here = self.ahead[0], self.ahead[1:], self.plan
-        return self._change(lambda: plan, "plan", history=((*self.past, here), rest))
+        return self._change(lambda: plan, "plan", history=((*self.past, here), rest), always=True)
 
     # What a person asks.
 
@@ -185,11 +201,12 @@ class ExplorerState(Selecting):
         argument: str | None = None,
         dimension: int | None = None,
         history: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
+        always: bool = False,
     ) -> bool:
         with self._inbox.owned(), self._shown():
             try:
                 plan = build()
-                if plan == self.plan or _same(bound := self.program.bind(plan), self.bound):
+                if plan == self.plan or (_same(bound := self.program.bind(plan), self.bound) and not always):
                     self.error = None
                     return True
                 before = self.plan

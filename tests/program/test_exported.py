@@ -142,6 +142,9 @@ class TestWhatItIs:
         hostile = exported(lambda x: {"<script>alert(1)</script>": x}, (array(4),))
         page = load(bytes(hostile.serialize()))._repr_mimebundle_()["text/html"]
         assert "<script" not in page and "&lt;script" in page
+        steering = dataclasses.replace(of_block, fun_name="\x1b[2J<b>")
+        shown = load(bytes(steering.serialize()))
+        assert "\x1b" not in repr(shown) and "&lt;b&gt;" in shown._repr_mimebundle_()["text/html"]
         assert "data=2" in html and "<b>block</b>" in html
 
     def test_path_bytes_and_object_say_the_same(self, of_block, data, tmp_path):
@@ -378,6 +381,14 @@ class TestWritten:
         for got, want in zip(ran["grads"], alone, strict=True):
             np.testing.assert_allclose(got, want, rtol=2e-3, atol=1e-4)
 
+    def test_a_real_train_step_goes_through_a_file(self):
+        example = sv.gallery.llama("70b", mesh="data=8,model=8")
+        found = load(example.program.export(example.plan)).program()
+        ours, theirs = found.partition(found.plan()), example.program.partition(example.plan)
+        assert seen(ours) == seen(theirs)
+        assert {c.phase for c in ours.collectives} == {c.phase for c in theirs.collectives}
+        assert len(ours.collectives) > 10
+
     def test_every_platform_is_told_apart(self):
         program = sv.trace(mlp, {"w": array(16, 32), "v": array(32, 8)}, array(8, 16), scale=array())
         found = load(program.export(sv.Plan("data=2,model=2"), platforms=("tpu", "cuda")))
@@ -498,6 +509,17 @@ class TestBadFiles:
             found = load(bad)
             repr(found)
             program = found.program()
+            program.propagate(program.plan())
+        except ShardvizError as error:
+            assert str(error)
+
+    @pytest.mark.parametrize(
+        "word", [b"jax.result_info", b"sdy.sharding", b"sym_name", b"stablehlo.mesh", b"mesh", b"x"]
+    )
+    def test_names_that_are_no_text_leave_the_kernel_alone(self, data, word):
+        bad = data.replace(word, b"\xff" * len(word))  # MLIR's bindings end their process over some of these
+        try:
+            program = load(bad).program()
             program.propagate(program.plan())
         except ShardvizError as error:
             assert str(error)

@@ -166,6 +166,12 @@ def test_a_model_may_come_in_many_ways(trace):
     assert outputs(program) == ["result"]
 
 
+def test_a_maker_that_raises_is_said():
+    with pytest.raises(sv.TraceError, match=r"makes a model.*ZeroDivisionError.*static_argnums"):
+        sv.trace(apply, lambda: 1 // 0, SMALL)
+    assert names(sv.trace(lambda f, x: f() * x, lambda: 2, SMALL, static_argnums=0)) == ["x"]
+
+
 def test_names_are_what_a_person_types():
     model, optimizer = abstract()
     program = sv.trace(decoder.train_step, model, optimizer, *BATCH)

@@ -282,7 +282,10 @@ def test_the_persons_function_runs_afterwards_as_before(m, n):
 
 def test_what_does_not_divide_is_said_with_the_argument_and_the_axis():
     fn = jax.shard_map(lambda x: x, in_specs=P("data", "model"), out_specs=P("data", "model"))
-    with pytest.raises(sv.TraceError, match=r"not evenly divisible.*float32\[6,6\].*axis 'data' \(of size 2\)|axis 'model' \(of size 4\)"):
+    with pytest.raises(
+        sv.TraceError,
+        match=r"not evenly divisible.*float32\[6,6\].*axis 'data' \(of size 2\)|axis 'model' \(of size 4\)",
+    ):
         sv.trace(fn, jax.ShapeDtypeStruct((6, 6), jnp.float32)).propagate(sv.Plan(MESH))
 
 

@@ -255,8 +255,8 @@ if __name__ == "__main__":
             ours[name]["function"] = report(program.compile(plan))
             ours[name]["lowered"] = report(sv.analyze(lowered, target="cpu"))
             traced = jitted.trace(*args)
-            mesh = "device=1" if name == "alone" else None
-            ours[name]["traced"] = report(sv.analyze(traced, mesh=mesh, target="cpu"))
+            over = "device=1" if name == "alone" else None
+            ours[name]["traced"] = report(sv.analyze(traced, mesh=over, target="cpu"))
     print("RESULT" + json.dumps([raw, ours]))
 """
 

@@ -19,6 +19,7 @@ PARTS = (
     "problems",
     "shards",
     "rosetta",
+    "rules",
     "plan_code",
     "selected",
 )

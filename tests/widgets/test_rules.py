@@ -96,9 +96,9 @@ def test_the_view_says_what_each_rule_catches_wins_and_leaves():
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("light", [True, False])
-def test_the_pane_is_read_and_used(open_page, light):
-    page = open_page(explorer([("*up*", P("model")), ("*kernel']", P())]), light=light)
+@pytest.mark.parametrize(("light", "width"), [(True, 1280), (False, 1280), (True, 420)])
+def test_the_pane_is_read_and_used(open_page, light, width):
+    page = open_page(explorer([("*up*", P("model")), ("*kernel']", P())]), light=light, width=width)
     page.at("tab-rules").click()
     page.answer()
     pane = page.at("panel-rules")

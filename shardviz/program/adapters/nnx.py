@@ -49,7 +49,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
         how = given.how
         options = options or Options(how.static_argnums, how.static_argnames, how.donate_argnums, how.donate_argnames)
     lifted = Lifted.of(given, kwargs, options)
-    if not lifted.count and not given.by_nnx:
+    if lifted is None:
         return None
     name = getattr(given.fn, "__name__", None) or type(given.fn).__name__
     brings, pinned = _brings(name, given, lifted)
@@ -94,7 +94,9 @@ def _unwrapped(fn: Any, args: tuple[Any, ...]) -> Given | None:
         return Given(_named_first("model", type(fn).__name__, type(fn).__call__), (fn, *args))
     if inspect.ismethod(fn) and is_object(fn.__self__):
         return Given(_named_first("model", fn.__name__, fn.__func__), (fn.__self__, *args))
-    return Given(fn, args) if callable(fn) else None
+    if not callable(fn) or hasattr(fn, "lower"):  # wrapped by something else, such as jax.pmap
+        return None
+    return Given(fn, args)
 
 
 def _method(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:

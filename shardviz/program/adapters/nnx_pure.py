@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from shardviz.errors import TraceError
 from shardviz.notation import Spec
 from shardviz.program.adapters.call import Options, abstract_tree
 from shardviz.program.filters import Leaf
@@ -73,13 +74,16 @@ class Lifted:
     numbers: dict[Path, int]
 
     @classmethod
-    def of(cls, given: Given, kwargs: dict[str, Any], options: Options) -> Lifted:
+    def of(cls, given: Given, kwargs: dict[str, Any], options: Options) -> Lifted | None:
+        """The arguments lifted; None for those of a plain function that has no objects among them."""
         static = {*options.static_places(given.fn, len(given.args)), *options.static_argnames}
         whole: dict[int | str, Any] = {**dict(enumerate(given.args)), **kwargs}
         whole = {k: v if k in static else made(v) for k, v in whole.items()}
         flat = {k: jax.tree.flatten(v, is_leaf=is_object) for k, v in whole.items() if k not in static}
         trees = {k: (treedef, tuple(map(is_object, leaves))) for k, (leaves, treedef) in flat.items()}
         found = [(k, x) for k, (leaves, _) in flat.items() for x in leaves if is_object(x)]
+        if not found and not given.by_nnx:
+            return None
         graphdef, state = load().split(tuple(x for _, x in found))
         state = abstract_tree("the state", state)  # so that nothing keeps a model alive
         arrays = iter(views(state, len(found), lambda _, __, value: value))
@@ -202,7 +206,11 @@ def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ..
 
 
 def made(argument: Any) -> Any:
-    """What a function without parameters makes, abstract; any other argument as it is."""
+    """What a function without parameters makes, abstract; any other argument as it is.
+
+    Raises:
+        TraceError: with what the function raised as its cause.
+    """
     if not inspect.isfunction(argument) and not isinstance(argument, functools.partial):
         return argument
     try:
@@ -211,4 +219,11 @@ def made(argument: Any) -> Any:
         return argument
     nnx = load()
     with nnx.use_eager_sharding(False):  # variables with partitions ask for a mesh otherwise
-        return nnx.eval_shape(argument)
+        try:
+            return nnx.eval_shape(argument)
+        except Exception as error:  # a person's function may raise anything
+            raise TraceError(
+                f"an argument is a function, which is taken for one that makes a model, and called under "
+                f"nnx.eval_shape it raised {type(error).__name__}: {error}. If it is a setting and not data, name its "
+                "argument in static_argnums or static_argnames"
+            ) from error

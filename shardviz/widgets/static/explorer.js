@@ -9,9 +9,10 @@ import { memory, shards } from "./shards.js";
 import { rosetta } from "./rosetta.js";
 import { values } from "./values.js";
 import { collectives } from "./collectives.js";
+import { rules } from "./rules.js";
 import { code, problems } from "./notes.js";
 
-const TABS = [["source", "Source"], ["shards", "Shard maps"], ["rosetta", "Rosetta"], ["values", "Values"], ["collectives", "Collectives"], ["problems", "Problems"], ["code", "Code"]];
+const TABS = [["source", "Source"], ["shards", "Shard maps"], ["rosetta", "Rosetta"], ["values", "Values"], ["collectives", "Collectives"], ["rules", "Rules"], ["problems", "Problems"], ["code", "Code"]];
 
 function context(model) {
   const listeners = [];
@@ -180,6 +181,7 @@ function render({ model, el }) {
   rosetta(ctx, panels.get("rosetta"));
   values(ctx, panels.get("values"));
   collectives(ctx, panels.get("collectives"));
+  rules(ctx, panels.get("rules"));
   problems(ctx, panels.get("problems"));
   code(ctx, panels.get("code"));
   show();

@@ -9,6 +9,10 @@ const WHAT = {
   outputs: { title: "Outputs", hint: "chosen by the compiler, unless you set them", slot: "out-slot", set: "set_out_spec", dim: "set_out_dim", move: "move_out_axis", place: "output" },
 };
 
+// Steps to the right: small ones from the third level on, so that a deep tree's names can still be read.
+const indent = (depth) => 8 + Math.min(depth, 2) * 14 + Math.max(0, depth - 2) * 5;
+const deep = (depth) => (depth > 2 ? { "flex-basis": `${100 + (depth - 2) * 9}px` } : {});
+
 export function specs(ctx, el, what) {
   const words = WHAT[what];
   const list = h("div", { class: "sv-specs", role: "tree", "aria-label": words.title });
@@ -27,7 +31,7 @@ export function specs(ctx, el, what) {
   function branch(row, closed) {
     const toggle = () => { folded.set(row.path, !closed); draw(); };
     return h("div", { class: "sv-row sv-branch", role: "treeitem", "aria-expanded": String(!closed) },
-      h("button", { class: "sv-name", id: `fold-${row.path}`, style: { "padding-left": `${8 + row.depth * 14}px` }, onclick: toggle },
+      h("button", { class: "sv-name", id: `fold-${row.path}`, style: { "padding-left": `${indent(row.depth)}px` }, onclick: toggle },
         h("span", { class: "sv-tri", "aria-hidden": "true" }, closed ? "▸" : "▾"), row.label),
       h("span", { class: "sv-grow" }), h("span", { class: "sv-mem" }, closed ? `${row.leaves} arrays · ${row.bytes}` : ""));
   }
@@ -101,7 +105,7 @@ export function specs(ctx, el, what) {
       "aria-selected": String(selected), id: `${words.place}-${row.name}`,
       onclick: (e) => { if (!e.target.closest("button,input")) ctx.select(row.name); },
     },
-    h("button", { class: "sv-name", title: `${row.name} ${row.dtype}${shapeText(row.shape)}`, style: { "padding-left": `${8 + row.depth * 14 + (row.depth ? 0 : 2)}px` },
+    h("button", { class: "sv-name", title: `${row.name} ${row.dtype}${shapeText(row.shape)}`, style: { "padding-left": `${indent(row.depth) + (row.depth ? 0 : 2)}px`, ...deep(row.depth) },
       onclick: () => ctx.select(row.name) }, row.label, mine ? h("span", { class: "sv-warn", title: mine.message }, " ▲") : null),
     h("span", { class: "sv-dims" }, row.shape.map((_, d) => slot(row, d, mine)),
       row.shape.length ? null : h("span", { class: "sv-soft" }, "scalar")),

@@ -1,0 +1,269 @@
+"""How long a step takes: compute, memory and communication, what bounds it, and how much of the machine it uses.
+
+>>> from shardviz.cost.machine import Machine
+>>> step = step_time(Machine.of("tpu v5p:4x4x4"), flops=2.3e12, hbm_bytes=5.6e9, model_flops=1.2e14, tokens=8192)
+>>> step.compute, step.memory, step.bound
+(0.005010893246187364, 0.002, 'compute')
+>>> print(step)
+between 5.011 ms (all overlapped) and 5.011 ms (nothing overlapped); bound by compute
+  compute        5.011 ms  2.3 T FLOPs of bfloat16 / 459 T/s
+  memory             2 ms  5.6 GB / 2.8 TB/s
+  communication      0 ns  no collectives
+  model FLOPs utilisation: 81.5% to 81.5% (120 T FLOPs / (64 chips x 459 T/s x time))
+  tokens: 1.635 M/s to 1.635 M/s, 25.54 k/s a chip at best
+
+The lower bound of the time lets all three go on at once; the upper bound lets compute and memory do so, and communication
+wait for both (*How to Scale Your Model*, part 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardviz.cost.amounts import bytes_text, count_text, rate_text, seconds_text
+from shardviz.cost.collective import collective_seconds
+from shardviz.cost.machine import Machine
+from shardviz.errors import ShardvizError
+from shardviz.notation import DeviceMesh
+from shardviz.records import Collective
+
+_LARGE = 1e15  # bytes: so many that no hop's time counts
+
+
+@dataclass(frozen=True)
+class Share:
+    """One kind of work in a step, on one device.
+
+    Attributes:
+        name: what it is.
+        seconds: how long.
+        formula: the arithmetic.
+    """
+
+    name: str
+    seconds: float
+    formula: str
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """How long a step takes.
+
+    Attributes:
+        machine: the machine.
+        computing: one entry for each element type.
+        moving: memory traffic.
+        communicating: one entry for each collective, all its runs.
+        unknown: collectives whose time or count is not known, which are left out.
+        flops, hbm_bytes: on one device.
+        peak_flops_per_s: of the whole machine, for the first element type.
+        model_flops: FLOPs of the whole step that the model needs; None where not given.
+        tokens: tokens (or samples) of the whole step; None where not given.
+    """
+
+    machine: Machine
+    computing: tuple[Share, ...]
+    moving: Share
+    communicating: tuple[Share, ...]
+    unknown: int
+    flops: float
+    hbm_bytes: float
+    peak_flops_per_s: float
+    model_flops: float | None = None
+    tokens: float | None = None
+
+    @property
+    def compute(self) -> float:
+        """Seconds of compute."""
+        return sum(share.seconds for share in self.computing)
+
+    @property
+    def memory(self) -> float:
+        """Seconds of reading and writing memory."""
+        return self.moving.seconds
+
+    @property
+    def communication(self) -> float:
+        """Seconds of collectives."""
+        return sum(share.seconds for share in self.communicating)
+
+    @property
+    def lower(self) -> float:
+        """The step's time if everything overlaps."""
+        return max(self.compute, self.memory, self.communication)
+
+    @property
+    def upper(self) -> float:
+        """The step's time if no communication overlaps with work on the chip."""
+        return max(self.compute, self.memory) + self.communication
+
+    @property
+    def bound(self) -> str:
+        """What takes longest: `compute`, `memory`, `communication`, or `nothing`."""
+        times = {"compute": self.compute, "memory": self.memory, "communication": self.communication}
+        return max(times, key=lambda name: times[name]) if self.lower else "nothing"
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs for each byte of memory traffic; None without traffic."""
+        return self.flops / self.hbm_bytes if self.hbm_bytes else None
+
+    def utilisation(self, seconds: float) -> float | None:
+        """Model FLOPs utilisation of a step of so many seconds; None where the model's FLOPs were not given."""
+        if self.model_flops is None or not seconds:
+            return None
+        return self.model_flops / (seconds * self.peak_flops_per_s)
+
+    @property
+    def mfu(self) -> tuple[float, float] | None:
+        """Model FLOPs utilisation at the upper and at the lower bound of the time: the least and the most."""
+        least, most = self.utilisation(self.upper), self.utilisation(self.lower)
+        return None if least is None or most is None else (least, most)
+
+    @property
+    def tokens_per_s(self) -> tuple[float, float] | None:
+        """Tokens a second at the upper and at the lower bound of the time."""
+        return None if self.tokens is None or not self.lower else (self.tokens / self.upper, self.tokens / self.lower)
+
+    def __str__(self) -> str:
+        said = (
+            f"between {seconds_text(self.lower)} (all overlapped) and {seconds_text(self.upper)} (nothing overlapped)"
+        )
+        lines = [f"{said}; bound by {self.bound}"]
+        rows = [
+            ("compute", self.compute, " + ".join(share.formula for share in self.computing)),
+            ("memory", self.memory, self.moving.formula),
+            ("communication", self.communication, self._communication_text()),
+        ]
+        wide = max(len(seconds_text(seconds)) for _, seconds, _ in rows)
+        lines += [f"  {name:<13}  {seconds_text(seconds):>{wide}}  {text}" for name, seconds, text in rows]
+        chips = self.machine.num_chips
+        if self.mfu is not None:
+            assert self.model_flops is not None
+            least, most = self.mfu
+            peak = f"{chips} chips x {count_text(self.peak_flops_per_s / chips)}/s"
+            sums = f"{count_text(self.model_flops)} FLOPs / ({peak} x time)"
+            lines.append(f"  model FLOPs utilisation: {least:.1%} to {most:.1%} ({sums})")
+        if self.tokens_per_s is not None:
+            slow, fast = self.tokens_per_s
+            each = f"{count_text(fast / chips)}/s a chip at best"
+            lines.append(f"  tokens: {count_text(slow)}/s to {count_text(fast)}/s, {each}")
+        return "\n".join(lines)
+
+    def _communication_text(self) -> str:
+        if not self.communicating and not self.unknown:
+            return "no collectives"
+        first = sorted(self.communicating, key=lambda share: -share.seconds)[:3]
+        parts = [f"{share.name} {seconds_text(share.seconds)}" for share in first]
+        if len(self.communicating) > len(first):
+            parts.append(f"{len(self.communicating) - len(first)} more")
+        if self.unknown:
+            parts.append(f"{self.unknown} of unknown time left out")
+        return " + ".join(parts)
+
+
+def step_time(
+    target: str | Machine,
+    *,
+    flops: float | Mapping[str, float],
+    hbm_bytes: float = 0.0,
+    collectives: Iterable[Collective] = (),
+    dtype: str = "bfloat16",
+    model_flops: float | None = None,
+    tokens: float | None = None,
+) -> StepTime:
+    """How long a step takes on a machine.
+
+    Args:
+        target: the machine.
+        flops: FLOPs of one device, loops counted; or element type → FLOPs.
+        hbm_bytes: bytes that one device reads and writes.
+        collectives: the program's collectives with their `seconds` (see `with_seconds`) and `count`.
+        dtype: the element type of the products, where `flops` is one number.
+        model_flops: FLOPs of the whole step that the model needs (6 x parameters x tokens, say), for its utilisation.
+        tokens: tokens, or samples, of the whole step.
+
+    Raises:
+        TargetError: if there is no such machine, or its chip has no rate for an element type.
+        ShardvizError: for a number below 0.
+    """
+    machine = Machine.of(target)
+    chip, per_chip = machine.chip, machine.chip.devices_per_chip
+    each = dict(flops) if isinstance(flops, Mapping) else {dtype: float(flops)}
+    for name, value in (*each.items(), ("hbm_bytes", hbm_bytes), ("model_flops", model_flops), ("tokens", tokens)):
+        if value is not None and not value >= 0:
+            raise ShardvizError(f"{name}: expected 0 or more, not {value!r}")
+    chip.needs("hbm_bytes_per_s")
+    computing = []
+    for kind, count in each.items():
+        rate = chip.flops(kind) / per_chip
+        text = f"{count_text(count)} FLOPs of {kind} / {count_text(rate)}/s"
+        computing.append(Share(kind, count / rate, text))
+    width = chip.needs("hbm_bytes_per_s") / per_chip
+    moving = Share("memory", hbm_bytes / width, f"{bytes_text(hbm_bytes)} / {rate_text(width)}")
+    shares, unknown = [], 0
+    for one in collectives:
+        if one.seconds is None or one.count is None:
+            unknown += 1
+            continue
+        text = f"{one.count} x {seconds_text(one.seconds)}: {one.formula}"
+        shares.append(Share(f"{one.count} x {one.kind} {one.name}".rstrip(), one.count * one.seconds, text))
+    peak = chip.flops(next(iter(each), dtype)) * machine.num_chips
+    return StepTime(
+        machine,
+        tuple(computing),
+        moving,
+        tuple(shares),
+        unknown,
+        sum(each.values()),
+        float(hbm_bytes),
+        peak,
+        model_flops,
+        tokens,
+    )
+
+
+@dataclass(frozen=True)
+class Knee:
+    """Where a roofline bends: below this many FLOPs a byte, the bytes take longer than the FLOPs.
+
+    Attributes:
+        name: `HBM`, or the mesh axis whose links carry the bytes.
+        bytes_per_s: of one device.
+        intensity: FLOPs a byte at which both take as long.
+        formula: the arithmetic.
+    """
+
+    name: str
+    bytes_per_s: float
+    intensity: float
+    formula: str
+
+    def attainable(self, intensity: float) -> float:
+        """FLOPs a second that a device reaches with so many FLOPs a byte."""
+        return self.bytes_per_s * min(intensity, self.intensity)
+
+
+def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tuple[Knee, ...]:
+    """The knees of the roofline: of memory, and of the links that each mesh axis of more than one device rides on.
+
+    The bandwidth of an axis is that of a large all-gather along it, V / seconds, as in *How to Scale Your Model*, part 5
+    (C / W_ICI = 2550 for one axis of v5p).
+
+    Raises:
+        TargetError: as `collective_seconds`.
+    """
+    machine, read = Machine.of(target), DeviceMesh.of(mesh)
+    peak = machine.chip.flops(dtype) / machine.chip.devices_per_chip
+    widths = {"HBM": machine.chip.needs("hbm_bytes_per_s") / machine.chip.devices_per_chip}
+    for name, size in read.shape.items():
+        if size > 1:
+            widths[name] = (
+                _LARGE / collective_seconds("all-gather", _LARGE, (name,), read, machine, exact=False).seconds
+            )
+    return tuple(
+        Knee(name, width, peak / width, f"{count_text(peak)}/s / {rate_text(width)} = {count_text(peak / width)}")
+        for name, width in widths.items()
+    )
