@@ -220,7 +220,7 @@ def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
             raise ParseError(f"HLO sharding {text!r}: a dimension cannot be cut into 0 tiles")
         return tiles[:rank] if len(tiles) >= rank else None
     if not inner.startswith("mesh["):
-        return (1,) * rank if inner in _SHORT or inner.startswith("maximal") else None
+        return (1,) * rank if inner in _SHORT or inner.startswith(("maximal", "single_device")) else None
     mesh, rest = TextMesh.parse(inner)
     sizes = dict(zip(mesh.names, mesh.sizes, strict=True))
     dims = re.findall(r"\{([^}]*)\}", rest.partition("[")[2].partition("]")[0])

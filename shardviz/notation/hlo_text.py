@@ -90,6 +90,12 @@ def _word(it: Scanner, word: str, mesh: DeviceMesh | None, rank: int | None) -> 
     if word == "maximal":
         it.need("device=")
         return Sharding.on_one(it.integer(), _mesh(mesh, it.text), rank)
+    if word == "single_device":  # what newer XLA writes for it
+        it.need("[")
+        it.need("device_id=")
+        device = it.integer()
+        it.need("]")
+        return Sharding.on_one(device, _mesh(mesh, it.text), rank)
     if word not in ("replicated", "manual", "unreduced", "unknown"):
         it.refuse(_FIRST)
     return short(word, mesh, rank, it.text)

@@ -16,6 +16,7 @@ from shardviz.errors import ParseError, ShardvizError, SpecError
 from shardviz.layout import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
+from shardviz.notation.sharding import sharding
 from shardviz.notation.strides import axes_along, digits, places
 
 MESH = DeviceMesh.of({"a": 2, "b": 4})
@@ -175,3 +176,12 @@ def test_damaged_text_raises_nothing_else(data):
     for read in (lambda: parse_hlo_sharding(damaged, MESH, rank), lambda: tile_counts(damaged, rank)):
         with contextlib.suppress(ShardvizError):
             read()
+
+
+def test_a_single_device_is_what_maximal_is():
+    """XLA of late 2026 prints `single_device[device_id=3]` where older ones print `maximal device=3`."""
+    newer, older = (sharding(text, "x=4", 2) for text in ("{single_device[device_id=3]}", "{maximal device=3}"))
+    assert newer.same_as(older) and newer.to("hlo-v1") == older.to("hlo-v1") == "{maximal device=3}"
+    assert sharding(str(HloSharding.from_string("{maximal device=3}")), "x=4", 2).same_as(older)
+    with pytest.raises(ParseError, match="expected 'device_id='"):
+        sharding("{single_device[3]}", "x=4")

@@ -3,7 +3,8 @@
 XLA writes each text when its pass is done. A program's text is complete when its entry computation, the last that XLA
 prints, is closed. The optimised program, buffer assignment and memory report are written one after the other within two
 milliseconds, each in one piece, in an order that differs between versions; they are complete when all have been left
-alone for a while.
+alone for a while. The TPU's compiler writes the program once more when it has found that it fits, and ends with an error
+where it does not: its answer is complete when it has done one or the other.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ MILESTONES = ("partitioned", "compiled")
 _SETTLED = 15_000_000
 """Nanoseconds without a change after which a file is taken to be whole."""
 
+NO_ROOM = "does-not-fit.txt"
+"""The compiler's message where a program does not fit into the machine's memory; written by the job."""
+
+_FITS = "after_optimizations_after_buffer_assignment.txt"
+
 _STAGES = {
     "partitioned": {"before": "before the partitioner", "partitioned": "after it"},
     "compiled": {
@@ -28,6 +34,8 @@ _STAGES = {
         "live_ranges": "after_optimizations-live-range.txt",
     },
 }
+_MORE = {"memory_report": "after_optimizations-memory-usage-report.txt", "no_room": NO_ROOM}
+"""Stages that not every compiler or program has."""
 
 
 def find(folder: Path, milestone: str, devices: int) -> dict[str, Path]:
@@ -45,7 +53,7 @@ def find(folder: Path, milestone: str, devices: int) -> dict[str, Path]:
 
 def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
     if milestone == "compiled":
-        return tuple(stage for stage, end in _STAGES["compiled"].items() if name.endswith(end))
+        return tuple(stage for stage, end in (_STAGES["compiled"] | _MORE).items() if name.endswith(end))
     if devices == 1:
         return ("before", "partitioned") if name.endswith("before_optimizations.txt") else ()
     if "spmd-partitioning" not in name or not name.endswith(".txt"):
@@ -53,7 +61,12 @@ def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
     return ("before",) if "spmd-partitioning" in name.rsplit(".before_", 1)[-1] else ("partitioned",)
 
 
-def complete(folder: Path, milestone: str, devices: int, *, ended: bool) -> bool:
+def planned(folder: Path) -> bool:
+    """Whether the optimised program and its memory plan are there, once the compiler has ended."""
+    return complete(folder, "compiled", 0, ended=True)
+
+
+def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platform: str = "cpu") -> bool:
     """Whether all of a milestone's files are there and whole.
 
     Args:
@@ -61,14 +74,17 @@ def complete(folder: Path, milestone: str, devices: int, *, ended: bool) -> bool
         milestone: `partitioned` or `compiled`.
         devices: how many the program is for.
         ended: whether the compiler has ended, so that nothing is still being written.
+        platform: whose compiler it is: `cpu`, `tpu` or `gpu`.
     """
     found = find(folder, milestone, devices)
-    if len(found) < len(_STAGES[milestone]):
+    if not _STAGES[milestone].keys() <= found.keys():
         return False
     if ended:
         return True
     if milestone == "partitioned":
         return all(_closed(path) for path in found.values())
+    if platform == "tpu":
+        return any(name.endswith(_FITS) for name in os.listdir(folder)) and _closed(found["optimized"])
     last = max(path.stat().st_mtime_ns for path in found.values())
     return _closed(found["optimized"]) and time.time_ns() - last > _SETTLED
 

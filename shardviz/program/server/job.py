@@ -5,11 +5,15 @@ The same function runs in a forked child of the compile server, in a `loky` work
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from shardviz import _jax
 from shardviz.program.server import dumps
@@ -19,6 +23,37 @@ MAX_CPU_DEVICES = 2048
 
 
 READ_EXPORT = "read-export"
+
+# What libtpu wants to know where there is no TPU: no metadata server, no other workers, no lock file, no log files.
+TPU_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5p-8",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_LOG_DIR": "disabled",
+}
+
+_NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED.*(?:HbmOom|out of memory)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A machine to compile for that need not be there, in its compiler's own words.
+
+    Attributes:
+        platform: `tpu` or `gpu`.
+        name: libtpu's name of a slice (`v5p:4x4x4`); NVLink domains x hosts x GPUs (`2x1x8`).
+        device_ids: the id of the device at each place of the mesh.
+        details: libtpu's further words, such as `num_slices`.
+        config: XLA's description of the GPU.
+    """
+
+    platform: str
+    name: str
+    device_ids: tuple[int, ...]
+    details: Mapping[str, Any] = field(default_factory=dict)
+    config: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,6 +68,7 @@ class Request:
         options: further XLA debug options by name.
         passes: only run this MLIR pass pipeline on the module, to see whether it survives; nothing is compiled.
             `READ_EXPORT`: the module is a file of `jax.export`, to be read only, as `options` say.
+        topology: the machine to compile for; None for simulated CPU devices.
     """
 
     module: bytes
@@ -41,6 +77,7 @@ class Request:
     until: str = "compiled"
     options: dict[str, str] = field(default_factory=dict)
     passes: str = ""
+    topology: Topology | None = None
 
 
 def compile_in(folder: Path, request: Request) -> None:
@@ -60,7 +97,36 @@ def compile_in(folder: Path, request: Request) -> None:
     target = folder / "dumps"
     target.mkdir(exist_ok=True)
     options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": dumps.PASSES, **request.options}
-    _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options)
+    at = request.topology
+    if at is None:
+        _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options)
+        return
+    given = at.device_ids, request.out_chosen, options
+    with _environment({**TPU_ENVIRONMENT, "JAX_PLATFORMS": "cpu"} if at.platform == "tpu" else {"JAX_PLATFORMS": "cpu"}):
+        try:
+            if at.platform == "tpu":
+                _jax.compile_for_tpu(request.module, at.name, dict(at.details), *given)
+            else:
+                _jax.compile_for_gpu(request.module, at.name, at.config, *given)
+        except Exception as error:  # that a program does not fit is an answer
+            if not _NO_ROOM.search(str(error)) or not dumps.planned(target):
+                raise
+            (target / dumps.NO_ROOM).write_text(str(error), errors="replace")
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Sets environment variables for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def run(request: Request) -> dict[str, dict[str, str]]:

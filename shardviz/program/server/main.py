@@ -98,9 +98,12 @@ class Server:
         pid, status = os.waitpid(child.pid, os.WNOHANG)
         ended = pid != 0
         finished = ended and os.waitstatus_to_exitcode(status) == 0
-        folder, devices = child.folder / "dumps", child.request.devices
+        folder, devices, at = child.folder / "dumps", child.request.devices, child.request.topology
+        platform = at.platform if at else "cpu"
         for milestone in dumps.MILESTONES:
-            if milestone not in child.sent and dumps.complete(folder, milestone, devices, ended=finished):
+            if milestone not in child.sent and dumps.complete(
+                folder, milestone, devices, ended=finished, platform=platform
+            ):
                 child.sent.add(milestone)
                 texts = dumps.read(folder, milestone, devices)
                 self.connection.send(("milestone", child.job, milestone, texts, _said(child)))
