@@ -11,6 +11,7 @@ No array is left without a rule.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -21,7 +22,9 @@ from shardviz.render.chips import QUIET, SANS, cell, table
 from shardviz.render.format import plural
 from shardviz.render.values import columns
 
-MAX_NAMES = 12
+MAX_NAMES = 4
+"""Of more names the first are listed."""
+_WIDTH = 100
 
 
 def rules_text(found: RulesTable) -> str:
@@ -31,8 +34,12 @@ def rules_text(found: RulesTable) -> str:
     head, *lines = columns(heads + rows, right=(3, 4))
     text = [head] if rows else ["No rules."]
     for line, row in zip(lines, found.rows, strict=True):
-        text += [line, *("  " + words for words in _words(row))]
-    return "\n".join([*text, _left(found)])
+        text += [line, *(part for words in _words(row) for part in _wrapped(words, "  "))]
+    return "\n".join([*text, *_wrapped(_left(found), "")])
+
+
+def _wrapped(words: str, indent: str) -> list[str]:
+    return textwrap.wrap(words, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
 
 
 def rules_html(found: RulesTable) -> str:
