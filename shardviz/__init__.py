@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shardviz.analysis import Program, ReportFuture, analyze, trace
     from shardviz.analysis.loading import load
     from shardviz.analysis.recompile import why_recompiled
+    from shardviz.cost import Chip, collective_seconds
     from shardviz.errors import (
         CompileCrashed,
         CompileError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         ShardingTypeError,
         ShardvizError,
         SpecError,
+        TargetError,
         TraceError,
     )
     from shardviz.layout import Layout, layout, moves
@@ -58,6 +60,8 @@ _WHERE = {
     "load": "analysis.loading",
     "why_recompiled": "analysis.recompile",
     "FROM_GDA": "program.axis_resources",
+    "Chip": "cost",
+    "collective_seconds": "cost",
     "Plan": "program.plan",
     "Rules": "program.rules",
     "path_ends_with": "program.filters",
@@ -81,6 +85,7 @@ _WHERE = {
             "TraceError",
             "ShardingTypeError",
             "ParseError",
+            "TargetError",
             "CompileError",
             "CompileCrashed",
             "CompileMemoryLimit",
@@ -95,6 +100,7 @@ _ROOMS = ("gallery", "notation", "render", "study")
 
 __all__ = [
     "FROM_GDA",
+    "Chip",
     "CompileCrashed",
     "CompileError",
     "CompileMemoryLimit",
@@ -113,8 +119,10 @@ __all__ = [
     "ShardingTypeError",
     "ShardvizError",
     "SpecError",
+    "TargetError",
     "TraceError",
     "analyze",
+    "collective_seconds",
     "explore",
     "gallery",
     "layout",

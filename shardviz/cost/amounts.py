@@ -33,6 +33,11 @@ def count_text(value: float) -> str:
     return f"{_four(scaled)} {prefix}".rstrip()
 
 
+def many_text(count: int, what: str) -> str:
+    """`1 hop`, `3 hops`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def bytes_text(value: float) -> str:
     """`33.55 MB`: decimal units."""
     scaled, prefix = _scaled(value)

@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.cost.amounts import bytes_text, rate_text, seconds_text
+from shardviz.cost.amounts import bytes_text, many_text, rate_text, seconds_text
 from shardviz.cost.machine import Machine
-from shardviz.cost.placement import Placement, placement
+from shardviz.cost.placement import Placement
 from shardviz.cost.routes import Route, link_load, route
 from shardviz.cost.stages import BOOK, Stage, Term, stages
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.hlo.groups import parse_groups, parse_pairs
-from shardviz.notation import Axis, DeviceMesh
+from shardviz.notation import Axis
 from shardviz.notation.spec import axis_text
 from shardviz.records import KINDS, Collective
 
@@ -40,7 +40,7 @@ class CollectiveTime:
         nbytes: V, the bytes of the whole array that a group gathers, reduces or exchanges.
         axes: the mesh axes of its groups; None where they are no product of axes.
         seconds: the time.
-        formula: the arithmetic that bounds it, with its numbers.
+        formula: the arithmetic that bounds it, with its numbers and, in brackets, where it is from.
         bound: what bounds it: `ICI link`, `chip`, `DCN`, `NVLink`, `network`, `latency`, or `nothing` for one device.
         inputs: what went in: `V`, `N`, and of the machine what it used.
         stages: its stages, one after the other; each is as long as the largest of its terms.
@@ -99,7 +99,8 @@ def collective_seconds(
         nbytes: V, the bytes of the whole array that is gathered, reduced or exchanged in one group: the global array
             divided by the axes that are not part of the collective. Of a permute what all devices of a group send.
         axes: the mesh axis or axes that it runs over; a part of an axis as (name, sizes before it, size).
-        mesh: the mesh: a JAX mesh, a dict, or text such as `"data=8,model=4"`. Its device order is kept if it has one.
+        mesh: the mesh: a JAX mesh, a dict, text such as `"data=8,model=4"`, or a `Placement`. If it says the order of
+            its devices, that is kept; else it is what JAX's `mesh_utils` would choose.
         target: the machine, such as `tpu v5p:4x4x4`.
         exact: False drops the factor (N-1)/N on rings and switches, as *How to Scale Your Model* does.
         in_network: GPUs whose switches add up themselves (SHARP): an all-reduce sends the array once.
@@ -113,12 +114,14 @@ def collective_seconds(
         ShardvizError: for another kind, or bytes below 0.
     """
     _check(kind, nbytes)
-    read, machine = DeviceMesh.of(mesh), Machine.of(target)
+    machine = Machine.of(target)
+    if axes is None:
+        raise ShardvizError("axes None: groups that are no product of mesh axes are given one by one, to group_seconds")
     if isinstance(axes, str) or (len(axes) == 3 and isinstance(axes[1], int)):
         over: tuple[Axis, ...] = (axes,)  # type: ignore[assignment]
     else:
         over = tuple(axes)  # type: ignore[arg-type]
-    place = placement(read, machine)
+    place = Placement.of(mesh, machine)
     groups = place.groups(over)
     if machine.chip.kind == "cpu":
         machine.chip.needs("ici_link_bytes_per_s")
@@ -140,7 +143,7 @@ def group_seconds(
     machine = Machine.of(target)
     if machine.chip.kind == "cpu":
         machine.chip.needs("ici_link_bytes_per_s")
-    members = np.asarray(placement(DeviceMesh.of(mesh), machine).order)[groups]
+    members = np.asarray(Placement.of(mesh, machine).order)[groups]
     return _time(kind, float(nbytes), None, members, route(machine, members), machine, exact, in_network)
 
 
@@ -175,7 +178,10 @@ def _time(
     seconds = sum(stage.seconds for stage in found)
     longest = max(found, key=lambda stage: stage.seconds).largest
     each = [f"[{s.largest.formula}] {seconds_text(s.seconds)}" for s in found]
-    formula = f"{longest.formula if len(found) == 1 else ' + '.join(each)} = {seconds_text(seconds)}"
+    sources = "; ".join(dict.fromkeys(s.largest.source for s in found))
+    formula = f"{longest.formula if len(found) == 1 else ' + '.join(each)} = {seconds_text(seconds)} [{sources}]"
+    if kind == "ragged-all-to-all":
+        formula += "; at most, as an all-to-all of all rows"
     return CollectiveTime(kind, nbytes, axes, seconds, formula, longest.bound, inputs, found, over)
 
 
@@ -186,7 +192,7 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
     def passes(bound: str, width: float, most: int, what: str, source: str) -> None:
         if most:
             numbers = f"{bytes_text(each)} x {most} / {rate_text(width)}"
-            terms.append(Term(bound, each * most / width, f"{numbers}; {most} {what}", source))
+            terms.append(Term(bound, each * most / width, f"{numbers}; {many_text(most, 'message')} {what}", source))
 
     moved = sources != targets
     sources, targets = sources[moved], targets[moved]
@@ -195,28 +201,28 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
         domain = machine.nvlink_domains()
         away = domain[sources] != domain[targets]
         most = _most(sources[~away], targets[~away])
-        passes("NVLink", chip.needs("nvlink_bytes_per_s"), most, "messages of a GPU", part)
+        passes("NVLink", chip.needs("nvlink_bytes_per_s"), most, "of a GPU", part)
         if away.any():
             width = chip.needs("node_egress_bytes_per_s") * machine.domain_size / chip.domain_size
             most = _most(domain[sources[away]], domain[targets[away]])
-            passes("network", width, most, "messages out of an NVLink domain", part)
+            passes("network", width, most, "out of an NVLink domain", part)
         latency = chip.network_hop_seconds if away.any() else chip.hop_seconds
         if len(sources) and latency:
             terms.append(Term("latency", latency, f"1 hop x {seconds_text(latency)}", chip.source("hop_seconds")))
         return Stage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
     away = machine.slices()[sources] != machine.slices()[targets]
     load, hops = link_load(machine, sources, targets)
-    passes("ICI link", chip.needs("ici_link_bytes_per_s"), load, "messages on the busiest link", part)
+    passes("ICI link", chip.needs("ici_link_bytes_per_s"), load, "on the busiest link", part)
     beside = ~away & (machine.coords()[sources, :3] == machine.coords()[targets, :3]).all(axis=1)
     if beside.any():
         width = chip.core_link_bytes_per_s or chip.needs("hbm_bytes_per_s")
-        passes("chip", width, 1, "message between the devices of a chip", chip.source("core_link_bytes_per_s"))
+        passes("chip", width, 1, "between the devices of a chip", chip.source("core_link_bytes_per_s"))
     if away.any():
         width = chip.needs("dcn_bytes_per_s") / chip.devices_per_chip
         most = _most(sources[away], targets[away])
-        passes("DCN", width, most, "messages of a device to other slices", f"{BOOK}, part 5")
+        passes("DCN", width, most, "of a device to other slices", f"{BOOK}, part 5")
     if hops and chip.hop_seconds:
-        text = f"{hops} hops x {seconds_text(chip.hop_seconds)}"
+        text = f"{many_text(hops, 'hop')} x {seconds_text(chip.hop_seconds)}"
         terms.append(Term("latency", hops * chip.hop_seconds, text, f"{BOOK}, part 3"))
     return Stage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
 
@@ -245,47 +251,46 @@ def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, ex
     `seconds` is None and `formula` says why.
     """
     try:
-        found = _of(collective, DeviceMesh.of(mesh), Machine.of(target), exact)
+        found = _of(collective, mesh, Machine.of(target), exact)
     except ShardvizError as error:
         return dataclasses.replace(collective, seconds=None, formula=f"not known: {error}")
     return dataclasses.replace(collective, seconds=found.seconds, formula=found.formula)
 
 
-def _of(collective: Collective, mesh: DeviceMesh, machine: Machine, exact: bool) -> CollectiveTime:
+def _of(collective: Collective, mesh: Any, machine: Machine, exact: bool) -> CollectiveTime:
     kind, axes, text = collective.kind, collective.axes, collective.groups
     if machine.chip.kind == "cpu":
         machine.chip.needs("ici_link_bytes_per_s")
+    place = Placement.of(mesh, machine)
     if kind == "collective-permute" and text.startswith("{{"):
-        return _pairs(collective, mesh, machine)
+        return _pairs(collective, place)
     if axes is None and not text:
         raise TargetError("its groups are no product of mesh axes, and the level that it is from has no groups")
-    place: Placement = placement(mesh, machine)
     if axes is not None:
         size = place.groups(axes).shape[1]
         whole = whole_bytes(dataclasses.replace(collective, group_size=size))
         assert whole is not None
-        return collective_seconds(kind, whole, axes, mesh, machine, exact=exact)
-    groups = parse_groups(text, mesh.size)
+        return collective_seconds(kind, whole, axes, place, machine, exact=exact)
+    groups = parse_groups(text, place.mesh.size)
     if (groups < 0).any():  # of unequal sizes: the longest
         sizes = (groups >= 0).sum(axis=1)
         groups = groups[sizes == sizes.max(), : sizes.max()]
     whole = whole_bytes(dataclasses.replace(collective, group_size=groups.shape[1]))
     assert whole is not None
-    return group_seconds(kind, whole, groups, mesh, machine, exact=exact)
+    return group_seconds(kind, whole, groups, place, machine, exact=exact)
 
 
-def _pairs(collective: Collective, mesh: DeviceMesh, machine: Machine) -> CollectiveTime:
+def _pairs(collective: Collective, place: Placement) -> CollectiveTime:
     """A permute by its own pairs: which device sends to which."""
-    order = np.asarray(placement(mesh, machine).order)
-    pairs = order[parse_pairs(collective.groups)]
-    stage = _messages(collective.operand_bytes, pairs[:, 0], pairs[:, 1], machine)
+    pairs = np.asarray(place.order)[parse_pairs(collective.groups)]
+    stage = _messages(collective.operand_bytes, pairs[:, 0], pairs[:, 1], place.machine)
     top = stage.largest
     return CollectiveTime(
         collective.kind,
         collective.operand_bytes * len(pairs),
         collective.axes,
         stage.seconds,
-        f"{top.formula} = {seconds_text(stage.seconds)}",
+        f"{top.formula} = {seconds_text(stage.seconds)} [{top.source}]",
         top.bound if stage.seconds else "nothing",
         {"pairs": len(pairs), "bytes of a pair": collective.operand_bytes},
         (stage,),

@@ -24,11 +24,12 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from shardviz.cost.chips import Chip, chip
+from shardviz.cost.chips import Chip
+from shardviz.cost.chips import chip as named
 from shardviz.errors import TargetError
 
 _TEXT = re.compile(
-    r"(?:(tpu|gpu|cpu)(?:\s+|$))?(?:([^:\s]+)\s*:\s*)?([0-9]+(?:x[0-9]+)*)?(?:\*([0-9]+))?$", re.IGNORECASE
+    r"(?:(tpu|gpu|cpu)(?:\s+|$))?(?:([a-z][^:\s*]*)\s*(?::\s*|$))?([0-9]+(?:x[0-9]+)*)?(?:\*([0-9]+))?$", re.IGNORECASE
 )
 _EXAMPLES = "'tpu v5p:4x4x4', 'tpu v5e:4x4*2' (two slices), 'gpu h100:32x8' (hosts x GPUs) or 'cpu'"
 _MOST_DEVICES = 1 << 20
@@ -61,12 +62,12 @@ class Machine:
         object.__setattr__(self, "wrap", (wrap + (False,) * 3)[:3] if self.chip.kind == "tpu" else ())
 
     @classmethod
-    def of(cls, target: str | Machine, chip_of: Chip | None = None) -> Machine:
+    def of(cls, target: str | Machine, chip: Chip | None = None) -> Machine:
         """Reads a machine from a target's text; a `Machine` is returned as it is.
 
         Args:
-            target: such as `tpu v5p:8x8x8`; the kind may be left out, and with `chip_of` the chip's name too.
-            chip_of: a chip to use in place of the one that the text names.
+            target: such as `tpu v5p:8x8x8`; the kind may be left out, and with `chip` the chip's name too.
+            chip: a chip to use in place of the one that the text names.
 
         Raises:
             TargetError: if there is no such chip or the chip has no such topology; the message has what there is.
@@ -79,22 +80,19 @@ class Machine:
             raise TargetError(f"target {target!r}: expected {_EXAMPLES}")
         kind, name, topology, slices = found.groups()
         kind = kind.lower() if kind else None
-        if chip_of is None:
+        if chip is None:
             if name is None and kind != "cpu":
                 raise TargetError(f"target {target!r}: which chip, and how many? Expected {_EXAMPLES}")
-            chip_of = chip(name or "cpu")
-        if kind is not None and kind != chip_of.kind:
+            chip = named(name or "cpu")
+        if kind is not None and kind != chip.kind:
+            raise TargetError(f"target {target!r}: {chip.name} is a {chip.kind}; write '{chip.kind} {chip.name}:...'")
+        if topology is None and chip.kind != "cpu":
+            shape = "x".join(["4"] * chip.ici_axes) if chip.kind == "tpu" else f"2x{chip.domain_size}"
             raise TargetError(
-                f"target {target!r}: {chip_of.name} is a {chip_of.kind}; write '{chip_of.kind} {chip_of.name}:...'"
-            )
-        if topology is None and chip_of.kind != "cpu":
-            shape = "x".join(["4"] * chip_of.ici_axes) if chip_of.kind == "tpu" else f"2x{chip_of.domain_size}"
-            raise TargetError(
-                f"target {target!r}: how many? Give {chip_of.name}'s topology, such as '{chip_of.kind} "
-                f"{chip_of.name}:{shape}'"
+                f"target {target!r}: how many? Give {chip.name}'s topology, such as '{chip.kind} {chip.name}:{shape}'"
             )
         sizes = tuple(int(n) for n in topology.split("x")) if topology else ()
-        return cls(chip_of, sizes, int(slices) if slices else 1)
+        return cls(chip, sizes, int(slices) if slices else 1)
 
     @property
     def text(self) -> str:
@@ -235,20 +233,20 @@ def _check_tpu(machine: Machine) -> None:
             )
         return
     chips, most = math.prod(sizes), of.max_chips
+    if most and chips > most:
+        raise TargetError(
+            f"target {machine.text!r}: {chips} chips; a slice of {of.name} has at most {most} "
+            f"({of.source('max_chips')}). Several slices are written '*2'"
+        )
     whole = all(n % b == 0 for n, b in zip(sizes, of.host_bounds, strict=False)) or chips == 1
     cubes = not of.cube or all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)
     if not whole or not cubes:
-        steps = [sorted({1, 2, *range(4, n + 9, 4)}) for n in sizes]
+        steps = [sorted({1, 2, 4, n // 4 * 4, n // 4 * 4 + 4} - {0}) for n in sizes]
         options = [each for each in itertools.product(*steps) if _is_slice(each, of)]
         why = f"a host has {'x'.join(map(str, of.host_bounds))} chips"
         why += f", and a slice is cubes of {'x'.join([str(of.cube)] * 3)} or a part of one" if of.cube else ""
         raise TargetError(
             f"target {machine.text!r}: {of.name} has no {shape}: {why}. The nearest are {_nearest(sizes, options)}"
-        )
-    if most and chips > most:
-        raise TargetError(
-            f"target {machine.text!r}: {chips} chips; a slice of {of.name} has at most {most} "
-            f"({of.source('max_chips')}). Several slices are written '*2'"
         )
 
 

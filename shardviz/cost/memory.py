@@ -1,9 +1,9 @@
 """Does it fit?
 
 >>> print(fits(110e9, "tpu v5p:4x4x4"))
-does not fit: 110 GB needed, 102.8 GB usable on each TPU v5p; 7.211 GB (7.0%) too much
+does not fit: 110 GB needed, 102.8 GB usable on each v5p; 7.211 GB (7.0%) too much
 >>> print(fits(9.1e10, "tpu tpu7x:2x2x1"))
-fits: 91 GB needed, 101.7 GB usable on each of the 2 devices of a TPU tpu7x; 10.73 GB (10.5%) to spare
+fits: 91 GB needed, 101.7 GB usable on each of the 2 devices of a tpu7x; 10.73 GB (10.5%) to spare
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ class Fit:
     def __str__(self) -> str:
         chip = self.machine.chip
         per_chip = chip.devices_per_chip
-        where = f"{chip.kind.upper()} {chip.name}" if per_chip == 1 else ""
-        where = where or f"of the {per_chip} devices of a {chip.kind.upper()} {chip.name}"
+        where = chip.name if per_chip == 1 else f"of the {per_chip} devices of a {chip.name}"
         left = f"{bytes_text(abs(self.headroom))} ({abs(self.headroom) / self.usable:.1%})"
         have = f"{bytes_text(self.needed)} needed, {bytes_text(self.usable)} usable on each {where}"
         text = f"{'fits' if self.fits else 'does not fit'}: {have}; {left} {'to spare' if self.fits else 'too much'}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,29 @@ class Placement:
         """What the groups along mesh axes are joined by, the axes taken together."""
         return _route(self, tuple(axes))
 
+    @classmethod
+    def of(cls, mesh: Any, target: str | Machine) -> Placement:
+        """The placement of whatever describes a mesh, on a target; a `Placement` is returned as it is.
+
+        A `jax.sharding.Mesh` of the machine's own kind of devices keeps their order.
+
+        Raises:
+            TargetError: as `placement`, or if a placement is on another machine.
+            MeshError: if it describes no mesh.
+        """
+        machine = Machine.of(target)
+        if isinstance(mesh, Placement):
+            if mesh.machine != machine:
+                raise TargetError(f"the mesh is placed on {mesh.machine.text}, the target is {machine.text}; give one")
+            return mesh
+        platform = None
+        if not isinstance(mesh, str | dict | DeviceMesh):
+            try:
+                platform = next(iter(mesh.devices.flat)).platform
+            except (AttributeError, ValueError, StopIteration):  # an AbstractMesh has no devices, and says so so
+                platform = None
+        return placement(DeviceMesh.of(mesh), machine, platform is not None and platform == machine.chip.kind)
+
     @property
     def paths(self) -> tuple[AxisPath, ...]:
         """What each mesh axis rides on."""
@@ -84,19 +108,20 @@ class Placement:
 
 
 @lru_cache(maxsize=256)
-def placement(mesh: DeviceMesh, machine: Machine) -> Placement:
+def placement(mesh: DeviceMesh, machine: Machine, keep_order: bool = False) -> Placement:
     """Puts a mesh on a machine.
 
     A mesh that says its devices' order (`device_ids`, JAX's ids or 0, 1, ... in the machine's list) keeps it; one that
     does not gets the order that `jax.experimental.mesh_utils` would choose. Slices are where the mesh says
-    (`data=2*4`), or else run through its first axes.
+    (`data=2*4`), or else run through its first axes. With `keep_order` a mesh that does not say an order has that of
+    the ids, 0, 1, 2, ...
 
     Raises:
         TargetError: if the machine has another number of devices, or its slices cannot lie as the mesh says.
     """
     if machine.chip.kind == "cpu":
         return Placement(mesh, machine, tuple(mesh.ids().tolist()), bool(mesh.device_ids))
-    if mesh.device_ids:
+    if mesh.device_ids or keep_order:
         if mesh.size != machine.size:
             device_order(machine, mesh.sizes, (1,) * len(mesh.sizes))  # raises, and says what there is
         return Placement(mesh, machine, _own_order(mesh, machine), True)
@@ -106,6 +131,8 @@ def placement(mesh: DeviceMesh, machine: Machine) -> Placement:
 
 def _own_order(mesh: DeviceMesh, machine: Machine) -> tuple[int, ...]:
     where = {int(ident): place for place, ident in enumerate(machine.ids())}
+    if not mesh.device_ids:
+        return tuple(where[ident] for ident in sorted(where))
     if set(mesh.device_ids) == set(where):
         return tuple(where[ident] for ident in mesh.device_ids)
     if sorted(mesh.device_ids) == list(range(machine.size)):  # several slices, counted through
@@ -133,11 +160,6 @@ def _slices(mesh: DeviceMesh, machine: Machine) -> tuple[int, ...]:
     for size in mesh.sizes:
         found.append(int(np.gcd(size, left)))
         left //= found[-1]
-    if left > 1 and mesh.size == machine.size:
-        raise TargetError(
-            f"mesh {mesh}: {machine.num_slices} slices do not divide into its axes; say how they lie, such as "
-            f"'{mesh.names[0]}={machine.num_slices}*{max(1, mesh.sizes[0] // machine.num_slices)}'"
-        )
     return tuple(found) if left == 1 else (1,) * len(mesh.sizes)
 
 

@@ -29,14 +29,18 @@ class Leg:
     Attributes:
         axis: `x`, `y` or `z`.
         size: the group's chips along it.
-        stride: links between two that are next to each other; above 1 the links are shared with as many groups.
+        stride: links between two that are next to each other (the most, if they differ); above 1 the links are shared
+            with as many groups.
         ring: it closes to a ring, so that both directions are of use; else it is a line.
+        load: of chips that are not evenly spaced the most transfers on a link, one direction, when all groups pass
+            data along both ways; else 0.
     """
 
     axis: str
     size: int
     stride: int
     ring: bool
+    load: int = 0
 
     @property
     def hops(self) -> int:
@@ -46,10 +50,10 @@ class Leg:
     @property
     def links(self) -> float:
         """How many links' bandwidth, one direction, a chip gets its data over: 2 on a ring, 1 at a line's end."""
-        return (2 if self.ring else 1) / self.stride
+        return 2 / self.load if self.load else (2 if self.ring else 1) / self.stride
 
     def __str__(self) -> str:
-        apart = f", {self.stride} hops apart" if self.stride > 1 else ""
+        apart = f", {'up to ' if self.load else ''}{self.stride} hops apart" if self.stride > 1 else ""
         return f"{'ring' if self.ring else 'line'} of {self.size} along {self.axis}{apart}"
 
 
@@ -64,8 +68,9 @@ class Route:
         slices: TPU slices that it runs through.
         domains: NVLink domains that it runs through.
         hosts: the most hosts that a group runs through.
-        regular: its chips within a slice are a block of the torus, evenly spaced, the same in each slice; else `legs`
-            is empty and `load` and `hops` are of a ring through its members in order.
+        regular: its chips within a slice are a block of the torus (some places along each axis, in all combinations),
+            the same in each slice; else `legs` is empty and `load` and `hops` are of a ring through its members in
+            order.
         load: the most transfers that share a link, one direction, when all groups pass data round their rings both
             ways at once.
         hops: the most links between two that are neighbours in the group's order.
@@ -95,6 +100,11 @@ class Route:
     def chips(self) -> int:
         """Chips of a group in one slice."""
         return self.per_slice // self.on_chip
+
+    @property
+    def even(self) -> bool:
+        """Whether it is a block of the torus, evenly spaced along each axis."""
+        return self.regular and not any(leg.load for leg in self.legs)
 
     @property
     def ring(self) -> bool:
@@ -143,33 +153,35 @@ def route(machine: Machine, groups: Sequence[Sequence[int]] | np.ndarray) -> Rou
     coords = machine.coords()[table]
     wrap = np.array([n if w else 1 << 30 for n, w in zip(machine.shape, machine.wrap, strict=True)] + [1 << 30])
     apart = np.concatenate([(coords - coords[:, :1]) % wrap, (slices - slices[:, :1])[..., None]], axis=2)
-    _, first = np.unique(apart.reshape(count, -1), axis=0, return_index=True)
-    found = {_of_group(machine, coords[g], slices[g], hosts) for g in first}
+    rows = np.ascontiguousarray(apart).reshape(count, -1)
+    _, first = np.unique(rows.view(f"V{rows.strides[0]}").ravel(), return_index=True)
+    found = {_of_group(machine, table, g, hosts) for g in first.tolist()}
     if None in found:
         load, hops = ring_load(machine, table)
         return Route(size, slices=_distinct(slices), hosts=hosts, regular=False, load=load, hops=hops)
     return min((r for r in found if r is not None), key=lambda r: (sum(leg.links for leg in r.legs), -r.slices))
 
 
-def _of_group(machine: Machine, coords: np.ndarray, slices: np.ndarray, hosts: int) -> Route | None:
-    """The route of one group; None where it is no even block of the torus."""
+def _of_group(machine: Machine, groups: np.ndarray, group: int, hosts: int) -> Route | None:
+    """The route of one group; None where it is no block of the torus."""
+    coords, slices = machine.coords()[groups[group]], machine.slices()[groups[group]]
     which, counts = np.unique(slices, return_counts=True)
     inside = [coords[slices == s] for s in which]
-    shapes = {tuple(map(tuple, np.unique(block - block.min(axis=0), axis=0).tolist())) for block in inside}
-    if len(set(counts.tolist())) > 1 or len(shapes) > 1:
+    if len(set(counts.tolist())) > 1:
+        return None
+    if len(inside) > 1:
+        shapes = {np.unique(block - block.min(axis=0), axis=0).tobytes() for block in inside}
+        if len(shapes) > 1:
+            return None
+    places = [np.unique(inside[0][:, axis]) for axis in range(4)]
+    on_chip = len(places[3])
+    if math.prod(map(len, places)) != counts[0]:
         return None
     legs = []
     for axis, size, wraps in zip(range(3), machine.shape, machine.wrap, strict=True):
-        values = np.unique(inside[0][:, axis])
-        if len(values) == 1:
-            continue
-        leg = _leg("xyz"[axis], values, size, wraps)
-        if leg is None:
-            return None
-        legs.append(leg)
-    on_chip = len(np.unique(inside[0][:, 3]))
-    if math.prod(leg.size for leg in legs) * on_chip != counts[0]:
-        return None
+        if len(places[axis]) > 1:
+            leg = _leg("xyz"[axis], places[axis], size, wraps)
+            legs.append(leg or _uneven_leg(machine, groups, axis, places[axis]))
     return Route(len(coords), tuple(legs), on_chip, len(which), hosts=hosts)
 
 
@@ -182,6 +194,17 @@ def _leg(axis: str, values: np.ndarray, size: int, wraps: bool) -> Leg | None:
             return Leg(axis, len(values), int(around[0]), True)
         gaps = np.delete(np.roll(around, -int(around.argmax())), 0)  # the largest gap is where the line ends
     return Leg(axis, len(values), int(gaps[0]), False) if (gaps == gaps[0]).all() else None
+
+
+def _uneven_leg(machine: Machine, groups: np.ndarray, axis: int, values: np.ndarray) -> Leg:
+    """Places along an axis that are not evenly spaced: the messages of all groups, counted on its links."""
+    devices = groups.ravel()
+    coords = machine.coords()[devices]
+    group = np.repeat(np.arange(len(groups)), groups.shape[1])
+    across = [coords[:, other] for other in range(4) if other != axis]
+    lines = devices[np.lexsort((coords[:, axis], *across, machine.slices()[devices], group))].reshape(-1, len(values))
+    load = ring_load(machine, lines)[0] // machine.chip.devices_per_chip  # every device of a chip was counted
+    return Leg("xyz"[axis], len(values), int(np.diff(values).max()), False, load)
 
 
 def _distinct(values: np.ndarray) -> int:
@@ -218,7 +241,8 @@ def link_load(machine: Machine, sources: np.ndarray, targets: np.ndarray) -> tup
     same = slices[sources] == slices[targets]
     sources, targets = sources[same], targets[same]
     at, goal, which = coords[sources, :3].copy(), coords[targets, :3], slices[sources]
-    load = np.zeros((machine.num_slices, *machine.shape, 3, 2), int)
+    shape = (machine.num_slices, *machine.shape, 3, 2)  # slice, x, y, z, axis, direction
+    load = np.zeros(math.prod(shape), int)
     hops = np.zeros(len(at), int)
     for axis, (size, wraps) in enumerate(zip(machine.shape, machine.wrap, strict=True)):
         ahead = goal[:, axis] - at[:, axis]
@@ -228,7 +252,8 @@ def link_load(machine: Machine, sources: np.ndarray, targets: np.ndarray) -> tup
             far, up = np.minimum(right, left), np.where(right == left, at[:, axis] % 2 == 0, right < left)
         hops += far
         for step in range(int(far.max(initial=0))):
-            on = far > step
-            np.add.at(load, (which[on], at[on, 0], at[on, 1], at[on, 2], axis, up[on].astype(int)), 1)
+            on = np.flatnonzero(far > step)
+            link = np.ravel_multi_index((which[on], *at[on].T, np.full(len(on), axis), up[on].astype(int)), shape)
+            load += np.bincount(link, minlength=len(load))
             at[on, axis] = (at[on, axis] + np.where(up[on], 1, -1)) % size
     return int(load.max(initial=0)), int(hops.max(initial=0))

@@ -15,6 +15,8 @@ one direction. Where they are from:
   between slices run one after the other, as XLA makes separate operations of them, so their times add up.
 - GPUs (part 12): an NVLink domain is a switch, V (N-1)/(N W_gpu), all-to-all V (N-1)/(N^2 W_gpu). Between domains the
   groups of one domain share what leaves it, W_node. Both go on at once, in pieces, so the slower of the two counts.
+
+Twisted tori are taken for plain ones, and the latency of DCN is left out, as no number for it is published.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardviz.cost.amounts import bytes_text, rate_text, seconds_text
+from shardviz.cost.amounts import bytes_text, many_text, rate_text, seconds_text
 from shardviz.cost.machine import Machine
 from shardviz.cost.routes import Route, exchange_load
 from shardviz.errors import TargetError
@@ -104,7 +106,7 @@ def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Ma
     link = chip.needs("ici_link_bytes_per_s")
     sharing = chip.devices_per_chip // route.on_chip  # groups that use the links of one chip
     terms: list[Term] = []
-    if route.chips > 1 and not route.regular:
+    if route.chips > 1 and (not route.regular or (_exchange(kind) and not route.even)):
         terms.append(_uneven(kind, nbytes, route, groups, machine, exact))
     elif route.chips > 1 and _exchange(kind):
         terms.append(_cut(nbytes, route, link / sharing, exact))
@@ -126,7 +128,7 @@ def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Ma
         terms.append(_on_chip(kind, nbytes, route, machine, exact))
     hops = _hops(kind, route)
     if hops and chip.hop_seconds:
-        text = f"{hops} hops x {seconds_text(chip.hop_seconds)}"
+        text = f"{many_text(hops, 'hop')} x {seconds_text(chip.hop_seconds)}"
         terms.append(Term("latency", hops * chip.hop_seconds, text, f"{BOOK}, part 3"))
     return Stage(tuple(terms))
 
@@ -206,8 +208,9 @@ def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, 
         factor, text = _share(kind, inside, exact)
         if kind == "all-reduce" and in_network:
             factor, text = 1.0, "V"  # SHARP: each GPU sends and gets the array once
-        if _exchange(kind):
-            factor, text = factor / n, f"{text} / {n}"
+        if _exchange(kind):  # to each of the others in the domain 1/N of what a GPU has, 1/N of the array
+            others = inside - 1 if exact else inside
+            factor, text = others / n**2, f"V x {others}/{n}^2"
         numbers = f"{text.replace('V', bytes_text(nbytes))} / {rate_text(width)}"
         terms.append(
             Term("NVLink", factor * nbytes / width, f"{text} / W_gpu = {numbers}", f"{BOOK}, part 12, Intra-node")

@@ -12,8 +12,8 @@ between 5.011 ms (all overlapped) and 5.011 ms (nothing overlapped); bound by co
   model FLOPs utilisation: 81.5% to 81.5% (120 T FLOPs / (64 chips x 459 T/s x time))
   tokens: 1.635 M/s to 1.635 M/s, 25.54 k/s a chip at best
 
-The lower bound of the time lets all three go on at once; the upper bound lets compute and memory do so, and communication
-wait for both (*How to Scale Your Model*, part 1).
+The lower bound of the time lets all three go on at once; the upper bound lets compute and memory do so, and
+communication wait for both (*How to Scale Your Model*, part 1).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any
 from shardviz.cost.amounts import bytes_text, count_text, rate_text, seconds_text
 from shardviz.cost.collective import collective_seconds
 from shardviz.cost.machine import Machine
+from shardviz.cost.placement import Placement
 from shardviz.errors import ShardvizError
-from shardviz.notation import DeviceMesh
 from shardviz.records import Collective
 
 _LARGE = 1e15  # bytes: so many that no hop's time counts
@@ -128,10 +128,8 @@ class StepTime:
         return None if self.tokens is None or not self.lower else (self.tokens / self.upper, self.tokens / self.lower)
 
     def __str__(self) -> str:
-        said = (
-            f"between {seconds_text(self.lower)} (all overlapped) and {seconds_text(self.upper)} (nothing overlapped)"
-        )
-        lines = [f"{said}; bound by {self.bound}"]
+        best, worst = seconds_text(self.lower), seconds_text(self.upper)
+        lines = [f"between {best} (all overlapped) and {worst} (nothing overlapped); bound by {self.bound}"]
         rows = [
             ("compute", self.compute, " + ".join(share.formula for share in self.computing)),
             ("memory", self.memory, self.moving.formula),
@@ -249,19 +247,20 @@ class Knee:
 def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tuple[Knee, ...]:
     """The knees of the roofline: of memory, and of the links that each mesh axis of more than one device rides on.
 
-    The bandwidth of an axis is that of a large all-gather along it, V / seconds, as in *How to Scale Your Model*, part 5
-    (C / W_ICI = 2550 for one axis of v5p).
+    The bandwidth of an axis is that of a large all-gather along it, V / seconds, as in *How to Scale Your Model*,
+    part 5 (C / W_ICI = 2550 for one axis of v5p).
 
     Raises:
         TargetError: as `collective_seconds`.
     """
-    machine, read = Machine.of(target), DeviceMesh.of(mesh)
+    machine = Machine.of(target)
+    place = Placement.of(mesh, machine)
     peak = machine.chip.flops(dtype) / machine.chip.devices_per_chip
     widths = {"HBM": machine.chip.needs("hbm_bytes_per_s") / machine.chip.devices_per_chip}
-    for name, size in read.shape.items():
+    for name, size in place.mesh.shape.items():
         if size > 1:
             widths[name] = (
-                _LARGE / collective_seconds("all-gather", _LARGE, (name,), read, machine, exact=False).seconds
+                _LARGE / collective_seconds("all-gather", _LARGE, (name,), place, machine, exact=False).seconds
             )
     return tuple(
         Knee(name, width, peak / width, f"{count_text(peak)}/s / {rate_text(width)} = {count_text(peak / width)}")
