@@ -58,7 +58,7 @@ def shard_mapped(example, loss):
     )
     with jax.set_mesh(mesh):
         params, found = jax.jit(example.fn, in_shardings=shardings)(*args)
-    expected, grads = jax.value_and_grad(loss)(*args)
+    expected, grads = jax.jit(jax.value_and_grad(loss))(*args)
     return compared(
         (found, expected), change(params, args[0]), [-1e-3 * np.asarray(g, np.float64) for g in jax.tree.leaves(grads)]
     )
@@ -98,7 +98,7 @@ def resnet():
     state = jax.tree.map(lambda a: jnp.broadcast_to(a[:1], a.shape), state)  # copies
     labels = jnp.arange(labels.size).reshape(labels.shape) % 10
     before = jax.tree.map(np.asarray, state["params"])
-    expected, loss = jax.vmap(resnet_step, axis_name="batch")(state, images, labels)
+    expected, loss = jax.jit(jax.vmap(resnet_step, axis_name="batch"))(state, images, labels)
     after, found = example.fn(state, images, labels)
     return compared((found[0], loss[0]), change(after["params"], before), change(expected["params"], before))
 

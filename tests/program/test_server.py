@@ -314,9 +314,18 @@ def test_an_interrupt_of_the_kernel_does_not_reach_the_server():
 
 
 def test_who_interrupts_the_waiting_stops_the_compile():
-    threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    program = traced(endless)
+    works()  # so that nothing is left to be done in this thread but to wait
+
+    def interrupt():
+        while not compiling():
+            time.sleep(0.02)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        traced(endless).compile(PLAN)
+        program.compile(PLAN)
     deadline = time.monotonic() + 2
     while (left := compiling()) and time.monotonic() < deadline:
         time.sleep(0.02)
