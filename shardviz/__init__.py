@@ -20,8 +20,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from shardviz import gallery, notation, render, study
     from shardviz.analysis import Program, ReportFuture, analyze, trace
+    from shardviz.analysis.costing import cost_of as cost
     from shardviz.analysis.loading import load
     from shardviz.analysis.recompile import why_recompiled
+    from shardviz.analysis.step_cost import StepCost
     from shardviz.cost import Chip, collective_seconds
     from shardviz.errors import (
         CompileCrashed,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from shardviz.render import show
     from shardviz.render import show_rosetta as rosetta
     from shardviz.report import Report
+    from shardviz.study import CostTable
+    from shardviz.study import compare_costs as cost_table
     from shardviz.widgets import Explorer, explore
 
 _WHERE = {
@@ -62,6 +66,10 @@ _WHERE = {
     "FROM_GDA": "program.axis_resources",
     "Chip": "cost",
     "collective_seconds": "cost",
+    "CostTable": "study",
+    "StepCost": "analysis.step_cost",
+    "cost": "analysis.costing:cost_of",
+    "cost_table": "study:compare_costs",
     "Plan": "program.plan",
     "Rules": "program.rules",
     "path_ends_with": "program.filters",
@@ -107,6 +115,7 @@ __all__ = [
     "CompileRefused",
     "CompileStopped",
     "CompileTimeout",
+    "CostTable",
     "Explorer",
     "Layout",
     "MeshError",
@@ -119,10 +128,13 @@ __all__ = [
     "ShardingTypeError",
     "ShardvizError",
     "SpecError",
+    "StepCost",
     "TargetError",
     "TraceError",
     "analyze",
     "collective_seconds",
+    "cost",
+    "cost_table",
     "explore",
     "gallery",
     "layout",

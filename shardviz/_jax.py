@@ -13,8 +13,9 @@ import io
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -114,6 +115,23 @@ def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tu
             yield from checkpoint_names(inner)
 
 
+def offloaded(jaxpr: Any) -> Iterator[tuple[tuple[str, int, str], tuple[int, ...], str]]:
+    """Every value that a jaxpr, or one inside it, puts into the host's memory: its maker's frame, shape and dtype."""
+    made = {id(v): e for e in jaxpr.eqns for v in e.outvars}
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "device_put":
+            for var, place in zip(equation.invars, equation.params["devices"], strict=True):
+                maker = made.get(id(var))
+                while maker is not None and maker.primitive.name in ("name", "reduce_precision"):
+                    maker = made.get(id(maker.invars[0]))
+                frame = None if maker is None else user_frame(maker.source_info)
+                kind = getattr(place, "memory_kind", None)
+                if frame is not None and (place == jax.memory.Space.Host or kind in ("pinned_host", "unpinned_host")):
+                    yield frame, tuple(var.aval.shape), str(var.aval.dtype)
+        for inner in sub_jaxprs(equation.params):
+            yield from offloaded(inner)
+
+
 def user_frame(source_info: Any) -> tuple[str, int, str] | None:
     """File, line and function of the person's innermost frame, from an equation's source info."""
     from jax._src import source_info_util
@@ -165,6 +183,8 @@ def lower(
     mesh: AbstractMesh,
     platform: str,
     specs: Sequence[PartitionSpec] | None = None,
+    device_kind: str = "",
+    num_cores: int = 1,
 ) -> ir.Module:
     """Lowers a closed jaxpr to StableHLO on `mesh`; unused arguments stay.
 
@@ -177,10 +197,13 @@ def lower(
         mesh: the mesh that shardings are written over.
         platform: the platform to lower for, such as `"cpu"`.
         specs: a spec for each argument, where the mesh has Explicit axes; else all are replicated.
+        device_kind: JAX's name of the device's kind, which some lowerings on TPUs ask for.
+        num_cores: the cores of a device, as JAX counts them.
     """
     from jax._src.interpreters import partial_eval
 
-    needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    with under(mesh):  # a shard_map inside enters its mesh
+        needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
     run = jex_core.jaxpr_as_fun(closed.replace(jaxpr=needed))
 
     def fn(*args: Any) -> Any:
@@ -192,7 +215,7 @@ def lower(
         for a, spec in zip(closed.in_avals, specs or [PartitionSpec()] * len(closed.in_avals), strict=True)
     ]
     donate = tuple(i for i, d in enumerate(donated) if d)
-    with jax.sharding.use_abstract_mesh(mesh), _no_backend(platform):
+    with under(mesh), _no_backend(platform, device_kind or platform, num_cores):
         traced = jax.jit(fn, keep_unused=True, donate_argnums=donate).trace(*arguments)
         module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
     assert module is not None  # None is for a dialect that JAX has no text of; every lowering has StableHLO
@@ -201,9 +224,11 @@ def lower(
 
 @dataclass(frozen=True)
 class _NoDevice:
-    """Stands where JAX looks up a default device, of which, on an abstract mesh, it wants the platform's name only."""
+    """Stands where JAX looks up a default device, of which, on an abstract mesh, it wants to know this only."""
 
     platform: str
+    device_kind: str
+    num_cores: int = 1
 
     @property
     def client(self) -> _NoDevice:
@@ -211,11 +236,11 @@ class _NoDevice:
 
 
 @contextlib.contextmanager
-def _no_backend(platform: str) -> Iterator[None]:
+def _no_backend(platform: str, device_kind: str, num_cores: int) -> Iterator[None]:
     """Under it, lowering on an abstract mesh does not start JAX's backend, which would take hold of its devices."""
     _mend_default_device()
     before = getattr(_here, "device", None)
-    _here.device = _NoDevice(platform)
+    _here.device = _NoDevice(platform, device_kind, num_cores)
     try:
         yield
     finally:
@@ -351,7 +376,13 @@ class JitWrapping:
 
 
 def unwrap_jit(fn: Any) -> JitWrapping | None:
-    """What is inside a function that `jax.jit` has wrapped; None for any other."""
+    """What is inside a function that `jax.jit` has wrapped; None for any other.
+
+    A method of which `self` is static is one without it; another's `self` is an argument: unwrap its `__func__`.
+    """
+    if inspect.ismethod(fn):
+        whole = unwrap_jit(fn.__func__)
+        return None if whole is None else _bound(whole, fn.__self__)
     inner, info = getattr(fn, "_fun", None), getattr(fn, "_jit_info", None)
     if inner is None or info is None:
         return None
@@ -363,6 +394,22 @@ def unwrap_jit(fn: Any) -> JitWrapping | None:
         tuple(info.static_argnames),
         tuple(info.donate_argnums),
         tuple(info.donate_argnames),
+    )
+
+
+def _bound(method: JitWrapping, own: Any) -> JitWrapping | None:
+    try:
+        first = next(iter(inspect.signature(method.fn).parameters), None)
+    except (TypeError, ValueError):
+        first = None
+    if 0 not in method.static_argnums and first not in method.static_argnames:
+        return None
+    return replace(
+        method,
+        fn=types.MethodType(method.fn, own),
+        static_argnums=tuple(n - 1 if n > 0 else n for n in method.static_argnums if n != 0),
+        static_argnames=tuple(n for n in method.static_argnames if n != first),
+        donate_argnums=tuple(n - 1 if n > 0 else n for n in method.donate_argnums),
     )
 
 
@@ -417,10 +464,22 @@ def tracing_on(mesh: AbstractMesh | None) -> Iterator[None]:
     before = getattr(_here, "mesh", None)
     _here.mesh = mesh
     try:
-        with jax.sharding.use_abstract_mesh(mesh):
+        with under(mesh):
             yield
     finally:
         _here.mesh = before
+
+
+@contextlib.contextmanager
+def under(mesh: AbstractMesh) -> Iterator[None]:
+    """`use_abstract_mesh`, which by itself refuses a mesh of another size than that of `jax.set_mesh` around it."""
+    from jax._src import mesh as mesh_lib
+
+    own = mesh_lib.get_concrete_mesh()
+    around = contextlib.nullcontext() if own.empty else jax.set_mesh(None)
+    none = jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
+    with around, none, jax.sharding.use_abstract_mesh(mesh):
+        yield
 
 
 @functools.lru_cache(maxsize=1)
@@ -465,6 +524,11 @@ def _mend_shard_map() -> None:
         target, axes = jax.sharding.get_abstract_mesh(), own_axes
         if own is not None:
             if missing := [name for name in own.axis_names if name not in target.axis_names]:
+                if missing == ["_internal_pmap_axis_name"]:
+                    raise ValueError(
+                        "a pmap inside has no axis_name, so that no axis of the mesh is meant; give it axis_name= "
+                        f"{' or '.join(map(repr, target.axis_names))}"
+                    )
                 raise ValueError(
                     f"shard_map is over a mesh with the axis {missing[0]!r}, which the mesh that it is traced on has "
                     f"not (it has {', '.join(map(repr, target.axis_names)) or 'none'}); add the axis or rename one"
@@ -1011,3 +1075,22 @@ def _compile_only(
     with mlir_context():
         parsed = ir.Module.parse(module)
         return devices[0].client.compile(parsed, xla_client.DeviceList(tuple(devices)), compile_options)
+
+
+def unregistered(trees: Iterable[Any]) -> list[type]:
+    """The types of nodes in tree structures that `jax.export` has not been told how to write."""
+    from jax._src.export import _export
+
+    known = {tuple, list, dict, type(None), *_export.serialization_registry}
+    found: dict[type, None] = {}
+
+    def visit(tree: Any) -> None:
+        data = tree.node_data()
+        if data is not None and data[0] not in known:
+            found[data[0]] = None
+        for child in tree.children():
+            visit(child)
+
+    for tree in trees:
+        visit(tree)
+    return list(found)

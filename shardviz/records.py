@@ -153,6 +153,28 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class TargetCollective:
+    """A collective of the optimised program, as the target runs it, and what of the partitioner's it carries out.
+
+    Attributes:
+        collective: its kind, axes, bytes and count, as the optimised program has them.
+        stands_for: the names of the partitioner's collectives that it carries out; empty for one that the target's
+            compiler added.
+        how: what was done to them: `combined` (several are one), `split` (one is several: parts, a loop's
+            iterations apart, or the same again), `moved` (out of a loop, so that it runs less often), `turned` (into
+            another kind: an all-reduce of which each device keeps a part into a reduce-scatter), `converted` (to
+            another element type), `asynchronous` (begun and ended apart), `fused` (inside a kernel), `added`. Empty: as
+            partitioned.
+        algorithm: what the compiler says of how it goes; empty where it does not say at this stage.
+    """
+
+    collective: Collective
+    stands_for: tuple[str, ...] = ()
+    how: tuple[str, ...] = ()
+    algorithm: str = ""
+
+
+@dataclass(frozen=True)
 class Residual:
     """A value that the backward pass needs of what ran before it.
 
@@ -160,8 +182,9 @@ class Residual:
         value: the value: its shape with the scan's iterations stacked in front, spec, shard shape, bytes per device,
             the line that made it, and how often it is made in a step.
         kind: `kept`, made by the forward pass and kept until the backward pass; `outside`, the same but made outside
-            of what is differentiated; `argument`, which takes no more memory; `constant`, made from nothing, which
-            compilers make again; `recomputed`, dropped by `jax.checkpoint` and made again.
+            of what is differentiated; `offloaded`, the same but in the host's memory, where a checkpoint policy puts
+            it; `argument`, which takes no more memory; `constant`, made from nothing, which compilers make again;
+            `recomputed`, dropped by `jax.checkpoint` and made again.
         layers: how many iterations of a scan are stacked in it, 1 where none are; None where not known.
         checkpoint_name: what `jax.ad_checkpoint.checkpoint_name` calls it.
     """
@@ -173,8 +196,30 @@ class Residual:
 
     @property
     def takes_memory(self) -> bool:
-        """Whether it is memory that the step needs besides its arguments."""
+        """Whether it is memory of the device that the step needs besides its arguments."""
         return self.kind in ("kept", "outside")
+
+
+@dataclass(frozen=True)
+class Alive:
+    """A value that takes memory when the most is alive.
+
+    Attributes:
+        name: the tree path of an argument; the instruction's name for what the program makes.
+        bytes: what it takes on one device, the compiler's padding included.
+        kind: `argument`, `temporary` or `constant`. An argument that is donated may hold an output by then.
+        dtype, shape: on one device; empty where not known.
+        source: the line that made it.
+        name_stack: JAX's name stack.
+    """
+
+    name: str
+    bytes: int
+    kind: str = "temporary"
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    source: Frame | None = None
+    name_stack: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,8 +229,15 @@ class Memory:
     Attributes:
         arguments, outputs, aliased, temporaries: as XLA's buffer assignment has them; `aliased` is counted in
             both of the first two.
-        peak: the most that is alive at once.
+        peak: the most that is alive at once in main memory.
         target: the compiler whose plan it is.
+        on_chip: what it sets aside in the chip's own memories (a TPU's VMEM and SMEM).
+        needed: all that it takes of main memory, constants and small change included: what the compiler compares with
+            what there is; None where it does not say.
+        hbm: main memory that a program can use on one device of the target; None where not known.
+        fits: whether it fits. For TPUs the compiler's own verdict; elsewhere `needed`, or what is set aside, against
+            `hbm`. None where not known.
+        alive_at_peak: the heaviest values at the moment of `peak`, the heaviest first.
     """
 
     arguments: int
@@ -194,6 +246,21 @@ class Memory:
     temporaries: int
     peak: int
     target: str = "cpu"
+    on_chip: int = 0
+    needed: int | None = None
+    hbm: int | None = None
+    fits: bool | None = None
+    alive_at_peak: tuple[Alive, ...] = ()
+
+    @property
+    def takes(self) -> int:
+        """Bytes of main memory that the program takes: `needed`, or else what is set aside."""
+        return self.set_aside if self.needed is None else self.needed
+
+    @property
+    def headroom(self) -> int | None:
+        """What is left of `hbm`; negative where the program does not fit; None where `hbm` is not known."""
+        return None if self.hbm is None else self.hbm - self.takes
 
     @property
     def set_aside(self) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
-from shardviz.records import Collective, Cost, Diagnostic, Frame, Memory, PlanRecord, Residual, Value
+from shardviz.records import Collective, Cost, Diagnostic, Frame, Memory, PlanRecord, Residual, TargetCollective, Value
 
 SCHEMA_VERSION = 1
 LEVELS = ("notation", "propagated", "partitioned", "compiled")
@@ -41,6 +41,8 @@ class Report:
         timings: seconds that each step took.
         versions: of shardviz, jax and jaxlib.
         residuals: what the backward pass needs of what ran before it, as Shardy's propagation cuts it.
+        target_collectives: the collectives as the target runs them, at level `compiled`; `collectives` are as the
+            partitioner made them.
     """
 
     level: str
@@ -59,6 +61,7 @@ class Report:
     timings: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     residuals: tuple[Residual, ...] = ()
+    target_collectives: tuple[TargetCollective, ...] = ()
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -69,6 +72,10 @@ class Report:
     def residual_bytes(self) -> float:
         """Bytes on one device that are kept from the forward pass to the backward pass, arguments not counted."""
         return sum(r.value.bytes_per_device or 0 for r in self.residuals if r.takes_memory)
+
+    def runs_as(self, name: str) -> tuple[TargetCollective, ...]:
+        """What the target runs for one of `collectives`, by its name; empty where nothing was found to stand for it."""
+        return tuple(t for t in self.target_collectives if name in t.stands_for)
 
     def value(self, name: str) -> Value:
         """The argument, output or intermediate of this name.

@@ -237,8 +237,11 @@ def test_targets_print_as_a_table(machine):
     assert repr(machine({"libtpu": "0.0.50.1"})) == (
         "cpu  ready    jaxlib 0.12.0\n"
         "tpu  ready    libtpu 0.0.50.1\n"
+        "              chips: v2, v3, v4, v5e, v5p, v6e, tpu7x; written as 'tpu v5p:4x4x4', or 'tpu v5e:4x4*2' for two "
+        "slices\n"
         "gpu  missing  no compiler\n"
         "              not installed: jax-cuda13-plugin, jax-cuda13-pjrt, nvidia-cuda-nvcc (1.3 GB in all; no driver, "
         "cuDNN or NCCL is needed)\n"
-        "              to install: pip install 'shardviz[cuda]'"
+        "              to install: pip install 'shardviz[cuda]'\n"
+        "              chips: a100, h100, h200, b200, gb200; written as 'gpu h100:2x8', hosts x GPUs of each"
     )

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardviz.analysis.carry import Transformed, bring, numbered, out_avals
+from shardviz.analysis.carry import Carry, Transformed, bring, numbered, out_avals
 from shardviz.analysis.rewrap import dynamic_places, inner_of, merged, parameters_of, rewrapped, roots_of
 from shardviz.errors import TraceError
 from shardviz.program.adapters import Call
 from shardviz.program.trace import Traced
+from shardviz.program.trees import Changes, Place
 
 
 def vmap(
@@ -55,19 +56,20 @@ def vmap(
         raise TraceError(f"vmap of {call.name}: in_axes maps no argument; give at least one an int")
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        fixed = {k: v for k, v in kwargs.items() if k not in keyed}
+        fixed, changes = {k: v for k, v in kwargs.items() if k not in keyed}, Changes()
 
         def one(primals: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-            return inner(*merged(args, dynamic, primals), **keywords, **fixed)
+            return changes.apart(inner(*merged(args, dynamic, primals), **keywords, **fixed))
 
         mapped = jax.vmap(
             one,
             in_axes=(tuple(given[i] for i in dynamic), 0),
-            out_axes=out_axes,
+            out_axes=(out_axes, 0),
             axis_size=axis_size,
             spmd_axis_name=spmd_axis_name if spmd_axis_name is None else axes,
         )
-        return mapped(tuple(args[i] for i in dynamic), {k: kwargs[k] for k in keyed})
+        out, values = mapped(tuple(args[i] for i in dynamic), {k: kwargs[k] for k in keyed})
+        return changes.together(out, values, lambda place: replace(place, follows=place.follows and _leads(ins, place)))
 
     own = numbered("in", (tuple(call.args[i] for i in dynamic), {k: call.kwargs[k] for k in keyed}))
     spots = [p for i in dynamic for p in _leaves(places[i])] + [p for k in sorted(keyed) for p in _leaves(keyed[k])]
@@ -87,6 +89,11 @@ def vmap(
 
     made = rewrapped(call, "vmap", run, args, kwargs, parameters_of(call), dict(call.names), donate=True)
     return bring(call, traced, made, ins, outs)
+
+
+def _leads(ins: Sequence[Carry], place: Place) -> bool:
+    """Whether an argument is mapped along dimension 0, as its new value is."""
+    return place.number is not None and ins[place.number].dimension == 0
 
 
 @dataclass(frozen=True)

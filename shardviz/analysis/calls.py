@@ -30,19 +30,21 @@ def trace(
     """Traces a function; nothing runs and nothing is allocated.
 
     Args:
-        fn: a function, or one that `jax.jit` has wrapped; what `jax.export` made of one; or the `jax.stages.Traced` or
-            `Lowered` of one, which has its arguments already.
-        args, kwargs: what it is called with: arrays, `jax.ShapeDtypeStruct`s or numbers in pytrees.
+        fn: a function, a method or anything else that can be called; one that `jax.jit`, `jax.pmap`, `sv.pjit`,
+            `nnx.jit` or `equinox.filter_jit` has wrapped; what `jax.export` made of one, or the `jax.stages.Traced` or
+            `Lowered` of one, which have their arguments already.
+        args, kwargs: what it is called with: arrays, `jax.ShapeDtypeStruct`s or numbers in pytrees; flax.nnx objects,
+            or functions without parameters that make them.
         static_argnums, static_argnames, donate_argnums, donate_argnames: as for `jax.jit`.
 
     Returns:
-        The `Program`. A function whose sharding constraints are bare PartitionSpecs is traced when its first plan says
-        over which mesh they are.
+        The `Program`. A function that cannot be traced without a mesh (for constraints that are bare PartitionSpecs,
+        a `shard_map` without one, a `pmap` inside) is traced when its first plan says which.
 
     Raises:
         TraceError: if an argument is no array, or the function raises; its own exception is the cause.
     """
-    return _program(fn, args, kwargs, None, static_argnums, static_argnames, donate_argnums, donate_argnames)
+    return program_of(fn, args, kwargs, None, static_argnums, static_argnames, donate_argnums, donate_argnames)
 
 
 def analyze(
@@ -83,12 +85,12 @@ def analyze(
                 "give the function itself"
             )
         return compiled_report(fn)
-    program = _program(fn, args, kwargs, mesh, *options)
+    program = program_of(fn, args, kwargs, mesh, *options)
     plan = program.plan(mesh, in_specs, out_specs)
     return program.partition(plan) if target is None else program.compile(plan, target)
 
 
-def _program(
+def program_of(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -98,6 +100,7 @@ def _program(
     donate_argnums: Numbers,
     donate_argnames: Names,
 ) -> Program:
+    """The program of a call, traced at once on `mesh`; None for the mesh that the function brings."""
     options = {
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,

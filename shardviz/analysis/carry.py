@@ -12,7 +12,7 @@ from shardviz.errors import SpecError
 from shardviz.notation import Spec
 from shardviz.notation.parsed import ParsedSpec
 from shardviz.program.adapters import Brings, Call
-from shardviz.program.plan import Plan, expand, is_spec
+from shardviz.program.plan import expand, is_spec
 from shardviz.program.trace import Traced
 from shardviz.records import PlanRecord
 
@@ -65,34 +65,33 @@ class Transformed:
     outs: Callable[[Traced], Any]
 
 
-def plan_from(origin: PlanRecord, of: Traced, transformed: Transformed, traced: Traced, plan: Plan) -> Plan:
-    """The plan for a transformed program that follows from one for the original.
+def carried_ins(origin: PlanRecord, of: Traced, transformed: Transformed, names: Sequence[str]) -> dict[str, Spec]:
+    """The specs of a transformed program's arguments that follow from a plan for the original.
 
     Args:
         origin: the original's plan, bound.
         of: the original's trace.
         transformed: what was done to it.
-        traced: the transformed program's trace.
-        plan: the original's plan.
+        names: the transformed program's arguments.
 
     Raises:
         SpecError: if an axis of `spmd_axis_name` cuts an array already.
     """
+    return _carried_all(origin, of, names, transformed.ins)
+
+
+def carried_outs(origin: PlanRecord, of: Traced, transformed: Transformed, traced: Traced) -> dict[str, Spec]:
+    """The same for its outputs, from its own trace."""
+    flat = jax.tree.leaves(jax.tree.broadcast(transformed.outs(of), traced.out_tree))
+    names = [o.name for o in traced.outputs[: len(flat)]]  # new values of arguments come last
+    return _carried_all(origin, of, names, flat)
+
+
+def _carried_all(origin: PlanRecord, of: Traced, names: Sequence[str], carries: Sequence[Carry]) -> dict[str, Spec]:
     ins = [origin.in_specs[a.name] for a in of.arguments]
     outs = [origin.out_specs[o.name] for o in of.outputs]
-    edits = {
-        a.name: spec
-        for a, carry in zip(traced.arguments, transformed.ins, strict=True)
-        if (spec := carried(carry, a.name, ins, outs)) is not None
-    }
-    prefix = transformed.outs(of)
-    flat = jax.tree.leaves(jax.tree.broadcast(prefix, traced.out_tree))
-    out_edits = {
-        o.name: spec
-        for o, carry in zip(traced.outputs, flat, strict=True)
-        if (spec := carried(carry, o.name, ins, outs)) is not None
-    }
-    return Plan(plan.mesh, edits=edits, out_edits=out_edits)
+    found = {name: carried(carry, name, ins, outs) for name, carry in zip(names, carries, strict=True)}
+    return {name: spec for name, spec in found.items() if spec is not None}
 
 
 def carried(carry: Carry, name: str, ins: Sequence[Spec | None], outs: Sequence[Spec | None]) -> Spec | None:
@@ -127,5 +126,6 @@ def numbered(whence: str, tree: Any) -> Any:
 
 
 def out_avals(traced: Traced) -> Any:
-    """The result's avals in its tree."""
-    return jax.tree.unflatten(jax.tree.structure(traced.out_tree), list(traced.closed.out_avals))
+    """The result's avals in its tree, without the new values of arguments."""
+    tree = jax.tree.structure(traced.out_tree)
+    return jax.tree.unflatten(tree, list(traced.closed.out_avals)[: tree.num_leaves])

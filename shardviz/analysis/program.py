@@ -15,8 +15,10 @@ from typing import Any
 from shardviz import diagnose, hlo
 from shardviz.analysis import rows, ruling, transforms
 from shardviz.analysis.annotate import annotated
+from shardviz.analysis.as_run import compiled_facts
 from shardviz.analysis.future import OnReport, ReportFuture
 from shardviz.analysis.ruling import RulesTable
+from shardviz.analysis.targeting import Aim, aim
 from shardviz.errors import CompileError, CompileRefused, MeshError, ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.program import exporting, server
@@ -24,7 +26,7 @@ from shardviz.program import propagate as shardy
 from shardviz.program.adapters import Call
 from shardviz.program.code import plan_code
 from shardviz.program.explicit import explicit_axes, in_types
-from shardviz.program.lower import Lowered, edited_bytecode, lower
+from shardviz.program.lower import CPU, Lowered, LowerFor, edited_bytecode, lower
 from shardviz.program.plan import Plan, expand, is_spec
 from shardviz.program.residuals import residuals
 from shardviz.program.server.job import MAX_CPU_DEVICES
@@ -58,13 +60,15 @@ class Program:
         self._call = call
         self._lock = threading.RLock()
         self._traces: dict[_Key | None, Traced] = {}
+        self._traced_on: dict[_Key | None, DeviceMesh] = {}
         self._sized = False
         self._signature: Traced | Signature | None = None
-        self._lowered: dict[_Key, Lowered] = {}
+        self._lowered: dict[tuple[_Key, LowerFor], Lowered] = {}
         self._bound: tuple[Plan, PlanRecord] | None = None
-        self._propagated: tuple[Plan, Report] | None = None
+        self._propagated: tuple[Plan, LowerFor, Report] | None = None
         self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
         self._origin: tuple[Program, transforms.Transformed] | None = None
+        self._waits: ShardvizError | None = None
         self._mesh = mesh = call.brings.mesh if mesh is None else DeviceMesh.of(mesh)
         try:
             if mesh is None:
@@ -77,6 +81,7 @@ class Program:
                 raise
             if mesh is None and not (isinstance(error, TraceError) and needs_mesh(error)):
                 raise
+            self._waits = error
 
     def __repr__(self) -> str:
         if not self._traces:
@@ -97,9 +102,9 @@ class Program:
         """
         if not self._traces:
             raise TraceError(
-                f"{self.name} stands on mesh axes without a mesh, so it is traced when a plan says which "
-                "mesh; call program.bind(plan), or give mesh= to sv.explore or sv.analyze"
-            )
+                f"{self.name} is traced when a plan says over which mesh: call program.bind(plan), or give mesh= to "
+                f"sv.explore or sv.analyze. Without a mesh, {self._waits}"
+            ) from self._waits
         return next(reversed(self._traces.values())).arguments
 
     def outputs(self, plan: Plan) -> tuple[Argument, ...]:
@@ -159,12 +164,16 @@ class Program:
     def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Program:
         """The program of the gradient, as `jax.grad` gives it, with the plan that this one brings.
 
+        Of flax.nnx objects the gradient is by their `nnx.Param`s, as `nnx.grad` has it. What the function changes in
+        them comes out too, here as of every transform, as `updated.` and the variable's path.
+
         Args:
             argnums: the positional arguments to differentiate by.
             has_aux: the function returns (scalar, anything else).
 
         Raises:
-            TraceError: if the result is no real scalar, or an argument is static or not floating point.
+            TraceError: if the result is no real scalar, or an argument is static, not floating point, or of flax.nnx
+                and without an `nnx.Param`.
         """
         return self._derived(transforms.grad(self._call, argnums, has_aux))
 
@@ -235,8 +244,11 @@ class Program:
             raise ShardvizError(f"{self.name} was not made by grad, value_and_grad, vjp, jvp or vmap; use its own plan")
         origin, transformed = self._origin
         bound, of = origin.bind(plan), origin._traced(plan)
-        traced = self._any_trace() if self._traces else self._traced(Plan(plan.mesh))
-        return transforms.plan_from(bound, of, transformed, traced, plan)
+        known = self._any_trace() if self._traces else self._known(plan.mesh)
+        edits = transforms.carried_ins(bound, of, transformed, [a.name for a in known.arguments])
+        traced = self._any_trace() if self._traces else self._traced(Plan(plan.mesh, edits=edits))
+        outs = transforms.carried_outs(bound, of, transformed, traced)
+        return Plan(plan.mesh, edits=edits, out_edits=outs)
 
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
@@ -262,14 +274,17 @@ class Program:
         The first time, Shardy is tried on the program in a process of its own, so that it cannot take the kernel along.
 
         Raises:
-            SpecError, TraceError: as `bind`.
+            SpecError, TraceError: as `bind`; TraceError too for an operation that JAX cannot lower.
             CompileError: if Shardy does not survive the program.
         """
+        return self._propagate(plan, texts=texts)
+
+    def _propagate(self, plan: Plan, *, texts: bool = False, target: LowerFor = CPU) -> Report:
         last = self._propagated
-        if last is not None and last[0] == plan and (last[1].stages or not texts):
-            return last[1]
+        if last is not None and last[:2] == (plan, target) and (last[2].stages or not texts):
+            return last[2]
         bound = self.bind(plan)
-        lowered = self._lower(plan)
+        lowered = self._lower(plan, target)
         if not lowered.rehearsed:
             shardy.rehearse(lowered, bound)
             lowered.rehearsed = True
@@ -293,14 +308,18 @@ class Program:
             residuals=residuals(found, lowered, bound),
         )
         report = annotated(report, self._call)
-        self._propagated = plan, report  # the partitioner's report is compared with it a moment later
+        self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
         return report
 
-    def partition(self, plan: Plan, *, timeout: float | None = None, memory_limit: float | None = None) -> Report:
+    def partition(
+        self, plan: Plan, target: str = "cpu", *, timeout: float | None = None, memory_limit: float | None = None
+    ) -> Report:
         """What XLA's partitioner makes of the plan: level `partitioned`, in the compile server.
 
         Args:
-            plan: mesh and specs; at most 2048 devices.
+            plan: mesh and specs; at most 2048 simulated devices.
+            target: the machine whose compiler partitions it; see `compile`. Where nothing here can compile for it,
+                simulated devices stand in, and a diagnostic says so.
             timeout: seconds that the compile may take.
             memory_limit: bytes that the compiler's process may use.
 
@@ -308,12 +327,29 @@ class Program:
             SpecError, TraceError: as `bind`.
             CompileError: if the compile crashed, took too long or too much, or was refused.
         """
-        return _answer(self.submit(plan, "partitioned", timeout=timeout, memory_limit=memory_limit))
+        return _answer(self.submit(plan, "partitioned", target=target, timeout=timeout, memory_limit=memory_limit))
 
     def compile(
         self, plan: Plan, target: str = "cpu", *, timeout: float | None = None, memory_limit: float | None = None
     ) -> Report:
-        """The target's optimised program and memory plan: level `compiled`. Arguments and errors as `partition`."""
+        """The target's optimised program and memory plan: level `compiled`.
+
+        That a program does not fit into the target's memory is an answer: `report.memory.fits` is False then, and a
+        diagnostic says by how much.
+
+        Args:
+            plan: mesh and specs; the mesh has as many devices as the target.
+            target: `cpu`, or a machine that need not be there: `tpu v5p:4x4x4`, `tpu v5e:4x4*2` (two slices),
+                `gpu h100:2x8` (hosts x GPUs); or `attached`, the devices that JAX sees in this process.
+            timeout, memory_limit: as `partition`.
+
+        Raises:
+            SpecError, TraceError: as `bind`.
+            TargetError: for a chip or a topology that there is not.
+            MeshError: if the mesh has not as many devices as the target.
+            CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
+                the target.
+        """
         return _answer(self.submit(plan, "compiled", target=target, timeout=timeout, memory_limit=memory_limit))
 
     def submit(
@@ -331,7 +367,8 @@ class Program:
         Args:
             plan: mesh and specs.
             level: `partitioned` or `compiled`: when nothing more is wanted.
-            target: the machine to compile for.
+            target: the machine to compile for; see `compile`. Where nothing here can, level `partitioned` is made on
+                simulated devices.
             timeout: seconds that it may take.
             memory_limit: bytes that its process may use.
             on_report: called with the report of each level that is reached, on another thread.
@@ -341,21 +378,24 @@ class Program:
 
         Raises:
             SpecError, TraceError: as `bind`.
-            ShardvizError: for a level or target that there is not.
+            ShardvizError: for a level or target that there is not, or a mesh of another size than the target.
         """
         if level not in server.MILESTONES:
             raise ShardvizError(f"level {level!r}: a compile reaches one of {', '.join(map(repr, server.MILESTONES))}")
-        if target != "cpu":
-            raise ShardvizError(f"target {target!r}: this version compiles for 'cpu' only")
         bound = self.bind(plan)
-        lowered = self._lower(plan)
+        aimed = aim(target, bound.mesh)
+        lowered = self._lower(plan, aimed.lowered_for)
         future = ReportFuture(on_report)
-        if why := _not_compilable(bound.mesh):
+        if aimed.lack and level == "compiled":
+            future.set_exception(CompileRefused(aimed.lack))
+            return future
+        if why := _not_compilable(bound.mesh, simulated=aimed.topology is None):
             future.set_exception(CompileRefused(f"{why}; level 'propagated' works all the same"))
             return future
         chosen = tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs)
-        request = server.Request(edited_bytecode(lowered, bound), bound.mesh.size, chosen, level)
-        reading = _Reading(self, plan, bound, lowered)
+        code = edited_bytecode(lowered, bound)
+        request = server.Request(code, bound.mesh.size, chosen, level, topology=aimed.topology)
+        reading = _Reading(self, plan, bound, lowered, aimed)
 
         def reached(job: server.Job, milestone: str, texts: dict[str, str]) -> None:
             future.deliver(milestone, lambda: reading.report(milestone, texts, job))
@@ -365,7 +405,7 @@ class Program:
         return future
 
     def texts(self, plan: Plan) -> dict[str, str]:
-        """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` with the plan's specs."""
+        """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` under the plan."""
         bound, lowered = self.bind(plan), self._lower(plan)
         jaxpr = {} if lowered.traced.closed is None else {"jaxpr": str(lowered.traced.closed)}
         return jaxpr | {"stablehlo": shardy.stablehlo_text(lowered, bound)}
@@ -384,7 +424,8 @@ class Program:
     ) -> bytes:
         """The program under the plan as a file of `jax.export`: mesh, specs, names and source lines go into it.
 
-        No devices of the mesh are needed. What is donated is not written down: whoever calls the file says so.
+        No devices of the mesh are needed. What is donated is not written down: whoever calls the file says so. A
+        flax.nnx object becomes a dictionary of its arrays, and what is changed in it a second result, a tuple.
 
         Args:
             plan: mesh and specs; an output without a spec is left to the compiler that the file meets.
@@ -396,8 +437,9 @@ class Program:
             The file's bytes, which `sv.load` reads.
 
         Raises:
-            SpecError, TraceError: as `bind`; TraceError too where JAX cannot export it, or for a program that was
-                lowered or exported before.
+            SpecError, TraceError: as `bind`; TraceError too where JAX cannot export it, for a type of pytree that
+                `jax.export` was not told how to write (with the lines that tell it), or for a program that was lowered
+                or exported before.
             ShardvizError: for a platform that there is not, or a path that cannot be written.
         """
         exported = exporting.export(self._traced(plan), self.bind(plan), platforms)
@@ -495,19 +537,23 @@ class Program:
                 self._sized = self._sized or traced.sized
                 key = self._key(mesh, types)
                 self._traces[key] = traced
+                if mesh is not None:
+                    self._traced_on[key] = mesh
                 for old in [k for k in self._traces if k is not None][:-_MOST_TRACES]:
                     del self._traces[old]
-                    self._lowered.pop(old, None)
+                    self._traced_on.pop(old, None)
+                    self._lowered = {key: one for key, one in self._lowered.items() if key[0] != old}
             return self._traces[key]
 
-    def _lower(self, plan: Plan) -> Lowered:
+    def _lower(self, plan: Plan, target: LowerFor = CPU) -> Lowered:
         with self._lock:
             traced = self._traced(plan)
             key = self._key(plan.mesh, traced.types)
             assert key is not None  # a plan has a mesh
-            if key not in self._lowered:
-                self._lowered[key] = lower(traced, plan.mesh)
-            return self._lowered[key]
+            if (key, target) not in self._lowered:
+                # on the mesh of the trace, whose equations remember it; `edited` puts the plan's in its place
+                self._lowered[key, target] = lower(traced, self._traced_on.get(key, plan.mesh), target)
+            return self._lowered[key, target]
 
     def _key(self, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> _Key | None:
         """What of a plan a trace depends on: its mesh's sizes only where shapes of single devices are in the program,
@@ -522,8 +568,8 @@ class Program:
 class _Reading:
     """Turns the compiler's texts into reports; what the first level found serves the second."""
 
-    def __init__(self, program: Program, plan: Plan, bound: PlanRecord, lowered: Lowered):
-        self.program, self.plan, self.bound, self.lowered = program, plan, bound, lowered
+    def __init__(self, program: Program, plan: Plan, bound: PlanRecord, lowered: Lowered, aimed: Aim):
+        self.program, self.plan, self.bound, self.lowered, self.aimed = program, plan, bound, lowered, aimed
         self.first: Report | None = None
 
     def report(self, milestone: str, texts: dict[str, str], job: server.Job) -> Report:
@@ -532,13 +578,13 @@ class _Reading:
     def partitioned(self, texts: dict[str, str], job: server.Job) -> Report:
         waited = job.elapsed
         start = time.perf_counter()
-        before, after = hlo.parse(texts["before"]), hlo.parse(texts["partitioned"])
+        before, after = self.modules = hlo.parse(texts["before"]), hlo.parse(texts["partitioned"])
         traced, mesh = self.lowered.traced, self.bound.mesh
         names = [a.name for a in traced.arguments]
         found = hlo.collectives(after, mesh, before, arguments=names)
         outputs = rows.compiled_outputs(traced.outputs, before, mesh)
         self.lowered.rehearsed = True  # the compiler ran Shardy on it
-        foretold = self.program.propagate(self.plan)
+        foretold = self.program._propagate(self.plan, target=self.aimed.lowered_for)
         intermediates = rows.typed(rows.labelled(hlo.values(before, mesh)), foretold.intermediates)
         flops, unknown = hlo.dot_flops(after)
         self.first = Report(
@@ -549,11 +595,13 @@ class _Reading:
             outputs,
             intermediates,
             found,
+            target=self.aimed.text,
             cost=Cost(flops, unknown),
             diagnostics=diagnose.compiler_warnings(job.stderr, before)
             + _notes(traced)
             + diagnose.unknown_loops(unknown)
-            + diagnose.levels_differ((foretold.outputs, foretold.collectives), (outputs, found), mesh),
+            + diagnose.levels_differ((foretold.outputs, foretold.collectives), (outputs, found), mesh)
+            + diagnose.simulated(self.aimed.lack),
             source=rows.source(intermediates, found),
             stages={"before": texts["before"], "partitioned": texts["partitioned"]},
             timings={"partition": waited, "read": time.perf_counter() - start},
@@ -565,12 +613,18 @@ class _Reading:
 
     def compiled(self, texts: dict[str, str], job: server.Job) -> Report:
         assert self.first is not None
+        waited = job.elapsed
+        names = [a.name for a in self.lowered.traced.arguments]
+        found = compiled_facts(texts, self.aimed, self.bound.mesh, self.first.collectives, *self.modules, names)
         return rows.replaced(
             self.first,
             level="compiled",
-            memory=hlo.memory(texts["buffers"], texts["live_ranges"]),
+            memory=found.memory,
+            target_collectives=found.collectives,
+            diagnostics=found.diagnostics + self.first.diagnostics,
+            source=rows.source(self.first.intermediates, (*self.first.collectives, *found.memory.alive_at_peak)),
             stages={**self.first.stages, "optimized": texts["optimized"]},
-            timings={**self.first.timings, "compile": job.elapsed},
+            timings={**self.first.timings, "compile": waited},
         )
 
 
@@ -586,9 +640,9 @@ def _last(future: ReportFuture, level: str) -> Report | CompileError:
     return future.reports.get(level) or CompileError(f"the compile ended without reaching level {level!r}")
 
 
-def _not_compilable(mesh: DeviceMesh) -> str:
-    """Why XLA's CPU compiler cannot be given a mesh; empty if it can."""
-    if mesh.size > MAX_CPU_DEVICES:
+def _not_compilable(mesh: DeviceMesh, *, simulated: bool = True) -> str:
+    """Why XLA cannot be given a mesh, on simulated CPU devices or others; empty if it can."""
+    if simulated and mesh.size > MAX_CPU_DEVICES:
         return f"the mesh {mesh} has {mesh.size} devices and XLA's CPU compiler simulates at most {MAX_CPU_DEVICES}"
     for name in mesh.names:
         if marks := sorted({c for c in name if c in "'\"\\,=[]{}" or not c.isprintable()}):

@@ -14,6 +14,7 @@ from shardviz.analysis.carry import Carry, numbered
 from shardviz.errors import TraceError
 from shardviz.program.adapters import Call, Options
 from shardviz.program.signature import parameter_names
+from shardviz.program.trees import Changes
 
 
 def inner_of(call: Call, what: str) -> Callable[..., Any]:
@@ -77,13 +78,19 @@ def with_extra(
     call: Call,
     what: str,
     inner: Callable[..., Any],
-    run: Callable[[tuple[Any, ...], Any, Callable[..., Any]], Any],
+    run: Callable[[tuple[Any, ...], Any, Callable[..., Any]], tuple[Any, Any]],
     extra: str,
     tree: Any,
     carries: Any,
     names: dict[str, str],
 ) -> tuple[Call, tuple[Carry, ...]]:
-    """A call with one more argument after the positional ones; by keyword where the function takes `*args`."""
+    """A call with one more argument after the positional ones; by keyword where the function takes `*args`.
+
+    Args:
+        run: from (the dynamic positional arguments, the new one, the function of the former) to (result, new values of
+            arguments that are changed in place); the function gives such a pair too.
+    """
+    changes, number = Changes(), dict[int, int]()
     extra = unused(extra, call)
     dynamic = dynamic_places(call)
     signature, positional = _extended(call, extra)
@@ -92,7 +99,10 @@ def with_extra(
         given = args[-1] if positional else kwargs.pop(extra)
         args = args[:-1] if positional else args
         primals = tuple(args[i] for i in dynamic)
-        return run(primals, given, lambda *primals: inner(*merged(args, dynamic, primals), **kwargs))
+        apart = lambda *primals: changes.apart(inner(*merged(args, dynamic, primals), **kwargs))  # noqa: E731
+        return changes.together(
+            *run(primals, given, apart), lambda p: p.at(None if p.number is None else number[p.number])
+        )
 
     args = (*call.args, tree) if positional else call.args
     kwargs = call.kwargs if positional else {**call.kwargs, extra: tree}
@@ -104,6 +114,8 @@ def with_extra(
         flat = jax.tree.leaves(((*own_args, carries), own_keywords))
     else:
         flat = jax.tree.leaves((own_args, {**own_keywords, extra: carries}))
+    own = set(map(id, jax.tree.leaves((own_args, own_keywords))))
+    number.update((carry.index, i) for i, carry in enumerate(flat) if id(carry) in own)
     return made, tuple(flat)
 
 

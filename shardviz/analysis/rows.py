@@ -18,7 +18,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.lower import sdy_spec
 from shardviz.program.shards import shard_shape
 from shardviz.program.trace import Argument
-from shardviz.records import Collective, Frame, PlanRecord, Value
+from shardviz.records import Alive, Collective, Frame, PlanRecord, Value
 from shardviz.report import Report
 from shardviz.source import assigned, phase
 
@@ -80,7 +80,7 @@ def typed(values: Sequence[Value], foretold: Sequence[Value]) -> tuple[Value, ..
     return tuple(dataclasses.replace(v, fixed=types.get((v.source, v.name_stack, v.shape))) for v in values)
 
 
-def source(values: Iterable[Value], collectives: Iterable[Collective]) -> dict[str, Mapping[int, str]]:
+def source(values: Iterable[Value], collectives: Iterable[Collective | Alive]) -> dict[str, Mapping[int, str]]:
     """The text of every file's lines from the first to the last that a row refers to."""
     lines: dict[str, tuple[int, int]] = {}
     for row in (*values, *collectives):

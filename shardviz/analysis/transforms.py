@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardviz.analysis.batching import dtype_of, vmap
-from shardviz.analysis.carry import FREE, Carry, Transformed, bring, numbered, out_avals, plan_from
+from shardviz.analysis.carry import FREE, Carry, Transformed, bring, carried_ins, carried_outs, numbered, out_avals
 from shardviz.analysis.rewrap import (
     below,
     dynamic_places,
@@ -30,9 +30,11 @@ from shardviz.analysis.rewrap import (
 )
 from shardviz.errors import TraceError
 from shardviz.program.adapters import Call
+from shardviz.program.nnx_state import is_object, load
 from shardviz.program.trace import Traced
+from shardviz.program.trees import Changes
 
-__all__ = ["Transformed", "grad", "jvp", "plan_from", "vjp", "vmap"]
+__all__ = ["Transformed", "carried_ins", "carried_outs", "grad", "jvp", "vjp", "vmap"]
 
 
 def grad(call: Call, argnums: int | Sequence[int], has_aux: bool, *, value: bool = False) -> Transformed:
@@ -46,20 +48,35 @@ def grad(call: Call, argnums: int | Sequence[int], has_aux: bool, *, value: bool
 
     Raises:
         TraceError: if there is no such argument, or it has a leaf that is not floating point.
+
+    Of `flax.nnx` objects the gradient is by their `nnx.Param`s, as `nnx.grad` has it; what the function changes in them
+    comes out beside the result.
     """
     what = "value_and_grad" if value else "grad"
     inner = inner_of(call, what)
     several = not isinstance(argnums, int)
     numbers = tuple(_argnum(call, n, what) for n in (argnums if several else (argnums,)))
     roots = roots_of(call)
-    for n in numbers:
-        _require_floats(call, n, roots[n], what)
+    chosen = [_chosen(call, n, roots[n], what) for n in numbers]
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return _scalar(inner(*args, **kwargs), call.name, what, has_aux)
+        changes = Changes()
 
-    by: Any = numbers if several else numbers[0]
-    transform = jax.value_and_grad if value else jax.grad
+        def scalar(picked: list[Any]) -> Any:
+            whole = list(args)
+            for n, which, some in zip(numbers, chosen, picked, strict=True):
+                whole[n] = _filled_in(args[n], which, some)
+            out, values = changes.apart(inner(*whole, **kwargs))
+            out = _scalar(out, call.name, what, has_aux)
+            return (out[0], (out[1], values)) if has_aux else (out, (None, values))
+
+        picked = [_picked(args[n], which) for n, which in zip(numbers, chosen, strict=True)]
+        (out, (aux, values)), gradients = jax.value_and_grad(scalar, has_aux=True)(picked)
+        gradients = tuple(gradients) if several else gradients[0]
+        out = (out, aux) if has_aux else out
+        result = (out, gradients) if value else (gradients, aux) if has_aux else gradients
+        return changes.together(result, values)
+
     # jax.grad: gradients, or (gradients, aux); value_and_grad: (value, gradients), or ((value, aux), gradients)
     path = "result[1]" if value else "result[0]" if has_aux else "result"
     names = {path + (f"[{i}]" if several else ""): f"grad({roots[n]})" for i, n in enumerate(numbers)}
@@ -68,8 +85,9 @@ def grad(call: Call, argnums: int | Sequence[int], has_aux: bool, *, value: bool
     elif has_aux:
         names["result[1]"] = "aux"
     ins = tuple(Carry("in", i) for i in range(len(call.arrays)))
-    made = rewrapped(call, what, transform(run, by, has_aux), call.args, call.kwargs, parameters_of(call), names)
-    return Transformed(replace(made, brings=replace(call.brings, out_specs=None)), ins, lambda _: FREE)
+    made = rewrapped(call, what, run, call.args, call.kwargs, parameters_of(call), names)
+    brings = replace(call.brings, out_specs=None)
+    return Transformed(replace(made, brings=brings, leaves=call.leaves), ins, lambda _: FREE)
 
 
 def vjp(call: Call, traced: Traced) -> Transformed:
@@ -87,9 +105,9 @@ def vjp(call: Call, traced: Traced) -> Transformed:
     carries = jax.tree.map(lambda c, a: c if _is_float(a) else None, numbered("out", outs), outs)
 
     def run(primals: tuple[Any, ...], given: Any, fn: Callable[..., Any]) -> Any:
-        out, pull = jax.vjp(fn, *primals)
+        out, pull, values = jax.vjp(fn, *primals, has_aux=True)
         gradients = pull(_filled(given, out))
-        return out, jax.tree.map(_or_none, gradients)
+        return (out, jax.tree.map(_or_none, gradients)), values
 
     roots = roots_of(call)
     names = below("result[0]", call.names, "{}")
@@ -115,8 +133,8 @@ def jvp(call: Call, traced: Traced) -> Transformed:
     carries = jax.tree.map(lambda c, a: c if _is_float(a) else None, own, primals)
 
     def run(primals: tuple[Any, ...], given: Any, fn: Callable[..., Any]) -> Any:
-        out, tangent = jax.jvp(fn, primals, _filled(given, primals))
-        return out, jax.tree.map(_or_none, tangent)
+        out, tangent, values = jax.jvp(fn, primals, _filled(given, primals), has_aux=True)
+        return (out, jax.tree.map(_or_none, tangent)), values
 
     roots = roots_of(call)
     names = below("result[0]", call.names, "{}") | below("result[1]", call.names, "tangent({})")
@@ -150,8 +168,9 @@ def _filled(given: Any, like: Any) -> Any:
 def _argnum(call: Call, number: Any, what: str) -> int:
     count, roots = len(call.args), roots_of(call)
     if isinstance(number, bool) or not isinstance(number, int) or not -count <= number < count:
-        there = ", ".join(f"{i} ({name})" for i, name in enumerate(roots)) or "none"
-        raise TraceError(f"{what} of {call.name}: argnums={number!r} is no positional argument; there are {there}")
+        there = ", ".join(f"{i} ({name})" for i, name in enumerate(roots))
+        there = f"there are {there}" if there else "there is none, so pass what to differentiate by by position"
+        raise TraceError(f"{what} of {call.name}: argnums={number!r} is no positional argument; {there}")
     if number % count not in dynamic_places(call):
         raise TraceError(
             f"{what} of {call.name}: argument {number}, {roots[number]}, is static, and a gradient is by arrays; "
@@ -160,13 +179,45 @@ def _argnum(call: Call, number: Any, what: str) -> int:
     return number % count
 
 
-def _require_floats(call: Call, number: int, root: str, what: str) -> None:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(call.args[number]):
+def _chosen(call: Call, number: int, root: str, what: str) -> list[bool]:
+    """For each array of an argument whether the gradient is by it.
+
+    Raises:
+        TraceError: if one that it would have to be by is not floating point, or there is none.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(call.args[number])
+    static = call.options.static_places(call.fn, len(call.args))
+    start = len(jax.tree.leaves([a for i, a in enumerate(call.args[:number]) if i not in static]))
+    held = [leaf.value for leaf in call.leaves[start : start + len(leaves)]]
+    if any(map(is_object, held)):
+        param = load().Param
+        found = [isinstance(v, param) if is_object(v) else _is_float(v) for v in held]
+        if not any(found):
+            raise TraceError(
+                f"{what} of {call.name}: a gradient of flax.nnx objects is by their nnx.Param, and {root} has none; "
+                "choose other argnums"
+            )
+        return found
+    for path, leaf in leaves:
         if not _is_float(leaf):
             raise TraceError(
                 f"{what} of {call.name}: {root}{jax.tree_util.keystr(path)} is {dtype_of(leaf)}, and a gradient is by "
                 "floating-point arrays; choose other argnums, or move it into an argument of its own"
             )
+    return [True] * len(leaves)
+
+
+def _picked(tree: Any, which: list[bool]) -> Any:
+    """The tree with None for what is not chosen."""
+    leaves, structure = jax.tree.flatten(tree)
+    return jax.tree.unflatten(structure, [x if yes else None for x, yes in zip(leaves, which, strict=True)])
+
+
+def _filled_in(tree: Any, which: list[bool], picked: Any) -> Any:
+    """The tree with the leaves that were chosen from another, `_picked` from it."""
+    leaves, structure = jax.tree.flatten(tree)
+    some = iter(jax.tree.leaves(picked))
+    return jax.tree.unflatten(structure, [next(some) if yes else x for x, yes in zip(leaves, which, strict=True)])
 
 
 def _scalar(out: Any, name: str, what: str, has_aux: bool) -> Any:
@@ -181,7 +232,9 @@ def _scalar(out: Any, name: str, what: str, has_aux: bool) -> Any:
             raise TraceError(f"{what} of {name} with has_aux=True: expected (scalar, anything else), not {_words(out)}")
         value = out[0]
     why = ""
-    if not jax.tree_util.treedef_is_leaf(jax.tree.structure(value)):
+    if value is None:
+        why = "return the loss"
+    elif not jax.tree_util.treedef_is_leaf(jax.tree.structure(value)):
         why = "return one scalar; give what else there is as (scalar, rest) with has_aux=True, or use program.vjp()"
     elif np.shape(value) != ():
         why = "take its mean or sum, or use program.vjp(), which takes a cotangent of that shape"
@@ -195,6 +248,8 @@ def _scalar(out: Any, name: str, what: str, has_aux: bool) -> Any:
 
 
 def _words(value: Any) -> str:
+    if value is None:
+        return "None"
     if jax.tree_util.treedef_is_leaf(jax.tree.structure(value)):
         return f"{dtype_of(value)}{list(np.shape(value))}"
     kind = type(value).__name__

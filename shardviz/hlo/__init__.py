@@ -6,7 +6,8 @@ from shardviz.hlo.flops import dot_flops
 from shardviz.hlo.frames import FrameTable
 from shardviz.hlo.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.hlo.loops import Runs, runs, trip_count
-from shardviz.hlo.memory import memory
+from shardviz.hlo.matching import as_run
+from shardviz.hlo.memory import alive_at_peak, memory
 from shardviz.hlo.module import Computation, Instruction, Module
 from shardviz.hlo.parse import parse
 from shardviz.hlo.shape import Shape, parse_shape
@@ -20,6 +21,8 @@ __all__ = [
     "Origin",
     "Runs",
     "Shape",
+    "alive_at_peak",
+    "as_run",
     "axes_of",
     "axes_of_pairs",
     "collectives",

@@ -84,6 +84,9 @@ class _Context:
             knows_before,
             arguments,
         )
+        # a program for one of several slices counts that slice's devices
+        one = module.num_partitions
+        self.devices = one if 1 < one < mesh.size else mesh.size
         self.runs: dict[str, Runs] = runs(module)
         self.origin = Origin(module)
         self.differentiated = is_differentiated(i.op_name for _, i in module if "op_name" in i.attributes_text)
@@ -107,7 +110,7 @@ def _collective(context: _Context, computation: Computation, instruction: Instru
     operands = _operand_shapes(computation, instruction)
     results = _result_shapes(instruction)
     main = max(results, key=lambda shape: shape.nbytes)
-    axes, size, groups = _span(instruction, kind, context.mesh)
+    axes, size, groups = _span(instruction, kind, context.mesh, context.devices)
     origin = _origin(context, instruction)
     told = _told(context, computation, instruction, kind, origin)
     run = context.runs[computation.name]
@@ -151,11 +154,14 @@ def _result_shapes(instruction: Instruction) -> tuple[Shape, ...]:
     return leaves(shape)
 
 
-def _span(instruction: Instruction, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, int | None, str]:
-    """The axes, the number of devices in a group, and the text of the groups."""
+def _span(
+    instruction: Instruction, kind: str, mesh: DeviceMesh, devices: int
+) -> tuple[tuple[Axis, ...] | None, int | None, str]:
+    """The axes (None where only a part of the mesh is counted), the devices in a group, and the text of the groups."""
+    whole = devices == mesh.size
     if kind == "collective-permute":
         text = instruction.attributes.get("source_target_pairs", "{}")
-        axes = axes_of_pairs(parse_pairs(text), mesh)
+        axes = axes_of_pairs(parse_pairs(text), mesh) if whole else None
         size = None
         if axes is not None:
             size = 1
@@ -163,8 +169,8 @@ def _span(instruction: Instruction, kind: str, mesh: DeviceMesh) -> tuple[tuple[
                 size *= mesh.shape[str(axis)]
         return axes, size, text
     text = instruction.attributes.get("replica_groups", "{}")
-    groups = parse_groups(text, mesh.size)
-    return axes_of(groups, mesh), int(groups.shape[1]), text
+    groups = parse_groups(text, devices)
+    return axes_of(groups, mesh) if whole else None, int(groups.shape[1]), text
 
 
 # Whose it is

@@ -22,6 +22,7 @@ from shardviz.hlo.dataflow import KEEPS, Origin, integer
 from shardviz.hlo.module import CALLERS, Computation, Instruction, Module, number
 
 _KNOWN = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d+)')
+_MOST_ADDED = 32
 _FLIPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE", "EQ": "EQ"}
 _BRANCHES = ("branch_computations", "true_computation", "false_computation")
 _EXECUTED = ("calls", "condition", "body", "called_computations", *_BRANCHES)
@@ -129,18 +130,29 @@ def module_call(module: Module, callee: Computation, within: Computation) -> Ins
 
 
 def _step(values: Origin, body: Computation, path: tuple[int, ...]) -> int | None:
-    """What a trip adds to an element of the loop's tuple; None where it is not a constant."""
+    """What a trip adds to an element of the loop's tuple; None where it is not a constant.
+
+    A loop whose body was written out several times adds as often.
+    """
     place = values(body, body.root.name, path, inside=True)
-    made, inside = place.instruction, place.computation
-    if made.opcode not in ("add", "subtract") or len(made.operands) != 2:
-        return None
-    for counter, other in ((0, 1), (1, 0)):
-        start = values.operand(inside, made, counter, inside=True)
-        if start.instruction.opcode == "parameter" and start.path == path and inside is body:
-            step = integer(values, inside, made.operands[other], made.operand_parts[other])
-            if made.opcode == "subtract":
-                return None if counter or step is None else -step
-            return step
+    total = 0
+    for _ in range(_MOST_ADDED):
+        made, inside = place.instruction, place.computation
+        if made.opcode == "parameter" and place.path == path and inside is body:
+            return total
+        if made.opcode not in ("add", "subtract") or len(made.operands) != 2:
+            return None
+        steps = [
+            integer(values, inside, name, part) for name, part in zip(made.operands, made.operand_parts, strict=True)
+        ]
+        if steps[1] is not None:
+            total += steps[1] if made.opcode == "add" else -steps[1]
+            place = values.operand(inside, made, 0, inside=True)
+        elif steps[0] is not None and made.opcode == "add":
+            total += steps[0]
+            place = values.operand(inside, made, 1, inside=True)
+        else:
+            return None
     return None
 
 

@@ -19,8 +19,12 @@ _BITS = {
     "uint2": 2,
     "s4": 4,
     "u4": 4,
+    "int1": 1,
+    "uint1": 1,
     "s2": 2,
     "u2": 2,
+    "s1": 1,
+    "u1": 1,
     "bfloat16": 16,
     "bf16": 16,
     "f16": 16,
@@ -52,6 +56,6 @@ def itemsize(dtype: Any) -> float:
         return 0.5
     if name.startswith(("float8", "f8")):
         return 1.0
-    if name.startswith("float6"):
+    if name.startswith(("float6_", "f6e")):  # float64 is none of them
         return 0.75
     return float(np.dtype(name).itemsize)

@@ -21,6 +21,7 @@ from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name, axis_text
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.trace import Traced
+from shardviz.program.trees import plain
 from shardviz.records import PlanRecord
 
 _ROOT = re.compile(r"\w+")
@@ -31,7 +32,8 @@ def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",
     """A program under a plan as a `jax.export.Exported`.
 
     Args:
-        traced: the program. New values of arguments that are changed in place become a second result, a tuple.
+        traced: the program. A flax.nnx object becomes a dictionary of its arrays; new values of arguments that are
+            changed in place become a second result, a tuple.
         bound: the plan: outputs whose spec is None are left to the compiler that the file meets.
         platforms: for which platforms, such as `("cpu", "tpu", "cuda")`.
 
@@ -57,12 +59,13 @@ def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",
     mesh = abstract_mesh(bound.mesh)
     closed = _jax.on_mesh(traced.closed, mesh)
     run = jex_core.jaxpr_as_fun(closed)
-    tree = jax.tree.structure(traced.out_tree)
-    if traced.updates:
-        tree = jax.tree_util.treedef_tuple((tree, jax.tree.structure(tuple(range(len(traced.updates))))))
+    order, in_tree = _plain(traced.in_tree)
+    out_order, tree = _plain((traced.out_tree, (0,) * len(traced.updates)) if traced.updates else traced.out_tree)
 
     def fn(*args: Any, **kwargs: Any) -> Any:
-        return jax.tree.unflatten(tree, run(*jax.tree.leaves((args, kwargs))))
+        given = dict(zip(order, jax.tree.leaves((args, kwargs)), strict=True))
+        found = run(*(given[i] for i in range(len(given))))
+        return jax.tree.unflatten(tree, [found[i] for i in out_order])
 
     fn.__name__ = fn.__qualname__ = traced.name
     if (signature := _signature(traced)) is not None:
@@ -71,16 +74,22 @@ def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",
         jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, _spec(bound.in_specs[argument.name])))
         for a, argument in zip(closed.in_avals, traced.arguments, strict=True)
     ]
-    args, kwargs = jax.tree.unflatten(jax.tree.structure(traced.in_tree), placed)
+    args, kwargs = jax.tree.unflatten(in_tree, [placed[i] for i in order])
     outs = [bound.out_specs[o.name] for o in traced.outputs]
     shardings = [None if s is None else NamedSharding(mesh, _spec(s)) for s in outs]
-    chosen = None if all(s is None for s in shardings) else jax.tree.unflatten(tree, shardings)
+    chosen = None if all(s is None for s in shardings) else jax.tree.unflatten(tree, [shardings[i] for i in out_order])
     try:
-        with jax.sharding.use_abstract_mesh(mesh):
+        with _jax.under(mesh):
             jitted = jax.jit(fn, out_shardings=chosen, keep_unused=True)
             return jax.export.export(jitted, platforms=platforms)(*args, **kwargs)
     except Exception as error:  # JAX has many reasons, each in its own words
         raise TraceError(f"{traced.name} cannot be exported: {error}") from error
+
+
+def _plain(tree: Any) -> tuple[list[int], Any]:
+    """(the number that each leaf has in a tree, in the order of the plain tree, and the plain tree's structure)."""
+    leaves, structure = jax.tree.flatten(tree)
+    return jax.tree.flatten(plain(jax.tree.unflatten(structure, range(len(leaves)))))
 
 
 def _signature(traced: Traced) -> inspect.Signature | None:
@@ -105,6 +114,27 @@ def _spec(spec: Spec) -> Any:
     return _jax.partition_spec(spec.entries(), [axis_name(axis) for axis in spec.unreduced], ())
 
 
+def _unregistered(exported: Any) -> str:
+    """What to do about the pytree types among the arguments and results that JAX cannot write; empty if it can."""
+    found = _jax.unregistered((exported.in_tree, exported.out_tree))
+    if not found:
+        return ""
+    lines = []
+    for kind in found:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            lines.append(f"jax.export.register_namedtuple_serialization({name}, serialized_name={name!r})")
+        else:
+            lines.append(
+                f"jax.export.register_pytree_node_serialization({name}, serialized_name={name!r}, "
+                "serialize_auxdata=..., deserialize_auxdata=...)"
+            )
+    return (
+        "jax.export has not been told how to write types of its arguments and results; tell it, before writing and "
+        "wherever the file is read:\n  " + "\n  ".join(lines)
+    )
+
+
 def write(exported: Any, path: str | os.PathLike[str] | None, vjp_order: int = 0) -> bytes:
     """An export as the bytes of a file, written to `path` if there is one.
 
@@ -124,7 +154,8 @@ def write(exported: Any, path: str | os.PathLike[str] | None, vjp_order: int = 0
     except ImportError as error:
         raise ShardvizError(f"{error}: pip install flatbuffers") from error
     except Exception as error:  # a pytree type that is not registered, a function that has no derivative
-        raise TraceError(f"{exported.fun_name} cannot be written: {error}") from error
+        why = _unregistered(exported) or str(error)
+        raise TraceError(f"{exported.fun_name} cannot be written: {why}") from error
     if path is not None:
         try:
             Path(path).write_bytes(data)

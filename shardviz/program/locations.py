@@ -48,7 +48,7 @@ def within(place: Place, caller: Place | None) -> Place:
         return place
     root = caller.name_stack.split("/", 1)[0]
     whole = place.name_stack.startswith(f"{root}/") and not caller.name_stack.endswith(f"/{root}")
-    name = place.name_stack if whole else f"{caller.name_stack}/{place.name_stack}"
+    name = place.name_stack if whole else f"{caller.name_stack}/{place.name_stack}".rstrip("/")
     return Place(name, place.frame or caller.frame)
 
 

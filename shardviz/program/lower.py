@@ -19,7 +19,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy_text import sdy_axis
 from shardviz.program.explicit import type_spec
 from shardviz.program.meshes import abstract_mesh
-from shardviz.program.trace import Traced
+from shardviz.program.trace import Traced, cannot_lower
 from shardviz.records import PlanRecord
 
 MESH = "mesh"
@@ -44,16 +44,34 @@ class Lowered:
     rehearsed: bool = False
 
 
-def lower(traced: Traced, mesh: DeviceMesh, platform: str = "cpu") -> Lowered:
+@dataclass(frozen=True)
+class LowerFor:
+    """What a program is lowered for: JAX has other lowerings for other platforms, and a few for other chips.
+
+    Attributes:
+        platform: `cpu`, `tpu` or `cuda`.
+        device_kind: JAX's name of the chip.
+        num_cores: the cores that make one JAX device.
+    """
+
+    platform: str = "cpu"
+    device_kind: str = "cpu"
+    num_cores: int = 1
+
+
+CPU = LowerFor()
+
+
+def lower(traced: Traced, mesh: DeviceMesh, target: LowerFor = CPU) -> Lowered:
     """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out.
 
     Raises:
-        TraceError: if the program calls back to Python for a value.
+        TraceError: if the program calls back to Python for a value, or JAX cannot lower an operation of it.
     """
     if traced.module:
         return Lowered(traced, _jax.module_from(traced.module))
-    target = abstract_mesh(mesh)
-    closed = _jax.on_mesh(traced.closed, target)
+    on = abstract_mesh(mesh)
+    closed = _jax.on_mesh(traced.closed, on)
     donated = [a.donated for a in traced.arguments]
     for call in traced.callbacks:
         if not call.reports:
@@ -62,7 +80,13 @@ def lower(traced: Traced, mesh: DeviceMesh, platform: str = "cpu") -> Lowered:
                 "only for devices that are there; explore the function without it"
             )
     types = [type_spec(t) for t in traced.types] or None
-    return Lowered(traced, _jax.lower(closed, traced.name, donated, target, platform, types))
+    try:
+        return Lowered(
+            traced,
+            _jax.lower(closed, traced.name, donated, on, target.platform, types, target.device_kind, target.num_cores),
+        )
+    except Exception as error:  # every operation has its own reasons
+        raise cannot_lower(traced, target.platform, error) from error
 
 
 def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:

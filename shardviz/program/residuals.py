@@ -22,8 +22,9 @@ from jax.extend.mlir.dialects import sdy
 
 from shardviz import _jax
 from shardviz.layout import itemsize
-from shardviz.notation import Spec
-from shardviz.program.attributes import dtype_of, spec_of
+from shardviz.notation import Axis, Spec
+from shardviz.notation.spec import axis_size
+from shardviz.program.attributes import axes_of, dtype_of, spec_of
 from shardviz.program.locations import Place, place_of, within
 from shardviz.program.lower import Lowered
 from shardviz.program.propagate import Propagated
@@ -64,6 +65,7 @@ class _Origin:
         stacks: for a value that a scan's body writes into a stack: what it writes.
         same: for a value with a dimension of size one more: what it is made from.
         forward: whether the forward pass uses it.
+        manual: the mesh axes of the `shard_map`s around, along which every device has its own.
     """
 
     made: str
@@ -79,6 +81,7 @@ class _Origin:
     stacks: _Origin | None = None
     same: _Origin | None = None
     forward: bool = False
+    manual: tuple[Axis, ...] = ()
 
 
 def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tuple[Residual, ...]:
@@ -96,8 +99,8 @@ def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tu
         return ()
     with lowered.lock, lowered.module.context, ir.Location.unknown():
         walk = _Walk(lowered, propagated.module)
-        names = _names(lowered.traced)
-        return tuple(_row(o, kind, bound, names) for o, kind in walk.rows())
+        known = _known(lowered.traced)
+        return tuple(_row(o, kind, bound, known) for o, kind in walk.rows())
 
 
 class _Walk:
@@ -113,6 +116,7 @@ class _Walk:
         self.origins: dict[Any, _Origin] = {}
         self.used: dict[_Origin, str] = {}
         self.phases: dict[str, str] = {}
+        self.manual: tuple[Axis, ...] = ()
         block = self.functions["main"].regions[0].blocks[0]
         for value, argument in zip(block.arguments, lowered.traced.arguments, strict=True):
             self.origins[value] = _Origin("argument", value, None, Place("", None), name=argument.name)
@@ -176,7 +180,8 @@ class _Walk:
         )
         for i, result in enumerate(op.results):
             kind = "constant" if constant else made
-            self.origins[result] = _Origin(kind, result, (op, i), place, name.split(".", 1)[1], made, count=count)
+            short = name.split(".", 1)[1]
+            self.origins[result] = _Origin(kind, result, (op, i), place, short, made, count=count, manual=self.manual)
         if name == "stablehlo.dynamic_update_slice" and operands[0].made in ("carry", "carried", "constant"):
             self.origins[op.results[0]].stacks = self._written(op.operands[1])
         if name in ("stablehlo.case", "stablehlo.if"):
@@ -229,13 +234,15 @@ class _Walk:
         self, op: ir.Operation, operands: list[_Origin], count: int | None, outer: Place | None, place: Place
     ) -> None:
         """A `shard_map`: inside, arrays are single devices'; what it gives is the whole array again."""
-        block = op.regions[0].blocks[0]
+        block, around = op.regions[0].blocks[0], self.manual
         self._bind(block, operands)
+        self.manual = (*around, *axes_of(str(op.attributes["manual_axes"])))
         made = self._block(block, count, place)  # JAX names what is inside as it names a nested function's
+        self.manual = around
         for i, (result, origin) in enumerate(zip(op.results, made, strict=True)):
             if origin.made == "argument":
                 origin = _Origin(place.phase(True), result, None, place, "shard_map", count=count)
-            self.origins[result] = replace(origin, value=result, by=(op, i), forward=False)
+            self.origins[result] = replace(origin, value=result, by=(op, i), forward=False, manual=around)
 
     def _while(
         self,
@@ -254,7 +261,7 @@ class _Walk:
         carry = "carried" if made == "update" else "carry"
         for i, origin in enumerate(operands):
             kept = last.operands[i] == body.arguments[i]
-            inside = origin if kept else _Origin(carry, body.arguments[i], (op, i), place, "while")
+            inside = origin if kept else _Origin(carry, body.arguments[i], (op, i), place, "while", manual=self.manual)
             self.origins[body.arguments[i]] = inside
             self.origins[condition.arguments[i]] = inside
         self._block(condition, times, outer)
@@ -268,7 +275,7 @@ class _Walk:
                 self.origins[result] = operands[i]
                 continue
             inner = end.stacks or end
-            found = _Origin(made, result, (op, i), inner.place, inner.op, count=count)
+            found = _Origin(made, result, (op, i), inner.place, inner.op, count=count, manual=self.manual)
             if not inner.place.name_stack:
                 found.place, found.op = place, "while"
             if end.stacks is not None:
@@ -293,32 +300,49 @@ def _spec(op: ir.Operation, index: int) -> Spec:
     return Spec()
 
 
-_Names = dict[tuple[Frame | None, tuple[int, ...], str], str]
+_Key = tuple[Frame | None, tuple[int, ...], str]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a trace says of values, by the line that makes a value, its shape and its dtype.
+
+    Attributes:
+        names: what `checkpoint_name` calls it.
+        offloaded: those that a checkpoint policy puts into the host's memory.
+    """
+
+    names: dict[_Key, str]
+    offloaded: frozenset[_Key]
 
 
 @lru_cache(maxsize=8)
-def _names(traced: Traced) -> _Names:
-    """What `checkpoint_name` calls values: by the line that makes the value, its shape and its dtype."""
+def _known(traced: Traced) -> _Known:
     if traced.closed is None:
-        return {}
-    found: _Names = {}
+        return _Known({}, frozenset())
+    names: dict[_Key, str] = {}
     for name, shape, dtype, frames in _jax.checkpoint_names(traced.closed.jaxpr):
         for frame in frames:
             if frame is not None:
-                found[Frame(*frame), tuple(shape), dtype] = name
-    return found
+                names[Frame(*frame), tuple(shape), dtype] = name
+    offloaded = _jax.offloaded(traced.closed.jaxpr)
+    return _Known(names, frozenset((Frame(*frame), shape, dtype) for frame, shape, dtype in offloaded))
 
 
-def _row(origin: _Origin, kind: str, bound: PlanRecord, names: _Names) -> Residual:
+def _row(origin: _Origin, kind: str, bound: PlanRecord, known: _Known) -> Residual:
     shape, dtype = _shape(origin.value), dtype_of(str(ir.RankedTensorType(origin.value.type).element_type))
     spec = Spec.of(bound.in_specs.get(origin.name) if origin.by is None else _spec(*origin.by), len(shape))
     shard = shard_shape(shape, spec, bound.mesh)
+    left = any(size > 1 and name not in origin.manual for name, size in bound.mesh.shape.items())
+    key = origin.place.frame, shape[origin.depth :], dtype
+    if kind in ("kept", "outside") and key in known.offloaded:
+        kind = "offloaded"
     place = origin.place
     value = Value(
         origin.name or place.op or origin.op,
         shape,
         dtype,
-        spec,
+        spec if not origin.manual or left else None,
         shard,
         math.prod(shard) * itemsize(dtype),
         {},
@@ -327,7 +351,6 @@ def _row(origin: _Origin, kind: str, bound: PlanRecord, names: _Names) -> Residu
         place.name_stack,
         "",
         origin.count,
+        tuple(a for a in origin.manual if axis_size(a, bound.mesh) > 1),
     )
-    element = shape[origin.depth :]
-    called = "" if place.frame is None else names.get((place.frame, element, dtype), "")
-    return Residual(value, kind, origin.layers, called)
+    return Residual(value, kind, origin.layers, known.names.get(key, ""))

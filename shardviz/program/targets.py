@@ -17,7 +17,15 @@ import importlib.util
 import platform
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from shardviz.program.gpu_config import GPUS
+
+TPU_CHIPS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
+"""The TPUs that libtpu has topologies of."""
+
+TPU_EXAMPLE = "'tpu v5p:4x4x4', or 'tpu v5e:4x4*2' for two slices"
+GPU_EXAMPLE = "'gpu h100:2x8', hosts x GPUs of each"
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,8 @@ class TargetStatus:
         compiler: the packages that make the compiler, with their versions, as far as they are installed.
         missing: what stands in the way, in words; empty where nothing does.
         install: the command that mends it; empty where nothing is missing, or nothing can be done on this platform.
+        chips: the chips that it compiles for.
+        example: how a target of this kind is written.
     """
 
     name: str
@@ -37,11 +47,14 @@ class TargetStatus:
     compiler: tuple[str, ...] = ()
     missing: str = ""
     install: str = ""
+    chips: tuple[str, ...] = ()
+    example: str = ""
 
     def __str__(self) -> str:
         head = f"{self.name:<4} {'ready  ' if self.ready else 'missing'}  {', '.join(self.compiler) or 'no compiler'}"
         notes = [self.missing] if self.missing else []
         notes += [f"to install: {self.install}"] if self.install else []
+        notes += [f"chips: {', '.join(self.chips)}; written as {self.example}"] if self.chips else []
         return "\n".join([head, *(f"{'':<14}{note}" for note in notes)])
 
 
@@ -60,7 +73,8 @@ def targets() -> Targets:
     Returns:
         One `TargetStatus` each, telling what is installed and what is missing. No JAX backend is started.
     """
-    return Targets((_cpu(), _tpu(), _gpu()))
+    tpu = replace(_tpu(), chips=TPU_CHIPS, example=TPU_EXAMPLE)
+    return Targets((_cpu(), tpu, replace(_gpu(), chips=tuple(GPUS), example=GPU_EXAMPLE)))
 
 
 def _cpu() -> TargetStatus:
@@ -100,10 +114,10 @@ def _gpu() -> TargetStatus:
         lack = f"not installed: {', '.join(absent)} (1.3 GB in all; no driver, cuDNN or NCCL is needed)"
         return TargetStatus("gpu", False, found, lack, install)
     jaxlib = _version("jaxlib")
-    if versions["jax-cuda13-plugin"] != jaxlib:
-        plugin = versions["jax-cuda13-plugin"]
-        lack = f"jaxlib {jaxlib} goes with jax-cuda13-plugin {jaxlib}, not {plugin}"
-        return TargetStatus("gpu", False, found, lack, install)
+    for name in packages[:2]:
+        if versions[name] != jaxlib:
+            lack = f"jaxlib {jaxlib} goes with {name} {jaxlib}, not {versions[name]}"
+            return TargetStatus("gpu", False, found, lack, install)
     return TargetStatus("gpu", True, found)
 
 

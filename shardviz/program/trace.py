@@ -168,11 +168,12 @@ def trace(call: Call, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> 
         raise TraceError(_what_happened(call, error, mesh)) from error
     ins, in_tree = _arguments(call, traced)
     out_leaves, out_tree = jax.tree.flatten(traced.out_info)
-    names = [call.called(_result(name, i)) for i, name in enumerate(_jax.names_of(traced)[1])]
+    names = [_result(name, i) for i, name in enumerate(_jax.names_of(traced)[1])]
     updates: tuple[Update, ...] = ()
     if isinstance(outcome := traced.out_info, Outcome):
         names, updates = outcome.named(names, [a.name for a in ins])
         out_tree = jax.tree.structure(outcome.result)
+    names = [*map(call.called, names)]
     outs = tuple(Argument(name, tuple(a.shape), str(a.dtype)) for name, a in zip(names, out_leaves, strict=True))
     found = tuple(
         Constraint(tuple(shape), Spec(tuple(_entry(e) for e in spec)), _frame(source))
@@ -226,6 +227,17 @@ def needs_mesh(error: TraceError) -> bool:
     return "mesh" in text or "shard_map" in text
 
 
+def cannot_lower(traced: Traced, platform: str, error: BaseException) -> TraceError:
+    """What is said of an operation that JAX traces and does not lower, such as a Pallas kernel for another platform."""
+    where, text = _where(_raised_at(error) or _raised_at(error.__cause__)), _first(error)
+    advice = "explore the function without that operation, or with one that JAX lowers everywhere in its place"
+    if "interpret mode" in text:
+        advice = "give pallas_call interpret=True here, or put the same function without the kernel in its place"
+    if "custom_vjp" in text:
+        advice = "a function with jax.custom_vjp has no forward mode: use program.vjp() or program.grad()"
+    return TraceError(f"{traced.name}: JAX cannot lower the operation{where} for {platform}: {text}; {advice}")
+
+
 def _refusal(call: Call, error: BaseException, refused: _jax.Refusal) -> ShardingTypeError:
     frame = _raised_at(error)
     operands = ", ".join(f"{list(o.shape)} {Spec.of(o.spec, len(o.shape))}" for o in refused.operands)
@@ -240,7 +252,9 @@ def _refusal(call: Call, error: BaseException, refused: _jax.Refusal) -> Shardin
     )
 
 
-def _raised_at(error: BaseException) -> Frame | None:
+def _raised_at(error: BaseException | None) -> Frame | None:
+    if error is None:
+        return None
     frames = [Frame(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
     return innermost(reversed(frames))
 
@@ -259,7 +273,24 @@ def _what_happened(call: Call, error: BaseException, mesh: DeviceMesh | None) ->
     if text.endswith(":"):  # what it is about stands in the next paragraphs
         text = " ".join(" ".join((text, *more[:2])).split())
     under = f" on the mesh {mesh}" if mesh is not None and "mesh" in text.lower() else ""
-    return f"{call.name} raised {type(error).__name__}{where} while it was traced{under}: {text}"
+    return f"{call.name} raised {type(error).__name__}{where} while it was traced{under}: {text}{_advice(error)}"
+
+
+def _advice(error: BaseException) -> str:
+    """What to do about Python that wants to know an array's value, which a trace does not have."""
+    kinds = jax.errors
+    if isinstance(error, kinds.TracerBoolConversionError):
+        return (
+            "\nIn place of Python's if, while, and, or: jnp.where, jax.lax.cond, jax.lax.while_loop; or if the value "
+            "is a setting, name its argument in static_argnums or static_argnames"
+        )
+    if isinstance(error, kinds.TracerArrayConversionError):
+        return "\nUse jax.numpy in place of numpy, or name the argument in static_argnums or static_argnames"
+    if isinstance(error, kinds.ConcretizationTypeError | kinds.TracerIntegerConversionError):
+        return (
+            "\nName the argument that it depends on in static_argnums or static_argnames, or leave its value an array"
+        )
+    return ""
 
 
 def check_constraints(traced: Traced, mesh: DeviceMesh) -> None:

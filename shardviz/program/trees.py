@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -44,6 +44,24 @@ class Attributes:
         return cls(keys, children)
 
 
+def plain(tree: Any) -> Any:
+    """The tree with dictionaries and tuples in place of `Attributes`, which other programs know nothing of.
+
+    >>> plain(Attributes.nested({("layers", 0): 1, ("layers", 1): 2, ("out",): 3}))
+    {'layers': (1, 2), 'out': 3}
+    """
+
+    def node(x: Any) -> Any:
+        if not isinstance(x, Attributes):
+            return x
+        children = [plain(child) for child in x.children]
+        if x.keys == tuple(range(len(children))):
+            return tuple(children)
+        return dict(zip(map(str, x.keys), children, strict=True))
+
+    return jax.tree.map(node, tree, is_leaf=lambda x: isinstance(x, Attributes))
+
+
 def _entry(key: Hashable) -> Any:
     if isinstance(key, int):
         return SequenceKey(key)
@@ -72,6 +90,10 @@ class Place:
     near: Path = ()
     path: Path | None = None
     follows: bool = False
+
+    def at(self, number: int | None) -> Place:
+        """The same among arguments in another order."""
+        return replace(self, number=number)
 
     def name(self, arguments: Sequence[str]) -> str:
         """The tree path, from those of all arguments."""
@@ -130,6 +152,24 @@ class Outcome:
     def tree_unflatten(cls, aux: Any, children: Iterable[Any]) -> Outcome:
         result, *values = children
         return cls(result, values, *aux)
+
+
+class Changes:
+    """Carries what a function changes in its arguments past a transform, which is one of its result only."""
+
+    def __init__(self) -> None:
+        self.places: tuple[Place, ...] = ()
+
+    def apart(self, out: Any) -> tuple[Any, tuple[Any, ...]]:
+        """(the result proper, the new values) of what a function gives."""
+        self.places = out.places if isinstance(out, Outcome) else ()
+        return (out.result, out.values) if isinstance(out, Outcome) else (out, ())
+
+    def together(
+        self, result: Any, values: Iterable[Any], moved: Callable[[Place], Place] = lambda place: place
+    ) -> Any:
+        """A transform's result and the new values, where there are any; `moved` says where they belong by now."""
+        return Outcome(result, values, tuple(map(moved, self.places)), ()) if self.places else result
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ Outside a `shard_map` the collectives are Shardy's own (`sdy.all_gather`), with 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 from jax.extend.mlir import ir
@@ -18,7 +17,7 @@ from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.attributes import axes_by_dimension, axes_of, call_target, dtype_of, spec_of
-from shardviz.program.locations import Place, place_of
+from shardviz.program.locations import Place, place_of, within
 from shardviz.program.lower import Lowered
 from shardviz.program.op_kinds import KINDS, SKIPPED, TRIVIAL, USER_KINDS
 from shardviz.program.shards import shard_shape
@@ -73,7 +72,7 @@ class Walk:
         if name == "func.call":
             callee = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
             self.calls.append(op)
-            self._inside(callee, count, where or place_of(op.location, self.lowered.locations).name_stack)
+            self._inside(callee, count, self._place(op, where).name_stack)
             self.calls.pop()
         elif name == "stablehlo.while":
             trips = trip_count(op)
@@ -93,9 +92,7 @@ class Walk:
 
     def _place(self, op: ir.Operation, where: str) -> Place:
         place = place_of(op.location, self.lowered.locations)
-        if where and not place.name_stack.startswith("jit("):
-            place = replace(place, name_stack=f"{where}/{place.name_stack}".rstrip("/"))
-        return place
+        return within(place, Place(where, None) if where else None)
 
     def _value(self, op: ir.Operation, count: int | None, where: str) -> None:
         attributes = op.attributes

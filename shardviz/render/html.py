@@ -13,6 +13,7 @@ from shardviz.records import Diagnostic, Value
 from shardviz.render.chips import QUIET, SANS, cell, code, mesh_html, table
 from shardviz.render.collectives import bars_html, collectives_html, sorted_by_bytes
 from shardviz.render.format import plural
+from shardviz.render.on_target import alive_rows, run_rows, runs_text
 from shardviz.render.residuals import headline, residuals_html
 from shardviz.render.text import (
     LEVEL_WORDS,
@@ -57,6 +58,7 @@ def report_html(report: Report) -> str:
         parts.append(_folded(title, residuals_html(report.residuals, mesh)))
     if report.memory is not None:
         parts.append(_line("Memory on each device", "; ".join(memory_text(report.memory))))
+        parts += _on_target(report)
     if report.cost is not None:
         parts.append(_line("Cost on each device", cost_text(report)))
     if report.intermediates:
@@ -107,6 +109,23 @@ def _collectives(report: Report) -> str:
             + _more(len(ordered), MAX_COLLECTIVES),
         )
     )
+
+
+def _on_target(report: Report) -> list[str]:
+    """What is alive at the peak, and how the target runs the collectives; nothing for simulated devices."""
+    parts = []
+    if rows := alive_rows(report):
+        head, *body = rows
+        cells = [[cell(escape(text), right=i == 0) for i, text in enumerate(row)] for row in body]
+        parts.append(_folded("Heaviest values when the most is alive", table((f">{head[0]}", *head[1:]), cells)))
+    if text := runs_text(report):
+        head, *body = run_rows(report.target_collectives)
+        cells = [[cell(escape(part), right=i == 2) for i, part in enumerate(row)] for row in body[:MAX_COLLECTIVES]]
+        heads = (f">{name}" if i == 2 else name for i, name in enumerate(head))
+        parts.append(
+            _folded(f"As the target runs them: {text}", table(heads, cells) + _more(len(body), MAX_COLLECTIVES))
+        )
+    return parts
 
 
 _MARKS = {"error": "✗", "warning": "⚠", "info": "ℹ"}

@@ -23,8 +23,11 @@ def headline(residuals: Sequence[Residual]) -> str:
     kept = [r for r in residuals if r.takes_memory]
     size = sum(r.value.bytes_per_device or 0 for r in kept)
     text = f"{plural(len(kept), 'value')} kept for the backward pass, {format_bytes(size)} per device"
-    counts = [(kind, sum(r.kind == kind for r in residuals)) for kind in ("argument", "constant", "recomputed")]
+    counts = [
+        (kind, sum(r.kind == kind for r in residuals)) for kind in ("offloaded", "argument", "constant", "recomputed")
+    ]
     words = {
+        "offloaded": lambda n: f"{plural(n, 'value')} kept in the host's memory",
         "argument": lambda n: f"{plural(n, 'argument')} needed again",
         "constant": lambda n: f"{plural(n, 'constant')} made from no argument",
         "recomputed": lambda n: f"{plural(n, 'value')} dropped by jax.checkpoint and computed again",
@@ -36,7 +39,12 @@ def headline(residuals: Sequence[Residual]) -> str:
 def residuals_text(residuals: Sequence[Residual]) -> list[str]:
     """Lines of plain text: the headline, then the largest of those kept and of those recomputed."""
     lines = [f"Residuals: {headline(residuals)}"]
-    for title, kinds in (("", ("kept", "outside")), ("Recomputed, bytes each time:", ("recomputed",))):
+    tables = (
+        ("", ("kept", "outside")),
+        ("In the host's memory, bytes of one device's:", ("offloaded",)),
+        ("Recomputed, bytes each time:", ("recomputed",)),
+    )
+    for title, kinds in tables:
         found = by_size([r for r in residuals if r.kind in kinds])
         if not found:
             continue
@@ -87,13 +95,13 @@ def by_size(residuals: Sequence[Residual]) -> list[Residual]:
 
 
 def residuals_html(residuals: Sequence[Residual], mesh: DeviceMesh) -> str:
-    """A table, the largest first, in the order kept, recomputed, arguments, constants; what is outside is escaped.
+    """A table, the largest first, in the order kept, offloaded, recomputed, arguments, constants.
 
     Args:
         residuals: a report's.
         mesh: its mesh, which sets the axes' colours.
     """
-    order = ("kept", "outside", "recomputed", "argument", "constant")
+    order = ("kept", "outside", "offloaded", "recomputed", "argument", "constant")
     ordered = sorted(by_size(residuals), key=lambda r: order.index(r.kind))
     rows = []
     for r in ordered[:MAX_HTML]:
@@ -119,6 +127,7 @@ def residuals_html(residuals: Sequence[Residual], mesh: DeviceMesh) -> str:
 _KINDS = {
     "kept": "kept",
     "outside": "kept, made outside",
+    "offloaded": "kept in the host's memory",
     "recomputed": "computed again",
     "argument": "argument",
     "constant": "constant",

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from shardviz.records import Memory, Value
 from shardviz.render.chips import axes_words
 from shardviz.render.format import clip, format_bytes, format_flops, plural
+from shardviz.render.on_target import fit_text, on_target_lines
 from shardviz.render.residuals import residuals_text
 from shardviz.render.totals import total_of, totals_by
 from shardviz.render.values import columns, total_bytes, values_text
@@ -53,6 +54,7 @@ def report_text(report: Report) -> str:
     if report.memory is not None:
         head, rest = memory_text(report.memory)
         lines += ["", f"Memory on each device: {head}", f"  {rest}"]
+        lines += on_target_lines(report)
     if report.cost is not None:
         lines += ["", "Cost on each device: " + cost_text(report)]
     if report.diagnostics:
@@ -113,7 +115,8 @@ def memory_text(memory: Memory) -> tuple[str, str]:
         f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; alive at once, "
         f"at most {format_bytes(memory.peak)}"
     )
-    return f"{format_bytes(memory.set_aside)} set aside ({memory.target} compiler's plan)", parts
+    fits = f"; {text}" if (text := fit_text(memory)) else ""
+    return f"{format_bytes(memory.set_aside)} set aside ({memory.target} compiler's plan){fits}", parts
 
 
 def cost_text(report: Report) -> str:

@@ -59,7 +59,8 @@ def explore(
         ShardvizError: if there is nothing to explore or no plan, the function cannot be traced, or the plan does not
             fit it.
     """
-    from shardviz.analysis import Program, trace
+    from shardviz.analysis import Program
+    from shardviz.analysis.calls import program_of
     from shardviz.gallery import Example
     from shardviz.program import server
     from shardviz.program.adapters import has_arguments
@@ -87,7 +88,7 @@ def explore(
     server.start()  # while the function is traced
     program = fn.program if isinstance(fn, Example) else fn
     if not isinstance(program, Program):
-        program = trace(program, *args, **options, **kwargs)
+        program = program_of(program, args, kwargs, None if plan is None else plan.mesh, **options)
     plan = _own_plan(program, in_specs, out_specs) if plan is None else plan
     limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
     return Explorer(ExplorerState(program, plan, level=level, **limits))

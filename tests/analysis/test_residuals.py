@@ -263,3 +263,50 @@ def test_reports_keep_print_and_escape_them():
     html = report._repr_mimebundle_()["text/html"]
     assert "&lt;b&gt;&amp;" in html
     assert "<b>&'" not in html
+
+
+def test_what_is_kept_inside_a_shard_map_is_each_devices_own():
+    mesh = AbstractMesh((2, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+
+    def step(w, x):
+        return jax.grad(lambda w: jax.lax.pmean(jnp.mean(jnp.sin(x @ w)), "x"))(w)
+
+    args = array(8, 4), array(16, 8)
+    whole = jax.shard_map(step, mesh=mesh, in_specs=(P(), P("x")), out_specs=P())
+    report = sv.trace(whole, *args).propagate(sv.Plan("x=2,y=2"))
+    (kept,) = [r.value for r in report.residuals if r.kind == "kept" and r.value.shape]
+    assert (kept.shape, kept.shard_shape, kept.spec, kept.manual) == ((8, 4), (8, 4), None, ("x", "y"))
+    assert "per device over x, y" in str(report).split("Residuals")[1]
+    partial = jax.shard_map(step, mesh=mesh, in_specs=(P(), P("x")), out_specs=P(), axis_names={"x"})
+    report = sv.trace(partial, *args).propagate(sv.Plan("x=2,y=2", (P(None, "y"), P("x"))))
+    (kept,) = [r.value for r in report.residuals if r.kind == "kept" and r.value.shape]
+    assert (kept.shape, kept.shard_shape, str(kept.spec), kept.manual) == ((8, 4), (8, 2), "P(None, 'y')", ("x",))
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+def test_what_a_policy_offloads_takes_no_memory_of_the_device(scanned):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["kept"],
+        names_which_can_be_offloaded=["away"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+    def block(x, w):
+        h = checkpoint_name(jnp.tanh(x @ w), "away")
+        return x + checkpoint_name(jnp.sin(h @ w.T), "kept")
+
+    def loss(w, x):
+        run = jax.checkpoint(block, policy=policy)
+        y = jax.lax.scan(lambda x, w: (run(x, w), None), x, w)[0] if scanned else run(x, w)
+        return jnp.mean(y**2)
+
+    shape = (3, 8, 4) if scanned else (8, 4)
+    report = sv.trace(loss, array(*shape), array(16, 8)).grad().propagate(sv.Plan("x=2", (None, P("x"))))
+    (away,) = [r for r in report.residuals if r.kind == "offloaded"]
+    stack = (3,) if scanned else ()
+    assert (away.checkpoint_name, away.value.shape, away.value.shard_shape) == ("away", (*stack, 16, 4), (*stack, 8, 4))
+    assert not away.takes_memory
+    assert report.residual_bytes == sum(r.value.bytes_per_device for r in report.residuals if r.kind == "kept")
+    assert "1 value kept in the host's memory" in str(report)
+    assert "kept in the host&#x27;s memory" in report._repr_mimebundle_()["text/html"]

@@ -242,7 +242,7 @@ def test_a_program_that_waits_for_its_mesh_can_be_transformed():
     grad = program.grad()
     report = grad.propagate(grad.plan_from(sv.Plan(MESH, P("data"))))
     assert report.arguments[0].shard_shape == report.outputs[0].shard_shape == (4, 4)
-    with pytest.raises(sv.TraceError, match="traced when a plan says which mesh"):
+    with pytest.raises(sv.TraceError, match=r"when a plan says over which mesh: .* Without a mesh, .* raised"):
         sv.trace(lambda x: jax.lax.with_sharding_constraint(x, P("data")), array(8, 4)).vjp()
 
 
@@ -262,6 +262,8 @@ SUM = lambda x, n: jnp.sum(x) * n  # noqa: E731
             lambda: sv.trace(lambda p: p["w"].sum(), {"w": array(4), "step": array(dtype=jnp.int32)}).grad(),
             r"p\['step'\] is int32",
         ),
+        (lambda: sv.trace(lambda x: None, array(4)).grad(), "the result is None; return the loss"),
+        (lambda: sv.trace(lambda *, x: x.sum(), x=array(4)).grad(), "there is none, so pass .* by position"),
         (lambda: sv.trace(SUM, array(4), 3, static_argnums=1).grad(1), "argument 1, n, is static"),
         (
             lambda: sv.trace(SUM, array(4), 3).grad(2),
@@ -282,3 +284,81 @@ def test_what_cannot_be_transformed_is_told_why(make, message):
 def test_a_program_that_is_no_transformed_one_has_no_plan_to_follow():
     with pytest.raises(sv.ShardvizError, match="was not made by grad"):
         sv.trace(jnp.sin, array(4)).plan_from(sv.Plan(MESH))
+
+
+def test_under_explicit_axes_cotangents_and_tangents_have_the_types_that_jax_wants():
+    explicit = sv.mesh("data=2:Explicit,model=4:Explicit")
+
+    def fn(x, w):
+        y = jnp.einsum("bd,df->bf", x, w, out_sharding=P("data", None))
+        return jax.sharding.reshard(y, P("data", "model"))
+
+    program = sv.trace(fn, array(16, 8), array(8, 4))
+    plan = sv.Plan(explicit, (P("data", "model"), P("model", None)))
+    program.bind(plan)
+    for made, name in ((program.vjp(), "cotangents"), (program.jvp(), "tangent(x)")):
+        report = made.propagate(made.plan_from(plan))
+        assert str(report.value(name).spec) == "P('data', 'model')"
+        assert str(report.outputs[0].spec) == "P('data', 'model')"
+
+
+def net():
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            self.up, self.norm = nnx.Linear(8, 16, rngs=rngs), nnx.BatchNorm(16, rngs=rngs)
+            self.drop, self.down = nnx.Dropout(0.5, rngs=rngs), nnx.Linear(16, 4, rngs=rngs)
+
+        def __call__(self, x):
+            return self.down(self.drop(nnx.relu(self.norm(self.up(x)))))
+
+    return nnx, lambda: Net(nnx.Rngs(0))
+
+
+def module_loss(net, x, *, y):
+    return jnp.mean((net(x) - y) ** 2)
+
+
+MODULE_ARGS = ((array(32, 8),), {"y": array(32, 4)})
+CHANGED = ["updated.net.drop.rngs.count", "updated.net.norm.mean", "updated.net.norm.var"]
+
+
+def test_a_modules_gradient_is_by_its_parameters_and_is_that_of_nnx():
+    nnx, make = net()
+    (x,), y = MODULE_ARGS
+    program = sv.trace(module_loss, make, x, **y).value_and_grad()
+    outputs = [o.name for o in program.outputs(PLAN)]
+    assert sorted(n for n in outputs if n.startswith("updated")) == CHANGED
+    assert "grad(net).norm.scale" in outputs and "grad(net).norm.mean" not in outputs
+    ours = make()
+    pure = [a[...] if isinstance(a, nnx.Variable) else a for _, a in nnx.to_flat_state(nnx.state(ours))]
+    (x, y), theirs = values(x, y["y"]), make()
+    args, kwargs = program._call.args, program._call.kwargs
+    args, kwargs = jax.tree.unflatten(jax.tree.structure((args, kwargs)), [*pure, x, y])
+    found = dict(zip(outputs, jax.tree.leaves(run(program, *args, **kwargs)), strict=True))
+    value, gradients = nnx.value_and_grad(lambda net: module_loss(net, x, y=y))(theirs)
+    np.testing.assert_allclose(found["value"], value, rtol=1e-6)
+    for path, gradient in nnx.to_flat_state(gradients):
+        name = "grad(net)." + ".".join(map(str, path))
+        np.testing.assert_allclose(found.pop(name), gradient[...], rtol=1e-5, atol=1e-7)
+    assert not [name for name in found if name.startswith("grad")]
+    np.testing.assert_allclose(found["updated.net.norm.mean"], theirs.norm.mean[...], rtol=1e-6)
+    assert found["updated.net.drop.rngs.count"] == theirs.drop.rngs.count[...] == 1
+
+
+def test_what_a_module_changes_comes_out_of_every_transform():
+    _, make = net()
+    (x,), y = MODULE_ARGS
+    program = sv.trace(module_loss, make, x, **y)
+    plan = sv.Plan(MESH, (None, P("data")))
+    mapped = program.vmap((0, 0), axis_size=8, spmd_axis_name="data")
+    for made in (program.grad(), program.vjp(), program.jvp(), mapped, program.grad().vmap((0, 0), axis_size=4)):
+        own = made.plan_from(plan) if made is not mapped else made.plan_from(sv.Plan(MESH))
+        report = made.propagate(own if "grad.vmap" not in made.name else made.plan(MESH))
+        assert sorted(o.name for o in report.outputs if o.name.startswith("updated")) == CHANGED, made.name
+    assert (
+        str(mapped.propagate(mapped.plan_from(sv.Plan(MESH))).value("updated.net.norm.mean").spec) == "P('data', None)"
+    )
+    with pytest.raises(sv.TraceError, match=r"by their nnx.Param, and rngs has none"):
+        sv.trace(lambda rngs, x: x.sum(), lambda: pytest.importorskip("flax.nnx").Rngs(0), x).grad()

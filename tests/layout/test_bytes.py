@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
-from shardviz.layout import Layout, Leaf, add_up, array_bytes, layout, tree_bytes
+from shardviz.layout import Layout, Leaf, add_up, array_bytes, itemsize, layout, tree_bytes
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from tests.layout.test_layout import layouts
@@ -92,3 +94,14 @@ def test_a_leaf_whose_type_is_not_known_counts_nothing():
 def test_an_empty_tree_weighs_nothing():
     tree = tree_bytes({}, MESH)
     assert tree.total == 0 and not np.any(tree.per_device) and tree.less_sharded() == ()
+
+
+@pytest.mark.parametrize("name", [n for n in dir(ml_dtypes) if n.startswith(("float", "int", "uint", "bfloat"))])
+def test_bits_of_small_types_are_those_of_their_library(name):
+    info = ml_dtypes.iinfo if "int" in name else ml_dtypes.finfo
+    assert itemsize(name) == info(getattr(ml_dtypes, name)).bits / 8
+
+
+@pytest.mark.parametrize("name", ["bool", *np.typecodes["AllInteger"], "e", "f", "d", "F", "D"])
+def test_bytes_of_numpys_types_are_numpys(name):
+    assert itemsize(np.dtype(name)) == np.dtype(name).itemsize

@@ -429,6 +429,54 @@ class TestWritten:
         with pytest.raises(TraceError, match="Weights"):
             program.export(sv.Plan("x=2"))
 
+    def test_every_type_that_nobody_registered_is_named_with_the_line_that_does(self):
+        kind = collections.namedtuple("State", "mu")
+        program = sv.trace(lambda s: s.mu * 2, kind(array(8)))
+        line = r"jax\.export\.register_namedtuple_serialization\(.*State, serialized_name='.*State'\)"
+        with pytest.raises(TraceError, match=line):
+            program.export(sv.Plan("x=2"))
+
+    def test_a_flax_module_becomes_a_dictionary_and_what_it_changes_a_second_result(self):
+        nnx = pytest.importorskip("flax.nnx")
+
+        class Net(nnx.Module):
+            def __init__(self, rngs):
+                self.z = nnx.List([nnx.Linear(8, 4, rngs=rngs), nnx.Linear(4, 4, rngs=rngs)])
+                self.norm = nnx.BatchNorm(4, rngs=rngs)
+
+            def __call__(self, x):
+                return self.norm(self.z[1](self.z[0](x)))
+
+        program = sv.trace(lambda model, x: model(x), lambda: Net(nnx.Rngs(0)), array(16, 8))
+        plan = sv.Plan(MESH, (None, P("data")))
+        data = program.export(plan)
+        tree = export.deserialize(bytearray(data)).in_tree
+        (model, x), _ = jax.tree.unflatten(tree, range(tree.num_leaves))
+        assert (
+            sorted(model) == ["norm", "z"]
+            and isinstance(model["z"], tuple)
+            and sorted(model["z"][0])
+            == [
+                "bias",
+                "kernel",
+            ]
+        )
+        again = load(data).program()
+        assert seen(again.partition(again.plan()))[1:] == seen(program.partition(plan))[1:]
+        model, net = nnx.to_pure_dict(nnx.state(Net(nnx.Rngs(0)))), Net(nnx.Rngs(0))
+        model["z"] = (model["z"][0], model["z"][1])
+        single = export.deserialize(bytearray(program.export(sv.Plan("x=1"))))
+        x = np.linspace(-1, 1, 16 * 8, dtype=np.float32).reshape(16, 8)
+        out, changed = single.call(model, x)
+        np.testing.assert_allclose(out, net(x), rtol=1e-5, atol=1e-6)
+        assert [c.shape for c in changed] == [(4,), (4,)]
+        np.testing.assert_allclose(changed[0], net.norm.mean[...], rtol=1e-5, atol=1e-6)
+
+    def test_complex_constants_are_read(self):
+        program = sv.trace(lambda x: x * 2j + 1, array(8, dtype=jnp.complex64))
+        again = load(program.export(sv.Plan("x=2"))).program()
+        assert [o.dtype for o in again.propagate(again.plan()).outputs] == ["complex64"]
+
     def test_a_callback_for_a_value_is_refused(self):
         program = sv.trace(lambda x: jax.pure_callback(lambda a: a, array(8), x), array(8))
         with pytest.raises(TraceError, match="pure_callback"):

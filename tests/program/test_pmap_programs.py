@@ -260,3 +260,11 @@ def test_nothing_runs_and_a_pmap_afterwards_is_as_before():
     fn = jax.pmap(lambda x: x * 2, axis_name="a")
     sv.trace(fn, array(8, 3)).propagate(sv.Plan({"a": 8}))
     np.testing.assert_array_equal(fn(np.ones((1, 3), np.float32)), 2 * np.ones((1, 3)))
+
+
+def test_a_pmap_inside_without_an_axis_name_is_asked_for_one():
+    def step(w, x):
+        return jax.pmap(lambda x: x @ w)(x).sum()
+
+    with pytest.raises(sv.TraceError, match=r"a pmap inside has no axis_name.* axis_name= 'i'"):
+        sv.trace(step, array(4, 4), array(8, 2, 4)).propagate(sv.Plan("i=8"))

@@ -111,3 +111,52 @@ def test_an_equinox_module_is_a_tree_of_its_attributes():
     report = program.partition(plan)
     assert {o.name for o in report.outputs} == {n.replace("arrays", "result", 1) for n in bound if n != "x"}
     assert all("data" in c.axes or "model" in c.axes for c in report.collectives) and report.collectives
+
+
+def test_what_equinox_filters_is_taken_as_it_is():
+    eqx = pytest.importorskip("equinox")
+    model = eqx.filter_eval_shape(eqx.nn.MLP, 8, 8, 32, 2, key=jax.random.key(0))  # with functions among its leaves
+    loss = lambda model, x: (jax.vmap(model)(x) ** 2).mean()  # noqa: E731
+
+    @eqx.filter_jit(donate="all-except-first")
+    def step(model, x):
+        value, gradients = eqx.filter_value_and_grad(loss)(model, x)
+        return eqx.apply_updates(model, gradients), value
+
+    program = sv.trace(step, model, X)
+    arrays, static = eqx.partition(model, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+
+    def by_hand(model, x):
+        value, gradients = jax.value_and_grad(lambda m: loss(eqx.combine(m, static), x))(model)
+        return jax.tree.map(lambda p, g: p + g, model, gradients), value
+
+    same = sv.trace(by_hand, arrays, X)
+    plan = sv.Plan(MESH, edits={"x": P("data")}, rules=[(sv.path_ends_with("weight"), P("model"))])
+    reports = program.partition(plan), same.partition(plan)
+    facts = [
+        (
+            [(a.name, a.shape, str(a.spec)) for a in r.arguments],
+            [(o.name, o.shape, str(o.spec)) for o in r.outputs],
+            [(c.kind, c.axes, c.operand_bytes) for c in r.collectives],
+        )
+        for r in reports
+    ]
+    assert facts[0] == facts[1] and facts[0][2]
+    assert [a.donated for a in program.arguments] == [False] * 6 + [True]
+
+
+def test_an_equinox_method_is_taken_with_its_module():
+    eqx = pytest.importorskip("equinox")
+
+    class Layer(eqx.Module):
+        w: jax.Array
+        activation: object = jax.nn.relu
+
+        @eqx.filter_jit
+        def apply(self, x):
+            return self.activation(x @ self.w)
+
+    program = sv.trace(Layer(jax.ShapeDtypeStruct((8, 4), jnp.float32)).apply, X)
+    assert [a.name for a in program.arguments] == ["self.w", "x"]
+    with pytest.raises(sv.TraceError, match=r"0\.activation is a .*equinox.filter_jit.*equinox.partition"):
+        sv.trace(lambda layer, x: layer.apply(x), Layer(X), X)

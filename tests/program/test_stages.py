@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -122,6 +123,9 @@ def test_a_memory_plan_of_a_lowering_is_the_functions():
     jitted, args = CASES["donated"]
     function, program = sv.trace(jitted, *args), sv.trace(lower(jitted, args))
     ours, theirs = program.compile(program.plan()), function.compile(function.plan())
+    alive = [[(a.bytes, a.kind, a.shape, a.source) for a in r.memory.alive_at_peak] for r in (ours, theirs)]
+    assert alive[0] == alive[1]  # but for the numbers in the names of instructions
+    ours, theirs = (replace(r, memory=replace(r.memory, alive_at_peak=())) for r in (ours, theirs))
     assert ours.memory == theirs.memory and ours.memory.aliased > 0
     assert ours.cost == theirs.cost
 

@@ -2,15 +2,20 @@
 and errors that show the person's line.
 """
 
+import dataclasses
+import functools
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.notation import Spec
+from shardviz.source import phase
 
 F32 = jnp.float32
 
@@ -146,7 +151,117 @@ def test_what_is_no_function():
 
 def test_a_function_that_needs_a_mesh_says_so_until_a_plan_comes():
     program = sv.trace(lambda x: jax.lax.with_sharding_constraint(x, P("data")), array(4))
-    with pytest.raises(sv.TraceError, match="traced when a plan says which mesh"):
+    with pytest.raises(sv.TraceError, match="traced when a plan says over which mesh"):
         _ = program.arguments
     program.bind(sv.Plan("data=2"))
     assert [a.name for a in program.arguments] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (lambda x: x if x.sum() > 0 else -x, "jax.lax.cond.*static_argnums"),
+        (lambda x: np.sin(np.asarray(x)), "Use jax.numpy in place of numpy"),
+        (lambda x: jnp.zeros(int(x.sum())), "static_argnums or static_argnames, or leave its value an array"),
+    ],
+)
+def test_python_that_depends_on_data_names_its_line_and_says_what_to_do(body, words):
+    with pytest.raises(sv.TraceError, match=rf"(?s)at test_trace.py:\d+.*{words}"):
+        sv.trace(body, array(8))
+
+
+def test_an_operation_that_cannot_be_lowered_names_its_line_and_says_what_to_do():
+    pallas = pytest.importorskip("jax.experimental.pallas")
+
+    def double(x):
+        def kernel(source, target):
+            target[...] = source[...] * 2
+
+        return pallas.pallas_call(kernel, out_shape=array(8, 128))(x)
+
+    program = sv.trace(double, array(8, 128))
+    for level in (program.propagate, program.partition):
+        with pytest.raises(sv.TraceError, match=r"double: .* at test_trace.py:\d+ \(double\) for cpu.*interpret=True"):
+            level(sv.Plan("x=2"))
+
+    tanh = jax.custom_vjp(jnp.tanh)
+    tanh.defvjp(lambda x: (jnp.tanh(x), x), lambda x, g: (g / jnp.cosh(x) ** 2,))
+    with pytest.raises(sv.TraceError, match=r"no forward mode: use program\.vjp"):
+        sv.trace(lambda x: tanh(x), array(8)).jvp().propagate(sv.Plan("x=2"))
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_a_mesh_of_another_size_around_the_call_is_no_hindrance(kind):
+    own = jax.make_mesh((1, 1), ("data", "model"), axis_types=(AxisType[kind],) * 2)
+    plan = sv.Plan(f"data=4:{kind},model=2:{kind}", (P("data"), P(None, "model")))
+
+    def inside(x, w):
+        return jax.lax.psum((x @ w).sum(), ("data", "model"))
+
+    def step(x, w):
+        return jax.shard_map(inside, in_specs=(P("data"), P(None, "model")), out_specs=P())(x, w)
+
+    def seen():
+        program = sv.trace(step, array(8, 8), array(8, 8))
+        report = program.partition(plan)
+        assert len(program.export(plan)) > 500
+        sv.explore(step, array(8, 8), array(8, 8), plan=plan)
+        return program.plan().mesh.size, [(c.kind, c.axes, c.operand_bytes) for c in report.collectives]
+
+    with jax.set_mesh(own):
+        size, under = seen()
+        assert jax.sharding.get_mesh() == own
+        assert jax.jit(lambda x: x * 2)(jnp.ones(2)).sharding.mesh == own
+    assert size == 1
+    assert under == [
+        (c.kind, c.axes, c.operand_bytes) for c in sv.trace(step, array(8, 8), array(8, 8)).partition(plan).collectives
+    ]
+
+
+def test_methods_that_jit_has_wrapped_keep_their_object():
+    class Model:
+        scale = 2.0
+
+        @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+        def loss(self, w, x):
+            return jnp.sum(x @ w) * self.scale
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Weights:
+        w: jax.Array
+
+        @jax.jit
+        def apply(self, x):
+            return x @ self.w
+
+    program = sv.trace(Model().loss, array(8, 4), array(2, 8))
+    assert [(a.name, a.donated) for a in program.arguments] == [("w", False), ("x", True)]
+    assert [o.name for o in program.grad().outputs(sv.Plan("x=2"))] == ["grad(w)"]
+    assert not sv.why_recompiled(program.calls[0], program.call(array(8, 4), array(2, 8))).differences
+    program = sv.trace(Weights(array(8, 4)).apply, array(2, 8))
+    assert [a.name for a in program.arguments] == ["self.w", "x"]
+    assert not sv.why_recompiled(program.calls[0], program.call(array(2, 8))).differences
+
+
+def test_a_partial_function_goes_by_the_name_of_what_it_is_of():
+    assert sv.trace(functools.partial(jnp.multiply, 2.0), array(8)).name == "multiply"
+
+
+def test_phases_of_nested_functions_are_those_that_the_compiler_sees():
+    inner = jax.jit(lambda x, w: jax.nn.silu(x @ w) @ w.T)
+
+    def loss(w, x):
+        y, _ = jax.lax.scan(lambda x, w: (jax.checkpoint(inner)(x, w), None), x, w)
+        return jnp.mean(jax.jit(jnp.tanh)(y) ** 2)
+
+    def step(w, x):
+        return w - 0.1 * jax.grad(loss)(w, x)
+
+    program = sv.trace(step, array(3, 8, 16), array(4, 8))
+    plan = sv.Plan("data=2,model=2", (P(None, None, "model"), P("data")))
+    reports = program.propagate(plan), program.partition(plan)
+    found = [Counter((c.kind, c.axes, c.phase, c.count) for c in r.collectives) for r in reports]
+    assert found[0] == found[1] and {phase for _, _, phase, _ in found[0]} == {"forward", "backward"}
+    silu = [{phase(v.name_stack) for v in r.intermediates if "jit(silu)" in v.name_stack} for r in reports]
+    assert silu[0] == silu[1] == {"forward", "backward", "rematerialised"}

@@ -5,20 +5,29 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from shardviz import _jax
 from shardviz.errors import TraceError
-from shardviz.program.adapters import exported, jit, nnx, pjit, pmap, stages
+from shardviz.program.adapters import equinox, exported, jit, nnx, pjit, pmap, stages
 from shardviz.program.adapters.call import Brings, Call, Options
 
 __all__ = ["Brings", "Call", "Options", "adapt", "has_arguments"]
 
 Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], Options], Call | None]
 
-ADAPTERS: tuple[Adapter, ...] = (exported.adapt, stages.adapt, nnx.adapt, pjit.adapt, pmap.adapt, jit.adapt)
+ADAPTERS: tuple[Adapter, ...] = (
+    exported.adapt,
+    stages.adapt,
+    equinox.adapt,
+    nnx.adapt,
+    pjit.adapt,
+    pmap.adapt,
+    jit.adapt,
+)
 """Each gives a `Call`, or None where the callable is not of its kind; the last one takes every function."""
 
 
@@ -34,10 +43,14 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
         TraceError: if `fn` is not callable, or an argument is no array and not static.
     """
     given = Options.of(options)
+    bound: tuple[Any, ...] = ()
+    if inspect.ismethod(fn) and _jax.unwrap_jit(fn) is None and _jax.unwrap_jit(fn.__func__) is not None:
+        fn, bound = fn.__func__, (fn.__self__,)  # a pytree with arrays of its own
+        args = (*bound, *args)
     for adapter in ADAPTERS:
         call = adapter(fn, args, kwargs, given)
         if call is not None:
-            return _signed(call, fn, args, kwargs)
+            return _signed(replace(call, bound=bound), fn, args[len(bound) :], kwargs)
     raise TraceError(f"expected a function, not {fn!r}")
 
 

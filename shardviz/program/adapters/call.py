@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -95,6 +97,7 @@ class Call:
         notes: what is to be said of it whatever the plan.
         signature: what `jax.jit` would know this call by; None where it is not known.
         in_shardings: those that the function was wrapped with, for the signatures of further calls.
+        bound: what a method is bound to, which comes before the arguments of further calls.
         names: what a transform calls its arrays: tree path → name, for what stands at that path or below it.
         leaves: what filters see of every array, where that is more than the array itself.
         ready: for a program that JAX has lowered already: gives its `Traced` for a mesh, and nothing is traced.
@@ -113,6 +116,7 @@ class Call:
     leaves: tuple[Leaf, ...] = ()
     signature: CallSignature | None = None
     in_shardings: Any = None
+    bound: tuple[Any, ...] = ()
 
     def called(self, path: str) -> str:
         """What the array at a tree path is called."""
@@ -129,6 +133,7 @@ class Call:
         """
         wrapped = _jax.unwrap_jit(self.fn)
         plain = self.fn if wrapped is None else wrapped.fn
+        args = (*self.bound, *args)
         return signature_of(plain, self.name, self.kind, args, kwargs, self.options, self.in_shardings)
 
     @property
@@ -181,15 +186,27 @@ def _leaf(where: str, x: Any) -> Any:
         return x
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return jax.ShapeDtypeStruct(x.shape, x.dtype)
+    advice = "If it is a setting and not data, name its argument in static_argnums or static_argnames"
+    if "equinox" in sys.modules and "." in where:  # below a module, beside its arrays
+        advice = (
+            "Wrap the function in equinox.filter_jit, which takes such modules, or split them before: "
+            "arrays, static = equinox.partition(module, equinox.is_array)"
+        )
     raise TraceError(
-        f"{where} is a {type(x).__name__}, {_short(x)}: expected an array, a jax.ShapeDtypeStruct or a number. "
-        "If it is a setting and not data, name its argument in static_argnums or static_argnames"
+        f"{where} is a {type(x).__name__}, {_short(x)}: expected an array, a jax.ShapeDtypeStruct or a number. {advice}"
     )
 
 
 def _short(x: Any) -> str:
     text = repr(x)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def name_of(fn: Any) -> str:
+    """What a callable is called: its own name, that of what it is partial of, or that of its type."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__name__", None) or type(fn).__name__
 
 
 def own_specs(leaves: Iterable[Any]) -> tuple[tuple[Spec | None, ...], DeviceMesh | None]:

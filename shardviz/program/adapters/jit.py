@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardviz import _jax
 from shardviz.errors import SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.adapters.call import Brings, Call, Options, abstract, own_specs, without_shardings
+from shardviz.program.adapters.call import Brings, Call, Options, abstract, name_of, own_specs, without_shardings
 from shardviz.program.boxes import box_specs
 
 
@@ -26,7 +26,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     """
     if not callable(fn):
         return None
-    name = getattr(fn, "__name__", None) or type(fn).__name__
+    name = name_of(fn)
     wrapped = _jax.unwrap_jit(fn)
     kind, plain = ("function", fn) if wrapped is None else ("jit", wrapped.fn)
     if wrapped is not None:

@@ -22,7 +22,7 @@ from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapters import stages
-from shardviz.program.adapters.call import Brings, Call, Options, own_specs, without_shardings
+from shardviz.program.adapters.call import Brings, Call, Options, name_of, own_specs, without_shardings
 from shardviz.program.adapters.nnx_pure import Given, Lifted, pure_function, specs_by
 from shardviz.program.nnx_state import is_object, partition, spec_meshes, spec_tree
 
@@ -51,7 +51,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     lifted = Lifted.of(given, kwargs, options)
     if lifted is None:
         return None
-    name = getattr(given.fn, "__name__", None) or type(given.fn).__name__
+    name = name_of(given.fn)
     brings, pinned = _brings(name, given, lifted)
     given = replace(given, args=())  # or the function would keep a model alive
     pure = pure_function(given, lifted, _donated(given.fn, options), pinned)

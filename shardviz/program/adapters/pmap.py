@@ -16,7 +16,7 @@ from shardviz import _jax
 from shardviz.errors import MeshError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.pmap import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
-from shardviz.program.adapters.call import Brings, Call, Options, abstract, without_shardings
+from shardviz.program.adapters.call import Brings, Call, Options, abstract, name_of, without_shardings
 from shardviz.program.leaf_names import tree_of_names
 from shardviz.program.meshes import abstract_mesh
 from shardviz.records import Diagnostic
@@ -36,7 +36,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     told = _jax.unwrap_pmap(fn)
     if told is None:
         return None
-    name = getattr(told.fn, "__name__", type(told.fn).__name__)
+    name = name_of(told.fn)
     if options:
         raise TraceError(
             f"{name} is a pmapped function, which has static_broadcasted_argnums and donate_argnums of its own"

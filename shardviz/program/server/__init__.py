@@ -6,6 +6,6 @@ with its memory plan) while the compiler is still at work, and that ends as soon
 
 from shardviz.program.server.client import Job, shutdown, start, submit
 from shardviz.program.server.dumps import MILESTONES
-from shardviz.program.server.job import Request, run
+from shardviz.program.server.job import Request, Topology, run
 
-__all__ = ["MILESTONES", "Job", "Request", "run", "shutdown", "start", "submit"]
+__all__ = ["MILESTONES", "Job", "Request", "Topology", "run", "shutdown", "start", "submit"]

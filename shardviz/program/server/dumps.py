@@ -3,8 +3,8 @@
 XLA writes each text when its pass is done. A program's text is complete when its entry computation, the last that XLA
 prints, is closed. The optimised program, buffer assignment and memory report are written one after the other within two
 milliseconds, each in one piece, in an order that differs between versions; they are complete when all have been left
-alone for a while. The TPU's compiler writes the program once more when it has found that it fits, and ends with an error
-where it does not: its answer is complete when it has done one or the other.
+alone for a while. The TPU's compiler writes the program once more when it has found that it fits, and ends with an
+error where it does not: its answer is complete when it has done one or the other.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ TPU_ENVIRONMENT = {
     "TPU_LOG_DIR": "disabled",
 }
 
-_NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED.*(?:HbmOom|out of memory)", re.IGNORECASE | re.DOTALL)
+# main memory only: a kernel too large for VMEM is a refusal like any other
+_NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED.*(?:HbmOom|memory on HBM|memory space hbm)", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,15 @@ def compile_in(folder: Path, request: Request) -> None:
         _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options)
         return
     given = at.device_ids, request.out_chosen, options
-    with _environment({**TPU_ENVIRONMENT, "JAX_PLATFORMS": "cpu"} if at.platform == "tpu" else {"JAX_PLATFORMS": "cpu"}):
+    with _environment(
+        {**TPU_ENVIRONMENT, "JAX_PLATFORMS": "cpu"} if at.platform == "tpu" else {"JAX_PLATFORMS": "cpu"}
+    ):
         try:
             if at.platform == "tpu":
                 _jax.compile_for_tpu(request.module, at.name, dict(at.details), *given)
             else:
+                plain = {"xla_gpu_experimental_use_collective_kernels": ""}  # else all-reduces hide in Triton's kernels
+                given = at.device_ids, request.out_chosen, plain | options
                 _jax.compile_for_gpu(request.module, at.name, at.config, *given)
         except Exception as error:  # that a program does not fit is an answer
             if not _NO_ROOM.search(str(error)) or not dumps.planned(target):

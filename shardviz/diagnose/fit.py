@@ -1,0 +1,58 @@
+"""Rule `does-not-fit`: the program needs more memory than a device of the target has."""
+
+from __future__ import annotations
+
+from shardviz.cost.amounts import bytes_text
+from shardviz.records import Alive, Diagnostic, Memory
+
+
+def does_not_fit(memory: Memory, target: str) -> tuple[Diagnostic, ...]:
+    """An error with the numbers, the heaviest values and what would help, for a plan that does not fit.
+
+    Args:
+        memory: the memory plan.
+        target: the machine's text.
+    """
+    if memory.fits is not False or memory.hbm is None:
+        return ()
+    over = memory.takes - memory.hbm
+    parts = [
+        f"it does not fit: each device of {target} needs {bytes_text(memory.takes)} and can use "
+        f"{bytes_text(memory.hbm)}, so it is {bytes_text(over)} too much "
+        f"({memory.takes / memory.hbm:.1f} times what there is). Arguments take {bytes_text(memory.arguments)}, "
+        f"temporaries {bytes_text(memory.temporaries)}, outputs that are not in place of an argument "
+        f"{bytes_text(memory.outputs - memory.aliased)}."
+    ]
+    heaviest = memory.alive_at_peak[:3]
+    if heaviest:
+        parts.append(f"The heaviest at the peak: {'; '.join(map(_alive, heaviest))}.")
+    parts.append(f"What would help: {'; '.join(_help(memory, over))}.")
+    return (Diagnostic("does-not-fit", "error", " ".join(parts), next((a.source for a in heaviest if a.source), None)),)
+
+
+def _help(memory: Memory, over: int) -> list[str]:
+    found = []
+    fresh = memory.outputs - memory.aliased
+    if fresh > 0.05 * memory.takes and memory.aliased < memory.arguments:
+        found.append(f"donate the arguments that the step replaces (donate_argnums), up to {bytes_text(fresh)}")
+    # what XLA stacks for the backward pass it writes by dynamic_update_slice
+    stacked = [a for a in memory.alive_at_peak if a.kind == "temporary" and "dynamic_update_slice" in a.name_stack]
+    if stacked:
+        kept = sum(a.bytes for a in stacked)
+        found.append(
+            f"keep less for the backward pass ({bytes_text(kept)} are stacked over a loop's iterations): a smaller "
+            "batch, jax.checkpoint with a stricter policy, or a constraint that cuts what is kept over another mesh "
+            "axis"
+        )
+    elif memory.temporaries > memory.arguments:
+        found.append("a smaller batch, or a constraint that cuts the heaviest temporaries over another mesh axis")
+    if memory.hbm and memory.arguments > 0.25 * memory.hbm:
+        found.append(f"cut the arguments over more mesh axes (they alone are {bytes_text(memory.arguments)})")
+    found.append(f"more devices, or chips with more memory ({bytes_text(over)} a device are missing)")
+    return found
+
+
+def _alive(value: Alive) -> str:
+    where = f", {value.source.short}" if value.source else ""
+    shape = f" {value.dtype}{list(value.shape)}" if value.dtype else ""
+    return f"{value.kind} {value.name}{shape} {bytes_text(value.bytes)}{where}"

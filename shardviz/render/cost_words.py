@@ -1,0 +1,213 @@
+"""What the text, the HTML and the figures of a step's cost say: sentences, names and rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardviz.analysis.step_cost import Moved, Needs, StepCost
+from shardviz.cost.amounts import count_text, rate_text
+from shardviz.records import Collective, Frame
+from shardviz.render.chips import axes_words
+from shardviz.render.format import format_bytes, format_count, format_seconds, plural
+from shardviz.render.totals import NO_SOURCE
+
+BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing that is known"}
+
+
+def headline(cost: StepCost) -> str:
+    """`4.99 s if all overlaps, 8.55 s if no communication does; bound by compute`."""
+    best, bound = format_seconds(cost.lower), BOUND_WORDS.get(cost.bound, cost.bound)
+    if cost.upper is None:
+        return f"at least {best}, by {bound}; FLOPs are not known at level {cost.level}, so neither is how much longer"
+    text = f"{best} if all overlaps, {format_seconds(cost.upper)} if no communication does; bound by {bound}"
+    return text + (
+        "; {} of unknown time left out".format(plural(len(cost.unknown), "collective")) if cost.unknown else ""
+    )
+
+
+def level_words(cost: StepCost) -> str:
+    """Which program the numbers are of."""
+    level = {"compiled": f"program compiled for {cost.compiled_for}"}.get(cost.level, f"{cost.level} program")
+    return level + ("" if cost.exact else "; rings without the factor (N-1)/N")
+
+
+def time_rows(cost: StepCost) -> list[tuple[str, float | None, str]]:
+    """(what, seconds or None where not known, the arithmetic): compute, HBM, communication, then each of its axes."""
+    step = cost.step
+    compute = " + ".join(share.formula for share in step.computing)
+    rows: list[tuple[str, float | None, str]] = [
+        ("compute", None, f"not known at level {cost.level}")
+        if cost.flops is None
+        else ("compute", step.compute, compute),
+        (
+            "HBM traffic",
+            step.memory,
+            ("" if cost.hbm_exact else "at least ") + f"{step.moving.formula}: {cost.hbm_formula}",
+        ),
+        ("communication", step.communication, _communication(cost)),
+    ]
+    for moved in cost.by("axes"):
+        rows.append((f"  {moved_name(moved)}", moved.seconds, moved_words(moved)))
+    return rows
+
+
+def _communication(cost: StepCost) -> str:
+    if not cost.collectives:
+        return "no collectives"
+    runs = sum(c.count or 0 for c in cost.collectives)
+    return f"{plural(len(cost.collectives), 'collective')}, {plural(runs, 'run')}"
+
+
+def moved_name(moved: Moved) -> str:
+    """What a sum is of, in plain text."""
+    if isinstance(moved.key, Frame):
+        return moved.key.short
+    if isinstance(moved.key, str):
+        return moved.key
+    if moved.key is None:
+        return NO_SOURCE if not moved.parts or moved.parts[0][0] is not None else axes_words(None)
+    return axes_words(moved.key)  # pyright: ignore[reportArgumentType]
+
+
+def moved_words(moved: Moved) -> str:
+    """`640 runs, 34.4 GB of operands: all-gather, all-reduce`."""
+    text = f"{plural(moved.runs, 'run')}, {format_bytes(moved.bytes)} of operands: {', '.join(moved.kinds)}"
+    if moved.unknown:
+        text += f"; {moved.unknown} of unknown time left out"
+    return ("at most " if moved.at_most else "") + text
+
+
+def busy_words(cost: StepCost) -> str:
+    """How much of the peak the matrix products are."""
+    if cost.busy is None:
+        return ""
+    least, most = cost.busy
+    return f"peak FLOPs in use: {least:.1%} to {most:.1%} (all matrix products, recomputed ones too)"
+
+
+def mfu_words(cost: StepCost) -> str:
+    """Model FLOPs utilisation with its arithmetic."""
+    if cost.step.model_flops is None:
+        return ""
+    if cost.mfu is None:
+        return "model FLOPs utilisation: not known, as the step's longest time is not"
+    chips, peak = cost.machine.num_chips, cost.step.peak_flops_per_s
+    sums = f"{count_text(cost.step.model_flops)} FLOPs / ({chips} chips x {count_text(peak / chips)}/s x time)"
+    return f"model FLOPs utilisation: {cost.mfu[0]:.1%} to {cost.mfu[1]:.1%} = {sums}"
+
+
+def tokens_words(cost: StepCost) -> str:
+    """Tokens a second, and for each chip."""
+    both, each = cost.tokens_per_s, cost.tokens_per_s_per_chip
+    if both is None or each is None:
+        return ""
+    return (
+        f"tokens: {count_text(both[0])}/s to {count_text(both[1])}/s; "
+        f"a chip {count_text(each[0])}/s to {count_text(each[1])}/s"
+    )
+
+
+def as_run_words(cost: StepCost) -> str:
+    """That the collectives are as the target's compiler runs them, and what the partitioner's would take."""
+    if not cost.as_run:
+        return ""
+    text = "collectives are as the target's compiler runs them"
+    if cost.partitioned_seconds is None:
+        return text
+    partitioned = format_seconds(cost.partitioned_seconds)
+    return f"{text}: {format_seconds(cost.step.communication)}; as partitioned {partitioned}"
+
+
+def memory_words(needs: Needs) -> str:
+    """Whether it fits, who says so, and by how much."""
+    total = format_bytes(needs.total)
+    if needs.usable is None:
+        return f"{'' if needs.complete else 'at least '}{total}; what a device has is not known"
+    of = f"{total} of {format_bytes(needs.usable)}"
+    left = needs.usable - needs.total
+    room = f"{format_bytes(abs(left))} {'to spare' if left >= 0 else 'too much'}"
+    if needs.complete:
+        return f"{'fits' if needs.fits else 'DOES NOT FIT'}: {of}, {room}; {needs.verdict}"
+    if needs.fits is False:
+        return f"DOES NOT FIT: at least {of}, {room}; {needs.verdict}"
+    over = "" if left >= 0 else f", {room} unless the compiler recomputes some of it"
+    return f"not known whether it fits: at least {of}{over}; {needs.verdict}"
+
+
+def placed_words(cost: StepCost) -> str:
+    """Who chose the order of the devices."""
+    return "in the mesh's own order" if cost.placement.chosen else "in the order that JAX's mesh_utils would choose"
+
+
+def from_rows(cost: StepCost) -> list[tuple[str, ...]]:
+    """Where each number is from: the level, and the chip's numbers with their sources."""
+    rows: list[tuple[str, ...]] = [(what, where) for what, where in cost.levels.items()]
+    chip = cost.machine.chip
+    for what, name, of in (
+        ("HBM", "hbm_bytes_per_s", "chip"),
+        ("ICI link, one way", "ici_link_bytes_per_s", "chip"),
+        ("DCN", "dcn_bytes_per_s", "chip"),
+        ("NVLink, one way", "nvlink_bytes_per_s", "GPU"),
+        ("out of an NVLink domain", "node_egress_bytes_per_s", "domain"),
+    ):
+        width = getattr(chip, name)
+        if width and (name != "dcn_bytes_per_s" or cost.machine.num_slices > 1):
+            rows.append((what, f"{rate_text(width)} a {of}: {chip.source(name)}"))
+    return rows
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Collectives of one kind that take as long, over the same axes, by the same formula.
+
+    Attributes:
+        of: the collectives, in the program's order.
+    """
+
+    of: tuple[Collective, ...]
+
+    @property
+    def first(self) -> Collective:
+        """One of them."""
+        return self.of[0]
+
+    @property
+    def seconds(self) -> float | None:
+        """Of all runs of all of them in a step; None where the count or the time is not known."""
+        c = self.first
+        return None if c.seconds is None or c.count is None else c.seconds * c.count * len(self.of)
+
+    @property
+    def run_words(self) -> str:
+        """`8 × 80 × 5.22 ms`: so many operations, runs of each in a step, seconds of a run."""
+        c, many = self.first, f"{len(self.of)} × " if len(self.of) > 1 else ""
+        return f"{'at most ' if c.conditional else ''}{many}{format_count(c.count)} × {format_seconds(c.seconds)}"
+
+    @property
+    def frames(self) -> tuple[Frame | None, ...]:
+        """Their source lines, each once."""
+        return tuple(dict.fromkeys(c.source and Frame(c.source.file, c.source.line) for c in self.of))
+
+    @property
+    def where(self) -> str:
+        """`llama.py:58, 59, 60`."""
+        lines: dict[str, list[str]] = {}
+        for frame in self.frames:
+            name, _, line = (frame.short if frame else NO_SOURCE).rpartition(":")
+            lines.setdefault(name or line, []).extend([line] if name else [])
+        parts = (f"{name}:{', '.join(sorted(at, key=int))}" if at else name for name, at in lines.items())
+        return "; ".join(parts)
+
+
+def longest(cost: StepCost) -> list[Alike]:
+    """The collectives, those alike together, the longest in a step first; those of unknown time last."""
+    groups: dict[object, list[Collective]] = {}
+    for c in cost.collectives:
+        groups.setdefault((c.kind, c.axes, c.count, c.conditional, c.seconds, c.formula), []).append(c)
+    rows = [Alike(tuple(group)) for group in groups.values()]
+
+    def time(row: Alike) -> tuple[float, float, str]:
+        seconds = row.seconds
+        return 1.0 if seconds is None else -seconds, -row.first.operand_bytes, row.first.name
+
+    return sorted(rows, key=time)

@@ -1,0 +1,73 @@
+"""Where the chips of a machine stand, to be drawn: layers of a torus, or hosts of GPUs, with the mesh's places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardviz.analysis.step_cost import StepCost
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Chips that are drawn side by side.
+
+    Attributes:
+        title: what it is: `z = 0`, `slice 1, z = 0`, `host 3`.
+        places: place of the mesh, row x column (y x x) x device of the chip.
+        slice: its slice.
+        z: its layer; 0 on GPUs.
+    """
+
+    title: str
+    places: np.ndarray
+    slice: int = 0
+    z: int = 0
+
+
+def panels(cost: StepCost, most: int | None = None) -> tuple[tuple[Panel, ...], int]:
+    """The machine's layers (TPU: each z of each slice; GPU: each host) and how many were left out.
+
+    Args:
+        cost: whose machine and mesh.
+        most: the most panels.
+    """
+    machine, order = cost.machine, np.asarray(cost.placement.order)
+    place_of = np.empty(machine.size, int)
+    place_of[order] = np.arange(machine.size)
+    found = []
+    if machine.chip.kind == "tpu":
+        x, y, z = machine.shape
+        per_chip = machine.chip.devices_per_chip
+        torus = np.empty((machine.num_slices, z, y, x, per_chip), int)
+        at = machine.coords()
+        torus[machine.slices(), at[:, 2], at[:, 1], at[:, 0], at[:, 3]] = place_of
+        for s in range(machine.num_slices):
+            for layer in range(z):
+                names = [f"slice {s}"] if machine.num_slices > 1 else []
+                names += [f"z = {layer}"] if z > 1 else []
+                found.append(Panel(", ".join(names), torus[s, layer], s, layer))
+    else:
+        hosts, per_host = machine.topology
+        rows = 2 if per_host % 2 == 0 and per_host > 4 else 1
+        rows = max(rows, int(per_host**0.5)) if per_host > 16 and per_host % int(per_host**0.5) == 0 else rows
+        table = place_of.reshape(hosts, rows, per_host // rows, 1)
+        found = [Panel(f"host {h}", table[h]) for h in range(hosts)]
+    shown = found if most is None else found[:most]
+    return tuple(shown), len(found) - len(shown)
+
+
+def axis_between(cost: StepCost, one: int, other: int) -> str | None:
+    """The mesh axis along which two places of the mesh differ; None where they differ along several."""
+    places = cost.mesh.coordinates()
+    different = np.flatnonzero(places[one] != places[other])
+    return cost.mesh.names[different[0]] if len(different) == 1 else None
+
+
+def first_group(cost: StepCost, axis: str) -> list[int]:
+    """The places of the group of the mesh's first device along an axis."""
+    names = cost.mesh.names
+    grid = np.arange(cost.mesh.size).reshape(cost.mesh.sizes)
+    index = tuple(slice(None) if name == axis else 0 for name in names)
+    return np.atleast_1d(grid[index]).ravel().tolist()

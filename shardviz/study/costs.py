@@ -1,0 +1,154 @@
+"""The same program at several plans, or on several machines, in one table of what each costs.
+
+compare_costs(report, targets=["tpu v5p:8x8x8", "tpu v5e:16x16*2", "gpu h100:64x8"])
+compare_costs({"FSDP": one, "FSDP + TP": other}, targets="tpu v5p:8x8x8")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardviz.analysis.costing import cost_of
+from shardviz.analysis.step_cost import StepCost
+from shardviz.cost import Machine
+from shardviz.errors import ShardvizError
+from shardviz.report import Report
+
+# column → (its number, None where not known; whether the least is the best)
+_BEST: Mapping[str, tuple[Callable[[StepCost], float | None], bool]] = {
+    "bytes": (lambda c: None if _unknown_count(c) else sum(x.total_bytes or 0.0 for x in c.collectives), True),
+    "runs": (lambda c: None if _unknown_count(c) else float(sum(x.count or 0 for x in c.collectives)), True),
+    "lower": (lambda c: None if c.upper is None else c.lower, True),
+    "upper": (lambda c: c.upper, True),
+    "memory": (lambda c: c.needs.total if c.needs.complete else None, True),
+    "mfu": (lambda c: c.mfu and c.mfu[0], False),
+    "tokens": (lambda c: c.tokens_per_s_per_chip and c.tokens_per_s_per_chip[0], False),
+}
+COLUMNS = tuple(_BEST)
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """What several plans or machines cost, side by side.
+
+    Attributes:
+        costs: name → cost, in the order given.
+    """
+
+    costs: Mapping[str, StepCost]
+
+    def value(self, name: str, column: str) -> float | None:
+        """A number of the table: `bytes` (operands on one device), `runs` (of collectives), `lower`, `upper` (seconds),
+        `memory` (bytes on one device, where a compiler has planned it), `mfu`, `tokens` (a second and chip; both at
+        `upper`). None where it is not known.
+        """
+        return _BEST[column][0](self.costs[name])
+
+    def best(self, column: str) -> frozenset[str]:
+        """The names that are best in a column; none where fewer than two are known, all are the same, or
+        the rows are of several levels.
+        """
+        if column not in _BEST:
+            raise ShardvizError(f"there is no column {column!r}; there are {', '.join(COLUMNS)}")
+        if len(self.levels) > 1:
+            return frozenset()
+        known = {name: value for name in self.costs if (value := self.value(name, column)) is not None}
+        if len(known) < 2 or len(set(known.values())) < 2:
+            return frozenset()
+        most = (min if _BEST[column][1] else max)(known.values())
+        return frozenset(name for name, value in known.items() if value == most)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Which programs the rows are of, each once: see `StepCost.basis`."""
+        return tuple(dict.fromkeys(c.basis for c in self.costs.values()))
+
+    def text(self, width: int = 120) -> str:
+        """It in plain text, at most `width` columns wide; the best of a column is marked with `*`."""
+        from shardviz.render.cost_table import cost_table_text  # the painters stand above
+
+        return cost_table_text(self, width)
+
+    def html(self) -> str:
+        """It in HTML that survives JupyterLab's sanitizer; the best of a column is bold and marked with `★`."""
+        from shardviz.render.cost_table import cost_table_html
+
+        return cost_table_html(self)
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
+        from shardviz.render.mime import bundle
+
+        return bundle({"text/plain": self.text, "text/html": self.html}, include, exclude)
+
+
+def compare_costs(
+    what: Report | StepCost | Mapping[str, Any] | Iterable[tuple[str, Any]],
+    *,
+    targets: str | Machine | Sequence[str | Machine] | None = None,
+    tokens: float | None = None,
+    model_flops: float | None = None,
+    exact: bool = True,
+    as_run: bool | None = None,
+) -> CostTable:
+    """One table of what several plans or machines cost.
+
+    Args:
+        what: a report, or (name, report) pairs or a dictionary of them; a `StepCost` stands for itself, on its machine.
+        targets: the machine or machines; without any, each report's own target.
+        tokens, model_flops, exact, as_run: as `cost_of`, the same for all.
+
+    Raises:
+        MeshError: if a mesh has another number of devices than its machine; the message names the row.
+        TargetError: if there is no such machine, or it has no speed (`cpu`).
+        ShardvizError: if there is nothing to compare, two rows have one name, or a row is no report.
+    """
+    if isinstance(what, Report | StepCost):
+        named: list[tuple[str, Any]] = [("", what)]
+    else:
+        try:
+            named = [(str(n), v) for n, v in (what.items() if isinstance(what, Mapping) else what)]
+        except (TypeError, ValueError) as error:
+            raise ShardvizError(
+                f"what={type(what).__name__}: expected a Report, or (name, Report or StepCost) pairs, such as "
+                "[('FSDP', one), ('FSDP + TP', other)]"
+            ) from error
+    machines: list[str | Machine | None] = [None]
+    if targets is not None:
+        machines = [targets] if isinstance(targets, str | Machine) else list(targets)
+    costs: dict[str, StepCost] = {}
+    for name, each in named:
+        for machine in [None] if isinstance(each, StepCost) else machines:
+            found = _cost(name, each, machine, tokens=tokens, model_flops=model_flops, exact=exact, as_run=as_run)
+            label = name or found.machine.text
+            if name and len(machines) > 1 and not isinstance(each, StepCost):
+                label = f"{name} on {found.machine.text}"
+            if label in costs:
+                raise ShardvizError(f"two rows are called {label!r}; give each a name of its own")
+            costs[label] = found
+    if not costs:
+        raise ShardvizError("there is nothing to compare: give a report and targets, or several (name, report) pairs")
+    return CostTable(costs)
+
+
+def _cost(name: str, each: Any, machine: str | Machine | None, **options: Any) -> StepCost:
+    if isinstance(each, StepCost):
+        return each
+    if not isinstance(each, Report):
+        raise ShardvizError(f"row {name!r}: expected a Report or a StepCost, not {type(each).__name__}")
+    try:
+        return cost_of(each, each.target if machine is None else machine, **options)
+    except ShardvizError as error:
+        if not name:
+            raise
+        raise type(error)(f"row {name!r}: {error}") from error
+
+
+def _unknown_count(cost: StepCost) -> bool:
+    return any(c.count is None for c in cost.collectives)

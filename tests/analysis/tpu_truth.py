@@ -1,0 +1,89 @@
+"""What JAX and libtpu say themselves of a program on a slice that is not there. Run in a process of its own.
+
+python tpu_truth.py v5p:2x2x2 step        the memory analysis of the full compile, as JSON
+python tpu_truth.py v5e:2x2 large         the compiler's refusal
+"""
+
+import json
+import os
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+
+def step(w1, w2, x):
+    """A step of gradient descent on a stack of layers."""
+
+    def loss(w1, w2):
+        def layer(h, w):
+            return jnp.maximum(h @ w[0], 0) @ w[1], None
+
+        h, _ = jax.lax.scan(layer, x, (w1, w2))
+        return (h * h).sum()
+
+    g1, g2 = jax.grad(loss, (0, 1))(w1, w2)
+    return w1 - 0.1 * g1, w2 - 0.1 * g2
+
+
+def large(x, w):
+    """Its result alone takes half of a v5e's memory, and the product that it is made of the other half."""
+    y = x @ w
+    return jnp.tanh(y), jnp.cumsum(y, 0)
+
+
+def array(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+STACKED = P(None, "data", "model"), P(None, "model", "data")
+# function, arguments, specs of arguments and of results, what is donated
+PROGRAMS = {
+    "step": (
+        step,
+        (array(6, 512, 2048), array(6, 2048, 512), array(1024, 512)),
+        (*STACKED, P("data", None)),
+        STACKED,
+        (0, 1),
+    ),
+    "large": (
+        large,
+        (array(131072, 1024), array(1024, 131072)),
+        (P("data", None), P(None, "model")),
+        (P("data", "model"), P("data", "model")),
+        (),
+    ),
+}
+
+
+def main(topology, name):
+    os.environ.update(
+        TPU_SKIP_MDS_QUERY="1",
+        TPU_WORKER_HOSTNAMES="localhost",
+        TPU_ACCELERATOR_TYPE="v5p-8",
+        ALLOW_MULTIPLE_LIBTPU_LOAD="1",
+        TPU_STDERR_LOG_LEVEL="3",
+        TPU_LOG_DIR="disabled",
+        JAX_PLATFORMS="cpu",
+    )
+    from jax.experimental import topologies
+
+    fn, args, in_specs, out_specs, donated = PROGRAMS[name]
+    devices = np.array(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+    mesh = Mesh(devices.reshape(-1, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    placed = [tuple(NamedSharding(mesh, spec) for spec in specs) for specs in (in_specs, out_specs)]
+    jitted = jax.jit(fn, in_shardings=placed[0], out_shardings=placed[1], donate_argnums=donated)
+    try:
+        stats = jitted.lower(*args).compile().memory_analysis()
+    except jax.errors.JaxRuntimeError as error:
+        print(json.dumps({"refused": str(error)}))
+        return
+    names = [n for n in dir(stats) if not n.startswith("_") and isinstance(getattr(stats, n), int)]
+    print(json.dumps({n: getattr(stats, n) for n in names}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,222 @@
+"""What a step costs, as text, as HTML and as figures: complete, within its width, escaped, inside the picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+from typing import Any
+
+import pytest
+
+from shardviz.analysis.costing import cost_of
+from shardviz.analysis.step_cost import StepCost
+from shardviz.errors import ShardvizError
+from shardviz.notation import DeviceMesh
+from shardviz.records import Collective, Cost
+from shardviz.render.cost_html import step_cost_html
+from shardviz.render.cost_words import longest
+from shardviz.render.format import format_bytes, format_seconds, text_width
+from shardviz.render.machine_scene import axis_between, first_group, panels
+from tests.render.sample import HOSTILE, report
+from tests.render.sanitizer import read, words
+
+KINDS = ("step", "roofline", "memory", "traffic", "machine")
+MESHES = {
+    "tpu v5p:4x4x4": "data=8,model=8",
+    "tpu v5e:16x16*2": "data=32,model=16",
+    "tpu tpu7x:2x2x1": "data=2,model=4",
+    "gpu h100:2x8": "data=2,model=8",
+    "gpu gb200:2x72": "data=16,model=9",
+}
+
+
+def cost(target: str = "tpu v5p:4x4x4", **more) -> StepCost:
+    return cost_of(dataclasses.replace(report(), **more), target, tokens=1e6, model_flops=5e16)
+
+
+def made_for(target: str, level: str = "partitioned") -> StepCost:
+    """A cost on each sort of machine: a gather and an exchange over each axis."""
+    mesh = DeviceMesh.of(MESHES[target])
+    moved = []
+    for name, size in mesh.shape.items():
+        moved.append(Collective("all-gather", (name,), "bfloat16", (), 1e7, 1e7 * size, 80, name="all-gather.1"))
+        moved.append(Collective("all-to-all", (name,), "bfloat16", (), 1e6, 1e6, 2, name="all-to-all.1"))
+    base = dataclasses.replace(report(), plan=dataclasses.replace(report().plan, mesh=mesh), level=level)
+    flops = None if level == "propagated" else Cost(1e13)
+    return cost_of(dataclasses.replace(base, collectives=tuple(moved), cost=flops, memory=None), target)
+
+
+def test_text_says_what_the_cost_is():
+    found = cost()
+    text = found.text(100)
+    head = text.splitlines()
+    assert head[0].startswith("train_step on tpu v5p:4x4x4: 64 chips in a slice of 4x4x4")
+    assert f"{format_seconds(found.lower)} if all overlaps, {format_seconds(found.upper)} if no communication" in text
+    for path in found.placement.paths:
+        assert str(path) in text
+    assert "1 collective of unknown time left out" in " ".join(text.split())  # the exchange whose count is not known
+    for what, size in found.needs.parts.items():
+        assert what in text and format_bytes(size) in text
+    assert text == repr(cost()) and "\t" not in text
+
+
+@pytest.mark.parametrize("target", MESHES)
+@pytest.mark.parametrize("width", [40, 57, 80, 100, 160])
+def test_text_keeps_its_width_and_loses_no_formula(target, width):
+    found = made_for(target)
+    lines = found.text(width).splitlines()
+    assert max(map(text_width, lines)) <= width
+    said = "".join("".join(lines).split())
+    for c in found.collectives:
+        assert c.formula is not None and "".join(c.formula.split()) in said
+
+
+def test_collectives_alike_stand_in_one_row_and_none_is_lost():
+    found = cost()
+    rows = longest(found)
+    assert sorted(c.name for row in rows for c in row.of) == sorted(c.name for c in found.collectives)
+    assert sum(row.seconds or 0.0 for row in rows) == pytest.approx(found.step.communication)
+    times = [row.seconds for row in rows if row.seconds is not None]
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("target", MESHES)
+def test_html_survives_the_sanitizer_and_says_the_same(target):
+    found = made_for(target)
+    said = words(step_cost_html(found))
+    for c in found.collectives:
+        assert c.formula is not None and " ".join(c.formula.split()) in said
+    assert format_seconds(found.lower) in said and str(found.machine) in said
+    assert all(str(path) in said for path in found.placement.paths)
+
+
+def test_what_comes_from_outside_is_escaped():
+    mesh = DeviceMesh((f"data{HOSTILE}", f"model{HOSTILE}"), (8, 8))
+    found = cost_of(report(mesh, HOSTILE), "tpu v5p:4x4x4")
+    html = step_cost_html(found)
+    assert "<img" not in html
+    assert HOSTILE in words(html)
+    assert not read(html).images
+    for kind in KINDS:
+        found.plot(kind=kind)
+
+
+def test_bundle_has_text_and_html():
+    found = cost()
+    assert set(found._repr_mimebundle_()) == {"text/plain", "text/html"}
+    assert found._repr_mimebundle_(include=["text/plain"]) == {"text/plain": found.text()}
+
+
+@pytest.mark.parametrize("target", MESHES)
+def test_every_place_of_the_mesh_is_drawn_once(target):
+    found = made_for(target)
+    shown, left_out = panels(found)
+    assert left_out == 0
+    assert sorted(p for panel in shown for p in panel.places.ravel().tolist()) == list(range(found.mesh.size))
+    few, rest = panels(found, 1)
+    assert len(few) + rest == len(shown)
+
+
+def test_layers_are_the_machines_coordinates():
+    found = made_for("tpu v5p:4x4x4")
+    at, ids = found.machine.coords(), found.placement.order
+    for panel in panels(found)[0]:
+        for y, row in enumerate(panel.places[..., 0].tolist()):
+            for x, place in enumerate(row):
+                assert at[ids[place]].tolist() == [x, y, panel.z, 0]
+
+
+def test_axes_between_places():
+    found = made_for("tpu v5p:4x4x4")
+    assert axis_between(found, 0, 8) == "data" and axis_between(found, 0, 3) == "model"
+    assert axis_between(found, 0, 9) is None
+    assert first_group(found, "data") == [8 * i for i in range(8)]
+
+
+# ---------------------------------------------------------------- figures
+
+matplotlib = pytest.importorskip("matplotlib")
+
+
+def boxes(ax) -> list[tuple[str, Any]]:
+    """The texts of a picture with the room that they take, those of ticks apart."""
+    figure = ax.figure
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    texts = [*ax.texts, ax._left_title]
+    if ax.axison:
+        texts += [ax.xaxis.label, ax.yaxis.label, *(t for t in ax.get_yticklabels() if "$" not in t.get_text())]
+    return [(t.get_text(), t.get_window_extent(renderer)) for t in texts if t.get_text()]
+
+
+def outside(ax) -> list[str]:
+    """Texts that stand partly outside of the picture."""
+    page = ax.figure.bbox
+    return [
+        text for text, box in boxes(ax) if box.x0 < -1 or box.x1 > page.x1 + 1 or box.y0 < -1 or box.y1 > page.y1 + 1
+    ]
+
+
+def overlapping(ax) -> list[tuple[str, str]]:
+    """Pairs of texts that stand partly in one another."""
+    pairs = itertools.combinations(boxes(ax), 2)
+    return [(a, b) for (a, one), (b, other) in pairs if one.padded(-1).overlaps(other.padded(-1))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", MESHES)
+def test_figures_have_all_their_words_inside_and_apart(target, kind):
+    from matplotlib import pyplot
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    ax = made_for(target).plot(kind=kind, dark=target.startswith("gpu"))
+    FigureCanvasAgg(ax.figure)
+    assert not outside(ax)
+    if len(ax.texts) < 200:  # else they are a thousand tiles' places
+        assert not overlapping(ax)
+    assert not pyplot.get_fignums()
+    assert len(ax.get_label()) > 40
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_level_without_flops_is_drawn_and_says_so(kind):
+    found = made_for("tpu v5p:4x4x4", "propagated")
+    label = found.plot(kind=kind).get_label()
+    if kind in ("step", "roofline"):
+        assert "not known" in label
+
+
+def test_the_label_has_the_numbers():
+    found = cost()
+    assert format_seconds(found.step.compute) in found.plot(kind="step").get_label()
+    assert "knee at 163.9" in found.plot(kind="roofline").get_label()
+    assert format_bytes(found.needs.total) in found.plot(kind="memory").get_label()
+    assert all(str(path) in found.plot(kind="machine").get_label() for path in found.placement.paths)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_figure_goes_on_the_axes_given(kind):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 5))
+    ax = figure.add_subplot()
+    assert cost().plot(ax, kind) is ax
+    figure.savefig(io.BytesIO(), dpi=40)
+
+
+def test_another_kind_is_refused():
+    with pytest.raises(ShardvizError, match="kind is 'step', 'roofline', 'memory', 'traffic', 'machine'"):
+        cost().plot(kind="pie")
+
+
+@pytest.mark.parametrize("target", ["gpu h100:1x1"])
+def test_one_device_has_a_cost_too(target):
+    one = dataclasses.replace(
+        report(), plan=dataclasses.replace(report().plan, mesh=DeviceMesh((), ())), collectives=()
+    )
+    found = cost_of(one, target)
+    assert found.lower == found.upper and "no collectives" in found.text()
+    words(step_cost_html(found))
+    for kind in KINDS:
+        found.plot(kind=kind)

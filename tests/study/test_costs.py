@@ -1,0 +1,99 @@
+"""Several plans or machines in one table: the numbers are the costs', the best are the best, and bad rows are named."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from shardviz.analysis.costing import cost_of
+from shardviz.errors import MeshError, ShardvizError, TargetError
+from shardviz.notation import DeviceMesh
+from shardviz.records import Collective, Cost, Memory, PlanRecord, Value
+from shardviz.render.format import format_seconds, text_width
+from shardviz.report import Report
+from shardviz.study import compare_costs
+from tests.render.sanitizer import words
+
+TARGETS = ("tpu v5p:4x4x4", "tpu v5e:8x8", "gpu h100:8x8")
+
+
+def report(nbytes: float = 1e8, mesh: str = "data=8,model=8", **more) -> Report:
+    plan = PlanRecord(DeviceMesh.of(mesh), {}, {})
+    gather = Collective("all-gather", ("model",), "bfloat16", (), nbytes, 8 * nbytes, 80, name="all-gather.1")
+    w = Value("w", (64,), "bfloat16", None, (1,), 1e9)
+    memory = Memory(10**9, 10**9, 10**9, 4 * 10**9, 4 * 10**9)
+    given = {"collectives": (gather,), "cost": Cost(1e13), "memory": memory} | more
+    return Report("partitioned", "train_step", plan, (w,), (w,), **given)
+
+
+def test_rows_are_the_costs_on_each_machine():
+    table = compare_costs(report(), targets=TARGETS, tokens=1e6, model_flops=5e14)
+    assert list(table.costs) == list(TARGETS)
+    for target in TARGETS:
+        alone = cost_of(report(), target, tokens=1e6, model_flops=5e14)
+        assert table.costs[target] == alone
+        assert table.value(target, "upper") == alone.upper
+        assert table.value(target, "bytes") == 80 * 1e8 and table.value(target, "runs") == 80
+
+
+def test_the_best_of_each_column():
+    table = compare_costs({"much": report(2e8), "little": report(1e8)}, targets="tpu v5p:4x4x4", model_flops=5e14)
+    assert table.best("bytes") == table.best("upper") == table.best("mfu") == {"little"}
+    assert table.best("runs") == table.best("memory") == frozenset()  # the same in both
+    for column in ("bytes", "lower", "upper"):
+        values = {name: table.value(name, column) for name in table.costs}
+        assert all(values[name] == min(values.values()) for name in table.best(column))  # type: ignore[type-var]
+    lines = table.text(160).splitlines()
+    assert [line.split()[0] for line in lines if "*" in line] == ["little"]
+    said = words(table.html())
+    assert said.count("★") == said.count("★ ") > 2
+
+
+def test_levels_are_not_ranked_against_each_other():
+    foretold = dataclasses.replace(report(5e7), level="propagated", cost=None)
+    table = compare_costs([("a", foretold), ("b", report())], targets="tpu v5p:4x4x4")
+    assert table.levels == ("propagated", "partitioned")
+    assert not any(table.best(column) for column in ("bytes", "lower", "upper", "memory"))
+    assert "none is marked as best" in " ".join(table.text().split()) and "≥" in table.text(160)
+    assert table.value("a", "upper") is None and table.value("a", "lower") is None
+
+
+@pytest.mark.parametrize("width", [40, 60, 100, 160])
+def test_text_keeps_its_width_and_every_number(width):
+    table = compare_costs(report(), targets=TARGETS, tokens=1e6, model_flops=5e14)
+    text = table.text(width)
+    assert max(map(text_width, text.splitlines())) <= width
+    for cost in table.costs.values():
+        assert format_seconds(cost.lower) in text and format_seconds(cost.upper) in text
+    assert text == compare_costs(report(), targets=TARGETS, tokens=1e6, model_flops=5e14).text(width)
+
+
+def test_names_from_outside_are_escaped():
+    evil = "<img src=x onerror=alert(1)>"
+    html = compare_costs({evil: report(), "b": report(2e8)}, targets="tpu v5p:4x4x4").html()
+    assert "<img" not in html and evil in words(html)
+
+
+def test_several_reports_on_several_machines():
+    table = compare_costs({"a": report(), "b": report(2e8)}, targets=TARGETS[:2])
+    assert list(table.costs) == [f"{name} on {target}" for name in "ab" for target in TARGETS[:2]]
+    own = cost_of(report(), "gpu h100:8x8")
+    assert compare_costs([("own", own), ("a", report())], targets="tpu v5e:8x8").costs["own"] is own
+
+
+def test_bad_rows_are_named():
+    with pytest.raises(MeshError, match=r"row 'b': the mesh data=4,model=8 has 32 devices"):
+        compare_costs({"a": report(), "b": report(mesh="data=4,model=8")}, targets="tpu v5p:4x4x4")
+    with pytest.raises(TargetError, match=r"row 'a': .*simulated devices"):
+        compare_costs({"a": report()})
+    with pytest.raises(ShardvizError, match=r"row 'a': expected a Report or a StepCost, not int"):
+        compare_costs({"a": 3})
+    with pytest.raises(ShardvizError, match=r"two rows are called 'tpu v5e:8x8'"):
+        compare_costs(report(), targets=["tpu v5e:8x8", "v5e:8x8"])
+    with pytest.raises(ShardvizError, match=r"nothing to compare"):
+        compare_costs([])
+    with pytest.raises(ShardvizError, match=r"expected a Report, or \(name, Report or StepCost\) pairs"):
+        compare_costs([report()])  # type: ignore[list-item]
+    with pytest.raises(ShardvizError, match=r"there is no column 'speed'; there are bytes, runs"):
+        compare_costs(report(), targets=TARGETS).best("speed")
