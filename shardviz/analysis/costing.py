@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
-from shardviz import cost
 from shardviz.analysis.step_cost import Needs, StepCost
 from shardviz.analysis.targeting import other_size
+from shardviz.cost import Chip, Fit, Machine, Placement, fits, step_time, with_seconds
 from shardviz.cost.amounts import bytes_text
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.records import Collective
@@ -23,7 +23,7 @@ __all__ = ["StepCost", "cost_of"]
 
 def cost_of(
     report: Report,
-    target: str | cost.Machine,
+    target: str | Machine,
     *,
     tokens: float | None = None,
     model_flops: float | None = None,
@@ -60,13 +60,13 @@ def cost_of(
         raise ShardvizError(
             f"cost_of(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
         )
-    machine = cost.Machine.of(target)
+    machine = Machine.of(target)
     machine.chip.needs("hbm_bytes_per_s")
     mesh = report.mesh
     if mesh.size != machine.size:
         other = _target_of(machine.chip, mesh.size)
         raise MeshError(other_size(mesh, machine) + (f"; a target that would do: {other}" if other else ""))
-    place = cost.Placement.of(mesh, machine)
+    place = Placement.of(mesh, machine)
     own = report.target == machine.text and bool(report.target_collectives)
     if as_run and not own:
         raise ShardvizError(
@@ -76,13 +76,13 @@ def cost_of(
     as_run = own if as_run is None else as_run
     found = tuple(t.collective for t in report.target_collectives) if as_run else report.collectives
     timed, partitioned = (
-        tuple(cost.with_seconds(c, place, machine, exact=exact) for c in each) for each in (found, report.collectives)
+        tuple(with_seconds(c, place, machine, exact=exact) for c in each) for each in (found, report.collectives)
     )
     flops = None if report.cost is None else report.cost.dot_flops
     counted_as = dtype or _dtype(report)
     floor, formula = _least_traffic(report, machine)
     known = hbm_bytes is not None
-    step = cost.step_time(
+    step = step_time(
         machine,
         flops=flops or 0.0,
         hbm_bytes=floor if hbm_bytes is None else hbm_bytes,
@@ -130,7 +130,7 @@ def _held(report: Report) -> tuple[float, float]:
     return ins, outs
 
 
-def _least_traffic(report: Report, machine: cost.Machine) -> tuple[float, str]:
+def _least_traffic(report: Report, machine: Machine) -> tuple[float, str]:
     """Bytes that one device cannot but read and write: arguments and outputs once, what is kept in between twice.
 
     Of temporaries a byte of the plan is taken to be written and read once; it may be, of several values, more often.
@@ -145,7 +145,7 @@ def _least_traffic(report: Report, machine: cost.Machine) -> tuple[float, str]:
     return ins + outs + 2 * kept, text
 
 
-def _needs(report: Report, machine: cost.Machine) -> Needs:
+def _needs(report: Report, machine: Machine) -> Needs:
     plan = report.memory
     if plan is None:
         ins, _ = _held(report)
@@ -177,10 +177,10 @@ def _some(parts: dict[str, float]) -> dict[str, float]:
     return {what: size for what, size in parts.items() if size}
 
 
-def _fit(needed: float, machine: cost.Machine) -> cost.Fit | None:
+def _fit(needed: float, machine: Machine) -> Fit | None:
     """Whether so many bytes fit; None where the chip's memory is not known."""
     try:
-        return cost.fits(needed, machine)
+        return fits(needed, machine)
     except TargetError:
         return None
 
@@ -204,7 +204,7 @@ def _levels(report: Report, flops: float | None, hbm_known: bool, needs: Needs, 
     return where
 
 
-def _target_of(chip: cost.Chip, size: int) -> str:
+def _target_of(chip: Chip, size: int) -> str:
     """A machine of that chip with so many devices, the most cube-like one; empty where there is none."""
     if chip.kind == "gpu":
         sizes = [(size // chip.domain_size, chip.domain_size)] if size % chip.domain_size == 0 else [(1, size)]
@@ -213,7 +213,7 @@ def _target_of(chip: cost.Chip, size: int) -> str:
         sizes = sorted(_boxes(chips, chip.ici_axes), key=lambda box: (sum(box), box))
     for each in sizes:
         try:
-            return cost.Machine(chip, each).text
+            return Machine(chip, each).text
         except TargetError:
             continue
     return ""

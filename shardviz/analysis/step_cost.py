@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardviz import cost
+from shardviz.cost import Knee, Machine, Placement, StepTime, collective_seconds, roofline
 from shardviz.errors import ShardvizError
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
@@ -100,9 +100,9 @@ class StepCost:
     program: str
     level: str
     compiled_for: str
-    placement: cost.Placement
+    placement: Placement
     collectives: tuple[Collective, ...]
-    step: cost.StepTime
+    step: StepTime
     flops: float | None
     dtype: str
     hbm_bytes: float
@@ -116,7 +116,7 @@ class StepCost:
     source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     @property
-    def machine(self) -> cost.Machine:
+    def machine(self) -> Machine:
         """The machine."""
         return self.placement.machine
 
@@ -190,17 +190,17 @@ class StepCost:
         rows = [_moved(k, group) for k, group in groups.items()]
         return tuple(sorted(rows, key=lambda m: (-m.seconds, -m.bytes, str(m.key))))
 
-    def knees(self) -> tuple[cost.Knee, ...]:
+    def knees(self) -> tuple[Knee, ...]:
         """The knees of the roofline: HBM, and the links of each mesh axis and of axes that collectives join."""
-        found = list(cost.roofline(self.placement, self.machine, dtype=self.dtype))
+        found = list(roofline(self.placement, self.machine, dtype=self.dtype))
         peak = self.machine.chip.flops(self.dtype) / self.machine.chip.devices_per_chip
         for moved in self.by("axes"):
             axes = moved.key
             if not isinstance(axes, tuple) or not moved.seconds or axes_name(axes) in {k.name for k in found}:
                 continue
-            gather = cost.collective_seconds("all-gather", _LARGE, axes, self.placement, self.machine, exact=False)
+            gather = collective_seconds("all-gather", _LARGE, axes, self.placement, self.machine, exact=False)
             width = _LARGE / gather.seconds
-            found.append(cost.Knee(axes_name(axes), width, peak / width, ""))
+            found.append(Knee(axes_name(axes), width, peak / width, ""))
         return tuple(found)
 
     def line(self, frame: Frame | None) -> str:

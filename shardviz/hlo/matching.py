@@ -117,7 +117,7 @@ def _combined(runs: Sequence[Run], left: _Open, made: _Open) -> None:
                 if (other.collective.axes, other.collective.count) != (run.shown.axes, run.shown.count):
                     continue
                 near = other.place is not None and other.place in {made[name].place for name in run.stands_for}
-                if near == by_place and (part := _part(other, parts, near)) is not None:
+                if near >= by_place and (part := _part(other, parts, by_place)) is not None:
                     run.stands_for.append(other.name)
                     parts.remove(part)
                     del left[other.name]
