@@ -198,12 +198,15 @@ def _lines(cost: StepCost) -> str:
             (
                 cell(f"<b>{format_seconds(moved.seconds)}</b>", right=True),
                 cell(_blocks(stretches, most)),
-                cell(source_html(frame, cost.line)),
-                cell(escape(moved_words(moved)), wrap=True, quiet=True),
+                cell(f"{source_html(frame, cost.line)}<br>{_quiet_span(moved_words(moved))}"),
             )
         )
     more = _quiet(f"… and {plural(len(totals) - MOST_LINES, 'more line')}") if len(totals) > MOST_LINES else ""
-    return table((">in a step", "", "line", "what"), rows, caption="Lines whose collectives take longest") + more
+    return table((">in a step", "", "line"), rows, caption="Lines whose collectives take longest") + more
+
+
+def _quiet_span(text: str) -> str:
+    return f'<span style="{QUIET}">{escape(text)}</span>'
 
 
 def _collectives(cost: StepCost) -> str:
