@@ -101,10 +101,10 @@ def faults(source: str, module: str, is_package: bool = False) -> list[str]:
         if room in NUMPY_ONLY and top != "numpy" and top not in sys.stdlib_module_names:
             found.append(f"{where}: {room!r} is NumPy only")
         if room != "_jax" and _is_private(it.module):
-            found.append(f"{where}: JAX's private parts belong in shardviz/_jax.py")
+            found.append(f"{where}: JAX's private parts belong in shardviz/_jax")
     if room != "_jax":
         for line, text in _reaches(source):
-            found.append(f"{module}:{line} reaches for {text}: that belongs in shardviz/_jax.py")
+            found.append(f"{module}:{line} reaches for {text}: that belongs in shardviz/_jax")
     return found
 
 

@@ -97,7 +97,6 @@ def test_a_traced_program_is_taken_as_it_is(explorer, example):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "needs a mesh.*or a plan"),
         ({"mesh": {"data": 2}, "plan": object()}, "not both"),
         ({"plan": "data=2"}, "expected an sv.Plan, not 'data=2'"),
         ({"mesh": {"data": 2}, "donate_argnums": 0}, "traced already.*leave out donate_argnums"),
@@ -106,6 +105,11 @@ def test_a_traced_program_is_taken_as_it_is(explorer, example):
 def test_calls_that_cannot_be(explorer, options, words):
     with pytest.raises(ShardvizError, match=words):
         explore(explorer.program, **options)
+
+
+def test_a_function_that_brings_no_mesh_needs_one():
+    with pytest.raises(ShardvizError, match=r"needs a mesh.*or a plan"):
+        explore(lambda x: 2 * x, jax.ShapeDtypeStruct((8,), jnp.float32))
 
 
 def test_an_example_of_the_gallery_brings_its_plan(example):

@@ -1,0 +1,134 @@
+"""XLA's compilers called on a module: CPU with simulated devices, TPU and GPU with none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax.extend.mlir import ir
+
+from shardviz._jax.lowering import mlir_context
+
+
+def preload() -> None:
+    """Imports what compiling needs and makes neither a backend nor a thread, so that a fork afterwards is cheap."""
+    import numpy  # noqa: F401
+    from jax._src.interpreters import mlir  # noqa: F401
+    from jax._src.lib import xla_client  # noqa: F401  # pyright: ignore[reportPrivateImportUsage]
+    from jax.experimental import topologies  # noqa: F401
+    from jax.extend import backend  # noqa: F401
+    from jax.extend.mlir import passmanager  # noqa: F401
+    from jax.extend.mlir.dialects import sdy  # noqa: F401
+
+
+def compile_for_cpu(
+    module: bytes,
+    devices: int,
+    out_chosen: Sequence[bool],
+    options: dict[str, Any],
+    ready: Callable[[], None] = lambda: None,
+) -> Any:
+    """Compiles StableHLO bytecode for simulated CPU devices; XLA writes its dumps as `options` say.
+
+    Args:
+        module: bytecode of a module with Shardy's shardings.
+        devices: the number of simulated devices, at most 2048.
+        out_chosen: for each output whether its sharding is the compiler's choice.
+        options: XLA debug options by name, such as `xla_dump_to`.
+        ready: called just before the compiler starts.
+
+    Returns:
+        The loaded executable.
+    """
+    import numpy as np
+    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
+    from jax.extend.backend import get_compile_options
+
+    client = xla_client.make_cpu_client(num_devices=devices)
+    compile_options = get_compile_options(
+        num_replicas=1, num_partitions=devices, device_assignment=np.arange(devices).reshape(1, devices)
+    )
+    build = compile_options.executable_build_options
+    build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = True
+    build.allow_spmd_sharding_propagation_to_output = list(out_chosen)
+    compile_options.env_option_overrides = list(options.items())
+    with mlir_context():
+        parsed = ir.Module.parse(module)
+        ready()
+        return client.compile_and_load(parsed, xla_client.DeviceList(tuple(client.devices())), compile_options)
+
+
+def compile_for_tpu(
+    module: bytes,
+    topology: str,
+    details: dict[str, Any],
+    device_ids: Sequence[int],
+    out_chosen: Sequence[bool],
+    options: dict[str, Any],
+) -> Any:
+    """Compiles StableHLO bytecode for a slice of TPUs that need not be there; XLA writes its dumps as `options` say.
+
+    libtpu reads its environment when it is first loaded: it has to be set before, in a process that is not the kernel.
+
+    Args:
+        module: bytecode of a module with Shardy's shardings.
+        topology: libtpu's name of the slice, such as `v5p:4x4x4`.
+        details: libtpu's further words for it, such as `num_slices` or `chip_config_name`.
+        device_ids: the id of the device at each place of the mesh.
+        out_chosen: for each output whether its sharding is the compiler's choice.
+        options: XLA debug options by name.
+
+    Returns:
+        The executable, which cannot be run here.
+
+    Raises:
+        Exception: whatever libtpu raises, for a topology that the chip has not or a program that does not fit.
+    """
+    return _compile_only(module, "tpu", {"topology_name": topology, **details}, device_ids, out_chosen, options)
+
+
+def compile_for_gpu(
+    module: bytes,
+    topology: str,
+    config: str,
+    device_ids: Sequence[int],
+    out_chosen: Sequence[bool],
+    options: dict[str, Any],
+) -> Any:
+    """As `compile_for_tpu`, for a cluster of GPUs; `JAX_PLATFORMS=cpu` must be set.
+
+    Args:
+        topology: NVLink domains x hosts in each x GPUs of each host, such as `2x1x8`.
+        config: XLA's description of the GPU, in text form.
+    """
+    names = {"topology": topology, "target_config": config}
+    return _compile_only(module, "cuda", names, device_ids, out_chosen, options)
+
+
+def _compile_only(
+    module: bytes,
+    platform: str,
+    names: dict[str, Any],
+    device_ids: Sequence[int],
+    out_chosen: Sequence[bool],
+    options: dict[str, Any],
+) -> Any:
+    import numpy as np
+    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
+    from jax.experimental import topologies
+    from jax.extend.backend import get_compile_options
+
+    found = {device.id: device for device in topologies.get_topology_desc(platform=platform, **names).devices}
+    devices = [found[i] for i in device_ids]
+    compile_options = get_compile_options(
+        num_replicas=1, num_partitions=len(devices), device_assignment=np.array(device_ids).reshape(1, -1)
+    )
+    build = compile_options.executable_build_options
+    build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = True
+    build.allow_spmd_sharding_propagation_to_output = list(out_chosen)
+    compile_options.env_option_overrides = list(options.items())
+    with mlir_context():
+        parsed = ir.Module.parse(module)
+        return devices[0].client.compile(parsed, xla_client.DeviceList(tuple(devices)), compile_options)

@@ -1,0 +1,157 @@
+"""Files of `jax.export` and what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+from jax.extend.mlir import ir
+
+from shardviz._jax.lowering import mlir_context
+
+
+def read_export(data: bytes, *, any_type: bool = False) -> Any:
+    """What a file of `jax.export` holds, a `jax.export.Exported`.
+
+    Only bytes are read. Of pytree nodes it makes those that this process has registered with `jax.export`.
+
+    Args:
+        data: the file.
+        any_type: take a tuple for a pytree node that is not registered.
+
+    Raises:
+        Exception: of any kind, for bytes that are no such file.
+    """
+    from jax._src.export import _export
+
+    registered = _export.deserialization_registry
+    try:
+        if any_type:
+            _export.deserialization_registry = _AnyType()
+        return jax.export.deserialize(bytearray(data))
+    finally:
+        _export.deserialization_registry = registered
+
+
+class _AnyType(dict[str, Any]):
+    """In the place of the registry of pytree nodes: a tuple for every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> Any:
+        return tuple, lambda _: None, lambda _, children: tuple(children)
+
+
+def is_export_file(data: bytes) -> bool:
+    """Whether bytes begin as a file of `jax.export` does: a table with a function's name and a StableHLO module in it.
+
+    Raises:
+        Exception: of any kind, for bytes that are none.
+    """
+    from jax._src.export import serialization_generated
+
+    table = serialization_generated.Exported.GetRootAsExported(data, 0)
+    return table.FunctionName() is not None and table.MlirModuleSerializedLength() > 0
+
+
+def exported_module(artifact: bytes) -> ir.Module:
+    """The StableHLO of an export's `mlir_module_serialized`, in a context of its own.
+
+    Shardings that older versions left as text become Shardy's attributes.
+
+    Raises:
+        Exception: of any kind, for bytes that are no portable artifact.
+    """
+    from jax._src.lib import _jax as xla  # pyright: ignore[reportPrivateImportUsage]
+    from jax.extend.mlir.passmanager import PassManager
+
+    with mlir_context():
+        module = xla.mlir.deserialize_portable_artifact(artifact)
+        passes = ["sdy-lift-inlined-meshes"]
+        if "xla.sdy.meshes" in str(module.operation.attributes):
+            passes.insert(0, "xla-sdy-round-trip-import-shardy-attrs")
+        PassManager.parse(f"builtin.module({','.join(passes)})").run(module.operation)
+        return module
+
+
+def export_shardings(exported: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """An export's shardings of arguments and of results: for each a NamedSharding, an HLO sharding, or None."""
+    found = []
+    for way in ("in", "out"):
+        named, hlo = getattr(exported, f"_{way}_named_shardings"), getattr(exported, f"{way}_shardings_hlo")
+        found.append(tuple(n if n is not None else h for n, h in zip(named, hlo, strict=True)))
+    return found[0], found[1]
+
+
+def stable_custom_calls() -> frozenset[str]:
+    """The targets of custom calls that JAX promises to keep: a file that has them can be run for six months."""
+    from jax._src.export import _export
+
+    return frozenset(_export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE)
+
+
+def calling_conventions() -> tuple[int, int]:
+    """The oldest and the newest calling convention of exports that this JAX reads."""
+    return (
+        jax.export.minimum_supported_calling_convention_version,
+        jax.export.maximum_supported_calling_convention_version,
+    )
+
+
+def symbols_of(avals: Sequence[Any]) -> tuple[str, ...]:
+    """The names of the symbolic dimensions in the shapes of abstract values."""
+    from jax._src.export import shape_poly
+
+    return tuple(shape_poly.all_dim_vars(avals))
+
+
+def constraints_of(avals: Sequence[Any]) -> tuple[str, ...]:
+    """The constraints, as they were written, that symbolic dimensions in shapes were made with."""
+    for aval in avals:
+        for dimension in aval.shape:
+            if jax.export.is_symbolic_dim(dimension):
+                return tuple(dict.fromkeys(c.debug_str for c in dimension.scope._explicit_constraints))
+    return ()
+
+
+def with_shape(aval: Any, shape: tuple[int, ...]) -> Any:
+    """An abstract value with another shape."""
+    return aval.update(shape=shape)
+
+
+def evaluated(dimension: Any, values: dict[str, int]) -> int:
+    """A dimension, which may be an expression such as `2*b + 1`, under values for its symbols."""
+    return int(dimension._evaluate(dict[str, Any](values))) if jax.export.is_symbolic_dim(dimension) else int(dimension)
+
+
+def refined(module: bytes) -> ir.Module:
+    """A module whose main function has fixed shapes, with all shapes inside fixed too and its shape assertions checked.
+
+    Raises:
+        Exception: of any kind; the assertion that does not hold is in the text of its cause.
+    """
+    from jax._src.interpreters import mlir
+
+    with mlir_context():
+        return mlir.refine_polymorphic_shapes(ir.Module.parse(module))
+
+
+def unregistered(trees: Iterable[Any]) -> list[type]:
+    """The types of nodes in tree structures that `jax.export` has not been told how to write."""
+    from jax._src.export import _export
+
+    known = {tuple, list, dict, type(None), *_export.serialization_registry}
+    found: dict[type, None] = {}
+
+    def visit(tree: Any) -> None:
+        data = tree.node_data()
+        if data is not None and data[0] not in known:
+            found[data[0]] = None
+        for child in tree.children():
+            visit(child)
+
+    for tree in trees:
+        visit(tree)
+    return list(found)

@@ -1,0 +1,200 @@
+"""From jaxprs to StableHLO without devices, and MLIR modules read and written."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend import core as jex_core
+from jax.extend.mlir import ir
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+from shardviz._jax.tracing import here, under
+
+
+def lower(
+    closed: Any,
+    name: str,
+    donated: Sequence[bool],
+    mesh: AbstractMesh,
+    platform: str,
+    specs: Sequence[PartitionSpec] | None = None,
+    device_kind: str = "",
+    num_cores: int = 1,
+) -> ir.Module:
+    """Lowers a closed jaxpr to StableHLO on `mesh`; unused arguments stay.
+
+    What no result needs is left out first, as `jax.jit` does: it would have a say in Shardy's propagation.
+
+    Args:
+        closed: the program, its shardings on `mesh` already.
+        name: what the module and JAX's name stack call the function.
+        donated: for each flat argument whether its buffer may be reused.
+        mesh: the mesh that shardings are written over.
+        platform: the platform to lower for, such as `"cpu"`.
+        specs: a spec for each argument, where the mesh has Explicit axes; else all are replicated.
+        device_kind: JAX's name of the device's kind, which some lowerings on TPUs ask for.
+        num_cores: the cores of a device, as JAX counts them.
+    """
+    from jax._src.interpreters import partial_eval
+
+    with under(mesh):  # a shard_map inside enters its mesh
+        needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    run = jex_core.jaxpr_as_fun(closed.replace(jaxpr=needed))
+
+    def fn(*args: Any) -> Any:
+        return run(*args)
+
+    fn.__name__ = fn.__qualname__ = name
+    arguments = [
+        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, spec), weak_type=a.weak_type)
+        for a, spec in zip(closed.in_avals, specs or [PartitionSpec()] * len(closed.in_avals), strict=True)
+    ]
+    donate = tuple(i for i, d in enumerate(donated) if d)
+    with under(mesh), _no_backend(platform, device_kind or platform, num_cores):
+        traced = jax.jit(fn, keep_unused=True, donate_argnums=donate).trace(*arguments)
+        module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
+    assert module is not None  # None is for a dialect that JAX has no text of; every lowering has StableHLO
+    return module
+
+
+@dataclass(frozen=True)
+class _NoDevice:
+    """Stands where JAX looks up a default device, of which, on an abstract mesh, it wants to know this only."""
+
+    platform: str
+    device_kind: str
+    num_cores: int = 1
+
+    @property
+    def client(self) -> _NoDevice:
+        return self
+
+
+@contextlib.contextmanager
+def _no_backend(platform: str, device_kind: str, num_cores: int) -> Iterator[None]:
+    """Under it, lowering on an abstract mesh does not start JAX's backend, which would take hold of its devices."""
+    _mend_default_device()
+    before = getattr(here, "device", None)
+    here.device = _NoDevice(platform, device_kind, num_cores)
+    try:
+        yield
+    finally:
+        here.device = before
+
+
+@functools.lru_cache(maxsize=1)
+def _mend_default_device() -> None:
+    from jax._src.interpreters import pxla
+
+    theirs = pxla.get_default_device
+
+    def get_default_device() -> Any:
+        return getattr(here, "device", None) or theirs()
+
+    pxla.get_default_device = get_default_device
+
+
+def mlir_context() -> ir.Context:
+    """A context in which StableHLO, CHLO and Shardy modules can be read."""
+    from jax._src.interpreters import mlir
+
+    return mlir.make_ir_context()
+
+
+def bytecode(module: ir.Operation) -> bytes:
+    """An MLIR module as bytecode, source locations included."""
+    buffer = io.BytesIO()
+    module.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def run_passes(module: bytes, passes: str) -> None:
+    """Runs an MLIR pass pipeline on a module given as bytecode, without the verifier between passes."""
+    from jax.extend.mlir.passmanager import PassManager
+
+    with mlir_context():
+        parsed = ir.Module.parse(module)
+        manager = PassManager.parse(passes)
+        manager.enable_verifier(False)
+        manager.run(parsed.operation)
+
+
+def ir_type(aval: Any) -> ir.Type:
+    """The tensor type of an abstract value; of a PRNG key's, that of its bits. In a context that is entered."""
+    from jax._src import core
+    from jax._src.interpreters import mlir
+
+    if jax.numpy.issubdtype(aval.dtype, jax.dtypes.extended):
+        aval = core.physical_aval(aval)
+    return ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
+
+
+@dataclass(frozen=True)
+class LoweredFacts:
+    """What a `jax.stages.Lowered` knows beside its module.
+
+    Attributes:
+        name: the function's name; empty where it is not known.
+        names: a name or None for each flat argument.
+        avals: an abstract value for each flat argument.
+        out_avals: one for each flat result.
+        kept: which of the arguments the module still has.
+        constants: how many arguments of the module, its first ones, are constants of the program.
+    """
+
+    name: str
+    names: tuple[str | None, ...]
+    avals: tuple[Any, ...]
+    out_avals: tuple[Any, ...]
+    kept: tuple[int, ...]
+    constants: int
+
+
+def lowered_facts(lowered: Any) -> LoweredFacts:
+    """What a `jax.stages.Lowered` knows beside its module."""
+    known = lowered._lowering.compile_args
+    avals = tuple(jax.tree.leaves(lowered.in_avals))
+    every = known.get("all_args_info")
+    names = tuple(every.debug_info.arg_names or ()) if every is not None else ()
+    constants = len(lowered._lowering.const_args)
+    kept = sorted(k - constants for k in known.get("kept_var_idx", range(len(avals))) if k >= constants)
+    named = names[-len(avals) :] if avals and len(names) >= len(avals) else (None,) * len(avals)
+    return LoweredFacts(
+        getattr(every.debug_info, "func_name", "") if every is not None else "",
+        named,
+        avals,
+        tuple(known["global_out_avals"]),
+        tuple(kept),
+        constants,
+    )
+
+
+def traced_shardings(traced: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The shardings that a `jax.stages.Traced` was made with, of its flat arguments and results; None where none.
+
+    An argument's is what the function was wrapped with, else its own.
+    """
+    params = traced._params
+    found = []
+    for key in ("in_shardings", "out_shardings"):
+        found.append([s if isinstance(s, jax.sharding.Sharding) else None for s in params[key]])
+    own = [kind.sharding if isinstance(kind.sharding, NamedSharding) else None for kind in traced._meta_tys_flat]
+    given = found[0][len(found[0]) - len(own) :]
+    return tuple(g or o for g, o in zip(given, own, strict=True)), tuple(found[1])
+
+
+def module_from(data: bytes) -> ir.Module:
+    """A module from its bytecode, in a context of its own."""
+    with mlir_context():
+        return ir.Module.parse(data)
+
+
+def compiled_results(compiled: Any) -> tuple[Any, ...]:
+    """An abstract value for each flat result of a `jax.stages.Compiled`."""
+    return tuple(compiled._executable.out_avals)

@@ -1,0 +1,249 @@
+"""Tracing for a mesh that has no devices: where JAX looks for some, it is told of the plan's mesh."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+
+here = threading.local()
+
+
+@contextlib.contextmanager
+def tracing_on(mesh: AbstractMesh | None) -> Iterator[None]:
+    """Under it, a function is traced for `mesh`, which needs no devices.
+
+    `use_abstract_mesh` does most of it. What it leaves out is mended here: a `jax.jit` inside whose shardings are bare
+    PartitionSpecs asks for a mesh with devices, and a `shard_map` of a mesh of its own refuses every other.
+    """
+    if mesh is None:
+        _mend_pmap()
+        with _set("meshless", True):
+            yield
+        return
+    _mend()
+    before = getattr(here, "mesh", None)
+    here.mesh = mesh
+    try:
+        with under(mesh):
+            yield
+    finally:
+        here.mesh = before
+
+
+@contextlib.contextmanager
+def under(mesh: AbstractMesh) -> Iterator[None]:
+    """`use_abstract_mesh`, which by itself refuses a mesh of another size than that of `jax.set_mesh` around it."""
+    from jax._src import mesh as mesh_lib
+
+    own = mesh_lib.get_concrete_mesh()
+    around = contextlib.nullcontext() if own.empty else jax.set_mesh(None)
+    none = jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
+    with around, none, jax.sharding.use_abstract_mesh(mesh):
+        yield
+
+
+@functools.lru_cache(maxsize=1)
+def _mend() -> None:
+    """Puts the plan's mesh where JAX looks for one, on threads that are inside `tracing_on`; others are as before."""
+    from jax._src import pjit
+
+    theirs = pjit.get_ctx_mesh
+
+    def get_ctx_mesh(use_resource_env: bool) -> Any:
+        return theirs(use_resource_env) if getattr(here, "mesh", None) is None else jax.sharding.get_abstract_mesh()
+
+    pjit.get_ctx_mesh = get_ctx_mesh
+    _mend_shard_map()
+    _mend_pmap()
+    _keep_operands()
+
+
+class StandIn:
+    """The plan's mesh inside a person's `shard_map`, which remembers what it stands in for.
+
+    `jax.shard_map` keeps the mesh and axis names that it has checked for its later calls; so what it is given must lead
+    back to the person's own.
+    """
+
+    def __init__(self, mesh: Any, own: Any, own_axes: frozenset[Any]):
+        self.mesh, self.own, self.own_axes = mesh, own, own_axes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.mesh, name)
+
+
+def _mend_shard_map() -> None:
+    from jax._src import core, shard_map
+
+    check, bind = shard_map._shmap_checks, shard_map.shard_map_p.bind
+
+    def checked(mesh: Any, axis_names: Any, *rest: Any) -> Any:
+        own, own_axes = (mesh.own, mesh.own_axes) if isinstance(mesh, StandIn) else (mesh, frozenset(axis_names))
+        if getattr(here, "mesh", None) is None:
+            return check(own, own_axes, *rest)
+        target, axes = jax.sharding.get_abstract_mesh(), own_axes
+        if own is not None:
+            if missing := [name for name in own.axis_names if name not in target.axis_names]:
+                if missing == ["_internal_pmap_axis_name"]:
+                    raise ValueError(
+                        "a pmap inside has no axis_name, so that no axis of the mesh is meant; give it axis_name= "
+                        f"{' or '.join(map(repr, target.axis_names))}"
+                    )
+                raise ValueError(
+                    f"shard_map is over a mesh with the axis {missing[0]!r}, which the mesh that it is traced on has "
+                    f"not (it has {', '.join(map(repr, target.axis_names)) or 'none'}); add the axis or rename one"
+                )
+            if not own_axes and len(own.axis_names) < len(target.axis_names):
+                axes = frozenset(own.axis_names) - core.get_axis_env().explicit_mesh_axis_names
+        mesh, axes = check(target, axes, *rest)
+        return StandIn(mesh, own, own_axes), axes
+
+    def bound(*args: Any, **params: Any) -> Any:
+        mesh = params.get("mesh")
+        if isinstance(mesh, StandIn):
+            if getattr(here, "mesh", None) is None:  # a trace on another thread has put it there this very moment
+                mesh = jax.sharding.get_abstract_mesh() if mesh.own is None else mesh.own
+            else:
+                mesh = mesh.mesh
+        return bind(*args, **(params | {"mesh": mesh}))
+
+    shard_map._shmap_checks = checked
+    shard_map.shard_map_p.bind = bound
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of an operation that JAX refused for its sharding."""
+
+    shape: tuple[int, ...]
+    spec: PartitionSpec
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What JAX had at hand where it refused an operation under Explicit axes.
+
+    Attributes:
+        operands: the operands, in order.
+        contraction: the dimension numbers of a matrix product: ((contracting, contracting), (batch, batch)); None for
+            any other operation.
+    """
+
+    operands: tuple[Operand, ...]
+    contraction: Any = None
+
+
+def refusal(error: BaseException) -> Refusal | None:
+    """What JAX refused, if an error is one about the shardings in types; None for any other."""
+    return getattr(error, "_shardviz_refusal", None)
+
+
+def _keep_operands() -> None:
+    """Makes JAX's errors about shardings in types keep the operands, which are known only where they are raised."""
+    from jax._src import core, named_sharding
+
+    def keeping(kind: type) -> None:
+        theirs = kind.__init__
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            theirs(self, *args, **kwargs)
+            mesh = getattr(here, "mesh", None)
+            if mesh is not None and AxisType.Explicit in mesh.axis_types:
+                self._shardviz_refusal = _refused(sys._getframe(1))
+
+        kind.__init__ = __init__
+
+    keeping(core.ShardingTypeError)
+    keeping(named_sharding.DuplicateSpecError)
+
+
+def _refused(frame: Any) -> Refusal:
+    """The operands from the innermost frame that has some among its arguments."""
+    from jax.core import ShapedArray
+
+    is_array = lambda x: isinstance(x, ShapedArray)  # noqa: E731
+    for _ in range(12):
+        if frame is None:
+            break
+        code, values = frame.f_code, frame.f_locals
+        names = code.co_varnames[: code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS) + code.co_kwonlyargcount]
+        given = [values[name] for name in names if name in values]
+        flat = [x for value in given for x in (value if isinstance(value, tuple | list) else (value,)) if is_array(x)]
+        if flat:
+            found = tuple(Operand(tuple(x.shape), x.sharding.spec) for x in flat)
+            return Refusal(found, _contraction(frame) if len(found) == 2 else None)
+        frame = frame.f_back
+    return Refusal(())
+
+
+def _contraction(frame: Any) -> Any:
+    """The dimension numbers of the matrix product that a frame is at work on; None if it is on none."""
+    for _ in range(4):
+        if frame is None:
+            break
+        known = frame.f_locals
+        options = known.get("kwargs")
+        inner = options.get("dimension_numbers") if isinstance(options, dict) else None
+        numbers = known.get("dimension_numbers", inner)
+        if type(numbers) is tuple and len(numbers) == 2:
+            return numbers
+        frame = frame.f_back
+    return None
+
+
+class NestedPmap(ValueError):
+    """A `jax.pmap` was called inside another, which JAX does not have since pmap is a `shard_map`."""
+
+
+@contextlib.contextmanager
+def inside_pmap() -> Iterator[None]:
+    """Under it, on this thread, a call of a pmapped function is an error, as it is inside JAX's own pmap.
+
+    Raises:
+        NestedPmap: if there is such a call.
+    """
+    _mend_pmap()
+    with _set("pmapped", True):
+        yield
+
+
+@contextlib.contextmanager
+def _set(name: str, value: Any) -> Iterator[None]:
+    """Says something to what is mended, on this thread."""
+    before = getattr(here, name, None)
+    setattr(here, name, value)
+    try:
+        yield
+    finally:
+        setattr(here, name, before)
+
+
+@functools.lru_cache(maxsize=1)
+def _mend_pmap() -> None:
+    """Has pmap say at once, on threads that are inside `tracing_on`, where it cannot be on the mesh traced for."""
+    from jax._src import pmap
+
+    theirs = pmap._get_mesh_devices
+
+    def get_mesh_devices(*args: Any) -> Any:
+        size, mesh = args[2], getattr(here, "mesh", None)
+        if getattr(here, "pmapped", False):
+            raise NestedPmap("a pmap inside a pmap")
+        if mesh is not None and size not in mesh.shape.values():
+            sizes = ", ".join(f"{name!r}={n}" for name, n in mesh.shape.items())
+            raise ValueError(f"a pmap inside maps a dimension of {size}, and of the mesh ({sizes}) no axis is as long")
+        devices = theirs(*args)
+        if mesh is None and getattr(here, "meshless", False) and len(devices) != size:
+            raise ValueError(f"a pmap inside maps a dimension of {size}, which needs a mesh with an axis as long")
+        return devices
+
+    pmap._get_mesh_devices = get_mesh_devices

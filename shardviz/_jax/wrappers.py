@@ -1,0 +1,131 @@
+"""What `jax.jit`, `jax.pmap` and `jax.shard_map` have wrapped, taken off again."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from shardviz._jax.tracing import StandIn
+
+
+@dataclass(frozen=True)
+class JitWrapping:
+    """What `jax.jit` was told of a function: the function itself, its arguments' roles, and its shardings as given."""
+
+    fn: Callable[..., Any]
+    in_shardings: Any
+    out_shardings: Any
+    static_argnums: tuple[int, ...]
+    static_argnames: tuple[str, ...]
+    donate_argnums: tuple[int, ...]
+    donate_argnames: tuple[str, ...]
+
+
+def unwrap_jit(fn: Any) -> JitWrapping | None:
+    """What is inside a function that `jax.jit` has wrapped; None for any other.
+
+    A method of which `self` is static is one without it; another's `self` is an argument: unwrap its `__func__`.
+    """
+    if inspect.ismethod(fn):
+        whole = unwrap_jit(fn.__func__)
+        return None if whole is None else _bound(whole, fn.__self__)
+    inner, info = getattr(fn, "_fun", None), getattr(fn, "_jit_info", None)
+    if inner is None or info is None:
+        return None
+    return JitWrapping(
+        inner,
+        jax.tree.unflatten(info.in_shardings_treedef, info.in_shardings_leaves),
+        jax.tree.unflatten(info.out_shardings_treedef, info.out_shardings_leaves),
+        tuple(info.static_argnums),
+        tuple(info.static_argnames),
+        tuple(info.donate_argnums),
+        tuple(info.donate_argnames),
+    )
+
+
+def _bound(method: JitWrapping, own: Any) -> JitWrapping | None:
+    try:
+        first = next(iter(inspect.signature(method.fn).parameters), None)
+    except (TypeError, ValueError):
+        first = None
+    if 0 not in method.static_argnums and first not in method.static_argnames:
+        return None
+    return replace(
+        method,
+        fn=types.MethodType(method.fn, own),
+        static_argnums=tuple(n - 1 if n > 0 else n for n in method.static_argnums if n != 0),
+        static_argnames=tuple(n for n in method.static_argnames if n != first),
+        donate_argnums=tuple(n - 1 if n > 0 else n for n in method.donate_argnums),
+    )
+
+
+@dataclass(frozen=True)
+class PmapWrapping:
+    """What `jax.pmap` was told of a function.
+
+    Attributes:
+        fn: the function itself.
+        axis_name: the mapped axis's name; None where none was given.
+        in_axes, out_axes: as given, pytree prefixes of dimensions and None.
+        static_argnums, donate_argnums: numbers among all positional arguments.
+        devices: the ids of the devices that were named, if any.
+        axis_size: the size that was named, if any.
+    """
+
+    fn: Callable[..., Any]
+    axis_name: Any
+    in_axes: Any
+    out_axes: Any
+    static_argnums: tuple[int, ...]
+    donate_argnums: tuple[int, ...]
+    devices: tuple[int, ...] | None
+    axis_size: int | None
+
+
+def unwrap_pmap(fn: Any) -> PmapWrapping | None:
+    """What is inside a function that `jax.pmap` has wrapped; None for any other.
+
+    The wrapper is a closure, and what it was told stands in its cells.
+    """
+    from jax._src import pmap
+
+    if getattr(fn, "__globals__", None) is not vars(pmap):
+        return None
+    infer = _cells(fn).get("infer_params")
+    if infer is None:
+        return None
+    told = _cells(infer)
+    static = told["static_broadcasted_tuple"]
+    dynamic = (i for i in itertools.count() if i not in static)
+    donated = dict(zip(range(max(told["donate_tuple"], default=-1) + 1), dynamic, strict=False))
+    name = told["axis_name"]
+    return PmapWrapping(
+        told["wrapped_fun"].f,
+        None if name == "_internal_pmap_axis_name" else name,
+        told["in_axes"],
+        jax.tree.unflatten(told["out_axes_tree"], told["out_axes_flat"]),
+        tuple(static),
+        tuple(donated[i] for i in told["donate_tuple"]),
+        None if told["devices"] is None else tuple(int(d.id) for d in told["devices"]),
+        told["axis_size"],
+    )
+
+
+def _cells(fn: Any) -> dict[str, Any]:
+    """What a closure closes over, by name."""
+    return dict(zip(fn.__code__.co_freevars, (cell.cell_contents for cell in fn.__closure__ or ()), strict=True))
+
+
+def shard_map_mesh(fn: Any) -> tuple[bool, Any]:
+    """Whether a function is what `jax.shard_map` gives, and the mesh that it was given itself, or None."""
+    inner = _cells(fn).get("fun") if inspect.isfunction(fn) else None
+    if getattr(getattr(inner, "__code__", None), "co_qualname", "") != "_shard_map.<locals>.wrapped":
+        return False, None
+    mesh = _cells(inner).get("mesh")
+    return True, mesh.own if isinstance(mesh, StandIn) else mesh
