@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jax.extend.mlir import ir
@@ -26,7 +26,6 @@ def compile_for_cpu(
     devices: int,
     out_chosen: Sequence[bool],
     options: dict[str, Any],
-    ready: Callable[[], None] = lambda: None,
 ) -> Any:
     """Compiles StableHLO bytecode for simulated CPU devices; XLA writes its dumps as `options` say.
 
@@ -35,28 +34,18 @@ def compile_for_cpu(
         devices: the number of simulated devices, at most 2048.
         out_chosen: for each output whether its sharding is the compiler's choice.
         options: XLA debug options by name, such as `xla_dump_to`.
-        ready: called just before the compiler starts.
 
     Returns:
         The loaded executable.
     """
-    import numpy as np
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
-    from jax.extend.backend import get_compile_options
 
     client = xla_client.make_cpu_client(num_devices=devices)
-    compile_options = get_compile_options(
-        num_replicas=1, num_partitions=devices, device_assignment=np.arange(devices).reshape(1, devices)
-    )
-    build = compile_options.executable_build_options
-    build.use_spmd_partitioning = True
-    build.use_shardy_partitioner = True
-    build.allow_spmd_sharding_propagation_to_output = list(out_chosen)
-    compile_options.env_option_overrides = list(options.items())
+    compile_options = _compile_options(range(devices), out_chosen, options)
     with mlir_context():
-        parsed = ir.Module.parse(module)
-        ready()
-        return client.compile_and_load(parsed, xla_client.DeviceList(tuple(client.devices())), compile_options)
+        return client.compile_and_load(
+            ir.Module.parse(module), xla_client.DeviceList(tuple(client.devices())), compile_options
+        )
 
 
 def compile_for_tpu(
@@ -114,21 +103,27 @@ def _compile_only(
     out_chosen: Sequence[bool],
     options: dict[str, Any],
 ) -> Any:
-    import numpy as np
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
     from jax.experimental import topologies
-    from jax.extend.backend import get_compile_options
 
     found = {device.id: device for device in topologies.get_topology_desc(platform=platform, **names).devices}
-    devices = [found[i] for i in device_ids]
-    compile_options = get_compile_options(
-        num_replicas=1, num_partitions=len(devices), device_assignment=np.array(device_ids).reshape(1, -1)
+    devices = tuple(found[i] for i in device_ids)
+    compile_options = _compile_options(device_ids, out_chosen, options)
+    with mlir_context():
+        return devices[0].client.compile(ir.Module.parse(module), xla_client.DeviceList(devices), compile_options)
+
+
+def _compile_options(device_ids: Sequence[int], out_chosen: Sequence[bool], options: dict[str, Any]) -> Any:
+    """What XLA is told of a program that Shardy partitions over devices, one replica of it."""
+    import numpy as np
+    from jax.extend.backend import get_compile_options
+
+    found = get_compile_options(
+        num_replicas=1, num_partitions=len(device_ids), device_assignment=np.array(device_ids).reshape(1, -1)
     )
-    build = compile_options.executable_build_options
+    build = found.executable_build_options
     build.use_spmd_partitioning = True
     build.use_shardy_partitioner = True
     build.allow_spmd_sharding_propagation_to_output = list(out_chosen)
-    compile_options.env_option_overrides = list(options.items())
-    with mlir_context():
-        parsed = ir.Module.parse(module)
-        return devices[0].client.compile(parsed, xla_client.DeviceList(tuple(devices)), compile_options)
+    found.env_option_overrides = list(options.items())
+    return found

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from jax.extend import core as jex_core
 from jax.extend.mlir import ir
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from shardviz._jax.tracing import here, under
+from shardviz._jax.tracing import here, told, under
 
 
 def lower(
@@ -76,16 +76,10 @@ class _NoDevice:
         return self
 
 
-@contextlib.contextmanager
-def _no_backend(platform: str, device_kind: str, num_cores: int) -> Iterator[None]:
+def _no_backend(platform: str, device_kind: str, num_cores: int) -> AbstractContextManager[None]:
     """Under it, lowering on an abstract mesh does not start JAX's backend, which would take hold of its devices."""
     _mend_default_device()
-    before = getattr(here, "device", None)
-    here.device = _NoDevice(platform, device_kind, num_cores)
-    try:
-        yield
-    finally:
-        here.device = before
+    return told("device", _NoDevice(platform, device_kind, num_cores))
 
 
 @functools.lru_cache(maxsize=1)

@@ -26,17 +26,12 @@ def tracing_on(mesh: AbstractMesh | None) -> Iterator[None]:
     """
     if mesh is None:
         _mend_pmap()
-        with _set("meshless", True):
+        with told("meshless", True):
             yield
         return
     _mend()
-    before = getattr(here, "mesh", None)
-    here.mesh = mesh
-    try:
-        with under(mesh):
-            yield
-    finally:
-        here.mesh = before
+    with told("mesh", mesh), under(mesh):
+        yield
 
 
 @contextlib.contextmanager
@@ -212,12 +207,12 @@ def inside_pmap() -> Iterator[None]:
         NestedPmap: if there is such a call.
     """
     _mend_pmap()
-    with _set("pmapped", True):
+    with told("pmapped", True):
         yield
 
 
 @contextlib.contextmanager
-def _set(name: str, value: Any) -> Iterator[None]:
+def told(name: str, value: Any) -> Iterator[None]:
     """Says something to what is mended, on this thread."""
     before = getattr(here, name, None)
     setattr(here, name, value)

@@ -58,7 +58,7 @@ def cost_of(
     """
     if not isinstance(report, Report):
         raise ShardvizError(
-            f"cost_of(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
+            f"cost(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
         )
     machine = Machine.of(target)
     machine.chip.needs("hbm_bytes_per_s")

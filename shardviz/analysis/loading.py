@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from shardviz.program import server
 from shardviz.program.adapters.exported import call_of
 from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
 from shardviz.program.server.job import READ_EXPORT
+from shardviz.visible import Visible
 
 _TIMEOUT = 120.0
 _MEMORY = 4e9
@@ -30,7 +31,7 @@ _ROOM = 64  # no file of jax.export is shorter
 _ASK = "expected a file that jax.export.export(...)(...).serialize() gave"
 
 
-class LoadedExport:
+class LoadedExport(Visible):
     """A function that `jax.export` wrote. It prints what it is; `program` makes it a `Program`.
 
     Attributes:
@@ -72,22 +73,17 @@ class LoadedExport:
         except Exception as error:  # what a damaged module says of itself
             raise ParseError(_damaged(self.source, error)) from error
 
-    def __repr__(self) -> str:
-        from shardviz.render.exports import export_text  # the painters stand above; only a person's look needs them
+    def text(self, width: int = 80) -> str:
+        """What it is, in plain text; as wide as its names need, whatever the `width`."""
+        from shardviz.render.exports import export_text
 
         return export_text(self.record, self.source)
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        from shardviz.render.exports import export_html, export_text
-        from shardviz.render.mime import bundle
+    def html(self) -> str:
+        """What it is, in HTML that survives JupyterLab's sanitizer; every name from the file is escaped."""
+        from shardviz.render.exports import export_html
 
-        makers = {
-            "text/plain": lambda: export_text(self.record, self.source),
-            "text/html": lambda: export_html(self.record, self.source),
-        }
-        return bundle(makers, include, exclude)
+        return export_html(self.record, self.source)
 
 
 def load(source: Any) -> LoadedExport:

@@ -7,11 +7,11 @@ donated, costs a new executable from the old trace. One that only the fast look-
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from shardviz.errors import ShardvizError
 from shardviz.program.signature import ArgumentSignature, CallSignature, StaticSignature, short
+from shardviz.visible import Visible
 
 EFFECTS = ("traced", "compiled", "looked up")
 _WORDS = {
@@ -42,13 +42,18 @@ class Difference:
     effect: str
     advice: str = ""
 
+    @property
+    def consequence(self) -> str:
+        """The effect, in words."""
+        return _WORDS[self.effect]
+
     def __str__(self) -> str:
         where = f"{self.where}: " if self.where else ""
         return f"{where}{self.what} {self.before} → {self.after}"
 
 
-@dataclass(frozen=True)
-class Recompilation:
+@dataclass(frozen=True, repr=False)
+class Recompilation(Visible):
     """Why the second of two calls was traced or compiled again; false where it was not.
 
     Attributes:
@@ -80,29 +85,19 @@ class Recompilation:
         worst = min((d.effect for d in self.differences), key=EFFECTS.index)
         return _WORDS[worst] if self.compiled else f"no recompilation: {_WORDS[worst]}"
 
-    def __repr__(self) -> str:
+    def text(self, width: int = 80) -> str:
+        """It in plain text: a line a difference; as wide as what was given needs, whatever the `width`."""
         lines = [f"{self.name}: {self.verdict}"]
         for d in self.differences:
-            lines.append(f"  {d}  ({_WORDS[d.effect]})")
+            lines.append(f"  {d}  ({d.consequence})")
             lines += [f"    {d.advice}"] if d.advice else []
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        head = f"<div><b>{escape(self.name)}</b>: {escape(self.verdict)}</div>"
-        if not self.differences:
-            return head
-        rows = "".join(
-            "<tr>"
-            + "".join(
-                f'<td style="text-align:left">{escape(text)}</td>'
-                for text in (d.where, d.what, d.before, d.after, _WORDS[d.effect], d.advice)
-            )
-            + "</tr>"
-            for d in self.differences
-        )
-        titles = ("where", "what", "first call", "second call", "so it is", "what helps")
-        heads = "".join(f'<th style="text-align:left">{title}</th>' for title in titles)
-        return f"{head}<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    def html(self) -> str:
+        """It in HTML that survives JupyterLab's sanitizer; every text from outside is escaped."""
+        from shardviz.render.recompile import recompilation_html
+
+        return recompilation_html(self)
 
 
 def why_recompiled(a: Any, b: Any) -> Recompilation:

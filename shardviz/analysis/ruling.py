@@ -17,6 +17,7 @@ from shardviz.program.plan import Plan
 from shardviz.program.rules import Rules
 from shardviz.program.trace import Signature, Traced
 from shardviz.program.trees import plain_path
+from shardviz.visible import Visible
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Row:
         return len(self.wins) + len(self.loses)
 
 
-@dataclass(frozen=True)
-class RulesTable:
+@dataclass(frozen=True, repr=False)
+class RulesTable(Visible):
     """For each rule what it catches, what it wins, and what no rule catches. Shows itself as text and HTML.
 
     Attributes:
@@ -57,19 +58,17 @@ class RulesTable:
     rows: tuple[Row, ...]
     uncaught: tuple[tuple[str, Spec | None], ...]
 
-    def __repr__(self) -> str:
-        from shardviz.render.rules import rules_text  # the painters stand above
+    def text(self, width: int = 100) -> str:
+        """It in plain text, what each rule wins and loses at most `width` columns wide."""
+        from shardviz.render.rules import rules_text
 
-        return rules_text(self)
+        return rules_text(self, width)
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        from shardviz.render.mime import bundle
-        from shardviz.render.rules import rules_html, rules_text
+    def html(self) -> str:
+        """It in HTML that survives JupyterLab's sanitizer."""
+        from shardviz.render.rules import rules_html
 
-        makers = {"text/plain": lambda: rules_text(self), "text/html": lambda: rules_html(self)}
-        return bundle(makers, include, exclude)
+        return rules_html(self)
 
 
 def leaves(call: Call, known: Traced | Signature) -> tuple[Leaf, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from shardviz.errors import ShardvizError
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
 from shardviz.records import Collective, Frame
+from shardviz.visible import Visible
 
 _LARGE = 1e15  # bytes: so many that no hop's time counts
 
@@ -70,8 +71,8 @@ class Needs:
         return sum(self.parts.values())
 
 
-@dataclass(frozen=True)
-class StepCost:
+@dataclass(frozen=True, repr=False)
+class StepCost(Visible):
     """What a step costs on a machine.
 
     It shows itself: `print(cost)`, `cost.text(width)`, `cost.html()`, `cost.plot(kind="step")`.
@@ -209,9 +210,7 @@ class StepCost:
 
     def text(self, width: int = 100) -> str:
         """It in plain text, at most `width` columns wide."""
-        from shardviz.render.cost_text import (
-            step_cost_text,
-        )  # the painters stand above; only a person's look needs them
+        from shardviz.render.cost_text import step_cost_text
 
         return step_cost_text(self, width)
 
@@ -236,16 +235,6 @@ class StepCost:
         from shardviz.render.mpl_cost import cost_axes
 
         return cost_axes(self, ax, kind, dark=dark)
-
-    def __repr__(self) -> str:
-        return self.text()
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        from shardviz.render.mime import bundle
-
-        return bundle({"text/plain": self.text, "text/html": self.html}, include, exclude)
 
 
 def axes_name(axes: tuple[Axis, ...]) -> str:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from shardviz.analysis.attached import attached
 from shardviz.cost.machine import Machine
+from shardviz.cost.memory import fits
 from shardviz.cost.placement import placement
-from shardviz.errors import MeshError
+from shardviz.errors import MeshError, TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.program.gpu_config import gpu_config
 from shardviz.program.lower import CPU, LowerFor
@@ -51,8 +52,10 @@ class Aim:
     @property
     def hbm(self) -> int | None:
         """Bytes of main memory that a program can use on one device."""
-        usable = self.machine.chip.hbm_usable_bytes or self.machine.chip.hbm_bytes
-        return int(usable // self.machine.chip.devices_per_chip) if usable else None
+        try:
+            return int(fits(0, self.machine).usable)
+        except TargetError:  # a chip whose memory is not known
+            return None
 
 
 def aim(target: str | Machine, mesh: DeviceMesh) -> Aim:

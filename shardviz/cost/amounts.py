@@ -28,7 +28,7 @@ def _four(value: float) -> str:
 
 
 def count_text(value: float) -> str:
-    """`459 T`: FLOPs and other plain numbers."""
+    """`459 T`: plain numbers."""
     scaled, prefix = _scaled(value)
     return f"{_four(scaled)} {prefix}".rstrip()
 
@@ -36,6 +36,12 @@ def count_text(value: float) -> str:
 def many_text(count: int, what: str) -> str:
     """`1 hop`, `3 hops`."""
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def flops_text(value: float) -> str:
+    """`459 TFLOP`; a rate is that with `/s` behind it."""
+    scaled, prefix = _scaled(value)
+    return f"{_four(scaled)} {prefix}FLOP"
 
 
 def bytes_text(value: float) -> str:

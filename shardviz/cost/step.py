@@ -6,10 +6,10 @@
 (0.005010893246187364, 0.002, 'compute')
 >>> print(step)
 between 5.011 ms (all overlapped) and 5.011 ms (nothing overlapped); bound by compute
-  compute        5.011 ms  2.3 T FLOPs of bfloat16 / 459 T/s
+  compute        5.011 ms  2.3 TFLOP of bfloat16 / 459 TFLOP/s
   memory             2 ms  5.6 GB / 2.8 TB/s
   communication      0 ns  no collectives
-  model FLOPs utilisation: 81.5% to 81.5% (120 T FLOPs / (64 chips x 459 T/s x time))
+  model FLOPs utilisation: 81.5% to 81.5% (120 TFLOP / (64 chips x 459 TFLOP/s x time))
   tokens: 1.635 M/s to 1.635 M/s, 25.54 k/s a chip at best
 
 The lower bound of the time lets all three go on at once; the upper bound lets compute and memory do so, and
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardviz.cost.amounts import bytes_text, count_text, rate_text, seconds_text
+from shardviz.cost.amounts import bytes_text, count_text, flops_text, rate_text, seconds_text
 from shardviz.cost.collective import collective_seconds
 from shardviz.cost.machine import Machine
 from shardviz.cost.placement import Placement
@@ -141,8 +141,8 @@ class StepTime:
         if self.mfu is not None:
             assert self.model_flops is not None
             least, most = self.mfu
-            peak = f"{chips} chips x {count_text(self.peak_flops_per_s / chips)}/s"
-            sums = f"{count_text(self.model_flops)} FLOPs / ({peak} x time)"
+            peak = f"{chips} chips x {flops_text(self.peak_flops_per_s / chips)}/s"
+            sums = f"{flops_text(self.model_flops)} / ({peak} x time)"
             lines.append(f"  model FLOPs utilisation: {least:.1%} to {most:.1%} ({sums})")
         if self.tokens_per_s is not None:
             slow, fast = self.tokens_per_s
@@ -197,7 +197,7 @@ def step_time(
     computing = []
     for kind, count in each.items():
         rate = chip.flops(kind) / per_chip
-        text = f"{count_text(count)} FLOPs of {kind} / {count_text(rate)}/s"
+        text = f"{flops_text(count)} of {kind} / {flops_text(rate)}/s"
         computing.append(Share(kind, count / rate, text))
     width = chip.needs("hbm_bytes_per_s") / per_chip
     moving = Share("memory", hbm_bytes / width, f"{bytes_text(hbm_bytes)} / {rate_text(width)}")
@@ -263,6 +263,8 @@ def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tu
                 _LARGE / collective_seconds("all-gather", _LARGE, (name,), place, machine, exact=False).seconds
             )
     return tuple(
-        Knee(name, width, peak / width, f"{count_text(peak)}/s / {rate_text(width)} = {count_text(peak / width)}")
+        Knee(
+            name, width, peak / width, f"{flops_text(peak)}/s / {rate_text(width)} = {count_text(peak / width)} FLOP/B"
+        )
         for name, width in widths.items()
     )

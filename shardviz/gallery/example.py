@@ -10,6 +10,7 @@ from typing import Any
 from jax.sharding import PartitionSpec
 
 from shardviz.analysis import Program
+from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapters import adapt
 from shardviz.program.plan import Plan
@@ -67,6 +68,20 @@ def fitted(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -
     while entries and entries[-1] is None:
         entries.pop()
     return PartitionSpec(*entries)
+
+
+def mesh_over(mesh: Any, default: dict[str, int], model: str) -> dict[str, int]:
+    """As `mesh_of`, for a model that is written for the default's axes and no others.
+
+    Raises:
+        ShardvizError: if the mesh has other axes.
+    """
+    sizes = mesh_of(mesh, default)
+    if set(sizes) != set(default):
+        raise ShardvizError(
+            f"{model}(mesh): it is written for the mesh axes {' and '.join(map(repr, default))}, not {', '.join(sizes)}"
+        )
+    return sizes
 
 
 def mesh_of(mesh: Any, default: dict[str, int]) -> dict[str, int]:

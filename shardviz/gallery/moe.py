@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from shardviz.errors import ShardvizError
-from shardviz.gallery.example import Example, mesh_of
+from shardviz.gallery.example import Example, mesh_over
 
 AUXILIARY = 0.01
 """Weight of the loss that keeps the experts equally busy."""
@@ -129,9 +129,7 @@ def moe(
     Raises:
         ShardvizError: if the mesh has other axes, or does not divide the experts or tokens.
     """
-    mesh = mesh_of(mesh, {"data": 4, "expert": 8})
-    if set(mesh) != {"data", "expert"}:
-        raise ShardvizError(f"moe(mesh): it is written for the axes 'data' and 'expert', not {', '.join(mesh)}")
+    mesh = mesh_over(mesh, {"data": 4, "expert": 8}, "moe")
     devices = mesh["data"] * mesh["expert"]
     if experts % mesh["expert"] or tokens % devices:
         raise ShardvizError(

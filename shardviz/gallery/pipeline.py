@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from shardviz.errors import ShardvizError
-from shardviz.gallery.example import Example, mesh_of
+from shardviz.gallery.example import Example, mesh_over
 
 
 def block(x: Any, p: dict[str, Any]) -> Any:
@@ -105,9 +105,7 @@ def pipeline(
     Raises:
         ShardvizError: if the mesh has other axes, or does not divide the layers or a microbatch.
     """
-    mesh = mesh_of(mesh, {"data": 4, "stage": 8})
-    if set(mesh) != {"data", "stage"}:
-        raise ShardvizError(f"pipeline(mesh): it is written for the axes 'data' and 'stage', not {', '.join(mesh)}")
+    mesh = mesh_over(mesh, {"data": 4, "stage": 8}, "pipeline")
     if layers % mesh["stage"] or batch % (microbatches * mesh["data"]):
         raise ShardvizError(
             f"pipeline: {layers} layers over stage={mesh['stage']} and {batch} examples over {microbatches} "

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from shardviz.errors import ShardvizError
-from shardviz.gallery.example import Example, mesh_of
+from shardviz.gallery.example import Example, mesh_over
 
 BLOCKS = {26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 """Depth → bottleneck blocks in each of the four stages."""
@@ -123,9 +123,7 @@ def resnet(
     """
     if depth not in BLOCKS:
         raise ShardvizError(f"resnet(depth={depth!r}): the gallery has {', '.join(map(str, BLOCKS))}")
-    mesh = mesh_of(mesh, {"batch": 8})
-    if set(mesh) != {"batch"}:
-        raise ShardvizError(f"resnet(mesh): pmap has one axis, here 'batch', not {', '.join(mesh)}")
+    mesh = mesh_over(mesh, {"batch": 8}, "resnet")
     params = parameters(depth, classes, dtype)
     images = jax.ShapeDtypeStruct((batch, size, size, 3), dtype)
     labels = jax.ShapeDtypeStruct((batch,), jnp.int32)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from shardviz.errors import ShardvizError
-from shardviz.gallery.example import Example, fitted, mesh_of
+from shardviz.gallery.example import Example, fitted, mesh_over
 
 
 def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq") -> Any:
@@ -95,9 +95,7 @@ def ring(
     Raises:
         ShardvizError: if the mesh has other axes, or does not divide the batch or the length.
     """
-    mesh = mesh_of(mesh, {"data": 2, "seq": 8})
-    if set(mesh) != {"data", "seq"}:
-        raise ShardvizError(f"ring(mesh): it is written for the axes 'data' and 'seq', not {', '.join(mesh)}")
+    mesh = mesh_over(mesh, {"data": 2, "seq": 8}, "ring")
     if batch % mesh["data"] or length % mesh["seq"]:
         raise ShardvizError(
             f"ring: {batch} sequences over data={mesh['data']} and {length} tokens over seq={mesh['seq']}: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardviz.analysis.step_cost import Moved, Needs, StepCost
-from shardviz.cost.amounts import count_text, rate_text
+from shardviz.cost.amounts import count_text, flops_text, rate_text
 from shardviz.records import Collective, Frame
 from shardviz.render.chips import axes_words
 from shardviz.render.format import format_bytes, format_count, format_seconds, plural
@@ -92,7 +92,7 @@ def mfu_words(cost: StepCost) -> str:
     if cost.mfu is None:
         return "model FLOPs utilisation: not known, as the step's longest time is not"
     chips, peak = cost.machine.num_chips, cost.step.peak_flops_per_s
-    sums = f"{count_text(cost.step.model_flops)} FLOPs / ({chips} chips x {count_text(peak / chips)}/s x time)"
+    sums = f"{flops_text(cost.step.model_flops)} / ({chips} chips x {flops_text(peak / chips)}/s x time)"
     return f"model FLOPs utilisation: {cost.mfu[0]:.1%} to {cost.mfu[1]:.1%} = {sums}"
 
 

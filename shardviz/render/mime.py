@@ -1,31 +1,13 @@
-"""MIME bundles for `_repr_mimebundle_`: only what is asked for is made.
-
->>> bundle({"text/plain": lambda: "a", "text/html": lambda: "<b>a</b>"}, None, ["text/html"])
-{'text/plain': 'a'}
-"""
+"""A report as a MIME bundle."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 
 from shardviz.render.html import report_html
 from shardviz.render.text import report_text
 from shardviz.report import Report
-
-
-def bundle(
-    makers: Mapping[str, Callable[[], str]], include: Iterable[str] | None, exclude: Iterable[str] | None
-) -> dict[str, str]:
-    """The representations that are wanted, as IPython's display protocol has it.
-
-    Args:
-        makers: MIME type → what makes it.
-        include: the types that are wanted; None for all.
-        exclude: the types that are not wanted.
-    """
-    wanted = set(makers) if include is None else set(include)
-    wanted -= set(exclude or ())
-    return {kind: make() for kind, make in makers.items() if kind in wanted}
+from shardviz.visible import bundle
 
 
 def mimebundle(

@@ -7,7 +7,7 @@ import math
 from matplotlib.axes import Axes
 
 from shardviz.analysis.step_cost import StepCost
-from shardviz.cost.amounts import count_text, rate_text
+from shardviz.cost.amounts import count_text, flops_text, rate_text
 from shardviz.notation import axis_name
 from shardviz.render.cost_words import moved_name
 from shardviz.render.format import format_seconds, plural
@@ -61,7 +61,7 @@ def roofline_axes(cost: StepCost, ax: Axes | None = None, *, dark: bool = False)
             verdict = "the program's FLOPs are not known"
         said.append(
             (
-                f"{knee.name}: {rate_text(knee.bytes_per_s)}, knee at {count_text(knee.intensity)}",
+                f"{knee.name}: {rate_text(knee.bytes_per_s)}, knee at {count_text(knee.intensity)} FLOPs a byte",
                 verdict,
                 ink,
                 dash,
@@ -80,7 +80,7 @@ def roofline_axes(cost: StepCost, ax: Axes | None = None, *, dark: bool = False)
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(look.line)
     axes.set_facecolor("none")
-    rate = f"peak {count_text(peak)} FLOP/s of {cost.dtype}"
+    rate = f"peak {flops_text(peak)}/s of {cost.dtype}"
     axes.annotate(rate, (high, peak), (0, 9), "data", "offset points", ha="right", color=look.ink, fontsize=9)
     if left_out:
         said.append(

@@ -11,7 +11,6 @@ No array is left without a rule.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -19,27 +18,22 @@ from itertools import groupby
 from shardviz.analysis.ruling import Row, RulesTable
 from shardviz.notation import Spec
 from shardviz.render.chips import QUIET, SANS, cell, table
-from shardviz.render.format import plural
+from shardviz.render.format import plural, wrap
 from shardviz.render.values import columns
 
 MAX_NAMES = 4
 """Of more names the first are listed."""
-_WIDTH = 100
 
 
-def rules_text(found: RulesTable) -> str:
+def rules_text(found: RulesTable, width: int = 100) -> str:
     """The table in plain text: a line a rule, below it what it wins, what others win, and what does not fit."""
     heads = [("rule", "filter", "spec", "catches", "wins")]
     rows = [_summary(i, row) for i, row in enumerate(found.rows, 1)]
     head, *lines = columns(heads + rows, right=(3, 4))
     text = [head] if rows else ["No rules."]
     for line, row in zip(lines, found.rows, strict=True):
-        text += [line, *(part for words in _words(row) for part in _wrapped(words, "  "))]
-    return "\n".join([*text, *_wrapped(_left(found), "")])
-
-
-def _wrapped(words: str, indent: str) -> list[str]:
-    return textwrap.wrap(words, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
+        text += [line, *(part for words in _words(row) for part in wrap("  " + words, width, "    "))]
+    return "\n".join([*text, *wrap(_left(found), width, "  ")])
 
 
 def rules_html(found: RulesTable) -> str:

@@ -35,7 +35,7 @@ from shardviz.render.shardmap_html import shard_map_html
 from shardviz.render.shardmap_text import shard_map_text
 from shardviz.render.tree import leaves_html, leaves_text
 from shardviz.render.unknown import ShownUnknown
-from shardviz.render.visible import Visible
+from shardviz.visible import Visible
 
 
 class Shown(Visible):

@@ -23,7 +23,7 @@ from shardviz.notation.record import Sharding
 from shardviz.render.chips import QUIET, SANS, code, mesh_html
 from shardviz.render.format import format_shape, plural, wrap
 from shardviz.render.picture import encode_png
-from shardviz.render.visible import Visible
+from shardviz.visible import Visible
 
 THE_COMPILER = (
     "the compiler has not said how it is cut: its partitioner decides, and a constraint on it "

@@ -15,6 +15,7 @@ from shardviz.analysis.step_cost import StepCost
 from shardviz.cost import Machine
 from shardviz.errors import ShardvizError
 from shardviz.report import Report
+from shardviz.visible import Visible
 
 # column → (its number, None where not known; whether the least is the best)
 _BEST: Mapping[str, tuple[Callable[[StepCost], float | None], bool]] = {
@@ -29,8 +30,8 @@ _BEST: Mapping[str, tuple[Callable[[StepCost], float | None], bool]] = {
 COLUMNS = tuple(_BEST)
 
 
-@dataclass(frozen=True)
-class CostTable:
+@dataclass(frozen=True, repr=False)
+class CostTable(Visible):
     """What several plans or machines cost, side by side.
 
     Attributes:
@@ -67,7 +68,7 @@ class CostTable:
 
     def text(self, width: int = 120) -> str:
         """It in plain text, at most `width` columns wide; the best of a column is marked with `*`."""
-        from shardviz.render.cost_table import cost_table_text  # the painters stand above
+        from shardviz.render.cost_table import cost_table_text
 
         return cost_table_text(self, width)
 
@@ -76,16 +77,6 @@ class CostTable:
         from shardviz.render.cost_table import cost_table_html
 
         return cost_table_html(self)
-
-    def __repr__(self) -> str:
-        return self.text()
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        from shardviz.render.mime import bundle
-
-        return bundle({"text/plain": self.text, "text/html": self.html}, include, exclude)
 
 
 def compare_costs(

@@ -1,11 +1,11 @@
 """The ground truth, made once a session: raw JAX compiles in a process of their own."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.truth import answers_of
 
 
 class Truth:
@@ -25,6 +25,5 @@ class Truth:
 def truth(tmp_path_factory):
     folder = tmp_path_factory.mktemp("truth")
     script = Path(__file__).with_name("ground_truth.py")
-    done = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
+    answers_of(script, folder)
     return Truth(folder)

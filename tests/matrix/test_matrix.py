@@ -1,7 +1,6 @@
 """Every kind of callable, forward and backward, on 2, 8 and 64 devices: the report against raw JAX."""
 
 import json
-from collections import Counter
 
 import jax
 import pytest
@@ -10,9 +9,9 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.notation import Spec
-from shardviz.notation.spec import axis_name
 from tests.analysis.counting import count
 from tests.matrix.cases import DEVICES, KINDS, MODES
+from tests.truth import counted
 
 CASES = [(kind, mode, devices) for kind in KINDS for mode in MODES for devices in DEVICES]
 
@@ -61,10 +60,7 @@ def test_outputs_are_cut_as_jax_says(reports, raw, kind, mode, devices):
 def test_collectives_are_those_of_jaxs_own_compile(reports, raw, kind, mode, devices):
     report = reports(kind, mode, devices)
     text = (raw / f"{kind}-{mode}-{devices}.partitioned.txt").read_text()
-    found = Counter()
-    for c in report.collectives:
-        axes = frozenset(axis_name(a) for a in c.axes)
-        found[c.kind, axes, c.dtype, c.operand_bytes, c.result_bytes, c.count] += 1
+    found = counted(report)
     assert found == count(text, report.mesh.shape, KINDS[kind](mode, devices).trips)
 
 

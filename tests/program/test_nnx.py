@@ -2,11 +2,9 @@
 
 import gc
 import json
-import os
 import subprocess
 import sys
 import weakref
-from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +15,6 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.notation import Spec
-from shardviz.notation.spec import axis_name
 from tests.analysis.counting import count
 
 pytest.importorskip("flax")
@@ -25,6 +22,7 @@ nnx = pytest.importorskip("flax.nnx")
 optax = pytest.importorskip("optax")
 
 from tests.program import nnx_truth as decoder  # noqa: E402
+from tests.truth import answers_of, counted  # noqa: E402
 
 BATCH = (jax.ShapeDtypeStruct(decoder.X, jnp.float32), jax.ShapeDtypeStruct(decoder.Y, jnp.float32))
 CASES = [(way, mesh) for mesh in decoder.MESHES for way in decoder.WAYS]
@@ -35,14 +33,7 @@ def truth(tmp_path_factory):
     """What flax says, from a process of its own."""
     folder = tmp_path_factory.mktemp("nnx")
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=64", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, decoder.__file__, str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=os.environ | flags,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    answers_of(decoder.__file__, folder, **flags)
     return lambda name: json.loads((folder / f"{name}.json").read_text())
 
 
@@ -89,10 +80,7 @@ def test_new_values_are_cut_as_flax_cuts_them(reports, truth, way, mesh):
 @pytest.mark.parametrize(("way", "mesh"), CASES)
 def test_collectives_are_those_of_flaxs_own_compile(reports, truth, way, mesh):
     report = reports(way, mesh)
-    found = Counter()
-    for c in report.collectives:
-        axes = frozenset(axis_name(a) for a in c.axes)
-        found[c.kind, axes, c.dtype, c.operand_bytes, c.result_bytes, c.count] += 1
+    found = counted(report)
     assert found == count(truth(name(way, mesh))["snapshot"], report.mesh.shape, 1)
     assert found or (way == "tree mode" and mesh["data"] == 1)
 

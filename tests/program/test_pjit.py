@@ -1,9 +1,6 @@
 """pjit of 2021: a tutorial's code run with 8 simulated devices and explored with none, and each of its rules."""
 
 import json
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
 
 import jax
@@ -15,11 +12,11 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name
 from shardviz.program.axis_resources import FROM_GDA
 from shardviz.program.pjit import pjit
 from tests.analysis.counting import count
 from tests.program import tutorial_2021 as tutorial
+from tests.truth import answers_of, counted
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
@@ -28,8 +25,7 @@ MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 def truth(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pjit")
     script = Path(__file__).with_name("pjit_truth.py")
-    done = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
+    answers_of(script, folder)
     return json.loads((folder / "facts.json").read_text()), (folder / "partitioned.txt").read_text()
 
 
@@ -109,10 +105,7 @@ def test_donated_buffers_are_given_away(truth):
 def test_the_tutorial_is_explored_on_the_mesh_that_a_plan_names(truth, step):
     facts, text = truth
     report = step.partition(sv.Plan("data=4,model=2"))
-    found = Counter()
-    for c in report.collectives:
-        axes = frozenset(axis_name(a) for a in c.axes)
-        found[c.kind, axes, c.dtype, c.operand_bytes, c.result_bytes, c.count] += 1
+    found = counted(report)
     assert found == count(text, report.mesh.shape, 1)
     assert found
     for output, spec in zip(report.outputs, [*facts["specs"], []], strict=True):

@@ -3,8 +3,6 @@
 import inspect
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -22,10 +20,10 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import _jax
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name
 from shardviz.program.adapters.pmap import mapped_spec, sharding_spec
 from tests.analysis.counting import count
 from tests.program import pmap_examples as pmaps
+from tests.truth import answers_of, counted
 
 CASES = [(name, n) for n in pmaps.SIZES for name in pmaps.examples(2)]
 
@@ -34,8 +32,7 @@ CASES = [(name, n) for n in pmaps.SIZES for name in pmaps.examples(2)]
 def truth(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pmap")
     script = Path(__file__).with_name("pmap_truth.py")
-    done = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
+    answers_of(script, folder)
     return folder
 
 
@@ -60,10 +57,7 @@ def array(*shape):
 @pytest.mark.parametrize(("name", "n"), CASES)
 def test_collectives_are_those_of_jaxs_own_pmap(explored, truth, name, n):
     _, report = explored(name, n)
-    found = Counter()
-    for c in report.collectives:
-        axes = frozenset(axis_name(a) for a in c.axes)
-        found[c.kind, axes, c.dtype, c.operand_bytes, c.result_bytes, c.count] += 1
+    found = counted(report)
     text = (truth / f"{name}@{n}.partitioned.txt").read_text().replace("_internal_pmap_axis_name", "i")
     assert found == count(text, report.mesh.shape, 1)
     assert {c.origin for c in report.collectives} <= {"user"} and bool(report.collectives) == (name != "plain")

@@ -16,10 +16,10 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name
 from shardviz.render.values import values_html, values_text
 from tests.analysis.counting import count
 from tests.program import manual_programs as programs
+from tests.truth import answers_of, counted
 
 MESH = {"data": 2, "model": 4}
 SQUARE = jax.ShapeDtypeStruct((16, 16), jnp.float32)
@@ -30,8 +30,7 @@ CASES = [(n, w, d) for n in programs.NAMES for w in programs.PASSES for d in pro
 def truth(tmp_path_factory):
     folder = tmp_path_factory.mktemp("manual")
     script = Path(programs.__file__).with_name("manual_truth.py")
-    done = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
+    answers_of(script, folder)
     return folder
 
 
@@ -48,14 +47,6 @@ def reports():
         return kept[name, which, devices]
 
     return both
-
-
-def counted(report):
-    found = Counter()
-    for c in report.collectives:
-        axes = frozenset(axis_name(a) for a in c.axes)
-        found[c.kind, axes, c.dtype, c.operand_bytes, c.result_bytes, c.count] += 1
-    return found
 
 
 def moved(report):

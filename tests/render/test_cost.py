@@ -190,7 +190,7 @@ def test_a_level_without_flops_is_drawn_and_says_so(kind):
 def test_the_label_has_the_numbers():
     found = cost()
     assert format_seconds(found.step.compute) in found.plot(kind="step").get_label()
-    assert "knee at 163.9" in found.plot(kind="roofline").get_label()
+    assert "knee at 163.9 FLOPs a byte" in found.plot(kind="roofline").get_label()
     assert format_bytes(found.needs.total) in found.plot(kind="memory").get_label()
     assert all(str(path) in found.plot(kind="machine").get_label() for path in found.placement.paths)
 

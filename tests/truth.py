@@ -1,0 +1,36 @@
+"""What tests of truth share: an answer asked of a process without shardviz in it, and a report put into its terms."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from shardviz.notation.spec import axis_name
+from shardviz.report import Report
+
+
+def answers_of(script: str | Path, *arguments: object, timeout: float = 600, **environment: str) -> str:
+    """Runs a script in an interpreter of its own, and gives what it prints; fails with what it said if it fails."""
+    done = subprocess.run(
+        [sys.executable, str(script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=os.environ | environment,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def counted(report: Report) -> Counter:
+    """A report's collectives as `counting.count` has those of a text:
+    (kind, axes, dtype, operand bytes, result bytes, runs) → how many.
+    """
+    found = Counter()
+    for c in report.collectives:
+        axes = frozenset(axis_name(a) for a in c.axes)
+        found[c.kind, axes, c.dtype, c.operand_bytes, c.result_bytes, c.count] += 1
+    return found
