@@ -269,16 +269,67 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What one device computes, and reads and writes, at one place of the program in a step; loops multiplied in.
+
+    Attributes:
+        phase: as `Collective.phase`.
+        source: the innermost line of the person's code that it stems from; None where not known.
+        module: the module or function of the person's program that it stems from, from JAX's name stack
+            (`layers/mlp`); empty where not known.
+        dtype: the element type of the products' operands, or of the elementwise results.
+        dot_flops: FLOPs of matrix products and convolutions.
+        other_flops: FLOPs of all else: one for each element of an elementwise result or of a reduction's operand.
+        hbm_bytes: bytes read from and written to main memory; None where the level does not tell.
+    """
+
+    phase: str
+    source: Frame | None
+    module: str
+    dtype: str
+    dot_flops: float
+    other_flops: float = 0.0
+    hbm_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What XLA's own `Compiled.cost_analysis()` says of a finished program, word for word.
+
+    Attributes:
+        flops, bytes_accessed, transcendentals: its numbers, for one device, a loop's body counted once; None where it
+            has no such entry.
+    """
+
+    flops: float | None
+    bytes_accessed: float | None
+    transcendentals: float | None = None
+
+
+@dataclass(frozen=True)
 class Cost:
     """What a step does on one device.
 
     Attributes:
         dot_flops: FLOPs of all matrix products: 2 x output size x contracted size, loops multiplied in.
         unknown_loops: loops whose trip count could not be found; their bodies were counted once.
+        other_flops: FLOPs of all else, loops multiplied in; None where the level does not count them.
+        once_flops: all FLOPs again, each loop's body counted once, as `cost_analysis()` does; None where not counted.
+        hbm_bytes: bytes read from and written to main memory by the target's optimised program, loops multiplied in;
+            None below level `compiled`.
+        once_hbm_bytes: the same, each loop's body counted once.
+        work: where it is done: one row for each phase, line, module and element type, the most FLOPs first.
+        stated: what `cost_analysis()` says; None unless the compile was finished.
     """
 
     dot_flops: float
     unknown_loops: int = 0
+    other_flops: float | None = None
+    once_flops: float | None = None
+    hbm_bytes: float | None = None
+    once_hbm_bytes: float | None = None
+    work: tuple[Work, ...] = ()
+    stated: Stated | None = None
 
 
 @dataclass(frozen=True)
