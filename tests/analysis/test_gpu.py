@@ -1,6 +1,5 @@
 """GPU clusters with no GPU: XLA's own compiler for them, through JAX's CUDA plugin."""
 
-import importlib.util
 import os
 
 import jax
@@ -9,10 +8,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.program.targets import targets
 
-if importlib.util.find_spec("jax_cuda13_plugin") is None or not targets()[2].ready:
-    pytest.skip("the CUDA plugin is not installed", allow_module_level=True)
+pytestmark = pytest.mark.cuda
 
 
 def step(w1, w2, x):

@@ -1,6 +1,5 @@
 """TPU slices with no TPU: against what libtpu says of the same programs in a full compile."""
 
-import importlib.util
 import json
 import os
 import re
@@ -17,8 +16,7 @@ import shardviz as sv
 from shardviz.cost.machine import Machine
 from tests.analysis.tpu_truth import PROGRAMS
 
-if importlib.util.find_spec("libtpu") is None:
-    pytest.skip("libtpu is not installed", allow_module_level=True)
+pytestmark = pytest.mark.tpu
 
 GIB = 2**30
 

@@ -1,6 +1,5 @@
 """Reports from a target's own compiler against JAX's raw `lower().compile()` for the same target, as ratios."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from shardviz.analysis.as_run import compiled_facts
 from shardviz.analysis.targeting import aim
 from shardviz.program import server
 from shardviz.program.gpu_config import gpu_config
-from shardviz.program.targets import targets
 
 NAME = "params['layers']['wq']"
 
@@ -70,14 +68,12 @@ def most_memory(peak, stop):
 @pytest.mark.parametrize(
     ("target", "platform", "topology", "sizes", "bound"),
     [
-        ("tpu v5p:8x8x8", "tpu", "v5p:8x8x8", {"data": 64, "model": 8}, 0.15),
-        ("tpu v5p:4x4x4", "tpu", "v5p:4x4x4", {"data": 8, "model": 8}, 0.25),
-        ("gpu h100:8x8", "cuda", "8x1x8", {"data": 8, "model": 8}, 1.0),
+        pytest.param("tpu v5p:8x8x8", "tpu", "v5p:8x8x8", {"data": 64, "model": 8}, 0.15, marks=pytest.mark.tpu),
+        pytest.param("tpu v5p:4x4x4", "tpu", "v5p:4x4x4", {"data": 8, "model": 8}, 0.25, marks=pytest.mark.tpu),
+        pytest.param("gpu h100:8x8", "cuda", "8x1x8", {"data": 8, "model": 8}, 1.0, marks=pytest.mark.cuda),
     ],
 )
 def test_a_compiled_report_against_a_raw_compile(benchmark, target, platform, topology, sizes, bound):
-    if not next(s for s in targets() if s.name == target[:3]).ready:
-        pytest.skip("nothing here compiles for it")
     raw = raw_seconds(platform, topology, sizes, gpu_config("h100") if platform == "cuda" else "")
     example = sv.gallery.llama("70b", mesh=sizes)
     program, plans = example.program, [example.plan, example.plan.with_spec(NAME, P(None, None, "model"))]
@@ -103,7 +99,7 @@ def test_a_compiled_report_against_a_raw_compile(benchmark, target, platform, to
     assert max(peak) <= 3e9
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+@pytest.mark.tpu
 def test_from_a_megabyte_of_hlo_to_the_reports_part(benchmark):
     """Memory, collectives and their matching, from texts that are there."""
     example = sv.gallery.llama("70b", mesh="data=8,model=8")

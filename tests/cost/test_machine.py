@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -32,7 +31,7 @@ SLICES = [
 ]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+@pytest.mark.tpu
 def test_devices_are_those_that_libtpu_lists():
     requests = []
     for text in SLICES:

@@ -110,13 +110,24 @@ def compile_in(folder: Path, request: Request) -> None:
             if at.platform == "tpu":
                 _jax.compile_for_tpu(request.module, at.name, dict(at.details), *given)
             else:
-                plain = {"xla_gpu_experimental_use_collective_kernels": ""}  # else all-reduces hide in Triton's kernels
-                given = at.device_ids, request.out_chosen, plain | options
-                _jax.compile_for_gpu(request.module, at.name, at.config, *given)
+                _compile_for_gpu(request.module, at, *given)
         except Exception as error:  # that a program does not fit is an answer
             if not _NO_ROOM.search(str(error)) or not dumps.planned(target):
                 raise
             (target / dumps.NO_ROOM).write_text(str(error), errors="replace")
+
+
+def _compile_for_gpu(
+    module: bytes, at: Topology, ids: tuple[int, ...], out_chosen: tuple[bool, ...], options: dict[str, str]
+) -> Any:
+    """Without Triton's kernels for all-reduces, in which they could not be seen, where XLA would use them."""
+    plain = {"xla_gpu_experimental_use_collective_kernels": ""}
+    try:
+        return _jax.compile_for_gpu(module, at.name, at.config, ids, out_chosen, plain | options)
+    except Exception as error:
+        if "No such compile option" not in str(error):
+            raise
+        return _jax.compile_for_gpu(module, at.name, at.config, ids, out_chosen, options)  # JAX 0.10's has none
 
 
 @contextlib.contextmanager
