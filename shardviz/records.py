@@ -6,9 +6,11 @@ holds them all together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shardviz.errors import ShardvizError
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 
@@ -66,6 +68,7 @@ class Value:
         manual: the mesh axes of the `shard_map`s around: every device along them has an array of its own, `shape` is
             that array's, and `spec` says how it is cut over the other axes (None where there are none).
         fixed: what of its spec is in its type, over Explicit axes; None where the mesh has none.
+        donated: an argument whose memory the program may use for a result.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Value:
     count: int | None = 1
     manual: tuple[Axis, ...] = ()
     fixed: Spec | None = None
+    donated: bool = False
 
     def __str__(self) -> str:
         """`w: bfloat16[16, 8], P('data', None), shard [8, 8], 128 bytes per device`."""
@@ -118,7 +122,8 @@ class Collective:
         groups: the replica groups (or source-target pairs) as HLO spells them; empty where the level has none.
         source: the innermost line of the person's code that it stems from.
         name_stack: JAX's name stack.
-        phase: `forward`, `backward`, `rematerialised` (recomputed for the backward pass), or `update` (neither).
+        phase: `forward`, `backward`, `rematerialised` (recomputed for the backward pass), or `update` (the optimizer's
+            part: what is done with the gradients, and what is done for that alone).
         origin: `user` (written in the program) or `partitioner`.
         name: the instruction's name.
         operand: the argument or instruction that it moves.
@@ -165,7 +170,9 @@ class TargetCollective:
             another kind: an all-reduce of which each device keeps a part into a reduce-scatter), `converted` (to
             another element type), `asynchronous` (begun and ended apart), `fused` (inside a kernel), `added`. Empty: as
             partitioned.
-        algorithm: what the compiler says of how it goes; empty where it does not say at this stage.
+        algorithm: what the compiler says of how it goes, in its own words; empty where it does not say at this stage.
+            A TPU's says once the compile was finished: `RotatedPincerEmitter UniDirection1DRingStrategy` (what emits
+            the code, and its strategy; what the words mean is not published).
     """
 
     collective: Collective
@@ -207,7 +214,8 @@ class Alive:
     Attributes:
         name: the tree path of an argument; the instruction's name for what the program makes.
         bytes: what it takes on one device, the compiler's padding included.
-        kind: `argument`, `temporary` or `constant`. An argument that is donated may hold an output by then.
+        kind: `argument`, `output`, `temporary` or `constant`. An argument that is donated may hold an output by then,
+            and an output's place is held before it is made.
         dtype, shape: on one device; empty where not known.
         source: the line that made it.
         name_stack: JAX's name stack.
@@ -229,7 +237,10 @@ class Memory:
     Attributes:
         arguments, outputs, aliased, temporaries: as XLA's buffer assignment has them; `aliased` is counted in
             both of the first two.
-        peak: the most that is alive at once in main memory.
+        peak: the most that is in use at once in main memory: what is held for the whole step (arguments, outputs,
+            constants) and the most of the temporaries that are alive at one moment, a place that several share once.
+            For TPUs and GPUs it is the peak of `Compiled.memory_analysis()`, unless more is alive at once in a TPU's
+            VMEM, which then stands there; for CPU the peak stated there leaves all temporaries out.
         target: the compiler whose plan it is.
         on_chip: what it sets aside in the chip's own memories (a TPU's VMEM and SMEM).
         needed: all that it takes of main memory, constants and small change included: what the compiler compares with
@@ -238,6 +249,12 @@ class Memory:
         fits: whether it fits. For TPUs the compiler's own verdict; elsewhere `needed`, or what is set aside, against
             `hbm`. None where not known.
         alive_at_peak: the heaviest values at the moment of `peak`, the heaviest first.
+        constants: the constants' bytes in main memory.
+        code: bytes of machine code on one device; None unless the compile was finished, and where the compiler does
+            not say (CPU, and GPUs that are not there).
+        stated: `Compiled.memory_analysis()` word for word (`temp_size_in_bytes`), once the compile was finished; empty
+            before. What a TPU's code generator lays out later is in it: its temporaries count the gaps between them,
+            which are in `temporaries` already, once more.
     """
 
     arguments: int
@@ -251,6 +268,9 @@ class Memory:
     hbm: int | None = None
     fits: bool | None = None
     alive_at_peak: tuple[Alive, ...] = ()
+    constants: int = 0
+    code: int | None = None
+    stated: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def takes(self) -> int:
@@ -276,10 +296,11 @@ class Work:
         phase: as `Collective.phase`.
         source: the innermost line of the person's code that it stems from; None where not known.
         module: the module or function of the person's program that it stems from, from JAX's name stack
-            (`layers/mlp`); empty where not known.
-        dtype: the element type of the products' operands, or of the elementwise results.
+            (`layers/mlp`), or the function that the line is in; empty where not known.
+        dtype: the element type of the products' operands, of the elementwise results, or of what is written.
         dot_flops: FLOPs of matrix products and convolutions.
-        other_flops: FLOPs of all else: one for each element of an elementwise result or of a reduction's operand.
+        other_flops: FLOPs of all else, as XLA counts them: one for each element of an elementwise result or of a
+            reduction's operand, none for transcendental functions (`exp`, `tanh`, `rsqrt`).
         hbm_bytes: bytes read from and written to main memory; None where the level does not tell.
     """
 
@@ -291,6 +312,39 @@ class Work:
     other_flops: float = 0.0
     hbm_bytes: float | None = None
 
+    @property
+    def flops(self) -> float:
+        """All FLOPs."""
+        return self.dot_flops + self.other_flops
+
+
+@dataclass(frozen=True)
+class WorkTotal:
+    """`Work` that has something in common, summed.
+
+    Attributes:
+        key: what it has in common: a phase, a line (`Frame`, or None where not known), a module or an element type.
+        dot_flops, other_flops, hbm_bytes: the sums, as in `Work`.
+    """
+
+    key: str | Frame | None
+    dot_flops: float
+    other_flops: float
+    hbm_bytes: float | None
+
+    @property
+    def flops(self) -> float:
+        """All FLOPs."""
+        return self.dot_flops + self.other_flops
+
+
+_WORK_KEYS: Mapping[str, Callable[[Work], str | Frame | None]] = {
+    "phase": lambda row: row.phase,
+    "source": lambda row: None if row.source is None else Frame(row.source.file, row.source.line),
+    "module": lambda row: row.module,
+    "dtype": lambda row: row.dtype,
+}
+
 
 @dataclass(frozen=True)
 class Stated:
@@ -299,11 +353,14 @@ class Stated:
     Attributes:
         flops, bytes_accessed, transcendentals: its numbers, for one device, a loop's body counted once; None where it
             has no such entry.
+        optimal_seconds: what a TPU's compiler takes for the time of a run, a loop's body counted once; None where it
+            does not say, or says that it does not know (a negative number).
     """
 
     flops: float | None
     bytes_accessed: float | None
     transcendentals: float | None = None
+    optimal_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -313,7 +370,7 @@ class Cost:
     Attributes:
         dot_flops: FLOPs of all matrix products: 2 x output size x contracted size, loops multiplied in.
         unknown_loops: loops whose trip count could not be found; their bodies were counted once.
-        other_flops: FLOPs of all else, loops multiplied in; None where the level does not count them.
+        other_flops: FLOPs of all else, loops multiplied in, as in `Work`; None where the level does not count them.
         once_flops: all FLOPs again, each loop's body counted once, as `cost_analysis()` does; None where not counted.
         hbm_bytes: bytes read from and written to main memory by the target's optimised program, loops multiplied in;
             None below level `compiled`.
@@ -330,6 +387,34 @@ class Cost:
     once_hbm_bytes: float | None = None
     work: tuple[Work, ...] = ()
     stated: Stated | None = None
+
+    @property
+    def flops(self) -> float:
+        """All FLOPs that the level counts."""
+        return self.dot_flops + (self.other_flops or 0.0)
+
+    def by(self, key: str) -> tuple[WorkTotal, ...]:
+        """The work summed by what it has in common, the most FLOPs first, then the most bytes.
+
+        Args:
+            key: `phase`, `source` (the line), `module` or `dtype`.
+
+        Raises:
+            ShardvizError: for another key.
+        """
+        if key not in _WORK_KEYS:
+            raise ShardvizError(f"by({key!r}): work is summed by {', '.join(map(repr, _WORK_KEYS))}")
+        groups: dict[str | Frame | None, list[Work]] = {}
+        for row in self.work:
+            groups.setdefault(_WORK_KEYS[key](row), []).append(row)
+        totals = (_work_total(of, rows) for of, rows in groups.items())
+        return tuple(sorted(totals, key=lambda t: (-t.flops, -(t.hbm_bytes or 0.0), str(t.key))))
+
+
+def _work_total(key: str | Frame | None, rows: Sequence[Work]) -> WorkTotal:
+    moved = [row.hbm_bytes for row in rows if row.hbm_bytes is not None]
+    dot, other = (math.fsum(getattr(row, name) for row in rows) for name in ("dot_flops", "other_flops"))
+    return WorkTotal(key, dot, other, math.fsum(moved) if moved else None)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,10 @@ stack says whether that line runs forward, backward, again for the backward pass
 'rematerialised'
 >>> phase("jit(step)/transpose(jvp())/dot_general"), phase("jit(step)/jvp()/dot_general"), phase("jit(step)/sub")
 ('backward', 'forward', 'update')
+>>> module_of("jit(step)/transpose(jvp(layers_0))/while/body/closed_call/mlp/btd,df->btf/dot_general")
+'layers_0/mlp'
+>>> module_of("jit(step)/jvp()/dot_general", Frame("/home/me/model.py", 20, "Attention.__call__"))
+'Attention'
 """
 
 from __future__ import annotations
@@ -83,13 +87,69 @@ def phase(name_stack: str, differentiated: bool = True) -> str:
 
     Returns:
         `rematerialised` for what `jax.checkpoint` computes again on the way back (`rematted_computation` inside
-        `transpose(...)`), `backward` inside `transpose(...)`, `forward` inside `jvp(...)`, and `update` for the rest.
+        `transpose(...)`), `backward` inside `transpose(...)`, `forward` inside `jvp(...)`, and `update` for the rest:
+        the optimizer's part, unless the values tell otherwise (see `hlo.phases` and `program.passes`).
     """
     if _TRANSPOSE.search(name_stack):
         return "rematerialised" if "rematted_computation" in name_stack else "backward"
     if not differentiated or _JVP.search(name_stack):
         return "forward"
     return "update"
+
+
+_WRAPPER = re.compile(r"(\w+)\((.*)\)")
+_NO_MODULE = re.compile(
+    r"while|body|cond|scan|shard_map|p?jit|closed_call|core_call|eval_jaxpr|remat2?|checkpoint|rematted_computation"
+    r"|branch_\d+_fun|custom_(?:jvp|vjp)_call(?:_jaxpr)?|_.*|.*->.*|"
+)
+_FUNCTION = re.compile(r"(?:^|\.)([A-Za-z_]\w*)(?:\.__\w+__)?$")
+
+
+def module_of(name_stack: str, source: Frame | None = None) -> str:
+    """The module or function of the person's program that an operation stands in.
+
+    Args:
+        name_stack: JAX's, with the operation's own name last.
+        source: the line that it stems from.
+
+    Returns:
+        The names of modules and of `jax.named_scope`s, joined by `/`. Where there is none, the function that the line
+        is in (of a method `__call__`, its class); empty where that is not known either. What JAX puts in for loops,
+        transforms, jitted functions and einsums is left out, and so are names that begin with an underscore.
+    """
+    return _scopes(name_stack) or ("" if source is None else _function(source.function))
+
+
+@lru_cache(maxsize=4096)
+def _scopes(name_stack: str) -> str:
+    names = []
+    for part in _parts(name_stack.partition(";")[0])[:-1]:  # of an operation made of several: the first
+        name, jitted = part, False
+        while wrapped := _WRAPPER.fullmatch(name):
+            jitted, name = wrapped[1] in ("jit", "pjit"), wrapped[2]
+        if not jitted and not _NO_MODULE.fullmatch(name):
+            names.append(name)
+    return "/".join(names)
+
+
+@lru_cache(maxsize=4096)
+def _function(qualified: str) -> str:
+    """A function's name, from its qualified one: `layer` of `loss.<locals>.layer.<locals>.<lambda>`."""
+    named = ".".join(part for part in qualified.split(".") if not part.startswith("<"))
+    found = _FUNCTION.search(named)
+    return found[1] if found else ""
+
+
+def _parts(name_stack: str) -> list[str]:
+    """What stands between the slashes that no bracket is around."""
+    parts, depth = [""], 0
+    for character in name_stack:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "/" and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)(?:\s*:[^=]+)?\s*(?:[-+*/@|&]|//|\*\*)?=(?!=)")

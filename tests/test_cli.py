@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -225,6 +226,15 @@ def test_versions_that_do_not_pair_are_told(machine):
     assert not gpu.ready and gpu.missing == "jaxlib 0.12.0 goes with jax-cuda13-plugin 0.12.0, not 0.11.0"
 
 
+def test_the_version_that_is_wanted_is_what_jax_itself_asks_for():
+    """A requirement that was not understood would let every version pass."""
+    wanted = targets_module._wanted("libtpu", extra="tpu")
+    assert re.fullmatch(r"(\d+\.)+", wanted or "")
+    (asked,) = [line for line in importlib.metadata.requires("jax") or () if line.startswith("libtpu")]
+    assert f"libtpu=={wanted}*" in asked.replace(" ", "")
+    assert targets_module._wanted("numpy", extra="tpu") is None
+
+
 @pytest.mark.parametrize(("system", "processor"), [("darwin", "arm64"), ("win32", "AMD64")])
 def test_nothing_is_recommended_that_the_platform_cannot_have(machine, system: str, processor: str):
     cpu, tpu, gpu = machine({}, system, processor)
@@ -243,5 +253,6 @@ def test_targets_print_as_a_table(machine):
         "              not installed: jax-cuda13-plugin, jax-cuda13-pjrt, nvidia-cuda-nvcc (1.3 GB in all; no driver, "
         "cuDNN or NCCL is needed)\n"
         "              to install: pip install 'shardviz[cuda]'\n"
-        "              chips: a100, h100, h200, b200, gb200; written as 'gpu h100:2x8', hosts x GPUs of each"
+        "              chips: a100, h100, h200, b200, gb200; written as 'gpu h100:2x8', hosts x GPUs of each\n"
+        "attached      the devices that JAX sees in this process, by the compiler of their kind"
     )

@@ -23,8 +23,8 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "notebooks" not in pa
 
 # From low to high. A room may import itself and what stands before it.
 HOUSE = (
-    *("_jax", "errors", "visible", "notation", "layout", "records", "source", "program", "hlo", "cost", "diagnose"),
-    *("report", "analysis", "study", "gallery", "render", "widgets", "cli", "__init__"),
+    *("_jax", "errors", "visible", "notation", "layout", "products", "records", "source", "program", "hlo", "cost"),
+    *("diagnose", "report", "analysis", "study", "gallery", "render", "widgets", "cli", "__init__"),
 )
 
 # (room, room above it) → why. Allowed inside functions only.

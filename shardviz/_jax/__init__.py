@@ -4,7 +4,14 @@ Everything here is small and says what it stands on. Three things have no public
 traced program, an MLIR context of our own, and compiling a module with simulated devices and XLA's dumps.
 """
 
-from shardviz._jax.compiling import compile_for_cpu, compile_for_gpu, compile_for_tpu, preload
+from shardviz._jax.compiling import (
+    compile_for_cpu,
+    compile_for_gpu,
+    compile_for_tpu,
+    finished_numbers,
+    finished_text,
+    preload,
+)
 from shardviz._jax.exports import (
     calling_conventions,
     constraints_of,
@@ -85,6 +92,8 @@ __all__ = [
     "evaluated",
     "export_shardings",
     "exported_module",
+    "finished_numbers",
+    "finished_text",
     "has_shard_map",
     "hlo_sharding_of",
     "in_types",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,6 +112,34 @@ def _compile_only(
     compile_options = _compile_options(device_ids, out_chosen, options)
     with mlir_context():
         return devices[0].client.compile(ir.Module.parse(module), xla_client.DeviceList(devices), compile_options)
+
+
+def finished_numbers(executable: Any) -> dict[str, dict[str, Any] | None]:
+    """What XLA says of a finished executable.
+
+    Args:
+        executable: what one of the functions above gives, or the `runtime_executable()` of a `jax.stages.Compiled`.
+
+    Returns:
+        `memory`: the numbers of `memory_analysis()` by their names; `cost`: those of `cost_analysis()` that are of the
+        whole program; both None where the platform has none.
+    """
+    from jax.errors import JaxRuntimeError
+
+    memory, cost = None, None
+    with contextlib.suppress(JaxRuntimeError, NotImplementedError, AttributeError):
+        stats = executable.get_compiled_memory_stats()
+        names = [n for n in dir(stats) if not n.startswith("_") and isinstance(getattr(stats, n), int)]
+        memory = {name: getattr(stats, name) for name in names}
+    with contextlib.suppress(JaxRuntimeError, NotImplementedError, AttributeError):
+        found = executable.cost_analysis()
+        cost = {k: float(v) for k, v in found.items() if "{" not in k} if found else None
+    return {"memory": memory, "cost": cost}
+
+
+def finished_text(executable: Any) -> str:
+    """The final HLO of a finished executable."""
+    return "\n\n".join(module.to_string() for module in executable.hlo_modules())
 
 
 def _compile_options(device_ids: Sequence[int], out_chosen: Sequence[bool], options: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What the target's own compiler adds to a partitioned report: its memory plan and its collectives."""
+"""What the target's own compiler adds to a partitioned report: its memory plan, its collectives, its HBM traffic."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ class CompiledFacts:
     Attributes:
         memory: the memory plan.
         collectives: the collectives as the target runs them.
+        moved: what its instructions read from and write to main memory.
         diagnostics: that the program does not fit.
     """
 
     memory: Memory
     collectives: tuple[TargetCollective, ...]
+    moved: hlo.ByteCount
     diagnostics: tuple[Diagnostic, ...]
 
 
@@ -49,14 +51,14 @@ def compiled_facts(
     optimized = hlo.parse(texts["optimized"])
     memory = _memory(texts, optimized, aimed, arguments)
     runs = hlo.as_run(optimized, mesh, partitioned, after, before, arguments=arguments, slices=aimed.slices)
-    return CompiledFacts(memory, runs, diagnose.does_not_fit(memory, aimed.text))
+    return CompiledFacts(memory, runs, hlo.count_bytes(optimized), diagnose.does_not_fit(memory, aimed.text))
 
 
 def _memory(texts: Mapping[str, str], optimized: hlo.Module, aimed: Aim, arguments: Sequence[str]) -> Memory:
-    buffers, live = texts["buffers"], texts.get("live_ranges", "")
+    buffers = hlo.Buffers(texts["buffers"], texts.get("live_ranges", ""))
     no_room = texts.get("no_room", "")
-    plan = hlo.memory(buffers, live, target=aimed.text, report=texts.get("memory_report", ""), no_room=no_room)
-    plan = dataclasses.replace(plan, alive_at_peak=hlo.alive_at_peak(buffers, live, optimized, arguments))
+    plan = hlo.memory(buffers, target=aimed.text, report=texts.get("memory_report", ""), no_room=no_room)
+    plan = dataclasses.replace(plan, alive_at_peak=hlo.alive_at_peak(buffers, "", optimized, arguments))
     known = aimed.hbm
     if known is None:
         return plan

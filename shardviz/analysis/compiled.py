@@ -8,7 +8,7 @@ partitioned, the compiler's warnings) is not in the report.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from shardviz import _jax, diagnose, hlo
 from shardviz.analysis import rows
+from shardviz.analysis.finishing import code_size, stated_cost
 from shardviz.errors import ShardvizError
 from shardviz.layout import itemsize
 from shardviz.notation import DeviceMesh, Spec
@@ -58,7 +59,9 @@ def compiled_report(compiled: Any) -> Report:
     outputs = tuple(_row(n, i, s, mesh) for n, i, s in results)
     called = [names[i] for i in kept]
     found = hlo.collectives(module, mesh, arguments=called if len(called) == len(located) else None)
-    flops, unknown = hlo.dot_flops(module)
+    counted, moved = hlo.count_flops(module), hlo.count_bytes(module)
+    unknown = counted.unknown_loops
+    said = _jax.finished_numbers(compiled.runtime_executable())
     return Report(
         "compiled",
         name,
@@ -72,10 +75,19 @@ def compiled_report(compiled: Any) -> Report:
         (),
         found,
         target=_platform((*ins, *outs)),
-        memory=_memory(compiled, _platform((*ins, *outs))),
-        cost=Cost(flops, unknown),
+        memory=_memory(said["memory"], _platform((*ins, *outs))),
+        cost=Cost(
+            counted.dot,
+            unknown,
+            counted.other,
+            counted.once,
+            moved.bytes,
+            moved.once,
+            hlo.joined(counted.work, moved.work),
+            stated_cost(said["cost"]),
+        ),
         diagnostics=_said(mesh, (*ins, *outs)) + diagnose.unknown_loops(unknown),
-        source=rows.source((), found),
+        source=rows.source((), (*found, *counted.work, *moved.work)),
         stages={"optimized": text},
         versions=rows.versions(),
     )
@@ -109,7 +121,7 @@ def _row(name: str, info: Any, sharding: Any, mesh: DeviceMesh) -> Value:
     if spec is not None:
         notations = {"pspec": str(spec), **notations}
     size = None if shard is None else math.prod(shard) * itemsize(dtype)
-    return Value(name, shape, dtype, spec, shard, size, notations)
+    return Value(name, shape, dtype, spec, shard, size, notations, donated=getattr(info, "donated", False))
 
 
 def _platform(shardings: Sequence[Any]) -> str:
@@ -119,16 +131,18 @@ def _platform(shardings: Sequence[Any]) -> str:
     return jax.default_backend()
 
 
-def _memory(compiled: Any, target: str) -> Memory | None:
+def _memory(said: Mapping[str, int] | None, target: str) -> Memory | None:
     """The executable's own plan; None where the platform gives none."""
-    found = compiled.memory_analysis()
-    if found is None:
+    if not said:
         return None
     arguments, outputs, aliased, temporaries = (
-        int(getattr(found, f"{what}_size_in_bytes")) for what in ("argument", "output", "alias", "temp")
+        said[f"{what}_size_in_bytes"] for what in ("argument", "output", "alias", "temp")
     )
-    peak = int(getattr(found, "peak_memory_in_bytes", 0)) or arguments + outputs - aliased + temporaries
-    return Memory(arguments, outputs, aliased, temporaries, peak, target)
+    if "total_allocation_bytes" in said:  # since jax 0.11; a TPU's temporaries else have the gaps between them twice
+        temporaries = said["total_allocation_bytes"] - said["indefinite_allocations"]
+    peak = 0 if target == "cpu" else said.get("peak_memory_in_bytes", 0)  # a CPU's leaves out all temporaries
+    together = arguments + outputs - aliased + temporaries
+    return Memory(arguments, outputs, aliased, temporaries, peak or together, target, code=code_size(said), stated=said)
 
 
 def _said(mesh: DeviceMesh, shardings: Sequence[Any]) -> tuple[Diagnostic, ...]:

@@ -1,6 +1,6 @@
 """What a report's step costs on a machine, whichever machine it was compiled for, or none.
 
-    cost_of(report, "tpu v5p:8x8x8", tokens=512 * 4096, model_flops=6 * 70e9 * 512 * 4096)
+    cost_of(report, "tpu v5p:8x8x8", model_flops=6 * 70e9 * 512 * 4096)
 
 Collectives, FLOPs and memory are the report's, seconds are the cost model's. A number that the report's level does not
 have is left out of the sums and said to be not known; a number that is only a lower bound says so.
@@ -9,23 +9,29 @@ have is left out of the sums and said to be not known; a number that is only a l
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+from shardviz.analysis.batch import Batch, batch_of
 from shardviz.analysis.step_cost import Needs, StepCost
 from shardviz.analysis.targeting import other_size
 from shardviz.cost import Chip, Fit, Machine, Placement, fits, step_time, with_seconds
 from shardviz.cost.amounts import bytes_text
+from shardviz.cost.topologies import natural
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.records import Collective
 from shardviz.report import Report
 
 __all__ = ["StepCost", "cost_of"]
 
+_PARTITIONED = "matrix products of the partitioned program"
+_PRODUCTS = {"propagated": "matrix products as Shardy cuts them"}
+
 
 def cost_of(
     report: Report,
     target: str | Machine,
     *,
-    tokens: float | None = None,
+    tokens: float | bool | None = None,
     model_flops: float | None = None,
     dtype: str | None = None,
     hbm_bytes: float | None = None,
@@ -37,18 +43,21 @@ def cost_of(
     Args:
         report: of any level, compiled for this machine, for another, or for none.
         target: the machine, such as `tpu v5p:8x8x8` or `gpu h100:32x8`.
-        tokens: tokens (or samples) of the whole step, for tokens a second.
+        tokens: tokens (or samples) of the whole step, for tokens a second. If not given, they are guessed from the
+            arguments: the dimensions of the array of token ids, or the first of the samples; `tokens_from` of the cost
+            says which. False: none.
         model_flops: FLOPs of the whole step that the model needs (6 x parameters x tokens, say), for its utilisation.
-        dtype: the element type at whose rate matrix products are counted; if not given, the floating type that most
-            bytes of the arguments have.
-        hbm_bytes: what one device reads and writes of its memory, where you know it better than the report.
+        dtype: the element type at whose rate matrix products are counted; if not given, each product's own, or where
+            the report does not tell, the floating type that most bytes of the arguments have.
+        hbm_bytes: what one device reads and writes of its memory. If not given, what the target's optimised program
+            does where the report has it, or a lower bound.
         exact: False drops the factor (N-1)/N on rings, as *How to Scale Your Model* does.
         as_run: count the collectives of the target's optimised program (combined, in other element types, turned into
             reduce-scatters), not the partitioner's; if not given, wherever the report has them for this machine.
 
     Returns:
-        The cost. At level `propagated` FLOPs are not counted: then `upper` is None, and `lower` is what communication
-        and memory alone take.
+        The cost. Without FLOPs in the report (level `notation`) `upper` is None, and `lower` is what communication and
+        memory alone take.
 
     Raises:
         MeshError: if the machine has another number of devices than the report's mesh; the message has what would fit.
@@ -64,8 +73,8 @@ def cost_of(
     machine.chip.needs("hbm_bytes_per_s")
     mesh = report.mesh
     if mesh.size != machine.size:
-        other = _target_of(machine.chip, mesh.size)
-        raise MeshError(other_size(mesh, machine) + (f"; a target that would do: {other}" if other else ""))
+        other = natural(machine.chip, mesh.size)
+        raise MeshError(other_size(mesh, machine) + (f"; a target that would do: {other.text}" if other else ""))
     place = Placement.of(mesh, machine)
     own = report.target == machine.text and bool(report.target_collectives)
     if as_run and not own:
@@ -75,21 +84,18 @@ def cost_of(
         )
     as_run = own if as_run is None else as_run
     found = tuple(t.collective for t in report.target_collectives) if as_run else report.collectives
-    timed, partitioned = (
-        tuple(with_seconds(c, place, machine, exact=exact) for c in each) for each in (found, report.collectives)
-    )
+    timed = tuple(with_seconds(c, place, machine, exact=exact) for c in found)
     flops = None if report.cost is None else report.cost.dot_flops
-    counted_as = dtype or _dtype(report)
-    floor, formula = _least_traffic(report, machine)
-    known = hbm_bytes is not None
+    counted = _flops(report, machine, dtype)
+    batch = _batch(report, tokens)
+    traffic, how, known = _traffic(report, machine, hbm_bytes)
     step = step_time(
         machine,
-        flops=flops or 0.0,
-        hbm_bytes=floor if hbm_bytes is None else hbm_bytes,
+        flops=counted,
+        hbm_bytes=traffic,
         collectives=timed,
-        dtype=counted_as,
         model_flops=model_flops,
-        tokens=tokens,
+        tokens=batch and batch.count,
     )
     needs = _needs(report, machine)
     return StepCost(
@@ -100,17 +106,55 @@ def cost_of(
         timed,
         step,
         flops,
-        counted_as,
+        next(iter(counted)),
         step.hbm_bytes,
         known,
-        "given" if known else formula,
+        how,
         needs,
         exact,
         as_run,
-        _seconds(partitioned) if as_run else None,
-        _levels(report, flops, known, needs, as_run),
+        _seconds(with_seconds(c, place, machine, exact=exact) for c in report.collectives) if as_run else None,
+        _levels(report, flops, how if known else "a lower bound", needs, as_run),
         report.source,
+        *((batch.what, batch.source) if batch else ()),
+        counted=report.cost,
     )
+
+
+def _batch(report: Report, tokens: float | bool | None) -> Batch | None:
+    """What a step takes in: as given (False: nothing), or guessed."""
+    if tokens is None:
+        return batch_of(report)
+    if tokens is True:
+        raise ShardvizError("tokens=True: give their number, False for none, or leave it out to have it guessed")
+    return None if tokens is False else Batch(tokens, "tokens", "given")
+
+
+def _flops(report: Report, machine: Machine, dtype: str | None) -> dict[str, float]:
+    """Element type → FLOPs of matrix products, the most first; those of a type that the chip has no rate for count as
+    most of the others do.
+    """
+    total = 0.0 if report.cost is None else report.cost.dot_flops
+    if dtype is not None:
+        return {dtype: total}
+    found, rest = dict[str, float](), 0.0
+    for row in report.cost.work if report.cost is not None else ():
+        if row.dot_flops and _has_rate(machine.chip, row.dtype):
+            found[row.dtype] = found.get(row.dtype, 0.0) + row.dot_flops
+        else:
+            rest += row.dot_flops
+    if not found:
+        return {_dtype(report): total}
+    most = max(found, key=lambda name: found[name])
+    found[most] += rest
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _has_rate(chip: Chip, dtype: str) -> bool:
+    try:
+        return chip.flops(dtype) > 0
+    except TargetError:
+        return False
 
 
 def _dtype(report: Report) -> str:
@@ -128,6 +172,15 @@ def _held(report: Report) -> tuple[float, float]:
         return float(report.memory.arguments), float(report.memory.outputs)
     ins, outs = (sum(v.bytes_per_device or 0.0 for v in values) for values in (report.arguments, report.outputs))
     return ins, outs
+
+
+def _traffic(report: Report, machine: Machine, given: float | None) -> tuple[float, str, bool]:
+    """Bytes that one device reads and writes, how they were found, and whether they are more than a lower bound."""
+    if given is not None:
+        return given, "given", True
+    if report.cost is not None and report.cost.hbm_bytes is not None and report.target == machine.text:
+        return report.cost.hbm_bytes, f"optimised program of the compiler for {report.target}", True
+    return *_least_traffic(report, machine), False
 
 
 def _least_traffic(report: Report, machine: Machine) -> tuple[float, str]:
@@ -169,7 +222,9 @@ def _needs(report: Report, machine: Machine) -> Needs:
         if report.target == machine.text:
             verdict = "the compiler's own plan"
             fits = fits if plan.fits is None else plan.fits
-    usable, source = (None, "") if fit is None else (fit.usable, fit.source)
+    if fit is not None and fit.over_share:
+        verdict += f"; {fit.share}"
+    usable, source = (None, "") if fit is None else (fit.usable, "; ".join(filter(None, (fit.source, fit.share))))
     return Needs(parts, plan is not None, plan_of, usable, fits, verdict, source)
 
 
@@ -185,44 +240,20 @@ def _fit(needed: float, machine: Machine) -> Fit | None:
         return None
 
 
-def _seconds(collectives: tuple[Collective, ...]) -> float | None:
+def _seconds(collectives: Iterable[Collective]) -> float | None:
     """Of all in a step; None unless the time and the count of all are known."""
     times = [None if c.seconds is None or c.count is None else c.seconds * c.count for c in collectives]
     return None if None in times else math.fsum(t for t in times if t is not None)
 
 
-def _levels(report: Report, flops: float | None, hbm_known: bool, needs: Needs, as_run: bool) -> dict[str, str]:
+def _levels(report: Report, flops: float | None, traffic: str, needs: Needs, as_run: bool) -> dict[str, str]:
     program = "partitioned" if report.level == "compiled" else report.level
     where = {
         "collectives": f"optimised program of the compiler for {report.target}" if as_run else f"{program} program",
-        "FLOPs": "not counted at this level" if flops is None else "matrix products of the partitioned program",
-        "HBM traffic": "given" if hbm_known else "a lower bound",
+        "FLOPs": "not counted at this level" if flops is None else _PRODUCTS.get(report.level, _PARTITIONED),
+        "HBM traffic": traffic,
         "memory": f"the plan of the compiler for {needs.plan_of}" if needs.complete else "a lower bound; no plan yet",
     }
     if report.cost is not None and report.cost.unknown_loops:
         where["FLOPs"] += f"; loops with unknown trip count, counted once: {report.cost.unknown_loops}"
     return where
-
-
-def _target_of(chip: Chip, size: int) -> str:
-    """A machine of that chip with so many devices, the most cube-like one; empty where there is none."""
-    if chip.kind == "gpu":
-        sizes = [(size // chip.domain_size, chip.domain_size)] if size % chip.domain_size == 0 else [(1, size)]
-    else:
-        chips = size // chip.devices_per_chip if size % chip.devices_per_chip == 0 else 0
-        sizes = sorted(_boxes(chips, chip.ici_axes), key=lambda box: (sum(box), box))
-    for each in sizes:
-        try:
-            return Machine(chip, each).text
-        except TargetError:
-            continue
-    return ""
-
-
-def _boxes(chips: int, axes: int) -> list[tuple[int, ...]]:
-    """Every box of so many chips, sizes in rising order."""
-    if axes == 1:
-        return [(chips,)] if chips else []
-    divisors = [d for d in range(1, chips + 1) if chips % d == 0] if chips <= 1 << 16 else []
-    found = {tuple(sorted((d, *rest))) for d in divisors for rest in _boxes(chips // d, axes - 1)}
-    return sorted(found)

@@ -16,7 +16,11 @@ class ReportFuture(Future[Report]):
     """The report of a compile under way.
 
     `result(timeout)` waits for the report, or raises a `CompileError` that says what happened. `on_report`, if given to
-    `Program.submit`, is called with the report of each level as it is reached.
+    `Program.submit`, is called with the report of each level as it is reached, and with that of a finished compile.
+
+    Attributes:
+        reports: what was reached so far: `partitioned`, `compiled`, and `finished` (level `compiled` too).
+        job: the compile server's side of it.
     """
 
     def __init__(self, on_report: OnReport | None = None):
@@ -27,8 +31,8 @@ class ReportFuture(Future[Report]):
 
     @property
     def state(self) -> str:
-        """`queued`, `running`, `partitioned`, `compiled`, then `done`, `stopped`, `crashed`, `timeout`, `memory` or
-        `refused`.
+        """`queued`, `running`, `partitioned`, `compiled`, `finished` where that was asked for, then `done`, `stopped`,
+        `crashed`, `timeout`, `memory` or `refused`.
         """
         return "queued" if self.job is None else self.job.state
 

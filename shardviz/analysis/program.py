@@ -6,6 +6,7 @@ Tracing and lowering happen once for each set of mesh axis names; a change of pl
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +14,13 @@ from typing import Any
 from shardviz import diagnose
 from shardviz.analysis import rows, ruling, transforms
 from shardviz.analysis.annotate import annotated
+from shardviz.analysis.finishing import unfinished
 from shardviz.analysis.future import OnReport, ReportFuture
 from shardviz.analysis.reading import Reading, notes
 from shardviz.analysis.ruling import RulesTable
 from shardviz.analysis.targeting import aim
 from shardviz.analysis.traces import Traces
-from shardviz.errors import CompileError, CompileRefused, ShardvizError
+from shardviz.errors import CompileError, CompileRefused, CompileStopped, ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.program import exporting, server
 from shardviz.program import propagate as shardy
@@ -32,6 +34,7 @@ from shardviz.program.signature import CallSignature
 from shardviz.program.trace import (
     Constraint,
 )
+from shardviz.records import Cost
 from shardviz.report import Report
 
 
@@ -198,10 +201,11 @@ class Program(Traces):
             outputs,
             rows.labelled(found.intermediates),
             found.collectives,
+            cost=Cost(math.fsum(row.dot_flops for row in found.work), found.unknown_loops, work=found.work),
             diagnostics=notes(lowered.traced)
             + diagnose.unknown_loops(found.unknown_loops)
             + diagnose.reshards_left(found.reshards_left),
-            source=rows.source(found.intermediates, found.collectives),
+            source=rows.source(found.intermediates, (*found.collectives, *found.work)),
             stages=self.texts(plan) | {"shardy": shardy.text_of(found, lowered)} if texts else {},
             timings=found.seconds,
             versions=rows.versions(),
@@ -230,9 +234,18 @@ class Program(Traces):
         return _answer(self.submit(plan, "partitioned", target=target, timeout=timeout, memory_limit=memory_limit))
 
     def compile(
-        self, plan: Plan, target: str = "cpu", *, timeout: float | None = None, memory_limit: float | None = None
+        self,
+        plan: Plan,
+        target: str = "cpu",
+        *,
+        finish: bool = False,
+        timeout: float | None = None,
+        memory_limit: float | None = None,
     ) -> Report:
         """The target's optimised program and memory plan: level `compiled`.
+
+        Machine code, most of a compile, is not waited for, unless you say `finish=True`: then `report.memory.code` and
+        `.stated`, `report.cost.stated` and the collectives' `algorithm` have what the finished program says of itself.
 
         That a program does not fit into the target's memory is an answer: `report.memory.fits` is False then, and a
         diagnostic says by how much.
@@ -241,6 +254,8 @@ class Program(Traces):
             plan: mesh and specs; the mesh has as many devices as the target.
             target: `cpu`, or a machine that need not be there: `tpu v5p:4x4x4`, `tpu v5e:4x4*2` (two slices),
                 `gpu h100:2x8` (hosts x GPUs); or `attached`, the devices that JAX sees in this process.
+            finish: let the compile go on to its end. A program that does not fit is not finished; where a compile
+                fails after the memory plan is there, the report stands and a diagnostic says why.
             timeout, memory_limit: as `partition`.
 
         Raises:
@@ -250,7 +265,8 @@ class Program(Traces):
             CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
                 the target.
         """
-        return _answer(self.submit(plan, "compiled", target=target, timeout=timeout, memory_limit=memory_limit))
+        future = self.submit(plan, "compiled", target=target, finish=finish, timeout=timeout, memory_limit=memory_limit)
+        return _answer(future)
 
     def submit(
         self,
@@ -258,6 +274,7 @@ class Program(Traces):
         level: str = "partitioned",
         *,
         target: str = "cpu",
+        finish: bool = False,
         timeout: float | None = None,
         memory_limit: float | None = None,
         on_report: OnReport | None = None,
@@ -269,9 +286,11 @@ class Program(Traces):
             level: `partitioned` or `compiled`: when nothing more is wanted.
             target: the machine to compile for; see `compile`. Where nothing here can, level `partitioned` is made on
                 simulated devices.
+            finish: as `compile`, at level `compiled`.
             timeout: seconds that it may take.
             memory_limit: bytes that its process may use.
-            on_report: called with the report of each level that is reached, on another thread.
+            on_report: called with the report of each level that is reached, and once more with that of the finished
+                compile if it was asked for, on another thread.
 
         Returns:
             A future of the last level's report; see `ReportFuture` for its states.
@@ -280,8 +299,11 @@ class Program(Traces):
             SpecError, TraceError: as `bind`.
             ShardvizError: for a level or target that there is not, or a mesh of another size than the target.
         """
-        if level not in server.MILESTONES:
-            raise ShardvizError(f"level {level!r}: a compile reaches one of {', '.join(map(repr, server.MILESTONES))}")
+        if level not in server.LEVELS:
+            raise ShardvizError(f"level {level!r}: a compile reaches one of {', '.join(map(repr, server.LEVELS))}")
+        if finish and level != "compiled":
+            raise ShardvizError(f"finish=True: only a compile of level 'compiled' can be finished, not {level!r}")
+        until = "finished" if finish else level
         bound = self.bind(plan)
         aimed = aim(target, bound.mesh)
         lowered = self._lower(plan, aimed.lowered_for)
@@ -294,15 +316,16 @@ class Program(Traces):
             return future
         chosen = tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs)
         code = edited_bytecode(lowered, bound)
-        request = server.Request(code, bound.mesh.size, chosen, level, topology=aimed.topology)
+        request = server.Request(code, bound.mesh.size, chosen, until, topology=aimed.topology)
         foretell = functools.partial(self._propagate, plan, target=aimed.lowered_for)
         reading = Reading(self._call, bound, lowered, aimed, foretell)
 
         def reached(job: server.Job, milestone: str, texts: dict[str, str]) -> None:
             future.deliver(milestone, lambda: reading.report(milestone, texts, job))
 
-        future.job = server.submit(request, timeout=timeout, memory_limit=memory_limit, on_milestone=reached)
-        future.job.add_done_callback(lambda job: future.finish(job.exception() or _last(future, level)))
+        job = server.submit(request, timeout=timeout, memory_limit=memory_limit, on_milestone=reached)
+        future.job = job
+        job.add_done_callback(lambda _: _end(future, job, until))
         return future
 
     def texts(self, plan: Plan) -> dict[str, str]:
@@ -369,8 +392,16 @@ def _answer(future: ReportFuture) -> Report:
         future.stop()
 
 
-def _last(future: ReportFuture, level: str) -> Report | CompileError:
-    return future.reports.get(level) or CompileError(f"the compile ended without reaching level {level!r}")
+def _end(future: ReportFuture, job: server.Job, until: str) -> None:
+    """Ends a future with the last report; where only machine code could not be made, with the report without it."""
+    error, last = job.exception(), future.reports.get(until)
+    if until == "finished" and last is None:
+        last, until = future.reports.get("compiled"), "compiled"
+        if last is not None and error is not None and not isinstance(error, CompileStopped):
+            compiled, why = last, error
+            future.deliver("finished", lambda: unfinished(compiled, why))
+            last, error = future.reports.get("finished"), None
+    future.finish(error or last or CompileError(f"the compile ended without reaching level {until!r}"))
 
 
 def _not_compilable(mesh: DeviceMesh, *, simulated: bool = True) -> str:

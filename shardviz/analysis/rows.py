@@ -18,7 +18,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.lower import sdy_spec
 from shardviz.program.shards import shard_shape
 from shardviz.program.trace import Argument
-from shardviz.records import Alive, Collective, Frame, PlanRecord, Value
+from shardviz.records import Alive, Collective, Frame, PlanRecord, Value, Work
 from shardviz.report import Report
 from shardviz.source import assigned, phase
 
@@ -38,7 +38,8 @@ def outputs(found: Sequence[Argument], specs: Sequence[Spec], mesh: DeviceMesh) 
 def _row(array: Argument, spec: Spec, mesh: DeviceMesh) -> Value:
     shard = shard_shape(array.shape, spec, mesh)
     notations = {"pspec": str(spec), "sdy": f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>"}
-    return Value(array.name, array.shape, array.dtype, spec, shard, math.prod(shard) * itemsize(array.dtype), notations)
+    size = math.prod(shard) * itemsize(array.dtype)
+    return Value(array.name, array.shape, array.dtype, spec, shard, size, notations, donated=array.donated)
 
 
 def compiled_outputs(found: Sequence[Argument], before: hlo.Module, mesh: DeviceMesh) -> tuple[Value, ...]:
@@ -80,10 +81,10 @@ def typed(values: Sequence[Value], foretold: Sequence[Value]) -> tuple[Value, ..
     return tuple(dataclasses.replace(v, fixed=types.get((v.source, v.name_stack, v.shape))) for v in values)
 
 
-def source(values: Iterable[Value], collectives: Iterable[Collective | Alive]) -> dict[str, Mapping[int, str]]:
+def source(values: Iterable[Value], others: Iterable[Collective | Alive | Work]) -> dict[str, Mapping[int, str]]:
     """The text of every file's lines from the first to the last that a row refers to."""
     lines: dict[str, tuple[int, int]] = {}
-    for row in (*values, *collectives):
+    for row in (*values, *others):
         if row.source is not None:
             first, last = lines.get(row.source.file, (row.source.line, row.source.line))
             lines[row.source.file] = min(first, row.source.line), max(last, row.source.line)

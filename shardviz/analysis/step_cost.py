@@ -10,7 +10,7 @@ from shardviz.cost import Knee, Machine, Placement, StepTime, collective_seconds
 from shardviz.errors import ShardvizError
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
-from shardviz.records import Collective, Frame
+from shardviz.records import Collective, Cost, Frame
 from shardviz.visible import Visible
 
 _LARGE = 1e15  # bytes: so many that no hop's time counts
@@ -86,7 +86,7 @@ class StepCost(Visible):
             target's optimised program.
         step: compute, memory traffic and communication in seconds, on one device.
         flops: of one device; None where the level does not count them.
-        dtype: the element type at whose rate they are counted.
+        dtype: the element type at whose rate they, or most of them, are counted.
         hbm_bytes: what one device reads and writes of its memory.
         hbm_exact: those bytes are counted; else they are a lower bound.
         hbm_formula: how they were found.
@@ -96,6 +96,11 @@ class StepCost(Visible):
         partitioned_seconds: with `as_run`, what the partitioner's own collectives would take; None where not known.
         levels: which number → where it is from.
         source: file → line number → text, the report's.
+        tokens_are: what is counted in a step: `tokens` or `samples`.
+        tokens_from: how their number was found: `512 x 4096, from argument tokens`, or `given`; empty where there is
+            none.
+        counted: the report's FLOPs and HBM traffic, by phase, line and module: `cost.counted.by("phase")`; None where
+            the level does not count them.
     """
 
     program: str
@@ -115,6 +120,9 @@ class StepCost(Visible):
     partitioned_seconds: float | None = None
     levels: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    tokens_are: str = "tokens"
+    tokens_from: str = ""
+    counted: Cost | None = None
 
     @property
     def machine(self) -> Machine:
@@ -160,7 +168,7 @@ class StepCost(Visible):
 
     @property
     def tokens_per_s(self) -> tuple[float, float] | None:
-        """Tokens a second at `upper` and at `lower`; None without `tokens` or FLOPs."""
+        """Tokens (or samples: `tokens_are`) a second at `upper` and at `lower`; None without their number or FLOPs."""
         return None if self.upper is None else self.step.tokens_per_s
 
     @property
@@ -226,7 +234,7 @@ class StepCost(Visible):
         Args:
             ax: where to draw.
             kind: `step` (what the time goes to), `roofline`, `memory`, `traffic` (which device gets how many bytes of
-                which) or `machine` (the mesh on its chips and links).
+                which), `machine` (the mesh on its chips and links) or `work` (FLOPs by line and phase).
             dark: colours for a dark page.
 
         Raises:

@@ -1,7 +1,14 @@
 """What a report's bytes and FLOPs cost on a machine: chips, topologies, collectives, a step, memory. No JAX."""
 
 from shardviz.cost.chips import Chip, chip, chips
-from shardviz.cost.collective import CollectiveTime, collective_seconds, group_seconds, whole_bytes, with_seconds
+from shardviz.cost.collective import (
+    CollectiveTime,
+    collective_seconds,
+    group_seconds,
+    time_of,
+    whole_bytes,
+    with_seconds,
+)
 from shardviz.cost.machine import Machine
 from shardviz.cost.memory import Fit, fits
 from shardviz.cost.order import device_order
@@ -34,6 +41,7 @@ __all__ = [
     "roofline",
     "route",
     "step_time",
+    "time_of",
     "whole_bytes",
     "with_seconds",
 ]

@@ -1,7 +1,7 @@
 """Amounts with units, as formulas show them.
 
 >>> seconds_text(5.6e-4), bytes_text(33554432), rate_text(4.5e10), count_text(4.59e14)
-('560 us', '33.55 MB', '45 GB/s', '459 T')
+('560 µs', '33.55 MB', '45 GB/s', '459 T')
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def rate_text(value: float) -> str:
 
 
 def seconds_text(value: float) -> str:
-    """`560 us`, `1.2 ms`, `3.4 s`."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
+    """`560 µs`, `1.2 ms`, `3.4 s`."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
         if abs(value) >= scale * 0.99995:
             return f"{_four(value / scale)} {unit}"
     return f"{_four(value / 1e-9)} ns"

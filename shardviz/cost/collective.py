@@ -2,9 +2,9 @@
 
 >>> time = collective_seconds("all-gather", 2048 * 8192 * 2, "Y", "X=8,Y=4", "tpu v5e:4x8", exact=False)
 >>> print(time)
-all-gather over Y of 33.55 MB: 559.2 us, bound by the ICI link
-  ICI link  559.2 us  V x 3/4 / W = 33.55 MB x 3/4 / (1 x 45 GB/s); line of 4 along x
-  latency       3 us  3 hops x 1 us
+all-gather over Y of 33.55 MB: 559.2 µs, bound by the ICI link
+  ICI link  559.2 µs  V x 3/4 / W = 33.55 MB x 3/4 / (1 x 45 GB/s); line of 4 along x
+  latency       3 µs  3 hops x 1 µs
 
 That is `Pop Quiz 2` of *How to Scale Your Model*, part 3. `stages` says where each formula is from.
 """
@@ -125,7 +125,10 @@ def collective_seconds(
     groups = place.groups(over)
     if machine.chip.kind == "cpu":
         machine.chip.needs("ici_link_bytes_per_s")
-    return _time(kind, float(nbytes), over, groups, place.route(over), machine, exact, in_network)
+    return place.once(
+        (kind, float(nbytes), over, exact, in_network),
+        lambda: _time(kind, float(nbytes), over, groups, place.route(over), machine, exact, in_network),
+    )
 
 
 def group_seconds(
@@ -234,9 +237,14 @@ def _most(sources: np.ndarray, targets: np.ndarray) -> int:
     return int(max(np.bincount(sources).max(), np.bincount(targets).max()))
 
 
-def whole_bytes(collective: Collective) -> float | None:
-    """V of a program's collective: from the bytes that go in and come out on one device. None where not known."""
-    kind, size = collective.kind, collective.group_size
+def whole_bytes(collective: Collective, group_size: int | None = None) -> float | None:
+    """V of a program's collective: from the bytes that go in and come out on one device. None where not known.
+
+    Args:
+        collective: the collective.
+        group_size: devices in a group; if not given, the collective's own.
+    """
+    kind, size = collective.kind, collective.group_size if group_size is None else group_size
     if kind == "all-gather":
         return collective.result_bytes
     if kind in ("all-reduce", "reduce-scatter", "collective-broadcast"):
@@ -251,33 +259,44 @@ def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, ex
     `seconds` is None and `formula` says why.
     """
     try:
-        found = _of(collective, mesh, Machine.of(target), exact)
+        found = time_of(collective, mesh, target, exact=exact)
     except ShardvizError as error:
         return dataclasses.replace(collective, seconds=None, formula=f"not known: {error}")
     return dataclasses.replace(collective, seconds=found.seconds, formula=found.formula)
 
 
-def _of(collective: Collective, mesh: Any, machine: Machine, exact: bool) -> CollectiveTime:
+def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> CollectiveTime:
+    """How long one run of a program's collective takes, with all that was reckoned for it.
+
+    Raises:
+        ShardvizError: if the time cannot be told.
+    """
+    machine = Machine.of(target)
     kind, axes, text = collective.kind, collective.axes, collective.groups
     if machine.chip.kind == "cpu":
         machine.chip.needs("ici_link_bytes_per_s")
     place = Placement.of(mesh, machine)
     if kind == "collective-permute" and text.startswith("{{"):
-        return _pairs(collective, place)
+        return place.once((text, collective.operand_bytes, axes), lambda: _pairs(collective, place))
     if axes is None and not text:
         raise TargetError("its groups are no product of mesh axes, and the level that it is from has no groups")
     if axes is not None:
-        size = place.groups(axes).shape[1]
-        whole = whole_bytes(dataclasses.replace(collective, group_size=size))
+        whole = whole_bytes(collective, place.groups(axes).shape[1])
         assert whole is not None
         return collective_seconds(kind, whole, axes, place, machine, exact=exact)
-    groups = parse_groups(text, place.mesh.size)
+    key = kind, text, collective.operand_bytes, collective.result_bytes, exact
+    return place.once(key, lambda: _of_groups(collective, place, exact))
+
+
+def _of_groups(collective: Collective, place: Placement, exact: bool) -> CollectiveTime:
+    """Of a collective whose groups are no product of mesh axes."""
+    groups = parse_groups(collective.groups, place.mesh.size)
     if (groups < 0).any():  # of unequal sizes: the longest
         sizes = (groups >= 0).sum(axis=1)
         groups = groups[sizes == sizes.max(), : sizes.max()]
-    whole = whole_bytes(dataclasses.replace(collective, group_size=groups.shape[1]))
+    whole = whole_bytes(collective, groups.shape[1])
     assert whole is not None
-    return group_seconds(kind, whole, groups, place, machine, exact=exact)
+    return group_seconds(collective.kind, whole, groups, place, place.machine, exact=exact)
 
 
 def _pairs(collective: Collective, place: Placement) -> CollectiveTime:

@@ -44,6 +44,22 @@ class Fit:
         """Bytes to spare; below 0 where it does not fit."""
         return self.usable - self.needed
 
+    @property
+    def share(self) -> str:
+        """How much of it a program gets unless someone says otherwise; empty where that is all."""
+        if self.machine.chip.kind != "gpu":
+            return ""
+        part = bytes_text(_GPU_FRACTION * self.usable)
+        return (
+            f"JAX takes {_GPU_FRACTION:.0%} of a GPU's memory ({part}) unless XLA_PYTHON_CLIENT_MEM_FRACTION says "
+            "otherwise"
+        )
+
+    @property
+    def over_share(self) -> bool:
+        """Whether it fits only if JAX is told to take more than it does by itself."""
+        return bool(self.share) and _GPU_FRACTION * self.usable < self.needed <= self.usable
+
     def __bool__(self) -> bool:
         return self.fits
 
@@ -54,9 +70,7 @@ class Fit:
         left = f"{bytes_text(abs(self.headroom))} ({abs(self.headroom) / self.usable:.1%})"
         have = f"{bytes_text(self.needed)} needed, {bytes_text(self.usable)} usable on each {where}"
         text = f"{'fits' if self.fits else 'does not fit'}: {have}; {left} {'to spare' if self.fits else 'too much'}"
-        if chip.kind == "gpu" and _GPU_FRACTION * self.usable < self.needed <= self.usable:
-            text += "; JAX takes 75% of a GPU's memory unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise"
-        return text
+        return text + (f"; {self.share}" if self.over_share else "")
 
 
 def fits(needed: float, target: str | Machine) -> Fit:

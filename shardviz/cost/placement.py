@@ -9,10 +9,10 @@ data=4,model=8 on tpu v5e:8x4: 32 chips in a slice of 8x4 (no axis wraps around)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from shardviz.cost.routes import Route, route
 from shardviz.errors import MeshError, TargetError
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
+
+_MOST_KNOWN = 4096
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,29 @@ class Placement:
     chosen: bool
 
     def groups(self, axes: Sequence[Axis]) -> np.ndarray:
-        """The groups of devices along mesh axes: integers, groups x members, places in the machine's list."""
-        return np.asarray(self.order)[groups_along(axes, self.mesh)]
+        """The groups of devices along mesh axes: integers, groups x members, places in the machine's list (read only).
+
+        Raises:
+            MeshError: if the mesh has no such axis, or the part is none of it.
+        """
+        return self.once(("groups", *axes), lambda: _frozen(np.asarray(self.order)[groups_along(axes, self.mesh)]))
 
     def route(self, axes: Sequence[Axis]) -> Route:
         """What the groups along mesh axes are joined by, the axes taken together."""
-        return _route(self, tuple(axes))
+        return self.once(("route", *axes), lambda: route(self.machine, self.groups(axes)))
+
+    def once(self, key: Hashable, reckon: Callable[[], _T]) -> _T:
+        """What `reckon` gave for this key the first time: to look a large placement up elsewhere takes longer."""
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[key] = reckon()
+        return found
+
+    @cached_property
+    def _known(self) -> dict[Hashable, Any]:
+        return {}
 
     @classmethod
     def of(cls, mesh: Any, target: str | Machine) -> Placement:
@@ -113,15 +133,15 @@ def placement(mesh: DeviceMesh, machine: Machine, keep_order: bool = False) -> P
 
     A mesh that says its devices' order (`device_ids`, JAX's ids or 0, 1, ... in the machine's list) keeps it; one that
     does not gets the order that `jax.experimental.mesh_utils` would choose. Slices are where the mesh says
-    (`data=2*4`), or else run through its first axes. With `keep_order` a mesh that does not say an order has that of
-    the ids, 0, 1, 2, ...
+    (`data=2*4`), or else run through its first axes. With `keep_order`, as with a mesh's own `in_order`, a mesh that
+    lists no ids has that of the ids, 0, 1, 2, ...
 
     Raises:
         TargetError: if the machine has another number of devices, or its slices cannot lie as the mesh says.
     """
     if machine.chip.kind == "cpu":
-        return Placement(mesh, machine, tuple(mesh.ids().tolist()), bool(mesh.device_ids))
-    if mesh.device_ids or keep_order:
+        return Placement(mesh, machine, tuple(mesh.ids().tolist()), bool(mesh.device_ids or mesh.in_order))
+    if mesh.device_ids or mesh.in_order or keep_order:
         if mesh.size != machine.size:
             device_order(machine, mesh.sizes, (1,) * len(mesh.sizes))  # raises, and says what there is
         return Placement(mesh, machine, _own_order(mesh, machine), True)
@@ -163,9 +183,9 @@ def _slices(mesh: DeviceMesh, machine: Machine) -> tuple[int, ...]:
     return tuple(found) if left == 1 else (1,) * len(mesh.sizes)
 
 
-@lru_cache(maxsize=512)
-def _route(place: Placement, axes: tuple[Axis, ...]) -> Route:
-    return route(place.machine, place.groups(axes))
+def _frozen(table: np.ndarray) -> np.ndarray:
+    table.setflags(write=False)
+    return table
 
 
 def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:

@@ -26,23 +26,32 @@ def does_not_fit(memory: Memory, target: str) -> tuple[Diagnostic, ...]:
     heaviest = memory.alive_at_peak[:3]
     if heaviest:
         parts.append(f"The heaviest at the peak: {'; '.join(map(_alive, heaviest))}.")
-    parts.append(f"What would help: {'; '.join(_help(memory, over))}.")
+    parts.append(f"What would help: {'; '.join(what_helps(memory, over))}.")
     return (Diagnostic("does-not-fit", "error", " ".join(parts), next((a.source for a in heaviest if a.source), None)),)
 
 
-def _help(memory: Memory, over: int) -> list[str]:
+def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
+    """What would help a program that does not fit, the nearest first.
+
+    Args:
+        memory: its memory plan.
+        over: bytes that are too much on one device.
+        kept: bytes that the traced program keeps for the backward pass, where that is known.
+    """
     found = []
     fresh = memory.outputs - memory.aliased
     if fresh > 0.05 * memory.takes and memory.aliased < memory.arguments:
         found.append(f"donate the arguments that the step replaces (donate_argnums), up to {bytes_text(fresh)}")
     # what XLA stacks for the backward pass it writes by dynamic_update_slice
     stacked = [a for a in memory.alive_at_peak if a.kind == "temporary" and "dynamic_update_slice" in a.name_stack]
-    if stacked:
-        kept = sum(a.bytes for a in stacked)
+    seen = sum(a.bytes for a in stacked)
+    if seen or kept > 0.05 * memory.takes:
+        what = (
+            f"{bytes_text(seen)} are stacked over a loop's iterations" if seen > kept else f"{bytes_text(kept)} of it"
+        )
         found.append(
-            f"keep less for the backward pass ({bytes_text(kept)} are stacked over a loop's iterations): a smaller "
-            "batch, jax.checkpoint with a stricter policy, or a constraint that cuts what is kept over another mesh "
-            "axis"
+            f"keep less for the backward pass ({what}): a smaller batch, jax.checkpoint with a stricter policy, or a "
+            "constraint that cuts what is kept over another mesh axis"
         )
     elif memory.temporaries > memory.arguments:
         found.append("a smaller batch, or a constraint that cuts the heaviest temporaries over another mesh axis")

@@ -1,7 +1,7 @@
 """Rule `levels-differ`: what Shardy foretold and what XLA's partitioner made are not the same.
 
 That is no fault of either. Shardy decides the shardings, XLA how to get from one to the next, and XLA may choose
-another collective, or put several into one.
+another collective, put several into one, or cut a product in another way.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from shardviz.cost.amounts import flops_text
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_text
 from shardviz.records import Collective, Diagnostic, Value
@@ -20,6 +21,7 @@ def levels_differ(
     propagated: tuple[Iterable[Value], Iterable[Collective]],
     partitioned: tuple[Iterable[Value], Iterable[Collective]],
     mesh: DeviceMesh,
+    flops: tuple[float, float] | None = None,
 ) -> tuple[Diagnostic, ...]:
     """What is different between the two levels.
 
@@ -27,10 +29,11 @@ def levels_differ(
         propagated: outputs and collectives that Shardy foretold.
         partitioned: outputs and collectives of the partitioner.
         mesh: the mesh of both.
+        flops: of one device's matrix products, foretold and made.
 
     Returns:
-        One diagnostic an output whose spec differs, and one a kind of collective and mesh axes whose number of runs in
-        a step differs.
+        One diagnostic an output whose spec differs, one a kind of collective and mesh axes whose number of runs in
+        a step differs, and one where FLOPs differ by more than 1 %.
     """
     found = []
     for ours, theirs in zip(propagated[0], partitioned[0], strict=True):
@@ -56,6 +59,15 @@ def levels_differ(
                     f"the partitioner made {_times(after[key])}",
                 )
             )
+    if flops is not None and abs(flops[1] - flops[0]) > 0.01 * flops[0]:
+        ours, theirs = map(flops_text, flops)
+        found.append(
+            Diagnostic(
+                "levels-differ",
+                "info",
+                f"matrix products: Shardy foretold {ours} on each device, the partitioner made {theirs}",
+            )
+        )
     return tuple(found)
 
 

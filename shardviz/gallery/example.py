@@ -13,6 +13,7 @@ from shardviz.analysis import Program
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapters import adapt
+from shardviz.program.adapters.call import name_of
 from shardviz.program.plan import Plan
 
 
@@ -29,6 +30,14 @@ class Example:
         options: for `sv.trace`, such as `donate_argnums`.
         parameters: the number of trainable parameters.
         tokens: tokens (or examples) in a step's batch.
+        flops: FLOPs of a step's matrix products and convolutions, all devices together, by arithmetic on paper: those
+            that `jax.checkpoint` has done again and those that are done for nothing (a pipeline's bubble) count too.
+            Where the plan cuts every product evenly, a device does its share of them (of small ones, the partitioner
+            may find it cheaper to do them on several devices).
+        model_flops: FLOPs that the model itself needs, which its utilisation is reckoned with
+            (`sv.cost(report, target, model_flops=example.model_flops, tokens=example.tokens)`).
+
+    The formulas of the last two are in the docstring of each model's `step_flops`.
     """
 
     fn: Callable[..., Any]
@@ -39,6 +48,8 @@ class Example:
     options: dict[str, Any]
     parameters: int
     tokens: int
+    flops: float
+    model_flops: float
 
     @cached_property
     def program(self) -> Program:
@@ -53,7 +64,7 @@ class Example:
     @property
     def name(self) -> str:
         """The function's name."""
-        return self.fn.__name__
+        return name_of(self.fn)
 
 
 def fitted(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -> PartitionSpec:

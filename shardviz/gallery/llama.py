@@ -1,13 +1,13 @@
 """A Llama-3-shaped language model's train step: scanned, rematerialised layers, forward, backward and optimizer.
 
-The layers' weights are stacked, so that one scan runs them all and the program stays small whatever the depth.
-Grouped-query attention, rotary positions, RMS norms and a gated feed-forward block, as published for Llama 3 (Dubey et
-al., 2024, "The Llama 3 Herd of Models", table 3).
+The layers' weights are stacked: one scan runs all, and the program stays small whatever the depth. Grouped-query
+attention, rotary positions, RMS norms, gated feed-forward (Dubey et al., 2024, "The Llama 3 Herd of Models", table 3).
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -66,30 +66,55 @@ def block(x: Any, p: dict[str, Any]) -> Any:
     return jax.lax.with_sharding_constraint(x, P("data"))
 
 
-def forward(params: dict[str, Any], tokens: Any) -> Any:
-    """Logits for every token."""
+def forward(params: dict[str, Any], tokens: Any, *, unroll: bool = False) -> Any:
+    """Logits for every token; with `unroll` the layers are written out, without a loop."""
     x = params["emb"][tokens]
     x = jax.lax.with_sharding_constraint(x, P("data"))
     body = jax.checkpoint(block)
-    x, _ = jax.lax.scan(lambda x, p: (body(x, p), None), x, params["layers"])
+    x, _ = jax.lax.scan(lambda x, p: (body(x, p), None), x, params["layers"], unroll=unroll)
     x = rms_norm(x, params["ln"])
     return jnp.einsum("btd,dv->btv", x, params["out"])
 
 
-def loss_fn(params: dict[str, Any], tokens: Any) -> Any:
+def loss_fn(params: dict[str, Any], tokens: Any, *, unroll: bool = False) -> Any:
     """The mean cross-entropy of each next token."""
-    logits = forward(params, tokens).astype(jnp.float32)
+    logits = forward(params, tokens, unroll=unroll).astype(jnp.float32)
     targets = jnp.roll(tokens, -1, axis=1)
     correct = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - correct)
 
 
-def train_step(params: dict[str, Any], momentum: dict[str, Any], tokens: Any) -> tuple[Any, Any, Any]:
+def train_step(params: dict[str, Any], momentum: dict[str, Any], tokens: Any, *, unroll: bool = False) -> Any:
     """One step of gradient descent with momentum: new parameters, new momentum, the loss."""
-    loss, grads = jax.value_and_grad(loss_fn)(params, tokens)
+    loss, grads = jax.value_and_grad(loss_fn)(params, tokens, unroll=unroll)
     momentum = jax.tree.map(lambda m, g: 0.9 * m + g.astype(m.dtype), momentum, grads)
     params = jax.tree.map(lambda p, m: p - (1e-3 * m).astype(p.dtype), params, momentum)
     return params, momentum, loss
+
+
+def step_flops(
+    *, layers: int, d_model: int, d_ff: int, heads: int, kv_heads: int, batch: int, length: int
+) -> tuple[float, float]:
+    """FLOPs of a step's matrix products, and those that the model needs.
+
+    Of `t = batch x length` tokens, with heads of `k = 128` features, one forward pass does:
+
+        weights   = 2 t d_model (2 heads k + 2 kv_heads k + 3 d_ff)      of a layer
+        attention = 4 t length heads k                                   of a layer: scores, and values weighted by them
+        logits    = 2 t d_model vocabulary
+
+        model_flops = 3 (layers (weights + attention) + logits)          forward, gradients of weights and of inputs
+        flops       = model_flops + layers (weights + attention - 2 t d_model d_ff)
+
+    The first is 6 x parameters x tokens, without the embedding, which is a look-up, and attention: as Chowdhery et al.,
+    2022, "PaLM", appendix B. Attention counts in full, since what the causal mask hides is computed too. The second
+    adds each layer's forward pass done again, but for its last product: no gradient needs what that gives.
+    """
+    t, wide = batch * length, HEAD_DIM * heads
+    weights = 2.0 * t * d_model * (2 * wide + 2 * HEAD_DIM * kv_heads + 3 * d_ff)
+    attention = 4.0 * t * length * wide
+    needed = 3 * (layers * (weights + attention) + 2.0 * t * d_model * VOCABULARY)
+    return needed + layers * (weights + attention - 2.0 * t * d_model * d_ff), needed
 
 
 def llama(
@@ -99,6 +124,7 @@ def llama(
     length: int = 4096,
     layers: int | None = None,
     dtype: Any = jnp.bfloat16,
+    unroll: bool = False,
     mesh: Any = None,
 ) -> Example:
     """A Llama-3-shaped train step with FSDP over `data` and tensor parallelism over `model`.
@@ -109,6 +135,7 @@ def llama(
         length: tokens in a sequence.
         layers: use this many layers instead of the published number.
         dtype: element type of parameters and activations; the momentum has the same.
+        unroll: write the layers out one after the other instead of scanning over them.
         mesh: the mesh to plan for, `data=8,model=8` if not given; axes that do not divide a dimension are left out, as
             `model=16` and the 8 key-value heads.
 
@@ -120,8 +147,8 @@ def llama(
     """
     if size not in SIZES:
         raise ShardvizError(f"size {size!r}: the gallery has {', '.join(map(repr, SIZES))}")
-    shape = SIZES[size]
-    n, d, f, heads, kv = layers or shape["layers"], shape["d_model"], shape["d_ff"], shape["heads"], shape["kv_heads"]
+    shape = SIZES[size] | ({} if layers is None else {"layers": layers})
+    n, d, f, heads, kv = (shape[name] for name in ("layers", "d_model", "d_ff", "heads", "kv_heads"))
     table: dict[str, tuple[tuple[int, ...], P]] = {
         "ln1": ((n, d), P()),
         "wq": ((n, d, heads, HEAD_DIM), P(None, "data", "model")),
@@ -145,7 +172,7 @@ def llama(
     specs["layers"] = {k: fitted(s, spec, mesh) for k, (s, spec) in table.items()}
     tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32)
     return Example(
-        train_step,
+        partial(train_step, unroll=True) if unroll else train_step,
         (arrays, arrays, tokens),
         mesh,
         (specs, specs, fitted(tokens.shape, P("data"), mesh)),
@@ -153,4 +180,5 @@ def llama(
         {"donate_argnums": (0, 1)},
         sum(math.prod(s) for s, _ in (*table.values(), *top.values())),
         batch * length,
+        *step_flops(**shape, batch=batch, length=length),
     )

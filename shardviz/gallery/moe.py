@@ -49,6 +49,11 @@ def route(logits: Any, top: int, capacity: int) -> tuple[Any, Any]:
     return places, weighted
 
 
+def capacity_of(tokens: int, experts: int, top: int, factor: float) -> int:
+    """Places that every expert has for the tokens of one device."""
+    return min(tokens, math.ceil(factor * top * tokens / experts))
+
+
 def experts_forward(p: dict[str, Any], x: Any) -> Any:
     """The feed-forward block of every expert on its own tokens: experts x places x features."""
     hidden = jax.nn.silu(jnp.einsum("ecd,edf->ecf", x, p["gate"])) * jnp.einsum("ecd,edf->ecf", x, p["up"])
@@ -68,7 +73,7 @@ def moe_layer(p: dict[str, Any], x: Any, *, top: int, factor: float) -> tuple[An
         The result for this device's tokens, and how unequally busy its experts are (1 is the least).
     """
     tokens, experts = x.shape[0], p["router"].shape[1]
-    capacity = min(tokens, math.ceil(factor * top * tokens / experts))
+    capacity = capacity_of(tokens, experts, top, factor)
     logits = x @ p["router"]
     places, weighted = route(logits, top, capacity)
     buffers = jnp.einsum("nd,nec->ecd", x, places.astype(x.dtype))
@@ -99,6 +104,31 @@ def loss_fn(params: dict[str, Any], x: Any, y: Any, *, top: int, factor: float) 
         return jax.lax.pmean(loss, ("data", "expert"))
 
     return local(params, x, y)
+
+
+def step_flops(
+    *, experts: int, d_model: int, d_ff: int, tokens: int, top: int, factor: float, devices: int
+) -> tuple[float, float]:
+    """FLOPs of a step's matrix products, and those that the model needs.
+
+    With `places = experts x capacity x devices`, the places that all experts have for all devices' tokens, some of
+    which stay empty:
+
+        model_flops = 6 tokens (d_model experts + top 3 d_model d_ff)       6 x parameters that a token meets x tokens
+        flops       = 4 tokens d_model experts                              the router and its gradient
+                    + 14 places d_model d_ff                                the experts
+                    + 8 places d_model tokens / devices                     to the places and back, as one-hot products
+                    + 2 tokens top (3 experts capacity + 2 min(experts, capacity))      which place is whose
+
+    The experts' 7 products are 3 forward, as many for the gradients of their weights, and one for the gradient of what
+    is inside them: the tokens need none. The last line's are of one-hot matrices, in the order that `jnp.einsum` takes.
+    """
+    here = tokens // devices
+    capacity = capacity_of(here, experts, top, factor)
+    places = experts * capacity * devices
+    flops = 4.0 * tokens * d_model * experts + 14.0 * places * d_model * d_ff + 8.0 * places * d_model * here
+    flops += 2.0 * tokens * top * (3 * experts * capacity + 2 * min(experts, capacity))
+    return flops, 6.0 * tokens * (d_model * experts + top * 3 * d_model * d_ff)
 
 
 def moe(
@@ -161,4 +191,7 @@ def moe(
         {"donate_argnums": 0},
         sum(math.prod(shape) for shape in shapes.values()),
         tokens,
+        *step_flops(
+            experts=experts, d_model=d_model, d_ff=d_ff, tokens=tokens, top=top, factor=factor, devices=devices
+        ),
     )

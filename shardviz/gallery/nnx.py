@@ -14,6 +14,28 @@ from shardviz.gallery.example import Example, fitted, mesh_of
 from shardviz.program.meshes import mesh as abstract
 
 
+def step_flops(
+    *, vocabulary: int, layers: int, d_model: int, d_ff: int, batch: int, length: int
+) -> tuple[float, float]:
+    """FLOPs of a step's matrix products, and those that the model needs; here they are the same.
+
+    Of `t = batch x length` tokens one forward pass does:
+
+        weights   = 2 t (4 d_model^2 + 2 d_model d_ff)   of a layer
+        attention = 4 t length d_model                   of a layer: scores, and values weighted by them
+        logits    = 2 t d_model vocabulary
+
+        flops = model_flops = 3 (layers (weights + attention) + logits)      and twice that for the gradients
+
+    So it is 6 x parameters x tokens, and attention, which counts in full, as what the causal mask hides is computed
+    too (Chowdhery et al., 2022, "PaLM", appendix B). Nothing is done again, as nothing is checkpointed.
+    """
+    t = batch * length
+    layer = 2.0 * t * (4 * d_model * d_model + 2 * d_model * d_ff) + 4.0 * t * length * d_model
+    needed = 3 * (layers * layer + 2.0 * t * d_model * vocabulary)
+    return needed, needed
+
+
 def decoder(
     *,
     vocabulary: int = 32768,
@@ -48,8 +70,8 @@ def decoder(
     mesh = mesh_of(mesh, {"data": 4, "model": 2})
     if missing := {"data", "model"} - set(mesh):
         raise ShardvizError(f"decoder(mesh): its variables are cut over 'data' and 'model'; {missing} is not in {mesh}")
-    sizes = {"vocabulary": vocabulary, "layers": layers, "d_model": d_model, "d_ff": d_ff, "heads": heads}
-    model, optimizer = flax_decoder.abstract(**sizes, dtype=dtype)
+    sizes = {"vocabulary": vocabulary, "layers": layers, "d_model": d_model, "d_ff": d_ff}
+    model, optimizer = flax_decoder.abstract(**sizes, heads=heads, dtype=dtype)
     rows = NamedSharding(abstract(mesh), fitted((batch, length), P("data"), mesh))
     tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32, sharding=rows)
     return Example(
@@ -61,4 +83,5 @@ def decoder(
         {},
         flax_decoder.count(model),
         batch * length,
+        *step_flops(**sizes, batch=batch, length=length),
     )

@@ -96,6 +96,53 @@ def parameters(depth: int, classes: int, dtype: Any) -> dict[str, Any]:
     return params | {"out": jax.ShapeDtypeStruct((wide, classes), jnp.float32)}
 
 
+def step_flops(depth: int, classes: int, size: int, images: int) -> tuple[float, float]:
+    """FLOPs of a step's convolutions and of its last matrix product, and those that the model needs.
+
+    A convolution of a `k x k` kernel does `2 x in x out x met^2` FLOPs an image, where `met` is how often, along one
+    side, an entry of the kernel meets a pixel, at all places of the kernel: k for each place, less what is beyond the
+    edge. The gradients of its input and of its kernel do as many each.
+
+        model_flops = 3 x images x forward
+        flops       = model_flops - images x the first convolution, for the images themselves need no gradient
+
+    Args:
+        depth, classes: as in `resnet`.
+        size: pixels along an image's side.
+        images: images in a step, on all devices.
+    """
+
+    def conv(kernel: int, stride: int, channels: int) -> float:
+        return 2.0 * channels * met(side, kernel, stride) ** 2
+
+    side, wide = size, 64
+    first = forward = conv(7, 2, 3 * wide)
+    side = -(-side // 4)  # the first convolution's stride, and that of the maximum after it
+    for s, count in enumerate(BLOCKS[depth]):
+        thin = 64 * 2**s
+        for b in range(count):
+            stride = 2 if b == 0 and s > 0 else 1
+            forward += conv(1, 1, wide * thin) + conv(3, stride, thin * thin)
+            if b == 0:
+                forward += conv(1, stride, wide * 4 * thin)
+            side, wide = -(-side // stride), 4 * thin
+            forward += conv(1, 1, thin * wide)
+    forward += 2.0 * wide * classes
+    return images * (3 * forward - first), images * 3 * forward
+
+
+def met(size: int, kernel: int, stride: int) -> int:
+    """How often, along one side, an entry of a convolution's kernel meets a pixel.
+
+    >>> met(8, 3, 1)  # 8 places of 3 entries; at either edge one looks over it
+    22
+    """
+    places = -(-size // stride)
+    before = max(0, (places - 1) * stride + kernel - size) // 2
+    begins = [place * stride - before for place in range(places)]
+    return sum(min(size, begin + kernel) - max(0, begin) for begin in begins)
+
+
 def resnet(
     depth: int = 50,
     *,
@@ -142,6 +189,7 @@ def resnet(
         {},
         sum(math.prod(p.shape) for p in jax.tree.leaves(params)),
         batch * devices,
+        *step_flops(depth, classes, size, batch * devices),
     )
 
 

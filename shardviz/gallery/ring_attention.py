@@ -10,6 +10,7 @@ as one device's part, and no all-gather of the sequence anywhere.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,12 +21,13 @@ from shardviz.errors import ShardvizError
 from shardviz.gallery.example import Example, fitted, mesh_over
 
 
-def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq") -> Any:
+def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq", unroll: bool = False) -> Any:
     """Causal attention of one device's queries to the whole sequence, inside a `shard_map` over `axis`.
 
     Args:
         q, k, v: this device's part: batch x length x heads x features.
         axis: the mesh axis that cuts the sequence.
+        unroll: write the turns out one after the other.
 
     Returns:
         This device's part of the result, as `q`.
@@ -49,26 +51,48 @@ def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq") -> Any:
 
     start = jnp.full_like(q.transpose(0, 2, 1, 3)[..., 0], -1e30, jnp.float32)  # as varied over the mesh as q is
     zero = jnp.zeros_like(q.transpose(0, 2, 1, 3), jnp.float32)
-    (_, _, _, total, out), _ = jax.lax.scan(jax.checkpoint(turn), (k, v, start, zero[..., 0], zero), jnp.arange(size))
+    begin = (k, v, start, zero[..., 0], zero)
+    (_, _, _, total, out), _ = jax.lax.scan(jax.checkpoint(turn), begin, jnp.arange(size), unroll=unroll)
     return (out / total[..., None]).transpose(0, 2, 1, 3).astype(q.dtype)
 
 
-def attention_layer(p: dict[str, Any], x: Any) -> Any:
+def attention_layer(p: dict[str, Any], x: Any, *, unroll: bool = False) -> Any:
     """Projections, which the compiler shards, around the ring, which is written by hand."""
     q, k, v = (jnp.einsum("btd,dhk->bthk", x, p[name]) for name in ("wq", "wk", "wv"))
-    ring = jax.shard_map(ring_attention, in_specs=P("data", "seq"), out_specs=P("data", "seq"))
+    ring = jax.shard_map(partial(ring_attention, unroll=unroll), in_specs=P("data", "seq"), out_specs=P("data", "seq"))
     return jnp.einsum("bthk,hkd->btd", ring(q, k, v), p["wo"])
 
 
-def loss_fn(params: dict[str, Any], x: Any, y: Any) -> Any:
+def loss_fn(params: dict[str, Any], x: Any, y: Any, *, unroll: bool = False) -> Any:
     """The mean squared error of the layer added to its input."""
-    return jnp.mean((x + attention_layer(params, x) - y).astype(jnp.float32) ** 2)
+    return jnp.mean((x + attention_layer(params, x, unroll=unroll) - y).astype(jnp.float32) ** 2)
 
 
-def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
+def train_step(params: dict[str, Any], x: Any, y: Any, *, unroll: bool = False) -> tuple[Any, Any]:
     """One step of gradient descent: the new parameters and the loss."""
-    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y, unroll=unroll)
     return jax.tree.map(lambda p, g: p - (1e-3 * g).astype(p.dtype), params, grads), loss
+
+
+def step_flops(batch: int, length: int, d: int) -> tuple[float, float]:
+    """FLOPs of a step's matrix products, and those that the model needs.
+
+    Of `t = batch x length` tokens, with `d = heads x head_dim`:
+
+        model_flops = 24 t d^2 + 12 t length d        6 x parameters x tokens, and three times attention's two products
+        flops       = 18 t d^2 + 14 t length d
+
+    The second lacks the gradients of three projections' inputs, for the batch itself needs none, and has the scores
+    once more, which the backward pass computes again. Every block of the sequence meets every other, those that the
+    causal mask hides too.
+
+    Args:
+        batch: sequences in a step.
+        length: tokens in a sequence.
+        d: features of a token.
+    """
+    weights, attention = 2.0 * batch * length * d * d, 2.0 * batch * length * length * d
+    return 9 * weights + 7 * attention, 12 * weights + 6 * attention
 
 
 def ring(
@@ -78,6 +102,7 @@ def ring(
     heads: int = 32,
     head_dim: int = 128,
     dtype: Any = jnp.bfloat16,
+    unroll: bool = False,
     mesh: Any = None,
 ) -> Example:
     """A train step of one attention layer on sequences cut over the mesh axis `seq`.
@@ -87,6 +112,7 @@ def ring(
         length: tokens in a sequence.
         heads, head_dim: attention heads, and features of each.
         dtype: element type of everything.
+        unroll: write the ring's turns out one after the other instead of looping over them.
         mesh: a mesh with axes `data` and `seq`; `data=2,seq=8` if not given.
 
     Returns:
@@ -108,7 +134,7 @@ def ring(
     x = jax.ShapeDtypeStruct((batch, length, d), dtype)
     rows = P("data", "seq")
     return Example(
-        train_step,
+        partial(train_step, unroll=True) if unroll else train_step,
         (params, x, x),
         mesh,
         (specs, rows, rows),
@@ -116,4 +142,5 @@ def ring(
         {"donate_argnums": 0},
         4 * d * d,
         batch * length,
+        *step_flops(batch, length, d),
     )

@@ -18,11 +18,12 @@ from shardviz.hlo.dataflow import Origin
 from shardviz.hlo.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.hlo.loops import Runs, runs
 from shardviz.hlo.module import CALLERS, Computation, Instruction, Module
+from shardviz.hlo.name_stacks import full_name
+from shardviz.hlo.phases import Phases
 from shardviz.hlo.shape import Shape, element, leaves
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis
 from shardviz.records import KINDS, Collective, Frame
-from shardviz.source import is_differentiated, phase
 
 _OPCODES = {name: kind for kind in KINDS for name in (kind, f"{kind}-start")}
 _RESHARDS = frozenset(("all-gather", "all-to-all", "collective-permute"))
@@ -48,7 +49,12 @@ _ENDS = frozenset(("tuple", "while", "conditional", "opt-barrier"))
 
 
 def collectives(
-    module: Module, mesh: DeviceMesh, before: Module | None = None, *, arguments: Sequence[str] | None = None
+    module: Module,
+    mesh: DeviceMesh,
+    before: Module | None = None,
+    *,
+    arguments: Sequence[str] | None = None,
+    phases: Phases | None = None,
 ) -> tuple[Collective, ...]:
     """Every collective of a module, in program order.
 
@@ -58,11 +64,12 @@ def collectives(
         before: the module before partitioning. A collective that it has is the user's; without it, those without the
             mark that newer partitioners leave on theirs are taken for the user's only inside a `shard_map`.
         arguments: the entry parameters' names by number; without it, the tree paths that the module itself has.
+        phases: of this module, where they are there already.
 
     Returns:
         The collectives, callees at the place of their call. `seconds` and `formula` are left None.
     """
-    context = _Context(module, mesh, _user_made(before), before is not None, arguments)
+    context = _Context(module, mesh, _user_made(before), before is not None, arguments, phases)
     found: list[Collective] = []
     _walk(context, module.entry, set(), found)
     return tuple(found)
@@ -76,6 +83,7 @@ class _Context:
         user_made: set[tuple[str, str, int]],
         knows_before: bool,
         arguments: Sequence[str] | None,
+        phases: Phases | None,
     ):
         self.module, self.mesh, self.user_made, self.knows_before, self.arguments = (
             module,
@@ -89,8 +97,7 @@ class _Context:
         self.devices = one if 1 < one < mesh.size else mesh.size
         self.runs: dict[str, Runs] = runs(module)
         self.origin = Origin(module)
-        self.differentiated = is_differentiated(i.op_name for _, i in module if "op_name" in i.attributes_text)
-        self.prefixes: dict[str, str] = {}
+        self.phases = Phases(module) if phases is None else phases
 
 
 def _walk(context: _Context, computation: Computation, seen: set[str], found: list[Collective]) -> None:
@@ -125,7 +132,7 @@ def _collective(context: _Context, computation: Computation, instruction: Instru
         groups=groups,
         source=told.source,
         name_stack=told.name_stack,
-        phase=phase(told.name_stack, context.differentiated),
+        phase=context.phases(computation, instruction, told.name_stack),
         origin=origin,
         name=instruction.name,
         operand=_operand_name(context, computation, instruction),
@@ -240,7 +247,7 @@ def _told(context: _Context, computation: Computation, instruction: Instruction,
     at = computation
     while source is None and (call := _only_call(context, at)) is not None:
         source, at = context.module.source(call[1]), call[0]
-    return _Told(source, full_name(context.module, computation, teller, context.prefixes))
+    return _Told(source, full_name(context.module, computation, teller, context.phases.prefixes))
 
 
 def _same_place(one: Instruction, other: Instruction) -> bool:
@@ -267,33 +274,6 @@ def _user(computation: Computation, instruction: Instruction) -> Instruction | N
 def _only_call(context: _Context, computation: Computation) -> tuple[Computation, Instruction] | None:
     calls = context.module.callers.get(computation.name, ())
     return (calls[0].computation, calls[0].instruction) if calls else None
-
-
-def full_name(module: Module, computation: Computation, instruction: Instruction, prefixes: dict[str, str]) -> str:
-    """An instruction's whole name stack.
-
-    Inside a `shard_map` JAX begins the name stack anew (`psum`); the caller's (`jit(f)/transpose(jvp(shard_map))`) then
-    is put before it.
-
-    Args:
-        module, computation, instruction: the instruction and where it stands.
-        prefixes: a memory of the callers' name stacks, filled on the way.
-    """
-    name = instruction.op_name
-    prefix = _prefix(module, computation, prefixes)
-    if not prefix or name.partition("/")[0] == prefix.partition("/")[0]:
-        return name
-    return f"{prefix}/{name}" if name else prefix
-
-
-def _prefix(module: Module, computation: Computation, prefixes: dict[str, str]) -> str:
-    if computation.name not in prefixes:
-        prefixes[computation.name] = ""
-        calls = module.callers.get(computation.name, ())
-        if calls:
-            call = calls[0]
-            prefixes[computation.name] = full_name(module, call.computation, call.instruction, prefixes)
-    return prefixes[computation.name]
 
 
 def _operand_name(context: _Context, computation: Computation, instruction: Instruction) -> str:

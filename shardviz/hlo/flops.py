@@ -1,85 +1,114 @@
-"""FLOPs of the matrix products that one device does: 2 x output size x contracted size, loops multiplied in.
+"""FLOPs of one matrix product or convolution: 2 for every product of two numbers that it does.
 
 >>> from shardviz.hlo.parse import parse
->>> dot_flops(parse('''HloModule m
+>>> entry = parse('''HloModule m
 ... ENTRY %main (a: f32[4,8], b: f32[8,2]) -> f32[4,2] {
 ...   %a = f32[4,8]{1,0} parameter(0)
 ...   %b = f32[8,2]{1,0} parameter(1)
 ...   ROOT %dot = f32[4,2]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-... }'''))
-(128.0, 0)
+... }''').entry
+>>> dot_flops_of(entry, entry.root)
+128.0
 """
 
 from __future__ import annotations
 
-import math
 import re
 
 from shardviz.errors import ParseError
-from shardviz.hlo.loops import runs, trip_count
-from shardviz.hlo.module import Computation, Instruction, Module
+from shardviz.hlo.module import Computation, Instruction
 from shardviz.hlo.shape import Shape, element
+from shardviz.products import Window, convolution_flops
+from shardviz.products import dot_flops as product_flops
+
+_LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
+_WINDOW = re.compile(r"(\w+)=([\dx_\-]+)")
 
 
-def dot_flops(module: Module) -> tuple[float, int]:
-    """FLOPs of a module's matrix products and convolutions on one device.
+def dot_flops_of(computation: Computation, instruction: Instruction) -> float:
+    """FLOPs of one run of an instruction, if it is a matrix product or a convolution; 0 for any other.
 
     Args:
-        module: a partitioned module: its shapes are one device's.
+        computation: where the instruction stands.
+        instruction: any instruction; what a fusion or a loop calls is not looked at.
 
-    Returns:
-        The FLOPs, and the number of loops whose trip count is not known, whose bodies are counted once. Branches of a
-        conditional are all counted. Elementwise work is not.
+    Raises:
+        ParseError: if its dimensions, labels or window do not fit its operands; the message names it.
     """
-    total = 0.0
-    found = runs(module)
-    unknown = 0
-    for name, run in found.items():
-        computation = module.computations[name]
-        for instruction in computation.instructions:
-            if instruction.opcode == "dot":
-                total += run.times * _dot(computation, instruction)
-            elif instruction.opcode == "convolution":
-                total += run.times * _convolution(computation, instruction)
-            elif instruction.opcode == "while" and trip_count(module, computation, instruction) is None:
-                unknown += 1
-    return total, unknown
+    if instruction.opcode == "dot":
+        return _dot(computation, instruction)
+    if instruction.opcode == "convolution":
+        return _convolution(computation, instruction)
+    return 0.0
 
 
-def _operand(computation: Computation, instruction: Instruction, index: int) -> Shape | None:
-    if index >= len(instruction.operands):
-        return None
-    shape = element(computation.by_name[instruction.operands[index]].shape, instruction.operand_parts[index])
-    return shape if isinstance(shape, Shape) else None
+def _operand(computation: Computation, instruction: Instruction, index: int) -> Shape:
+    if index < len(instruction.operands):
+        shape = element(computation.by_name[instruction.operands[index]].shape, instruction.operand_parts[index])
+        if isinstance(shape, Shape):
+            return shape
+    raise ParseError(
+        f"HLO instruction {instruction.name!r} ({instruction.opcode}): operand {index} is missing or no array"
+    )
+
+
+def _result(instruction: Instruction) -> Shape:
+    if isinstance(instruction.shape, Shape):
+        return instruction.shape
+    raise ParseError(f"HLO instruction {instruction.name!r} ({instruction.opcode}): its result is no array")
 
 
 def _dot(computation: Computation, instruction: Instruction) -> float:
     left = _operand(computation, instruction, 0)
-    if left is None:
-        return 0.0
     contracted = [int(d) for d in re.findall(r"\d+", instruction.attributes.get("lhs_contracting_dims", ""))]
     if any(d >= len(left.dims) for d in contracted):
         raise ParseError(
             f"HLO instruction {instruction.name!r}: contracts dimensions {contracted} of shape {left.dims}"
         )
-    return 2.0 * sum(s.size for s in instruction.shapes) * math.prod(left.dims[d] for d in contracted)
+    return product_flops(_result(instruction).dims, (left.dims[d] for d in contracted))
 
 
 def _convolution(computation: Computation, instruction: Instruction) -> float:
-    """2 x output size x the kernel's size for each output feature: window times input features (of one group).
-
-    As XLA's window says it: an output element sums `window size x kernel's input features` products. Products with the
-    padding and with the holes of a dilated input are counted too.
-    """
-    kernel = _operand(computation, instruction, 1)
-    labels = instruction.attributes.get("dim_labels", "")
-    parts = re.split(r"_|->", labels)
-    if kernel is None or len(parts) != 3 or "o" not in parts[1]:
-        return 0.0
-    per_output = kernel.size / max(1, kernel.dims[parts[1].index("o")])
-    return (
-        2.0
-        * sum(s.size for s in instruction.shapes)
-        * per_output
-        / int(instruction.attributes.get("batch_group_count", 1))
+    """By its `dim_labels` (such as `b01f_01io->b01f`) and its `window` (`size=3x3 stride=2x2 pad=0_1x0_1`)."""
+    labels = _LABELS.fullmatch(text := instruction.attributes["dim_labels"])
+    shapes = _operand(computation, instruction, 0), _operand(computation, instruction, 1), _result(instruction)
+    if labels is None or any(len(s.dims) != len(part) for s, part in zip(shapes, labels.groups(), strict=True)):
+        raise ParseError(
+            f"HLO instruction {instruction.name!r}: dim_labels {text!r} do not fit the shapes "
+            f"{', '.join(str(s.dims) for s in shapes)}"
+        )
+    left, kernel, out = (
+        dict(zip(part, shape.dims, strict=True)) for part, shape in zip(labels.groups(), shapes, strict=True)
     )
+    spatial = [label for label in labels[3] if label.isdecimal()]
+    try:
+        steps = _window(instruction.attributes.get("window", ""), len(spatial))
+        windows = [
+            Window(left[d], out[d], kernel[d], *(steps[name][int(d)] for name in ("stride", "pad", "lhs", "rhs")))
+            for d in spatial
+        ]
+        return convolution_flops(
+            batch=left["b"],
+            input_features=left["f"],
+            output_features=out["f"],
+            windows=windows,
+            feature_group_count=int(instruction.attributes.get("feature_group_count", 1)),
+            batch_group_count=int(instruction.attributes.get("batch_group_count", 1)),
+        )
+    except (KeyError, IndexError, ValueError) as error:
+        raise ParseError(
+            f"HLO instruction {instruction.name!r}: dim_labels {text!r} and window "
+            f"{instruction.attributes.get('window', '')!r} do not fit each other"
+        ) from error
+
+
+def _window(text: str, dimensions: int) -> dict[str, list[int]]:
+    """Stride, low padding, and dilation of input (`lhs`) and kernel (`rhs`) along each spatial dimension."""
+    said = {key: value.split("x") for key, value in _WINDOW.findall(text)}
+    ones, zeros = ["1"] * dimensions, ["0_0"] * dimensions
+    return {
+        "stride": [int(v) for v in said.get("stride", ones)],
+        "pad": [int(v.split("_")[0]) for v in said.get("pad", zeros)],
+        "lhs": [int(v) for v in said.get("lhs_dilate", ones)],
+        "rhs": [int(v) for v in said.get("rhs_dilate", ones)],
+    }

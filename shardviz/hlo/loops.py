@@ -16,6 +16,7 @@ begins at a constant, steps by a constant, and ends by a comparison with a const
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from shardviz.hlo.dataflow import KEEPS, Origin, integer
@@ -24,8 +25,8 @@ from shardviz.hlo.module import CALLERS, Computation, Instruction, Module, numbe
 _KNOWN = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d+)')
 _MOST_ADDED = 32
 _FLIPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE", "EQ": "EQ"}
-_BRANCHES = ("branch_computations", "true_computation", "false_computation")
-_EXECUTED = ("calls", "condition", "body", "called_computations", *_BRANCHES)
+BRANCHES = ("branch_computations", "true_computation", "false_computation")
+_EXECUTED = ("calls", "condition", "body", "called_computations", *BRANCHES)
 
 
 @dataclass(frozen=True)
@@ -48,31 +49,83 @@ class Runs:
         return None if self.unknown_loops else self.times
 
 
-def runs(module: Module) -> dict[str, Runs]:
+Trips = Mapping[tuple[str, str], int | None]
+"""How many trips each loop makes: (computation, name of the `while`) → number, None where it is not known."""
+
+
+def trip_counts(module: Module) -> Trips:
+    """How many trips each loop makes that the entry reaches."""
+    values = Origin(module, KEEPS)
+    return {
+        (name, loop.name): trip_count(module, module.computations[name], loop, values)
+        for name in _callers_first(module)
+        for loop in module.computations[name].instructions
+        if loop.opcode == "while"
+    }
+
+
+def runs(module: Module, trips: Trips | None = None) -> dict[str, Runs]:
     """How often each computation of a module runs per run of its entry.
 
     Args:
         module: the module.
+        trips: `trip_counts(module)`, where it is known already.
 
     Returns:
         Computation name → `Runs`. Computations that are applied to single elements (a reduction's adder) are left out,
         and so are those that nothing calls.
     """
-    values = Origin(module, KEEPS)
+    trips = trip_counts(module) if trips is None else trips
     found: dict[str, Runs] = {module.entry.name: Runs(1)}
     for name in _callers_first(module):
         outer = found.get(name)
         if outer is None:
             continue
-        computation = module.computations[name]
-        for instruction in computation.instructions:
+        for instruction in module.computations[name].instructions:
             for role, _index, callee in _executed(instruction):
                 times, unknown = 1, 0
                 if role in ("body", "condition"):
-                    trips = trip_count(module, computation, instruction, values)
-                    times, unknown = (1, 1) if trips is None else (trips + (role == "condition"), 0)
-                inner = Runs(outer.times * times, outer.unknown_loops + unknown, outer.conditional or role in _BRANCHES)
+                    many = trips[name, instruction.name]
+                    times, unknown = (1, 1) if many is None else (many + (role == "condition"), 0)
+                inner = Runs(outer.times * times, outer.unknown_loops + unknown, outer.conditional or role in BRANCHES)
                 found[callee] = _both(found.get(callee), inner)
+    return found
+
+
+def heaviest_runs(module: Module, cost: Callable[[str], float], trips: Trips, *, fused: bool = True) -> dict[str, int]:
+    """How often each computation runs per run of the entry, where every conditional takes the branch that costs most.
+
+    Args:
+        module: the module.
+        cost: computation name → what its own instructions cost in one run.
+        trips: how many trips each loop makes; a loop that is not in it, or is not known, makes one, and its condition
+            is asked once.
+        fused: count what stands in fusions as run; else they are left out.
+
+    Returns:
+        Computation name → runs; 0 for what stands in a branch that is not taken.
+    """
+    order = _callers_first(module, frozenset() if fused else frozenset(("fusion",)))
+    reached = frozenset(order)
+    calls: dict[str, list[tuple[int, str]]] = {}
+    total: dict[str, float] = {}
+    for name in reversed(order):
+        calls[name], total[name] = [], cost(name)
+        for instruction in module.computations[name].instructions:
+            made = [(role, callee) for role, _, callee in _executed(instruction) if callee in reached]
+            branches = [callee for role, callee in made if role in BRANCHES]
+            if branches:
+                made = [("branch", max(branches, key=total.__getitem__))]
+            many = trips.get((name, instruction.name))
+            times = {} if many is None else {"body": many, "condition": many + 1}
+            for role, callee in made:
+                calls[name].append((times.get(role, 1), callee))
+                total[name] += times.get(role, 1) * total[callee]
+    found = dict.fromkeys(order, 0)
+    found[module.entry.name] = 1
+    for name in order:
+        for many, callee in calls[name]:
+            found[callee] += found[name] * many
     return found
 
 
@@ -183,8 +236,8 @@ def _executed(instruction: Instruction) -> list[tuple[str, int, str]]:
     ]
 
 
-def _callers_first(module: Module) -> list[str]:
-    """The computations that the entry reaches, each after all that call it."""
+def _callers_first(module: Module, skipped: frozenset[str] = frozenset()) -> list[str]:
+    """The computations that the entry reaches, each after all that call it; not through the opcodes `skipped`."""
     order: list[str] = []
     seen: set[str] = set()
     stack: list[tuple[str, bool]] = [(module.entry.name, False)]
@@ -198,7 +251,8 @@ def _callers_first(module: Module) -> list[str]:
         seen.add(name)
         stack.append((name, True))
         for instruction in module.computations[name].instructions:
-            stack.extend((callee, False) for _, _, callee in _executed(instruction) if callee not in seen)
+            if instruction.opcode in CALLERS and instruction.opcode not in skipped:
+                stack.extend((callee, False) for _, _, callee in _executed(instruction) if callee not in seen)
     return order[::-1]
 
 

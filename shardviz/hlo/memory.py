@@ -11,77 +11,61 @@ XLA writes one line an allocation, and what it is for:
 >>> plan.arguments, plan.outputs, plan.aliased, plan.temporaries, plan.peak
 (1536, 1024, 1024, 4096, 5632)
 
-The format is that of XLA's `BufferAllocation::ToString` (the dump `*-buffer-assignment.txt`); the sums are those of
-`Compiled.memory_analysis()`, but for what a TPU's code generator sets aside later. Main memory is color 0; a TPU's VMEM
-is color 1, its SMEM color 2.
+The format is that of XLA's `BufferAllocation::ToString` (the dump `*-buffer-assignment.txt`). The sums are those of
+`Compiled.memory_analysis()`, long before it can be asked; only a TPU's `temp_size_in_bytes` is another, in which the
+gaps between temporaries count twice. Main memory is color 0; a TPU's VMEM is color 1, its SMEM color 2.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 
 from shardviz.errors import ParseError
+from shardviz.hlo.live import Allocation, Buffers, Placed, largest
 from shardviz.hlo.module import Instruction, Module
 from shardviz.hlo.shape import Shape, element
 from shardviz.records import Alive, Memory
 
-_ALLOCATION = re.compile(r"^\s*allocation \d+: (?:0x[0-9a-fA-F]+, )?size (\d+)(.*)$", re.MULTILINE)
-_SHAPE = re.compile(r"\|[^|]*\|")
-_COLOR = re.compile(r", color (\d+)")
-_VALUE = re.compile(
-    r"^\s*value: <\d+ ([\w.\-]+)((?:\{[\d,]*\})?)(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\)", re.MULTILINE
-)
-_PEAK = re.compile(r"Live ranges at \d+ \(peak\):\s*\n((?:\s+.*: \d+ bytes \(cumulative: \d+ bytes\)\n?)*)")
-_LIVE = re.compile(r"^\s+([\w.\-]+)(\{[\d,]*\}): (\d+) bytes \(cumulative", re.MULTILINE)
 _TOTAL = re.compile(r"Memory Space: default \(color=0\)\s*\nTotal bytes: (\d+)")
 _NO_ROOM = (
     re.compile(r"memory required[^()]*\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)"),
     re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm"),
 )
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_PASSING = frozenset(("while", "conditional", "call", "parameter", "get-tuple-element"))  # what others made
 MOST_ALIVE = 24
 
 
 def memory(
-    buffer_assignment: str, live_range: str = "", *, target: str = "cpu", report: str = "", no_room: str = ""
+    buffer_assignment: str | Buffers, live_range: str = "", *, target: str = "cpu", report: str = "", no_room: str = ""
 ) -> Memory:
     """The memory plan of a compiled program, bytes on one device.
 
     Args:
-        buffer_assignment: the text of the dump `*-buffer-assignment.txt`.
+        buffer_assignment: the text of the dump `*-buffer-assignment.txt`; or both texts, as `Buffers`.
         live_range: the text of `*-live-range.txt`, if there is one.
         target: the compiler whose plan it is.
         report: the text of `*-memory-usage-report.txt`, if there is one.
         no_room: the compiler's message where the program does not fit.
 
     Returns:
-        The plan. Only main memory (color 0) counts, not constants or what a thread keeps to itself; on-chip buffers
-        are counted apart. `peak` is the largest set of values alive at one time, from the live ranges; without them,
-        all that is set aside: arguments, outputs and temporaries, aliased ones once. `fits` is False with `no_room`,
-        else None: who knows the machine may say more.
+        The plan. Only main memory (color 0) counts, not what a thread keeps to itself; on-chip buffers are counted
+        apart. `peak` is what is held for the whole step, and the most of the temporaries that are alive at one time,
+        as XLA's heap simulator counts them; without live ranges, all that is set aside: arguments, outputs and
+        temporaries, aliased ones once. `fits` is False with `no_room`, else None: who knows the machine may say more.
 
     Raises:
         ParseError: if the text has no allocations.
     """
-    arguments = outputs = aliased = temporaries = on_chip = 0
-    found = _ALLOCATION.findall(buffer_assignment)
-    if not found and "BufferAssignment" not in buffer_assignment:
-        raise ParseError(
-            f"this is no buffer assignment: no line 'allocation 0: size ...' in {buffer_assignment[:80]!r}..."
-        )
-    for size_text, rest in found:
-        size, uses = int(size_text), _SHAPE.sub("", rest)
-        if (color := _COLOR.search(uses)) and color[1] != "0":
-            on_chip += size
-            continue
-        is_argument, is_output = ", parameter " in uses, ", maybe-live-out" in uses
-        arguments += size * is_argument
-        outputs += size * is_output
-        aliased += size * (is_argument and is_output)
-        temporaries += size * (", preallocated-temp" in uses)
-    peak = sum(size for _, _, size in _alive(buffer_assignment, live_range))
+    buffers = _buffers(buffer_assignment, live_range)
+    if not buffers.allocations and "BufferAssignment" not in buffers.text:
+        raise ParseError(f"this is no buffer assignment: no line 'allocation 0: size ...' in {buffers.text[:80]!r}...")
+    main = [a for a in buffers.allocations if a.color == 0]
+    arguments = sum(a.size for a in main if a.is_argument)
+    outputs = sum(a.size for a in main if a.is_output)
+    aliased = sum(a.size for a in main if a.is_argument and a.is_output)
+    temporaries = sum(a.size for a in main if a.is_temporary)
     total = _TOTAL.search(report)
     needed, hbm = _stated(no_room)
     return Memory(
@@ -89,17 +73,22 @@ def memory(
         outputs,
         aliased,
         temporaries,
-        peak or arguments + outputs - aliased + temporaries,
+        buffers.standing + (buffers.temporaries if buffers.ranges else temporaries),
         target,
-        on_chip=on_chip,
+        on_chip=sum(a.size for a in buffers.allocations if a.color != 0),
         needed=int(total[1]) if total else needed,
         hbm=hbm,
         fits=False if no_room else None,
+        constants=sum(a.size for a in main if a.is_constant and not (a.is_argument or a.is_output)),
     )
 
 
+def _buffers(buffer_assignment: str | Buffers, live_range: str) -> Buffers:
+    return buffer_assignment if isinstance(buffer_assignment, Buffers) else Buffers(buffer_assignment, live_range)
+
+
 def alive_at_peak(
-    buffer_assignment: str,
+    buffer_assignment: str | Buffers,
     live_range: str,
     module: Module,
     arguments: Sequence[str] = (),
@@ -108,72 +97,58 @@ def alive_at_peak(
 ) -> tuple[Alive, ...]:
     """The heaviest values at the moment when the most is alive in main memory.
 
+    Arguments and outputs are held for the whole step. A place that several values share is called after one that is
+    alive then; where that was only passed on (a loop's parameter), after the one that was made there before or after.
+
     Args:
         buffer_assignment, live_range: as for `memory`.
         module: the optimised module.
         arguments: the entry parameters' names by number.
         most: how many values, at most.
     """
-    heaviest = sorted(_alive(buffer_assignment, live_range), key=lambda value: -value[2])[:most]
-    wanted = {name for name, _, _ in heaviest}
+    heaviest = _buffers(buffer_assignment, live_range).held()[:most]
+    wanted = {value.name for _, values in heaviest for value in values}
     made = {i.name: i for _, i in module if i.name in wanted}
     entry = {i.name: number for number, i in module.entry.parameters.items()}
-    return tuple(_value(name, path, size, made.get(name), entry, module, arguments) for name, path, size in heaviest)
+    return tuple(_alive(allocation, values, made, entry, module, arguments) for allocation, values in heaviest)
 
 
-def _value(
-    name: str,
-    path: tuple[int, ...],
-    size: int,
-    instruction: Instruction | None,
+def _alive(
+    allocation: Allocation,
+    values: Sequence[Placed],
+    made: dict[str, Instruction],
     entry: dict[str, int],
     module: Module,
     arguments: Sequence[str],
 ) -> Alive:
-    if instruction is None:
-        return Alive(name, size)
-    shape = element(instruction.shape, path)
-    dtype, dims = (shape.dtype, shape.dims) if isinstance(shape, Shape) else ("", ())
-    if (number := entry.get(name)) is not None:
-        known = number < len(arguments)
-        return Alive(arguments[number] if known else instruction.op_name or name, size, "argument", dtype, dims)
-    kind = "constant" if instruction.opcode == "constant" else "temporary"
-    teller = instruction
-    if not teller.op_name and instruction.opcode == "fusion":
-        teller = module.computations[next(iter(instruction.called.values()))[0]].root
-    return Alive(name, size, kind, dtype, dims, module.source(teller), teller.op_name)
+    size = largest(values)
+    if allocation.is_argument and (given := next((v for v in values if v.name in entry), None)):
+        instruction, number = made[given.name], entry[given.name]
+        name = arguments[number] if number < len(arguments) else instruction.op_name or given.name
+        return Alive(name, size, "argument", *_array(instruction, given))
+    kind = "output" if allocation.is_output else "constant" if allocation.is_constant else "temporary"
+    tellers = {v: _teller(made[v.name], module) for v in values if v.name in made}
+    if not tellers:
+        return Alive(values[0].name, size, kind)
+    told = [v for v, teller in tellers.items() if module.source(teller) is not None]
+    makers = [v for v in told if made[v.name].opcode not in _PASSING]
+    stacked = [v for v in makers if "dynamic_update_slice" in tellers[v].op_name]  # filled, trip by trip of a loop
+    value = (stacked or makers or told or list(tellers))[0]
+    teller = tellers[value]
+    return Alive(value.name, size, kind, *_array(made[value.name], value), module.source(teller), teller.op_name)
 
 
-def _alive(buffer_assignment: str, live_range: str) -> list[tuple[str, tuple[int, ...], int]]:
-    """Name, part of a tuple and bytes (padding included) of what is alive in main memory at the peak, heaviest first.
+def _teller(instruction: Instruction, module: Module) -> Instruction:
+    """The instruction that says where a value comes from: a fusion's root, where the fusion itself says nothing."""
+    if instruction.op_name or instruction.opcode != "fusion":
+        return instruction
+    return module.computations[next(iter(instruction.called.values()))[0]].root
 
-    Values that share a place (a loop's parameter and what it was given) count once, though the live ranges have both.
-    """
-    found = _PEAK.search(live_range)
-    if found is None:
-        return []
-    places: dict[tuple[str, str], tuple[int, int, int] | None] = {}  # None: not in main memory
-    starts = [m.start() for m in _ALLOCATION.finditer(buffer_assignment)] + [len(buffer_assignment)]
-    for number, (begin, end) in enumerate(itertools.pairwise(starts)):
-        text = buffer_assignment[begin:end]
-        color = _COLOR.search(_SHAPE.sub("", text.partition("\n")[0]))
-        main = color is None or color[1] == "0"
-        for value in _VALUE.finditer(text):
-            places[value[1], value[2].strip("{}")] = (number, int(value[4]), int(value[3])) if main else None
-    alive = []
-    taken: dict[int, list[tuple[int, int]]] = {}
-    for name, braced, size in sorted(_LIVE.findall(found[1]), key=lambda row: -int(row[2])):
-        key = (name, braced.strip("{}"))
-        place = places.get(key, (-1 - len(alive), 0, int(size)))
-        if place is None:
-            continue
-        number, begin, size = place
-        spans = taken.setdefault(number, [])
-        if any(begin < end and start < begin + size for start, end in spans):
-            continue
-        spans.append((begin, begin + size))
-        alive.append((name, tuple(int(n) for n in key[1].split(",") if n), size))
-    return alive
+
+def _array(instruction: Instruction, value: Placed) -> tuple[str, tuple[int, ...]]:
+    """The element type and shape of a value; empty where it is no array."""
+    shape = element(instruction.shape, tuple(int(n) for n in value.part.split(",") if n))
+    return (shape.dtype, shape.dims) if isinstance(shape, Shape) else ("", ())
 
 
 def _stated(message: str) -> tuple[int | None, int | None]:

@@ -26,6 +26,7 @@ T = TypeVar("T")
 _OPERAND = re.compile(r"%([\w.\-]+)((?:#\d+)*)")
 _ATTRIBUTE_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]()]|, ')
 _METADATA = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|([^\s"{}]+))')
+_OP_NAME = re.compile(r'metadata=\{op_name="([^"\\]*)"')
 _CALLED = (
     "to_apply",
     "calls",
@@ -135,14 +136,18 @@ class Instruction:
         text = self.attributes.get("metadata", "")
         return {key: _unescape(quoted) if quoted else plain for key, quoted, plain in _METADATA.findall(text)}
 
-    @property
+    @cached_property
     def op_name(self) -> str:
         """JAX's name stack and operation (for an entry parameter, the argument's tree path); empty where not known."""
-        return self.metadata.get("op_name", "")
+        if found := _OP_NAME.search(self.attributes_text):
+            return found[1]
+        return self.metadata.get("op_name", "") if "op_name" in self.attributes_text else ""
 
     @property
     def stack_frame_id(self) -> int:
         """Its row in the module's table of stack frames; 0 for none."""
+        if "stack_frame_id" not in self.attributes_text:
+            return 0
         return number(self.metadata.get("stack_frame_id", "0"), self)
 
     @property

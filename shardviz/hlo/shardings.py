@@ -13,9 +13,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from shardviz.errors import ParseError, SpecError
-from shardviz.hlo.collectives import full_name
 from shardviz.hlo.loops import runs
 from shardviz.hlo.module import Computation, Instruction, Module
+from shardviz.hlo.name_stacks import full_name
 from shardviz.hlo.shape import Shape, leaves
 from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
 from shardviz.notation.hlo_text import parse_hlo

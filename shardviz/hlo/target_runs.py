@@ -17,6 +17,8 @@ from shardviz.records import KINDS, Collective
 
 _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _ALGORITHM = re.compile(r'"(?:strategy|algorithm|kernel_strategy|collective_algorithm|backend)"\s*:\s*"(\w+)"')
+_TPU_ALGORITHM = re.compile(r'"collective_algorithm_config"\s*:\s*\{([^}]*)')
+_TPU_WORDS = re.compile(r'"(?:emitter|strategy)"\s*:\s*"(\w+)"')
 _TOGETHER = re.compile(r'"is_sync"\s*:\s*true')
 REDUCES = frozenset(("all-reduce", "reduce-scatter"))
 
@@ -62,6 +64,7 @@ class Run:
         self.stands_for: list[str] = []
         callers = module.callers.get(computation.name, ())
         caller = callers[0].instruction if callers else None
+        self.algorithm = _words(instruction, caller)
         self.fused = caller is not None and caller.opcode == "fusion"
         apart = instruction.opcode.endswith("-start") or (caller is not None and caller.opcode == "async-start")
         self.apart = apart and not _TOGETHER.search(instruction.attributes_text)
@@ -69,8 +72,6 @@ class Run:
         self.family = family(self.shown.kind)
         self.channel = _channel(instruction)
         self.place = _place(instruction, found, module)
-        said = (found[1] for found in _ALGORITHM.finditer(instruction.attributes_text))
-        self.algorithm = next((word for word in said if not word.endswith("DEFAULT")), "")
         given = zip(instruction.operands, instruction.operand_parts, strict=True)
         shapes = [element(computation.by_name[name].shape, part) for name, part in given]
         arrays = [leaf for shape in shapes for leaf in leaves(shape)]
@@ -84,6 +85,32 @@ class Run:
     def whole(self) -> float:
         """The elements of all parts together."""
         return sum(size for _, size in self.parts)
+
+
+def algorithms(module: Module) -> dict[str, str]:
+    """What a compiler says of how each collective goes, by the collective's name; without those it says nothing of.
+
+    A TPU's says so in the program that it has made machine code of, and for what is inside a kernel with the kernel.
+    """
+    found = {}
+    for computation, instruction in module:
+        if is_collective(instruction):
+            callers = module.callers.get(computation.name, ())
+            found[instruction.name] = _words(instruction, callers[0].instruction if callers else None)
+    return {name: words for name, words in found.items() if words}
+
+
+def _words(instruction: Instruction, caller: Instruction | None) -> str:
+    kernel = caller is not None and caller.opcode in ("fusion", "async-start")
+    return _said(instruction) or (_said(caller) if caller is not None and kernel else "")
+
+
+def _said(instruction: Instruction) -> str:
+    """The words for an algorithm in a `backend_config`; those of a TPU: what emits the code, and its strategy."""
+    text = instruction.attributes_text
+    if config := _TPU_ALGORITHM.search(text):
+        return " ".join(_TPU_WORDS.findall(config[1]))
+    return next((found[1] for found in _ALGORITHM.finditer(text) if not found[1].endswith("DEFAULT")), "")
 
 
 def family(kind: str) -> str:

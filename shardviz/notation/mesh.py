@@ -43,6 +43,8 @@ class DeviceMesh:
         slice_ids: the slice that each place's device is in, where there are several: devices of one slice are joined
             by ICI, slices by the data centre's network (DCN). Empty for one slice. Part of what a mesh is, as it is of
             what it costs.
+        in_order: the order 0, 1, 2, ... is meant: a machine's devices are to stand so too, where for a mesh that says
+            no order `jax.experimental.mesh_utils` would choose one. Part of what a mesh is, as `device_ids` are.
     """
 
     names: tuple[str, ...]
@@ -51,6 +53,7 @@ class DeviceMesh:
     device_ids: tuple[int, ...] = ()
     process_ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
     slice_ids: tuple[int, ...] = ()
+    in_order: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes):
@@ -78,6 +81,10 @@ class DeviceMesh:
             )
         if self.device_ids == tuple(range(self.size)):
             object.__setattr__(self, "device_ids", ())
+        if self.in_order and self.device_ids:
+            raise MeshError(
+                f"mesh: in_order=True is 0, 1, 2, ..., but the device ids are {self.device_ids[:8]}; leave one"
+            )
         if len(set(self.slice_ids)) == 1:
             object.__setattr__(self, "slice_ids", ())
 

@@ -3,7 +3,8 @@
 Axes stand major to minor as `name=size`. Behind the size may stand the axis's type, where it is not Auto. A size of two
 factors is over several slices: the first is the number of slices along the axis (DCN, between them), the second the
 number of devices within one (ICI). Behind the axes may stand the ids of the devices in mesh order, and the slice that
-each is in: a list, or a transposed iota as HLO writes it.
+each is in: a list, or a transposed iota as HLO writes it. Devices that are listed as 0, 1, 2, ... stand so on any
+machine; where none are listed, `jax.experimental.mesh_utils` chooses.
 
 >>> mesh = parse_mesh("data=2*2,model=2 devices=[2,4]T(1,0)")
 >>> mesh.sizes, mesh.device_ids, mesh.slice_ids, mesh.text
@@ -68,8 +69,14 @@ def parse_mesh(text: str) -> DeviceMesh:
     whole, slices = sizes_and_slices(sizes, names)
     if slices and "slices" in lists:
         raise MeshError(f"mesh {text!r}: sizes such as 2*8 and slices=[...] both say the slices; give one of them")
+    devices = lists.get("devices", ())
     return DeviceMesh(
-        tuple(names), whole, tuple(types), lists.get("devices", ()), slice_ids=lists.get("slices", ()) or slices
+        tuple(names),
+        whole,
+        tuple(types),
+        devices,
+        slice_ids=lists.get("slices", ()) or slices,
+        in_order=bool(devices) and devices == tuple(range(len(devices))),
     )
 
 
@@ -188,8 +195,8 @@ def axes_text(mesh: DeviceMesh) -> str:
 def mesh_text(mesh: DeviceMesh) -> str:
     """The whole mesh in text, which `parse_mesh` reads back into an equal one."""
     parts = [axes_text(mesh)]
-    if mesh.device_ids:
-        parts.append(f"devices={_list_text(mesh.device_ids)}")
+    if mesh.device_ids or mesh.in_order:
+        parts.append(f"devices={_list_text(mesh.ids().tolist())}")
     if mesh.slice_ids and not mesh.slices_in_order:
         parts.append(f"slices={_list_text(mesh.slice_ids)}")
     return " ".join(filter(None, parts))

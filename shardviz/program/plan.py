@@ -143,7 +143,8 @@ class Plan:
         """
         self._require(name)
         kept = [i for i, n in enumerate(self.mesh.names) if n != name]
-        mesh = DeviceMesh(*(tuple(getattr(self.mesh, f)[i] for i in kept) for f in ("names", "sizes", "types")))
+        fields = (tuple(getattr(self.mesh, f)[i] for i in kept) for f in ("names", "sizes", "types"))
+        mesh = DeviceMesh(*fields, in_order=self.mesh.in_order)
         drop = lambda axes: tuple(a for a in axes if (a if isinstance(a, str) else a[0]) != name)  # noqa: E731
         return self._map_axes(drop)._replace(mesh=mesh)
 

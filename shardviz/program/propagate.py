@@ -19,7 +19,7 @@ from shardviz.program import server
 from shardviz.program.lower import Lowered, edited, edited_bytecode
 from shardviz.program.types import mark_types
 from shardviz.program.walk import Walk
-from shardviz.records import Collective, PlanRecord, Value
+from shardviz.records import Collective, PlanRecord, Value, Work
 
 PIPELINE = (
     "builtin.module(sdy-propagation-pipeline,sdy-close-shardings,"
@@ -36,7 +36,9 @@ class Propagated:
         outputs: a spec for every output.
         intermediates: every value inside that has a sharding.
         collectives: what Shardy would put in, per-device bytes.
-        unknown_loops: loops whose trip count could not be found; what runs inside has no count.
+        work: FLOPs of matrix products and convolutions on one device, by where they stand.
+        unknown_loops: loops whose trip count could not be found; what runs inside has no count, and FLOPs inside are
+            counted once; of branches, those of the one that has most.
         reshards_left: reshardings that Shardy did not turn into collectives.
         seconds: what each step took.
         module: the module after propagation, for its text.
@@ -45,6 +47,7 @@ class Propagated:
     outputs: tuple[Spec, ...]
     intermediates: tuple[Value, ...]
     collectives: tuple[Collective, ...]
+    work: tuple[Work, ...]
     unknown_loops: int
     reshards_left: int
     seconds: dict[str, float]
@@ -82,7 +85,7 @@ def propagate(lowered: Lowered, bound: PlanRecord) -> Propagated:
         walk.run(module)
         outputs = walk.outputs(module, bound)
         seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
-        found = tuple(walk.values), tuple(walk.collectives)
+        found = tuple(walk.values), tuple(walk.collectives), walk.tally.rows
         return Propagated(outputs, *found, walk.unknown_loops, walk.reshards_left, seconds, module)
 
 

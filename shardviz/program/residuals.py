@@ -46,7 +46,7 @@ _RETURNS = {"stablehlo.return", "func.return", "sdy.return"}
 _KEPT = {"forward": "kept", "update": "outside", "argument": "argument", "carried": "argument", "constant": "constant"}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Origin:
     """Where a value was made.
 
@@ -63,7 +63,6 @@ class _Origin:
         layers: how many iterations of scans are stacked in it.
         depth: how many leading dimensions of it are scans' iterations.
         stacks: for a value that a scan's body writes into a stack: what it writes.
-        same: for a value with a dimension of size one more: what it is made from.
         forward: whether the forward pass uses it.
         manual: the mesh axes of the `shard_map`s around, along which every device has its own.
     """
@@ -79,7 +78,6 @@ class _Origin:
     layers: int | None = 1
     depth: int = 0
     stacks: _Origin | None = None
-    same: _Origin | None = None
     forward: bool = False
     manual: tuple[Axis, ...] = ()
 
@@ -116,6 +114,7 @@ class _Walk:
         self.origins: dict[Any, _Origin] = {}
         self.used: dict[_Origin, str] = {}
         self.phases: dict[str, str] = {}
+        self.placed: dict[tuple[Any, int], tuple[Place, str, Place | None]] = {}
         self.manual: tuple[Axis, ...] = ()
         block = self.functions["main"].regions[0].blocks[0]
         for value, argument in zip(block.arguments, lowered.traced.arguments, strict=True):
@@ -148,11 +147,8 @@ class _Walk:
 
     def _visit(self, op: ir.Operation, count: int | None, outer: Place | None) -> None:
         name = op.name
-        place = place_of(op.location, self.known)
-        place = within(place, outer)
-        made = self.phases.get(place.name_stack)
-        if made is None:
-            made = self.phases[place.name_stack] = place.phase(True)
+        key = op.location.attr, id(outer)
+        place, made, _ = self.placed.get(key) or self._place(op, key, outer)
         operands = [self._of(v) for v in op.operands]
         if name in _MOVED:
             for result, origin in zip(op.results, operands, strict=True):
@@ -176,17 +172,30 @@ class _Walk:
             self._manual(op, operands, count, outer, place)
             return
         constant = name in _MADE_HERE or (
-            bool(operands) and all(o.made == "constant" for o in operands) and not op.regions
+            bool(operands)
+            and operands[0].made == "constant"
+            and all(o.made == "constant" for o in operands)
+            and not op.regions
         )
+        kind, short = "constant" if constant else made, name.split(".", 1)[1]
         for i, result in enumerate(op.results):
-            kind = "constant" if constant else made
-            short = name.split(".", 1)[1]
-            self.origins[result] = _Origin(kind, result, (op, i), place, short, made, count=count, manual=self.manual)
+            self.origins[result] = _Origin(
+                kind, result, (op, i), place, short, made, "", count, 1, 0, None, False, self.manual
+            )
         if name == "stablehlo.dynamic_update_slice" and operands[0].made in ("carry", "carried", "constant"):
             self.origins[op.results[0]].stacks = self._written(op.operands[1])
         if name in ("stablehlo.case", "stablehlo.if"):
             for region in op.regions:
                 self._block(region.blocks[0], count, outer)
+
+    def _place(self, op: ir.Operation, key: tuple[Any, int], outer: Place | None) -> tuple[Place, str, Place | None]:
+        """An operation's place and pass, kept for those at the same location in the same call; `outer` for its id."""
+        place = within(place_of(op.location, self.known), outer)
+        made = self.phases.get(place.name_stack)
+        if made is None:
+            made = self.phases[place.name_stack] = place.phase(True)
+        found = self.placed[key] = place, made, outer
+        return found
 
     def _written(self, value: Any) -> _Origin:
         """What is written into a stack, before a dimension of size one was put in front of it."""

@@ -28,6 +28,9 @@ TPU_EXAMPLE = "'tpu v5p:4x4x4', or 'tpu v5e:4x4*2' for two slices"
 GPU_EXAMPLE = "'gpu h100:2x8', hosts x GPUs of each"
 
 
+ATTACHED = "attached      the devices that JAX sees in this process, by the compiler of their kind"
+
+
 @dataclass(frozen=True)
 class TargetStatus:
     """Whether programs can be compiled for one kind of machine here.
@@ -64,7 +67,7 @@ class Targets(tuple[TargetStatus, ...]):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return "\n".join(str(status) for status in self)
+        return "\n".join([*map(str, self), ATTACHED])
 
 
 def targets() -> Targets:

@@ -7,7 +7,7 @@ Outside a `shard_map` the collectives are Shardy's own (`sdy.all_gather`), with 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
@@ -15,16 +15,29 @@ from jax.extend.mlir.dialects import sdy
 from shardviz.layout import itemsize
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.record import Sharding
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axis_size
 from shardviz.program.attributes import axes_by_dimension, axes_of, call_target, dtype_of, spec_of
+from shardviz.program.cuts import cut_of
+from shardviz.program.flops import PRODUCTS, Tally, product_flops
 from shardviz.program.locations import Place, place_of, within
 from shardviz.program.lower import Lowered
 from shardviz.program.op_kinds import KINDS, SKIPPED, TRIVIAL, USER_KINDS
+from shardviz.program.passes import pass_of
 from shardviz.program.shards import shard_shape
 from shardviz.program.spans import span
 from shardviz.program.trips import trip_count
 from shardviz.program.types import type_of
 from shardviz.records import Collective, PlanRecord, Value
+
+
+class _Cut(NamedTuple):
+    """What values of one shape, type and sharding have in common, as `Value` has it."""
+
+    spec: Spec | None
+    shard: tuple[int, ...]
+    nbytes: float
+    notations: dict[str, str]
+    manual: tuple[Axis, ...]
 
 
 class Walk:
@@ -35,11 +48,12 @@ class Walk:
         self.values: list[Value] = []
         self.collectives: list[Collective] = []
         self.unknown_loops = self.reshards_left = 0
-        self.specs: dict[Any, tuple[Spec, str]] = {}
+        self.cuts: dict[Any, _Cut] = {}
+        self.places: dict[tuple[Any, str], Place] = {}
         self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
-        self.shards: dict[Any, tuple[int, ...]] = {}
         self.numbers: dict[str, int] = {}
-        self.branches = 0
+        self.tally = Tally()
+        self.times, self.branches = 1, 0
         self.manual: tuple[Axis, ...] = ()
         self.calls: list[ir.Operation] = []
         self.differentiated = lowered.traced.differentiated
@@ -54,9 +68,12 @@ class Walk:
 
     def _inside(self, operation: ir.Operation, count: int | None, where: str = "") -> None:
         for region in operation.regions:
-            for block in region.blocks:
-                for op in block.operations:
-                    self._visit(op.operation, count, where)
+            self._region(region, count, where)
+
+    def _region(self, region: Any, count: int | None, where: str) -> None:
+        for block in region.blocks:
+            for op in block.operations:
+                self._visit(op.operation, count, where)
 
     def _visit(self, op: ir.Operation, count: int | None, where: str) -> None:
         name = op.name
@@ -69,6 +86,10 @@ class Walk:
             self.reshards_left += 1
         elif name not in SKIPPED:
             self._value(op, count, where)
+        if name in PRODUCTS:
+            place = self._place(op, where)
+            flops = self.times * product_flops(op, self._shard_of)
+            self.tally.add(op, flops, place, self._phase(op, place, where))
         if name == "func.call":
             callee = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
             self.calls.append(op)
@@ -77,11 +98,11 @@ class Walk:
         elif name == "stablehlo.while":
             trips = trip_count(op)
             self.unknown_loops += trips is None
+            before, self.times = self.times, self.times * (1 if trips is None else trips)
             self._inside(op, None if trips is None or count is None else count * trips, where)
+            self.times = before
         elif name in ("stablehlo.case", "stablehlo.if"):
-            self.branches += 1
-            self._inside(op, count, where)
-            self.branches -= 1
+            self._branches(op, count, where)
         elif name == "sdy.manual_computation":
             around = self.manual
             self.manual = (*around, *axes_of(str(op.attributes["manual_axes"])))
@@ -90,49 +111,79 @@ class Walk:
         elif name == "sdy.named_computation":
             self._inside(op, count, where)
 
+    def _branches(self, op: ir.Operation, count: int | None, where: str) -> None:
+        """Every branch's values and collectives; the FLOPs of the branch that has most."""
+        around, found = self.tally, []
+        self.branches += 1
+        for region in op.regions:
+            self.tally = Tally()
+            self._region(region, count, where)
+            found.append(self.tally)
+        self.branches -= 1
+        self.tally = around
+        self.tally.join(max(found, key=lambda tally: tally.total))
+
+    def _phase(self, op: ir.Operation, place: Place, where: str) -> str:
+        said = place.phase(self.differentiated)
+        return said if said != "update" else pass_of(op, lambda near: self._place(near, where).phase(True))
+
     def _place(self, op: ir.Operation, where: str) -> Place:
-        place = place_of(op.location, self.lowered.locations)
-        return within(place, Place(where, None) if where else None)
+        key = op.location.attr, where
+        found = self.places.get(key)
+        if found is None:
+            found = within(place_of(op.location, self.lowered.locations), Place(where, None) if where else None)
+            self.places[key] = found
+        return found
 
     def _value(self, op: ir.Operation, count: int | None, where: str) -> None:
         attributes = op.attributes
-        if not len(op.results) or ("sdy.sharding" not in attributes and not self.manual):
+        cut = "sdy.sharding" in attributes
+        if not len(op.results) or not (cut or self.manual):
             return
         if op.name == "stablehlo.broadcast_in_dim" and not self._type(op.operands[0].type)[0]:
             return
-        attribute = attributes["sdy.sharding"] if "sdy.sharding" in attributes else None  # noqa: SIM401  # no `get` in 0.10
         shape, dtype = self._type(op.results[0].type)
-        found = self.specs.get(attribute)
-        if found is None and attribute is not None:
-            first = sdy.TensorShardingPerValueAttr(attribute).shardings[0]
-            found = self.specs[attribute] = spec_of(first), str(first)
-        spec, text = found or (Spec(((),) * len(shape)), "")
-        notations = {"sdy": text}
-        if self.manual:
-            notations = {"hlo": Sharding.from_spec(spec, self.mesh, len(shape), manual=self.manual).to("hlo-v3")}
+        key = shape, dtype, attributes["sdy.sharding"] if cut else None, self.manual
+        known = self.cuts.get(key)
+        if known is None:
+            known = self.cuts[key] = self._cut(*key)
         place = self._place(op, where)
         short = op.name.split(".", 1)[1]
         number = self.numbers[short] = self.numbers.get(short, -1) + 1
-        shard = self.shards.get((shape, attribute))
-        if shard is None:
-            shard = self.shards[shape, attribute] = shard_shape(shape, spec, self.mesh)
         self.values.append(
             Value(
                 f"{short}.{number}",
                 shape,
                 dtype,
-                spec if not self.manual or self._left() else None,
-                shard,
-                math.prod(shard) * itemsize(dtype),
-                notations,
+                known.spec,
+                known.shard,
+                known.nbytes,
+                known.notations,
                 place.frame,
                 place.op or short,
                 place.name_stack,
                 "",
                 count,
-                tuple(a for a in self.manual if axis_size(a, self.mesh) > 1),
+                known.manual,
                 type_of(op),
             )
+        )
+
+    def _cut(self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...]) -> _Cut:
+        spec, text = Spec(((),) * len(shape)), ""
+        if attribute is not None:
+            first = sdy.TensorShardingPerValueAttr(attribute).shardings[0]
+            spec, text = spec_of(first), str(first)
+        notations = {"sdy": text}
+        if manual:
+            notations = {"hlo": Sharding.from_spec(spec, self.mesh, len(shape), manual=manual).to("hlo-v3")}
+        shard = shard_shape(shape, spec, self.mesh)
+        return _Cut(
+            spec if not manual or self._left() else None,
+            shard,
+            math.prod(shard) * itemsize(dtype),
+            notations,
+            tuple(a for a in manual if axis_size(a, self.mesh) > 1),
         )
 
     def _left(self) -> bool:
@@ -142,7 +193,8 @@ class Walk:
     def _user_collective(self, op: ir.Operation, kind: str, count: int | None, where: str) -> None:
         """A collective that stands in the program, on single devices' shapes."""
         ins, outs = (
-            [(*self._type(v.type), self._spec_of(v) or Spec()) for v in values] for values in (op.operands, op.results)
+            [(*self._type(v.type), cut_of(v, self.manual) or Spec()) for v in values]
+            for values in (op.operands, op.results)
         )
         size = lambda row: math.prod(shard_shape(row[0], row[2], self.mesh)) * itemsize(row[1])  # noqa: E731
         shape, dtype, spec = max(outs, key=size)
@@ -159,7 +211,7 @@ class Walk:
                 count,
                 source=place.frame,
                 name_stack=place.name_stack,
-                phase=place.phase(self.differentiated),
+                phase=self._phase(op, place, where),
                 origin="user",
                 name=f"{kind.replace('-', '_')}.{len(self.collectives)}",
                 operand=self._operand(op.operands[0]),
@@ -180,7 +232,8 @@ class Walk:
             axes = tuple(dict.fromkeys(axes))
         result = shard_shape(shape, after, self.mesh)
         size = itemsize(dtype)
-        place = self._used_at(op, where)
+        operand = self._operand(op.operands[0])
+        place = self._used_at(op, where) if operand else self._place(op, where)
         self.collectives.append(
             Collective(
                 kind,
@@ -192,9 +245,9 @@ class Walk:
                 count,
                 source=place.frame,
                 name_stack=place.name_stack,
-                phase=place.phase(self.differentiated),
+                phase=self._phase(op, place, where),
                 name=f"{op.name.split('.')[1]}.{len(self.collectives)}",
-                operand=self._operand(op.operands[0]),
+                operand=operand,
                 group_size=math.prod(axis_size(a, self.mesh) for a in axes),
                 conditional=self.branches > 0,
             )
@@ -205,8 +258,6 @@ class Walk:
         starts.
         """
         own = self._place(op, where)
-        if not self._operand(op.operands[0]):
-            return own
         value = op.results[0]
         for _ in range(8):
             use = next(iter(value.uses), None)
@@ -234,28 +285,18 @@ class Walk:
             for i, axes in enumerate(axes_by_dimension(str(op.attributes["reduce_scatter_axes"]))):
                 dims[i] = dims[i][: len(dims[i]) - len(axes)]
         elif op.name == "sdy.collective_permute":
-            return self._spec_of(op.operands[0]) or after
+            return cut_of(op.operands[0], self.manual) or after
         return Spec(tuple(dims))
 
-    def _spec_of(self, value: Any) -> Spec | None:
+    def _shard_of(self, value: Any) -> tuple[int, ...]:
+        """One device's shape; what has no sharding is whole on every device."""
+        shape, dtype = self._type(value.type)
         owner = value.owner
-        if isinstance(owner, ir.Block):
-            return self._spec_of_argument(ir.BlockArgument(value))
-        attributes = owner.attributes
-        if "out_sharding" in attributes:
-            return spec_of(attributes["out_sharding"])
-        if "sdy.sharding" in attributes:
-            return spec_of(sdy.TensorShardingPerValueAttr(attributes["sdy.sharding"]).shardings[0])
-        return None
-
-    def _spec_of_argument(self, value: Any) -> Spec | None:
-        """The spec of a manual computation's argument, over the axes that are not manual; None for any other block."""
-        parent = value.owner.owner.operation
-        if parent.name != "sdy.manual_computation":
-            return None
-        sharding = sdy.TensorShardingPerValueAttr(parent.attributes["in_shardings"]).shardings[value.arg_number]
-        dims = spec_of(sharding).dims
-        return Spec(tuple(tuple(a for a in dim if axis_name(a) not in self.manual) for dim in dims))
+        if not isinstance(owner, ir.Block) and "sdy.sharding" in owner.attributes and len(owner.results) == 1:
+            known = self.cuts.get((shape, dtype, owner.attributes["sdy.sharding"], self.manual))
+            if known is not None:
+                return known.shard
+        return shard_shape(shape, cut_of(value, self.manual) or Spec(), self.mesh)
 
     def _operand(self, value: Any) -> str:
         """The argument that a value is a slice, a copy or a rearrangement of; empty if it is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 import numpy as np
@@ -23,14 +24,17 @@ from shardviz.render.cost_words import (
     longest,
     memory_words,
     mfu_words,
+    moved_phases_words,
     moved_words,
+    phases_words,
     placed_words,
     time_rows,
     tokens_words,
 )
-from shardviz.render.format import format_bytes, format_seconds, plural
+from shardviz.render.format import format_bytes, format_flops, format_seconds, plural
 from shardviz.render.machine_scene import Panel, axis_between, panels
 from shardviz.render.theme import MUTED, AxisColour, axis_colours
+from shardviz.render.work import why_words, work_html
 
 MOST_ROWS, MOST_LINES, MOST_CHIPS, MOST_MATRIX = 40, 10, 64, 16
 _PARTS = {"compute": "#5B6770", "HBM traffic": "#5B6770", "communication": MUTED}
@@ -54,7 +58,7 @@ def step_cost_html(cost: StepCost) -> str:
         f'<div style="padding:2px 0 6px 0">{where}</div>',
         _line("Step", headline(cost)),
         _times(cost),
-        *(_quiet(text) for text in (busy_words(cost), mfu_words(cost), tokens_words(cost), as_run_words(cost)) if text),
+        *(_quiet(text) for text in _sentences(cost) if text),
         _line("Memory on each device", memory_words(cost.needs)),
         _memory(cost),
         _line("Mesh on the machine", placed_words(cost)),
@@ -63,9 +67,25 @@ def step_cost_html(cost: StepCost) -> str:
     ]
     if cost.collectives:
         parts += [_lines(cost), _collectives(cost), _traffic(cost)]
+    parts.append(_work(cost))
     rows = [(cell(escape(what)), cell(escape(text), wrap=True)) for what, text in from_rows(cost)]
     parts.append(_folded("Where the numbers are from", table(("number", "from"), rows)))
     return f'<div style="{SANS};overflow-x:auto">{"".join(parts)}</div>'
+
+
+def _sentences(cost: StepCost) -> tuple[str, ...]:
+    words = (phases_words, moved_phases_words, busy_words, mfu_words, tokens_words, as_run_words)
+    return tuple(each(cost) for each in words)
+
+
+def _work(cost: StepCost) -> str:
+    """FLOPs and HBM traffic by phase, line and module, and why `cost_analysis()` says less."""
+    if cost.counted is None or not cost.counted.work:
+        return ""
+    own = cost.counted.hbm_bytes == cost.hbm_bytes
+    counted = cost.counted if own else replace(cost.counted, hbm_bytes=None, once_hbm_bytes=None)
+    content = _quiet(why_words(counted, "HBM")) + work_html(counted, "HBM", cost.line)
+    return _folded(f"{format_flops(counted.flops)} on each device: by phase, line and module", content)
 
 
 def _line(title: str, text: str) -> str:
@@ -260,7 +280,7 @@ def _traffic(cost: StepCost) -> str:
 
 def _pair_colour(cost: StepCost, one: int, other: int) -> str:
     """The colour of the axis along which two devices differ; grey where they differ along several."""
-    axis = axis_between(cost, one, other)
+    axis = axis_between(cost.mesh, one, other)
     return MUTED if axis is None else axis_colours(cost.mesh)[axis].light
 
 

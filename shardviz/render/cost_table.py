@@ -43,13 +43,14 @@ def cost_table_text(compared: CostTable, width: int = 120) -> str:
     heads = [h for h in _HEADS if any(row[h] for row in rows.values()) and h not in _same(compared)]
     lines = [*_said(compared, width)]
     right = tuple(i for i, head in enumerate(heads) if head in _NUMBERS)
-    grid = columns([tuple(_HEADS[h] for h in heads), *(tuple(row[h] for h in heads) for row in rows.values())], right)
+    top = tuple(_head(compared, h) for h in heads)
+    grid = columns([top, *(tuple(row[h] for h in heads) for row in rows.values())], right)
     if max(map(text_width, grid)) <= width:
         return "\n".join([*lines, *grid])
     for row in rows.values():
         lines += ["", *wrap(row["name"], width)]
         given = [h for h in heads if h != "name" and row[h]]
-        pairs = columns([(_HEADS[h], "|") for h in given])
+        pairs = columns([(_head(compared, h), "|") for h in given])
         for h, pair in zip(given, pairs, strict=True):
             begin = f"  {pair[:-1]}"
             first, *rest = wrap(row[h], width - text_width(begin)) or [""]
@@ -76,7 +77,7 @@ def cost_table_html(compared: CostTable) -> str:
                 )
             )
         body.append(cells)
-    top = [(">" if h in _NUMBERS else "") + _HEADS[h] for h in heads]
+    top = [(">" if h in _NUMBERS else "") + _head(compared, h) for h in heads]
     said = "".join(f'<div style="{QUIET};padding:2px 8px">{escape(line)}</div>' for line in _said(compared, 1000))
     return f'<div style="{SANS};overflow-x:auto">{table(top, body)}{said}</div>'
 
@@ -109,6 +110,14 @@ def _said(compared: CostTable, width: int) -> list[str]:
         what += "; the best of a column is marked"
     lines += wrap(what, width, "  ")
     return lines
+
+
+def _head(compared: CostTable, column: str) -> str:
+    """What stands over a column: some rows may count samples where others count tokens."""
+    if column != "tokens":
+        return _HEADS[column]
+    counted = {cost.tokens_are for cost in compared.costs.values() if cost.tokens_from} or {"tokens"}
+    return _HEADS[column].replace("tokens", " or ".join(sorted(counted, reverse=True)))
 
 
 def _cells(compared: CostTable, name: str, mark: str) -> dict[str, str]:

@@ -12,10 +12,13 @@ from shardviz.render.cost_words import (
     busy_words,
     from_rows,
     headline,
+    heaviest,
     level_words,
     longest,
     memory_words,
     mfu_words,
+    moved_phases_words,
+    phases_words,
     placed_words,
     time_rows,
     tokens_words,
@@ -44,7 +47,14 @@ def step_cost_text(cost: StepCost, width: int = 100) -> str:
     lines += wrap(f"mesh {cost.mesh}; {level_words(cost)}", width, "  ")
     lines += ["", *wrap(f"Step: {headline(cost)}", width, "  ")]
     lines += _times(cost, width)
-    for text in (busy_words(cost), mfu_words(cost), tokens_words(cost), as_run_words(cost)):
+    for text in (
+        phases_words(cost),
+        moved_phases_words(cost),
+        busy_words(cost),
+        mfu_words(cost),
+        tokens_words(cost),
+        as_run_words(cost),
+    ):
         lines += [f"  {line}" for line in wrap(text, width - 2, "  ")] if text else []
     lines += ["", *wrap(f"Memory on each device: {memory_words(cost.needs)}", width, "  ")]
     lines += _memory(cost.needs, width)
@@ -52,6 +62,7 @@ def step_cost_text(cost: StepCost, width: int = 100) -> str:
     lines += _fitted([(p.name, str(p.size), str(p)) for p in cost.placement.paths], width, right=(1,))
     if cost.collectives:
         lines += ["", *_collectives(cost, width), "", *_lines(cost, width)]
+    lines += _computing(cost, width)
     lines += ["", "Where the numbers are from:"]
     lines += _fitted(from_rows(cost), width)
     return "\n".join(line.rstrip() for line in lines)
@@ -125,6 +136,16 @@ def _lines(cost: StepCost, width: int) -> list[str]:
         seconds = format_seconds(sum(m.seconds for m in left))
         lines.append(f"  … and {plural(len(left), 'more line')}, {seconds}")
     return lines
+
+
+def _computing(cost: StepCost, width: int) -> list[str]:
+    """The lines with the most FLOPs."""
+    rows = heaviest(cost)
+    if not rows:
+        return []
+    lines = ["", *wrap("Lines that compute most:", width, "  ")]
+    lines += _fitted([(*row[:-1], clip(row[-1], 60)) for row in rows[:MOST_LINES]], width, right=(0, 1, 2))
+    return lines + ([f"  … and {plural(len(rows) - MOST_LINES, 'more line')}"] if len(rows) > MOST_LINES else [])
 
 
 def _fitted(rows: Sequence[tuple[str, ...]], width: int, right: tuple[int, ...] = ()) -> list[str]:

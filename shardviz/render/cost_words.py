@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardviz.analysis.step_cost import Moved, Needs, StepCost
-from shardviz.cost.amounts import count_text, flops_text, rate_text
+from shardviz.cost.amounts import bytes_text, count_text, flops_text, rate_text
 from shardviz.records import Collective, Frame
 from shardviz.render.chips import axes_words
-from shardviz.render.format import format_bytes, format_count, format_seconds, plural
+from shardviz.render.format import format_bytes, format_count, format_flops, format_seconds, plural
 from shardviz.render.totals import NO_SOURCE
+from shardviz.render.work import name_of, phase_words, traffic_words
 
 BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing that is known"}
 
@@ -77,6 +78,35 @@ def moved_words(moved: Moved) -> str:
     return ("at most " if moved.at_most else "") + text
 
 
+def phases_words(cost: StepCost) -> str:
+    """FLOPs by phase, the optimizer's (`update`) apart; empty where the report does not tell."""
+    words = "" if cost.counted is None else phase_words(cost.counted)
+    return f"FLOPs: {words}" if words else ""
+
+
+def moved_phases_words(cost: StepCost) -> str:
+    """HBM traffic by phase, where it was counted for this machine; else empty."""
+    counted = cost.counted
+    if counted is None or not cost.hbm_exact or counted.hbm_bytes != cost.hbm_bytes:
+        return ""
+    return f"HBM traffic: {traffic_words(counted)}"
+
+
+def heaviest(cost: StepCost) -> list[tuple[str, str, str, str, str]]:
+    """FLOPs, their share, HBM bytes, name and text of each line that computes, the most FLOPs first."""
+    counted = cost.counted
+    if counted is None:
+        return []
+    rows = []
+    for total in counted.by("source"):
+        if total.flops:
+            share = f"{total.flops / counted.flops:.1%}"
+            moved = format_bytes(total.hbm_bytes) if counted.hbm_bytes == cost.hbm_bytes and total.hbm_bytes else ""
+            text = cost.line(total.key) if isinstance(total.key, Frame) else ""
+            rows.append((format_flops(total.flops), share, moved, name_of(total), text))
+    return rows
+
+
 def busy_words(cost: StepCost) -> str:
     """How much of the peak the matrix products are."""
     if cost.busy is None:
@@ -97,13 +127,14 @@ def mfu_words(cost: StepCost) -> str:
 
 
 def tokens_words(cost: StepCost) -> str:
-    """Tokens a second, and for each chip."""
+    """Tokens (or samples) a second, and for each chip, and how many a step has."""
     both, each = cost.tokens_per_s, cost.tokens_per_s_per_chip
-    if both is None or each is None:
+    if both is None or each is None or cost.step.tokens is None:
         return ""
     return (
-        f"tokens: {count_text(both[0])}/s to {count_text(both[1])}/s; "
-        f"a chip {count_text(each[0])}/s to {count_text(each[1])}/s"
+        f"{cost.tokens_are}: {count_text(both[0])}/s to {count_text(both[1])}/s; "
+        f"a chip {count_text(each[0])}/s to {count_text(each[1])}/s; "
+        f"{cost.step.tokens:,.0f} in a step ({cost.tokens_from})"
     )
 
 
@@ -153,6 +184,8 @@ def from_rows(cost: StepCost) -> list[tuple[str, ...]]:
         width = getattr(chip, name)
         if width and (name != "dcn_bytes_per_s" or cost.machine.num_slices > 1):
             rows.append((what, f"{rate_text(width)} a {of}: {chip.source(name)}"))
+    if cost.needs.usable is not None:
+        rows.append(("usable memory", f"{bytes_text(cost.needs.usable)} a device: {cost.needs.source}"))
     return rows
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from shardviz.records import Diagnostic, Value
+from shardviz.records import Cost, Diagnostic, Value
 from shardviz.render.chips import QUIET, SANS, cell, code, mesh_html, table
 from shardviz.render.collectives import bars_html, collectives_html, sorted_by_bytes
 from shardviz.render.format import plural
-from shardviz.render.on_target import alive_rows, run_rows, runs_text
+from shardviz.render.on_target import algorithms_text, alive_rows, run_rows, runs_text, stated_text
 from shardviz.render.residuals import headline, residuals_html
 from shardviz.render.text import (
     LEVEL_WORDS,
@@ -26,6 +26,7 @@ from shardviz.render.text import (
 )
 from shardviz.render.totals import totals_by
 from shardviz.render.values import values_html
+from shardviz.render.work import memory_name, why_words, work_html
 from shardviz.report import Report
 
 MAX_COLLECTIVES = 40
@@ -61,6 +62,7 @@ def report_html(report: Report) -> str:
         parts += _on_target(report)
     if report.cost is not None:
         parts.append(_line("Cost on each device", cost_text(report)))
+        parts += _work(report, report.cost)
     if report.intermediates:
         parts.append(
             _folded(
@@ -73,6 +75,18 @@ def report_html(report: Report) -> str:
 
 def _line(title: str, text: str) -> str:
     return f'<div style="padding:4px 0"><b>{escape(title)}</b>: {escape(text)}</div>'
+
+
+def _work(report: Report, cost: Cost) -> list[str]:
+    """Where it is from, and why `cost_analysis()` says less."""
+    memory = memory_name(report.target)
+    why = f'<div style="{QUIET};padding:0 8px">{escape(text)}</div>' if (text := why_words(cost, memory)) else ""
+    content = work_html(cost, memory, report.line)
+    return [why, _folded("Cost by phase, line and module", content)] if content else [why]
+
+
+def _quiet(text: str) -> str:
+    return f'<div style="{QUIET};padding:0 8px">{escape(text)}</div>'
 
 
 def _more(count: int, shown: int) -> str:
@@ -114,6 +128,8 @@ def _collectives(report: Report) -> str:
 def _on_target(report: Report) -> list[str]:
     """What is alive at the peak, and how the target runs the collectives; nothing for simulated devices."""
     parts = []
+    if report.memory is not None and (text := stated_text(report.memory)):
+        parts.append(_quiet(f"memory_analysis() says: {text}"))
     if rows := alive_rows(report):
         head, *body = rows
         cells = [[cell(escape(text), right=i == 0) for i, text in enumerate(row)] for row in body]
@@ -125,6 +141,8 @@ def _on_target(report: Report) -> list[str]:
         parts.append(
             _folded(f"As the target runs them: {text}", table(heads, cells) + _more(len(body), MAX_COLLECTIVES))
         )
+        if words := algorithms_text(report.target_collectives):
+            parts.append(_quiet(f"algorithms: {words}"))
     return parts
 
 

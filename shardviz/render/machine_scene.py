@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardviz.analysis.step_cost import StepCost
+from shardviz.notation import DeviceMesh
+from shardviz.render.machine_parts import place_of
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,14 @@ def panels(cost: StepCost, most: int | None = None) -> tuple[tuple[Panel, ...], 
         cost: whose machine and mesh.
         most: the most panels.
     """
-    machine, order = cost.machine, np.asarray(cost.placement.order)
-    place_of = np.empty(machine.size, int)
-    place_of[order] = np.arange(machine.size)
+    machine, where = cost.machine, place_of(cost.placement)
     found = []
     if machine.chip.kind == "tpu":
         x, y, z = machine.shape
         per_chip = machine.chip.devices_per_chip
         torus = np.empty((machine.num_slices, z, y, x, per_chip), int)
         at = machine.coords()
-        torus[machine.slices(), at[:, 2], at[:, 1], at[:, 0], at[:, 3]] = place_of
+        torus[machine.slices(), at[:, 2], at[:, 1], at[:, 0], at[:, 3]] = where
         for s in range(machine.num_slices):
             for layer in range(z):
                 names = [f"slice {s}"] if machine.num_slices > 1 else []
@@ -52,17 +52,17 @@ def panels(cost: StepCost, most: int | None = None) -> tuple[tuple[Panel, ...], 
         hosts, per_host = machine.topology
         rows = 2 if per_host % 2 == 0 and per_host > 4 else 1
         rows = max(rows, int(per_host**0.5)) if per_host > 16 and per_host % int(per_host**0.5) == 0 else rows
-        table = place_of.reshape(hosts, rows, per_host // rows, 1)
+        table = where.reshape(hosts, rows, per_host // rows, 1)
         found = [Panel(f"host {h}", table[h]) for h in range(hosts)]
     shown = found if most is None else found[:most]
     return tuple(shown), len(found) - len(shown)
 
 
-def axis_between(cost: StepCost, one: int, other: int) -> str | None:
+def axis_between(mesh: DeviceMesh, one: int, other: int) -> str | None:
     """The mesh axis along which two places of the mesh differ; None where they differ along several."""
-    places = cost.mesh.coordinates()
+    places = mesh.coordinates()
     different = np.flatnonzero(places[one] != places[other])
-    return cost.mesh.names[different[0]] if len(different) == 1 else None
+    return mesh.names[different[0]] if len(different) == 1 else None
 
 
 def first_group(cost: StepCost, axis: str) -> list[int]:

@@ -15,6 +15,7 @@ from shardviz.render.mpl_look import EM, Look, figure
 from shardviz.render.mpl_machine import machine_axes
 from shardviz.render.mpl_roofline import roofline_axes
 from shardviz.render.mpl_traffic import traffic_axes
+from shardviz.render.mpl_work import work_axes
 from shardviz.render.theme import MUTED, axis_colours
 
 MOST_ROWS = 8
@@ -26,7 +27,7 @@ def cost_axes(cost: StepCost, ax: Axes | None = None, kind: str = "step", *, dar
     Args:
         cost: what `cost_of` gives.
         ax: where to draw; a new figure's Axes if None.
-        kind: `step`, `roofline`, `memory`, `traffic` or `machine`.
+        kind: `step`, `roofline`, `memory`, `traffic`, `machine` or `work`.
         dark: colours for a dark page.
 
     Returns:
@@ -41,6 +42,7 @@ def cost_axes(cost: StepCost, ax: Axes | None = None, kind: str = "step", *, dar
         "memory": memory_axes,
         "traffic": traffic_axes,
         "machine": machine_axes,
+        "work": work_axes,
     }
     if kind not in painters:
         raise ShardvizError(f"plot(kind={kind!r}): kind is {', '.join(map(repr, painters))}")

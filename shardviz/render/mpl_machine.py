@@ -10,6 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
 from shardviz.analysis.step_cost import StepCost
+from shardviz.cost.torus import torus_links
 from shardviz.render.cost_words import placed_words
 from shardviz.render.format import wrap
 from shardviz.render.machine_scene import Panel, axis_between, first_group, panels
@@ -128,36 +129,24 @@ def _panel(axes: Axes, look: Look, cost: StepCost, panel: Panel, origin: tuple[f
 def _links(axes: Axes, look: Look, cost: StepCost, panel: Panel, origin: tuple[float, float]) -> None:
     """The links of a layer, each in the colour of the mesh axis that steps along it; stubs for those that wrap."""
     x0, y0 = origin
-    grid = panel.places[:, :, 0]
-    high, wide = grid.shape
+    grid, stub = panel.places[:, :, 0], 0.72
     segments: list[list[tuple[float, float]]] = []
     styles: list[str | None] = []
-
-    def link(one: int, other: int, *ends: tuple[float, float]) -> None:
-        segments.append(list(ends))
-        styles.append(axis_between(cost, one, other))
-
     rings: list[tuple[float, float, str | None]] = []
-    for i in range(high):
-        for j in range(wide):
-            x, y = x0 + j + 0.5, y0 + i + 0.5
-            if j + 1 < wide:
-                link(grid[i, j], grid[i, j + 1], (x, y), (x + 1, y))
-            if i + 1 < high:
-                link(grid[i, j], grid[i + 1, j], (x, y), (x, y + 1))
-    stub = 0.72
-    if cost.machine.wrap[0] and wide > 1:
-        for i in range(high):
-            y, name = y0 + i + 0.5, (grid[i, -1], grid[i, 0])
-            for x, to in ((x0 + 0.5, x0 + 0.5 - stub), (x0 + wide - 0.5, x0 + wide - 0.5 + stub)):
-                link(*name, (x, y), (to, y))
-                rings.append((to, y, styles[-1]))
-    if cost.machine.wrap[1] and high > 1:
-        for j in range(wide):
-            x, name = x0 + j + 0.5, (grid[-1, j], grid[0, j])
-            for y, to in ((y0 + 0.5, y0 + 0.5 - stub), (y0 + high - 0.5, y0 + high - 0.5 + stub)):
-                link(*name, (x, y), (x, to))
-                rings.append((x, to, styles[-1]))
+    for link in torus_links(cost.machine):
+        if (link.slice, link.one[2]) != (panel.slice, panel.z) or link.axis == 2:
+            continue
+        ends = [(x0 + x + 0.5, y0 + y + 0.5) for x, y, _ in (link.one, link.other)]
+        name = axis_between(cost.mesh, *(int(grid[y, x]) for x, y, _ in (link.one, link.other)))
+        if not link.wraps:
+            segments.append(ends)
+            styles.append(name)
+            continue
+        dx, dy = (stub, 0.0) if link.axis == 0 else (0.0, stub)
+        for (x, y), sign in zip(ends, (1, -1), strict=True):
+            segments.append([(x, y), (x + sign * dx, y + sign * dy)])
+            styles.append(name)
+            rings.append((x + sign * dx, y + sign * dy, name))
     for name in dict.fromkeys(styles):
         chosen = [s for s, style in zip(segments, styles, strict=True) if style == name]
         ink, dash = _ink(look, cost, name)
@@ -199,7 +188,7 @@ def _crossed(cost: StepCost) -> bool:
     grid = panels(cost, 1)[0][0].places[:, :, 0]
     beside = [*zip(grid[:, :-1].ravel(), grid[:, 1:].ravel(), strict=True)]
     below = [*zip(grid[:-1].ravel(), grid[1:].ravel(), strict=True)]
-    return any(axis_between(cost, int(one), int(other)) is None for one, other in beside + below)
+    return any(axis_between(cost.mesh, int(one), int(other)) is None for one, other in beside + below)
 
 
 def _z_words(cost: StepCost) -> str:
@@ -209,7 +198,7 @@ def _z_words(cost: StepCost) -> str:
         return ""
     shown, _ = panels(cost, 2)
     grids = np.array([panel.places[..., 0] for panel in shown])
-    name = axis_between(cost, int(grids[0, 0, 0]), int(grids[1, 0, 0]))
+    name = axis_between(cost.mesh, int(grids[0, 0, 0]), int(grids[1, 0, 0]))
     by = f"along {name}" if name else "along several axes"
     return f"; links between layers (z) go {by}" + (", the last to the first too" if machine.wrap[2] else "")
 

@@ -11,19 +11,14 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from shardviz.analysis.step_cost import StepCost
-from shardviz.analysis.traffic import axis_traffic, traffic
 from shardviz.render.format import format_bytes
 from shardviz.render.mpl_look import Look, figure, room_of
 from shardviz.render.theme import axis_colours
+from shardviz.render.traffic_scene import MOST_DEVICES, strengths, tables_of
 
-MOST_DEVICES = 64
 _SIDE, _GAP = 4.4, 0.9
-_LEAST = 0.18
-"""How strong the lightest cell is, of 1."""
 _HATCHED = 32
 """Devices up to which cells have their axis' hatch."""
-_DECADES = 4
-"""Powers of ten below the most bytes at which a cell is the lightest."""
 
 
 def traffic_axes(cost: StepCost, ax: Axes | None = None, *, dark: bool = False) -> Axes:
@@ -33,18 +28,7 @@ def traffic_axes(cost: StepCost, ax: Axes | None = None, *, dark: bool = False) 
     64 devices there is a matrix for each mesh axis in place of one.
     """
     look, colours = Look(dark), axis_colours(cost.mesh)
-    if cost.mesh.size <= MOST_DEVICES:
-        places = cost.mesh.coordinates()
-        apart = places[:, None, :] != places[None, :, :]
-        which = np.where(apart.sum(axis=2) == 1, np.argmax(apart, axis=2) if cost.mesh.names else -1, -1)
-        tables = [("device to device", traffic(cost), which)]
-    else:
-        names = list(cost.mesh.names)
-        tables = [
-            (f"along {name}, place to place", found, np.full(found.shape, names.index(name)))
-            for name, found in axis_traffic(cost).items()
-        ]
-    tables = tables or [("one device", np.zeros((1, 1)), np.full((1, 1), -1))]
+    tables = [(t.title, t.values, t.axis) for t in tables_of(cost)]
     inks = [(look.fill(colours[name]), colours[name].hatch) for name in cost.mesh.names]
     whole = len(tables) * (_SIDE + _GAP) - _GAP
     new = (look, max(whole + 1.3, 7.2), _SIDE + 2.2, (0.65, 1.1, whole, _SIDE))
@@ -121,9 +105,9 @@ def _matrix(
         if not cells:
             continue
         ink = np.array(to_rgb(ink))
-        strengths = [max(0.0, 1 - math.log10(most / value) / _DECADES) * (1 - _LEAST) + _LEAST for *_, value in cells]
+        strong = strengths(np.array([value for *_, value in cells]), most)
         boxes = [Rectangle((left + j * side, i * side), side, side) for i, j, _ in cells]
-        fills = [tuple(page + (ink - page) * strength) for strength in strengths]
+        fills = [tuple(page + (ink - page) * strength) for strength in strong]
         axes.add_collection(PatchCollection(boxes, facecolors=fills, edgecolors=edge, linewidths=0.6))
         if hatch and size <= _HATCHED:  # the axis once more, without colour
             lines = PatchCollection(boxes, facecolors="none", edgecolors=[look.hatch], linewidths=0, hatch=hatch)

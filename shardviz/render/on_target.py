@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 
 from shardviz.records import Memory, TargetCollective
@@ -34,6 +35,29 @@ def fit_text(memory: Memory) -> str:
     return f"it fits: {of}, {format_bytes(memory.headroom)} to spare"
 
 
+def code_text(memory: Memory) -> str:
+    """`machine code 1.67 MB`, or why its size is not known."""
+    if memory.code is not None:
+        return f"machine code {format_bytes(memory.code)}"
+    if memory.stated:
+        return "machine code of a size that the compiler does not say"
+    return "machine code not waited for (finish=True)"
+
+
+def stated_text(memory: Memory) -> str:
+    """What `memory_analysis()` says of a finished compile, and why its peak is another; empty where nobody asked."""
+    found = {name.removesuffix("_bytes").removesuffix("_in"): n for name, n in memory.stated.items() if n}
+    if not found:
+        return ""
+    said = ", ".join(f"{name.removesuffix('_size').replace('_', ' ')} {format_bytes(n)}" for name, n in found.items())
+    peak = memory.stated.get("peak_memory_in_bytes", memory.peak)
+    if memory.target == "cpu" and peak < memory.peak:
+        said += " (a CPU's peak memory leaves temporaries out)"
+    elif peak > memory.peak and memory.target.startswith("tpu"):
+        said += " (peak memory with what is alive at once in the chip's own memory, in place of HBM's)"
+    return said
+
+
 def alive_rows(report: Report) -> list[tuple[str, ...]]:
     """The heaviest values at the peak: a heading, and a row for each; none for simulated devices."""
     if report.memory is None or report.memory.hbm is None or not report.memory.alive_at_peak:
@@ -60,24 +84,44 @@ def runs_text(report: Report) -> str:
     return text + (f"; {len(left):,} of the partitioner's not found again" if left else "")
 
 
+def how_words(run: TargetCollective) -> str:
+    """What was done to a collective, in words: `several in one, begun and ended apart`; empty where nothing was."""
+    return ", ".join(_WORDS.get(word, word) for word in run.how)
+
+
 def run_rows(runs: tuple[TargetCollective, ...]) -> list[tuple[str, ...]]:
-    """A heading, and a row for each collective that does not run as it was partitioned."""
-    rows: list[tuple[str, ...]] = [("runs as", "axes", "operand bytes", "how", "stands for")]
+    """A heading, and a row for each collective that does not run as it was partitioned, or whose algorithm is known."""
+    told = any(run.algorithm for run in runs)
+    heads = ("runs as", "axes", "operand bytes", "how", "stands for")
+    rows: list[tuple[str, ...]] = [(*heads, "algorithm") if told else heads]
     for run in runs:
-        if run.how:
+        if run.how or run.algorithm:
             c = run.collective
-            axes = axes_words(c.axes)
-            stands_for = ", ".join(run.stands_for)
-            rows.append((f"{c.kind} {c.name}", axes, format_bytes(c.operand_bytes), ", ".join(run.how), stands_for))
+            row = f"{c.kind} {c.name}", axes_words(c.axes), format_bytes(c.operand_bytes), ", ".join(run.how)
+            rows.append((*row, ", ".join(run.stands_for), *([run.algorithm] if told else [])))
     return rows
+
+
+def algorithms_text(runs: tuple[TargetCollective, ...]) -> str:
+    """How collectives go, in the compiler's own words, and how many go so; empty where it does not say."""
+    found = Counter(run.algorithm for run in runs if run.algorithm)
+    silent = len(runs) - found.total()
+    if not found:
+        return ""
+    text = ", ".join(f"{words} ({count})" for words, count in sorted(found.items(), key=lambda row: (-row[1], row[0])))
+    return text + (f"; not said of {silent}" if silent else "")
 
 
 def on_target_lines(report: Report) -> list[str]:
     """The lines that `report_text` puts after the memory plan."""
     lines = []
+    if report.memory is not None and (text := stated_text(report.memory)):
+        lines += textwrap.wrap(f"memory_analysis() says: {text}", 100, initial_indent="  ", subsequent_indent="    ")
     if rows := alive_rows(report):
         lines += ["", "Heaviest values when the most is alive:"]
         lines += ["  " + line for line in columns(rows, right=(0,))]
     if text := runs_text(report):
         lines += ["", f"As the target runs them: {text}"]
+        if words := algorithms_text(report.target_collectives):
+            lines += textwrap.wrap(f"algorithms: {words}", 100, initial_indent="  ", subsequent_indent="    ")
     return lines

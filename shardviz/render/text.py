@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from shardviz.records import Memory, Value
 from shardviz.render.chips import axes_words
 from shardviz.render.format import clip, format_bytes, format_flops, plural
-from shardviz.render.on_target import fit_text, on_target_lines
+from shardviz.render.on_target import code_text, fit_text, on_target_lines
 from shardviz.render.residuals import residuals_text
 from shardviz.render.totals import total_of, totals_by
 from shardviz.render.values import columns, total_bytes, values_text
+from shardviz.render.work import memory_name, work_lines
 from shardviz.report import Report
 
 MAX_VALUES, MAX_LINES = 48, 10
@@ -53,10 +54,12 @@ def report_text(report: Report) -> str:
         lines += ["", *residuals_text(report.residuals)]
     if report.memory is not None:
         head, rest = memory_text(report.memory)
-        lines += ["", f"Memory on each device: {head}", f"  {rest}"]
+        lines += ["", f"Memory on each device: {head}"]
+        lines += textwrap.wrap(rest, 100, initial_indent="  ", subsequent_indent="    ")
         lines += on_target_lines(report)
     if report.cost is not None:
-        lines += ["", "Cost on each device: " + cost_text(report)]
+        lines += ["", *textwrap.wrap(f"Cost on each device: {cost_text(report)}", 100, subsequent_indent="  ")]
+        lines += work_lines(report.cost, memory_name(report.target), report.line)
     if report.diagnostics:
         lines += ["", f"Diagnostics: {len(report.diagnostics)}"]
         for d in report.diagnostics:
@@ -113,16 +116,21 @@ def memory_text(memory: Memory) -> tuple[str, str]:
     parts = (
         f"arguments {format_bytes(memory.arguments)}, outputs {format_bytes(memory.outputs)}, of which "
         f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; alive at once, "
-        f"at most {format_bytes(memory.peak)}"
+        f"at most {format_bytes(memory.peak)}; {code_text(memory)}"
     )
     fits = f"; {text}" if (text := fit_text(memory)) else ""
     return f"{format_bytes(memory.set_aside)} set aside ({memory.target} compiler's plan){fits}", parts
 
 
 def cost_text(report: Report) -> str:
-    """FLOPs of the matrix products in a step, loops multiplied in, and loops that could not be counted."""
-    if report.cost is None:
+    """FLOPs and memory traffic in a step, loops multiplied in, and loops that could not be counted."""
+    cost = report.cost
+    if cost is None:
         return "not known"
-    text = f"{format_flops(report.cost.dot_flops)} of matrix products in a step"
-    loops = report.cost.unknown_loops
+    text = f"{format_flops(cost.dot_flops)} of matrix products in a step"
+    if cost.other_flops:
+        text += f" and {format_flops(cost.other_flops)} of all else"
+    if cost.hbm_bytes is not None:
+        text += f"; {format_bytes(cost.hbm_bytes)} read from and written to {memory_name(report.target)}"
+    loops = cost.unknown_loops
     return text + (f"; {plural(loops, 'loop')} with unknown trip count, counted once" if loops else "")

@@ -103,6 +103,11 @@ _KEYS: Mapping[str, tuple[Callable[[Collective], Any], Callable[[Any], str]]] = 
 }
 
 
+def key_of(collective: Collective, key: str) -> Hashable:
+    """What a collective is summed by: the `Total.key` that it goes into under a key of `totals_by`."""
+    return _KEYS[key][0](collective)
+
+
 def totals_by(collectives: Iterable[Collective], key: str) -> tuple[Total, ...]:
     """Sums collectives that have something in common.
 

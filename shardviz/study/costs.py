@@ -42,8 +42,8 @@ class CostTable(Visible):
 
     def value(self, name: str, column: str) -> float | None:
         """A number of the table: `bytes` (operands on one device), `runs` (of collectives), `lower`, `upper` (seconds),
-        `memory` (bytes on one device, where a compiler has planned it), `mfu`, `tokens` (a second and chip; both at
-        `upper`). None where it is not known.
+        `memory` (bytes on one device, where a compiler has planned it), `mfu`, `tokens` (or samples, a second and
+        chip; both at `upper`). None where it is not known.
         """
         return _BEST[column][0](self.costs[name])
 
@@ -83,7 +83,7 @@ def compare_costs(
     what: Report | StepCost | Mapping[str, Any] | Iterable[tuple[str, Any]],
     *,
     targets: str | Machine | Sequence[str | Machine] | None = None,
-    tokens: float | None = None,
+    tokens: float | bool | None = None,
     model_flops: float | None = None,
     exact: bool = True,
     as_run: bool | None = None,

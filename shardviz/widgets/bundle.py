@@ -28,8 +28,9 @@ def module() -> str:
 
 @lru_cache(maxsize=1)
 def styles() -> str:
-    """The style sheet."""
-    return STATIC.joinpath("explorer.css").read_text(encoding="utf-8")
+    """The style sheets as one: `explorer.css`, then the others by name."""
+    sheets = sorted(STATIC.glob("*.css"), key=lambda path: (path.name != "explorer.css", path.name))
+    return "\n".join(path.read_text(encoding="utf-8") for path in sheets)
 
 
 def _load(name: str, done: dict[str, str], waiting: tuple[str, ...]) -> None:

@@ -86,13 +86,14 @@ def moved(spec: Spec, axis: str, dimension: int, place: int | None = None) -> Sp
 
 def mesh_with_axis(mesh: DeviceMesh, name: str, size: int) -> DeviceMesh:
     """The mesh with one more axis, the minor one."""
-    return DeviceMesh((*mesh.names, name), (*mesh.sizes, size), (*mesh.types, "Auto"))
+    return DeviceMesh((*mesh.names, name), (*mesh.sizes, size), (*mesh.types, "Auto"), in_order=mesh.in_order)
 
 
 def mesh_with_size(mesh: DeviceMesh, name: str, size: int) -> DeviceMesh:
     """The mesh with another number of devices along one axis."""
     place = _place(mesh, name)
-    return DeviceMesh(mesh.names, (*mesh.sizes[:place], size, *mesh.sizes[place + 1 :]), mesh.types)
+    sizes = (*mesh.sizes[:place], size, *mesh.sizes[place + 1 :])
+    return DeviceMesh(mesh.names, sizes, mesh.types, in_order=mesh.in_order)
 
 
 def _place(mesh: DeviceMesh, axis: str) -> int:

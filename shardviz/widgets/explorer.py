@@ -15,12 +15,18 @@ import traitlets
 from shardviz.errors import ShardvizError
 from shardviz.report import Report
 from shardviz.widgets import bundle
+from shardviz.widgets.costs import cost_view
+from shardviz.widgets.fitting import memory_view
+from shardviz.widgets.headline import head_view
+from shardviz.widgets.machines import company_view, machine_view
 from shardviz.widgets.notations import rosetta_view
 from shardviz.widgets.pages import shards_view, source_view
-from shardviz.widgets.payload import head_view, inputs_view, mesh_view, outputs_view, problems_view, status_view
+from shardviz.widgets.payload import inputs_view, mesh_view, outputs_view, problems_view, status_view
 from shardviz.widgets.ruling import rules_view
 from shardviz.widgets.state import ExplorerState
 from shardviz.widgets.tables import collectives_view, values_view
+from shardviz.widgets.targets import targets_view
+from shardviz.widgets.timing import timed
 
 if TYPE_CHECKING:
     from shardviz.analysis import Program
@@ -41,12 +47,19 @@ _EDITS: dict[str, tuple[str, ...]] = {
     "remove_rule": ("place",),
     "rename_axis": ("old", "new"),
     "resize_axis": ("name", "size"),
+    "set_target": ("target",),
+    "set_order": ("order",),
+    "exchange_axes": ("one", "other"),
     "undo": (),
     "redo": (),
     "stop": (),
     "recompile": (),
+    "finish": (),
 }
 """What the page may ask for: the state's methods, with their arguments by name."""
+
+_MACHINE = ("target", "target_remark", "lack", "cost", "cost_error")
+"""What the state says of the machine."""
 
 
 class Explorer(anywidget.AnyWidget):
@@ -54,6 +67,7 @@ class Explorer(anywidget.AnyWidget):
 
     Attributes:
         state: the `ExplorerState` under it, which can be driven from Python: the page follows.
+        device: the device that was picked, by its place in the mesh; below 0 for none. May be set.
         comm_id: the number of its comm, by which the page asks whether a kernel is still behind it.
     """
 
@@ -72,6 +86,11 @@ class Explorer(anywidget.AnyWidget):
     shards = traitlets.Dict().tag(sync=True)
     rosetta = traitlets.Dict().tag(sync=True)
     rules = traitlets.Dict().tag(sync=True)
+    costs = traitlets.Dict().tag(sync=True)
+    machine = traitlets.Dict().tag(sync=True)
+    company = traitlets.Dict().tag(sync=True)
+    targets = traitlets.Dict().tag(sync=True)
+    memory = traitlets.Dict().tag(sync=True)
     plan_code = traitlets.Unicode().tag(sync=True)
     selected = traitlets.Unicode().tag(sync=True)
     selected_at = traitlets.Unicode().tag(sync=True)
@@ -79,6 +98,7 @@ class Explorer(anywidget.AnyWidget):
     reading = traitlets.Unicode().tag(sync=True)
     edits = traitlets.List().tag(sync=True)
     tab = traitlets.Unicode("source").tag(sync=True)
+    device = traitlets.Int(-1).tag(sync=True)
     comm_id = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, state: ExplorerState):
@@ -86,6 +106,9 @@ class Explorer(anywidget.AnyWidget):
         self._seq = 0
         self._began = time.monotonic()
         self._seconds: float | None = None
+        self._drawn: tuple[Any, ...] = ()
+        self._timed = state.report
+        self._offered: tuple[Any, ...] = ()
         super().__init__(_esm=bundle.module(), _css=bundle.styles())
         self.comm_id = self.model_id or ""
         self.selected = state.selected
@@ -104,6 +127,7 @@ class Explorer(anywidget.AnyWidget):
             "remark",
             "past",
             "ahead",
+            *_MACHINE,
         ]
         state.observe(self._on_state, shown)
         self.observe(self._on_edits, "edits")
@@ -111,6 +135,7 @@ class Explorer(anywidget.AnyWidget):
         self.observe(self._on_query, "query")
         self.observe(self._on_rosetta, ["tab", "reading"])
         self.observe(self._on_tab, "tab")
+        self.observe(self._draw_company, "device")
 
     @property
     def program(self) -> Program:
@@ -165,15 +190,17 @@ class Explorer(anywidget.AnyWidget):
 
     def _on_state(self, change: Any) -> None:
         with self.hold_sync():
-            if change["name"] == "plan":
+            if change["name"] in ("plan", "target") or (change["name"] == "busy" and change["new"]):
                 self._began, self._seconds = time.monotonic(), None
+            if change["name"] == "plan":
                 self._draw_plan()
-            if change["name"] == "report":
+            if change["name"] in ("report", *_MACHINE):
                 self._draw_report()
             if change["name"] == "selected":
                 self.selected = self.state.selected
             if change["name"] in ("selected", "remark"):
                 self._draw_shards()
+                self._draw_company()
             self._draw_status()
 
     def _draw_plan(self) -> None:
@@ -182,19 +209,47 @@ class Explorer(anywidget.AnyWidget):
         self._draw_rules()
 
     def _draw_report(self) -> None:
+        """All that follows from the report and the machine, once for each new pair of them."""
+        report, state = self.report, self.state
+        now = (report, *(getattr(state, name) for name in _MACHINE))
+        if all(a is b for a, b in zip(now, self._drawn, strict=False)) and self._drawn:
+            return
+        self._drawn, self._timed = now, timed(report, state.cost)
         with self.hold_sync():
-            report = self.report
+            self._draw_targets()
             self.inputs = inputs_view(self.state)
             self.outputs = outputs_view(self.state)
             self.head = head_view(self.state)
-            self.source = source_view(report)
+            self.source = source_view(self._timed, state.cost)
             self.problems = problems_view(self.state)
             self._draw_tables()
             self._draw_shards()
+            self._draw_cost()
+
+    def _draw_targets(self) -> None:
+        """What may be chosen: it hangs on the mesh and the machine alone, and takes its time."""
+        now = (
+            self.report.mesh,
+            self.state.machine,
+            *(getattr(self.state, name) for name in _MACHINE if name != "cost"),
+        )
+        if now != self._offered:
+            self._offered, self.targets = now, targets_view(self.state)
+
+    def _draw_cost(self) -> None:
+        """What the machine has to say, as far as somebody looks at it: a view of a tab that is hidden is empty."""
+        self.memory = memory_view(self.state) if self.tab == "memory" else {}
+        self.costs = cost_view(self.state) if self.tab == "cost" else {}
+        self.machine = machine_view(self.state) if self.tab == "machine" else {}
+        self._draw_company()
+
+    def _draw_company(self, _: Any = None) -> None:
+        """Where the device that was picked is, what it holds and who is in its groups, likewise."""
+        self.company = company_view(self.state, self.device) if self.tab == "machine" else {}
 
     def _draw_tables(self) -> None:
         self.values = values_view(self.report, self.state.changed, self.query)
-        self.collectives = collectives_view(self.report, self.query)
+        self.collectives = collectives_view(self._timed, self.query, self.state.cost)
 
     def _draw_shards(self) -> None:
         self.shards = shards_view(self.report, self.state.selected, self.state.remark)
@@ -250,7 +305,9 @@ class Explorer(anywidget.AnyWidget):
             self._draw_tables()
 
     def _on_tab(self, change: Any) -> None:
-        self._draw_rules()
+        with self.hold_sync():
+            self._draw_rules()
+            self._draw_cost()
 
     def _on_rosetta(self, change: Any) -> None:
         self._draw_rosetta()

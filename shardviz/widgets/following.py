@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
+from shardviz.cost.machine import Machine
 from shardviz.errors import CompileError, CompileStopped, CompileTimeout, ShardvizError
 from shardviz.notation import Spec
 from shardviz.report import LEVELS, Report
+from shardviz.widgets import aiming
 from shardviz.widgets.inbox import Inbox
+from shardviz.widgets.onmachine import OnMachine
 
 if TYPE_CHECKING:
     from shardviz.analysis import Program, ReportFuture
@@ -27,8 +30,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TO_THE_END = 10  # how much longer than up to its plan a compile may take: it is 80 to 95 % machine code
 
-class Following(traitlets.HasTraits):
+
+class Following(OnMachine):
     """A program under a plan, and what is known of it so far.
 
     Args:
@@ -38,14 +43,19 @@ class Following(traitlets.HasTraits):
         debounce: seconds without a newer plan before a compile is started.
         timeout: seconds that a compile may take.
         memory_limit: bytes that a compile may use; None for no limit.
+        target: the machine to compile for and to reckon the cost on.
+        tokens: tokens (or samples) of a whole step, for tokens a second; None for what the arguments tell, False: none.
+        model_flops: FLOPs of a whole step that the model needs, for its utilisation.
 
-    Attributes:
+    Attributes, besides those of `OnMachine`:
         plan, bound: the plan, and the same checked against the program, with a full spec for every argument.
-        report: what is known about this plan so far. `level` is its level.
-        status: `propagating`, `compiling`, `partitioned`, `compiled`, `propagated` (where no more was wanted),
-            `stopped` or `failed`; `message` says it in words; `busy` while an answer is awaited.
+        report: what is known about this plan so far. `level` is its level. After another target was chosen it is the
+            old target's, until the compiler answers: its shardings are the same.
+        status: `propagating`, `compiling`, `partitioned`, `compiled`, `finishing`, `propagated` (where no more was
+            wanted), `stopped` or `failed`; `message` says it in words; `busy` while an answer is awaited.
         error: a change that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
-            `output`, `plan` or `internal`), `argument`, `dimension`, `axis`, `kind`, `detail`; None if all is well.
+            `output`, `rule`, `target`, `plan` or `internal`), `argument`, `dimension`, `axis`, `kind`, `detail`; None
+            if all is well.
         failure: why the last compile gave no answer: `kind`, `message`, `stderr`; None if nothing failed.
         timeout, memory_limit: what the next compile may take, in seconds and bytes (None: no limit); may be set.
         changed: names of the values that this plan shards otherwise than the one before. Intermediates have other names
@@ -54,7 +64,6 @@ class Following(traitlets.HasTraits):
 
     plan = traitlets.Any()
     bound = traitlets.Any()
-    report = traitlets.Instance(Report)
     level = traitlets.Unicode("notation")
     status = traitlets.Unicode("idle")
     message = traitlets.Unicode("")
@@ -74,9 +83,15 @@ class Following(traitlets.HasTraits):
         debounce: float = 0.15,
         timeout: float = 60.0,
         memory_limit: float | None = None,
+        target: str | Machine = "cpu",
+        tokens: float | bool | None = None,
+        model_flops: float | None = None,
     ):
         if level not in LEVELS[1:]:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS[1:]))}")
+        for name, number in (("tokens", tokens), ("model_flops", model_flops)):
+            if number is not None and not number >= 0:
+                raise ShardvizError(f"{name}={number!r}: expected a number of a whole step, 0 or more")
         super().__init__(timeout=timeout, memory_limit=memory_limit)
         self.program = program
         self._goal, self._debounce = level, debounce
@@ -88,8 +103,11 @@ class Following(traitlets.HasTraits):
         self._known: dict[str, Report] = {}
         self._before: dict[str, Report] = {}
         self._trouble: CompileError | None = None
+        self._stale = False  # the report is of an older target
+        self._tokens, self._model_flops = tokens, model_flops
         with self._inbox.owned():
-            self._take(plan, program.bind(plan))
+            bound = program.bind(plan)
+            self._take(plan, bound, aiming.read(target, bound.mesh))
             self._start(self._turn)
 
     @property
@@ -109,7 +127,19 @@ class Following(traitlets.HasTraits):
         """Compiles the plan as it is once more, after a stop or a failure."""
         with self._inbox.owned():
             self._cancel()
+            self.lack = aiming.lack_of(self.machine, self.report.mesh)  # the person may have installed it
             self._start(self._turn)
+
+    def finish(self) -> None:
+        """Has the compile of this plan run to its end, for what only a finished one tells, such as its machine code.
+
+        Nothing happens where no compiler has planned its memory yet, or where it does not fit.
+        """
+        with self._inbox.owned():
+            plan = self.report.memory
+            if self.busy or self._stale or self.level != "compiled" or plan is None or plan.fits is False:
+                return
+            self._start(self._turn, finish=True)
 
     def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
         """Blocks until the report has `level` (or as far as this state goes), and returns it.
@@ -120,29 +150,53 @@ class Following(traitlets.HasTraits):
         """
         if level not in LEVELS:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
-        want = min(LEVELS.index(level), LEVELS.index(self._goal))
+        want = min(LEVELS.index(level), LEVELS.index(self._reach))
         self._hurry()
-        there = lambda: LEVELS.index(self.level) >= want  # noqa: E731
+        old = lambda: self._stale and want > LEVELS.index("propagated")  # noqa: E731
+        there = lambda: LEVELS.index(self.level) >= want and not old()  # noqa: E731
         if not self._inbox.wait_until(lambda: there() or not self.busy, timeout):
             raise CompileTimeout(f"no {level} report within {timeout:g} s; the compile goes on")
         if not there():
             raise self._trouble or CompileError(f"no {level} report: {self.message}")
         return self.report
 
-    def _take(self, plan: Plan, bound: Any) -> None:
-        """Shows what follows from a plan at once. Nothing is changed if that raises."""
+    @property
+    def _reach(self) -> str:
+        """How far this plan's report goes: less than is wanted where nothing here compiles for the machine."""
+        short = self.lack or not self._as_many
+        return "partitioned" if self._goal == "compiled" and short else self._goal
+
+    def _take(self, plan: Plan, bound: Any, machine: Machine | None = None) -> None:
+        """Shows what follows from a plan at once, on this machine or one that has followed. Nothing is changed if that
+        raises."""
         report = self.program.propagate(plan)
+        found = aiming.aimed(machine or self.machine, report.mesh)
         self._cancel()
         self._turn += 1
         with self.hold_trait_notifications():
             self._before, self._known = self._known, {report.level: report}
             self.changed = _differences(self._before.get(report.level), report)
             self.plan, self.bound = plan, bound
-            self.report, self.level = report, report.level
-            self.error = self.failure = self._trouble = None
-            self.busy = self._goal != "propagated"
-            self.status = "propagating" if self.busy else "propagated"
-            self.message = "asking XLA's partitioner" if self.busy else ""
+            self.report, self.level, self._stale = report, report.level, False
+            self._aim(found)
+            self._awaiting()
+
+    def _retarget(self, machine: Machine) -> None:
+        """Has the plan compiled for another machine; what is known of it apart from the machine stays."""
+        self._cancel()
+        self._turn += 1
+        with self.hold_trait_notifications():
+            self._before, self._known = self._known, {k: r for k, r in self._known.items() if k != "compiled"}
+            self.report = self._known.get("partitioned") or self._known["propagated"]
+            self.level, self._stale, self.changed = self.report.level, True, frozenset()
+            self._aim(aiming.aimed(machine, self.report.mesh))
+            self._awaiting()
+
+    def _awaiting(self) -> None:
+        self.error = self.failure = self._trouble = None
+        self.busy = self._goal != "propagated"
+        self.status = "propagating" if self.busy else "propagated"
+        self.message = "asking XLA's partitioner" if self.busy else ""
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
@@ -194,19 +248,27 @@ class Following(traitlets.HasTraits):
         if job is not None and not job.done():
             job.stop()
 
-    def _start(self, turn: int) -> None:
+    def _start(self, turn: int, finish: bool = False) -> None:
         if turn != self._turn or self._goal == "propagated":
             return
-        self.busy, self.status, self.failure = True, "compiling", None
-        self.message = f"compiling for {self.report.mesh.size} devices"
+        self.busy, self.status, self.failure = True, "finishing" if finish else "compiling", None
+        real = self._as_many and aiming.nameable(self.machine)
+        target: Any = self.machine if real else "cpu"
+        reach = self._reach
+        simulated = target == "cpu" or self.machine.chip.kind == "cpu" or self.lack
+        on = f"{self.report.mesh.size} simulated devices" if simulated else self.target
+        self.message = f"compiling for {on}" + (", to the end" if finish else "")
+        tell = lambda report: self._inbox.post(partial(self._milestone, turn, report))  # noqa: E731
         with self._shown():
             try:
                 job = self._job = self.program.submit(
                     self.plan,
-                    level=self._goal,
-                    timeout=self.timeout,
+                    level=reach,
+                    target=target,
+                    timeout=self.timeout * (_TO_THE_END if finish else 1),
                     memory_limit=self.memory_limit,
-                    on_report=lambda report: self._inbox.post(partial(self._milestone, turn, report)),
+                    on_report=None if finish else tell,  # what comes before the end is there
+                    finish=finish,
                 )
             except ShardvizError as error:
                 self._settle_failure(error)
@@ -214,17 +276,21 @@ class Following(traitlets.HasTraits):
         job.add_done_callback(lambda done: self._inbox.post(partial(self._finished, turn, done)))
 
     def _milestone(self, turn: int, report: Report) -> None:
-        """Takes a report of a level that was not reached before; one for an older plan is nobody's any more."""
+        """Takes a report of a level that was not reached before, or a finished one; one for an older plan is nobody's
+        any more."""
         reached = LEVELS.index(report.level)
-        if turn != self._turn or not self.busy or reached <= LEVELS.index(self.level):
+        new = self._stale or self.status == "finishing" or reached > LEVELS.index(self.level)
+        if turn != self._turn or not self.busy or reached < LEVELS.index(self.level) or not new:
             return
         with self._shown(), self.hold_trait_notifications():
+            self._stale = False
             self._known[report.level] = report
             earlier = self._before.get("partitioned") or self._before.get("compiled")
             self.changed = _differences(earlier, report) if earlier else _outer(report) & self.changed
             self.report, self.level, self.status = report, report.level, report.level
-            self.busy = reached < LEVELS.index(self._goal)
-            self.message = "memory plan follows" if self.busy else ""
+            self._reckon()
+            self.busy = reached < LEVELS.index(self._reach)
+            self.message = f"{self.message.partition(';')[0]}; the memory plan follows" if self.busy else ""
 
     def _finished(self, turn: int, job: Any) -> None:
         if turn != self._turn or job is not self._job:

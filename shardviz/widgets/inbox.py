@@ -83,7 +83,9 @@ class Inbox:
         while True:
             self._news.clear()
             self.drain()
-            if condition():
+            with self._lock:  # another thread may be amid a call, whose observers have not heard of it yet
+                holds = condition()
+            if holds:
                 return True
             remaining = deadline - time.monotonic()
             if remaining <= 0:

@@ -34,6 +34,9 @@ def explore(
     debounce: float = 0.15,
     timeout: float = 60.0,
     memory_limit: float | None = None,
+    target: Any = "cpu",
+    tokens: float | bool | None = None,
+    model_flops: float | None = None,
     **kwargs: Any,
 ) -> Explorer:
     """Opens the explorer on a function, on a program that is traced already, or on an example of the gallery.
@@ -50,14 +53,19 @@ def explore(
         debounce: seconds without a newer change before a compile is started.
         timeout: seconds that a compile may take; `explorer.state.timeout` changes it later.
         memory_limit: bytes that a compile may use, None for no limit; `explorer.state.memory_limit` changes it later.
+        target: the machine that the plan is for: `cpu`, `tpu v5p:4x4x4`, `gpu h100:8x8`, a chip alone (`v5p`: its most
+            cube-like topology of the mesh's size), `attached`, or a `Machine`. It has as many devices as the mesh.
+        tokens: tokens (or samples) of a whole step, for tokens a second; by default what the arguments tell, False for
+            none. It changes nothing else.
+        model_flops: FLOPs of a whole step that the model needs (6 x parameters x tokens, say), for its utilisation.
         **kwargs: all other keyword arguments are the function's own, as for `sv.trace`.
 
     Returns:
         The `Explorer`; show it by making it the last expression of a cell.
 
     Raises:
-        ShardvizError: if there is nothing to explore or no plan, the function cannot be traced, or the plan does not
-            fit it.
+        ShardvizError: if there is nothing to explore or no plan, the function cannot be traced, the plan does not fit
+            it, there is no such target, or it has another number of devices than the mesh.
     """
     from shardviz.analysis import Program
     from shardviz.analysis.calls import program_of
@@ -91,7 +99,8 @@ def explore(
         program = program_of(program, args, kwargs, None if plan is None else plan.mesh, **options)
     plan = _own_plan(program, in_specs, out_specs) if plan is None else plan
     limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
-    return Explorer(ExplorerState(program, plan, level=level, **limits))
+    on: dict[str, Any] = {"target": target, "tokens": tokens, "model_flops": model_flops}
+    return Explorer(ExplorerState(program, plan, level=level, **limits, **on))
 
 
 def _plan(plan: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Plan:

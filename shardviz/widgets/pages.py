@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from shardviz.analysis.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.layout import layout
 from shardviz.records import Collective, Value
-from shardviz.render.format import format_bytes, format_shape
+from shardviz.render.format import format_bytes, format_seconds, format_shape
 from shardviz.render.rosetta import sharding_of
-from shardviz.render.scene import Side, build_scene, coarsen, describe, notes
+from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, notes
 from shardviz.render.totals import totals_by
 from shardviz.report import Report
 from shardviz.widgets.payload import Json, axes_json, axis_json, dims, known_bytes
+from shardviz.widgets.timing import compute_seconds, known_seconds
 
 MOST_LINES = 600
 MOST_CELLS = 32
+MOST_DEVICES = 4096
 
 
-def source_view(report: Report) -> Json:
-    """File by file the lines that the report knows, each with its values, its collectives and its share of bytes."""
+def source_view(report: Report, cost: StepCost | None = None) -> Json:
+    """File by file the lines that the report knows, each with its values, its collectives and its share of the step.
+
+    The share is of the seconds of a step where a cost is given, else of the bytes that move.
+
+    Args:
+        report: whose lines; its collectives with their seconds where there is a cost (`timing.timed`).
+        cost: what its step costs.
+    """
     at: dict[tuple[str, int], tuple[list[Value], list[Collective]]] = {}
     place = lambda frame: at.setdefault((frame.file, frame.line), ([], []))  # noqa: E731
     for value in report.intermediates:
@@ -26,24 +36,37 @@ def source_view(report: Report) -> Json:
     for c in report.collectives:
         if c.source is not None:
             place(c.source)[1].append(c)
-    most = max((sum(map(known_bytes, cs)) for _, cs in at.values()), default=0.0) or 1.0
+    computes = compute_seconds(report, cost)
+    weigh = known_bytes if cost is None else known_seconds
+    moves = {where: sum(map(weigh, cs)) for where, (_, cs) in at.items()}
+    most = max((moves.get(w, 0.0) + computes.get(w, 0.0) for w in {*moves, *computes}), default=0.0) or 1.0
     files, left = [], MOST_LINES
     for file, lines in sorted(report.source.items(), key=lambda item: -len(item[1])):
         numbers = sorted(lines)[:left]
         left -= len(numbers)
+        rows = []
+        for n in numbers:
+            values, collectives = at.get((file, n), ([], []))
+            row = _line(report, file, n, values, collectives)
+            if n_seconds := computes.get((file, n), 0.0):
+                row["compute"] = format_seconds(n_seconds)
+                row["computing"] = n_seconds / most
+            if collectives:
+                row["heat"] = moves.get((file, n), 0.0) / most
+                if cost is not None:
+                    row["seconds"] = format_seconds(moves.get((file, n), 0.0))
+            rows.append(row)
         files.append(
-            {
-                "file": file.replace("\\", "/").rsplit("/", 1)[-1] if "ipykernel_" not in file else "cell",
-                "lines": [_line(report, file, n, *at.get((file, n), ([], [])), most) for n in numbers],
-            }
+            {"file": file.replace("\\", "/").rsplit("/", 1)[-1] if "ipykernel_" not in file else "cell", "lines": rows}
         )
-    return {"files": [f for f in files if f["lines"]]}
+    run = cost is not None and cost.as_run
+    return {
+        "files": [f for f in files if f["lines"]],
+        "communication": "communication as partitioned" if run else "communication",
+    }
 
 
-def _line(
-    report: Report, file: str, number: int, values: list[Value], collectives: list[Collective], most: float
-) -> Json:
-    moved = sum(map(known_bytes, collectives))
+def _line(report: Report, file: str, number: int, values: list[Value], collectives: list[Collective]) -> Json:
     row: Json = {"n": number, "text": report.source[file][number].rstrip("\n")}
     frame = next((x.source for x in (*values, *collectives) if x.source is not None), None)
     if frame is not None:
@@ -61,7 +84,7 @@ def _line(
         ]
         row["more"] = len(values) - len(shown)
     if collectives:
-        row["heat"], row["moved"], row["collectives"] = moved / most, format_bytes(moved), _merged(collectives)
+        row["moved"], row["collectives"] = format_bytes(sum(map(known_bytes, collectives))), _merged(collectives)
     return row
 
 
@@ -87,6 +110,7 @@ def _merged(collectives: list[Collective]) -> list[Json]:
                 "count": total.runs_text,
                 "bytes": format_bytes(sizes.pop()) if len(sizes) == 1 else "",
                 "phases": sorted({c.phase for c in group}),
+                "seconds": "" if total.seconds is None else format_seconds(total.seconds),
             }
         )
     return rows
@@ -127,6 +151,7 @@ def shards_view(report: Report, name: str, remark: str = "") -> Json:
         "merged": scene.merged,
         "replicas": cut.replicas,
         "labels": scene.labels(),
+        "cells": _cells(scene),
         "aspect": scene.aspect,
         "rows": _side(scene.rows),
         "columns": _side(scene.columns),
@@ -134,6 +159,19 @@ def shards_view(report: Report, name: str, remark: str = "") -> Json:
             {"text": scene.panel_text(p), "index": scene.index_text(p, 0, 0)[1:-1].split(", ")} for p in range(panels)
         ],
     }
+
+
+def _cells(scene: Scene) -> list[int]:
+    """The cell, counted through all panels, of the device at each place of the mesh; -1 where it holds nothing.
+
+    Empty for meshes of very many devices.
+    """
+    ids = scene.mesh.ids()
+    if len(ids) > MOST_DEVICES:
+        return []
+    held = scene.devices.reshape(scene.cells, -1)
+    cell = {int(device): number for number, row in enumerate(held) for device in row}
+    return [cell.get(int(device), -1) for device in ids]
 
 
 def _side(side: Side) -> Json:

@@ -1,4 +1,4 @@
-"""What the page is told, as plain JSON: the mesh, the inputs and outputs with their choices, and the headline.
+"""What the page is told, as plain JSON: the mesh, the inputs and outputs with their choices, problems and the status.
 
 Numbers come with their text, so that they read the same here, in a terminal and in a table: the page formats nothing.
 A spec is a list of dimensions, each a list of axes, each a name or `[name, before, size]` for a part of an axis.
@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shardviz.notation import Axis, Spec
-from shardviz.records import Collective, Memory, Value
-from shardviz.render.format import format_bytes, format_flops, plural
+from shardviz.records import Collective, Value
+from shardviz.render.format import format_bytes
 from shardviz.render.theme import axis_colours
-from shardviz.render.totals import Total, total_of, totals_by
 from shardviz.report import Report
 from shardviz.widgets.edits import choices
 from shardviz.widgets.names import tree
@@ -122,67 +121,6 @@ def axes_json(axes: tuple[Axis, ...] | None) -> list[Any] | None:
     return None if axes is None else [axis_json(a) for a in axes]
 
 
-def head_view(state: ExplorerState) -> Json:
-    """The headline: what moves over which axis, how often, memory, problems."""
-    report = state.report
-    totals = totals_by(report.collectives, "axes")
-    shown = _worth_showing(totals)
-    problems, notes = severities(report)
-    runs = total_of(report.collectives).runs_text
-    view: Json = {
-        "program": report.program,
-        "mesh": str(report.mesh) or "no mesh axes",
-        "devices": plural(report.mesh.size, "device"),
-        "moved": [{"axes": axes_json(t.axes), "text": t.bytes_text, "title": t.sentence} for t in shown],
-        "moved_rest": [f"{t.label}: {t.bytes_text}" for t in totals if t not in shown],
-        "collectives": len(report.collectives),
-        "runs": f"{runs} run" if runs == "1" else f"{runs} runs",
-        "problems": problems,
-        "notes": notes,
-        "changed": len(state.changed),
-        "values": len(report.arguments) + len(report.outputs) + len(report.intermediates),
-        "arguments": format_bytes(_total(report.arguments)),
-    }
-    if report.cost is not None:
-        view["flops"] = format_flops(report.cost.dot_flops)
-    if report.memory is not None:
-        view["memory"] = _memory_view(report.memory)
-    return view
-
-
-def _worth_showing(totals: Sequence[Total]) -> list[Total]:
-    """At most four, and none whose bytes are less than a thousandth of all; what moves how often unknown stays."""
-    least = sum(t.bytes for t in totals) / 1000
-    return [t for t in totals if t.unknown or t.bytes >= least][:4]
-
-
-def _memory_view(memory: Memory) -> Json:
-    """The parts that are set aside, their sum, and the most that is alive at once."""
-    whole, fresh = memory.set_aside, memory.outputs - memory.aliased
-    together = "a block for everything in between; values that are not alive at the same time share places in it"
-    in_place = f"of {format_bytes(memory.outputs)}, {format_bytes(memory.aliased)} go where donated arguments were"
-    parts = [
-        ("arguments", memory.arguments, "what the step is given"),
-        ("temporaries", memory.temporaries, together),
-        ("outputs not aliased", fresh, in_place),
-    ]
-    cpu = memory.target == "cpu"
-    caution = "XLA's CPU compiler plans this; a TPU's or GPU's plan is another." if cpu else ""
-    detail = "The CPU's keeps bf16 temporaries in f32 in places, where they take twice the bytes." if cpu else ""
-    return {
-        "parts": [
-            {"label": label, "text": format_bytes(n), "share": n / (whole or 1), "title": title}
-            for label, n, title in parts
-        ],
-        "total": format_bytes(whole),
-        "peak": format_bytes(memory.peak),
-        "peak_title": "the most that is in use at any one moment, by the live ranges of all values",
-        "target": memory.target,
-        "caution": caution,
-        "detail": detail,
-    }
-
-
 def severities(report: Report) -> tuple[int, int]:
     """How many diagnostics are problems (warnings and errors), and how many are notes."""
     notes = sum(d.severity == "info" for d in report.diagnostics)
@@ -200,6 +138,7 @@ def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
         "level": state.level,
         "status": state.status,
         "message": state.message,
+        "doing": _doing(state),
         "busy": state.busy,
         "error": state.error,
         "failure": state.failure,
@@ -208,6 +147,17 @@ def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
         "seq": seq,
         "seconds": None if seconds is None else round(seconds, 2),
     }
+
+
+def _doing(state: ExplorerState) -> str:
+    """What a busy state is doing, in a few words; `message` is the whole sentence."""
+    if not state.busy:
+        return ""
+    if state.status == "finishing":
+        return "making machine code"
+    if state.status != "propagating" and "simulated" not in state.message:
+        return state.message.partition(";")[0]
+    return "planning memory" if state.status == "partitioned" else "partitioning"
 
 
 _LEADS = {
@@ -236,11 +186,6 @@ def problems_view(state: ExplorerState) -> Json:
     ]
     leads = {rule: lead for rule, lead in _LEADS.items() if any(d.rule == rule for d in found)}
     return {"rows": rows, "problems": problems, "notes": notes, "leads": leads}
-
-
-def _total(values: Iterable[Value]) -> float | None:
-    known = [v.bytes_per_device for v in values]
-    return None if any(n is None for n in known) else sum(n for n in known if n is not None)
 
 
 def _sum(sizes: Iterable[float | None]) -> str:

@@ -15,19 +15,28 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import traitlets
 
+from shardviz.cost.orders import exchanged, reordered
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import Axis, DeviceMesh, Spec
-from shardviz.widgets import edits, ruling
+from shardviz.widgets import aiming, edits, ruling
 from shardviz.widgets.names import segments
 from shardviz.widgets.selecting import Selecting
 
 if TYPE_CHECKING:
     from shardviz.analysis import Program
+    from shardviz.cost import Machine
     from shardviz.program.plan import Plan
+
+
+class Step(NamedTuple):
+    """What `undo` goes back to: a plan, and the machine that it was for."""
+
+    plan: Plan
+    machine: Machine
 
 
 class ExplorerState(Selecting):
@@ -35,7 +44,7 @@ class ExplorerState(Selecting):
     and those of `Selecting`.
 
     Attributes:
-        past, ahead: the plans that `undo` and `redo` go to.
+        past, ahead: the plans, each with its machine, that `undo` and `redo` go to: `Step`s.
     """
 
     past = traitlets.Tuple()
@@ -125,6 +134,16 @@ class ExplorerState(Selecting):
         """Sets the whole mesh: anything that `DeviceMesh.of` reads, such as `"data=8,model=4"`."""
         return self._change(lambda: self.plan.with_mesh(DeviceMesh.of(mesh)), "mesh")
 
+    def set_order(self, order: str | Iterable[int]) -> bool:
+        """Sets the order of the mesh's devices on a machine: `mesh_utils` (as JAX would choose), `row-major` (device i
+        at place i), or the devices' ids, as numbers or as text such as `0,1,3,2` or `[2,4]T(1,0)`."""
+        return self._change(lambda: self.plan.with_mesh(reordered(self.plan.mesh, order)), "order")
+
+    def exchange_axes(self, one: str, other: str) -> bool:
+        """Puts the devices in the order that JAX would choose if two mesh axes stood in each other's place."""
+        change = lambda: self.plan.with_mesh(exchanged(self.plan.mesh, self.machine, one, other))  # noqa: E731
+        return self._change(change, "order")
+
     def add_rule(self, pattern: str, spec: str) -> bool:
         """Adds a rule, the last: a pattern of the tree path, and the spec of every argument that it catches."""
         return self._change(lambda: ruling.added(self.plan, pattern, spec), "rule", always=True)
@@ -141,19 +160,30 @@ class ExplorerState(Selecting):
         """Removes a rule."""
         return self._change(lambda: ruling.removed(self.plan, place), "rule", always=True)
 
+    def set_target(self, target: str | Machine) -> bool:
+        """Chooses the machine: `tpu v5p:4x4x4`, `gpu h100:8x8`, `cpu`, a chip (`v5p`), `attached`, or a `Machine`.
+
+        It must have as many devices as the mesh; see `aiming.read`.
+        """
+        return self._change(lambda: self.plan, "target", aim=lambda: aiming.read(target, self.report.mesh))
+
     def undo(self) -> bool:
-        """Goes back to the plan before the last change."""
+        """Goes back to the plan and the target before the last change."""
         if not self.past:
             return False
-        plan, rest, here = self.past[-1], self.past[:-1], self.plan
-        return self._change(lambda: plan, "plan", history=(rest, (here, *self.ahead)), always=True)
+        back, history = self.past[-1], (self.past[:-1], (self._here, *self.ahead))
+        return self._change(lambda: back.plan, "plan", history=history, always=True, aim=lambda: back.machine)
 
     def redo(self) -> bool:
-        """Goes forward to the plan that `undo` left."""
+        """Goes forward to the plan and the target that `undo` left."""
         if not self.ahead:
             return False
-        plan, rest, here = self.ahead[0], self.ahead[1:], self.plan
-        return self._change(lambda: plan, "plan", history=((*self.past, here), rest), always=True)
+        on, history = self.ahead[0], ((*self.past, self._here), self.ahead[1:])
+        return self._change(lambda: on.plan, "plan", history=history, always=True, aim=lambda: on.machine)
+
+    @property
+    def _here(self) -> Step:
+        return Step(self.plan, self.machine)
 
     # What a person asks.
 
@@ -202,15 +232,21 @@ class ExplorerState(Selecting):
         dimension: int | None = None,
         history: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
         always: bool = False,
+        aim: Callable[[], Machine] | None = None,
     ) -> bool:
         with self._inbox.owned(), self._shown():
             try:
-                plan = build()
-                if plan == self.plan or (_same(bound := self.program.bind(plan), self.bound) and not always):
+                plan, bound, before = build(), None, self._here
+                machine = self.machine if aim is None else aim()
+                if plan != self.plan:
+                    bound = self.program.bind(plan)
+                if bound is not None and (always or not _same(bound, self.bound)):
+                    self._take(plan, bound, machine)
+                elif machine != self.machine:
+                    self._retarget(machine)
+                else:
                     self.error = None
                     return True
-                before = self.plan
-                self._take(plan, bound)
             except ShardvizError as error:
                 self.refuse(error, place, argument, dimension)
                 return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardviz.render.cost_words import headline, memory_words
 from shardviz.render.format import format_bytes, plural
 from shardviz.render.totals import total_of, totals_by
 
@@ -32,6 +33,11 @@ def summary(state: ExplorerState) -> str:
             f"outputs not aliased {format_bytes(memory.outputs - memory.aliased)}); "
             f"alive at once, at most: {format_bytes(memory.peak)}"
         )
+    if state.cost is not None:
+        lines.append(f"step on {state.target}: {headline(state.cost)}")
+        lines.append(f"memory on {state.target}: {memory_words(state.cost.needs)}")
+    if state.cost_error:
+        lines.append(f"no cost on {state.target}: {state.cost_error}")
     problems = [d for d in report.diagnostics if d.severity != "info"]
     if problems:
         lines.append(f"{plural(len(problems), 'problem')}: " + ", ".join(sorted({d.rule for d in problems})))

@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardviz.records import Collective, Frame, Value
-from shardviz.render.format import format_bytes, format_count
-from shardviz.render.totals import total_of, totals_by
+from shardviz.analysis.step_cost import StepCost
+from shardviz.records import Collective, Frame, TargetCollective, Value
+from shardviz.render.chips import axes_words
+from shardviz.render.format import format_bytes, format_count, format_seconds, plural
+from shardviz.render.on_target import how_words, runs_text
+from shardviz.render.totals import key_of, total_of, totals_by
 from shardviz.render.values import spec_text
 from shardviz.report import Report
 from shardviz.widgets.payload import Json, axes_json, axis_json, dims, known_bytes
+from shardviz.widgets.timing import known_seconds, step_seconds
 
 PAGE = 200
 
@@ -77,25 +81,41 @@ def _value_row(role: str, value: Value, changed: frozenset[str]) -> Json:
     return row | {key: item for key, item in extra.items() if item}
 
 
-def collectives_view(report: Report, query: Mapping[str, Any]) -> Json:
-    """The collectives, most bytes first, and their sums by mesh axes, by source line and by phase."""
+def collectives_view(report: Report, query: Mapping[str, Any], cost: StepCost | None = None) -> Json:
+    """The collectives, the longest first (without a cost: most bytes), and their sums by axes, source line and phase.
+
+    Args:
+        report: whose collectives, with their seconds where there is a cost (`timing.timed`).
+        query: `line`, to see only those of a source line (`model.py:20`).
+        cost: what the step costs on a machine.
+    """
     line = query.get("line") or ""
-    ordered = sorted(report.collectives, key=lambda c: (-known_bytes(c), c.kind, c.name))
+    weigh = known_bytes if cost is None else known_seconds
+    ordered = sorted(report.collectives, key=lambda c: (-weigh(c), -known_bytes(c), c.kind, c.name))
     found = [c for c in ordered if not line or (c.source is not None and c.source.short == line)]
-    most = max((known_bytes(c) for c in ordered), default=0.0) or 1.0
-    return {
-        "rows": [_collective_row(c, report, most) for c in found[:PAGE]],
+    most = max(map(weigh, ordered), default=0.0) or 1.0
+    view: Json = {
+        "rows": [_collective_row(c, report, weigh(c) / most, cost) for c in found[:PAGE]],
         "found": len(found),
         "total": len(ordered),
-        "by_axes": _sums(report, "axes"),
-        "by_line": _sums(report, "source"),
-        "by_phase": _sums(report, "phase"),
-        "by_kind": _sums(report, "kind"),
+        "by_axes": _sums(report, "axes", cost),
+        "by_line": _sums(report, "source", cost),
+        "by_phase": _sums(report, "phase", cost),
+        "by_kind": _sums(report, "kind", cost),
         "bytes": total_of(ordered).bytes_text,
     }
+    if cost is not None:
+        seconds = format_seconds(step_seconds(ordered))
+        left = sum(c.seconds is None or c.count is None for c in ordered)
+        view |= {"target": cost.machine.text, "seconds": seconds, "untimed": left}
+    if words := runs_text(report):
+        view |= {"runs": words, "added": _added(report, cost)}
+        if cost is not None and cost.as_run:
+            view["run_seconds"] = format_seconds(cost.step.communication)
+    return view
 
 
-def _collective_row(c: Collective, report: Report, most: float) -> Json:
+def _collective_row(c: Collective, report: Report, share: float, cost: StepCost | None) -> Json:
     row: Json = {
         "kind": c.kind,
         "axes": axes_json(c.axes),
@@ -104,7 +124,7 @@ def _collective_row(c: Collective, report: Report, most: float) -> Json:
         "bytes": format_bytes(c.operand_bytes),
         "count": format_count(c.count),
         "total": format_bytes(c.total_bytes),
-        "share": known_bytes(c) / most,
+        "share": share,
         "phase": c.phase,
     }
     extra = {
@@ -117,24 +137,73 @@ def _collective_row(c: Collective, report: Report, most: float) -> Json:
         "conditional": c.conditional,
         "result": format_bytes(c.result_bytes),
     }
+    if cost is not None:
+        extra |= {"formula": c.formula, "each": format_seconds(c.seconds)}
+        extra["seconds"] = format_seconds(None if c.seconds is None or c.count is None else c.seconds * c.count)
+    if report.target_collectives and report.target != "cpu":
+        extra["as_run"] = [_run(t, c, cost) for t in report.runs_as(c.name)] or [{"text": "not found again"}]
     return row | {key: item for key, item in extra.items() if item}
 
 
-def _sums(report: Report, key: str) -> list[Json]:
-    """A bar for each group; its parts have the colours of the axes that they move over."""
+def _run(run: TargetCollective, stands_for: Collective | None, cost: StepCost | None) -> Json:
+    """What the target runs for one collective of the partitioner: what is otherwise, and how long it takes."""
+    c = run.collective
+    differs = []
+    if stands_for is None or c.kind != stands_for.kind:
+        differs.append(c.kind)
+    if stands_for is None or c.axes != stands_for.axes:
+        differs.append(f"over {axes_words(c.axes)}")
+    if stands_for is None or c.dtype != stands_for.dtype:
+        differs.append(c.dtype)
+    if stands_for is None or c.operand_bytes != stands_for.operand_bytes:
+        differs.append(format_bytes(c.operand_bytes))
+    if stands_for is None or c.count != stands_for.count:
+        differs.append(f"× {format_count(c.count)}")
+    view = {"text": " ".join(differs), "name": c.name, "how": how_words(run), "algorithm": run.algorithm}
+    if len(run.stands_for) > 1:
+        view["how"] = f"{view['how']} ({plural(len(run.stands_for), 'collective')})".strip()
+    if cost is not None and cost.as_run:
+        timed = next((t for t in cost.collectives if t.name == c.name), None)
+        if timed is not None and timed.seconds is not None and timed.count is not None:
+            view |= {"seconds": format_seconds(timed.seconds * timed.count), "formula": timed.formula or ""}
+    if not differs and not view["how"]:
+        view["text"] = "as partitioned"
+    return {key: item for key, item in view.items() if item}
+
+
+def _added(report: Report, cost: StepCost | None) -> list[Json]:
+    """What the target's compiler added of its own."""
+    return [_run(t, None, cost) for t in report.target_collectives if not t.stands_for][:PAGE]
+
+
+def _sums(report: Report, key: str, cost: StepCost | None) -> list[Json]:
+    """A bar for each group, of seconds where there is a cost; its parts have the colours of the axes they move over."""
     totals = totals_by(report.collectives, key)
-    most = max((t.bytes for t in totals), default=0.0) or 1.0
+    if cost is None:
+        rows = [(t, t.bytes, t.bytes_text, [(axes, n, format_bytes(n)) for axes, n in t.parts]) for t in totals]
+    else:
+        times: dict[Any, dict[Any, float]] = {}
+        for c in report.collectives:
+            own = times.setdefault(key_of(c, key), {})
+            own[c.axes] = own.get(c.axes, 0.0) + known_seconds(c)
+        rows = []
+        for t in totals:
+            parts = sorted(times[t.key].items(), key=lambda item: (-item[1], axes_words(item[0])))
+            whole = sum(times[t.key].values())
+            text = format_seconds(whole) + ("" if t.seconds is not None else " + not known")
+            rows.append((t, whole, text, [(axes, n, format_seconds(n)) for axes, n in parts]))
+        rows.sort(key=lambda row: -row[1])
+    most = max((whole for _, whole, _, _ in rows), default=0.0) or 1.0
     return [
         {
             "label": t.label,
-            "text": t.bytes_text,
+            "text": text,
+            "bytes": t.bytes_text,
             "sentence": t.sentence,
             "collectives": t.operations,
             "axes": axes_json(t.axes) if key == "axes" else None,
-            "parts": [
-                {"axes": axes_json(axes), "share": n / most, "text": format_bytes(n)} for axes, n in t.parts if n
-            ],
+            "parts": [{"axes": axes_json(axes), "share": n / most, "text": said} for axes, n, said in parts if n],
             "line": report.line(t.key) if isinstance(t.key, Frame) else "",
         }
-        for t in totals
+        for t, _, text, parts in rows
     ]

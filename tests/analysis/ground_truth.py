@@ -44,23 +44,23 @@ def compile_one(example, text, folder):
         **example.options,
     )
     with jax.set_mesh(mesh):
-        compiled = jitted.lower(*example.args).compile(
-            compiler_options={"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "spmd-partitioning"}
-        )
+        dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "spmd-partitioning"}
+        dumps |= {"xla_dump_hlo_as_text": True, "xla_dump_hlo_as_proto": True}
+        compiled = jitted.lower(*example.args).compile(compiler_options=dumps)
     snapshot = next(f for f in folder.glob("*.txt") if "after_spmd-partitioning" in f.name)
     optimized = next(f for f in folder.glob("*after_optimizations.txt"))
-    memory = compiled.memory_analysis()
+    memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
+    names = [n for n in dir(memory) if not n.startswith("_") and isinstance(getattr(memory, n), int)]
     facts = {
         "output_specs": [entries(s.spec) for s in jax.tree.leaves(compiled.output_shardings)],
-        "arguments": memory.argument_size_in_bytes,
-        "outputs": memory.output_size_in_bytes,
-        "aliased": memory.alias_size_in_bytes,
-        "temporaries": memory.temp_size_in_bytes,
+        "memory": {name: getattr(memory, name) for name in names},
+        "cost": {key: cost[key] for key in ("flops", "bytes accessed", "transcendentals") if key in cost},
     }
     kept = folder.parent
     (kept / f"{folder.name}.json").write_text(json.dumps(facts))
     (kept / f"{folder.name}.partitioned.txt").write_text(snapshot.read_text())
     (kept / f"{folder.name}.optimized.txt").write_text(optimized.read_text())
+    (kept / f"{folder.name}.hlo.pb").write_bytes(next(folder.glob("*after_optimizations.hlo.pb")).read_bytes())
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()

@@ -1,18 +1,26 @@
 """What JAX and libtpu say themselves of a program on a slice that is not there. Run in a process of its own.
 
-python tpu_truth.py v5p:2x2x2 step        the memory analysis of the full compile, as JSON
-python tpu_truth.py v5e:2x2 large         the compiler's refusal
+python tpu_truth.py v5p:2x2x2 step 0,1,2,3,4,5,6,7    the analyses of the full compile and its heaps' peaks, as JSON
+python tpu_truth.py v5e:2x2 large 0,1,2,3             the compiler's refusal
+
+The numbers are the ids of the devices in the order of the mesh.
 """
 
 import json
 import os
 import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+
+from tests.heap_traces import heap_peaks
 
 
 def step(w1, w2, x):
@@ -35,6 +43,12 @@ def large(x, w):
     return jnp.tanh(y), jnp.cumsum(y, 0)
 
 
+def wide(x, w):
+    """Two large values that are needed at once, and little that is given or comes out."""
+    y = x @ w
+    return ((y / y.sum()) * y).sum(0)
+
+
 def array(*shape):
     return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
 
@@ -49,6 +63,13 @@ PROGRAMS = {
         STACKED,
         (0, 1),
     ),
+    "wide": (  # more of main memory than there is VMEM
+        wide,
+        (array(8192, 128), array(128, 65536)),
+        (P("data", None), P(None, "model")),
+        P(),
+        (),
+    ),
     "large": (
         large,
         (array(131072, 1024), array(1024, 131072)),
@@ -59,7 +80,7 @@ PROGRAMS = {
 }
 
 
-def main(topology, name):
+def main(topology, name, ids):
     os.environ.update(
         TPU_SKIP_MDS_QUERY="1",
         TPU_WORKER_HOSTNAMES="localhost",
@@ -72,17 +93,27 @@ def main(topology, name):
     from jax.experimental import topologies
 
     fn, args, in_specs, out_specs, donated = PROGRAMS[name]
-    devices = np.array(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+    found = {d.id: d for d in topologies.get_topology_desc(platform="tpu", topology_name=topology).devices}
+    devices = np.array([found[int(i)] for i in ids.split(",")])
     mesh = Mesh(devices.reshape(-1, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
-    placed = [tuple(NamedSharding(mesh, spec) for spec in specs) for specs in (in_specs, out_specs)]
+    placed = [
+        jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda s: isinstance(s, P))
+        for specs in (in_specs, out_specs)
+    ]
     jitted = jax.jit(fn, in_shardings=placed[0], out_shardings=placed[1], donate_argnums=donated)
-    try:
-        stats = jitted.lower(*args).compile().memory_analysis()
-    except jax.errors.JaxRuntimeError as error:
-        print(json.dumps({"refused": str(error)}))
-        return
+    with tempfile.TemporaryDirectory() as folder:
+        dumps = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True, "xla_dump_hlo_as_proto": True}
+        try:
+            compiled = jitted.lower(*args).compile(compiler_options=dumps)
+        except jax.errors.JaxRuntimeError as error:
+            print(json.dumps({"refused": str(error)}))
+            return
+        (proto,) = Path(folder).glob("*after_optimizations.hlo.pb")
+        heaps = heap_peaks(proto)
+    stats, cost = compiled.memory_analysis(), compiled.cost_analysis()
     names = [n for n in dir(stats) if not n.startswith("_") and isinstance(getattr(stats, n), int)]
-    print(json.dumps({n: getattr(stats, n) for n in names}))
+    facts = {"memory": {n: getattr(stats, n) for n in names}, "cost": cost, "heaps": heaps}
+    print(json.dumps(facts | {"text": compiled.as_text()}))
 
 
 if __name__ == "__main__":

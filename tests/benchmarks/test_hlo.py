@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardviz.hlo import axes_of, collectives, dot_flops, parse, parse_groups, values
+from shardviz.hlo import axes_of, collectives, count_bytes, count_flops, parse, parse_groups, values
 from shardviz.notation import DeviceMesh
 from shardviz.notation.hlo_sharding import parse_hlo_sharding
 
@@ -24,7 +24,7 @@ def texts(tmp_path_factory):
         [sys.executable, str(script), str(folder), "llama"], env=environment, capture_output=True, check=True
     )
     walked = json.loads((folder / "facts.json").read_text())["llama"]["walked"]
-    return {stage: Path(walked[stage]["file"]).read_text() for stage in ("before", "after")}
+    return {stage: Path(walked[stage]["file"]).read_text() for stage in ("before", "after", "optimized")}
 
 
 def test_parse(benchmark, texts):
@@ -45,8 +45,12 @@ def test_values(benchmark, texts):
     assert len(rows) > 200
 
 
-def test_dot_flops(benchmark, texts):
-    assert benchmark(lambda: dot_flops(parse(texts["after"])))[0] > 1e9
+def test_flops(benchmark, texts):
+    assert benchmark(lambda: count_flops(parse(texts["after"]))).dot > 1e9
+
+
+def test_bytes(benchmark, texts):
+    assert benchmark(lambda: count_bytes(parse(texts["optimized"]))).bytes > 1e9
 
 
 LARGE = DeviceMesh.of({"a": 16, "b": 16, "c": 16})

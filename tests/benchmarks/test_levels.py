@@ -54,6 +54,29 @@ def test_a_changed_spec_costs_no_more_than_shardys_pipeline_as_it_comes(benchmar
     assert ratio <= 1.0
 
 
+@pytest.mark.parametrize("target", ["tpu v5p:16x16x16", "gpu h100:512x8"])
+def test_what_a_step_costs_takes_a_tenth_of_shardys_pipeline_at_most(benchmark, target):
+    example = sv.gallery.llama("70b", batch=512, mesh="data=64,model=64")
+    program, plan = example.program, example.plan
+    lowered = program._lower(plan)
+    specs = [P(None, "data", "model"), P(None, None, "model")]
+
+    def raw():
+        with lowered.module.context, ir.Location.unknown():
+            PassManager.parse(PIPELINE).run(edited(lowered, program.bind(plan)))
+
+    reports = [program.propagate(plan.with_spec(NAME, spec)) for spec in specs]
+    turn = iter(range(10**9))
+    found = sv.cost(reports[0], target)
+    assert found.upper > found.lower > 0 and found.step.tokens == 512 * 4096
+    base = seconds(raw)
+    benchmark.pedantic(lambda: sv.cost(reports[next(turn) % 2], target), rounds=20, warmup_rounds=2)
+    ratio = benchmark.stats.stats.median / base
+    benchmark.extra_info.update(shardy_seconds=base, ratio=ratio)
+    print(f"cost: {benchmark.stats.stats.median * 1e3:.2f} ms, {ratio:.3f} x Shardy's {base * 1e3:.1f} ms")
+    assert ratio <= 0.1
+
+
 RAW = """
 import json, sys, time
 import tests.analysis.ground_truth as truth

@@ -3,9 +3,7 @@
 import json
 import subprocess
 import sys
-import threading
 
-import psutil
 import pytest
 from jax.sharding import PartitionSpec as P
 
@@ -15,6 +13,7 @@ from shardviz.analysis.as_run import compiled_facts
 from shardviz.analysis.targeting import aim
 from shardviz.program import server
 from shardviz.program.gpu_config import gpu_config
+from tests.watched import memory_of_children
 
 NAME = "params['layers']['wq']"
 
@@ -52,19 +51,6 @@ def raw_seconds(platform, topology, sizes, config=""):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def most_memory(peak, stop):
-    """The most resident memory of the server and its children."""
-    me = psutil.Process()
-    while not stop.wait(0.02):
-        used = 0
-        for process in me.children(recursive=True):
-            try:
-                used += process.memory_info().rss
-            except psutil.Error:
-                continue
-        peak.append(used)
-
-
 @pytest.mark.parametrize(
     ("target", "platform", "topology", "sizes", "bound"),
     [
@@ -78,14 +64,9 @@ def test_a_compiled_report_against_a_raw_compile(benchmark, target, platform, to
     example = sv.gallery.llama("70b", mesh=sizes)
     program, plans = example.program, [example.plan, example.plan.with_spec(NAME, P(None, None, "model"))]
     program.partition(plans[0])
-    peak, stop, turn = [], threading.Event(), iter(range(10**9))
-    watch = threading.Thread(target=most_memory, args=(peak, stop))
-    watch.start()
-    try:
+    turn = iter(range(10**9))
+    with memory_of_children() as peak:
         benchmark.pedantic(lambda: program.compile(plans[next(turn) % 2], target=target), rounds=3, warmup_rounds=1)
-    finally:
-        stop.set()
-        watch.join()
     report = program.compile(plans[0], target=target)
     server.shutdown()
     assert report.memory.fits and report.target_collectives

@@ -18,7 +18,7 @@ from shardviz.analysis.traffic import axis_traffic, traffic
 from shardviz.cost import Machine, chip, collective_seconds
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
-from shardviz.records import Collective, Cost, Frame, Memory, PlanRecord, TargetCollective, Value
+from shardviz.records import Collective, Cost, Frame, Memory, PlanRecord, TargetCollective, Value, Work
 from shardviz.report import Report
 
 TOKENS = 512 * 4096
@@ -100,12 +100,22 @@ def test_bounds_utilisation_and_tokens(cost: StepCost):
     )
 
 
-def test_what_a_level_has_not_is_left_out_and_said(llama: Report, cost: StepCost):
+def test_the_foretold_program_has_the_same_products(cost: StepCost):
     example = gallery.llama("70b", batch=512, mesh="data=64,model=8")
-    foretold = cost_of(example.program.propagate(example.plan), "tpu v5p:8x8x8", tokens=TOKENS, model_flops=1e18)
-    assert (foretold.flops, foretold.upper, foretold.mfu, foretold.tokens_per_s) == (None, None, None, None)
-    assert foretold.lower == foretold.step.communication > 0
-    assert "not counted" in foretold.levels["FLOPs"]
+    foretold = cost_of(example.program.propagate(example.plan), "tpu v5p:8x8x8", model_flops=1e18)
+    assert foretold.flops == pytest.approx(cost.flops) and foretold.step.compute == pytest.approx(cost.step.compute)
+    assert foretold.upper == max(foretold.step.compute, foretold.step.memory) + foretold.step.communication
+    assert foretold.bound == "compute" and foretold.lower == foretold.step.compute
+    assert foretold.levels["FLOPs"] == "matrix products as Shardy cuts them"
+    assert foretold.step.tokens == TOKENS and foretold.tokens_from == "512 x 4096, from argument tokens"
+    assert foretold.mfu is not None and foretold.mfu[1] == pytest.approx(1e18 / (512 * 4.59e14) / foretold.lower)
+
+
+def test_what_a_level_has_not_is_left_out_and_said(llama: Report, cost: StepCost):
+    bare = cost_of(dataclasses.replace(llama, cost=None, level="notation"), "tpu v5p:8x8x8", model_flops=1e18)
+    assert (bare.flops, bare.upper, bare.mfu, bare.tokens_per_s) == (None, None, None, None)
+    assert bare.lower == bare.step.communication > 0
+    assert bare.levels["FLOPs"] == "not counted at this level"
     assert not cost.needs.complete and cost.needs.fits is None
     arguments = sum(v.bytes_per_device or 0 for v in llama.arguments)
     assert cost.needs.parts["arguments"] == arguments
@@ -274,6 +284,46 @@ def test_element_types_and_given_traffic():
     assert found.dtype == "float32" and found.step.compute == 1e12 / chip("h100").flops("float32")
     assert (found.step.memory, found.hbm_exact, found.bound) == (pytest.approx(1.0), True, "memory")
     assert cost_of(made_up(), "gpu h100:1x8", dtype="bfloat16").step.compute == 1e12 / chip("h100").flops("bfloat16")
+
+
+def test_each_element_type_at_its_own_rate():
+    """A chip without a rate for one counts it as it does most of the others."""
+    rows = tuple(
+        Work("forward", None, "", dtype, n * 1e12) for dtype, n in (("bfloat16", 3), ("int8", 4), ("int32", 1))
+    )
+    report = dataclasses.replace(made_up(), cost=Cost(8e12, work=rows))
+    h100 = chip("h100")
+    found = cost_of(report, "gpu h100:1x8")
+    each = 3e12 / h100.flops("bfloat16") + (4e12 + 1e12) / h100.flops("int8")
+    assert found.step.compute == pytest.approx(each)
+    assert (found.flops, found.dtype) == (8e12, "int8")
+    only = dataclasses.replace(report, cost=Cost(1e12, work=rows[2:]))
+    assert cost_of(only, "gpu h100:1x8").dtype == "float32", "as most bytes of the arguments"
+    assert cost_of(report, "gpu h100:1x8", dtype="float16").step.compute == pytest.approx(8e12 / h100.flops("float16"))
+
+
+def test_traffic_of_the_targets_program_is_taken_where_it_is_known():
+    counted = dataclasses.replace(made_up(target="gpu h100:1x8"), cost=Cost(1e12, hbm_bytes=6.7e12))
+    found = cost_of(counted, "gpu h100:1x8")
+    assert (found.hbm_bytes, found.hbm_exact, found.bound) == (6.7e12, True, "memory")
+    assert found.levels["HBM traffic"] == "optimised program of the compiler for gpu h100:1x8"
+    other = cost_of(counted, "gpu h200:1x8")
+    assert other.hbm_bytes == 8e9 and not other.hbm_exact and other.levels["HBM traffic"] == "a lower bound"
+    assert cost_of(counted, "gpu h100:1x8", hbm_bytes=1.0).hbm_bytes == 1.0
+
+
+def test_the_share_of_a_gpus_memory_that_jax_takes_is_said():
+    usable = chip("h100").needs("hbm_usable_bytes")
+    for part, over in ((0.5, False), (0.8, True), (1.1, False)):
+        needed = int(part * usable)
+        report = made_up(memory=Memory(needed, 0, 0, 0, needed, needed=needed))
+        found = cost_of(report, "gpu h100:1x8")
+        assert found.needs.fits == (part < 1)
+        assert ("unless XLA_PYTHON_CLIENT_MEM_FRACTION" in found.needs.verdict) == over
+        assert "JAX takes 75% of a GPU's memory (63.71 GB) unless XLA_PYTHON_CLIENT_MEM_FRACTION" in found.needs.source
+        assert "JAX takes 75% of a GPU&#x27;s memory" in found.html()
+        assert "JAX takes 75%" in " ".join(found.text().split())
+    assert "XLA_PYTHON" not in cost_of(report, "tpu v5e:4x2").text()
 
 
 def test_a_report_of_the_target_counts_what_the_target_runs():

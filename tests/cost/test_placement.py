@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import pickle
 import random
 
 import jax
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from jax.experimental import mesh_utils
 
-from shardviz.cost import Machine, chip, device_order, placement, route
+from shardviz.cost import Machine, chip, collective_seconds, device_order, placement, route
 from shardviz.cost.placement import Placement, groups_along
 from shardviz.cost.routes import exchange_load, ring_load
 from shardviz.errors import MeshError, TargetError
@@ -233,3 +235,24 @@ def test_axes_that_the_mesh_has_not_are_refused(axes: tuple[str, ...], said: str
 def test_no_part_of_an_axis_is_refused():
     with pytest.raises(MeshError, match="has no axis"):
         groups_along((("a", 3, 2),), DeviceMesh.of("a=4"))
+
+
+@pytest.mark.parametrize("target", ["tpu v5p:4x4x8", "tpu v5e:8x16", "gpu h100:16x8"])
+def test_what_was_reckoned_once_is_what_a_new_placement_gives(target: str):
+    """And it cannot be written to; nor does it grow without end."""
+    place = Placement.of("data=16,model=8", target)
+    kinds = ("all-gather", "all-reduce", "all-to-all", "collective-permute")
+    axes = (("data",), ("model",), ("data", "model"), (("data", 4, 4),))
+    for _ in range(2):
+        for kind, over, nbytes in itertools.product(kinds, axes, (1e3, 1e9)):
+            new = dataclasses.replace(place)
+            assert collective_seconds(kind, nbytes, over, place, target) == collective_seconds(
+                kind, nbytes, over, new, target
+            )
+            assert place.route(over) == new.route(over) and (place.groups(over) == new.groups(over)).all()
+        for nbytes in range(4200):
+            collective_seconds("all-gather", nbytes, "data", place, target)
+    with pytest.raises(ValueError, match="read-only"):
+        place.groups(("data",))[0, 0] = 1
+    assert len(place._known) <= 4096
+    assert place == dataclasses.replace(place) == pickle.loads(pickle.dumps(place))

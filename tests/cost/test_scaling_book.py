@@ -82,7 +82,7 @@ class TestPart3ShardedMatrices:
         assert time.bound == "latency"
 
     def test_a_buffer_under_45_kb_is_latency_bound(self):
-        """A message of 4.5e10 x 1 us bytes to the next chip."""
+        """A message of 4.5e10 x 1 µs bytes to the next chip."""
 
         def bound(nbytes: float) -> str:
             return collective_seconds("collective-permute", 16 * nbytes, "Y", "X=8,Y=16", "tpu v5e:8x16").bound

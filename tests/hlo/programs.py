@@ -19,7 +19,7 @@ from jax import ShapeDtypeStruct as S
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxlib import _hlo
+from jaxlib import _hlo, _jax
 
 FOLDER, ONLY = Path(sys.argv[1]), sys.argv[2:]
 FACTS = {}
@@ -35,6 +35,12 @@ def entries(spec):
     return [list(e) if isinstance(e, tuple) else [] if e is None else [e] for e in spec]
 
 
+def counted(module):
+    """What XLA's own HloCostAnalysis says of a module, each loop's body counted once."""
+    cost = _jax.hlo_module_cost_analysis(jax.devices()[0].client, module)
+    return {"flops": cost.get("flops", 0.0), "bytes": cost["bytes accessed"]}
+
+
 def dump(name, fn, args, in_specs, mesh, out_specs=None, donate=()):
     if ONLY and name not in ONLY:
         return
@@ -43,14 +49,14 @@ def dump(name, fn, args, in_specs, mesh, out_specs=None, donate=()):
     named = partial(jax.tree.map, lambda spec: NamedSharding(mesh, spec), is_leaf=lambda x: isinstance(x, P))
     options = {} if out_specs is None else {"out_shardings": named(out_specs)}
     lowered = jax.jit(fn, in_shardings=named(in_specs), donate_argnums=donate, **options).lower(*args)
-    compiled = lowered.compile(
-        compiler_options={"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "spmd-partitioning|shardy-xla"}
-    )
+    dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "spmd-partitioning|shardy-xla"}
+    dumps |= {"xla_dump_hlo_as_text": True, "xla_dump_hlo_as_proto": True}
+    compiled = lowered.compile(compiler_options=dumps)
     stats = compiled.memory_analysis()
     walked = {}
     for stage, pattern in (
-        ("before", "*before_spmd-partitioning*"),
-        ("after", "*after_spmd-partitioning*"),
+        ("before", "*before_spmd-partitioning*.txt"),
+        ("after", "*after_spmd-partitioning*.txt"),
         ("optimized", "*after_optimizations.txt"),
     ):
         (file,) = folder.glob(pattern)
@@ -65,8 +71,9 @@ def dump(name, fn, args, in_specs, mesh, out_specs=None, donate=()):
             for c in module.computations()
             for i in c.instructions()
         ]
-        walked[stage] = {"rows": rows, "file": str(file)}
+        walked[stage] = {"rows": rows, "file": str(file), "cost": counted(module)}
     (assignment,), (live,) = folder.glob("*optimizations-buffer-assignment.txt"), folder.glob("*-live-range.txt")
+    (proto,) = folder.glob("*after_optimizations.hlo.pb")
     FACTS[name] = {
         "mesh": dict(mesh.shape),
         "outputs": [entries(s.spec) for s in jax.tree.leaves(compiled.output_shardings)],
@@ -75,8 +82,22 @@ def dump(name, fn, args, in_specs, mesh, out_specs=None, donate=()):
         "walked": walked,
         "assignment": str(assignment),
         "live": str(live),
+        "proto": str(proto),
+        "pointer": POINTER,
+        "peak": stats.peak_memory_in_bytes,
+        "total": getattr(stats, "total_allocation_bytes", None),  # since jax 0.11
     }
 
+
+# what XLA takes an element of a tuple for, besides its bytes
+PAIR = """HloModule pair
+
+ENTRY %main (a: f32[]) -> (f32[], f32[]) {
+  %a = f32[] parameter(0)
+  ROOT %pair = (f32[], f32[]) tuple(%a, %a)
+}
+"""
+POINTER = counted(_hlo.hlo_module_from_text(PAIR))["bytes"] / 2
 
 M = mesh_of({"data": 2, "model": 4})
 

@@ -17,6 +17,7 @@ from shardviz.cost.machine import Machine
 from shardviz.errors import TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.program import server
+from shardviz.program import targets as targets_module
 from shardviz.program.gpu_config import GPUS, gpu_config
 from shardviz.program.lower import LowerFor
 from shardviz.program.server.job import _environment
@@ -116,6 +117,21 @@ def test_without_a_compiler_partitioned_stands_in_and_compiled_is_refused_with_t
     simulated = program.partition(plan)
     assert report.collectives == simulated.collectives and simulated.target == "cpu"
     server.shutdown()
+
+
+def test_packages_that_do_not_go_with_jax_are_named_before_anything_is_compiled(program, monkeypatch):
+    real = targets_module._version
+    odd = {"libtpu": "0.0.1", "nvidia-cuda-nvcc": "13.1.1", "jax-cuda13-pjrt": "0.4.1", "jax-cuda13-plugin": "0.4.1"}
+    monkeypatch.setattr(targets_module, "_version", lambda name: odd.get(name) or real(name))
+    monkeypatch.setattr(targets_module, "_importable", lambda module: True)
+    said = {
+        "tpu v5e:2x2": r"goes with libtpu \d.*\*, not 0\.0\.1; to install it: pip install 'shardviz\[tpu\]'",
+        "gpu h100:1x4": r"goes with jax-cuda13-plugin .*, not 0\.4\.1; to install it: pip install 'shardviz\[cuda\]'",
+    }
+    plan = sv.Plan("data=4", (P("data"), P()))
+    for target, words in said.items():
+        with pytest.raises(sv.CompileRefused, match=words):
+            program.compile(plan, target=target, finish=True)
 
 
 def test_every_chip_of_the_cost_model_is_listed_with_its_compiler():

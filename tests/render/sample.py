@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardviz.layout import layout
 from shardviz.notation import DeviceMesh
-from shardviz.records import Collective, Cost, Diagnostic, Frame, Memory, Value
+from shardviz.records import Collective, Cost, Diagnostic, Frame, Memory, Value, Work
 from shardviz.report import PlanRecord, Report
 
 MESH = DeviceMesh.of("data=8,model=8")
@@ -49,7 +49,20 @@ def report(mesh: DeviceMesh = MESH, evil: str = "") -> Report:
             moved("collective-permute", ((two, 2, 4),), "float32", (4,), 16, 3, conditional=True, origin="user"),
         ),
         memory=Memory(2_300_000_000, 2_300_000_000, 2_200_000_000, 38_000_000_000, 39_200_000_000),
-        cost=Cost(1.3e15, 1),
+        cost=Cost(
+            1.3e15,
+            1,
+            other_flops=2e12,
+            once_flops=1.6275e13,
+            hbm_bytes=6e12,
+            once_hbm_bytes=1e11,
+            work=(
+                Work("backward", at(27), f"mlp{evil}", "bfloat16", 8e14, 1e12, 3e12),
+                Work("forward", at(27), f"mlp{evil}", "bfloat16", 4e14, 0.0, 2e12),
+                Work("forward", at(20), f"attention{evil}", "bfloat16", 1e14, 0.0, 5e11),
+                Work("update", None, "", "float32", 0.0, 1e12, 5e11),
+            ),
+        ),
         diagnostics=(
             Diagnostic(f"levels-differ{evil}", "warning", f"XLA gathers x, 4.29 GB{evil}", at(27), f"x{evil}"),
         ),

@@ -16,12 +16,13 @@ from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, Cost
 from shardviz.render.cost_html import step_cost_html
 from shardviz.render.cost_words import longest
-from shardviz.render.format import format_bytes, format_seconds, text_width
+from shardviz.render.format import format_bytes, format_flops, format_seconds, text_width
 from shardviz.render.machine_scene import axis_between, first_group, panels
+from shardviz.render.work import phase_words
 from tests.render.sample import HOSTILE, report
 from tests.render.sanitizer import read, words
 
-KINDS = ("step", "roofline", "memory", "traffic", "machine")
+KINDS = ("step", "roofline", "memory", "traffic", "machine", "work")
 MESHES = {
     "tpu v5p:4x4x4": "data=8,model=8",
     "tpu v5e:16x16*2": "data=32,model=16",
@@ -129,8 +130,8 @@ def test_layers_are_the_machines_coordinates():
 
 def test_axes_between_places():
     found = made_for("tpu v5p:4x4x4")
-    assert axis_between(found, 0, 8) == "data" and axis_between(found, 0, 3) == "model"
-    assert axis_between(found, 0, 9) is None
+    assert axis_between(found.mesh, 0, 8) == "data" and axis_between(found.mesh, 0, 3) == "model"
+    assert axis_between(found.mesh, 0, 9) is None
     assert first_group(found, "data") == [8 * i for i in range(8)]
 
 
@@ -193,6 +194,9 @@ def test_the_label_has_the_numbers():
     assert "knee at 163.9 FLOPs a byte" in found.plot(kind="roofline").get_label()
     assert format_bytes(found.needs.total) in found.plot(kind="memory").get_label()
     assert all(str(path) in found.plot(kind="machine").get_label() for path in found.placement.paths)
+    assert found.counted is not None
+    line, label = found.counted.by("source")[0], found.plot(kind="work").get_label()
+    assert f"{line.key.short} {format_flops(line.flops)}" in label and phase_words(found.counted) in label
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -206,7 +210,7 @@ def test_a_figure_goes_on_the_axes_given(kind):
 
 
 def test_another_kind_is_refused():
-    with pytest.raises(ShardvizError, match="kind is 'step', 'roofline', 'memory', 'traffic', 'machine'"):
+    with pytest.raises(ShardvizError, match="kind is 'step', 'roofline', 'memory', 'traffic', 'machine', 'work'"):
         cost().plot(kind="pie")
 
 

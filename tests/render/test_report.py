@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from shardviz.notation import DeviceMesh
+from shardviz.records import Memory, TargetCollective
 from shardviz.render import mimebundle, report_html, report_text
 from shardviz.report import PlanRecord, Report
 from tests.render.sample import HOSTILE, report
@@ -47,9 +48,24 @@ Lines that move most, operand bytes per device in a step:
   model.py:40                                          4 B  all-reduce
 
 Memory on each device: 40.4 GB set aside (cpu compiler's plan)
-  arguments 2.30 GB, outputs 2.30 GB, of which 2.20 GB aliased, temporaries 38.0 GB; alive at once, at most 39.2 GB
+  arguments 2.30 GB, outputs 2.30 GB, of which 2.20 GB aliased, temporaries 38.0 GB; alive at once,
+    at most 39.2 GB; machine code not waited for (finish=True)
 
-Cost on each device: 1.30 PFLOP of matrix products in a step; 1 loop with unknown trip count, counted once
+Cost on each device: 1.30 PFLOP of matrix products in a step and 2.00 TFLOP of all else; 6.00 TB
+  read from and written to main memory; 1 loop with unknown trip count, counted once
+  FLOPs: forward 500 TFLOP, backward 801 TFLOP, update 1.00 TFLOP
+  main memory traffic: forward 2.50 TB, backward 3.00 TB, update 500 GB
+  cost_analysis() counts each loop's body once: 16.3 TFLOP; loops make it 80 times as much, and the
+    memory traffic 60 times 100 GB
+
+       FLOPs  share  main memory  line
+  1.20 PFLOP  92.2%      5.00 TB  model.py:27
+   100 TFLOP   7.7%       500 GB  model.py:20     q = x @ wq
+  1.00 TFLOP   0.1%       500 GB  no source line
+
+       FLOPs  share  main memory  module
+  1.20 PFLOP  92.2%      5.00 TB  mlp
+   100 TFLOP   7.7%       500 GB  attention
 
 Diagnostics: 1
   warning levels-differ: x model.py:27
@@ -116,3 +132,53 @@ def test_the_bundle_makes_what_is_asked_for():
 def test_render_does_not_import_matplotlib():
     code = "import sys, shardviz.render as r; r.show((8,), ('x',), 'x=2').html(); sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+NUMBERS = {"argument_size_in_bytes": 2 * 10**9, "generated_code_size_in_bytes": 1_665_024, "host_temp_size_in_bytes": 0}
+
+
+@pytest.mark.parametrize(
+    ("memory", "says"),
+    [
+        (Memory(1, 1, 0, 0, 2), "machine code not waited for (finish=True)"),
+        (Memory(1, 1, 0, 0, 2, "tpu v5e:2x2", code=1_665_024, stated=NUMBERS), "machine code 1.67 MB"),
+        (Memory(1, 1, 0, 0, 2, stated={"temp_size_in_bytes": 4}), "machine code of a size that the compiler does not"),
+    ],
+)
+def test_whether_machine_code_was_waited_for_is_said(memory, says):
+    shown = dataclasses.replace(report(), memory=memory)
+    assert says in " ".join(report_text(shown).split()) and says in words(report_html(shown))
+
+
+@pytest.mark.parametrize(
+    ("memory", "says"),
+    [
+        (
+            Memory(1, 1, 0, 9, 11, stated={"peak_memory_in_bytes": 2}),
+            "peak memory 2 B (a CPU's peak memory leaves temp",
+        ),
+        (
+            Memory(1, 1, 0, 9, 11, "tpu v5e:2x2", stated=NUMBERS | {"peak_memory_in_bytes": 4000}),
+            "argument 2.00 GB, generated code 1.67 MB, peak memory 4.00 kB (peak memory with what is alive at once in "
+            "the chip's own memory",
+        ),
+        (Memory(1, 1, 0, 9, 11, "gpu h100:1x8", stated={"peak_memory_in_bytes": 11}), "says: peak memory 11 B "),
+    ],
+)
+def test_what_memory_analysis_states_stands_beside_the_plan_and_says_why_it_differs(memory, says):
+    shown = dataclasses.replace(report(), memory=memory)
+    assert says in " ".join(report_text(shown).split()) + " " and says.strip() in words(report_html(shown))
+
+
+def test_algorithms_are_counted_and_stand_with_their_collectives():
+    moved = report().collectives
+    runs = tuple(
+        TargetCollective(c, (c.name,), ("split",), algorithm)
+        for c, algorithm in zip(moved, ("Ring", "Ring", f"Pincer{HOSTILE}", "", "", ""), strict=True)
+    )
+    shown = dataclasses.replace(report(), target="tpu v5e:8x8", target_collectives=runs)
+    assert f"algorithms: Ring (2), Pincer{HOSTILE} (1); not said of 3" in " ".join(report_text(shown).split())
+    page = report_html(shown)
+    assert HOSTILE not in page and "Ring (2)" in words(page) and ">algorithm<" in page
+    silent = tuple(dataclasses.replace(run, algorithm="") for run in runs)
+    assert "algorithm" not in report_text(dataclasses.replace(shown, target_collectives=silent))

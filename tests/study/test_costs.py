@@ -97,3 +97,14 @@ def test_bad_rows_are_named():
         compare_costs([report()])  # type: ignore[list-item]
     with pytest.raises(ShardvizError, match=r"there is no column 'speed'; there are bytes, runs"):
         compare_costs(report(), targets=TARGETS).best("speed")
+
+
+def test_the_head_says_what_is_counted():
+    labels = Value("labels", (64,), "int32", None, (8,), 32.0)
+    ids = dataclasses.replace(labels, name="tokens", shape=(64, 128))
+    rows = {v.name: dataclasses.replace(report(), arguments=(v,)) for v in (labels, ids)}
+    target = "tpu v5p:4x4x4"
+    assert "tokens or samples/s, chip" in compare_costs(rows, targets=target).text(200)
+    assert "  samples/s, chip" in compare_costs({"a": rows["labels"]}, targets=target).text(200)
+    assert "or samples" not in compare_costs(rows, targets=target, tokens=10).text(200)
+    assert "/s, chip" not in compare_costs(rows, targets=target, tokens=False).text(200)

@@ -14,6 +14,7 @@ import pytest
 from shardviz.errors import CompileStopped, MeshError, SpecError
 from shardviz.layout import layout
 from shardviz.notation import DeviceMesh, Spec, check_spec
+from shardviz.program.targets import Targets, TargetStatus
 from shardviz.records import Collective, Diagnostic, Frame, Memory, Value
 from shardviz.report import PlanRecord, Report
 from shardviz.widgets.explorer import Explorer
@@ -96,6 +97,7 @@ class FakeProgram:
 
     Attributes:
         jobs: every compile that was submitted: (plan, future), oldest first.
+        asked: the level and the target of each.
     """
 
     name = "step"
@@ -104,6 +106,7 @@ class FakeProgram:
         self.shapes = shapes or SHAPES
         self.arguments = tuple(Argument(n, s) for n, s in self.shapes.items())
         self.jobs: list[tuple[FakePlan, FakeFuture]] = []
+        self.asked: list[tuple[str, str]] = []
         self.propagations = 0
         self.broken: BaseException | None = None
 
@@ -159,8 +162,12 @@ class FakeProgram:
         timeout: float = 60.0,
         memory_limit: int | None = None,
         on_report: Any = None,
+        target: Any = "cpu",
+        finish: bool = False,
     ) -> FakeFuture:
         future = FakeFuture(on_report)
+        self.finishing = finish
+        self.asked.append((level, getattr(target, "text", target)))
         self.jobs.append((plan, future))
         return future
 
@@ -185,6 +192,23 @@ def plan() -> FakePlan:
     """Data parallel over `data`, the hidden dimension over `model`."""
     specs = {"x": ("data", None), "params['w1']": (None, "model"), "params['w2']": ("model", None)}
     return FakePlan(DeviceMesh.of({"data": 4, "model": 2}), tuple((name, Spec.of(s)) for name, s in specs.items()))
+
+
+@pytest.fixture
+def compilers(monkeypatch):
+    """Says which compilers are installed: `compilers(tpu=False)`; all of them, if it is not called."""
+
+    def say(tpu=True, gpu=True):
+        lack = ("the package libtpu (0.6 GB) is not installed", "pip install 'shardviz[tpu]'")
+        known = Targets(
+            TargetStatus(name, ready, missing="" if ready else lack[0], install="" if ready else lack[1])
+            for name, ready in (("cpu", True), ("tpu", tpu), ("gpu", gpu))
+        )
+        for module in ("shardviz.analysis.targeting", "shardviz.widgets.targets"):
+            monkeypatch.setattr(f"{module}.targets", lambda: known)
+
+    say()
+    return say
 
 
 @pytest.fixture(scope="module")

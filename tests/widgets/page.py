@@ -20,10 +20,15 @@ PARTS = (
     "shards",
     "rosetta",
     "rules",
+    "costs",
+    "machine",
+    "company",
+    "targets",
+    "memory",
     "plan_code",
     "selected",
 )
-ASKED = ("query", "edits", "tab", "reading")
+ASKED = ("query", "edits", "tab", "reading", "device")
 TRAITS = (*PARTS, *ASKED, "selected_at", "comm_id")
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">

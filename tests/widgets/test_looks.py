@@ -7,27 +7,27 @@ from dataclasses import replace
 import pytest
 
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.records import Collective, Diagnostic, Frame, Memory, Value
+from shardviz.records import Alive, Collective, Cost, Diagnostic, Frame, Memory, TargetCollective, Value, Work
 from shardviz.widgets import bundle
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.state import ExplorerState
 from tests.widgets.page import UNREADABLE
 
 pytestmark = pytest.mark.browser
-TABS = ("source", "shards", "rosetta", "values", "collectives", "problems", "code")
+TABS = ("source", "shards", "rosetta", "values", "collectives", "memory", "problems", "code")
 LONG = "params['decoder']['layers']['self_attention']['query_projection']['kernel_with_a_long_name']"
 CODE = "    x = x + jnp.einsum('bthk,hkd->btd', attention(query, key, value, mask=mask), params['output_projection'])"
 
 
-def answered(program, plan):
+def answered(program, plan, target="cpu"):
     """An explorer whose compile has ended."""
-    state = ExplorerState(program, plan, debounce=60)
+    state = ExplorerState(program, plan, debounce=60, target=target)
     program.jobs[0][1].answer(program.compiled(plan))
     state.wait(timeout=5)
     return Explorer(state)
 
 
-def crowded(program, plan):
+def crowded(program, plan, target="cpu"):
     """An explorer whose names, shapes, lines and counts are all as long as they get."""
     frame = Frame("/somewhere/models/transformer_with_experts.py", 1234, "decoder_layer")
     axes = ("data", "model")
@@ -73,20 +73,36 @@ def crowded(program, plan):
                 (None, 1e9, None),
             )
         )
+        moves = tuple(replace(c, name=f"{c.kind}.{i}") for i, c in enumerate(moves))
+        how = ("turned", "combined", "asynchronous", "converted")
+        runs = tuple(
+            TargetCollective(replace(c, dtype="float32", name=f"fused.{c.name}"), (c.name,), how, "RotatedPincer")
+            for c in moves
+        )
+        work = tuple(Work(phase, frame, "decoder", "bfloat16", 1e15) for phase in ("forward", "backward"))
+        alive = (
+            Alive("params", int(1e9), "argument", "bfloat16", (1048576, 4096, 128)),
+            Alive("fusion." + LONG, int(1e12), "temporary", "float8_e4m3fn", (1048576, 4096, 4096, 128), frame),
+        )
         notes = tuple(Diagnostic("levels-differ", "info", f"all-gather over {n}: {LONG}" * 2) for n in "ab")
         bad = (Diagnostic("involuntary-rematerialisation", "warning", LONG * 3, frame, LONG),)
-        return replace(
+        report = replace(
             report,
             level="compiled",
             intermediates=values,
             collectives=moves,
             diagnostics=(*notes, *bad),
             source={frame.file: {1234: CODE}},
-            memory=Memory(4_410_000_000, 4_600_000_000, 4_410_000_000, 138_000_000_000, 121_000_000_000),
+            memory=Memory(4_410_000_000, 4_600_000_000, 4_410_000_000, 138_000_000_000, 121_000_000_000, target),
+            target=target,
         )
+        if target == "cpu":
+            return report
+        memory = replace(report.memory, hbm=16_900_000_000, fits=False, alive_at_peak=alive)
+        return replace(report, target_collectives=runs, cost=Cost(2e15, work=work), memory=memory)
 
     program.compiled = compiled
-    return answered(program, plan)
+    return answered(program, plan, target)
 
 
 def specs(program, plan):
@@ -97,6 +113,38 @@ def specs(program, plan):
 def crowd(make_program, plan):
     program = make_program({LONG: (4096, 131072), f"{LONG}['bias']": (131072,), "tokens": (64, 4096)})
     return crowded(program, specs(program, plan))
+
+
+@pytest.fixture
+def on_machine(make_program, plan, compilers):
+    """The same on a machine, which it does not fit."""
+    program = make_program({LONG: (4096, 131072), f"{LONG}['bias']": (131072,), "tokens": (64, 4096)})
+    return crowded(program, specs(program, plan), "tpu v5e:2x4")
+
+
+@pytest.mark.parametrize("width", [560, 760, 1000, 1500])
+def test_on_a_machine_every_table_fits_its_pane_too(open_page, on_machine, width):
+    page = open_page(on_machine, width=width)
+    for tab in ("source", "collectives", "memory"):
+        page.at(f"tab-{tab}").click()
+        page.answer()
+        if tab == "collectives":
+            page.at("collectives-table").locator("button[aria-expanded=false]").first.click()
+        assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], tab
+    assert page.tab.locator(".sv-left").evaluate(UNREADABLE) == []
+    page.at("target").click()
+    assert page.at("target-menu").evaluate(UNREADABLE) == []
+
+
+@pytest.mark.parametrize("width", [920, 1060, 1500])
+def test_on_a_machine_the_headline_is_one_row_too(open_page, on_machine, width):
+    page = open_page(on_machine, width=width)
+    assert page.tab.locator(".sv-kpis").bounding_box()["height"] < (50 if width > 1060 else 100)
+    assert page.tab.locator(".sv-head").evaluate(UNREADABLE) == []
+    assert page.at("kpi-memory").inner_text().split("\n")[:2] == ["does not fit tpu v5e:2x4", "143 / 16.9 GB"] or (
+        "126 GB too much" in page.at("kpi-memory").inner_text()
+    )
+    assert page.at("kpi-step").is_visible() and page.at("kpi-bound").is_visible()
 
 
 @pytest.mark.parametrize("width", [760, 1000, 1060, 1280, 1520])

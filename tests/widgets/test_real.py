@@ -60,6 +60,17 @@ def test_one_edit_through_all_levels(explorer):
     assert [(c.kind, c.axes) for c in explorer.report.collectives] == before
 
 
+def test_a_finished_compile_tells_what_xla_says_of_it(explorer):
+    explorer.wait(timeout=60)
+    explorer.tab = "memory"
+    assert explorer.memory["finishable"] and "not waited for" in explorer.memory["code"]
+    explorer.state.finish()
+    assert explorer.state._inbox.wait_until(lambda: not explorer.state.busy, 60)
+    memory = explorer.report.memory
+    assert memory.stated["argument_size_in_bytes"] == memory.arguments and explorer.report.cost.stated.flops > 0
+    assert not explorer.memory["finishable"] and explorer.memory["stated"]
+
+
 def test_the_code_rebuilds_the_plan(explorer):
     explorer.state.set_dim(W, 0, [])
     names: dict[str, object] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -247,6 +248,22 @@ def test_stop_keeps_what_is_known(state, program):
     assert state.status == "compiling" and len(program.jobs) == 2
 
 
+def test_a_compile_is_finished_when_asked_for_and_not_before(state, program):
+    state.finish()
+    assert len(program.jobs) == 1, "nothing is planned yet"
+    plan, job = program.jobs[0]
+    job.set_result(program.compiled(plan))
+    here = state.report
+    state.finish()
+    assert (state.status, state.busy, state.report, program.finishing) == ("finishing", True, here, True)
+    whole = replace(here, memory=replace(here.memory, code=4096))
+    program.jobs[1][1].set_result(whole)
+    assert (state.status, state.busy, state.report) == ("compiled", False, whole)
+    state.finish()
+    state.stop()
+    assert (state.status, state.level, state.report) == ("stopped", "compiled", whole)
+
+
 def test_stop_before_the_compile_began(state, program):
     state.set_dim(W1, 0, ["data"])
     state.stop()
@@ -274,6 +291,16 @@ def test_wait_gives_up_but_the_compile_goes_on(state, program):
     with pytest.raises(CompileTimeout, match="goes on"):
         state.wait(timeout=0.05)
     assert state.busy and not program.jobs[0][1].stopped
+
+
+def test_wait_returns_when_those_who_look_on_have_heard(state, program):
+    heard = []
+    state.observe(lambda change: (time.sleep(0.2), heard.append(change["new"])), "level")
+    plan, job = program.jobs[0]
+    thread = threading.Thread(target=lambda: job.answer(program.compiled(plan)))
+    thread.start()
+    assert state.wait(timeout=5).level == "compiled" and heard == ["compiled"]
+    thread.join()
 
 
 def test_wait_does_not_wait_for_the_pause(program, plan):

@@ -1,11 +1,12 @@
 """The compile server: compiling outside the kernel, in children that can be stopped, crash, or run out of memory.
 
 `submit(request)` gives a `Job`, a future that is told of milestones (the partitioned program, then the optimised one
-with its memory plan) while the compiler is still at work, and that ends as soon as nothing more is wanted.
+with its memory plan) while the compiler is still at work, and that ends as soon as nothing more is wanted: machine code
+is waited for only where somebody asks for the milestone `finished`.
 """
 
 from shardviz.program.server.client import Job, shutdown, start, submit
-from shardviz.program.server.dumps import MILESTONES
+from shardviz.program.server.dumps import LEVELS, MILESTONES
 from shardviz.program.server.job import Request, Topology, run
 
-__all__ = ["MILESTONES", "Job", "Request", "Topology", "run", "shutdown", "start", "submit"]
+__all__ = ["LEVELS", "MILESTONES", "Job", "Request", "Topology", "run", "shutdown", "start", "submit"]

@@ -16,13 +16,20 @@ from pathlib import Path
 PASSES = "spmd-partitioning"
 """The partitioner's pass, `spmd-partitioning` or `tpu-spmd-partitioning`: XLA dumps before and after it."""
 
-MILESTONES = ("partitioned", "compiled")
+LEVELS = ("partitioned", "compiled")
+"""What a compile is asked for."""
+
+MILESTONES = (*LEVELS, "finished")
+"""What is told of on the way; `finished` only where the compile is to end, with machine code."""
 
 _SETTLED = 15_000_000
 """Nanoseconds without a change after which a file is taken to be whole."""
 
 NO_ROOM = "does-not-fit.txt"
 """The compiler's message where a program does not fit into the machine's memory; written by the job."""
+
+STATED, FINAL = "as-finished.json", "as-finished.txt"
+"""What the executable says of itself, and its program; written by the job, the first of them last."""
 
 _FITS = "after_optimizations_after_buffer_assignment.txt"
 
@@ -33,6 +40,7 @@ _STAGES = {
         "buffers": "after_optimizations-buffer-assignment.txt",
         "live_ranges": "after_optimizations-live-range.txt",
     },
+    "finished": {"stated": STATED, "final": FINAL},
 }
 _MORE = {"memory_report": "after_optimizations-memory-usage-report.txt", "no_room": NO_ROOM}
 """Stages that not every compiler or program has."""
@@ -52,8 +60,9 @@ def find(folder: Path, milestone: str, devices: int) -> dict[str, Path]:
 
 
 def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
-    if milestone == "compiled":
-        return tuple(stage for stage, end in (_STAGES["compiled"] | _MORE).items() if name.endswith(end))
+    if milestone != "partitioned":
+        stages = _STAGES[milestone] | (_MORE if milestone == "compiled" else {})
+        return tuple(stage for stage, end in stages.items() if name.endswith(end))
     if devices == 1:
         return ("before", "partitioned") if name.endswith("before_optimizations.txt") else ()
     if "spmd-partitioning" not in name or not name.endswith(".txt"):
@@ -71,7 +80,7 @@ def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platfor
 
     Args:
         folder: XLA's dump folder.
-        milestone: `partitioned` or `compiled`.
+        milestone: `partitioned`, `compiled` or `finished`.
         devices: how many the program is for.
         ended: whether the compiler has ended, so that nothing is still being written.
         platform: whose compiler it is: `cpu`, `tpu` or `gpu`.
@@ -79,7 +88,7 @@ def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platfor
     found = find(folder, milestone, devices)
     if not _STAGES[milestone].keys() <= found.keys():
         return False
-    if ended:
+    if ended or milestone == "finished":
         return True
     if milestone == "partitioned":
         return all(_closed(path) for path in found.values())

@@ -6,6 +6,7 @@ The same function runs in a forked child of the compile server, in a `loky` work
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -65,7 +66,8 @@ class Request:
         module: StableHLO bytecode with Shardy's shardings.
         devices: the number of simulated devices.
         out_chosen: for each output whether its sharding is the compiler's choice.
-        until: the milestone after which nothing more is wanted, `partitioned` or `compiled`.
+        until: the milestone after which nothing more is wanted: `partitioned`, `compiled`, or `finished`, for which the
+            compile goes on to its end.
         options: further XLA debug options by name.
         passes: only run this MLIR pass pipeline on the module, to see whether it survives; nothing is compiled.
             `READ_EXPORT`: the module is a file of `jax.export`, to be read only, as `options` say.
@@ -100,7 +102,8 @@ def compile_in(folder: Path, request: Request) -> None:
     options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": dumps.PASSES, **request.options}
     at = request.topology
     if at is None:
-        _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options)
+        made = _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options)
+        _finish(target, request, made)
         return
     given = at.device_ids, request.out_chosen, options
     with _environment(
@@ -108,13 +111,25 @@ def compile_in(folder: Path, request: Request) -> None:
     ):
         try:
             if at.platform == "tpu":
-                _jax.compile_for_tpu(request.module, at.name, dict(at.details), *given)
+                made = _jax.compile_for_tpu(request.module, at.name, dict(at.details), *given)
             else:
-                _compile_for_gpu(request.module, at, *given)
+                made = _compile_for_gpu(request.module, at, *given)
         except Exception as error:  # that a program does not fit is an answer
             if not _NO_ROOM.search(str(error)) or not dumps.planned(target):
                 raise
             (target / dumps.NO_ROOM).write_text(str(error), errors="replace")
+        else:
+            _finish(target, request, made)
+
+
+def _finish(target: Path, request: Request, executable: Any) -> None:
+    """Writes down what the executable says of itself, if that is wanted."""
+    if request.until != "finished":
+        return
+    (target / dumps.FINAL).write_text(_jax.finished_text(executable), errors="replace")
+    part = target / "as-finished.part"
+    part.write_text(json.dumps(_jax.finished_numbers(executable)))
+    part.rename(target / dumps.STATED)
 
 
 def _compile_for_gpu(
@@ -160,7 +175,8 @@ def run(request: Request) -> dict[str, dict[str, str]]:
     folder = Path(tempfile.mkdtemp(prefix="shardviz-job-"))
     try:
         compile_in(folder, request)
-        return {name: dumps.read(folder / "dumps", name, request.devices) for name in dumps.MILESTONES}
+        reached = dumps.MILESTONES if request.until == "finished" else dumps.LEVELS
+        return {name: dumps.read(folder / "dumps", name, request.devices) for name in reached}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -100,7 +100,7 @@ class Server:
         finished = ended and os.waitstatus_to_exitcode(status) == 0
         folder, devices, at = child.folder / "dumps", child.request.devices, child.request.topology
         platform = at.platform if at else "cpu"
-        for milestone in dumps.MILESTONES:
+        for milestone in dumps.MILESTONES if child.request.until == "finished" else dumps.LEVELS:
             if milestone not in child.sent and dumps.complete(
                 folder, milestone, devices, ended=finished, platform=platform
             ):
@@ -109,7 +109,7 @@ class Server:
                 self.connection.send(("milestone", child.job, milestone, texts, _said(child)))
         if child.request.until in child.sent:
             self.end(child, "done", alive=not ended)
-        elif finished and child.request.passes:
+        elif finished and (child.request.passes or "compiled" in child.sent):  # what does not fit is not finished
             self.end(child, "done", alive=False)
         elif ended:
             code = os.waitstatus_to_exitcode(status)

@@ -63,9 +63,10 @@ def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event)
 def _finish(job: Any, state: str, details: dict[str, Any], folder: Path) -> None:
     log = folder / "stderr"
     details["stderr"] = log.read_text(errors="replace") if log.exists() else ""
-    if state == "done" and not job.request.passes:
+    if state in ("done", "refused") and not job.request.passes:
         for milestone in dumps.MILESTONES[: dumps.MILESTONES.index(job.request.until) + 1]:
-            job.reached(milestone, dumps.read(folder / "dumps", milestone, job.request.devices), details["stderr"])
+            if dumps.complete(folder / "dumps", milestone, job.request.devices, ended=True):
+                job.reached(milestone, dumps.read(folder / "dumps", milestone, job.request.devices), details["stderr"])
     shutil.rmtree(folder, ignore_errors=True)
     job.end(state, details)
 

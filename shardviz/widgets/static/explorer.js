@@ -2,17 +2,21 @@
 import { h } from "./dom.js";
 import { counts, head } from "./head.js";
 import { mesh } from "./mesh.js";
+import { target } from "./target.js";
 import { menu } from "./menu.js";
 import { specs } from "./specs.js";
 import { source } from "./source.js";
 import { memory, shards } from "./shards.js";
+import { memoryTab } from "./memory.js";
+import { cost } from "./cost.js";
+import { machine } from "./machine.js";
 import { rosetta } from "./rosetta.js";
 import { values } from "./values.js";
 import { collectives } from "./collectives.js";
 import { rules } from "./rules.js";
 import { code, problems } from "./notes.js";
 
-const TABS = [["source", "Source"], ["shards", "Shard maps"], ["rosetta", "Rosetta"], ["values", "Values"], ["collectives", "Collectives"], ["rules", "Rules"], ["problems", "Problems"], ["code", "Code"]];
+const TABS = [["source", "Source"], ["shards", "Shard maps"], ["rosetta", "Rosetta"], ["values", "Values"], ["collectives", "Collectives"], ["memory", "Memory"], ["cost", "Cost"], ["machine", "Machine"], ["rules", "Rules"], ["problems", "Problems"], ["code", "Code"]];
 
 function context(model) {
   const listeners = [];
@@ -44,6 +48,7 @@ function context(model) {
       const seq = Math.max(done, ...waiting.map((e) => e.seq)) + 1;
       model.set("edits", [...waiting, { ...edit, seq }]);
       model.save_changes();
+      return seq;
     },
     select(name) {
       if (model.get("selected") === name) return;
@@ -67,6 +72,11 @@ function context(model) {
     pickCell(name, at) {
       cell = at && { name, ...at };
       for (const fn of local.get("cell") || []) fn();
+    },
+    // Selects a device by its place in the mesh; below 0 for none.
+    pickDevice(place) {
+      model.set("device", place);
+      model.save_changes();
     },
     pickedCell: (name) => (cell && cell.name === name ? cell : null),
     // Tells whether a kernel is behind the page: now, and whenever that may have changed.
@@ -166,7 +176,7 @@ function render({ model, el }) {
   inner.append(top, h("div", { class: "sv-main" }, left, right));
   const endHead = head(ctx, top);
   menu(ctx, inner);
-  mesh(ctx, left);
+  mesh(ctx, left, target(ctx, inner));
   specs(ctx, left, "inputs");
   specs(ctx, left, "outputs");
   const { panels, show } = tabs(ctx, right);
@@ -181,6 +191,9 @@ function render({ model, el }) {
   rosetta(ctx, panels.get("rosetta"));
   values(ctx, panels.get("values"));
   collectives(ctx, panels.get("collectives"));
+  memoryTab(ctx, panels.get("memory"));
+  cost(ctx, panels.get("cost"));
+  machine(ctx, panels.get("machine"));
   rules(ctx, panels.get("rules"));
   problems(ctx, panels.get("problems"));
   code(ctx, panels.get("code"));

@@ -8,8 +8,7 @@ const LEVELS = {
   compiled: "the whole compiler: collectives and memory plan",
 };
 
-// What a busy state is doing, in a word; the whole sentence is its title.
-const DOING = { propagating: "partitioning", compiling: "partitioning", partitioned: "planning memory" };
+const TWO_ROWS = 100; // pixels
 
 function kpi(label, id, ...value) {
   return h("div", { class: "sv-kpi", id }, h("small", {}, label), h("div", {}, value));
@@ -46,6 +45,13 @@ export function head(ctx, el) {
       more.hidden = !data.moved_rest.length && !hidden;
     };
     const plan = data.memory;
+    const memory = data.fit ? fitted(data.fit)
+      : plan ? kpi(`memory per device, ${plan.target} plan`, "kpi-memory", h("b", { title: `${plan.caution} ${plan.detail}` }, plan.total))
+        : kpi("arguments", "kpi-memory", h("b", {}, data.arguments), h("span", { class: "sv-soft" }, " per device"));
+    const step = data.step ? kpi(data.step.label, "kpi-step", h("b", { title: data.step.title }, data.step.text))
+      : data.trouble ? kpi(data.target, "kpi-step", h("b", { class: "sv-warn", title: data.trouble }, "no cost")) : null;
+    const bound = data.bound ? kpi("bound by", "kpi-bound", h("span", { title: data.bound.title }, h("b", {}, data.bound.what, drop(8.5, data.bound.over)),
+      data.bound.then ? drop(5.5, `, then ${data.bound.then}`) : null)) : null;
     const changed = data.changed ? kpi("last edit changed", "kpi-changed", h("button", {
       class: "sv-link", title: "show these values", onclick: () => { ctx.query({ changed: true }); ctx.setTab("values"); },
     }, h("b", {}, data.changed), drop(2, ` of ${data.values}`), " values")) : null;
@@ -54,16 +60,25 @@ export function head(ctx, el) {
     collectives.setAttribute("data-drop", 6);
     fill(numbers,
       h("div", { class: "sv-title", title: `${data.program} on ${data.mesh}` }, h("h1", {}, data.program), h("small", {}, drop(1, `${data.mesh} · `), data.devices)),
+      data.fit ? [memory, step, bound] : null,
       kpi("moved per device", "kpi-moved", moved.length ? moved : h("b", {}, "nothing"), more),
       collectives,
-      plan ? kpi(`memory per device, ${plan.target} plan`, "kpi-memory", h("b", { title: `${plan.caution} ${plan.detail}` }, plan.total))
-        : kpi("arguments", "kpi-memory", h("b", {}, data.arguments), h("span", { class: "sv-soft" }, " per device")),
+      data.fit ? null : [memory, step],
       kpi("problems", "kpi-problems", h("button", {
         class: `sv-link ${data.problems ? "sv-warn" : "sv-plain"}`, title: counts(data.problems, data.notes), onclick: () => ctx.setTab("problems"),
       }, h("b", {}, data.problems), data.notes ? h("span", { class: "sv-soft" }, ` · ${data.notes} note${data.notes === 1 ? "" : "s"}`) : null)),
       changed,
     );
     fit();
+  }
+
+  // Whether it fits the machine: a thin bar, the amounts, and the verdict in words.
+  function fitted(fit) {
+    const part = kpi(fit.label, "kpi-memory", h("button", { class: `sv-link sv-plain sv-fit`, title: fit.title, onclick: () => ctx.setTab("memory") },
+      h("b", {}, fit.text), fit.over ? drop(9, h("span", { class: "sv-over" }, ` ${fit.over}`)) : null,
+      h("span", { class: "sv-fitbar", "aria-hidden": "true" }, h("i", { style: { width: `${Math.min(100, Math.max(1, 100 * fit.share))}%` } }))));
+    part.classList.add(`sv-is-${fit.verdict}`);
+    return part;
   }
 
   // One row if it can be: the least important goes first, and comes back if what went after it made room enough. What
@@ -87,7 +102,7 @@ export function head(ctx, el) {
     for (const part of gone) {
       part.hidden = wrap && part.dataset.drop < 5;
       rest();
-      if (!wrap && !fits()) part.hidden = true;
+      if (wrap ? numbers.clientHeight > TWO_ROWS : !fits()) part.hidden = true;
     }
     rest();
   }
@@ -98,15 +113,22 @@ export function head(ctx, el) {
     return t === null || t === undefined ? "" : `${t.toFixed(1)} s`;
   }
 
+  // `compiling for tpu v5p:4x4x4`; where there is little room the machine is in the title only.
+  function doing(s) {
+    const [what, machine] = s.doing.split(" for ");
+    return h("span", { title: s.message }, what, machine ? h("span", { class: "sv-formachine" }, ` for ${machine}`) : null);
+  }
+
   function drawLevel() {
     const s = ctx.get("status");
+    level.classList.toggle("sv-onmachine", ctx.get("targets").kind !== "cpu");
     const trouble = s.status === "stopped" || s.status === "failed";
     const clock = h("span", { class: "sv-clock" }, seconds());
     fill(level,
       h("div", { class: "sv-levelname", title: LEVELS[s.level] || "", "data-level": s.level, "data-busy": String(s.busy), "data-seq": s.seq },
         h("span", { class: `sv-dot sv-${s.level} ${s.busy ? "sv-busy" : ""}`, "aria-hidden": "true" }), s.level),
       h("small", {},
-        s.busy ? [h("span", { title: s.message }, DOING[s.status] || "working"), " ", clock, " ", h("button", {
+        s.busy ? [doing(s), " ", clock, " ", h("button", {
           class: "sv-stop", id: "stop", title: "stop the compile; what is known stays", onclick: () => ctx.edit({ op: "stop" }),
         }, "■ stop")] : trouble ? h("span", { class: "sv-warn" }, s.status, " after ", clock) : clock));
     clearInterval(timer);
@@ -138,7 +160,7 @@ export function head(ctx, el) {
   ctx.on("mesh", drawNumbers);
   ctx.on("status", () => {
     const s = ctx.get("status");
-    if (s.busy && (!wasBusy || s.level === "propagated" && s.status === "propagating")) started = performance.now();
+    if (s.busy && (!wasBusy || s.status === "propagating")) started = performance.now();
     wasBusy = s.busy;
     drawLevel();
     drawBanner();

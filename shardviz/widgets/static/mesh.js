@@ -4,12 +4,12 @@ import { axisStyle } from "./chips.js";
 import { notice } from "./head.js";
 import { dragAxis } from "./drag.js";
 
-export function mesh(ctx, el) {
+export function mesh(ctx, el, machine) {
   const axes = h("div", { class: "sv-mesh" });
   const problem = h("div", {});
   const devices = h("span", { class: "sv-hint", id: "devices" });
   el.append(
-    h("div", { class: "sv-sec sv-secbar" }, h("span", {}, "Mesh", devices), history(ctx)), axes, problem);
+    h("div", { class: "sv-sec sv-secbar" }, h("span", {}, "Mesh", devices), history(ctx)), axes, problem, machine.notes);
   let adding = false;
 
   function axis(a) {
@@ -56,7 +56,7 @@ export function mesh(ctx, el) {
 
   function draw() {
     const data = ctx.get("mesh");
-    fill(axes, data.axes.map(axis), adder());
+    fill(axes, data.axes.map(axis), adder(), machine.button);
     devices.textContent = `${data.devices.toLocaleString("en")} device${data.devices === 1 ? "" : "s"}`;
     const { error } = ctx.get("status");
     fill(problem, error && error.place === "mesh" ? notice("sv-error", "mesh-error", error.message, error.detail) : null);

@@ -59,7 +59,9 @@ export function shards(ctx, el, { small }) {
 
   function pick(panel, row, column) {
     picked = picked && picked.panel === panel && picked.row === row && picked.column === column ? null : { panel, row, column };
-    ctx.pickCell(pickedFor, picked);
+    const { cells, labels } = ctx.get("shards");
+    if (!cells || !cells.length) ctx.pickCell(pickedFor, picked);
+    else ctx.pickDevice(picked ? cells.indexOf((panel * labels[0].length + row) * labels[0][0].length + column) : -1);
   }
 
   function keys(e, panel, r, c, rows, columns) {
@@ -83,6 +85,14 @@ export function shards(ctx, el, { small }) {
     return parts;
   }
 
+  // The cell of the device that is picked, here or on the machine.
+  function ofDevice(data, device) {
+    const at = device >= 0 && device < data.cells.length ? data.cells[device] : -1;
+    if (at < 0) return null;
+    const [rows, columns] = [data.labels[0].length, data.labels[0][0].length];
+    return { panel: Math.floor(at / (rows * columns)), row: Math.floor(at / columns) % rows, column: at % columns };
+  }
+
   function holds(data) {
     if (!picked) return h("p", { class: "sv-soft" }, "Click a device to see its slice.");
     const label = data.labels[picked.panel][picked.row][picked.column];
@@ -97,7 +107,7 @@ export function shards(ctx, el, { small }) {
   function draw() {
     const data = ctx.get("shards");
     if (data.name !== pickedFor) { picked = null; pickedFor = data.name; }
-    const shared = ctx.pickedCell(data.name);
+    const shared = data.cells && data.cells.length ? ofDevice(data, ctx.get("device")) : ctx.pickedCell(data.name);
     picked = shared && data.labels && data.labels[shared.panel] && data.labels[shared.panel][shared.row]
       && data.labels[shared.panel][shared.row][shared.column] !== undefined ? shared : null;
     if (!data.name) { fill(el, h("p", { class: "sv-empty", id: "nothing-selected" }, data.remark || "Select a value to see which device holds which slice.")); return; }
@@ -117,7 +127,7 @@ export function shards(ctx, el, { small }) {
       h("div", { class: "sv-mapnotes" }, holds(data), sides.map((t) => h("p", { class: "sv-soft" }, t)), data.notes.map((t) => h("p", { class: "sv-soft" }, t)))));
   }
   const tab = small ? "source" : "shards";
-  for (const key of ["shards", "mesh", "cell"]) ctx.on(key, () => ctx.when(tab, draw));
+  for (const key of ["shards", "mesh", "cell", "device"]) ctx.on(key, () => ctx.when(tab, draw));
   ctx.when(tab, draw);
 }
 
@@ -125,13 +135,16 @@ export function memory(ctx, el) {
   const bar = (part, i) => h("tr", { title: part.title }, h("th", {}, part.label), h("td", { class: "sv-num" }, part.text),
     h("td", {}, h("i", { class: `sv-m${i}`, style: { width: `${Math.round(34 * part.share)}px` } })));
   function draw() {
-    const { memory: plan, flops } = ctx.get("head");
+    const { memory: plan, fit, flops } = ctx.get("head");
     fill(el, h("div", { class: "sv-sec" }, "memory, per device"), plan
       ? [h("table", { class: "sv-mm", id: "memory-table" }, h("tbody", {}, plan.parts.map(bar)),
         h("tbody", { class: "sv-sum" }, h("tr", {}, h("th", {}, "set aside in all"), h("td", { class: "sv-num" }, h("b", {}, plan.total))))),
+      plan.room ? h("p", { id: "memory-room" }, h("button", { class: `sv-link sv-plain sv-is-${plan.room.fits ? "yes" : "no"}`, onclick: () => ctx.setTab("memory") }, plan.room.text)) : null,
       h("p", { class: "sv-soft", id: "memory-peak", title: plan.peak_title }, `alive at once, at most: ${plan.peak}`),
       plan.caution ? h("p", { class: "sv-soft", id: "memory-caution", title: plan.detail }, plan.caution) : null]
-      : h("p", { class: "sv-soft" }, "known once the program is compiled"),
+      : fit ? h("p", { id: "memory-room" }, h("button", { class: `sv-link sv-plain sv-is-${fit.verdict}`, title: fit.title, onclick: () => ctx.setTab("memory") }, fit.text),
+        h("span", { class: "sv-soft" }, fit.verdict === "no" ? ` ${fit.over}` : "; more is known once it is compiled"))
+        : h("p", { class: "sv-soft" }, "known once the program is compiled"),
     flops ? h("p", { class: "sv-soft" }, `matrix products: ${flops} per device and step`) : null);
   }
   ctx.on("head", draw);

@@ -1,4 +1,5 @@
-// The person's own source: on each line its heat (bytes moved), its value with its spec, and its collectives.
+// The person's own source: on each line its heat (seconds of the step, or bytes moved where no machine is chosen), its
+// value with its spec, and its collectives.
 import { h, fill, find } from "./dom.js";
 import { axesChips, specChips } from "./chips.js";
 
@@ -9,17 +10,24 @@ export function source(ctx, el) {
 
   function collective(c) {
     return h("span", { class: `sv-coll sv-${c.kind}` }, h("b", {}, c.kind), " ", axesChips(ctx, c.axes), " ",
-      c.bytes ? `${c.bytes} × ${c.count}` : `${c.count} runs`, h("b", { class: "sv-total" }, ` ${c.bytes && c.count === "1" ? "" : c.total}`),
+      c.bytes ? `${c.bytes} × ${c.count}` : `${c.count} runs`,
+      h("b", { class: "sv-total", title: `${c.total} per device in a step` }, ` ${c.seconds || (c.bytes && c.count === "1" ? "" : c.total)}`),
       h("span", { class: "sv-soft" }, ` ${c.phases.map((p) => PHASE[p]).filter(Boolean).join(", ")}`));
+  }
+
+  function heat(row) {
+    const parts = [row.compute ? `${row.compute} of compute` : "", row.seconds ? `${row.seconds} of ${ctx.get("source").communication}` : "", row.moved ? `${row.moved} moved per device` : ""].filter(Boolean);
+    return parts.length ? `${parts.join(", ")} in a step` : "nothing moves here";
   }
 
   function line(row, dedent) {
     const selected = ctx.get("selected");
     const lit = (row.values || []).some((v) => v.name === selected);
     const at = row.at;
-    return h("div", { class: `sv-ln ${lit ? "sv-sel" : ""} ${row.at ? "" : "sv-quiet"}`, id: at ? `line-${at}` : null, "data-heat": row.heat || 0 },
+    return h("div", { class: `sv-ln ${lit ? "sv-sel" : ""} ${row.at ? "" : "sv-quiet"}`, id: at ? `line-${at}` : null, "data-heat": (row.heat || 0) + (row.computing || 0) },
       h("span", { class: "sv-no" }, row.n),
-      row.at ? h("span", { class: "sv-heat", title: row.moved ? `${row.moved} moved per device in a step` : "nothing moves here" },
+      row.at ? h("span", { class: "sv-heat", title: heat(row) },
+        row.computing ? h("i", { class: "sv-computing", style: { width: `${Math.max(3, 100 * row.computing)}%` } }) : null,
         row.heat ? h("i", { style: { width: `${Math.max(3, 100 * row.heat)}%` } }) : null) : h("span", { class: "sv-noheat" }),
       h("code", { title: row.text.trim() }, row.text.slice(dedent)),
       h("span", { class: "sv-ann" },
@@ -27,6 +35,7 @@ export function source(ctx, el) {
           v.label, specChips(ctx, v.dims))),
         row.more > 0 ? h("button", { class: "sv-link sv-soft", title: "all values of this line",
           onclick: () => { ctx.query({ line: at, text: "", changed: false }); ctx.setTab("values"); } }, `+${row.more}`) : null,
+        row.compute ? h("span", { class: "sv-coll", title: "matrix products of this line, forward, backward and recomputed, in a step" }, h("b", {}, "compute "), h("b", { class: "sv-total" }, row.compute)) : null,
         (row.collectives || []).slice(0, 3).map(collective),
         row.collectives && row.collectives.length > 3 ? h("button", { class: "sv-link", onclick: () => { ctx.query({ line: at }); ctx.setTab("collectives"); } },
           `+${row.collectives.length - 3} more kinds`) : null));

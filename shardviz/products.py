@@ -1,0 +1,112 @@
+"""FLOPs of a matrix product and of a convolution, from their sizes alone: 2 for every product of two numbers.
+
+No HLO and no MLIR is known here, so that whatever reads a program can count with the same arithmetic:
+
+>>> dot_flops(output=(4, 2), contracted=(8,))
+128.0
+
+Of a convolution only those products count whose two numbers exist: none with padding, and none with the holes of a
+dilated input. A window of 3 on 8 pixels, padded to keep the size, looks 2 times over the edge:
+
+>>> Window(8, 8, kernel=3, low=1).products
+22
+>>> convolution_flops(batch=1, input_features=16, output_features=32, windows=[Window(8, 8, kernel=3, low=1)])
+22528.0
+
+That is what XLA's `HloCostAnalysis::GetConvolutionFlops` counts too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+
+def dot_flops(output: Iterable[int], contracted: Iterable[int]) -> float:
+    """FLOPs of a matrix product: 2 x output size x contracted size.
+
+    Args:
+        output: the result's dimensions, those of a batch included.
+        contracted: the sizes of the dimensions that are summed over; none for an outer product.
+    """
+    return 2.0 * math.prod(output) * math.prod(contracted)
+
+
+class Window(NamedTuple):
+    """How a convolution's window moves along one spatial dimension.
+
+    Output element `o` sums over the kernel's elements `k` the products with the dilated input's element
+    `o x stride - low + k x kernel_dilation`; that element is the input's own `i` where it is `i x input_dilation`. A
+    reversed window meets the same pairs in another order. The padding at the high end is in the output's size already.
+
+    Attributes:
+        input, output, kernel: sizes along the dimension, as stored: without padding, without holes.
+        stride: the step from one output element to the next (`window_strides`).
+        low: padding before the first input element; negative where elements are left out.
+        input_dilation: the step from one input element to the next (`lhs_dilation`, `base_dilation`): 1 for no holes.
+        kernel_dilation: the same of the kernel (`rhs_dilation`, `window_dilation`).
+    """
+
+    input: int
+    output: int
+    kernel: int
+    stride: int = 1
+    low: int = 0
+    input_dilation: int = 1
+    kernel_dilation: int = 1
+
+    @property
+    def products(self) -> int:
+        """The pairs of an output and a kernel element that meet an element of the input."""
+        return _products(self)
+
+
+def convolution_flops(
+    *,
+    batch: int,
+    input_features: int,
+    output_features: int,
+    windows: Iterable[Window],
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+) -> float:
+    """FLOPs of a convolution.
+
+        2 x batch / batch groups x input features / feature groups x output features x products along each dimension
+
+    Args:
+        batch: the size of the input's batch dimension.
+        input_features: the size of the input's feature dimension, all groups together.
+        output_features: the size of the output's feature dimension.
+        windows: one for each spatial dimension; none for a matrix product that is written as a convolution.
+        feature_group_count, batch_group_count: as in HLO, StableHLO and `jax.lax.conv_general_dilated`.
+    """
+    each = (batch // batch_group_count) * (input_features // feature_group_count) * output_features
+    return 2.0 * each * math.prod(window.products for window in windows)
+
+
+@lru_cache(maxsize=4096)
+def _products(window: Window) -> int:
+    """Counts over the shorter of kernel and output, for whose every element the others' follow by arithmetic."""
+    size, output, kernel, stride, low, holes, dilation = window
+    many, step, few, other = (output, stride, kernel, dilation)
+    if output < kernel:
+        many, step, few, other = (kernel, dilation, output, stride)
+    last = (size - 1) * holes
+    common = math.gcd(step, holes)
+    period = holes // common
+    inverse = pow(step // common, -1, period)
+    total = 0
+    for j in range(few if size > 0 else 0):
+        shift = low - j * other  # wanted: 0 <= i x step - shift <= last, a multiple of `holes`
+        if shift % common:
+            continue
+        begin = max(0, -(-shift // step))
+        end = min(many - 1, (shift + last) // step)
+        first = shift // common * inverse % period
+        begin += (first - begin) % period
+        if begin <= end:
+            total += (end - begin) // period + 1
+    return total

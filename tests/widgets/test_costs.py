@@ -1,0 +1,282 @@
+"""The Cost tab: what the kernel says is the StepCost's and no other number, and the pane in a headless Chromium."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shardviz.analysis.traffic import axis_traffic, traffic
+from shardviz.cost import time_of
+from shardviz.records import Collective, Cost, Frame, Stated, Work
+from shardviz.render.format import format_bytes, format_flops, format_seconds
+from shardviz.render.roofline_scene import roofline_of
+from shardviz.widgets.costs import cost_json
+from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.roofs import roofline_json
+from shardviz.widgets.state import ExplorerState
+from shardviz.widgets.traffics import MOST_CELLS, merged, traffic_json
+from tests.render.sample import HOSTILE, report
+from tests.widgets.machines import LARGE, MESHES, stepped
+from tests.widgets.page import CONTRAST, UNREADABLE
+from tests.widgets.test_looks import LONG, crowded, specs
+
+TARGETS = [target for target in MESHES if target not in LARGE]
+
+
+@pytest.mark.parametrize("target", MESHES)
+def test_bars_and_bounds_are_the_costs_own(target):
+    cost, made = stepped(target)
+    step = cost_json(cost, made)["step"]
+    seconds = {bar["key"]: bar["share"] * cost.upper for bar in step["bars"]}
+    assert seconds["compute"] == pytest.approx(cost.step.compute)
+    assert seconds["HBM"] == pytest.approx(cost.step.memory)
+    for moved in cost.by("axes"):
+        name = ", ".join(moved.key)
+        assert seconds[f"axes-{name}"] == pytest.approx(moved.seconds)
+    texts = {bar["key"]: bar["text"] for bar in step["bars"]}
+    assert texts["compute"] == format_seconds(cost.step.compute)
+    assert texts["HBM"] == "at least " + format_seconds(cost.step.memory)
+    assert step["lower"]["share"] * cost.upper == pytest.approx(cost.lower)
+    assert step["upper"]["share"] == 1 and step["upper"]["text"] == format_seconds(cost.upper)
+    assert math.fsum(part["share"] for part in step["stack"]) == pytest.approx(1.0)
+
+
+def test_without_flops_there_is_no_upper_bound():
+    cost, made = stepped("tpu v5p:4x4x4", cost=None)
+    step = cost_json(cost, made)["step"]
+    assert step["upper"] is None and step["stack_text"].startswith("at least ")
+    assert next(bar for bar in step["bars"] if bar["key"] == "compute")["text"] == "not known"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_collectives_stand_longest_first_with_what_bounds_them(target):
+    cost, made = stepped(target)
+    rows = cost_json(cost, made)["collectives"]
+    by_name = {(c.kind, c.axes): c for c in cost.collectives}
+    times = []
+    for row in rows:
+        c = by_name[row["kind"], tuple(row["axes"])]
+        found = time_of(c, cost.placement, cost.machine)
+        times.append(c.seconds * c.count)
+        assert row["seconds"] == format_seconds(c.seconds * c.count) and row["formula"] == c.formula
+        assert row["bound"] == found.bound and row["floor"] == (found.bound == "latency")
+        assert [t[0] for t in row["terms"]] == [t.bound for t in found.terms]
+        assert row["at"] == ("" if c.source is None else c.source.short)
+    assert times == sorted(times, reverse=True)
+    assert math.fsum(times) == pytest.approx(cost.step.communication)
+    assert any(row["floor"] for row in rows), "64 bytes wait for the hops alone"
+
+
+def test_what_no_time_is_known_of_is_said_and_in_no_sum():
+    cost, made = stepped("tpu v5p:4x4x4", collectives=report().collectives)
+    view = cost_json(cost, made)
+    unknown = [row for row in view["collectives"] if row["seconds"] == "not known"]
+    assert len(unknown) == len(cost.unknown) == 1 and unknown[0]["axes"] is None
+    assert "1 collective of unknown time left out" in view["headline"]
+    shares = [bar["share"] for bar in view["step"]["bars"] if bar["key"].startswith("axes-")]
+    assert math.fsum(shares) * cost.upper == pytest.approx(cost.step.communication)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_roofline_marks_stand_where_their_numbers_say(target):
+    cost, _ = stepped(target)
+    found, view = roofline_of(cost), roofline_json(cost)
+    left, top, right, bottom = view["box"]
+
+    def intensity(x):
+        low, high = map(math.log10, found.x)
+        return 10 ** (low + (x - left) / (right - left) * (high - low))
+
+    def rate(y):
+        low, high = map(math.log10, found.y)
+        return 10 ** (low + (bottom - y) / (bottom - top) * (high - low))
+
+    times = {"HBM": cost.step.memory} | {", ".join(m.key): m.seconds for m in cost.by("axes")}
+    assert len(view["roofs"]) == len(found.roofs) > 1
+    for roof, knee in zip(view["roofs"], (r.knee for r in found.roofs), strict=True):
+        x, y = roof["mark"]
+        assert intensity(x) == pytest.approx(cost.flops / (times[knee.name] * knee.bytes_per_s), rel=0.01)
+        assert rate(y) == pytest.approx(knee.attainable(intensity(x)), rel=0.02)
+        assert intensity(roof["line"][1][0]) == pytest.approx(knee.intensity, rel=0.01)
+        for a, b in (*roof["line"], roof["mark"], roof["label"]):
+            assert left - 0.1 <= a <= right + 0.1 and top <= b <= bottom + 0.1
+    heights = sorted(roof["label"][1] for roof in view["roofs"])
+    assert all(b - a >= 15 for a, b in itertools.pairwise(heights)), "no name covers another"
+
+
+def sent(cost) -> float:
+    """Bytes that all devices send in a step: what each kind's definition says, summed."""
+    total = 0.0
+    for c in cost.collectives:
+        n = cost.placement.groups(c.axes).shape[1]
+        each = {"all-gather": c.operand_bytes, "all-reduce": 2 * c.operand_bytes / n}.get(c.kind, c.operand_bytes / n)
+        total += each * (n - 1) * c.count * cost.mesh.size
+    return total
+
+
+@pytest.mark.parametrize("target", ["tpu v5p:4x4x4", "gpu h100:2x8", "tpu tpu7x:2x2x1"])
+def test_traffic_cells_are_the_bytes_of_the_collectives(target):
+    cost, _ = stepped(target)
+    (table,) = traffic_json(cost)["tables"]
+    wanted = traffic(cost)
+    assert wanted.sum() == pytest.approx(sent(cost))
+    assert len(table["cells"]) == np.count_nonzero(wanted)
+    places = cost.mesh.coordinates()
+    for i, j, strong, word, axis in table["cells"]:
+        assert table["words"][word] == format_bytes(wanted[i, j]) and 1 <= strong <= 8
+        differ = np.flatnonzero(places[i] != places[j]).tolist()
+        assert axis == (differ[0] if len(differ) == 1 else -1)
+    assert table["sent"] == format_bytes(wanted.sum(axis=1).max())
+
+
+@pytest.mark.parametrize("target", ["tpu v5p:8x8x8", "gpu h100:256x8"])
+def test_many_devices_are_seen_axis_by_axis_and_long_axes_in_blocks(target):
+    cost, _ = stepped(target)
+    tables, found = traffic_json(cost)["tables"], axis_traffic(cost)
+    assert [t["along"] for t in tables] == list(found)
+    assert sum(values.sum() / len(values) for values in found.values()) == pytest.approx(sent(cost) / cost.mesh.size)
+    for table, values in zip(tables, found.values(), strict=True):
+        few, block = merged(values)
+        assert table["size"] == len(few) <= MOST_CELLS and table["block"] == block == len(values) // len(few)
+        assert few.sum() * block == pytest.approx(values.sum())
+        assert len(table["cells"]) == np.count_nonzero(few)
+
+
+@pytest.mark.parametrize("target", MESHES)
+def test_what_is_sent_stays_small(target):
+    assert len(json.dumps(cost_json(*stepped(target)))) < 200_000
+
+
+def test_flops_are_summed_by_phase_line_and_module_with_what_xla_says():
+    one, two = Frame("/src/model.py", 20), Frame("/src/model.py", 30)
+    work = (
+        Work("forward", one, "layers/mlp", "bfloat16", 3e12, 1e12),
+        Work("backward", one, "layers/mlp", "bfloat16", 8e12),
+        Work("update", two, "", "float32", 0.0, 2e12),
+        Work("forward", None, "head", "bfloat16", 1e12),
+    )
+    counted = Cost(1.2e13, other_flops=3e12, once_flops=5e12, work=work, stated=Stated(4.5e12, 1e9))
+    cost, made = stepped("tpu v5p:4x4x4", cost=counted)
+    view = cost_json(cost, made)["work"]
+    labels = {key: [(r["label"], r["text"]) for r in view[key]["rows"]] for key in ("phases", "lines", "modules")}
+    assert labels == {
+        "phases": [("backward", format_flops(8e12)), ("forward", format_flops(5e12)), ("update", format_flops(2e12))],
+        "lines": [("model.py:20", format_flops(1.2e13)), ("model.py:30", format_flops(2e12))],
+        "modules": [("layers/mlp", format_flops(1.2e13)), ("head", format_flops(1e12))],
+    }
+    assert view["said"].startswith(
+        "XLA's cost_analysis() says 4.50 TFLOP of 15.0 TFLOP: it counts each loop's body once"
+    )
+    cost, made = stepped("tpu v5p:4x4x4", cost=replace(counted, stated=None, once_flops=1.5e13, work=()))
+    view = cost_json(cost, made)["work"]
+    assert "would say 15.0 TFLOP" in view["said"] and "no loop's body" in view["said"] and "phases" not in view
+
+
+# In the explorer.
+
+
+@pytest.fixture
+def on_tpu(program, plan, compilers):
+    state = ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4", tokens=1e6)
+    return Explorer(state)
+
+
+def answered(explorer, program):
+    """The compile's answer, with FLOPs."""
+    made = replace(program.partitioned(explorer.plan), cost=Cost(1e12), target="tpu v5e:2x4")
+    program.jobs[-1][1].on_report(made)
+    explorer.wait("partitioned", timeout=5)
+
+
+def test_it_is_worked_out_only_while_somebody_looks(on_tpu, program):
+    answered(on_tpu, program)
+    assert on_tpu.costs == {}
+    on_tpu.tab = "cost"
+    assert on_tpu.costs == cost_json(on_tpu.state.cost, on_tpu.report)
+    on_tpu.state.set_target("cpu")
+    assert on_tpu.costs.keys() == {"why"} and "no speed" in on_tpu.costs["why"]
+    on_tpu.tab = "source"
+    assert on_tpu.costs == {}
+
+
+@pytest.mark.browser
+def test_a_bar_and_a_collective_say_their_arithmetic_and_lead_to_their_line(open_page, on_tpu, program):
+    answered(on_tpu, program)
+    page = open_page(on_tpu, width=1500)
+    page.at("tab-cost").click()
+    page.answer()
+    cost = on_tpu.state.cost
+    assert format_seconds(cost.upper) in page.at("step-bounds").inner_text()
+    assert page.at("arith-compute").count() == 0
+    page.at("time-compute").focus()
+    page.tab.keyboard.press("Enter")
+    assert cost.step.computing[0].formula in page.at("arith-compute").inner_text()
+    assert page.focus() == "time-compute"
+    page.at("time-axes-data").click()
+    assert cost.collectives[0].formula in page.at("arith-axes-data").inner_text()
+    page.at("longest-0").click()
+    assert cost.collectives[0].formula in page.at("arith-row-0").inner_text()
+    page.at("longest").get_by_text("model.py:3").click()
+    assert page.at("panel-source").is_visible()
+
+
+@pytest.mark.browser
+def test_traffic_is_walked_with_the_arrows(open_page, on_tpu, program):
+    answered(on_tpu, program)
+    page = open_page(on_tpu, width=1500)
+    page.at("tab-cost").click()
+    page.answer()
+    page.at("traffic-0").focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft"):
+        page.tab.keyboard.press(key)
+    found = traffic(on_tpu.state.cost)
+    assert found[2, 0] > 0
+    assert (
+        page.at("traffic-said-0").inner_text()
+        == f"device 2 sends device 0 {format_bytes(found[2, 0])} a step, over data"
+    )
+    page.at("traffic-0").hover(position={"x": 60, "y": 60})
+    assert page.at("traffic-said-0").inner_text().startswith("device ")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [560, 760, 1000, 1500])
+@pytest.mark.parametrize("light", [True, False])
+def test_it_can_be_read_at_any_width(open_page, make_program, plan, compilers, width, light):
+    program = make_program({LONG: (4096, 131072), f"{LONG}['bias']": (131072,), "tokens": (64, 4096)})
+    page = open_page(crowded(program, specs(program, plan), "tpu v5e:2x4"), width=width, light=light)
+    page.at("tab-cost").click()
+    page.answer()
+    closed = page.at("panel-cost").locator("button[aria-expanded=false]")
+    while closed.count():
+        closed.first.click()
+    assert page.at("panel-cost").evaluate(UNREADABLE) == []
+    assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
+    names = page.tab.locator(".sv-rooflabel").all()
+    boxes = [name.bounding_box() for name in names]
+    for i, a in enumerate(boxes):
+        for b in boxes[:i]:
+            assert a["y"] + a["height"] <= b["y"] + 2 or b["y"] + b["height"] <= a["y"] + 2, "names overlap"
+
+
+@pytest.mark.browser
+def test_hostile_text_stays_text(open_page, on_tpu, program):
+    frame = Frame(f"/src/{HOSTILE}.py", 3)
+    made = program.partitioned(on_tpu.plan)
+    evil = Collective(HOSTILE, ("data",), "float32", (), 1e6, 1e6, 1, source=frame, operand=HOSTILE)
+    work = (Work(HOSTILE, frame, HOSTILE, "float32", 1e9),)
+    changed = replace(
+        made, collectives=(*made.collectives, evil), cost=Cost(1e12, work=work), source={frame.file: {3: HOSTILE}}
+    )
+    program.jobs[-1][1].on_report(changed)
+    on_tpu.wait("partitioned", timeout=5)
+    page = open_page(on_tpu)
+    page.at("tab-cost").click()
+    page.answer()
+    assert page.tab.locator("#app img").count() == 0
+    assert page.at("flops").get_by_text(HOSTILE).count() >= 1
