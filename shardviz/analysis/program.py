@@ -12,28 +12,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardviz import diagnose
-from shardviz.analysis import rows, ruling, transforms
+from shardviz.analysis import rows, ruling, submitting, transforms
 from shardviz.analysis.annotate import annotated
-from shardviz.analysis.finishing import unfinished
 from shardviz.analysis.future import OnReport, ReportFuture
 from shardviz.analysis.reading import Reading, notes
 from shardviz.analysis.ruling import RulesTable
 from shardviz.analysis.targeting import aim
 from shardviz.analysis.traces import Traces
-from shardviz.errors import CompileError, CompileRefused, CompileStopped, ShardvizError
-from shardviz.notation import DeviceMesh
-from shardviz.program import exporting, server
+from shardviz.errors import ShardvizError
+from shardviz.program import exporting
 from shardviz.program import propagate as shardy
 from shardviz.program.adapters import Call
 from shardviz.program.code import plan_code
-from shardviz.program.lower import CPU, LowerFor, edited_bytecode
+from shardviz.program.lower import CPU, LowerFor
 from shardviz.program.plan import Plan
 from shardviz.program.residuals import residuals
-from shardviz.program.server.job import MAX_CPU_DEVICES
 from shardviz.program.signature import CallSignature
-from shardviz.program.trace import (
-    Constraint,
-)
+from shardviz.program.trace import Constraint
 from shardviz.records import Cost
 from shardviz.report import Report
 
@@ -231,7 +226,9 @@ class Program(Traces):
             SpecError, TraceError: as `bind`.
             CompileError: if the compile crashed, took too long or too much, or was refused.
         """
-        return _answer(self.submit(plan, "partitioned", target=target, timeout=timeout, memory_limit=memory_limit))
+        return submitting.answer(
+            self.submit(plan, "partitioned", target=target, timeout=timeout, memory_limit=memory_limit)
+        )
 
     def compile(
         self,
@@ -266,7 +263,7 @@ class Program(Traces):
                 the target.
         """
         future = self.submit(plan, "compiled", target=target, finish=finish, timeout=timeout, memory_limit=memory_limit)
-        return _answer(future)
+        return submitting.answer(future)
 
     def submit(
         self,
@@ -299,34 +296,13 @@ class Program(Traces):
             SpecError, TraceError: as `bind`.
             ShardvizError: for a level or target that there is not, or a mesh of another size than the target.
         """
-        if level not in server.LEVELS:
-            raise ShardvizError(f"level {level!r}: a compile reaches one of {', '.join(map(repr, server.LEVELS))}")
-        if finish and level != "compiled":
-            raise ShardvizError(f"finish=True: only a compile of level 'compiled' can be finished, not {level!r}")
-        until = "finished" if finish else level
+        until = submitting.last_milestone(level, finish)
         bound = self.bind(plan)
         aimed = aim(target, bound.mesh)
         lowered = self._lower(plan, aimed.lowered_for)
-        future = ReportFuture(on_report)
-        if aimed.lack and level == "compiled":
-            future.set_exception(CompileRefused(aimed.lack))
-            return future
-        if why := _not_compilable(bound.mesh, simulated=aimed.topology is None):
-            future.set_exception(CompileRefused(f"{why}; level 'propagated' works all the same"))
-            return future
-        chosen = tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs)
-        code = edited_bytecode(lowered, bound)
-        request = server.Request(code, bound.mesh.size, chosen, until, topology=aimed.topology)
         foretell = functools.partial(self._propagate, plan, target=aimed.lowered_for)
         reading = Reading(self._call, bound, lowered, aimed, foretell)
-
-        def reached(job: server.Job, milestone: str, texts: dict[str, str]) -> None:
-            future.deliver(milestone, lambda: reading.report(milestone, texts, job))
-
-        job = server.submit(request, timeout=timeout, memory_limit=memory_limit, on_milestone=reached)
-        future.job = job
-        job.add_done_callback(lambda _: _end(future, job, until))
-        return future
+        return submitting.submit(reading, until, timeout, memory_limit, on_report)
 
     def texts(self, plan: Plan) -> dict[str, str]:
         """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` under the plan."""
@@ -382,36 +358,3 @@ class Program(Traces):
         made = Program(transformed.call, self._mesh)
         made._origin = self, transformed
         return made
-
-
-def _answer(future: ReportFuture) -> Report:
-    """Waits for a report; who interrupts the waiting stops the compile."""
-    try:
-        return future.result()
-    finally:
-        future.stop()
-
-
-def _end(future: ReportFuture, job: server.Job, until: str) -> None:
-    """Ends a future with the last report; where only machine code could not be made, with the report without it."""
-    error, last = job.exception(), future.reports.get(until)
-    if until == "finished" and last is None:
-        last, until = future.reports.get("compiled"), "compiled"
-        if last is not None and error is not None and not isinstance(error, CompileStopped):
-            compiled, why = last, error
-            future.deliver("finished", lambda: unfinished(compiled, why))
-            last, error = future.reports.get("finished"), None
-    future.finish(error or last or CompileError(f"the compile ended without reaching level {until!r}"))
-
-
-def _not_compilable(mesh: DeviceMesh, *, simulated: bool = True) -> str:
-    """Why XLA cannot be given a mesh, on simulated CPU devices or others; empty if it can."""
-    if simulated and mesh.size > MAX_CPU_DEVICES:
-        return f"the mesh {mesh} has {mesh.size} devices and XLA's CPU compiler simulates at most {MAX_CPU_DEVICES}"
-    for name in mesh.names:
-        if marks := sorted({c for c in name if c in "'\"\\,=[]{}" or not c.isprintable()}):
-            return (
-                f"mesh axis {name!r} has {', '.join(map(repr, marks))} in its name, which the compiler's texts use for "
-                "other things, so rename the axis"
-            )
-    return ""

@@ -105,7 +105,9 @@ def _peak(plan: Memory) -> str:
 def _code(plan: Memory) -> str:
     if plan.code is not None:
         return f"machine code: {format_bytes(plan.code)}"
-    return "machine code: the compiler does not say" if plan.stated else "machine code: not known, it was not waited for"
+    return (
+        "machine code: the compiler does not say" if plan.stated else "machine code: not known, it was not waited for"
+    )
 
 
 def _caution(plan: Memory | None) -> str:

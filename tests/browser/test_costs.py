@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.browser.harness import Lab, LabPage
-from tests.browser.test_first_light import edits, settled, state
+from tests.browser.views import edits, settled, state
 
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
 

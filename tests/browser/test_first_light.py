@@ -8,28 +8,12 @@ import re
 import pytest
 
 from tests.browser.harness import Lab, LabPage
+from tests.browser.views import edits, settled, state
 
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
 
 EXPLORER = 3  # the notebook's cell with the explorer, markdown cells counted
 WQ = "params['layers']['wq']"
-
-
-def state(view):
-    """The element that says how far the explorer's answer to the last edit has come."""
-    return view.get_by_test_id("level").locator("[data-level]")
-
-
-def settled(view, since: int, level="compiled"):
-    """Waits until the explorer has answered an edit made after its `since`-th, at a level."""
-    expect(state(view)).not_to_have_attribute("data-seq", str(since), timeout=60_000)
-    expect(state(view)).to_have_attribute("data-level", level, timeout=60_000)
-    expect(state(view)).to_have_attribute("data-busy", "false", timeout=60_000)
-
-
-def edits(view) -> int:
-    """The number of the last edit that the kernel has answered."""
-    return int(state(view).get_attribute("data-seq"))
 
 
 def gathers(view, name="wq"):

@@ -1,0 +1,115 @@
+"""Source frames, and values: an argument, an output, an intermediate, what is kept for the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardviz.notation import Axis, Spec
+from shardviz.notation.spec import axis_text
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of source.
+
+    Attributes:
+        file: the file's path, or the name that IPython gives a cell.
+        line: the line's number, from 1.
+        function: the function that the line is in.
+    """
+
+    file: str
+    line: int
+    function: str = ""
+
+    @property
+    def short(self) -> str:
+        """`model.py:20`, or `cell:3` for a line of a notebook's cell."""
+        name = self.file.replace("\\", "/").rsplit("/", 1)[-1]
+        if name.startswith("<ipython") or "ipykernel_" in self.file:
+            name = "cell"
+        return f"{name}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """An argument, an output or an intermediate, and how it is cut.
+
+    Attributes:
+        name: the tree path of an argument or output (`params['wq']`); the instruction's name for an intermediate.
+        shape: the global shape.
+        dtype: the element type, NumPy's name (`bfloat16`).
+        spec: how it is cut; None where no PartitionSpec says it (see `sharding`).
+        shard_shape: the shape on one device; None if not known.
+        bytes_per_device: bytes of one shard, padding included; None if not known.
+        sharding: the same sharding in other notations: `sdy`, `hlo`.
+        source: the line that made it.
+        op: the operation that made it (`dot_general`); empty for an argument.
+        name_stack: where in the program: JAX's name stack.
+        label: the variable it is assigned to in the source, where the line says so.
+        count: how often it is made in a step, loops multiplied in; None where a loop's trip count is not known.
+        manual: the mesh axes of the `shard_map`s around: every device along them has an array of its own, `shape` is
+            that array's, and `spec` says how it is cut over the other axes (None where there are none).
+        fixed: what of its spec is in its type, over Explicit axes; None where the mesh has none.
+        donated: an argument whose memory the program may use for a result.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    spec: Spec | None
+    shard_shape: tuple[int, ...] | None = None
+    bytes_per_device: float | None = None
+    sharding: Mapping[str, str] = field(default_factory=dict)
+    source: Frame | None = None
+    op: str = ""
+    name_stack: str = ""
+    label: str = ""
+    count: int | None = 1
+    manual: tuple[Axis, ...] = ()
+    fixed: Spec | None = None
+    donated: bool = False
+
+    def __str__(self) -> str:
+        """`w: bfloat16[16, 8], P('data', None), shard [8, 8], 128 bytes per device`."""
+        parts = [f"{self.label or self.name}: {self.dtype}{list(self.shape)}"]
+        if self.manual:
+            parts.append(f"per device over {', '.join(map(axis_text, self.manual))}")
+        if self.spec is not None:
+            parts.append(str(self.spec))
+        elif not self.manual:
+            parts.append("no PartitionSpec says how it is cut")
+        if self.fixed is not None:
+            parts.append("fixed by type")
+        if self.shard_shape is not None:
+            parts.append(f"shard {list(self.shard_shape)}")
+        if self.bytes_per_device is not None:
+            parts.append(f"{self.bytes_per_device:,.0f} bytes per device")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A value that the backward pass needs of what ran before it.
+
+    Attributes:
+        value: the value: its shape with the scan's iterations stacked in front, spec, shard shape, bytes per device,
+            the line that made it, and how often it is made in a step.
+        kind: `kept`, made by the forward pass and kept until the backward pass; `outside`, the same but made outside
+            of what is differentiated; `offloaded`, the same but in the host's memory, where a checkpoint policy puts
+            it; `argument`, which takes no more memory; `constant`, made from nothing, which compilers make again;
+            `recomputed`, dropped by `jax.checkpoint` and made again.
+        layers: how many iterations of a scan are stacked in it, 1 where none are; None where not known.
+        checkpoint_name: what `jax.ad_checkpoint.checkpoint_name` calls it.
+    """
+
+    value: Value
+    kind: str
+    layers: int | None = 1
+    checkpoint_name: str = ""
+
+    @property
+    def takes_memory(self) -> bool:
+        """Whether it is memory of the device that the step needs besides its arguments."""
+        return self.kind in ("kept", "outside")

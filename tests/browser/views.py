@@ -1,0 +1,22 @@
+"""How far an explorer on the page has come."""
+
+from __future__ import annotations
+
+
+def state(view):
+    """The element that says how far the explorer's answer to the last edit has come."""
+    return view.get_by_test_id("level").locator("[data-level]")
+
+
+def settled(view, since: int, level="compiled"):
+    """Waits until the explorer has answered an edit made after its `since`-th, at a level."""
+    from playwright.sync_api import expect
+
+    expect(state(view)).not_to_have_attribute("data-seq", str(since), timeout=60_000)
+    expect(state(view)).to_have_attribute("data-level", level, timeout=60_000)
+    expect(state(view)).to_have_attribute("data-busy", "false", timeout=60_000)
+
+
+def edits(view) -> int:
+    """The number of the last edit that the kernel has answered."""
+    return int(state(view).get_attribute("data-seq"))
