@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardviz.analysis.loading import load
     from shardviz.analysis.recompile import why_recompiled
     from shardviz.analysis.step_cost import StepCost
-    from shardviz.cost import Chip, collective_seconds
+    from shardviz.cost import Chip, Machine, collective_seconds
     from shardviz.errors import (
         CompileCrashed,
         CompileError,
@@ -65,6 +65,7 @@ _WHERE = {
     "why_recompiled": "analysis.recompile",
     "FROM_GDA": "program.axis_resources",
     "Chip": "cost",
+    "Machine": "cost",
     "collective_seconds": "cost",
     "CostTable": "study",
     "StepCost": "analysis.step_cost",
@@ -118,6 +119,7 @@ __all__ = [
     "CostTable",
     "Explorer",
     "Layout",
+    "Machine",
     "MeshError",
     "ParseError",
     "Plan",

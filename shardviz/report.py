@@ -69,6 +69,11 @@ class Report:
         return self.plan.mesh
 
     @property
+    def values(self) -> tuple[Value, ...]:
+        """Every value: arguments, outputs and intermediates."""
+        return (*self.arguments, *self.outputs, *self.intermediates)
+
+    @property
     def residual_bytes(self) -> float:
         """Bytes on one device that are kept from the forward pass to the backward pass, arguments not counted."""
         return sum(r.value.bytes_per_device or 0 for r in self.residuals if r.takes_memory)
@@ -83,7 +88,7 @@ class Report:
         Raises:
             ShardvizError: if there is none; the message lists near names.
         """
-        for value in (*self.arguments, *self.outputs, *self.intermediates):
+        for value in self.values:
             if value.name == name:
                 return value
         near = [v.name for v in (*self.arguments, *self.outputs) if name.lower() in v.name.lower()][:5]

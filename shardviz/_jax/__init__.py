@@ -1,7 +1,8 @@
 """The one room that touches JAX's private parts. It is tried on the oldest and the newest JAX that we support.
 
-Everything here is small and says what it stands on. Three things have no public way: rewriting the shardings inside a
-traced program, an MLIR context of our own, and compiling a module with simulated devices and XLA's dumps.
+Everything here is small and says what it stands on. What has no public way is, above all, to rewrite the shardings
+inside a traced program, to have an MLIR context of our own, to compile a module for simulated devices or for a machine
+that is not there, with XLA's dumps, and to read what an exported file or an executable says of itself.
 """
 
 from shardviz._jax.compiling import (

@@ -58,7 +58,7 @@ def _memory(texts: Mapping[str, str], optimized: hlo.Module, aimed: Aim, argumen
     buffers = hlo.Buffers(texts["buffers"], texts.get("live_ranges", ""))
     no_room = texts.get("no_room", "")
     plan = hlo.memory(buffers, target=aimed.text, report=texts.get("memory_report", ""), no_room=no_room)
-    plan = dataclasses.replace(plan, alive_at_peak=hlo.alive_at_peak(buffers, "", optimized, arguments))
+    plan = dataclasses.replace(plan, alive_at_peak=hlo.alive_at_peak(buffers, optimized, arguments))
     known = aimed.hbm
     if known is None:
         return plan

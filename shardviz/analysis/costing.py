@@ -11,19 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from shardviz.analysis.attached import attached
 from shardviz.analysis.batch import Batch, batch_of
 from shardviz.analysis.step_cost import Needs, StepCost
 from shardviz.analysis.targeting import other_size
-from shardviz.cost import Chip, Fit, Machine, Placement, fits, step_time, with_seconds
+from shardviz.cost import Fit, Machine, Placement, fits, step_time, with_seconds
 from shardviz.cost.amounts import bytes_text
 from shardviz.cost.topologies import natural
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.records import Collective
 from shardviz.report import Report
 
-__all__ = ["StepCost", "cost_of"]
+__all__ = ["StepCost", "cost_of", "memory_parts"]
 
 _PARTITIONED = "matrix products of the partitioned program"
+_SENDS = "between slices the TPU's compiler sends and receives, which none of its own collectives tells of"
 _PRODUCTS = {"propagated": "matrix products as Shardy cuts them"}
 
 
@@ -42,7 +44,7 @@ def cost_of(
 
     Args:
         report: of any level, compiled for this machine, for another, or for none.
-        target: the machine, such as `tpu v5p:8x8x8` or `gpu h100:32x8`.
+        target: the machine, such as `tpu v5p:8x8x8` or `gpu h100:32x8`; `attached` for the devices that JAX sees here.
         tokens: tokens (or samples) of the whole step, for tokens a second. If not given, they are guessed from the
             arguments: the dimensions of the array of token ids, or the first of the samples; `tokens_from` of the cost
             says which. False: none.
@@ -53,7 +55,8 @@ def cost_of(
             does where the report has it, or a lower bound.
         exact: False drops the factor (N-1)/N on rings, as *How to Scale Your Model* does.
         as_run: count the collectives of the target's optimised program (combined, in other element types, turned into
-            reduce-scatters), not the partitioner's; if not given, wherever the report has them for this machine.
+            reduce-scatters), not the partitioner's; if not given, wherever the report has them all for this machine.
+            Between TPU slices the optimised program sends and receives: with traffic there, the partitioner's count.
 
     Returns:
         The cost. Without FLOPs in the report (level `notation`) `upper` is None, and `lower` is what communication and
@@ -63,26 +66,29 @@ def cost_of(
         MeshError: if the machine has another number of devices than the report's mesh; the message has what would fit.
         TargetError: if there is no such machine, or it has no speed (`cpu`).
         ShardvizError: if `report` is no Report, a number is below 0, or `as_run` is asked of a report that was not
-            compiled for this machine.
+            compiled for this machine, or of one with traffic between slices.
     """
     if not isinstance(report, Report):
         raise ShardvizError(
             f"cost(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
         )
-    machine = Machine.of(target)
+    machine = Machine.of(attached() if target == "attached" else target)
     machine.chip.needs("hbm_bytes_per_s")
     mesh = report.mesh
     if mesh.size != machine.size:
         other = natural(machine.chip, mesh.size)
         raise MeshError(other_size(mesh, machine) + (f"; a target that would do: {other.text}" if other else ""))
     place = Placement.of(mesh, machine)
-    own = report.target == machine.text and bool(report.target_collectives)
+    own = report.target == machine.text and (report.level == "compiled" or bool(report.target_collectives))
+    between = own and any(_between_slices(c, place) for c in report.collectives)
     if as_run and not own:
         raise ShardvizError(
             f"as_run=True: this report is for {report.target}, level {report.level}; the collectives as {machine.text} "
             f"runs them are in a report of program.compile(plan, target={machine.text!r})"
         )
-    as_run = own if as_run is None else as_run
+    if as_run and between:
+        raise ShardvizError(f"as_run=True: {_SENDS}; leave as_run out, and the partitioner's collectives are counted")
+    as_run = own and not between if as_run is None else as_run
     found = tuple(t.collective for t in report.target_collectives) if as_run else report.collectives
     timed = tuple(with_seconds(c, place, machine, exact=exact) for c in found)
     flops = None if report.cost is None else report.cost.dot_flops
@@ -114,11 +120,20 @@ def cost_of(
         exact,
         as_run,
         _seconds(with_seconds(c, place, machine, exact=exact) for c in report.collectives) if as_run else None,
-        _levels(report, flops, how if known else "a lower bound", needs, as_run),
+        _levels(report, flops, how if known else "a lower bound", needs, as_run)
+        | ({"collectives": f"partitioned program; {_SENDS}"} if between else {})
+        | _without_rate(report, machine, dtype, counted),
         report.source,
         *((batch.what, batch.source) if batch else ()),
         counted=report.cost,
     )
+
+
+def _between_slices(collective: Collective, place: Placement) -> bool:
+    """Whether a collective crosses from one slice to another; one whose axes are not known may."""
+    if place.machine.num_slices == 1 or collective.group_size == 1:
+        return False
+    return collective.axes is None or place.route(collective.axes).slices > 1
 
 
 def _batch(report: Report, tokens: float | bool | None) -> Batch | None:
@@ -139,7 +154,7 @@ def _flops(report: Report, machine: Machine, dtype: str | None) -> dict[str, flo
         return {dtype: total}
     found, rest = dict[str, float](), 0.0
     for row in report.cost.work if report.cost is not None else ():
-        if row.dot_flops and _has_rate(machine.chip, row.dtype):
+        if row.dot_flops and machine.chip.rate_of(row.dtype):
             found[row.dtype] = found.get(row.dtype, 0.0) + row.dot_flops
         else:
             rest += row.dot_flops
@@ -150,11 +165,13 @@ def _flops(report: Report, machine: Machine, dtype: str | None) -> dict[str, flo
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _has_rate(chip: Chip, dtype: str) -> bool:
-    try:
-        return chip.flops(dtype) > 0
-    except TargetError:
-        return False
+def _without_rate(report: Report, machine: Machine, dtype: str | None, counted: dict[str, float]) -> dict[str, str]:
+    """Which element types of products are counted as another because the chip has no rate for them."""
+    work = report.cost.work if report.cost is not None and dtype is None else ()
+    without = sorted({row.dtype for row in work if row.dot_flops and machine.chip.rate_of(row.dtype) is None})
+    if not without:
+        return {}
+    return {"rates": f"{machine.chip.name} has none for {', '.join(without)}: counted as {next(iter(counted))}"}
 
 
 def _dtype(report: Report) -> str:
@@ -199,36 +216,39 @@ def _least_traffic(report: Report, machine: Machine) -> tuple[float, str]:
 
 
 def _needs(report: Report, machine: Machine) -> Needs:
-    plan = report.memory
+    plan, parts = report.memory, memory_parts(report)
     if plan is None:
         ins, _ = _held(report)
-        parts = _some({"arguments": ins, "kept for the backward pass": report.residual_bytes})
         fit = _fit(ins, machine)
         too_much = fit is not None and not fit.fits
         verdict = "its arguments alone are too much" if too_much else "no compiler has planned its memory"
-        fits, plan_of = (False if too_much else None), ""
+        enough, plan_of = (False if too_much else None), ""
     else:
-        parts = _some(
-            {
-                "arguments": float(plan.arguments),
-                "outputs": float(plan.outputs - plan.aliased),
-                "temporaries": float(plan.temporaries),
-                "constants and other": float(max(0, plan.takes - plan.set_aside)),
-            }
-        )
         fit, plan_of = _fit(sum(parts.values()), machine), plan.target
-        fits = None if fit is None else fit.fits
+        enough = None if fit is None else fit.fits
         verdict = f"by the plan of the compiler for {plan.target}; that for {machine.text} may make another"
         if report.target == machine.text:
             verdict = "the compiler's own plan"
-            fits = fits if plan.fits is None else plan.fits
+            enough = enough if plan.fits is None else plan.fits
     if fit is not None and fit.over_share:
         verdict += f"; {fit.share}"
     usable, source = (None, "") if fit is None else (fit.usable, "; ".join(filter(None, (fit.source, fit.share))))
-    return Needs(parts, plan is not None, plan_of, usable, fits, verdict, source)
+    return Needs(parts, plan is not None, plan_of, usable, enough, verdict, source)
 
 
-def _some(parts: dict[str, float]) -> dict[str, float]:
+def memory_parts(report: Report) -> dict[str, float]:
+    """What → bytes that one device must hold: by a compiler's plan, else arguments and what the backward pass needs."""
+    plan = report.memory
+    if plan is None:
+        ins, _ = _held(report)
+        parts = {"arguments": ins, "kept for the backward pass": report.residual_bytes}
+    else:
+        parts = {
+            "arguments": float(plan.arguments),
+            "outputs": float(plan.outputs - plan.aliased),
+            "temporaries": float(plan.temporaries),
+            "constants and other": float(max(0, plan.takes - plan.set_aside)),
+        }
     return {what: size for what, size in parts.items() if size}
 
 
@@ -255,5 +275,8 @@ def _levels(report: Report, flops: float | None, traffic: str, needs: Needs, as_
         "memory": f"the plan of the compiler for {needs.plan_of}" if needs.complete else "a lower bound; no plan yet",
     }
     if report.cost is not None and report.cost.unknown_loops:
-        where["FLOPs"] += f"; loops with unknown trip count, counted once: {report.cost.unknown_loops}"
+        once = f"; loops with unknown trip count, counted once: {report.cost.unknown_loops}"
+        where["FLOPs"] += once
+        if report.cost.hbm_bytes is not None and traffic not in ("given", "a lower bound"):
+            where["HBM traffic"] += once
     return where

@@ -63,8 +63,9 @@ def communication(cost: StepCost, place: Placement) -> float:
     times: dict[Collective, float | None] = {}
     total = 0.0
     for c in cost.collectives:
-        alike = replace(c, name="", count=1, source=None, name_stack="", phase="", operand="", formula=None)
-        alike = replace(alike, seconds=None)
+        alike = replace(
+            c, name="", count=1, source=None, name_stack="", phase="", operand="", seconds=None, formula=None
+        )
         if alike not in times:
             times[alike] = with_seconds(alike, place, cost.machine, exact=cost.exact).seconds
         seconds = times[alike]

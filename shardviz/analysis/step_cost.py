@@ -255,7 +255,7 @@ def _key(collective: Collective, key: str) -> Hashable:
         return collective.axes
     if key == "kind":
         return collective.kind
-    return None if collective.source is None else Frame(collective.source.file, collective.source.line)
+    return collective.source and collective.source.bare
 
 
 def _moved(key: Hashable, group: list[Collective]) -> Moved:

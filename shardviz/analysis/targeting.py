@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from shardviz.analysis.attached import attached
+from shardviz.cost.chips import chips
 from shardviz.cost.machine import Machine
 from shardviz.cost.memory import fits
 from shardviz.cost.placement import placement
@@ -78,6 +79,9 @@ def aim(target: str | Machine, mesh: DeviceMesh) -> Aim:
     status = next(s for s in targets() if s.name == kind)
     if not status.ready:
         return Aim(machine.text, machine, None, _lack(machine, status))
+    if kind == "tpu" and machine.chip.name not in chips():
+        why = f"{machine.text}: libtpu has no compiler for a chip called {machine.chip.name!r}"
+        return Aim(machine.text, machine, None, f"{why}; level 'partitioned' works all the same")
     placed = placement(mesh, machine)
     ids = placed.device_ids()
     topology = _tpu(machine, ids) if kind == "tpu" else _gpu(machine, ids)

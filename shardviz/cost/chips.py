@@ -132,15 +132,18 @@ class Chip:
         Raises:
             TargetError: if the chip has no rate for it, nor for one that it would be counted as.
         """
-        name = _family(dtype)
-        for candidate in (name, *_COUNTED_AS.get(name, ())):
-            if candidate in self.flops_per_s:
-                return self.flops_per_s[candidate]
+        if name := self.rate_of(dtype):
+            return self.flops_per_s[name]
         have = ", ".join(self.flops_per_s) or "none"
         raise TargetError(
             f"chip {self.name!r} has no FLOPs a second for {dtype!r}; it has {have}. Give it one with "
             f"dataclasses.replace(chip, flops_per_s={{{dtype!r}: ...}})"
         )
+
+    def rate_of(self, dtype: str) -> str | None:
+        """The element type at whose rate products of `dtype` are counted; None where the chip has none for it."""
+        name = family(dtype)
+        return next((each for each in (name, *_COUNTED_AS.get(name, ())) if each in self.flops_per_s), None)
 
     def needs(self, attribute: str) -> float:
         """A number that has to be there.
@@ -164,7 +167,7 @@ def _chip_of(values: dict[str, Any]) -> Chip:
     return Chip(**values)
 
 
-def _family(dtype: str) -> str:
+def family(dtype: str) -> str:
     """`float8_e4m3fn` → `float8`, `f8e5m2` → `float8`, `bf16` → `bfloat16`."""
     short = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "u8": "uint8"}
     name = short.get(dtype, dtype)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,7 +154,7 @@ def group_seconds(
 def _check(kind: str, nbytes: float) -> None:
     if kind not in KINDS:
         raise ShardvizError(f"kind {kind!r}: there is no such collective; there are {', '.join(KINDS)}")
-    if not nbytes >= 0 or not math.isfinite(nbytes):
+    if not isinstance(nbytes, numbers.Real) or not nbytes >= 0 or not math.isfinite(nbytes):
         raise ShardvizError(f"nbytes {nbytes!r}: expected 0 bytes or more")
 
 

@@ -74,6 +74,11 @@ class Machine:
         """
         if isinstance(target, Machine):
             return target
+        if isinstance(target, Chip):
+            sizes = (4,) * target.ici_axes if target.kind == "tpu" else (2, target.domain_size)
+            raise TargetError(
+                f"target Chip({target.name!r}): how many, and how joined? Give a shardviz.Machine(chip, {sizes}), say"
+            )
         text = str(target).strip()
         found = _TEXT.match(text)
         if found is None or not text:
@@ -110,14 +115,15 @@ class Machine:
             return "cpu: simulated devices, with no links and no speed"
         if self.chip.kind == "gpu":
             inside = f"{self.domains} NVLink domain{'s' * (self.domains > 1)} of {self.domain_size}"
-            return f"{self.text}: {self.size} GPUs in {inside}, {self.hosts} host{'s' * (self.hosts > 1)}"
+            gpus, hosts = (f"{n} {what}{'s' * (n > 1)}" for n, what in ((self.size, "GPU"), (self.hosts, "host")))
+            return f"{self.text}: {gpus} in {inside}, {hosts}"
         shape = "x".join(map(str, self.topology))
         round_ = ", ".join(axis for axis, wraps in zip("xyz", self.wrap, strict=True) if wraps)
         ways = f"{round_} wrap{'s' * (len(round_) == 1)} around" if round_ else "no axis wraps around"
         slices = f"in {self.num_slices} slices of {shape}" if self.num_slices > 1 else f"in a slice of {shape}"
         devices = f" ({self.size} devices)" if self.chip.devices_per_chip > 1 else ""
         hosts = f"{self.hosts} host{'s' * (self.hosts > 1)}"
-        return f"{self.text}: {self.num_chips} chips{devices} {slices} ({ways}), {hosts}"
+        return f"{self.text}: {self.num_chips} chip{'s' * (self.num_chips > 1)}{devices} {slices} ({ways}), {hosts}"
 
     @property
     def num_chips(self) -> int:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardviz.cost.amounts import bytes_text, count_text, flops_text, rate_text, seconds_text
+from shardviz.cost.chips import Chip, family
 from shardviz.cost.collective import collective_seconds
 from shardviz.cost.machine import Machine
 from shardviz.cost.placement import Placement
@@ -197,7 +198,7 @@ def step_time(
     computing = []
     for kind, count in each.items():
         rate = chip.flops(kind) / per_chip
-        text = f"{flops_text(count)} of {kind} / {flops_text(rate)}/s"
+        text = f"{flops_text(count)} of {kind} / {flops_text(rate)}/s{_as_other(chip, kind)}"
         computing.append(Share(kind, count / rate, text))
     width = chip.needs("hbm_bytes_per_s") / per_chip
     moving = Share("memory", hbm_bytes / width, f"{bytes_text(hbm_bytes)} / {rate_text(width)}")
@@ -221,6 +222,19 @@ def step_time(
         model_flops,
         tokens,
     )
+
+
+def _as_other(chip: Chip, dtype: str) -> str:
+    """That products of a type are counted at the rate of another, as a float32's are on a TPU; empty where not."""
+    rate = chip.rate_of(dtype)
+    if rate == family(dtype):
+        return ""
+    passes = (
+        " at JAX's default precision; 'high' takes 3 times as long, 'highest' 6"
+        if chip.kind == "tpu" and dtype == "float32"
+        else ""
+    )
+    return f" (the rate of {rate}{passes})"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What the compiler made, from its HLO: instructions, collectives, loops, shardings, FLOPs, bytes, memory. No JAX."""
 
 from shardviz.hlo.collectives import collectives
-from shardviz.hlo.dataflow import Origin, trace_operand
+from shardviz.hlo.dataflow import Origin
 from shardviz.hlo.frames import FrameTable
 from shardviz.hlo.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.hlo.live import Buffers
@@ -46,7 +46,6 @@ __all__ = [
     "parse_pairs",
     "parse_shape",
     "runs",
-    "trace_operand",
     "trip_count",
     "values",
 ]

@@ -187,26 +187,6 @@ class Origin:
         return result if len(found) == 1 else None
 
 
-def trace_operand(origin: Origin, computation: Computation, instruction: Instruction, index: int = 0) -> int | None:
-    """The entry parameter that an instruction's operand comes from.
-
-    Args:
-        origin: of the module.
-        computation: where the instruction stands.
-        instruction: the instruction.
-        index: which of its operands.
-
-    Returns:
-        The parameter's number, or None where the operand was computed.
-    """
-    if index >= len(instruction.operands):
-        return None
-    place = origin.operand(computation, instruction, index)
-    if place.computation is origin.module.entry:
-        return place.instruction.parameter_number
-    return None
-
-
 def integer(
     values: Origin, computation: Computation, name: str, path: tuple[int, ...] = (), depth: int = 0
 ) -> int | None:

@@ -42,7 +42,12 @@ def dot_flops_of(computation: Computation, instruction: Instruction) -> float:
     return 0.0
 
 
-def _operand(computation: Computation, instruction: Instruction, index: int) -> Shape:
+def array_operand(computation: Computation, instruction: Instruction, index: int) -> Shape:
+    """The shape of an operand.
+
+    Raises:
+        ParseError: if it is missing or no array; the message names the instruction.
+    """
     if index < len(instruction.operands):
         shape = element(computation.by_name[instruction.operands[index]].shape, instruction.operand_parts[index])
         if isinstance(shape, Shape):
@@ -59,7 +64,7 @@ def _result(instruction: Instruction) -> Shape:
 
 
 def _dot(computation: Computation, instruction: Instruction) -> float:
-    left = _operand(computation, instruction, 0)
+    left = array_operand(computation, instruction, 0)
     contracted = [int(d) for d in re.findall(r"\d+", instruction.attributes.get("lhs_contracting_dims", ""))]
     if any(d >= len(left.dims) for d in contracted):
         raise ParseError(
@@ -71,7 +76,11 @@ def _dot(computation: Computation, instruction: Instruction) -> float:
 def _convolution(computation: Computation, instruction: Instruction) -> float:
     """By its `dim_labels` (such as `b01f_01io->b01f`) and its `window` (`size=3x3 stride=2x2 pad=0_1x0_1`)."""
     labels = _LABELS.fullmatch(text := instruction.attributes["dim_labels"])
-    shapes = _operand(computation, instruction, 0), _operand(computation, instruction, 1), _result(instruction)
+    shapes = (
+        array_operand(computation, instruction, 0),
+        array_operand(computation, instruction, 1),
+        _result(instruction),
+    )
     if labels is None or any(len(s.dims) != len(part) for s, part in zip(shapes, labels.groups(), strict=True)):
         raise ParseError(
             f"HLO instruction {instruction.name!r}: dim_labels {text!r} do not fit the shapes "

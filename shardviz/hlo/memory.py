@@ -58,7 +58,8 @@ def memory(
     Raises:
         ParseError: if the text has no allocations.
     """
-    buffers = _buffers(buffer_assignment, live_range)
+    given = buffer_assignment
+    buffers = given if isinstance(given, Buffers) else Buffers(given, live_range)
     if not buffers.allocations and "BufferAssignment" not in buffers.text:
         raise ParseError(f"this is no buffer assignment: no line 'allocation 0: size ...' in {buffers.text[:80]!r}...")
     main = [a for a in buffers.allocations if a.color == 0]
@@ -83,13 +84,8 @@ def memory(
     )
 
 
-def _buffers(buffer_assignment: str | Buffers, live_range: str) -> Buffers:
-    return buffer_assignment if isinstance(buffer_assignment, Buffers) else Buffers(buffer_assignment, live_range)
-
-
 def alive_at_peak(
-    buffer_assignment: str | Buffers,
-    live_range: str,
+    buffers: Buffers,
     module: Module,
     arguments: Sequence[str] = (),
     *,
@@ -101,12 +97,12 @@ def alive_at_peak(
     alive then; where that was only passed on (a loop's parameter), after the one that was made there before or after.
 
     Args:
-        buffer_assignment, live_range: as for `memory`.
+        buffers: the buffer assignment, with its live ranges.
         module: the optimised module.
         arguments: the entry parameters' names by number.
         most: how many values, at most.
     """
-    heaviest = _buffers(buffer_assignment, live_range).held()[:most]
+    heaviest = buffers.held()[:most]
     wanted = {value.name for _, values in heaviest for value in values}
     made = {i.name: i for _, i in module if i.name in wanted}
     entry = {i.name: number for number, i in module.entry.parameters.items()}

@@ -17,9 +17,8 @@ from __future__ import annotations
 import math
 import re
 
-from shardviz.hlo.flops import dot_flops_of
+from shardviz.hlo.flops import array_operand, dot_flops_of
 from shardviz.hlo.module import Computation, Instruction, Module
-from shardviz.hlo.shape import Shape, element, leaves
 
 _ELEMENTWISE = frozenset(
     ("abs", "add", "and", "bitcast-convert", "ceil", "clamp", "compare", "complex", "convert", "count-leading-zeros",
@@ -74,13 +73,8 @@ def _elements(instruction: Instruction) -> int:
     return sum(shape.size for shape in instruction.shapes)
 
 
-def _operand(computation: Computation, instruction: Instruction, index: int) -> Shape:
-    found = element(computation.by_name[instruction.operands[index]].shape, instruction.operand_parts[index])
-    return leaves(found)[0]
-
-
 def _reduce(count: OtherFlops, computation: Computation, instruction: Instruction) -> float:
-    steps = _operand(computation, instruction, 0).size - instruction.shapes[0].size
+    steps = array_operand(computation, instruction, 0).size - instruction.shapes[0].size
     return count.applied(instruction) * steps
 
 
@@ -94,7 +88,7 @@ def _reduce_window(count: OtherFlops, _: Computation, instruction: Instruction) 
 
 
 def _select_and_scatter(count: OtherFlops, computation: Computation, instruction: Instruction) -> float:
-    source = _operand(computation, instruction, 1).size
+    source = array_operand(computation, instruction, 1).size
     selects = count.applied(instruction, "select") * (_window(instruction) - 1)
     return source * (selects + count.applied(instruction, "scatter"))
 
@@ -104,7 +98,7 @@ def _map(count: OtherFlops, _: Computation, instruction: Instruction) -> float:
 
 
 def _scatter(count: OtherFlops, computation: Computation, instruction: Instruction) -> float:
-    updates = _operand(computation, instruction, len(instruction.operands) // 2 + 1)
+    updates = array_operand(computation, instruction, len(instruction.operands) // 2 + 1)
     return count.applied(instruction) * updates.size
 
 
@@ -113,22 +107,22 @@ def _all_reduce(_count: OtherFlops, _: Computation, instruction: Instruction) ->
 
 
 def _sort(_count: OtherFlops, computation: Computation, instruction: Instruction) -> float:
-    size = _operand(computation, instruction, 0).size
+    size = array_operand(computation, instruction, 0).size
     return float(size * math.ceil(math.log2(size))) if size > 1 else 0.0
 
 
 def _fft(_count: OtherFlops, computation: Computation, instruction: Instruction) -> float:
     lengths = [int(n) for n in _NUMBER.findall(instruction.attributes.get("fft_length", ""))]
     steps = math.prod(max(n, 1).bit_length() - 1 for n in lengths)
-    return 8.0 * steps * _operand(computation, instruction, 0).size
+    return 8.0 * steps * array_operand(computation, instruction, 0).size
 
 
 def _triangular_solve(_count: OtherFlops, computation: Computation, instruction: Instruction) -> float:
-    return 2.0 * _operand(computation, instruction, 0).dims[-1] * _operand(computation, instruction, 1).size
+    return 2.0 * array_operand(computation, instruction, 0).dims[-1] * array_operand(computation, instruction, 1).size
 
 
 def _cholesky(_count: OtherFlops, computation: Computation, instruction: Instruction) -> float:
-    matrix = _operand(computation, instruction, 0)
+    matrix = array_operand(computation, instruction, 0)
     return matrix.dims[-1] * matrix.size / 3
 
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from functools import cached_property
 
+from shardviz.hlo.loops import BRANCHES
 from shardviz.hlo.module import Computation, Instruction, Module, number
 from shardviz.hlo.name_stacks import full_name
 from shardviz.hlo.shape import Shape
 from shardviz.source import is_differentiated, phase
 
-_BRANCHED = ("branch_computations", "true_computation", "false_computation")
 _PASSING = frozenset(
     ("tuple", "get-tuple-element", "while", "conditional", "call", "parameter", "constant", "opt-barrier")
 )
@@ -153,7 +153,7 @@ class _Flow:
                 for maker, user in zip(made, self._all(body, carried.name), strict=False):
                     self.makers[user].append(maker)
         elif opcode == "conditional":
-            branches = [name for role in _BRANCHED for name in instruction.called.get(role, ())]
+            branches = [name for role in BRANCHES for name in instruction.called.get(role, ())]
             for name, operand in zip(branches, operands[1:], strict=False):
                 callee = self.module.computations[name]
                 self._given([operand], callee)
@@ -196,5 +196,5 @@ def _followed(instruction: Instruction) -> list[str]:
     if instruction.opcode == "call":
         return [next(iter(instruction.called.values()))[0]]
     if instruction.opcode == "conditional":
-        return [name for role in _BRANCHED for name in instruction.called.get(role, ())]
+        return [name for role in BRANCHES for name in instruction.called.get(role, ())]
     return []

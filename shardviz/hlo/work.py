@@ -15,14 +15,14 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shardviz.hlo.flops import dot_flops_of
+from shardviz.hlo.flops import array_operand, dot_flops_of
 from shardviz.hlo.loops import heaviest_runs, trip_counts
 from shardviz.hlo.module import Computation, Instruction, Module
 from shardviz.hlo.name_stacks import full_name, teller
 from shardviz.hlo.other_flops import OtherFlops
 from shardviz.hlo.phases import Phases
-from shardviz.hlo.shape import element, leaves
 from shardviz.hlo.traffic import Traffic
+from shardviz.layout.layout import itemsize
 from shardviz.records import Frame, Work
 from shardviz.source import module_of
 
@@ -88,7 +88,7 @@ def count_flops(module: Module, phases: Phases | None = None) -> FlopCount:
     for name, times in heaviest_runs(module, own.__getitem__, trips).items():
         computation = module.computations[name]
         for instruction, dot, other in found[name] if times else ():
-            dtype = _operand_dtype(computation, instruction) if dot else instruction.shapes[0].dtype
+            dtype = _factors(computation, instruction) if dot else instruction.shapes[0].dtype
             tally.add(computation, instruction, dtype, times * dot, times * other)
     rows = tally.rows()
     return FlopCount(
@@ -187,12 +187,12 @@ def _ordered(rows: Iterable[Work]) -> tuple[Work, ...]:
     return tuple(sorted(rows, key=weight))
 
 
+def _factors(computation: Computation, instruction: Instruction) -> str:
+    """The element type in which a product's factors are multiplied: the wider of the two."""
+    return max((array_operand(computation, instruction, n).dtype for n in (0, 1)), key=itemsize)
+
+
 def _largest_dtype(instruction: Instruction) -> str:
     """The element type of most elements of a result; empty where it gives none."""
     largest = max(instruction.shapes, key=lambda shape: shape.size, default=None)
     return "" if largest is None else largest.dtype
-
-
-def _operand_dtype(computation: Computation, instruction: Instruction) -> str:
-    found = element(computation.by_name[instruction.operands[0]].shape, instruction.operand_parts[0])
-    return leaves(found)[0].dtype

@@ -33,14 +33,12 @@ from shardviz.notation.strides import digits, places
 
 _METADATA = re.compile(r",?\s*metadata=\{.*\}(?=\}$)")
 _TILES = re.compile(r"devices=\[([\d,]+)\]\s*(?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))(.*)", re.DOTALL)
-_SUBGROUPS = re.compile(r"last_tile_dims=\{([^}]*)\}")
 _MESH = re.compile(
     r"mesh\[((?:[^\]'\"]|'[^']*'|\"[^\"]*\")*)\](?:\s*,\s*device_ids=\((\[[\d,]+\](?:T\([\d,]+\))?|\d+(?:,\s*\d+)*)\))?"
 )
 _MESH_AXIS = re.compile(r"(?:'([^']*)'|\"([^\"]*)\")\s*=\s*(\d+)")
 _AXIS_REF = re.compile(r"(?:'([^']*)'|\"([^\"]*)\")(?::\((\d+)\)(\d+))?")
 _BRACES = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|[{}]")
-_NAMED_LIST = re.compile(r"(replicated|unreduced|manual)=\{([^}]*)\}")
 _MOST_DEVICES = 1 << 22
 _SHORT = frozenset(("replicated", "manual", "unreduced", "unknown"))
 

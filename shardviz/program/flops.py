@@ -13,6 +13,7 @@ from typing import Any
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardviz.layout.layout import itemsize
 from shardviz.products import Window, convolution_flops, dot_flops
 from shardviz.program.attributes import dtype_of
 from shardviz.program.locations import Place
@@ -50,11 +51,8 @@ def _convolution(op: ir.Operation, shard_of: Callable[[Any], Shape]) -> float:
     windows = []
     for i in range(many):
         at = numbers.input_spatial_dimensions[i]
-        size, over, made = (
-            left[at],
-            kernel[numbers.kernel_spatial_dimensions[i]],
-            out[numbers.output_spatial_dimensions[i]],
-        )
+        size, made = left[at], out[numbers.output_spatial_dimensions[i]]
+        over = kernel[numbers.kernel_spatial_dimensions[i]]
         if size < whole[at]:  # what lies beyond a device's edge comes from its neighbours
             windows.append(Window((made - 1) + over, made, over))
         else:
@@ -94,8 +92,9 @@ class Tally:
         self._rows: dict[tuple[str, Frame | None, str, str], float] = {}
 
     def add(self, op: ir.Operation, flops: float, place: Place, phase: str) -> None:
-        """Counts an operation's FLOPs at its place; its first operand's element type is the row's."""
-        dtype = dtype_of(str(ir.RankedTensorType(op.operands[0].type).element_type))
+        """Counts an operation's FLOPs at its place; the element type of the wider of its two factors is the row's."""
+        factors = (dtype_of(str(ir.RankedTensorType(op.operands[n].type).element_type)) for n in (0, 1))
+        dtype = max(factors, key=itemsize)
         key = phase, place.frame, module_of(place.name_stack, place.frame), dtype
         self._rows[key] = self._rows.get(key, 0.0) + flops
 

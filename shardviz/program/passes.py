@@ -13,7 +13,8 @@ from typing import Any
 from jax.extend.mlir import ir
 
 _MOST = 4096
-_WRAPPED = ("sdy.manual_computation", "sdy.named_computation")
+_CARRIES = ("stablehlo.while", "sdy.manual_computation", "sdy.named_computation")
+"""What hands its operands into its last region, and what that returns out of it."""
 
 
 def pass_of(op: ir.Operation, named: Callable[[ir.Operation], str]) -> str:
@@ -54,9 +55,9 @@ def _makers(value: Any) -> Iterable[Any]:
     owner = value.owner
     if isinstance(owner, ir.Block):
         parent = owner.owner.operation
-        return [parent.operands[value.arg_number]] if parent.name in ("stablehlo.while", *_WRAPPED) else []
+        return [parent.operands[value.arg_number]] if parent.name in _CARRIES else []
     op = owner.operation
-    if op.name not in ("stablehlo.while", *_WRAPPED):
+    if op.name not in _CARRIES:
         return [op]
     block = op.regions[len(op.regions) - 1].blocks[0]
     return [block.operations[len(block.operations) - 1].operands[ir.OpResult(value).result_number]]
@@ -70,8 +71,8 @@ def _users(value: Any) -> list[Any]:
         if op.name in ("stablehlo.return", "sdy.return"):
             parent = op.parent.operation
             last = parent.regions[len(parent.regions) - 1].blocks[0]
-            found += [parent.results[at]] if parent.name in ("stablehlo.while", *_WRAPPED) and op.block == last else []
-        elif op.name in ("stablehlo.while", *_WRAPPED):
+            found += [parent.results[at]] if parent.name in _CARRIES and op.block == last else []
+        elif op.name in _CARRIES:
             found.append(op.regions[len(op.regions) - 1].blocks[0].arguments[at])
         else:
             found.append(op)

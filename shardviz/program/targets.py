@@ -26,8 +26,6 @@ TPU_CHIPS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
 
 TPU_EXAMPLE = "'tpu v5p:4x4x4', or 'tpu v5e:4x4*2' for two slices"
 GPU_EXAMPLE = "'gpu h100:2x8', hosts x GPUs of each"
-
-
 ATTACHED = "attached      the devices that JAX sees in this process, by the compiler of their kind"
 
 

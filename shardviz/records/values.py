@@ -31,6 +31,11 @@ class Frame:
             name = "cell"
         return f"{name}:{self.line}"
 
+    @property
+    def bare(self) -> Frame:
+        """The line alone, of whichever function: what rows are summed by."""
+        return Frame(self.file, self.line)
+
 
 @dataclass(frozen=True)
 class Value:

@@ -62,7 +62,7 @@ class WorkTotal:
 
 _WORK_KEYS: Mapping[str, Callable[[Work], str | Frame | None]] = {
     "phase": lambda row: row.phase,
-    "source": lambda row: None if row.source is None else Frame(row.source.file, row.source.line),
+    "source": lambda row: row.source and row.source.bare,
     "module": lambda row: row.module,
     "dtype": lambda row: row.dtype,
 }

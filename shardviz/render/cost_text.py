@@ -129,7 +129,8 @@ def _lines(cost: StepCost, width: int) -> list[str]:
     rows = []
     for moved in totals[:MOST_LINES]:
         frame = moved.key if isinstance(moved.key, Frame) else None
-        rows.append((format_seconds(moved.seconds), frame.short if frame else NO_SOURCE, clip(cost.line(frame), 60)))
+        seconds = None if moved.unknown == moved.operations else moved.seconds
+        rows.append((format_seconds(seconds), frame.short if frame else NO_SOURCE, clip(cost.line(frame), 60)))
     lines += _fitted(rows, width, right=(0,))
     left = totals[MOST_LINES:]
     if left:

@@ -21,6 +21,8 @@ def headline(cost: StepCost) -> str:
     if cost.upper is None:
         return f"at least {best}, by {bound}; FLOPs are not known at level {cost.level}, so neither is how much longer"
     text = f"{best} if all overlaps, {format_seconds(cost.upper)} if no communication does; bound by {bound}"
+    if cost.counted is not None and cost.counted.unknown_loops:
+        text += f"; {plural(cost.counted.unknown_loops, 'loop')} of unknown trip count taken once"
     return text + (
         "; {} of unknown time left out".format(plural(len(cost.unknown), "collective")) if cost.unknown else ""
     )
@@ -219,7 +221,7 @@ class Alike:
     @property
     def frames(self) -> tuple[Frame | None, ...]:
         """Their source lines, each once."""
-        return tuple(dict.fromkeys(c.source and Frame(c.source.file, c.source.line) for c in self.of))
+        return tuple(dict.fromkeys(c.source and c.source.bare for c in self.of))
 
     @property
     def where(self) -> str:

@@ -8,7 +8,7 @@ from shardviz.errors import ShardvizError
 from shardviz.notation import axis_name
 from shardviz.records import Frame
 from shardviz.render.format import clip, format_bytes
-from shardviz.render.mpl_look import EM, Look, figure
+from shardviz.render.mpl_look import EM, Look, figure, name_bars
 from shardviz.render.theme import MUTED, axis_colours
 from shardviz.render.totals import totals_by
 from shardviz.report import Report
@@ -59,14 +59,7 @@ def collective_bars_axes(
             axes.barh(place, nbytes / most, 0.62, begin, color=fill, edgecolor=look.hatch, linewidth=0, hatch=hatch)
             begin += nbytes / most
         axes.annotate(ends[place], (begin, place), (5, 0), "data", "offset points", **beside)
-    axes.set_yticks(range(len(shown)), labels, color=look.ink, fontsize=9, fontfamily="monospace", parse_math=False)
-    axes.set_ylim(max(len(shown), 1) - 0.4, -0.6)
-    axes.set_xlim(0, 1)
-    axes.set_xticks([])
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_facecolor("none")
+    name_bars(axes, look, labels)
     what = "mesh axes" if by == "axes" else "source line"
     head = f"{report.program}: collectives by {what}, {report.level}"
     axes.set_title(head, loc="left", color=look.ink, fontsize=11, parse_math=False)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from shardviz.analysis.step_cost import StepCost
 from shardviz.records import Frame, WorkTotal
 from shardviz.render.format import clip, format_flops, wrap
-from shardviz.render.mpl_look import EM, Look, figure
+from shardviz.render.mpl_look import EM, Look, figure, name_bars
 from shardviz.render.work import PHASES, name_of, phase_words
 
 MOST_LINES = 10
@@ -48,14 +48,7 @@ def work_axes(cost: StepCost, ax: Axes | None = None, *, dark: bool = False) -> 
         share = f"{format_flops(total.flops)} · {total.flops / counted.flops:.0%}" if counted else ""
         beside = {"va": "center", "ha": "left", "color": look.ink, "fontsize": 8.5, "annotation_clip": False}
         axes.annotate(share, (begin, place), (5, 0), "data", "offset points", **beside)
-    axes.set_yticks(range(len(shown)), labels, color=look.ink, fontsize=9, fontfamily="monospace", parse_math=False)
-    axes.set_ylim(max(len(shown), 1) - 0.4, -0.6)
-    axes.set_xlim(0, 1)
-    axes.set_xticks([])
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_facecolor("none")
+    name_bars(axes, look, labels)
     _legend(axes, look, cost, fills)
     head = f"{cost.program}: FLOPs of a device by line, {cost.basis if cost.level == 'propagated' else 'partitioned'}"
     axes.set_title(head, loc="left", color=look.ink, fontsize=11, pad=24, parse_math=False)
@@ -78,8 +71,7 @@ def _phases(cost: StepCost, total: WorkTotal) -> list[tuple[str, float]]:
     """The FLOPs of a line in each phase, in the order in which a step runs."""
     sums = dict.fromkeys(PHASES, 0.0)
     for row in cost.counted.work if cost.counted is not None else ():
-        where = None if row.source is None else Frame(row.source.file, row.source.line)
-        if where == total.key:
+        if (row.source and row.source.bare) == total.key:
             sums[row.phase] += row.flops
     return [(phase, flops) for phase, flops in sums.items() if flops]
 

@@ -72,7 +72,7 @@ class Total:
     @property
     def bytes_text(self) -> str:
         """`34.4 GB`, with `at most` and what is not known said."""
-        if self.unknown == self.operations:
+        if self.unknown and self.unknown == self.operations:
             return f"count not known × {format_bytes(self.unknown_bytes)}"
         text = ("at most " if self.at_most else "") + format_bytes(self.bytes)
         return text + (f" + {format_bytes(self.unknown_bytes)} × count not known" if self.unknown else "")
@@ -80,7 +80,7 @@ class Total:
     @property
     def runs_text(self) -> str:
         """`640`, or that the count of some is not known."""
-        if self.unknown == self.operations:
+        if self.unknown and self.unknown == self.operations:
             return "count not known"
         return f"{self.runs:,}" + (f"; count not known for {self.unknown:,}" if self.unknown else "")
 
@@ -96,7 +96,7 @@ def total_of(collectives: Iterable[Collective]) -> Total:
 
 _KEYS: Mapping[str, tuple[Callable[[Collective], Any], Callable[[Any], str]]] = {
     "axes": (lambda c: c.axes, axes_words),
-    "source": (lambda c: None if c.source is None else Frame(c.source.file, c.source.line), _frame_label),
+    "source": (lambda c: c.source and c.source.bare, _frame_label),
     "kind": (lambda c: c.kind, str),
     "kind_axes": (lambda c: (c.kind, c.axes), lambda k: f"{k[0]} over {axes_words(k[1])}"),
     "phase": (lambda c: c.phase, str),

@@ -10,7 +10,7 @@ from shardviz.analysis.step_cost import Moved, StepCost
 from shardviz.cost import time_of
 from shardviz.errors import ShardvizError
 from shardviz.notation import Axis
-from shardviz.records import Cost, Frame, Work
+from shardviz.records import Cost, Frame, WorkTotal
 from shardviz.render.cost_words import (
     Alike,
     as_run_words,
@@ -158,34 +158,34 @@ def _work(cost: Cost | None, report: Report) -> Json:
         return {}
     view: Json = {"total": format_flops(cost.dot_flops), "said": _analysis(cost)}
     if cost.work:
-        view["phases"] = _sums(cost.work, lambda w: w.phase, lambda key: {"label": key})
+        view["phases"] = _sums(cost.by("phase"), lambda key: {"label": key})
         view["lines"] = _sums(
-            [w for w in cost.work if w.source is not None],
-            lambda w: Frame(w.source.file, w.source.line) if w.source else None,
+            [total for total in cost.by("source") if total.key is not None],
             lambda frame: {"label": frame.short, "at": frame.short, "line": report.line(frame)},
         )
-        view["modules"] = _sums([w for w in cost.work if w.module], lambda w: w.module, lambda key: {"label": key})
+        view["modules"] = _sums([total for total in cost.by("module") if total.key], lambda key: {"label": key})
     return view
 
 
-def _sums(work: Iterable[Work], key: Callable[[Work], Any], label: Callable[[Any], Json]) -> Json:
+def _sums(totals: Iterable[WorkTotal], label: Callable[[Any], Json]) -> Json:
     """FLOPs of all kinds, the most first."""
-    found: dict[Any, float] = {}
-    for one in work:
-        found[key(one)] = found.get(key(one), 0.0) + one.dot_flops + one.other_flops
-    ordered = sorted(found.items(), key=lambda item: (-item[1], str(item[0])))
-    ordered = [item for item in ordered if item[1]]
-    whole = math.fsum(found.values()) or 1.0
+    ordered = [total for total in totals if total.flops]
+    whole = math.fsum(total.flops for total in ordered)
     rows = [
-        label(k) | {"text": format_flops(n), "share": n / ordered[0][1], "part": f"{n / whole:.1%}"}
-        for k, n in ordered[:MOST_WORK]
+        label(total.key)
+        | {
+            "text": format_flops(total.flops),
+            "share": total.flops / ordered[0].flops,
+            "part": f"{total.flops / whole:.1%}",
+        }
+        for total in ordered[:MOST_WORK]
     ]
     return {"rows": rows, "more": max(0, len(ordered) - MOST_WORK)}
 
 
 def _analysis(cost: Cost) -> str:
     """One sentence: what `cost_analysis()` counts, beside what is counted here."""
-    whole = cost.dot_flops + (cost.other_flops or 0.0)
+    whole = cost.flops
     said = None if cost.stated is None else cost.stated.flops
     once = said if said is not None else cost.once_flops
     if once is None:

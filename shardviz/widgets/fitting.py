@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardviz.analysis.costing import memory_parts
 from shardviz.diagnose.fit import what_helps
 from shardviz.records import Alive, Memory
 from shardviz.render.cost_words import memory_words
 from shardviz.render.format import format_bytes, format_shape
 from shardviz.render.on_target import stated_text
 from shardviz.report import Report
-from shardviz.widgets.headline import usable_text
+from shardviz.widgets.headline import CPU_CAUTION, CPU_DETAIL, usable_text
 from shardviz.widgets.payload import Json
 from shardviz.widgets.state import ExplorerState
 
@@ -38,7 +39,7 @@ def memory_view(state: ExplorerState) -> Json:
         verdict = {True: "yes", False: "no", None: "unknown"}[needs.fits]
         words, source, room = _after_verdict(memory_words(needs)), needs.source, usable_text(needs)
     else:
-        parts, usable, complete = _parts(report), None, plan is not None
+        parts, usable, complete = memory_parts(report), None, plan is not None
         verdict, words, source, room = "unknown", _words(state), "", ""
     total = sum(parts.values())
     scale = max(total, usable or 0.0) or 1.0
@@ -72,24 +73,8 @@ def _after_verdict(words: str) -> str:
     return rest if colon and "fit" in head.lower() else words
 
 
-def _parts(report: Report) -> dict[str, float]:
-    """The same parts where there is no machine."""
-    plan = report.memory
-    if plan is None:
-        held = sum(v.bytes_per_device or 0.0 for v in report.arguments)
-        parts = {"arguments": held, "kept for the backward pass": report.residual_bytes}
-    else:
-        parts = {
-            "arguments": float(plan.arguments),
-            "outputs": float(plan.outputs - plan.aliased),
-            "temporaries": float(plan.temporaries),
-            "constants and other": float(max(0, plan.takes - plan.set_aside)),
-        }
-    return {what: n for what, n in parts.items() if n}
-
-
 def _words(state: ExplorerState) -> str:
-    total = format_bytes(sum(_parts(state.report).values()))
+    total = format_bytes(sum(memory_parts(state.report).values()))
     if state.cost_error:
         return f"at least {total}; {state.cost_error}"
     if state.report.memory is None:
@@ -113,10 +98,7 @@ def _code(plan: Memory) -> str:
 def _caution(plan: Memory | None) -> str:
     if plan is None or plan.target != "cpu":
         return ""
-    return (
-        "XLA's CPU compiler plans this; a TPU's or GPU's plan is another. The CPU's keeps bf16 temporaries in f32 in "
-        "places, where they take twice the bytes."
-    )
+    return f"{CPU_CAUTION} {CPU_DETAIL}"
 
 
 def _helps(report: Report, parts: dict[str, float], usable: float | None) -> list[str]:
@@ -154,7 +136,7 @@ def _alive(report: Report) -> Sequence[Alive]:
 
 
 def _rows(report: Report, alive: Sequence[Alive]) -> list[Json]:
-    names = {v.name for v in (*report.arguments, *report.outputs, *report.intermediates)}
+    names = {v.name for v in report.values}
     most = max((a.bytes for a in alive), default=0) or 1
     rows = []
     for a in alive[:MOST_ALIVE]:

@@ -54,8 +54,8 @@ class Following(OnMachine):
         status: `propagating`, `compiling`, `partitioned`, `compiled`, `finishing`, `propagated` (where no more was
             wanted), `stopped` or `failed`; `message` says it in words; `busy` while an answer is awaited.
         error: a change that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
-            `output`, `rule`, `target`, `plan` or `internal`), `argument`, `dimension`, `axis`, `kind`, `detail`; None
-            if all is well.
+            `output`, `rule`, `target`, `order`, `plan` or `internal`), `argument`, `dimension`, `axis`, `kind`,
+            `detail`; None if all is well.
         failure: why the last compile gave no answer: `kind`, `message`, `stderr`; None if nothing failed.
         timeout, memory_limit: what the next compile may take, in seconds and bytes (None: no limit); may be set.
         changed: names of the values that this plan shards otherwise than the one before. Intermediates have other names
@@ -309,7 +309,8 @@ class Following(OnMachine):
                 raise error
             else:
                 self._milestone(turn, job.result())
-                self.busy = False
+                with self.hold_trait_notifications():  # also where it told nothing new, such as a compile done again
+                    self.busy, self.status, self.message = False, self.level, ""
 
     def _settle_failure(self, error: ShardvizError) -> None:
         with self.hold_trait_notifications():
@@ -323,13 +324,9 @@ class Following(OnMachine):
 def _differences(before: Report | None, after: Report) -> frozenset[str]:
     if before is None:
         return frozenset()
-    old: Mapping[str, Spec | None] = {v.name: v.spec for v in _values(before)}
-    return frozenset(v.name for v in _values(after) if v.name in old and old[v.name] != v.spec)
+    old: Mapping[str, Spec | None] = {v.name: v.spec for v in before.values}
+    return frozenset(v.name for v in after.values if v.name in old and old[v.name] != v.spec)
 
 
 def _outer(report: Report) -> frozenset[str]:
     return frozenset(v.name for v in (*report.arguments, *report.outputs))
-
-
-def _values(report: Report) -> tuple[Any, ...]:
-    return (*report.arguments, *report.outputs, *report.intermediates)

@@ -30,7 +30,7 @@ def head_view(state: ExplorerState) -> Json:
         "moved": [{"axes": axes_json(t.axes), "text": t.bytes_text, "title": t.sentence} for t in shown],
         "moved_rest": [f"{t.label}: {t.bytes_text}" for t in totals if t not in shown],
         "collectives": len(report.collectives),
-        "runs": f"{runs} run" if runs == "1" else f"{runs} runs",
+        "runs": "" if not report.collectives else f"{runs} run" if runs == "1" else f"{runs} runs",
         "problems": problems,
         "notes": notes,
         "changed": len(state.changed),
@@ -133,6 +133,9 @@ def _bound(cost: StepCost) -> Json:
 
 # The memory plan.
 
+CPU_CAUTION = "XLA's CPU compiler plans this; a TPU's or GPU's plan is another."
+CPU_DETAIL = "The CPU's keeps bf16 temporaries in f32 in places, where they take twice the bytes."
+
 
 def _memory_view(memory: Memory) -> Json:
     """The parts that are set aside, their sum, and the most that is alive at once."""
@@ -145,8 +148,6 @@ def _memory_view(memory: Memory) -> Json:
         ("outputs not aliased", fresh, in_place),
     ]
     cpu = memory.target == "cpu"
-    caution = "XLA's CPU compiler plans this; a TPU's or GPU's plan is another." if cpu else ""
-    detail = "The CPU's keeps bf16 temporaries in f32 in places, where they take twice the bytes." if cpu else ""
     return {
         "parts": [
             {"label": label, "text": format_bytes(n), "share": n / (whole or 1), "title": title}
@@ -157,8 +158,8 @@ def _memory_view(memory: Memory) -> Json:
         "peak_title": "the most that is in use at any one moment, by the live ranges of all values",
         "target": memory.target,
         "room": _room(memory),
-        "caution": caution,
-        "detail": detail,
+        "caution": CPU_CAUTION if cpu else "",
+        "detail": CPU_DETAIL if cpu else "",
     }
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 
 from shardviz.analysis.ordering import Order, orders
 from shardviz.analysis.step_cost import StepCost
-from shardviz.cost import AxisPath, Placement, collective_seconds
+from shardviz.cost import AxisPath, Knee, Placement, collective_seconds
 from shardviz.cost.amounts import rate_text
 from shardviz.errors import ShardvizError
 from shardviz.layout import layout
@@ -42,7 +41,8 @@ def machine_json(cost: StepCost) -> Json:
     """`machine_view` of a cost."""
     drawn = picture(cost.placement)
     paths = [p for p in cost.placement.paths if p.size > 1]
-    axes = [_axis(cost, path) for path in paths]
+    knees = {knee.name: knee for knee in cost.knees()}
+    axes = [_axis(cost, path, knees.get(path.name)) for path in paths]
     return {
         "title": str(cost.machine),
         "text": f"mesh {cost.mesh} on {cost.machine.text}. " + " ".join(f"{a['name']}: {a['rides']}." for a in axes),
@@ -89,11 +89,10 @@ def _nodes(cost: StepCost, drawn: Picture) -> Json:
     return view
 
 
-def _axis(cost: StepCost, path: AxisPath) -> Json:
+def _axis(cost: StepCost, path: AxisPath, knee: Knee | None) -> Json:
     """What one mesh axis rides on: words, how fast, and the arithmetic for a gather of 1 GB."""
     route, machine = path.route, cost.machine
     gather = collective_seconds("all-gather", _SAMPLE, (path.name,), cost.placement, machine, exact=cost.exact)
-    knee = next((k for k in cost.knees() if k.name == path.name), None)
     tags = []
     if machine.chip.kind == "tpu":
         rings = [leg.axis for leg in route.legs if leg.ring]
@@ -198,7 +197,7 @@ def company_view(state: ExplorerState, device: int) -> Json:
     if cost is None or not 0 <= device < cost.mesh.size:
         return {}
     view = company_json(cost, device)
-    value = next((v for v in _values(state) if v.name == state.selected), None)
+    value = next((v for v in state.report.values if v.name == state.selected), None)
     if value is not None:
         try:
             cut = layout(value.shape, sharding_of(value, state.report.mesh), state.report.mesh)
@@ -208,11 +207,6 @@ def company_view(state: ExplorerState, device: int) -> Json:
         parts = [":" if s == slice(0, n) else f"{s.start}:{s.stop}" for s, n in zip(index, value.shape, strict=True)]
         view["holds"] = f"{value.label or value.name}[{', '.join(parts)}]"
     return view
-
-
-def _values(state: ExplorerState) -> Iterable:
-    report = state.report
-    return (*report.arguments, *report.outputs, *report.intermediates)
 
 
 def company_json(cost: StepCost, device: int) -> Json:

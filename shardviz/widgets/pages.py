@@ -124,7 +124,7 @@ def shards_view(report: Report, name: str, remark: str = "") -> Json:
         name: the value's name; empty where none is selected.
         remark: what is to be said about which value this is, or why there is none.
     """
-    value = next((v for v in (*report.arguments, *report.outputs, *report.intermediates) if v.name == name), None)
+    value = next((v for v in report.values if v.name == name), None)
     if value is None:
         return {"name": name, "missing": bool(name), "remark": remark}
     view: Json = {

@@ -22,7 +22,8 @@ def summary(state: ExplorerState) -> str:
         spec = str(value.spec.canonical()) if value.spec is not None else "no PartitionSpec"
         lines.append(f"  {value.name:<{width}}  {spec}  {format_bytes(value.bytes_per_device)}")
     whole = total_of(report.collectives)
-    lines.append(f"{plural(whole.operations, 'collective')}, {whole.runs_text} runs a step")
+    runs = f", {whole.runs_text} runs a step" if whole.operations else ""
+    lines.append(plural(whole.operations, "collective") + runs)
     for total in totals_by(report.collectives, "axes"):
         lines.append(f"  over {total.label}: {total.bytes_text} per device")
     if report.memory is not None:

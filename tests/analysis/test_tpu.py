@@ -243,6 +243,19 @@ def test_slices_know_their_axes():
     assert None not in axes and ("model",) in axes and (("data", 2, 2),) in axes
 
 
+def test_the_cost_has_what_goes_between_slices():
+    """libtpu makes sends and receives of it; the time cannot be less than the shard takes through a chip's DCN."""
+    rows, columns = 2880, 2560
+    x, w = jax.ShapeDtypeStruct((rows, 512), jnp.bfloat16), jax.ShapeDtypeStruct((512, columns), jnp.bfloat16)
+    plan = sv.Plan(sv.mesh(data=2, model=4), in_specs=(P("data", "model"), P("model", None)), out_specs=P())
+    report = sv.trace(lambda x, w: jnp.tanh(x @ w), x, w).compile(plan, target="tpu v5e:2x2*2")
+    assert "data" not in {axis for t in report.target_collectives for axis in t.collective.axes or ()}
+    cost = sv.cost(report, report.target)
+    dcn = cost.machine.chip.needs("dcn_bytes_per_s")
+    other_half = rows * columns * 2 / 2
+    assert cost.step.communication > other_half / (4 * dcn) and "data" in {m.key[0] for m in cost.by("axes")}
+
+
 def test_gathers_of_little_run_as_all_reduces_and_are_recognised():
     """Over 256 devices a shard is smaller than a tile, so that the compiler adds up padded shards."""
     traced, plan = program("step", "data=256,model=1")

@@ -299,6 +299,8 @@ def test_each_element_type_at_its_own_rate():
     assert (found.flops, found.dtype) == (8e12, "int8")
     only = dataclasses.replace(report, cost=Cost(1e12, work=rows[2:]))
     assert cost_of(only, "gpu h100:1x8").dtype == "float32", "as most bytes of the arguments"
+    assert cost_of(only, "gpu h100:1x8").levels["rates"] == "h100 has none for int32: counted as float32"
+    assert found.levels["rates"] == "h100 has none for int32: counted as int8"
     assert cost_of(report, "gpu h100:1x8", dtype="float16").step.compute == pytest.approx(8e12 / h100.flops("float16"))
 
 
@@ -335,6 +337,42 @@ def test_a_report_of_the_target_counts_what_the_target_runs():
     assert partitioned.step.communication == pytest.approx(2 * run.step.communication)
     assert run.partitioned_seconds == pytest.approx(partitioned.step.communication)
     assert not cost_of(report, "tpu v5e:4x2").as_run
+
+
+def test_a_program_of_which_the_target_runs_no_collectives_has_none():
+    gather = Collective("all-gather", ("a",), "float32", (), 1e9, 8e9, 1, name="all-gather.1")
+    report = dataclasses.replace(made_up(collectives=(gather,), target="gpu h100:1x8"), level="compiled")
+    found = cost_of(report, "gpu h100:1x8", as_run=True)
+    assert found.step.communication == 0 and not found.collectives and found.partitioned_seconds
+    assert cost_of(report, "gpu h100:1x8").as_run
+
+
+def test_what_goes_between_slices_is_not_lost():
+    """The optimised program for several slices sends and receives between them: its collectives are not all."""
+    within = Collective("all-reduce", (("a", 2, 4),), "float32", (), 1e9, 1e9, 1, name="all-reduce.1")
+    across = Collective("all-gather", (("a", 1, 2),), "float32", (), 1e9, 2e9, 1, name="all-gather.1")
+    own: dict[str, Any] = {"target": "tpu v5e:2x2*2", "target_collectives": (TargetCollective(within),)}
+    both, alone = made_up(collectives=(within, across), **own), made_up(collectives=(within,), **own)
+    found = cost_of(both, "tpu v5e:2x2*2")
+    assert not found.as_run and len(found.collectives) == 2
+    assert found.step.communication >= 1e9 / chip("v5e").needs("dcn_bytes_per_s")
+    assert "between slices" in found.levels["collectives"] and "between slices" in " ".join(found.text().split())
+    assert cost_of(alone, "tpu v5e:2x2*2").as_run, "nothing goes between them"
+    with pytest.raises(ShardvizError, match="as_run=True: between slices"):
+        cost_of(both, "tpu v5e:2x2*2", as_run=True)
+
+
+def test_loops_of_unknown_trip_count_are_said_with_every_number_that_takes_them_once():
+    counted = dataclasses.replace(made_up(target="gpu h100:1x8"), cost=Cost(1e12, unknown_loops=2, hbm_bytes=6.7e12))
+    found = cost_of(counted, "gpu h100:1x8")
+    assert all("unknown trip count, counted once: 2" in found.levels[what] for what in ("FLOPs", "HBM traffic"))
+    assert "2 loops of unknown trip count taken once" in " ".join(found.text().split())
+
+
+def test_the_attached_devices_are_a_machine_here_too():
+    """Here they are CPUs, which have no speed."""
+    with pytest.raises(TargetError, match="chip 'cpu' has no hbm_bytes_per_s: simulated devices"):
+        cost_of(made_up(), "attached")
 
 
 def test_two_devices_a_chip_share_its_numbers():

@@ -144,6 +144,18 @@ def test_a_machine_that_there_is_not_is_refused_with_what_there_is(text: str, sa
         Machine.of(text)
 
 
+def test_a_chip_alone_is_no_machine():
+    with pytest.raises(
+        TargetError, match=r"Chip\('v5p'\): how many, and how joined\? Give a shardviz\.Machine\(chip, \(4, 4, 4\)\)"
+    ):
+        Machine.of(chip("v5p"))  # type: ignore[arg-type]
+
+
+def test_one_is_not_called_many():
+    assert "1 chip in a slice of 1x1" in str(Machine.of("tpu v5e:1x1"))
+    assert "1 GPU in 1 NVLink domain" in str(Machine.of("gpu h100:1x1"))
+
+
 def test_nvlink_domains():
     h100, rack, few = Machine.of("gpu h100:4x8"), Machine.of("gpu gb200:36x4"), Machine.of("gpu h100:4x1")
     assert (h100.domains, h100.domain_size, rack.domains, rack.domain_size) == (4, 8, 2, 72)

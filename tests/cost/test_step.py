@@ -128,3 +128,18 @@ def test_memory_that_is_not_known_is_refused():
         fits(1, Machine.of("cpu"))
     with pytest.raises(ShardvizError, match="expected 0 bytes or more"):
         fits(-1, "gpu h100:1x8")
+
+
+def test_a_rate_that_is_another_types_is_called_so():
+    """TPUs have no rate of their own for float32: JAX's default precision multiplies in bfloat16."""
+
+    def said(target: str, dtype: str) -> str:
+        return step_time(target, flops={dtype: 1e12}).computing[0].formula
+
+    assert said("tpu v5e:2x2", "float32") == (
+        "1 TFLOP of float32 / 197 TFLOP/s (the rate of bfloat16 at JAX's default precision; "
+        "'high' takes 3 times as long, 'highest' 6)"
+    )
+    assert said("tpu v3:2x2", "int8").endswith("TFLOP/s (the rate of bfloat16)")
+    for target, dtype in (("tpu v5e:2x2", "int8"), ("gpu h100:1x8", "float32"), ("gpu h100:1x8", "float8_e4m3fn")):
+        assert said(target, dtype).endswith("FLOP/s"), "its own"

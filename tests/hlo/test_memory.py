@@ -36,7 +36,7 @@ def test_the_peak_is_that_of_xlas_heap_simulation(compiled):
 def test_at_the_peak_a_place_is_listed_once_and_what_is_listed_is_the_peak(compiled):
     assignment, live = (Path(compiled.facts[key]).read_text() for key in ("assignment", "live"))
     names = [f"argument {n}" for n in range(len(compiled.optimized.entry.parameters))]
-    alive = alive_at_peak(assignment, live, compiled.optimized, names, most=10**6)
+    alive = alive_at_peak(Buffers(assignment, live), compiled.optimized, names, most=10**6)
     tables = sum(
         int(size) for size in re.findall(r"allocation \d+: size (\d+)(?:, page \d+)?, output shape is \|\(", assignment)
     )

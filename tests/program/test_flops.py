@@ -226,3 +226,12 @@ def test_scopes_are_modules():
     each = 3 * 2 * 64**3
     assert flops == {"forward": each, "rematerialised": each, "backward": 2 * each}
     assert all(row.source is not None and row.source.file == __file__ for row in rows)
+
+
+@pytest.mark.parametrize("types", [("bfloat16", "float32"), ("float32", "bfloat16")])
+def test_a_product_of_two_types_counts_as_the_wider(types):
+    """The narrower is converted before they are multiplied, whichever stands first."""
+    x, w = (jax.ShapeDtypeStruct((64, 64), dtype) for dtype in types)
+    traced, plan = sv.trace(lambda x, w: jax.lax.dot(x, w, preferred_element_type="float32"), x, w), sv.Plan("data=2")
+    for report in (traced.propagate(plan), traced.partition(plan)):
+        assert {row.dtype for row in report.cost.work if row.dot_flops} == {"float32"}

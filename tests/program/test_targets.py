@@ -1,5 +1,6 @@
 """Targets: what is asked of the compile server for each machine, and what is said where nothing can compile for it."""
 
+import dataclasses
 import os
 from types import SimpleNamespace
 
@@ -187,3 +188,9 @@ def test_the_environment_of_a_compile_is_taken_back(monkeypatch):
         assert (os.environ["SHARDVIZ_ONE"], os.environ["SHARDVIZ_TWO"]) == ("2", "3")
         raise RuntimeError
     assert dict(os.environ) == before
+
+
+def test_a_chip_that_no_compiler_knows_is_a_machine_all_the_same():
+    mine = Machine(dataclasses.replace(chips()["v5e"], name="mine"), (2, 2))
+    found = aim(mine, DeviceMesh.of("data=4"))
+    assert found.topology is None and "mine" in found.lack and "level 'partitioned' works" in found.lack

@@ -157,6 +157,11 @@ def test_a_function_that_needs_a_mesh_says_so_until_a_plan_comes():
     assert [a.name for a in program.arguments] == ["x"]
 
 
+def test_a_mesh_among_the_arguments_is_sent_to_the_plan():
+    with pytest.raises(sv.TraceError, match=r"mesh is a AbstractMesh.*A mesh is part of the plan: sv.Plan\(mesh"):
+        sv.trace(lambda x: x, array(4), mesh=sv.mesh(data=2))
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

@@ -251,3 +251,77 @@ def test_the_keyboard_does_it_all(open_page, make_program, plan):
     press("Delete")
     page.answer()
     assert page.at("slot-x-0").inner_text() == "·" and page.focus() == "slot-x-0"
+
+
+def test_a_tab_that_nobody_looked_at_says_that_no_kernel_answers_any_more(open_page):
+    page = open_page()
+    for name in ("cost", "machine", "memory", "rosetta"):
+        page.at(f"tab-{name}").click()  # and nobody answers
+        assert "The kernel is asked" in page.at(f"panel-{name}").inner_text()
+    page.tab.evaluate("() => { window.alive = false; model.trigger('comm_live_update'); }")
+    page.at("gone").wait_for()
+    for name in ("cost", "machine", "memory", "rosetta"):
+        page.at(f"tab-{name}").click()
+        text = page.at(f"panel-{name}").inner_text()
+        assert "run the cell again" in text and "is asked" not in text
+
+
+def test_a_second_click_goes_on_from_the_first_though_the_kernel_has_not_answered(open_page):
+    page = open_page()
+    page.at("axis-more-data").click()
+    page.at("axis-more-data").click()
+    page.at("axis-less-model").click()
+    page.at("axis-less-data").click()
+    assert [(e["name"], e["size"]) for e in page.edits()] == [("data", 8), ("data", 16), ("model", 1), ("data", 8)]
+    page.answer()
+    assert page.at("axis-size-data").input_value() == "8" and page.at("axis-size-model").input_value() == "1"
+    page.explorer.state.undo()
+    page.answer()
+    page.at("axis-less-data").click()
+    assert page.edits()[-1]["size"] == 8, "after an answer from what is shown, 16"
+
+
+@pytest.mark.usefixtures("compilers")
+@pytest.mark.parametrize("width", [560, 1000])
+def test_a_very_long_name_of_an_axis_is_shortened_and_said_in_full(open_page, program, plan, width):
+    name = "an_axis_" + "of_a_very_long_name_" * 8
+    spec = {"x": (name, None), "params['w1']": (None, "model_" * 8), "params['w2']": ("model_" * 8, None)}
+    mesh = DeviceMesh.of({name: 4, "model_" * 8: 2})
+    plan = type(plan)(mesh, tuple((value, Spec.of(s)) for value, s in spec.items()))
+    page = open_page(answered(program, plan, "tpu v5e:2x4"), width=width)
+    for tab in ("collectives", "cost", "machine"):
+        page.at(f"tab-{tab}").click()
+        page.answer()
+        if tab == "machine":
+            page.at("pick-device").fill("1")
+            page.at("pick-device").press("Enter")
+            page.answer()
+        assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == []
+    assert page.at("device-groups").get_by_title(name).is_visible()
+    slot = page.at("slot-x-0")
+    chip = slot.locator(".sv-chip")
+    assert chip.get_attribute("title") == name and chip.bounding_box()["width"] > 100
+    page.at("tab-cost").click()
+    page.answer()
+    box = page.at("roofline").bounding_box()
+    for label in page.at("roofline").locator(".sv-rooflabel").all():
+        at = label.bounding_box()
+        assert box["x"] <= at["x"] and at["x"] + at["width"] <= box["x"] + box["width"] + 1
+
+
+def test_without_collectives_nothing_is_said_of_how_often_they_run(open_page, program, plan):
+    state = ExplorerState(program, plan, level="propagated")
+    page = open_page(Explorer(state), width=560)
+    assert page.at("kpi-collectives").inner_text().split("\n") == ["collectives", "0"]
+    assert state.summary().endswith("\n0 collectives")
+
+
+@pytest.mark.usefixtures("compilers")
+def test_the_machine_is_one_stop_of_the_tab_key(open_page, program, plan):
+    page = open_page(answered(program, plan, "tpu v5e:2x4"))
+    page.at("tab-machine").click()
+    page.answer()
+    page.tab.keyboard.press("Tab")
+    assert page.focus() == "node-0", "not the picture around it"
+    page.tab.keyboard.press("Tab")
+    assert page.focus() == "pick-device"

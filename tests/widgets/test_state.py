@@ -262,6 +262,9 @@ def test_a_compile_is_finished_when_asked_for_and_not_before(state, program):
     state.finish()
     state.stop()
     assert (state.status, state.level, state.report) == ("stopped", "compiled", whole)
+    state.recompile()
+    program.jobs[3][1].set_result(program.compiled(plan))
+    assert (state.status, state.busy, state.message, state.failure) == ("compiled", False, "", None)
 
 
 def test_stop_before_the_compile_began(state, program):

@@ -293,7 +293,8 @@ def test_seconds_of_lines_add_up_to_the_steps(program, plan, compilers):
         Work(phase, frame, "", "bfloat16", flops)
         for phase, frame, flops in zip(("forward", "forward", "backward"), frames, (1e12, 2e12, 4e12), strict=True)
     )
-    explorer = explorer_of(program, plan, cost=Cost(7e12, work=work))
+    runs = tuple(TargetCollective(c, (c.name,)) for c in program.partitioned(plan).collectives)
+    explorer = explorer_of(program, plan, cost=Cost(7e12, work=work), target_collectives=runs)
     cost, report = explorer.state.cost, explorer.report
     by_line = compute_seconds(report, cost)
     assert sum(by_line.values()) == pytest.approx(cost.step.compute)

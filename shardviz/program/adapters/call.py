@@ -187,6 +187,8 @@ def _leaf(where: str, x: Any) -> Any:
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return jax.ShapeDtypeStruct(x.shape, x.dtype)
     advice = "If it is a setting and not data, name its argument in static_argnums or static_argnames"
+    if isinstance(x, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+        advice = "A mesh is part of the plan: sv.Plan(mesh, in_specs=...), or sv.analyze(fn, ..., mesh=mesh)"
     if "equinox" in sys.modules and "." in where:  # below a module, beside its arrays
         advice = (
             "Wrap the function in equinox.filter_jit, which takes such modules, or split them before: "

@@ -16,8 +16,16 @@ export function axisStyle(ctx, axis) {
   return { "--c": found.light, "--cd": found.dark, "--i": found.ink, "--id": found.dark_ink };
 }
 
+const LONGEST = 24; // characters of a name that is shown as it is
+
+export function shortened(name) {
+  return name.length > LONGEST ? `${name.slice(0, LONGEST - 1)}…` : name;
+}
+
 export function chip(ctx, axis, props) {
-  return h("span", { class: "sv-chip", style: axisStyle(ctx, axis), ...props }, axisText(axis));
+  const text = axisText(axis);
+  const long = text.length > LONGEST ? { class: "sv-chip sv-long", title: text } : {};
+  return h("span", { class: "sv-chip", style: axisStyle(ctx, axis), ...long, ...props }, text);
 }
 
 // The axes that a collective goes over, or what stands for them.

@@ -2,6 +2,7 @@
 import { h, fill, lineLink } from "./dom.js";
 import { axesChips, axisStyle } from "./chips.js";
 import { roofline } from "./roofline.js";
+import { waiting } from "./head.js";
 import { traffic } from "./traffic.js";
 
 export function cost(ctx, el) {
@@ -84,7 +85,7 @@ export function cost(ctx, el) {
   function draw() {
     const data = ctx.get("costs");
     if (data.why) { fill(el, h("p", { class: "sv-empty", id: "cost-why" }, data.why, " Choose a target above, such as tpu v5p:4x4x4 or gpu h100:8x8.")); return; }
-    if (!data.step) { fill(el, h("p", { class: "sv-empty" }, "The kernel is asked; it answers when it has ended what it is doing.")); return; }
+    if (!data.step) { fill(el, waiting(ctx)); return; }
     fill(el, h("p", { class: "sv-lead", id: "cost-headline" }, h("b", {}, data.headline), h("span", { class: "sv-soft" }, ` · ${data.of}`)),
       data.words.length ? h("ul", { class: "sv-costwords", id: "cost-words" }, data.words.map((text) => h("li", {}, text))) : null,
       h("div", { class: "sv-costgrid" }, h("div", {}, steps(data), h("section", {}, h("div", { class: "sv-sec" }, "where each number is from"),
@@ -94,6 +95,6 @@ export function cost(ctx, el) {
       h("section", { class: "sv-wide" }, h("div", { class: "sv-sec" }, "traffic in a step", h("span", { class: "sv-hint" }, "row sends, column receives, whatever way it goes")), traffic(ctx, data.traffic)));
   }
 
-  ctx.on("costs", () => ctx.when("cost", draw));
+  for (const key of ["costs", "gone"]) ctx.on(key, () => ctx.when("cost", draw));
   ctx.when("cost", draw);
 }

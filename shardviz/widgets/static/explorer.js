@@ -23,11 +23,13 @@ function context(model) {
   const local = new Map();
   const stale = new Map();
   let cell = null;
+  const tell = (key) => { for (const fn of local.get(key) || []) fn(); };
   const ctx = {
+    gone: false, // whether no kernel is behind the page any more; "gone" is told when that changes
     twins: false, // whether a change of an argument is made to its twins too
     get: (key) => model.get(key),
     on(key, fn) {
-      if (key === "cell") { local.set("cell", [...(local.get("cell") || []), fn]); return; }
+      if (key === "cell" || key === "gone") { local.set(key, [...(local.get(key) || []), fn]); return; }
       model.on(`change:${key}`, fn);
       listeners.push([`change:${key}`, fn]);
     },
@@ -71,7 +73,7 @@ function context(model) {
     },
     pickCell(name, at) {
       cell = at && { name, ...at };
-      for (const fn of local.get("cell") || []) fn();
+      tell("cell");
     },
     // Selects a device by its place in the mesh; below 0 for none.
     pickDevice(place) {
@@ -79,9 +81,14 @@ function context(model) {
       model.save_changes();
     },
     pickedCell: (name) => (cell && cell.name === name ? cell : null),
-    // Tells whether a kernel is behind the page: now, and whenever that may have changed.
-    onAlive(fn) {
-      const ask = async () => fn(await isAlive(model));
+    // Asks whether a kernel is behind the page: now, and whenever that may have changed.
+    watchKernel() {
+      const ask = async () => {
+        const gone = !(await isAlive(model));
+        if (gone === ctx.gone) return;
+        ctx.gone = gone;
+        tell("gone");
+      };
       for (const event of ["comm_live_update", "comm:close"]) {
         model.on(event, ask);
         listeners.push([event, ask]);
@@ -198,6 +205,7 @@ function render({ model, el }) {
   problems(ctx, panels.get("problems"));
   code(ctx, panels.get("code"));
   show();
+  ctx.watchKernel();
 
   theme(root);
   const watch = new MutationObserver(() => theme(root));

@@ -27,7 +27,6 @@ export function head(ctx, el) {
   el.append(h("div", { class: "sv-head" }, numbers, level), banner);
   let started = performance.now();
   let timer = null;
-  let gone = false;
   let rest = () => {}; // says how many axes are not shown
 
   // `drop` marks what goes first, second, ... where the row is too narrow for everything.
@@ -55,7 +54,7 @@ export function head(ctx, el) {
     const changed = data.changed ? kpi("last edit changed", "kpi-changed", h("button", {
       class: "sv-link", title: "show these values", onclick: () => { ctx.query({ changed: true }); ctx.setTab("values"); },
     }, h("b", {}, data.changed), drop(2, ` of ${data.values}`), " values")) : null;
-    const collectives = kpi("collectives", "kpi-collectives", h("b", {}, data.collectives), drop(5, h("span", { class: "sv-soft" }, ` · ${data.runs}`)));
+    const collectives = kpi("collectives", "kpi-collectives", h("b", {}, data.collectives), data.runs ? drop(5, h("span", { class: "sv-soft" }, ` · ${data.runs}`)) : null);
     if (changed) changed.setAttribute("data-drop", 7);
     collectives.setAttribute("data-drop", 6);
     fill(numbers,
@@ -138,7 +137,7 @@ export function head(ctx, el) {
   function drawBanner() {
     const { error, failure } = ctx.get("status");
     const parts = [];
-    if (gone) {
+    if (ctx.gone) {
       parts.push(notice("sv-info", "gone", "No kernel answers here: it was restarted, shut down, or never ran for this copy. "
         + "What is shown is its last answer; run the cell again to go on."));
     }
@@ -168,7 +167,7 @@ export function head(ctx, el) {
   drawNumbers();
   drawLevel();
   drawBanner();
-  ctx.onAlive((alive) => { gone = !alive; drawBanner(); });
+  ctx.on("gone", drawBanner);
   const watch = new ResizeObserver(fit);
   watch.observe(numbers.parentElement);
   return () => { clearInterval(timer); watch.disconnect(); };
@@ -177,4 +176,10 @@ export function head(ctx, el) {
 export function notice(kind, id, message, detail, ...more) {
   return h("div", { class: `sv-notice ${kind}`, id, role: "alert" }, h("span", {}, message), more,
     detail ? h("details", {}, h("summary", {}, "details"), h("pre", {}, detail)) : null);
+}
+
+// What stands where the kernel has not said anything yet.
+export function waiting(ctx) {
+  return h("p", { class: "sv-empty" }, ctx.gone ? "No kernel answers here, and this was not on the screen when one did; run the cell again."
+    : "The kernel is asked; it answers when it has ended what it is doing.");
 }

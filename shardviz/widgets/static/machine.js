@@ -1,7 +1,7 @@
 // The machine with the mesh on it: chips and links where the kernel has put them, one device's company, the devices' order.
 import { h, fill, svg, find } from "./dom.js";
 import { axisStyle, chip } from "./chips.js";
-import { notice } from "./head.js";
+import { notice, waiting } from "./head.js";
 
 const DASHES = ["", "5 2.5", "1.5 2.5", "8 2.5 1.5 2.5"]; // of the links of the first, second, third and fourth axis
 
@@ -73,7 +73,7 @@ export function machine(ctx, el) {
     names = svg("g", {});
     hovered = h("p", { class: "sv-hovered", id: "hovered" }, "point at a tile, or click one; with the arrows from tile to tile");
     const at = (e) => { const g = e.target.closest("[data-node]"); return g ? Number(g.dataset.node) : null; };
-    const box = svg("svg", { viewBox: `0 0 ${data.width} ${data.height}`, class: `sv-torus ${data.dense ? "sv-dense" : ""}`, role: "group", "aria-label": data.text, id: "machine-picture", style: { "max-width": `${Math.round(data.width * 1.15)}px` },
+    const box = svg("svg", { viewBox: `0 0 ${data.width} ${data.height}`, class: `sv-torus ${data.dense ? "sv-dense" : ""}`, role: "group", "aria-label": data.text, id: "machine-picture", tabindex: "-1", style: { "max-width": `${Math.round(data.width * 1.15)}px` },
       onclick: (e) => { const n = at(e); if (n !== null) pick(n); },
       onmouseover: (e) => { const n = at(e); if (n !== null) hovered.textContent = sayNode(data, n); },
       onfocusin: (e) => { const n = at(e); if (n !== null) hovered.textContent = sayNode(data, n); },
@@ -228,7 +228,7 @@ export function machine(ctx, el) {
     why.hidden = Boolean(data.nodes);
     inside.hidden = !data.nodes;
     if (!data.nodes) {
-      fill(why, h("p", { class: "sv-empty", id: "machine-why" }, data.why ? [data.why, " Choose a target above, such as tpu v5p:4x4x4 or gpu h100:8x8."] : "The kernel is asked; it answers when it has ended what it is doing."));
+      fill(why, data.why ? h("p", { class: "sv-empty", id: "machine-why" }, data.why, " Choose a target above, such as tpu v5p:4x4x4 or gpu h100:8x8.") : waiting(ctx));
       return;
     }
     fill(find(inside, "machine-title"), h("b", {}, data.title));
@@ -239,7 +239,7 @@ export function machine(ctx, el) {
     drawn = data;
   }
 
-  ctx.on("machine", () => ctx.when("machine", draw));
+  for (const name of ["machine", "gone"]) ctx.on(name, () => ctx.when("machine", draw));
   for (const name of ["company", "shards"]) ctx.on(name, () => ctx.when("machine", drawCompany));
   ctx.on("status", () => ctx.when("machine", () => { if (drawn && ctx.get("machine").nodes) drawOrder(ctx.get("machine")); }));
   ctx.when("machine", draw);

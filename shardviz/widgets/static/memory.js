@@ -1,5 +1,6 @@
 // The memory of one device: what is needed against what there is, what is alive at the peak, and what would help.
-import { h, fill, lineLink } from "./dom.js";
+import { h, fill, find, lineLink } from "./dom.js";
+import { waiting } from "./head.js";
 
 const WORDS = { yes: "fits", no: "does not fit", unknown: "not known whether it fits" };
 const COLOURS = { arguments: 0, temporaries: 1, outputs: 2, "constants and other": 3, "kept for the backward pass": 4 };
@@ -24,7 +25,10 @@ export function memoryTab(ctx, el) {
 
   function draw() {
     const data = ctx.get("memory");
-    if (!data.parts) return;
+    if (!data.parts) {
+      if (!find(el, "memory-verdict")) fill(el, waiting(ctx)); // else the last answer stays
+      return;
+    }
     const selected = ctx.get("selected");
     fill(el,
       h("p", { class: "sv-verdict", id: "memory-verdict" }, h("b", { class: `sv-is-${data.verdict}` }, WORDS[data.verdict]),
@@ -43,6 +47,6 @@ export function memoryTab(ctx, el) {
         h("table", { class: "sv-table sv-alive", id: "memory-alive" }, h("thead", {}, h("tr", {}, h("th", {}, "value, its line"), h("th", {}, "on one device"), h("th", { class: "sv-num" }, "bytes"), h("th", {}))),
           h("tbody", {}, data.rows.map((a) => row(a, selected))))) : null);
   }
-  for (const key of ["memory", "selected", "status"]) ctx.on(key, () => ctx.when("memory", draw));
+  for (const key of ["memory", "selected", "status", "gone"]) ctx.on(key, () => ctx.when("memory", draw));
   ctx.when("memory", draw);
 }

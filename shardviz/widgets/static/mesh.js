@@ -11,9 +11,17 @@ export function mesh(ctx, el, machine) {
   el.append(
     h("div", { class: "sv-sec sv-secbar" }, h("span", {}, "Mesh", devices), history(ctx)), axes, problem, machine.notes);
   let adding = false;
+  const asked = new Map(); // axis → the size it was last asked to have, and the number of that edit
+
+  // The size that an axis has, or will have when the kernel has answered: a second click goes on from the first.
+  function sizeOf(a) {
+    const [size, seq] = asked.get(a.name) || [a.size, 0];
+    return seq > ctx.get("status").seq ? size : a.size;
+  }
 
   function axis(a) {
-    const resize = (size) => size !== a.size && ctx.edit({ op: "resize_axis", name: a.name, size });
+    const resize = (size) => size !== sizeOf(a) && asked.set(a.name, [size, ctx.edit({ op: "resize_axis", name: a.name, size })]);
+    const halve = (size) => resize(size % 2 ? Math.max(1, size - 1) : size / 2);
     const name = field(a.name, `axis-name-${a.name}`, `name of mesh axis ${a.name}`, (text) =>
       text !== a.name && ctx.edit({ op: "rename_axis", old: a.name, new: text }));
     const size = field(String(a.size), `axis-size-${a.name}`, `devices along ${a.name}`, (text) =>
@@ -23,9 +31,9 @@ export function mesh(ctx, el, machine) {
       "aria-label": `mesh axis ${a.name}, ${a.size} devices` },
     grip, name,
     h("button", { id: `axis-less-${a.name}`, title: "half as many", "aria-label": `halve ${a.name}`, disabled: a.size < 2,
-      onclick: () => resize(a.size % 2 ? a.size - 1 : a.size / 2) }, "−"),
+      onclick: () => halve(sizeOf(a)) }, "−"),
     size,
-    h("button", { id: `axis-more-${a.name}`, title: "twice as many", "aria-label": `double ${a.name}`, onclick: () => resize(a.size * 2) }, "+"),
+    h("button", { id: `axis-more-${a.name}`, title: "twice as many", "aria-label": `double ${a.name}`, onclick: () => resize(sizeOf(a) * 2) }, "+"),
     h("button", { id: `axis-remove-${a.name}`, title: `remove ${a.name}, from every spec too`, "aria-label": `remove ${a.name}`,
       onclick: () => ctx.edit({ op: "remove_axis", name: a.name }) }, "×"));
     dragAxis(grip, a.name, null, box);

@@ -1,6 +1,6 @@
 // The roofline: lines, marks and labels where the kernel has put them; each roof has its dashes and its mark.
 import { h, svg } from "./dom.js";
-import { axisStyle } from "./chips.js";
+import { axisStyle, shortened } from "./chips.js";
 
 const DASHES = ["", "7 3", "2 2.5", "8 3 2 3", "1 2", "11 4"];
 const MARKS = [
@@ -23,11 +23,12 @@ export function roofline(ctx, data) {
   const later = [];
   data.roofs.forEach((roof, i) => {
     const line = svg("polyline", { points: points(roof.line), class: "sv-roof", style: style(roof), "stroke-dasharray": DASHES[i % DASHES.length] }, svg("title", {}, roof.title));
-    const wide = 6.2 * roof.name.length + 6;
+    const name = shortened(roof.name);
+    const wide = 6.2 * name.length + 6;
     const [x, y] = roof.label;
     const before = x - wide - 5 > left; // the name stands left of its line where there is room
     const label = svg("g", { class: "sv-rooflabel", style: style(roof), transform: `translate(${before ? x - wide - 5 : x + 6},${y})` },
-      svg("rect", { x: 0, y: -8, width: wide, height: 15, rx: 3 }), svg("text", { x: 3, y: 3.5 }, roof.name));
+      svg("rect", { x: 0, y: -8, width: wide, height: 15, rx: 3 }), svg("text", { x: 3, y: 3.5 }, name));
     const mark = roof.mark ? svg("path", { d: MARKS[i % MARKS.length], transform: `translate(${roof.mark[0]},${roof.mark[1]})`, class: "sv-roofmark", style: style(roof) },
       svg("title", {}, `${roof.name}: ${roof.verdict}; ${roof.reaches}`)) : null;
     parts.push([line, label, mark].filter(Boolean));

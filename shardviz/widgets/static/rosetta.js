@@ -1,7 +1,7 @@
 // One sharding in every notation, with what each piece of it means; and any notation that a person pastes, read.
 import { h, fill, copyButton } from "./dom.js";
 import { axisStyle, specChips } from "./chips.js";
-import { notice } from "./head.js";
+import { notice, waiting } from "./head.js";
 
 const EXAMPLE = "{devices=[2,4]<=[8]}  ·  #sdy.sharding<@mesh, [{\"data\"}, {}]>  ·  P('data', None)  ·  [data, ·]";
 
@@ -64,7 +64,7 @@ export function rosetta(ctx, el) {
   function draw() {
     const data = ctx.get("rosetta");
     if (!data.mesh) {
-      fill(table, h("p", { class: "sv-empty" }, "The kernel is asked; it answers when it has ended what it is doing."));
+      fill(table, waiting(ctx));
       return;
     }
     if (data.read && data.read.text !== answered) showOwn = false;
@@ -140,7 +140,7 @@ export function rosetta(ctx, el) {
     return text.split(/(?<=,)/).flatMap((part) => [part, h("wbr")]).slice(0, -1);
   }
 
-  for (const key of ["rosetta", "mesh", "shards"]) ctx.on(key, () => ctx.when("rosetta", draw));
+  for (const key of ["rosetta", "mesh", "shards", "gone"]) ctx.on(key, () => ctx.when("rosetta", draw));
   ctx.on("status", () => ctx.when("rosetta", () => { const data = ctx.get("rosetta"); if (data.mesh) drawAnswer(data); }));
   ctx.when("rosetta", draw);
 }
