@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -119,6 +119,28 @@ class Chip:
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
         for name in ("host_bounds", "shapes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @classmethod
+    def like(cls, known: str, **changes: Any) -> Chip:
+        """A known chip with some numbers of one's own, which have no source: `Chip.like("v5e", hbm_bytes=32e9)`.
+
+        Args:
+            known: its name.
+            changes: attributes of `Chip`. Rates in `flops_per_s` are put beside the chip's own; a `name` is what
+                the chip is called from now on, the known one's with a star if not given.
+
+        Raises:
+            TargetError: if there is no such chip, no such attribute, or a number is none that a chip can have.
+        """
+        base = chip(known)
+        changes = {"name": f"{base.name}*"} | changes
+        own = {f.name for f in fields(cls)} - {"sources"}
+        if wrong := sorted(changes.keys() - own):
+            raise TargetError(f"Chip.like({known!r}, {wrong[0]}=...): a chip has no such number; it has {sorted(own)}")
+        rates = dict(changes.get("flops_per_s", {}))
+        gone = changes.keys() | {f"flops_per_s.{dtype}" for dtype in rates}
+        kept = {of: source for of, source in base.sources.items() if of not in gone}
+        return replace(base, **changes | {"flops_per_s": {**base.flops_per_s, **rates}, "sources": kept})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles with plain dictionaries, as read-only ones do not pickle."""

@@ -90,6 +90,23 @@ def test_a_changed_chip_is_a_target():
         assert collective_seconds("all-gather", 1e9, "x", "x=4,y=4", machine).seconds == pytest.approx(slow / 2)
 
 
+def test_a_chip_like_another_keeps_its_numbers_and_their_sources_but_those_that_are_ones_own():
+    known = chip("v5e")
+    mine = Chip.like("v5e", ici_link_bytes_per_s=9e10, flops_per_s={"float8": 4e14})
+    assert (mine.name, mine.ici_link_bytes_per_s, mine.hbm_bytes) == ("v5e*", 9e10, known.hbm_bytes)
+    assert dict(mine.flops_per_s) == {**known.flops_per_s, "float8": 4e14}
+    assert mine.source("hbm_bytes_per_s") == known.source("hbm_bytes_per_s") != "no source given"
+    assert mine.source("ici_link_bytes_per_s") == mine.source("flops_per_s.float8") == "no source given"
+    slow, fast = (
+        collective_seconds("all-gather", 1e9, "x", "x=4,y=4", Machine(each, (4, 4))).seconds for each in (known, mine)
+    )
+    assert fast == pytest.approx(slow / 2)
+    with pytest.raises(TargetError, match="there is no chip 'v9'"):
+        Chip.like("v9")
+    with pytest.raises(TargetError, match=r"hbm=\.\.\.\): a chip has no such number; it has"):
+        Chip.like("v5e", hbm=1e9)
+
+
 def test_a_new_chip_is_a_target():
     mine = Chip("mine", "gpu", nvlink_bytes_per_s=1e11, domain_size=4, node_egress_bytes_per_s=1e10)
     time = collective_seconds("all-gather", 1e9, "x", "x=4", Machine(mine, (1, 4)))
