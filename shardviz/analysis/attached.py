@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardviz.cost.chips import chips
+from shardviz.cost.machine import Machine
 from shardviz.errors import TargetError
 
 
@@ -27,6 +28,15 @@ def attached() -> str:
     import jax
 
     return target_of(jax.devices())
+
+
+def machine_of(target: str | Machine) -> Machine:
+    """The machine of a target, which may be `attached`.
+
+    Raises:
+        TargetError: as `Machine.of` and `attached`.
+    """
+    return Machine.of(attached() if target == "attached" else target)
 
 
 def target_of(devices: Sequence[Any]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from shardviz.analysis.attached import attached
+from shardviz.analysis.attached import machine_of
 from shardviz.analysis.batch import Batch, batch_of
 from shardviz.analysis.step_cost import Needs, StepCost
 from shardviz.analysis.targeting import other_size
@@ -72,7 +72,7 @@ def cost_of(
         raise ShardvizError(
             f"cost(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
         )
-    machine = Machine.of(attached() if target == "attached" else target)
+    machine = machine_of(target)
     machine.chip.needs("hbm_bytes_per_s")
     mesh = report.mesh
     if mesh.size != machine.size:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shardviz.analysis.attached import attached
+from shardviz.analysis.attached import machine_of
 from shardviz.cost.chips import chips
 from shardviz.cost.machine import Machine
 from shardviz.cost.memory import fits
@@ -70,7 +70,7 @@ def aim(target: str | Machine, mesh: DeviceMesh) -> Aim:
         TargetError: for a chip or a topology that there is not.
         MeshError: if the mesh has not as many devices as the machine.
     """
-    machine = Machine.of(attached() if target == "attached" else target)
+    machine = machine_of(target)
     kind = machine.chip.kind
     if kind == "cpu":
         return Aim("cpu", machine, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from shardviz.analysis.attached import machine_of
 from shardviz.cost.chips import Chip, chip, chips
 from shardviz.cost.machine import Machine
 from shardviz.cost.topologies import grown, natural, sizes_near
@@ -46,17 +47,13 @@ def read(target: str | Machine, mesh: DeviceMesh) -> Machine:
         TargetError: for a chip or a topology that there is not.
         MeshError: if the machine has another number of devices than the mesh; the message has what would do.
     """
-    if target == "attached":
-        from shardviz.analysis.attached import attached  # starts JAX's backend
-
-        target = attached()
     alone = _CHIP_ALONE.match(target.strip()) if isinstance(target, str) else None
     if alone is not None and (name := alone["name"].lower()) in chips() and name != "cpu":
         found = natural(name, mesh.size)
         if found is None:
             raise TargetError(f"target {target!r}: {_none_of(name, mesh.size)}")
         return found
-    machine = Machine.of(target)
+    machine = machine_of(target)
     if machine.chip.kind != "cpu" and machine.size != mesh.size:
         from shardviz.analysis.targeting import other_size
 

@@ -9,7 +9,7 @@ from shardviz.diagnose.fit import what_helps
 from shardviz.records import Alive, Memory
 from shardviz.render.cost_words import memory_words
 from shardviz.render.format import format_bytes, format_shape
-from shardviz.render.on_target import stated_text
+from shardviz.render.on_target import code_text, stated_text
 from shardviz.report import Report
 from shardviz.widgets.headline import CPU_CAUTION, CPU_DETAIL, usable_text
 from shardviz.widgets.payload import Json
@@ -57,9 +57,9 @@ def memory_view(state: ExplorerState) -> Json:
             for what, n in parts.items()
         ],
         "peak": _peak(plan) if plan is not None else "",
-        "code": _code(plan) if plan is not None else "",
+        "code": code_text(plan) if plan is not None else "",
         "stated": stated_text(plan) if plan is not None else "",
-        "finishable": plan is not None and not plan.stated and plan.fits is not False and state.level == "compiled",
+        "finishable": state.finishable,
         "helps": _helps(report, parts, usable) if verdict == "no" else [],
         "rows": _rows(report, _alive(report)),
         "alive": plan is not None and bool(plan.alive_at_peak),
@@ -85,14 +85,6 @@ def _words(state: ExplorerState) -> str:
 def _peak(plan: Memory) -> str:
     text = f"alive at once, at most: {format_bytes(plan.peak)}"
     return text + (f"; in the chip's own memories: {format_bytes(plan.on_chip)}" if plan.on_chip else "")
-
-
-def _code(plan: Memory) -> str:
-    if plan.code is not None:
-        return f"machine code: {format_bytes(plan.code)}"
-    return (
-        "machine code: the compiler does not say" if plan.stated else "machine code: not known, it was not waited for"
-    )
 
 
 def _caution(plan: Memory | None) -> str:

@@ -133,13 +133,18 @@ class Following(OnMachine):
     def finish(self) -> None:
         """Has the compile of this plan run to its end, for what only a finished one tells, such as its machine code.
 
-        Nothing happens where no compiler has planned its memory yet, or where it does not fit.
+        Nothing happens where it is not `finishable`, or while an answer is awaited.
         """
         with self._inbox.owned():
-            plan = self.report.memory
-            if self.busy or self._stale or self.level != "compiled" or plan is None or plan.fits is False:
-                return
-            self._start(self._turn, finish=True)
+            if self.finishable and not self.busy:
+                self._start(self._turn, finish=True)
+
+    @property
+    def finishable(self) -> bool:
+        """Whether a finished compile would tell more: a compiler has planned the memory, it fits, and that is all."""
+        plan = self.report.memory
+        planned = self.level == "compiled" and not self._stale and plan is not None and plan.fits is not False
+        return planned and "finished" not in self.report.stages
 
     def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
         """Blocks until the report has `level` (or as far as this state goes), and returns it.

@@ -69,6 +69,8 @@ def test_a_finished_compile_tells_what_xla_says_of_it(explorer):
     memory = explorer.report.memory
     assert memory.stated["argument_size_in_bytes"] == memory.arguments and explorer.report.cost.stated.flops > 0
     assert not explorer.memory["finishable"] and explorer.memory["stated"]
+    explorer.state.finish()
+    assert not explorer.state.busy, "a finished compile has nothing more to tell"
 
 
 def test_the_code_rebuilds_the_plan(explorer):
