@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items):
     marked = {mark: [item for item in items if item.get_closest_marker(mark)] for mark in COMPILERS}
     if not wanted and not any(marked.values()):
         return
-    from shardviz.program.targets import targets
+    from shardviz.compiler.targets import targets
 
     status = {s.name: s for s in targets()}
     for mark, tests in marked.items():

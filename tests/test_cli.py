@@ -19,8 +19,8 @@ import pytest
 
 from shardviz.cli import lab, main
 from shardviz.cli.lab import FIRST, MANIFEST, LabError, copy_notebooks, lab_command, shipped_notebooks
-from shardviz.program import targets as targets_module
-from shardviz.program.targets import TargetStatus, targets
+from shardviz.compiler import targets as targets_module
+from shardviz.compiler.targets import TargetStatus, targets
 
 
 @pytest.fixture

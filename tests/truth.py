@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from shardviz.notation.spec import axis_name
-from shardviz.report import Report
+from shardviz.records.report import Report
 
 
 def answers_of(script: str | Path, *arguments: object, timeout: float = 600, **environment: str) -> str:

@@ -80,7 +80,7 @@ def _devices(seconds: float = 60) -> tuple[str, bool]:
 def _compilers() -> tuple[list[str], bool]:
     """What can be compiled for, and whether CPU is among it."""
     try:
-        from shardviz.program.targets import targets
+        from shardviz.compiler.targets import targets
     except (ImportError, RuntimeError) as error:  # jax raises either where it and jaxlib do not fit
         return [f"not known: {error}"], False
     statuses = targets()

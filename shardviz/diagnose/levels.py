@@ -2,6 +2,14 @@
 
 That is no fault of either. Shardy decides the shardings, XLA how to get from one to the next, and XLA may choose
 another collective, put several into one, or cut a product in another way.
+
+Rule `reshards-left`: Shardy did not say by which collectives some values change their sharding.
+
+Rule `unknown-loops`: totals leave out what a loop of unknown length does.
+
+Rule `callbacks-left-out`: `jax.debug` callbacks are not part of what was explored.
+
+Rule `simulated-devices`: the target cannot be compiled for here, so simulated CPU devices stood in for it.
 """
 
 from __future__ import annotations
@@ -9,10 +17,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from shardviz.cost.amounts import flops_text
+from shardviz.costs.amounts import flops_text
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_text
-from shardviz.records import Collective, Diagnostic, Value
+from shardviz.records import Collective, Diagnostic, Frame, Value
 
 Key = tuple[str, str]
 
@@ -81,3 +89,57 @@ def _runs(collectives: Iterable[Collective]) -> Counter[Key]:
 
 def _times(count: int) -> str:
     return f"{count:,} run" + ("" if count == 1 else "s")
+
+
+def reshards_left(count: int) -> tuple[Diagnostic, ...]:
+    """A note if the propagated level's collectives are not complete."""
+    if not count:
+        return ()
+    what = "a resharding" if count == 1 else f"{count} reshardings"
+    return (
+        Diagnostic(
+            "reshards-left",
+            "info",
+            f"Shardy did not turn {what} into collectives, so the collectives listed at this level are not all; "
+            "level 'partitioned' has them",
+        ),
+    )
+
+
+def unknown_loops(count: int) -> tuple[Diagnostic, ...]:
+    """A warning if some loops' trip counts could not be found."""
+    if not count:
+        return ()
+    loops = "a loop's trip count" if count == 1 else f"the trip counts of {count} loops"
+    return (
+        Diagnostic(
+            "unknown-loops",
+            "warning",
+            f"{loops} cannot be told from the program (a while_loop that ends on data): what runs inside has no count, "
+            "and totals take one run of it",
+        ),
+    )
+
+
+def callbacks_left_out(lines: Iterable[Frame | None]) -> tuple[Diagnostic, ...]:
+    """One note for each `jax.debug` callback of the program, by its source line."""
+    return tuple(
+        Diagnostic(
+            "callbacks-left-out",
+            "info",
+            "a jax.debug callback is left out here; when it runs, what it reports is gathered and copied to a host",
+            source=line,
+        )
+        for line in lines
+    )
+
+
+def simulated(lack: str) -> tuple[Diagnostic, ...]:
+    """A note if nothing here can compile for the target; `lack` says why and what mends it."""
+    if not lack:
+        return ()
+    return (
+        Diagnostic(
+            "simulated-devices", "info", f"partitioned on simulated devices, not by the target's own compiler: {lack}"
+        ),
+    )

@@ -9,12 +9,12 @@ from typing import Any
 
 from jax.sharding import PartitionSpec
 
-from shardviz.analysis import Program
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
-from shardviz.program.adapters import adapt
-from shardviz.program.adapters.call import name_of
+from shardviz.program.adapt import adapt
+from shardviz.program.adapt.call import name_of
 from shardviz.program.plan import Plan
+from shardviz.session import Program
 
 
 @dataclass(frozen=True, eq=False)

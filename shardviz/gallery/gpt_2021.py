@@ -20,9 +20,9 @@ import jax.numpy as jnp
 from jax.lax import with_sharding_constraint
 from jax.sharding import PartitionSpec as P
 
+from shardviz.compat.pjit import pjit
 from shardviz.errors import ShardvizError
 from shardviz.gallery.example import Example, mesh_of
-from shardviz.program.pjit import pjit
 
 RULES = (
     (("wte", "embedding"), P("mp", None)),

@@ -10,9 +10,8 @@ from typing import Any
 import jax
 
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.filters import filter_code
 from shardviz.program.plan import Plan
-from shardviz.program.rules import Rules
+from shardviz.program.rules import Rules, filter_code
 from shardviz.program.trace import Traced
 from shardviz.records import PlanRecord
 

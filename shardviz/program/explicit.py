@@ -9,6 +9,11 @@ arguments are cut over those axes. Where an operation's result could be cut in s
 "out_sharding=P('data', None)"
 >>> mend(_jax.Refusal((lhs, rhs)))
 "jax.sharding.reshard(operand 2, P('data', 'model'))"
+
+Under Explicit mesh axes: the sharding in a value's JAX type, carried through Shardy's passes.
+
+JAX writes a `sdy.sharding_constraint` behind every operation whose type has a sharding. Shardy's passes take it away,
+so that it is noted on the operation first.
 """
 
 from __future__ import annotations
@@ -16,13 +21,16 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from shardviz import _jax
 from shardviz.errors import MeshError, SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.adapters import Call
+from shardviz.program.adapt.call import Call
+from shardviz.program.mlir import spec_of
 
 
 def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
@@ -128,3 +136,24 @@ def _entries(operand: _jax.Operand) -> list[Any]:
 
 def _text(entries: list[Any]) -> str:
     return f"P({', '.join(map(repr, entries))})"
+
+
+_NOTE = "type_sharding"
+
+
+def mark_types(module: ir.Operation) -> None:
+    """Notes on every operation the sharding that its result's type has."""
+
+    def visit(op: ir.Operation) -> Any:
+        if op.name == "sdy.sharding_constraint":
+            maker = op.operands[0].owner
+            if not isinstance(maker, ir.Block) and maker.location.attr == op.location.attr:
+                maker.attributes[_NOTE] = op.attributes["sharding"]
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+
+
+def type_of(op: ir.Operation) -> Spec | None:
+    """What was noted on an operation."""
+    return spec_of(sdy.TensorShardingAttr(op.attributes[_NOTE])) if _NOTE in op.attributes else None

@@ -13,10 +13,8 @@ from shardviz import _jax
 from shardviz.errors import ParseError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import ready, symbols
-from shardviz.program.adapters.exported import call_of, mesh_of
-from shardviz.program.entry import argument_names
-from shardviz.program.module_mesh import mesh_in
-from shardviz.program.module_walk import assertions, custom_calls
+from shardviz.program.adapt.exported import call_of, mesh_of
+from shardviz.program.module import argument_names, assertions, custom_calls, mesh_in
 
 UNREADABLE = "its StableHLO cannot be read"
 

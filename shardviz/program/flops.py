@@ -13,12 +13,11 @@ from typing import Any
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardviz.layout.layout import itemsize
-from shardviz.products import Window, convolution_flops, dot_flops
-from shardviz.program.attributes import dtype_of
-from shardviz.program.locations import Place
+from shardviz.layouts.layout import itemsize
+from shardviz.program.mlir import Place, dtype_of
 from shardviz.records import Frame, Work
-from shardviz.source import module_of
+from shardviz.records.products import Window, convolution_flops, dot_flops
+from shardviz.records.source import module_of
 
 PRODUCTS = ("stablehlo.dot_general", "stablehlo.convolution")
 

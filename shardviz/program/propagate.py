@@ -14,10 +14,10 @@ from typing import Any
 from jax.extend.mlir import ir
 from jax.extend.mlir.passmanager import PassManager
 
+from shardviz.compiler import server
 from shardviz.notation import Spec
-from shardviz.program import server
+from shardviz.program.explicit import mark_types
 from shardviz.program.lower import Lowered, edited, edited_bytecode
-from shardviz.program.types import mark_types
 from shardviz.program.walk import Walk
 from shardviz.records import Collective, PlanRecord, Value, Work
 

@@ -18,15 +18,23 @@ from shardviz import _jax
 from shardviz.errors import MeshError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.adapters.call import Brings, Call
-from shardviz.program.attributes import axes_of, spec_of
-from shardviz.program.entry import argument_names, attributes_of, complete, main_of
-from shardviz.program.locations import place_of
-from shardviz.program.module_mesh import GROUPS, mesh_in, with_one_mesh, write_over
-from shardviz.program.module_walk import items, walk
+from shardviz.program.adapt.call import Brings, Call
+from shardviz.program.mlir import axes_of, place_of, spec_of
+from shardviz.program.module import (
+    GROUPS,
+    argument_names,
+    attributes_of,
+    complete,
+    items,
+    main_of,
+    mesh_in,
+    walk,
+    with_one_mesh,
+    write_over,
+)
 from shardviz.program.trace import Argument, Constraint, Traced
 from shardviz.records import Diagnostic
-from shardviz.source import is_differentiated
+from shardviz.records.source import is_differentiated
 
 _LOCATIONS = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
 _TRIVIAL = re.compile(r"^\{(replicated|manual|maximal.*|)\}$|^$")

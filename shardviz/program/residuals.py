@@ -21,16 +21,15 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz import _jax
-from shardviz.layout import itemsize
+from shardviz.layouts import itemsize
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_size
-from shardviz.program.attributes import axes_of, dtype_of, spec_of
-from shardviz.program.locations import Place, place_of, within
 from shardviz.program.lower import Lowered
+from shardviz.program.mlir import Place, axes_of, dtype_of, place_of, spec_of, within
+from shardviz.program.phases import trip_count
 from shardviz.program.propagate import Propagated
 from shardviz.program.shards import shard_shape
 from shardviz.program.trace import Traced
-from shardviz.program.trips import trip_count
 from shardviz.records import Frame, PlanRecord, Residual, Value
 
 _MADE_HERE = {"stablehlo.constant", "sdy.constant", "stablehlo.iota"}

@@ -6,17 +6,29 @@
 1 '*bias' → P('model')
 2 '*kernel' → P('data', 'model')
 3 '*norm*' → P()
+
+Filters: which arrays of a tree of arguments a rule means.
+
+A filter is a pattern of the tree path, a function of path and array, `...` for everything, or what `flax.nnx` takes: a
+type of variable, a predicate, `nnx.All`, `nnx.Any`, `nnx.Not`, a tuple of filters (any of them).
+
+>>> kernel = Leaf("model.layers[0].kernel", ("layers", 0, "kernel"), None, (8, 8))
+>>> [catches(f, kernel) for f in ("*kernel", "model.layers[0]*", "*bias", path_ends_with("kernel"), ...)]
+[True, True, False, True, True]
+>>> print(filter_text(("*kernel", path_ends_with("layers", 0))))
+any of '*kernel', path_ends_with('layers', 0)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import Spec
-from shardviz.program.filters import Leaf, catches, check_filter, filter_text
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,7 @@ class Rules:
 
         Args:
             rules: (filter, spec) pairs, a mapping of them, `Rule`s, other `Rules`, or an `nnx.StateSharding`. See
-                `shardviz.program.filters` for what a filter may be. A spec is a PartitionSpec, a NamedSharding, a tuple
+                `shardviz.program.rules` for what a filter may be. A spec is a PartitionSpec, a NamedSharding, a tuple
                 such as `("data", None)`, or None.
             exhaustive: see above.
 
@@ -116,3 +128,163 @@ def _rule(pair: Any) -> Rule:
     filter, spec = pair
     spec = getattr(spec, "spec", spec)  # of a NamedSharding
     return Rule(check_filter(filter), None if spec is None else Spec.of(spec))
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """An array among a program's arguments, as a filter sees it.
+
+    Attributes:
+        name: its tree path, such as `params['layers']['wq']` or `model.layers[0].kernel`.
+        path: the keys below its argument, or below its module: `("layers", 0, "kernel")`.
+        value: the abstract array; for one of `flax.nnx` the variable that holds it.
+        shape: its global shape.
+    """
+
+    name: str
+    path: tuple[Hashable, ...]
+    value: Any
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PathEndsWith:
+    """The filter that `path_ends_with` makes."""
+
+    suffix: tuple[Hashable, ...]
+
+    def __call__(self, path: tuple[Hashable, ...], value: Any) -> bool:
+        return tuple(path[len(path) - len(self.suffix) :]) == self.suffix
+
+    def __repr__(self) -> str:
+        return f"path_ends_with({', '.join(map(repr, self.suffix))})"
+
+
+def path_ends_with(*suffix: Hashable) -> PathEndsWith:
+    """A filter for the arrays whose path ends with these keys: names of attributes, dictionary keys, indices.
+
+    >>> path_ends_with("attn", "kernel")(("layers", 0, "attn", "kernel"), None)
+    True
+
+    It is a filter of `flax.nnx` too.
+    """
+    return PathEndsWith(suffix)
+
+
+def catches(filter: Any, leaf: Leaf) -> bool:
+    """Whether a filter means a leaf.
+
+    A text is a pattern of the whole tree path: `*` stands for any characters, `?` for one, all else for itself,
+    brackets too.
+
+    Raises:
+        ShardvizError: if it is no filter, or raises.
+    """
+    if isinstance(filter, str):
+        return _pattern(filter).fullmatch(leaf.name) is not None
+    if filter is ... or isinstance(filter, bool):
+        return filter is not False
+    if isinstance(filter, tuple | list):
+        return any(catches(f, leaf) for f in filter)
+    if isinstance(filter, type):
+        return isinstance(leaf.value, filter)
+    if callable(filter):
+        try:
+            return bool(filter(leaf.path, leaf.value))
+        except Exception as error:  # a person's function may raise anything
+            raise ShardvizError(
+                f"the filter {filter_text(filter)} raised {type(error).__name__} for {leaf.name}: {error}; it is "
+                f"called with the path {leaf.path!r} and the array"
+            ) from error
+    raise ShardvizError(_no_filter(filter))
+
+
+def check_filter(filter: Any) -> Any:
+    """The filter, lists in it made tuples.
+
+    Raises:
+        ShardvizError: if it is none.
+    """
+    if isinstance(filter, tuple | list):
+        return tuple(map(check_filter, filter))
+    if isinstance(filter, str | bool) or filter is ... or callable(filter):
+        return filter
+    raise ShardvizError(_no_filter(filter))
+
+
+def _no_filter(given: Any) -> str:
+    return (
+        f"{given!r} is no filter: expected a pattern of the tree path such as '*kernel', sv.path_ends_with('kernel'), "
+        "a function of (path, array), ..., or a filter of flax.nnx such as nnx.Param"
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile("".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in text), re.DOTALL)
+
+
+def filter_text(filter: Any) -> str:
+    """A filter in words that are the same on every run: no address of a function stands in them."""
+    if isinstance(filter, str):
+        return repr(filter)
+    if filter is ...:
+        return "..."
+    if isinstance(filter, tuple | list):
+        return "any of " + ", ".join(map(filter_text, filter))
+    if isinstance(filter, type):
+        return _qualified(filter)
+    if _of_nnx(filter):
+        return _nnx_text(filter, filter_text)
+    code = getattr(filter, "__code__", None)
+    if code is not None:
+        name = getattr(filter, "__name__", "function")
+        file = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
+        return f"{name} at {file}:{code.co_firstlineno}" if name == "<lambda>" else name
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(filter))
+
+
+def filter_code(filter: Any) -> str | None:
+    """Python that makes the filter, where `sv` and `nnx` are imported; None where it cannot be written."""
+    if isinstance(filter, str | bool):
+        return repr(filter)
+    if filter is ...:
+        return "..."
+    if isinstance(filter, tuple):
+        parts = [filter_code(f) for f in filter]
+        return None if None in parts else "(" + ", ".join(map(str, parts)) + ("," if len(parts) == 1 else "") + ")"
+    if isinstance(filter, PathEndsWith):
+        return f"sv.{filter!r}"
+    if isinstance(filter, type):
+        return _qualified(filter) if _of_nnx_type(filter) else None
+    if _of_nnx(filter):
+        return _nnx_text(filter, filter_code)
+    return None
+
+
+def _qualified(kind: type) -> str:
+    return f"nnx.{kind.__qualname__}" if _of_nnx_type(kind) else kind.__qualname__
+
+
+def _of_nnx_type(kind: type) -> bool:
+    return kind.__module__.startswith("flax.nnx")
+
+
+def _of_nnx(filter: Any) -> bool:
+    return type(filter).__module__ == "flax.nnx.filterlib"
+
+
+def _nnx_text(filter: Any, text: Callable[[Any], Any]) -> Any:
+    """A predicate of `flax.nnx`, its parts by `text`; None where one of them is None."""
+    kind = type(filter).__name__
+    if kind in ("Any", "All"):
+        parts = [text(p) for p in filter.predicates]
+    elif kind == "Not":
+        parts = [text(filter.predicate)]
+    elif kind == "OfType":
+        return text(filter.type)
+    elif kind == "PathIn":  # it holds a set, whose order is another on every run
+        return f"nnx.filterlib.PathIn({', '.join(sorted(map(repr, filter.paths)))})"
+    else:  # WithTag, PathContains, Everything, ...: they hold only plain keys
+        return f"nnx.{re.sub(r' at 0x[0-9a-fA-F]+', '', repr(filter))}"
+    return None if None in parts else f"nnx.{kind}({', '.join(map(str, parts))})"

@@ -16,12 +16,12 @@ import jax
 from shardviz import _jax
 from shardviz.errors import ShardingTypeError, ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
-from shardviz.program.adapters import Call
+from shardviz.program.adapt.call import Call
 from shardviz.program.explicit import mend, typed_arguments
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.trees import Outcome, Update
 from shardviz.records import Frame
-from shardviz.source import innermost, is_differentiated
+from shardviz.records.source import innermost, is_differentiated
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,10 @@
-"""One reading of the module that Shardy's passes leave: every value and how it is cut, every collective.
+"""How the values of a propagated module are cut: each stands on the operation that makes it, or around it.
+
+Which operations of a module are collectives, which only hand a value on, and which are no values to show.
+
+Which mesh axes a StableHLO collective spans: from its replica groups, of devices or of axes, or its pairs.
+
+One reading of the module that Shardy's passes leave: every value and how it is cut, every collective.
 
 Outside a `shard_map` the collectives are Shardy's own (`sdy.all_gather`), with named axes and global shapes. Inside one
 (`sdy.manual_computation`) shapes are single devices' already, and the collectives are those that the program says.
@@ -7,27 +13,144 @@ Outside a `shard_map` the collectives are Shardy's own (`sdy.all_gather`), with 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.layout import itemsize
+from shardviz.layouts import itemsize
+from shardviz.layouts.device_groups import axes_of, axes_of_pairs
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.record import Sharding
-from shardviz.notation.spec import axis_size
-from shardviz.program.attributes import axes_by_dimension, axes_of, call_target, dtype_of, spec_of
-from shardviz.program.cuts import cut_of
+from shardviz.notation.scan import unescaped
+from shardviz.notation.spec import axis_name, axis_size
+from shardviz.program.explicit import type_of
 from shardviz.program.flops import PRODUCTS, Tally, product_flops
-from shardviz.program.locations import Place, place_of, within
 from shardviz.program.lower import Lowered
-from shardviz.program.op_kinds import KINDS, SKIPPED, TRIVIAL, USER_KINDS
-from shardviz.program.passes import pass_of
+from shardviz.program.mlir import Place, axes_by_dimension, call_target, dtype_of, place_of, spec_of, within
+from shardviz.program.mlir import axes_of as axes_in
+from shardviz.program.phases import pass_of, trip_count
 from shardviz.program.shards import shard_shape
-from shardviz.program.spans import span
-from shardviz.program.trips import trip_count
-from shardviz.program.types import type_of
 from shardviz.records import Collective, PlanRecord, Value
+
+
+def cut_of(value: Any, manual: Sequence[Axis] = ()) -> Spec | None:
+    """The spec of any value; None for one that is whole on every device.
+
+    Args:
+        value: an operation's result, or an argument of a function, a loop or a manual computation.
+        manual: the axes of the manual computations around it, which its spec leaves out.
+    """
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return _of_argument(ir.BlockArgument(value), manual)
+    attributes = owner.attributes
+    if "out_sharding" in attributes:
+        return spec_of(attributes["out_sharding"])
+    for name in ("sdy.sharding", "out_shardings"):
+        if name in attributes:
+            return _nth(attributes[name], ir.OpResult(value).result_number)
+    return None
+
+
+def _of_argument(value: Any, manual: Sequence[Axis]) -> Spec | None:
+    parent, place = value.owner.owner.operation, value.arg_number
+    attributes = parent.attributes
+    if parent.name == "func.func":
+        if "arg_attrs" not in attributes:
+            return None
+        known = ir.DictAttr(ir.ArrayAttr(attributes["arg_attrs"])[place])
+        return spec_of(known["sdy.sharding"]) if "sdy.sharding" in known else None
+    if parent.name == "stablehlo.while":
+        return _nth(attributes["sdy.sharding"], place) if "sdy.sharding" in attributes else None
+    if parent.name not in ("sdy.manual_computation", "sdy.named_computation"):
+        return None
+    dims = _nth(attributes["in_shardings"], place).dims
+    return Spec(tuple(tuple(a for a in dim if axis_name(a) not in manual) for dim in dims))
+
+
+def _nth(attribute: Any, place: int) -> Spec:
+    """The spec of one of several values."""
+    return spec_of(sdy.TensorShardingPerValueAttr(attribute).shardings[place])
+
+
+KINDS = {
+    "sdy.all_gather": ("all-gather", "gathering_axes"),
+    "sdy.all_reduce": ("all-reduce", "reduction_axes"),
+    "sdy.reduce_scatter": ("reduce-scatter", "reduce_scatter_axes"),
+    "sdy.all_to_all": ("all-to-all", "params"),
+    "sdy.collective_permute": ("collective-permute", ""),
+}
+USER_KINDS = {
+    "stablehlo.all_gather": "all-gather",
+    "stablehlo.all_reduce": "all-reduce",
+    "stablehlo.reduce_scatter": "reduce-scatter",
+    "stablehlo.all_to_all": "all-to-all",
+    "stablehlo.collective_permute": "collective-permute",
+    "stablehlo.collective_broadcast": "collective-broadcast",
+    "ragged_all_to_all": "ragged-all-to-all",
+}
+"""What a program says itself, in a `shard_map`; the last is the target of a custom call."""
+
+SKIPPED = {
+    "sdy.constant",
+    "stablehlo.constant",
+    "stablehlo.iota",
+    "stablehlo.while",
+    "stablehlo.return",
+    "func.return",
+    "func.call",
+    "func.func",
+    "sdy.mesh",
+    "stablehlo.case",
+    "stablehlo.optimization_barrier",
+    "sdy.all_slice",
+    "sdy.return",
+    "sdy.manual_computation",
+}
+"""Operations that make nothing to show: constants, loops and branches, whose insides are read, and ends."""
+
+TRIVIAL = {
+    "stablehlo.convert",
+    "stablehlo.reshape",
+    "stablehlo.transpose",
+    "stablehlo.dynamic_slice",
+    "stablehlo.slice",
+    "stablehlo.broadcast_in_dim",
+    "sdy.sharding_constraint",
+    "sdy.all_slice",
+    "sdy.all_gather",
+    "sdy.all_to_all",
+    "sdy.collective_permute",
+    "sdy.reshard",
+}
+"""Operations whose result is their operand, moved or a part of it."""
+
+
+_AXIS = re.compile(r'axis_ref<name = "((?:[^"\\]|\\.)*)"(?:,\s*sub_axis_info = [^(>]*\((\d+)\)(\d+))?')
+
+
+def span(op: ir.Operation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, int | None]:
+    """The mesh axes and the number of devices in a group; None where the groups are no product of axes."""
+    name = "source_target_pairs" if kind == "collective-permute" else "replica_groups"
+    attributes = op.attributes
+    if name not in attributes:  # of a custom call
+        attributes = ir.DictAttr(attributes["backend_config"])
+    attribute = attributes[name]
+    if "replica_group_mesh_axes" in (text := str(attribute)):
+        found = [
+            (unescaped(n), int(before), int(size)) if size else unescaped(n) for n, before, size in _AXIS.findall(text)
+        ]
+        axes = tuple(a for a in found if axis_size(a, mesh) > 1)
+        return axes, math.prod(axis_size(a, mesh) for a in axes)
+    table = np.array(ir.DenseIntElementsAttr(attribute)).reshape(tuple(ir.RankedTensorType(attribute.type).shape))
+    axes = axes_of_pairs(table, mesh) if kind == "collective-permute" else axes_of(table, mesh)
+    if kind == "collective-permute":
+        return axes, None if axes is None else math.prod(axis_size(a, mesh) for a in axes)
+    return axes, int(table.shape[1])
 
 
 class _Cut(NamedTuple):
@@ -105,7 +228,7 @@ class Walk:
             self._branches(op, count, where)
         elif name == "sdy.manual_computation":
             around = self.manual
-            self.manual = (*around, *axes_of(str(op.attributes["manual_axes"])))
+            self.manual = (*around, *axes_in(str(op.attributes["manual_axes"])))
             self._inside(op, count, self._place(op, where).name_stack)
             self.manual = around
         elif name == "sdy.named_computation":
@@ -226,7 +349,7 @@ class Walk:
         shape, dtype = self._type(op.results[0].type)
         before = self._before(op, after, len(shape))
         if attribute:
-            axes = axes_of(str(op.attributes[attribute]))
+            axes = axes_in(str(op.attributes[attribute]))
         else:
             axes = tuple(a for a in (*before.axes, *after.axes) if isinstance(a, str))
             axes = tuple(dict.fromkeys(axes))

@@ -6,7 +6,7 @@ holds them all together.
 
 from shardviz.records.collectives import KINDS, Collective, TargetCollective
 from shardviz.records.memory import Alive, Memory
-from shardviz.records.plan import Diagnostic, PlanRecord
+from shardviz.records.report import Diagnostic, PlanRecord
 from shardviz.records.values import Frame, Residual, Value
 from shardviz.records.work import Cost, Stated, Work, WorkTotal
 

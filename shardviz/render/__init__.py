@@ -4,6 +4,7 @@ from shardviz.render.collectives import bars_html, collectives_html, collectives
 from shardviz.render.html import diagnostics_html, report_html
 from shardviz.render.mime import mimebundle
 from shardviz.render.rosetta import ShownRosetta, rosetta_html, rosetta_text, show_rosetta
+from shardviz.render.rosetta import show_rosetta as rosetta
 from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, device_ranges
 from shardviz.render.shardmap_html import shard_map_html
 from shardviz.render.shardmap_text import shard_map_text
@@ -37,6 +38,7 @@ __all__ = [
     "mimebundle",
     "report_html",
     "report_text",
+    "rosetta",
     "rosetta_html",
     "rosetta_text",
     "shard_map_html",

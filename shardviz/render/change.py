@@ -1,6 +1,6 @@
 """What moves when an array changes its sharding, in text and HTML: the collectives, and each device's share.
 
->>> from shardviz.layout.moves import moves
+>>> from shardviz.layouts.moves import moves
 >>> print(moves_text(moves((8, 8), ("data", None), (None, "data"), {"data": 4}), "float32"))
 what moves, P('data', None) → P(None, 'data'): 1 collective
 1. all-to-all over data: dimension 0 becomes whole, dimension 1 is cut; to
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.layout import itemsize
-from shardviz.layout.moves import Moves
-from shardviz.layout.reshard import Step
+from shardviz.layouts import itemsize
+from shardviz.layouts.moves import Moves
+from shardviz.layouts.reshard import Step
 from shardviz.render.chips import QUIET, axes_html, axes_words, cell, spec_html, table
 from shardviz.render.format import clip, format_bytes, plural, wrap
 from shardviz.render.ranges import device_ranges

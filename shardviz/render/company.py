@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardviz.cost.machine import Machine
-from shardviz.cost.placement import Placement
-from shardviz.cost.routes import Route
-from shardviz.cost.torus import way
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import Placement
+from shardviz.costs.routes import Route, way
 from shardviz.render.machine_parts import Picture
 from shardviz.render.ranges import device_ranges
 

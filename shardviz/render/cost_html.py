@@ -7,8 +7,8 @@ from html import escape
 
 import numpy as np
 
-from shardviz.analysis.step_cost import Moved, StepCost
-from shardviz.analysis.traffic import axis_traffic, traffic
+from shardviz.costs.step_cost import Moved, StepCost
+from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.notation import axis_name
 from shardviz.records import Frame
 from shardviz.render.chips import QUIET, SANS, axes_html, cell, chip, mesh_html, mono, table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from shardviz.analysis.step_cost import StepCost
-from shardviz.cost.amounts import count_text
+from shardviz.costs.amounts import count_text
+from shardviz.costs.step_cost import StepCost
 from shardviz.render.chips import QUIET, SANS, cell, mesh_html, table
 from shardviz.render.cost_words import BOUND_WORDS
 from shardviz.render.format import format_bytes, format_count, format_seconds, text_width, wrap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardviz.analysis.step_cost import Needs, StepCost
+from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.records import Frame
 from shardviz.render.chips import axes_words
 from shardviz.render.cost_words import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardviz.analysis.step_cost import Moved, Needs, StepCost
-from shardviz.cost.amounts import bytes_text, count_text, flops_text, rate_text
+from shardviz.costs.amounts import bytes_text, count_text, flops_text, rate_text
+from shardviz.costs.step_cost import Moved, Needs, StepCost
 from shardviz.records import Collective, Frame
 from shardviz.render.chips import axes_words
 from shardviz.render.format import format_bytes, format_count, format_flops, format_seconds, plural

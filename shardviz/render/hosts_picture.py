@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from shardviz.cost.placement import Placement
+from shardviz.costs.placement import Placement
 from shardviz.render.format import plural
 from shardviz.render.machine_parts import MOST_NODES, WIDE, Frame, Node, Picture, box, place_of
 

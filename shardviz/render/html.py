@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from html import escape
 
 from shardviz.records import Cost, Diagnostic, Value
+from shardviz.records.report import Report
 from shardviz.render.chips import QUIET, SANS, cell, code, mesh_html, table
 from shardviz.render.collectives import bars_html, collectives_html, sorted_by_bytes
 from shardviz.render.format import plural
@@ -27,7 +28,6 @@ from shardviz.render.text import (
 from shardviz.render.totals import totals_by
 from shardviz.render.values import values_html
 from shardviz.render.work import memory_name, why_words, work_html
-from shardviz.report import Report
 
 MAX_COLLECTIVES = 40
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardviz.cost.placement import Placement
+from shardviz.costs.placement import Placement
 
 MOST_NODES = 1024
 WIDE = 600.0

@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from shardviz.cost.machine import Machine
-from shardviz.cost.placement import Placement
-from shardviz.cost.torus import torus_links
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import Placement
+from shardviz.costs.routes import torus_links
 from shardviz.render.hosts_picture import hosts_picture
 from shardviz.render.machine_parts import MOST_NODES, WIDE, Frame, Node, Picture, box, place_of
 from shardviz.render.machine_scene import axis_between

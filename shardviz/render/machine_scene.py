@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardviz.analysis.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.notation import DeviceMesh
 from shardviz.render.machine_parts import place_of
 

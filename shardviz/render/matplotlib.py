@@ -4,7 +4,7 @@ Every function draws on the `ax` it is given, or on the Axes of a new `matplotli
 nothing of, and returns the Axes. Colour is never alone: bars carry hatches and names. The Axes' label
 (`ax.get_label()`) says the picture in words.
 
->>> from shardviz.layout import layout
+>>> from shardviz.layouts import layout
 >>> ax = shard_map_axes(layout((8, 6), ("data",), {"data": 2}))
 >>> ax.get_title(loc="left")
 "[8, 6]  P('data', None)"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shardviz.records.report import Report
 from shardviz.render.html import report_html
 from shardviz.render.text import report_text
-from shardviz.report import Report
 from shardviz.visible import bundle
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from shardviz.analysis.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import axis_name
 from shardviz.render.cost_words import headline, memory_words, moved_name, time_rows

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
-from shardviz.analysis.step_cost import StepCost
-from shardviz.cost.torus import torus_links
+from shardviz.costs.routes import torus_links
+from shardviz.costs.step_cost import StepCost
 from shardviz.render.cost_words import placed_words
 from shardviz.render.format import wrap
 from shardviz.render.machine_scene import Panel, axis_between, first_group, panels

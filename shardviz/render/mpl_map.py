@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.patches import Rectangle
 
-from shardviz.layout import Layout, Moves, ProcessLayout
+from shardviz.layouts import Layout, Moves, ProcessLayout
 from shardviz.notation import axis_name
 from shardviz.notation.spec import axis_text
 from shardviz.render.change import moves_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from shardviz.analysis.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.render.mpl_look import Look, figure
 from shardviz.render.roofline_scene import roofline_of
 from shardviz.render.theme import axis_colours

@@ -10,7 +10,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
-from shardviz.analysis.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.render.format import format_bytes
 from shardviz.render.mpl_look import Look, figure, room_of
 from shardviz.render.theme import axis_colours

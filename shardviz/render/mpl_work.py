@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from shardviz.analysis.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.records import Frame, WorkTotal
 from shardviz.render.format import clip, format_flops, wrap
 from shardviz.render.mpl_look import EM, Look, figure, name_bars

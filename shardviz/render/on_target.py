@@ -6,10 +6,10 @@ import textwrap
 from collections import Counter
 
 from shardviz.records import Memory, TargetCollective
+from shardviz.records.report import Report
 from shardviz.render.chips import axes_words
 from shardviz.render.format import clip, format_bytes, plural
 from shardviz.render.values import columns
-from shardviz.report import Report
 
 MOST_ALIVE = 8
 

@@ -3,7 +3,7 @@
 Every cell is a tile of its own colour with its device numbers in a small bitmap face, so that the picture reads on
 light and dark pages; the ground is transparent.
 
->>> from shardviz.layout import layout
+>>> from shardviz.layouts import layout
 >>> from shardviz.render.scene import build_scene
 >>> picture = picture_of(build_scene(layout((512, 64), ("data", "model"), {"data": 32, "model": 16})))
 >>> picture.png[:4], picture.width > 300

@@ -1,6 +1,6 @@
 """What each process (host) of several holds, in text and HTML, and how the global and the local views go together.
 
->>> from shardviz.layout import by_process, layout
+>>> from shardviz.layouts import by_process, layout
 >>> cut = layout((8, 6), ("data", "model"), {"data": 4, "model": 2})
 >>> print(processes_text(by_process(cut, [0, 0, 0, 0, 1, 1, 1, 1]), 100))
 2 processes
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from shardviz.errors import MeshError
-from shardviz.layout import Layout, ProcessLayout, by_process
+from shardviz.layouts import Layout, ProcessLayout, by_process
 from shardviz.render.chips import QUIET, cell, table
 from shardviz.render.format import clip, format_shape, plural, wrap
 from shardviz.render.ranges import device_ranges

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardviz.errors import ShardvizError
-from shardviz.layout.reading import is_plain
+from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from shardviz.notation.sharding import sharding as read_sharding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from shardviz.analysis.recompile import Recompilation
+from shardviz.compat.recompile import Recompilation
 from shardviz.render.chips import SANS, cell, table
 
 _HEADS = ("where", "what", "first call", "second call", "so it is", "what helps")

@@ -1,6 +1,6 @@
 """What JAX does with a cut that does not divide, in a sentence: the map above it is what XLA would do, which pads.
 
->>> from shardviz.layout import layout
+>>> from shardviz.layouts import layout
 >>> words = uneven_words(layout((17, 4), ("data", None), {"data": 8}), "float32")
 >>> for sentence in words.split(". "):
 ...     print(sentence)
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.layout import Layout, silent_copies, uneven
+from shardviz.layouts import Layout, silent_copies, uneven
 from shardviz.render.format import format_bytes, plural
 
 

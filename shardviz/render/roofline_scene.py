@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shardviz.analysis.step_cost import StepCost
-from shardviz.cost import Knee
-from shardviz.cost.amounts import count_text, flops_text, rate_text
+from shardviz.costs import Knee
+from shardviz.costs.amounts import count_text, flops_text, rate_text
+from shardviz.costs.step_cost import StepCost
 from shardviz.notation import axis_name
 from shardviz.render.cost_words import moved_name
 from shardviz.render.format import format_seconds, plural

@@ -1,6 +1,6 @@
 """A table of rules in text and HTML: what each catches and wins, and what no rule catches.
 
->>> from shardviz.analysis.ruling import Row, RulesTable
+>>> from shardviz.program.bind import Row, RulesTable
 >>> print(rules_text(RulesTable((Row("'*kernel'", Spec.of(("data",)), ("a.kernel",), (("b.kernel", 2),)),), ())))
 rule  filter     spec       catches  wins
 1     '*kernel'  P('data')        2     1
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
-from shardviz.analysis.ruling import Row, RulesTable
 from shardviz.notation import Spec
+from shardviz.program.bind import Row, RulesTable
 from shardviz.render.chips import QUIET, SANS, cell, table
 from shardviz.render.format import plural, wrap
 from shardviz.render.values import columns

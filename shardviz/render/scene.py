@@ -4,7 +4,7 @@ An array of any rank becomes panels of rows x columns. The last two dimensions t
 those before them number the panels, which stand in a grid of their own (`Scene.nest`), and dimensions that are not cut
 are folded away.
 
->>> from shardviz.layout import layout
+>>> from shardviz.layouts import layout
 >>> scene = build_scene(layout((8, 6), ("data", None), {"data": 4, "model": 2}))
 >>> scene.devices.shape, scene.label(0, 1, 0), scene.rows.slice_text(1)
 ((1, 4, 1, 2), '2-3', '2:4')
@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shardviz.layout import Layout, ProcessLayout
+from shardviz.layouts import Layout, ProcessLayout
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_size
 from shardviz.render.ranges import device_ranges, together

@@ -2,7 +2,7 @@
 
 A table says each cell's exact slice when hovering. Axes stand as coloured bars with their coordinates along the sides.
 
->>> from shardviz.layout import layout
+>>> from shardviz.layouts import layout
 >>> shard_map_html(layout((8, 6), ("data",), {"data": 2})).startswith("<div")
 True
 """
@@ -13,7 +13,7 @@ from html import escape
 
 import numpy as np
 
-from shardviz.layout import Layout, ProcessLayout
+from shardviz.layouts import Layout, ProcessLayout
 from shardviz.notation.spec import Axis, axis_name, axis_text
 from shardviz.render.cells_html import brief, cell_html
 from shardviz.render.chips import MONO, QUIET, SANS, chip, code, mesh_html, mono, spec_html

@@ -1,6 +1,6 @@
 """The shard map in plain text: a grid where it fits, else lines of device ranges.
 
->>> from shardviz.layout import layout
+>>> from shardviz.layouts import layout
 >>> print(shard_map_text(layout((8, 6), ("data", "model"), {"data": 2, "model": 2})))
 [8, 6]  P('data', 'model')  mesh data=2,model=2, 4 devices  shard [4, 3]
 rows     dimension 0: 8 by data=2, 4 each
@@ -19,7 +19,7 @@ import itertools
 
 import numpy as np
 
-from shardviz.layout import Layout, ProcessLayout
+from shardviz.layouts import Layout, ProcessLayout
 from shardviz.render.format import format_shape, plural, text_width, wrap
 from shardviz.render.ranges import device_ranges
 from shardviz.render.scene import Scene, build_scene, notes

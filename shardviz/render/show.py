@@ -19,13 +19,13 @@ from dataclasses import replace
 from typing import Any
 
 from shardviz.errors import ShardvizError, SpecError
-from shardviz.layout import itemsize, layout
+from shardviz.layouts import itemsize, layout
 from shardviz.notation import Sharding
+from shardviz.records.report import Report
 from shardviz.render.processes import read_processes
 from shardviz.render.reading import Subject, is_array, is_shape, read_one, says_sharding, unpack
 from shardviz.render.shown import Shown, ShownChange, ShownTree
 from shardviz.render.unknown import ShownUnknown
-from shardviz.report import Report
 
 Processes = int | Sequence[int] | Mapping[int, int] | None
 

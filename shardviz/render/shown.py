@@ -1,6 +1,6 @@
 """What `show` gives back: objects that show themselves, as a picture in a notebook, as text in a terminal.
 
->>> from shardviz.layout import layout
+>>> from shardviz.layouts import layout
 >>> shown = Shown(layout((4,), ("x",), {"x": 2}), "w", "int8")
 >>> print(shown)
 w  int8, 2 B per device
@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.layout import Layout, Leaf, ProcessLayout, add_up
-from shardviz.layout.moves import moves_between
+from shardviz.layouts import Layout, Leaf, ProcessLayout, add_up
+from shardviz.layouts.moves import moves_between
 from shardviz.render.change import moves_html, moves_text
 from shardviz.render.chips import SANS
 from shardviz.render.contents import contents_text

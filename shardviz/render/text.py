@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Sequence
 
 from shardviz.records import Memory, Value
+from shardviz.records.report import Report
 from shardviz.render.chips import axes_words
 from shardviz.render.format import clip, format_bytes, format_flops, plural
 from shardviz.render.on_target import code_text, fit_text, on_target_lines
@@ -19,7 +20,6 @@ from shardviz.render.residuals import residuals_text
 from shardviz.render.totals import total_of, totals_by
 from shardviz.render.values import columns, total_bytes, values_text
 from shardviz.render.work import memory_name, work_lines
-from shardviz.report import Report
 
 MAX_VALUES, MAX_LINES = 48, 10
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardviz.analysis.step_cost import StepCost
-from shardviz.analysis.traffic import axis_traffic, traffic
+from shardviz.costs.step_cost import StepCost
+from shardviz.costs.traffic import axis_traffic, traffic
 
 MOST_DEVICES = 64
 LEAST = 0.18

@@ -1,6 +1,6 @@
 """Many arrays at once: a table of them, what they come to on each device, and those that could be cut further.
 
->>> from shardviz.layout import Leaf, add_up, layout
+>>> from shardviz.layouts import Leaf, add_up, layout
 >>> mesh = {"data": 2, "model": 2}
 >>> w, b = layout((8, 4), ("data", "model"), mesh), layout((4,), (), mesh)
 >>> print(leaves_text(add_up([Leaf.of("w", w, "float32"), Leaf.of("b", b, "int8")])))
@@ -24,7 +24,7 @@ from html import escape
 
 import numpy as np
 
-from shardviz.layout import Layout, Leaf, LessSharded, TreeBytes
+from shardviz.layouts import Layout, Leaf, LessSharded, TreeBytes
 from shardviz.render.chips import QUIET, cell, chip, mono, spec_html, table
 from shardviz.render.format import clip, format_bytes, format_shape, plural, text_width, wrap
 from shardviz.render.ranges import device_ranges

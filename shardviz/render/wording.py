@@ -1,6 +1,6 @@
 """A shard map in words: the alt text of every picture of it, and the notes below.
 
->>> from shardviz.layout import layout
+>>> from shardviz.layouts import layout
 >>> from shardviz.render.scene import build_scene
 >>> describe(build_scene(layout((8, 6), ("x",), {"x": 2, "y": 2})))
 'Array [8, 6] on mesh x=2,y=2, 4 devices: cut 2 ways into shards of [4, 6] (dimension 0 over x); each slice is on 2 devices.'
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardviz.layout import Layout
+from shardviz.layouts import Layout
 from shardviz.notation.spec import Axis, axis_text
 from shardviz.render.format import format_shape, plural
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardviz.analysis.costing import cost_of
-from shardviz.analysis.step_cost import StepCost
-from shardviz.cost import Machine
+from shardviz.costs import Machine
+from shardviz.costs.costing import cost_of
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
-from shardviz.report import Report
+from shardviz.records.report import Report
 from shardviz.visible import Visible
 
 # column → (its number, None where not known; whether the least is the best)

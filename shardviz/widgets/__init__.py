@@ -4,8 +4,8 @@
 `opening.explore` makes one.
 """
 
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.opening import explore
-from shardviz.widgets.state import ExplorerState
 
 __all__ = ["Explorer", "ExplorerState", "explore"]

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shardviz.analysis.step_cost import Moved, StepCost
-from shardviz.cost import time_of
+from shardviz.costs import time_of
+from shardviz.costs.step_cost import Moved, StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import Axis
 from shardviz.records import Cost, Frame, WorkTotal
+from shardviz.records.report import Report
 from shardviz.render.cost_words import (
     Alike,
     as_run_words,
@@ -26,10 +27,9 @@ from shardviz.render.cost_words import (
     tokens_words,
 )
 from shardviz.render.format import format_flops, format_seconds, plural
-from shardviz.report import Report
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.payload import Json, axes_json
 from shardviz.widgets.roofs import roofline_json
-from shardviz.widgets.state import ExplorerState
 from shardviz.widgets.traffics import traffic_json
 
 MOST_COLLECTIVES, MOST_AXES, MOST_FORMULAS, MOST_WORK = 24, 8, 4, 8

@@ -13,7 +13,9 @@ import anywidget
 import traitlets
 
 from shardviz.errors import ShardvizError
-from shardviz.report import Report
+from shardviz.records.report import Report
+from shardviz.session.explorer import ExplorerState
+from shardviz.session.rule_edits import rules_view
 from shardviz.widgets import bundle
 from shardviz.widgets.costs import cost_view
 from shardviz.widgets.fitting import memory_view
@@ -22,15 +24,13 @@ from shardviz.widgets.machines import company_view, machine_view
 from shardviz.widgets.notations import rosetta_view
 from shardviz.widgets.pages import shards_view, source_view
 from shardviz.widgets.payload import inputs_view, mesh_view, outputs_view, problems_view, status_view
-from shardviz.widgets.ruling import rules_view
-from shardviz.widgets.state import ExplorerState
 from shardviz.widgets.tables import collectives_view, values_view
 from shardviz.widgets.targets import targets_view
 from shardviz.widgets.timing import timed
 
 if TYPE_CHECKING:
-    from shardviz.analysis import Program
     from shardviz.program.plan import Plan
+    from shardviz.session import Program
 
 _EDITS: dict[str, tuple[str, ...]] = {
     "set_spec": ("name", "spec", "twins"),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardviz.analysis.costing import memory_parts
-from shardviz.diagnose.fit import what_helps
+from shardviz.costs.costing import memory_parts
+from shardviz.diagnose.compiled import what_helps
 from shardviz.records import Alive, Memory
+from shardviz.records.report import Report
 from shardviz.render.cost_words import memory_words
 from shardviz.render.format import format_bytes, format_shape
 from shardviz.render.on_target import code_text, stated_text
-from shardviz.report import Report
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.headline import CPU_CAUTION, CPU_DETAIL, usable_text
 from shardviz.widgets.payload import Json
-from shardviz.widgets.state import ExplorerState
 
 MOST_ALIVE = 30
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shardviz.analysis.step_cost import Needs, StepCost
+from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.records import Memory, Value
 from shardviz.render.chips import axes_words
 from shardviz.render.cost_words import BOUND_WORDS, level_words, memory_words, mfu_words, tokens_words
 from shardviz.render.format import format_bytes, format_flops, format_seconds, plural
 from shardviz.render.totals import Total, total_of, totals_by
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.payload import Json, axes_json, severities
-from shardviz.widgets.state import ExplorerState
 
 
 def head_view(state: ExplorerState) -> Json:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-from shardviz.analysis.ordering import Order, orders
-from shardviz.analysis.step_cost import StepCost
-from shardviz.cost import AxisPath, Knee, Placement, collective_seconds
-from shardviz.cost.amounts import rate_text
+from shardviz.costs import AxisPath, Knee, Placement, collective_seconds
+from shardviz.costs.amounts import rate_text
+from shardviz.costs.orders import Order, orders
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
-from shardviz.layout import layout
+from shardviz.layouts import layout
 from shardviz.render.company import Group, company
 from shardviz.render.cost_words import headline, placed_words
 from shardviz.render.format import format_seconds, plural
@@ -17,8 +17,8 @@ from shardviz.render.machine_parts import Picture
 from shardviz.render.machine_picture import picture
 from shardviz.render.ranges import device_ranges
 from shardviz.render.rosetta import sharding_of
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.payload import Json
-from shardviz.widgets.state import ExplorerState
 
 MOST_CYCLED = 8
 """Devices of a tile up to which clicking it again goes from one to the next."""

@@ -6,13 +6,13 @@ All of it follows from the spec and the mesh alone, so it is there in millisecon
 from __future__ import annotations
 
 from shardviz.errors import ShardvizError
-from shardviz.layout import Layout, layout
+from shardviz.layouts import Layout, layout
 from shardviz.notation import DeviceMesh, check_spec, rosetta
 from shardviz.notation.sharding import Sharding, sharding
 from shardviz.records import Value
+from shardviz.records.report import Report
 from shardviz.render.format import clip, format_bytes, format_shape, plural
 from shardviz.render.rosetta import MET, NAMES, sharding_of
-from shardviz.report import Report
 from shardviz.widgets.payload import Json, axis_json, dims
 
 MOST_CHARACTERS = 20_000

@@ -11,9 +11,9 @@ import reprlib
 from typing import TYPE_CHECKING, Any
 
 from shardviz.errors import MeshError, ShardvizError, TraceError
-from shardviz.report import Report
+from shardviz.records.report import Report
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.state import ExplorerState
 
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
@@ -67,11 +67,11 @@ def explore(
         ShardvizError: if there is nothing to explore or no plan, the function cannot be traced, the plan does not fit
             it, there is no such target, or it has another number of devices than the mesh.
     """
-    from shardviz.analysis import Program
-    from shardviz.analysis.calls import program_of
+    from shardviz.compiler import server
     from shardviz.gallery import Example
-    from shardviz.program import server
-    from shardviz.program.adapters import has_arguments
+    from shardviz.program.adapt import has_arguments
+    from shardviz.session import Program
+    from shardviz.session.calls import program_of
 
     options = {
         "static_argnums": static_argnums,

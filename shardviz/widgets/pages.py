@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from shardviz.analysis.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
-from shardviz.layout import layout
+from shardviz.layouts import layout
 from shardviz.records import Collective, Value
+from shardviz.records.report import Report
 from shardviz.render.format import format_bytes, format_seconds, format_shape
 from shardviz.render.rosetta import sharding_of
 from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, notes
 from shardviz.render.totals import totals_by
-from shardviz.report import Report
 from shardviz.widgets.payload import Json, axes_json, axis_json, dims, known_bytes
 from shardviz.widgets.timing import compute_seconds, known_seconds
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from shardviz.notation import Axis, Spec
 from shardviz.records import Collective, Value
+from shardviz.records.report import Report
 from shardviz.render.format import format_bytes
 from shardviz.render.theme import axis_colours
-from shardviz.report import Report
-from shardviz.widgets.edits import choices
-from shardviz.widgets.names import tree
-from shardviz.widgets.state import ExplorerState
+from shardviz.session.edits import choices
+from shardviz.session.explorer import ExplorerState
+from shardviz.session.names import tree
 
 Json = dict[str, Any]
 MOST_ROWS = 400

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from shardviz.analysis.step_cost import StepCost
-from shardviz.cost.amounts import count_text, flops_text
+from shardviz.costs.amounts import count_text, flops_text
+from shardviz.costs.step_cost import StepCost
 from shardviz.notation import axis_name
 from shardviz.render.roofline_scene import Roof, Roofline, roofline_of
 from shardviz.widgets.payload import Json

@@ -9,7 +9,7 @@ from shardviz.render.format import format_bytes, plural
 from shardviz.render.totals import total_of, totals_by
 
 if TYPE_CHECKING:
-    from shardviz.widgets.state import ExplorerState
+    from shardviz.session.explorer import ExplorerState
 
 
 def summary(state: ExplorerState) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardviz.analysis.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.records import Collective, Frame, TargetCollective, Value
+from shardviz.records.report import Report
 from shardviz.render.chips import axes_words
 from shardviz.render.format import format_bytes, format_count, format_seconds, plural
 from shardviz.render.on_target import how_words, runs_text
 from shardviz.render.totals import key_of, total_of, totals_by
 from shardviz.render.values import spec_text
-from shardviz.report import Report
 from shardviz.widgets.payload import Json, axes_json, axis_json, dims, known_bytes
 from shardviz.widgets.timing import known_seconds, step_seconds
 

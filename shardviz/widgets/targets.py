@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from shardviz.cost import Machine, chips
-from shardviz.cost.chips import Chip
-from shardviz.cost.topologies import natural, sizes_near, topologies
+from shardviz.compiler.targets import Targets, TargetStatus, targets
+from shardviz.costs import Machine, chips
+from shardviz.costs.chips import Chip
+from shardviz.costs.topologies import natural, sizes_near, topologies
 from shardviz.notation import DeviceMesh
-from shardviz.program.targets import Targets, TargetStatus, targets
 from shardviz.render.format import format_bytes, plural
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.payload import Json
-from shardviz.widgets.state import ExplorerState
 
 MOST_SHAPES = 3
 _ACROSS = re.compile(r"dcn|slice|pod", re.IGNORECASE)  # names of mesh axes that are meant to go from slice to slice

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from shardviz.analysis.step_cost import StepCost
-from shardviz.cost import with_seconds
+from shardviz.costs import with_seconds
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import TargetError
 from shardviz.records import Collective
-from shardviz.report import Report
+from shardviz.records.report import Report
 
 Line = tuple[str, int]
 

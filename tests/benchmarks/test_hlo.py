@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardviz.hlo import axes_of, collectives, count_bytes, count_flops, parse, parse_groups, values
+from shardviz.compiler import axes_of, collectives, count_bytes, count_flops, parse, parse_groups, values
 from shardviz.notation import DeviceMesh
 from shardviz.notation.hlo_sharding import parse_hlo_sharding
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardviz.layout import by_process, layout, moves
+from shardviz.layouts import by_process, layout, moves
 from shardviz.notation import DeviceMesh
 
 SHAPE = (4096, 4096, 64, 64)

@@ -13,7 +13,7 @@ from jax.extend.mlir.passmanager import PassManager
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.program import server
+from shardviz.compiler import server
 from shardviz.program.lower import edited
 from shardviz.program.propagate import PIPELINE
 
@@ -79,7 +79,7 @@ def test_what_a_step_costs_takes_a_tenth_of_shardys_pipeline_at_most(benchmark, 
 
 RAW = """
 import json, sys, time
-import tests.analysis.ground_truth as truth
+import tests.session.ground_truth as truth
 import jax, numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from shardviz import gallery

@@ -8,7 +8,7 @@ import timeit
 import numpy as np
 import pytest
 
-from shardviz.layout import layout
+from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.render import report_html, report_text, shard_map_html, shard_map_text
 from tests.render.sample import report

@@ -8,18 +8,18 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz import hlo
-from shardviz.analysis.as_run import compiled_facts
-from shardviz.analysis.targeting import aim
-from shardviz.program import server
-from shardviz.program.gpu_config import gpu_config
+from shardviz import compiler as hlo
+from shardviz.compiler import server
+from shardviz.compiler.targets import gpu_config
+from shardviz.session.reading import compiled_facts
+from shardviz.session.targeting import aim
 from tests.watched import memory_of_children
 
 NAME = "params['layers']['wq']"
 
 RAW = """
 import json, os, sys, time
-from shardviz.program.server.job import TPU_ENVIRONMENT
+from shardviz.compiler.server.job import TPU_ENVIRONMENT
 platform, topology, sizes, config = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
 os.environ.update(TPU_ENVIRONMENT if platform == "tpu" else {}, JAX_PLATFORMS="cpu")
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.hlo import count_flops, parse
+from shardviz.compiler import count_flops, parse
 
 
 def dot_flops(module):

@@ -9,8 +9,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.notation import Spec
-from tests.analysis.counting import count
 from tests.matrix.cases import DEVICES, KINDS, MODES
+from tests.session.counting import count
 from tests.truth import counted
 
 CASES = [(kind, mode, devices) for kind in KINDS for mode in MODES for devices in DEVICES]

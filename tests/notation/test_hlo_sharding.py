@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jaxlib._hlo import HloSharding
 
 from shardviz.errors import ParseError, ShardvizError, SpecError
-from shardviz.layout import layout
+from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
 from shardviz.notation.sharding import sharding

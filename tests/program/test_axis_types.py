@@ -181,7 +181,7 @@ def test_part_of_an_explicit_axis_cannot_be_in_a_type():
 
 
 def test_the_explorer_shows_a_refusal_in_place_and_loses_nothing():
-    from shardviz.widgets.state import ExplorerState
+    from shardviz.session.explorer import ExplorerState
 
     program = sv.trace(lambda x, y: x @ y, SQUARE, SQUARE)
     state = ExplorerState(program, sv.Plan(EXPLICIT, (P("data"), P(None, "model"))), debounce=60)

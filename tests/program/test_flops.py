@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import gallery
-from shardviz.source import module_of
+from shardviz.records.source import module_of
 
 EXAMPLES = {
     "mlp": lambda: gallery.mlp(),

@@ -20,9 +20,9 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import _jax
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.adapters.pmap import mapped_spec, sharding_spec
-from tests.analysis.counting import count
+from shardviz.program.adapt.pmap import mapped_spec, sharding_spec
 from tests.program import pmap_examples as pmaps
+from tests.session.counting import count
 from tests.truth import answers_of, counted
 
 CASES = [(name, n) for n in pmaps.SIZES for name in pmaps.examples(2)]

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.notation import Spec
-from shardviz.program.filters import Leaf, catches, filter_text
+from shardviz.program.rules import Leaf, catches, filter_text
 from shardviz.render.rules import rules_html, rules_text
 from tests.render.sanitizer import read
 

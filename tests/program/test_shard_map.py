@@ -17,8 +17,8 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.render.values import values_html, values_text
-from tests.analysis.counting import count
 from tests.program import manual_programs as programs
+from tests.session.counting import count
 from tests.truth import answers_of, counted
 
 MESH = {"data": 2, "model": 4}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shardviz.layout import layout
+from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, Cost, Diagnostic, Frame, Memory, Value, Work
-from shardviz.report import PlanRecord, Report
+from shardviz.records.report import PlanRecord, Report
 
 MESH = DeviceMesh.of("data=8,model=8")
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"

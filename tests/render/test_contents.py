@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shardviz.layout import layout
+from shardviz.layouts import layout
 from shardviz.render import Shown, show
 from shardviz.render.contents import contents_text, number, shard_lines
 from tests.render.sanitizer import words

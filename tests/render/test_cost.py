@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shardviz.analysis.costing import cost_of
-from shardviz.analysis.step_cost import StepCost
+from shardviz.costs.costing import cost_of
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, Cost

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardviz.errors import MeshError
-from shardviz.layout import by_process, layout
+from shardviz.layouts import by_process, layout
 from shardviz.notation import DeviceMesh
 from shardviz.render import build_scene, coarsen, shard_map_html, show
 from tests.render.sanitizer import read, words

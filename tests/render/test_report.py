@@ -10,8 +10,8 @@ import pytest
 
 from shardviz.notation import DeviceMesh
 from shardviz.records import Memory, TargetCollective
+from shardviz.records.report import PlanRecord, Report
 from shardviz.render import mimebundle, report_html, report_text
-from shardviz.report import PlanRecord, Report
 from tests.render.sample import HOSTILE, report
 from tests.render.sanitizer import read, words
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardviz.layout import layout
-from shardviz.layout.layout import of_cut
-from shardviz.layout.reading import cut_of_spec
+from shardviz.layouts import layout
+from shardviz.layouts.layout import cut_of_spec, of_cut
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.render import build_scene, coarsen, describe, device_ranges
 from shardviz.render.scene import nested_coordinates, nested_slices, notes

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shardviz.layout import layout
+from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.render import shard_map_html, shard_map_text
 from tests.render.sample import HOSTILE

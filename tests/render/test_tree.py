@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardviz.errors import ShardvizError
-from shardviz.layout import Leaf, add_up, layout
+from shardviz.layouts import Leaf, add_up, layout
 from shardviz.render import ShownTree, show
 from shardviz.render.tree import leaves_html, leaves_text
 from tests.render.sample import HOSTILE

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from shardviz.compiler.targets import Targets, TargetStatus
 from shardviz.errors import CompileStopped, MeshError, SpecError
-from shardviz.layout import layout
+from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec, check_spec
-from shardviz.program.targets import Targets, TargetStatus
 from shardviz.records import Collective, Diagnostic, Frame, Memory, Value
-from shardviz.report import PlanRecord, Report
+from shardviz.records.report import PlanRecord, Report
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.state import ExplorerState
 from tests.widgets.page import Page
 
 SHAPES = {"x": (64, 128), "params['w1']": (128, 512), "params['w2']": (512, 128)}
@@ -204,7 +204,7 @@ def compilers(monkeypatch):
             TargetStatus(name, ready, missing="" if ready else lack[0], install="" if ready else lack[1])
             for name, ready in (("cpu", True), ("tpu", tpu), ("gpu", gpu))
         )
-        for module in ("shardviz.analysis.targeting", "shardviz.widgets.targets"):
+        for module in ("shardviz.session.targeting", "shardviz.widgets.targets"):
             monkeypatch.setattr(f"{module}.targets", lambda: known)
 
     say()

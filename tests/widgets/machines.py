@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from shardviz.analysis.costing import cost_of
-from shardviz.analysis.step_cost import StepCost
+from shardviz.costs.costing import cost_of
+from shardviz.costs.step_cost import StepCost
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, Cost, Frame
-from shardviz.report import Report
+from shardviz.records.report import Report
 from tests.render.sample import report
 
 MESHES = {

@@ -10,15 +10,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shardviz.analysis.traffic import axis_traffic, traffic
-from shardviz.cost import time_of
+from shardviz.costs import time_of
+from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.records import Collective, Cost, Frame, Stated, Work
 from shardviz.render.format import format_bytes, format_flops, format_seconds
 from shardviz.render.roofline_scene import roofline_of
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.costs import cost_json
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.roofs import roofline_json
-from shardviz.widgets.state import ExplorerState
 from shardviz.widgets.traffics import MOST_CELLS, merged, traffic_json
 from tests.render.sample import HOSTILE, report
 from tests.widgets.machines import LARGE, MESHES, stepped

@@ -13,10 +13,10 @@ from jax.sharding import PartitionSpec as P
 from shardviz.gallery import mlp
 from shardviz.notation import Spec
 from shardviz.records import Frame, Value
+from shardviz.session.counterpart import counterpart
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets import explore
-from shardviz.widgets.counterpart import counterpart
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.state import ExplorerState
 
 LINE = Frame("model.py", 7, "block")
 

@@ -8,8 +8,9 @@ import pytest
 
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.widgets import bundle, edits, names
-from shardviz.widgets.state import ExplorerState
+from shardviz.session import edits, names
+from shardviz.session.explorer import ExplorerState
+from shardviz.widgets import bundle
 
 
 @pytest.mark.parametrize(

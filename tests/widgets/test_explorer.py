@@ -10,9 +10,9 @@ import pytest
 
 from shardviz.errors import CompileCrashed, ShardvizError
 from shardviz.records import Value
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.pages import shards_view
-from shardviz.widgets.state import ExplorerState
 from tests.widgets.page import PARTS
 
 W1 = "params['w1']"

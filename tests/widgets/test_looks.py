@@ -8,9 +8,9 @@ import pytest
 
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records import Alive, Collective, Cost, Diagnostic, Frame, Memory, TargetCollective, Value, Work
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets import bundle
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.state import ExplorerState
 from tests.widgets.page import UNREADABLE
 
 pytestmark = pytest.mark.browser

@@ -12,23 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardviz.analysis.costing import cost_of
-from shardviz.analysis.ordering import orders
-from shardviz.cost import Machine, Placement, collective_seconds
-from shardviz.cost.orders import ROW_MAJOR, exchanged, reordered
-from shardviz.cost.torus import torus_links
-from shardviz.layout import layout
+from shardviz.costs import Machine, Placement, collective_seconds
+from shardviz.costs.costing import cost_of
+from shardviz.costs.orders import ROW_MAJOR, exchanged, orders, reordered
+from shardviz.costs.routes import torus_links
+from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.program.plan import Plan
 from shardviz.render.company import company
 from shardviz.render.format import format_seconds
 from shardviz.render.machine_parts import MOST_NODES
 from shardviz.render.machine_picture import blocks, picture
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.costs import cost_json
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.machines import company_json, machine_json
-from shardviz.widgets.state import ExplorerState
-from tests.cost.machines import placed as meshes_on_machines
+from tests.costs.machines import placed as meshes_on_machines
 from tests.widgets.machines import LARGE, MESHES, stepped
 from tests.widgets.page import CONTRAST, UNREADABLE
 from tests.widgets.test_looks import LONG, crowded, specs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.state import ExplorerState
 from tests.widgets.page import CONTRAST
 
 pytestmark = pytest.mark.browser

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from shardviz.compiler import server
 from shardviz.errors import (
     CompileCrashed,
     CompileMemoryLimit,
@@ -22,7 +23,6 @@ from shardviz.errors import (
     TraceError,
 )
 from shardviz.gallery import mlp
-from shardviz.program import server
 from shardviz.program.plan import Plan
 from shardviz.widgets import explore
 

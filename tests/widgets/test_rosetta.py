@@ -6,9 +6,9 @@ import pytest
 
 from shardviz.notation import NOTATIONS, DeviceMesh, Spec, rosetta
 from shardviz.notation.sharding import sharding
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.notations import MOST_CHARACTERS, rosetta_view
-from shardviz.widgets.state import ExplorerState
 from tests.widgets.page import CONTRAST, UNREADABLE
 
 W1 = "params['w1']"  # [128, 512] over data=4,model=2, cut P(None, 'model')

@@ -20,7 +20,7 @@ from shardviz.errors import (
     TraceError,
 )
 from shardviz.notation import Spec
-from shardviz.widgets.state import ExplorerState
+from shardviz.session.explorer import ExplorerState
 
 W1 = "params['w1']"
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shardviz.records import Memory
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.state import ExplorerState
 from tests.widgets.page import CONTRAST
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("compilers")]

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from shardviz.analysis.costing import cost_of
-from shardviz.cost import Machine, chip
+from shardviz.compiler import targets as installed
+from shardviz.costs import Machine, chip
+from shardviz.costs.costing import cost_of
 from shardviz.errors import MeshError, ShardvizError, TargetError
-from shardviz.program import targets as installed
 from shardviz.records import Cost, Frame, Memory, TargetCollective, Work
+from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.state import ExplorerState
 from shardviz.widgets.timing import compute_seconds, step_seconds, timed
 
 W1 = "params['w1']"

@@ -1,0 +1,205 @@
+"""Files that `jax.export` wrote: what is in one, and the `Program` that it makes.
+
+Looking at a file runs nothing of it: its tables are read, its module is parsed, and pytree nodes are built only of
+types that this process has registered with `jax.export`. A damaged or hostile file may still bring a parser down, so
+another process reads it first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.export
+
+from shardviz import _jax
+from shardviz.compiler import server
+from shardviz.compiler.server.job import READ_EXPORT
+from shardviz.errors import ParseError, ShardvizError
+from shardviz.notation import DeviceMesh
+from shardviz.program.adapt.exported import call_of
+from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
+from shardviz.session.program import Program
+from shardviz.visible import Visible
+
+_TIMEOUT = 120.0
+_MEMORY = 4e9
+_ROOM = 64  # no file of jax.export is shorter
+_ASK = "expected a file that jax.export.export(...)(...).serialize() gave"
+
+
+class LoadedExport(Visible):
+    """A function that `jax.export` wrote. It prints what it is; `program` makes it a `Program`.
+
+    Attributes:
+        record: what it is, as plain data; its fields can be asked for here too.
+        exported: JAX's own object.
+        source: the file's path, or where else it came from, in words.
+    """
+
+    def __init__(self, exported: Any, record: ExportRecord, source: str, data: bytes = b""):
+        self.exported, self.record, self.source = exported, record, source
+        self._data = data  # of a file, which is tried elsewhere before it becomes a program
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name in ("record", "exported"):
+            raise AttributeError(name)
+        return getattr(self.record, name)
+
+    def program(self, symbols: Mapping[str, int] | None = None, mesh: Any = None) -> Program:
+        """The export as a `Program`, to be explored under plans as a function is.
+
+        Args:
+            symbols: a value for every symbolic dimension, `{"b": 32}`.
+            mesh: the mesh to write its shardings over: one with the axis names of its own, or with others whose sizes,
+                in order, multiply to those. None for its own.
+
+        Raises:
+            SpecError: if a symbolic dimension has no value, or one that breaks a constraint; the message names a value
+                that would do.
+            MeshError: if its shardings cannot be written over `mesh`.
+            TraceError: if it was lowered for GSPMD, or has ordered effects.
+        """
+        mesh = None if mesh is None else DeviceMesh.of(mesh)
+        if self._data:
+            _rehearse(self._data, self.source, _options(symbols, mesh))
+        try:
+            return Program(call_of(self.exported, symbols, mesh), mesh)
+        except ShardvizError:
+            raise
+        except Exception as error:  # what a damaged module says of itself
+            raise ParseError(_damaged(self.source, error)) from error
+
+    def text(self, width: int = 80) -> str:
+        """What it is, in plain text; as wide as its names need, whatever the `width`."""
+        from shardviz.render.exports import export_text
+
+        return export_text(self.record, self.source)
+
+    def html(self) -> str:
+        """What it is, in HTML that survives JupyterLab's sanitizer; every name from the file is escaped."""
+        from shardviz.render.exports import export_html
+
+        return export_html(self.record, self.source)
+
+
+def load(source: Any) -> LoadedExport:
+    """A function that `jax.export` wrote. Nothing in it is run.
+
+    Args:
+        source: a file's path; the bytes of one; or a `jax.export.Exported`.
+
+    Returns:
+        A `LoadedExport`, which prints itself; `.program()` makes it a `Program`.
+
+    Raises:
+        ParseError: if the file is no export, is cut short or damaged, or is of a version that this JAX does not read.
+        ShardvizError: if there is no such file.
+    """
+    if isinstance(source, jax.export.Exported):
+        return LoadedExport(source, record_of(source), "in memory")
+    data, name = _bytes(source)
+    _vet(data, name)
+    try:
+        exported = _jax.read_export(data)
+        record = record_of(exported, len(data))
+    except ShardvizError:
+        raise
+    except ImportError as error:
+        raise ShardvizError(f"{name}: {error}: pip install flatbuffers") from error
+    except Exception as error:  # whatever stands in a damaged table
+        raise ParseError(_damaged(name, error)) from error
+    return LoadedExport(exported, record, name, data)
+
+
+def _bytes(source: Any) -> tuple[bytes, str]:
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source), f"{len(source):,} bytes"
+    if not isinstance(source, str | os.PathLike):
+        raise ShardvizError(
+            f"sv.load: expected a path, bytes or a jax.export.Exported, not {type(source).__name__}; an object of "
+            "another kind goes to sv.trace or sv.explore directly"
+        )
+    path = Path(source)
+    try:
+        return path.read_bytes(), str(source)
+    except FileNotFoundError:
+        raise ShardvizError(f"{source}: there is no such file") from None
+    except IsADirectoryError:
+        raise ShardvizError(f"{source} is a folder; expected a file that exported.serialize() gave") from None
+    except (OSError, ValueError) as error:
+        raise ShardvizError(f"{source} cannot be read: {error}") from error
+
+
+_KINDS = (
+    *((bytes((0x80, protocol)), "a Python pickle") for protocol in range(2, 6)),
+    (b"ML\xefR", "MLIR bytecode, the module of an export without the rest"),
+    (b"module", "MLIR as text, which says less than an export"),
+    (b"HloModule", "an HLO module as text"),
+    (b"PK\x03\x04", "a zip archive"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"{", "JSON"),
+)
+
+
+def _vet(data: bytes, name: str) -> None:
+    """Has the bytes read in a process of its own, which may die of it where the kernel must not."""
+    if not data:
+        raise ParseError(f"{name} is empty; {_ASK}")
+    try:
+        fits = len(data) >= _ROOM and _jax.is_export_file(data)
+    except ImportError as error:
+        raise ShardvizError(f"{name}: {error}: pip install flatbuffers") from error
+    except Exception as error:  # offsets that lead nowhere
+        raise ParseError(f"{name} is {_kind(data)}; {_ASK}") from error
+    if not fits:
+        raise ParseError(f"{name} is {_kind(data)}; {_ASK}")
+    _rehearse(data, name, {})
+
+
+def _options(symbols: Mapping[str, int] | None, mesh: DeviceMesh | None) -> dict[str, str]:
+    try:
+        values = json.dumps(None if symbols is None else dict(symbols))
+    except (TypeError, ValueError):  # no numbers, which `symbols.check` says better
+        values = "null"
+    return {"values": values} | ({} if mesh is None else {"mesh": mesh.text})
+
+
+def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
+    """Has a file read in a process of its own, which may die of it where the kernel must not."""
+    job = server.submit(
+        server.Request(data, 1, (), passes=READ_EXPORT, options=options), timeout=_TIMEOUT, memory_limit=_MEMORY
+    )
+    error = job.exception()
+    if job.state == "refused" and UNREADABLE in str(error):
+        raise ParseError(_damaged(name, UNREADABLE + str(error).partition(UNREADABLE)[2])) from error
+    if error is None or job.state == "refused" or not job.begun:
+        return  # what else is refused there is refused here too, in words
+    raise ParseError(f"{name} is damaged: reading it brought a process down ({error}); {_ASK}") from error
+
+
+def _kind(data: bytes) -> str:
+    for start, kind in _KINDS:
+        if data.startswith(start):
+            never = ", and reading a pickle would run it, so it is left alone" if "pickle" in kind else ""
+            return f"{kind}, not an export{never}"
+    return "no export, or one that was cut short"
+
+
+def _damaged(name: str, error: Exception | str) -> str:
+    said = str(error).strip()
+    low, high = _jax.calling_conventions()
+    if "backward-compatibility" in said:
+        return f"{name} is an export that is too old for this JAX: {said}"
+    if "deserialization_registry" in said or "register_pytree" in said:
+        return f"{name}: its arguments or results have a type that this process does not know: {said}"
+    if not isinstance(error, str):
+        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return (
+        f"{name} is cut short or damaged, or was written by a JAX that this one (calling conventions {low} to {high}) "
+        f"does not read: {said[:300]}"
+    )

@@ -1,0 +1,388 @@
+"""`jax.experimental.pjit` of 2021 and 2022 on top of today's `jax.jit`: its signature, its rules, its errors.
+
+>>> from jax.sharding import PartitionSpec as P
+>>> step = pjit(lambda x, w: x @ w, in_axis_resources=(P("data", None), None), out_axis_resources=P("data", None))
+
+`step(x, w)` runs inside `with mesh:` or after `jax.set_mesh(mesh)`; `sv.explore(step, x, w)` takes it with the mesh of
+the call site, or with any that is named. What is told of the original: a resource is a PartitionSpec, None (replicated,
+not the compiler's choice, which `jax.jit` has it mean) or `FROM_GDA`; the mesh is that of the call, not that of the
+wrapping; arguments are positional. It ran on GPU and TPU only; this one runs wherever `jax.jit` does.
+
+Axis resources, as pjit of 2021 took them: what each array is to be cut along.
+
+A resource is a PartitionSpec, None for replicated, or `FROM_GDA`: the sharding that an argument has already.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from shardviz import _jax
+from shardviz.errors import MeshError, SpecError, TraceError
+from shardviz.notation import DeviceMesh, Spec, check_spec
+from shardviz.program.leaf_names import tree_of_names
+from shardviz.program.plan import expand
+
+_around = threading.local()
+
+
+def pjit(
+    fun: Callable[..., Any],
+    in_axis_resources: Any,
+    out_axis_resources: Any,
+    static_argnums: int | Iterable[int] = (),
+    donate_argnums: int | Iterable[int] = (),
+) -> Pjit:
+    """A function that is compiled for, and partitioned over, the mesh of each call site.
+
+    Args:
+        fun: the function.
+        in_axis_resources: a pytree prefix of the tuple of arguments that are not static: at each leaf a PartitionSpec,
+            None for replicated, or `FROM_GDA` for the sharding that the argument has. A list is taken for a tuple.
+        out_axis_resources: a pytree prefix of the result; the same, without `FROM_GDA`.
+        static_argnums: numbers of the arguments that are settings and no data; they must be hashable.
+        donate_argnums: numbers of the arguments whose buffers the results may take.
+
+    Returns:
+        A callable with `.lower` and `.trace`, as `jax.jit` gives.
+
+    Raises:
+        SpecError: for a leaf that is no resource, or that uses a mesh axis twice.
+        TraceError: if `fun` is not callable or an argument is to be both static and donated.
+    """
+    return Pjit(fun, in_axis_resources, out_axis_resources, static_argnums, donate_argnums)
+
+
+class Pjit:
+    """What `pjit` returns.
+
+    Attributes:
+        in_axis_resources, out_axis_resources: the resources, a `Spec` in place of every PartitionSpec and None.
+        static_argnums, donate_argnums: tuples of numbers.
+    """
+
+    def __init__(self, fun: Any, in_axis_resources: Any, out_axis_resources: Any, static: Any, donate: Any):
+        if not callable(fun):
+            raise TraceError(f"pjit: expected a function, not {fun!r}")
+        functools.update_wrapper(self, fun)
+        self.name = getattr(fun, "__name__", type(fun).__name__)
+        self.fun = fun
+        if isinstance(in_axis_resources, list):
+            in_axis_resources = tuple(in_axis_resources)
+        self.in_axis_resources = resources("in_axis_resources", in_axis_resources)
+        self.out_axis_resources = resources("out_axis_resources", out_axis_resources)
+        self.static_argnums = _numbers("static_argnums", static)
+        self.donate_argnums = _numbers("donate_argnums", donate)
+        if both := set(self.static_argnums) & set(self.donate_argnums):
+            raise TraceError(f"pjit: argument {min(both)} cannot be both static and donated; donate only arrays")
+        self._jitted: dict[Any, Any] = {}  # by mesh and shardings
+        self._checked: dict[Any, Any] = {}  # by what the rules look at
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        jitted, placed = self._at_call_site(args, kwargs)
+        return jitted(*placed)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """`jax.jit`'s `Lowered`, for the mesh of the call site."""
+        jitted, placed = self._at_call_site(args, kwargs, run=False)
+        return jitted.lower(*placed)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """`jax.jit`'s `Traced`, for the mesh of the call site."""
+        jitted, placed = self._at_call_site(args, kwargs, run=False)
+        return jitted.trace(*placed)
+
+    def static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+        """The numbers of the static ones among these arguments.
+
+        Raises:
+            TraceError: if an argument is given by its name, or there are fewer than the numbers say.
+        """
+        if kwargs:
+            raise TraceError(
+                f"pjit takes positional arguments only: {self.name} was called with {', '.join(kwargs)} by name"
+            )
+        if max((*self.static_argnums, *self.donate_argnums), default=-1) >= len(args):
+            raise TraceError(
+                f"pjit: {self.name} has static_argnums={self.static_argnums} and donate_argnums={self.donate_argnums}, "
+                f"but was called with {len(args)} arguments"
+            )
+        return set(self.static_argnums)
+
+    def in_specs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any, Spec]]:
+        """(tree path, array, spec) of every array among the arguments; `FROM_GDA` is resolved.
+
+        Raises:
+            SpecError: if the resources are no prefix of the arguments, if there is `FROM_GDA` for what has no sharding
+                of its own, or if an array is partitioned otherwise than its resource says.
+            TraceError: as `static`.
+        """
+        static = self.static(args, kwargs)
+        dynamic = tuple(a for i, a in enumerate(args) if i not in static)
+        names, _ = tree_of_names(self.fun, args, {}, static)
+        given = self.in_axis_resources
+        if not is_resource(given) and not isinstance(given, tuple):
+            raise SpecError(
+                f"in_axis_resources of {self.name} is a {type(given).__name__}; it must be a pytree prefix of the "
+                "tuple of arguments, so for a function of one argument write (resources,)"
+            )
+        expand("in_axis_resources", map_resources(lambda r: Spec(), given), names)  # says where they part
+        found = expand("in_axis_resources", given, names)
+        leaves = zip(jax.tree.leaves(names), jax.tree.leaves(dynamic), found, strict=True)
+        return [(name, x, resolved(name, x, resource)) for name, x, resource in leaves]
+
+    def result(self, result: Any, mesh: DeviceMesh) -> Any:
+        """The result as it is, its resources found to fit.
+
+        Raises:
+            SpecError: if they do not.
+        """
+        names = jax.tree_util.tree_map_with_path(lambda path, _: "result" + jax.tree_util.keystr(path), result)
+        specs = expand("out_axis_resources", self.out_axis_resources, names)
+        for name, x, spec in zip(jax.tree.leaves(names), jax.tree.leaves(result), specs, strict=True):
+            assert spec is not None  # None has become Spec()
+            check_spec(name, jax.numpy.shape(x), spec, mesh)
+        return result
+
+    def inside(self, *args: Any) -> Any:
+        """The function, in which a pjit over another mesh is an error."""
+        before, _around.mesh = getattr(_around, "mesh", None), _jax.context_mesh()
+        try:
+            return self.fun(*args)
+        finally:
+            _around.mesh = before
+
+    def _at_call_site(self, args: tuple[Any, ...], kwargs: dict[str, Any], run: bool = True) -> tuple[Any, Any]:
+        """The jitted function for the mesh of the call site, compiled or to be compiled, and the arguments in place."""
+        static = self.static(args, kwargs)
+        dynamic = tuple(a for i, a in enumerate(args) if i not in static)
+        leaves, tree = jax.tree.flatten(dynamic)
+        mesh = self._mesh(leaves, run)
+        key = mesh, tree, tuple((jax.numpy.shape(x) if _is_data(x) else type(x), own_sharding(x)) for x in leaves)
+        shardings = self._checked.get(key)
+        if shardings is None:
+            shardings = self._checked[key] = self._shardings(mesh, args)
+        jitted = self._jitted.get((mesh, tree, shardings))
+        if jitted is None:
+            jitted = self._jitted[mesh, tree, shardings] = self._wrapped(mesh, jax.tree.unflatten(tree, shardings))
+        if run and isinstance(mesh, Mesh):
+            leaves = [_placed(x, s) for x, s in zip(leaves, shardings, strict=True)]
+        elif not run:
+            leaves = [_shape_of(x) for x in leaves]
+        placed = iter(jax.tree.unflatten(tree, leaves))
+        return jitted, tuple(a if i in static else next(placed) for i, a in enumerate(args))
+
+    def _shardings(self, mesh: Any, args: tuple[Any, ...]) -> tuple[NamedSharding, ...]:
+        """A sharding for each array among the arguments, found to fit it."""
+        device_mesh = DeviceMesh.of(mesh)
+        shardings = []
+        for name, x, spec in self.in_specs(args, {}):
+            if not _is_data(x):
+                raise TraceError(
+                    f"pjit: argument {name} of {self.name} is a {type(x).__name__}: expected an array or a number; "
+                    "name settings in static_argnums"
+                )
+            check_spec(name, jax.numpy.shape(x), spec, device_mesh)
+            sharding = NamedSharding(mesh, PartitionSpec(*spec.entries()))
+            same_partitioning(name, x, sharding)
+            shardings.append(sharding)
+        return tuple(shardings)
+
+    def _wrapped(self, mesh: Any, in_shardings: Any) -> Any:
+        """The function as `jax.jit` wraps it for a mesh, its results' resources looked at when it is traced."""
+        device_mesh = DeviceMesh.of(mesh)
+
+        def out_sharding(path: Any, spec: Spec) -> NamedSharding:
+            where = "out_axis_resources" + jax.tree_util.keystr(path)
+            check_spec(where, (1,) * len(spec.dims), spec, device_mesh, divide=False)
+            return NamedSharding(mesh, PartitionSpec(*spec.entries()))
+
+        outs = jax.tree_util.tree_map_with_path(out_sharding, self.out_axis_resources, is_leaf=is_resource)
+
+        @functools.wraps(self.fun)
+        def run(*args: Any) -> Any:
+            return self.result(self.inside(*args), device_mesh)
+
+        return jax.jit(
+            run,
+            in_shardings=in_shardings,
+            out_shardings=outs,
+            static_argnums=self.static_argnums,
+            donate_argnums=self.donate_argnums,
+        )
+
+    def _mesh(self, leaves: list[Any], run: bool) -> Any:
+        """The mesh of the call site.
+
+        Raises:
+            MeshError: if there is none, or one that this call cannot use.
+            TraceError: if there is none while a function that calls this one is traced.
+        """
+        mesh = _jax.context_mesh()
+        if mesh is None:
+            missing = MeshError(
+                f"pjit of {self.name} needs a mesh where it is called, and there is none: call it inside `with mesh:` "
+                "or after `jax.set_mesh(mesh)`"
+            )
+            if _traced(leaves):  # by a trace that a plan may repeat on its mesh
+                raise TraceError(str(missing)) from missing
+            raise missing
+        if not set(DeviceMesh.of(mesh).types) <= {"Auto"}:
+            raise MeshError(
+                f"pjit of {self.name}: the mesh {DeviceMesh.of(mesh)} has axes that are not Auto, and pjit leaves "
+                "shardings to the compiler; make the mesh with axis_types=(AxisType.Auto,) * number of axes"
+            )
+        outer = getattr(_around, "mesh", None)
+        if outer is not None and not _same(outer, mesh):
+            raise MeshError(
+                f"pjit of {self.name} is called inside a pjit over the mesh {DeviceMesh.of(outer)} and under another, "
+                f"{DeviceMesh.of(mesh)}: the mesh cannot change inside a pjit, so call it under the outer one's"
+            )
+        if run and isinstance(mesh, AbstractMesh) and not _traced(leaves):
+            raise MeshError(
+                f"pjit of {self.name}: the mesh {DeviceMesh.of(mesh)} has no devices to run on; .lower and .trace work "
+                "with it, and a call needs a jax.sharding.Mesh"
+            )
+        if isinstance(mesh, Mesh) and mesh.is_multi_process:
+            local = [x for x in leaves if own_sharding(x) is None and not isinstance(x, Tracer)]
+            if local:
+                raise MeshError(
+                    f"pjit of {self.name}: the mesh {DeviceMesh.of(mesh)} spans several processes and an argument is "
+                    "an array of this process alone. The pjit of the time took it for this process's piece of a larger "
+                    "one; today's JAX has global arrays only, so make one with "
+                    "jax.make_array_from_process_local_data(sharding, array)"
+                )
+        return mesh
+
+
+def _numbers(what: str, given: Any) -> tuple[int, ...]:
+    numbers = (given,) if isinstance(given, int) else tuple(given)
+    if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
+        raise TraceError(f"pjit: {what} must be whole numbers of 0 or more, not {given!r}")
+    return tuple(sorted(set(numbers)))
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two meshes are one; of an AbstractMesh only the axes are known."""
+    concrete = isinstance(a, Mesh) and isinstance(b, Mesh)
+    return a == b if concrete else a.shape_tuple == b.shape_tuple
+
+
+def _is_data(x: Any) -> bool:
+    return isinstance(x, bool | int | float | complex) or (hasattr(x, "shape") and hasattr(x, "dtype"))
+
+
+def _placed(x: Any, sharding: NamedSharding) -> Any:
+    """An array of this process partitioned as asked; one that is so already, and a traced one, as it is.
+
+    So that `jax.jit` sees arguments of one kind, and traces once, whatever the arrays come as.
+    """
+    local = isinstance(x, jax.Array | np.ndarray | np.generic) and not isinstance(x, Tracer)
+    return jax.device_put(x, sharding) if local and own_sharding(x) is None else x
+
+
+def _shape_of(x: Any) -> Any:
+    """In place of an array its shape, which is all that lowering needs, so that its devices do not matter."""
+    if isinstance(x, jax.Array) and not isinstance(x, Tracer):
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type)
+    return x
+
+
+def _traced(leaves: list[Any]) -> bool:
+    return any(isinstance(x, Tracer) for x in leaves)
+
+
+class _FromGda:
+    def __repr__(self) -> str:
+        return "FROM_GDA"
+
+
+FROM_GDA = _FromGda()
+"""In `in_axis_resources`: take the sharding that the argument already has."""
+
+
+def is_resource(node: Any) -> bool:
+    """Whether a node of a tree is a resource rather than a branch."""
+    return node is None or node is FROM_GDA or isinstance(node, Spec | PartitionSpec)
+
+
+def map_resources(change: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree of resources with each of them changed."""
+    return jax.tree.map(change, tree, is_leaf=is_resource)
+
+
+def resources(what: str, tree: Any) -> Any:
+    """The tree with a `Spec` in place of every PartitionSpec and None."""
+
+    def leaf(path: Any, resource: Any) -> Any:
+        where = what + jax.tree_util.keystr(path)
+        if resource is FROM_GDA and what == "in_axis_resources":
+            return resource
+        if not is_resource(resource) or resource is FROM_GDA:
+            kinds = "a PartitionSpec, FROM_GDA" if what == "in_axis_resources" else "a PartitionSpec"
+            raise SpecError(f"{where}: expected {kinds} or None (replicated), not {resource!r}")
+        spec = Spec.of(resource)
+        if spec.unreduced:
+            raise SpecError(f"{where} {spec}: a resource says how dimensions are cut, and nothing of partial sums")
+        if twice := [axis for axis, n in Counter(spec.axes).items() if n > 1]:
+            raise SpecError(
+                f"{where} {spec}: a mesh axis can cut one dimension at most, and {', '.join(map(repr, twice))} is "
+                "there more than once"
+            )
+        return spec
+
+    return jax.tree_util.tree_map_with_path(leaf, tree, is_leaf=is_resource)
+
+
+def own_sharding(x: Any) -> NamedSharding | None:
+    """The sharding that an array has of its own (a global device array of the time), where it has one."""
+    if isinstance(x, Tracer):
+        return None
+    sharding = getattr(x, "sharding", None)
+    return sharding if isinstance(sharding, NamedSharding) else None
+
+
+def resolved(name: str, x: Any, resource: Any) -> Spec:
+    own = own_sharding(x)
+    if resource is not FROM_GDA:
+        if own is not None and not resource.same_as(Spec.of(own.spec), mesh := DeviceMesh.of(own.mesh)):
+            missing = set(resource.axes) - set(mesh.names)
+            if not missing:
+                raise _mismatch(name, own, resource)
+        return resource
+    if own is None:
+        raise SpecError(
+            f"in_axis_resources: {name} is FROM_GDA, the sharding that it has, but it has none; give it a "
+            "PartitionSpec, or jax.device_put it with a NamedSharding first",
+            argument=name,
+        )
+    return Spec.of(own.spec)
+
+
+def _mismatch(name: str, own: NamedSharding, resource: Any) -> SpecError:
+    return SpecError(
+        f"in_axis_resources: {name} is partitioned as {Spec.of(own.spec)} over {DeviceMesh.of(own.mesh)} already, and "
+        f"its resource is {resource}. They must agree: use FROM_GDA, or jax.device_put it first",
+        argument=name,
+    )
+
+
+def same_partitioning(name: str, x: Any, sharding: NamedSharding) -> None:
+    own = own_sharding(x)
+    if own is None or not isinstance(own.mesh, Mesh) or not isinstance(sharding.mesh, Mesh):
+        return
+    if not own.is_equivalent_to(sharding, len(x.shape)):
+        raise _mismatch(name, own, f"{Spec.of(sharding.spec)} over {DeviceMesh.of(sharding.mesh)}")

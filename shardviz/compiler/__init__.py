@@ -1,0 +1,46 @@
+"""What the compiler made, from its HLO: instructions, collectives, loops, shardings, FLOPs, bytes, memory. No JAX."""
+
+from shardviz.compiler.collectives import axes_of, axes_of_pairs, collectives, parse_groups, parse_pairs
+from shardviz.compiler.dataflow import Origin
+from shardviz.compiler.frames import FrameTable
+from shardviz.compiler.loops import Runs, runs, trip_count
+from shardviz.compiler.matching import algorithms, as_run
+from shardviz.compiler.memory import Buffers, alive_at_peak, memory
+from shardviz.compiler.module import Computation, Instruction, Module, Shape, parse, parse_shape
+from shardviz.compiler.phases import Phases
+from shardviz.compiler.shardings import cut, output_shardings, parameter_shardings, values
+from shardviz.compiler.work import ByteCount, FlopCount, count_bytes, count_flops, joined
+
+__all__ = [
+    "Buffers",
+    "ByteCount",
+    "Computation",
+    "FlopCount",
+    "FrameTable",
+    "Instruction",
+    "Module",
+    "Origin",
+    "Phases",
+    "Runs",
+    "Shape",
+    "algorithms",
+    "alive_at_peak",
+    "as_run",
+    "axes_of",
+    "axes_of_pairs",
+    "collectives",
+    "count_bytes",
+    "count_flops",
+    "cut",
+    "joined",
+    "memory",
+    "output_shardings",
+    "parameter_shardings",
+    "parse",
+    "parse_groups",
+    "parse_pairs",
+    "parse_shape",
+    "runs",
+    "trip_count",
+    "values",
+]

@@ -1,0 +1,368 @@
+"""Every collective of a partitioned module: what it moves, along which mesh axes, how often, and from which line.
+
+    %all-gather.4 = bf16[256,128] all-gather(%squeeze.49), replica_groups=[4,2]<=[2,4]T(1,0), ...   in a scan's body
+
+becomes `Collective(kind="all-gather", axes=("data",), dtype="bfloat16", operand_bytes=32768, count=80,
+operand="params['w1']", source=model.py:30, phase="forward", ...)`.
+
+Bytes are one device's. An asynchronous pair (`all-gather-start`, `all-gather-done`) is one collective. A collective is
+the user's where the module had it before partitioning, as `psum` in a `shard_map` is.
+
+Which devices talk to each other, and which mesh axes that is.
+
+XLA writes the groups of a collective in four ways. On `data=2,model=4`:
+
+>>> from shardviz.notation import DeviceMesh
+>>> mesh = DeviceMesh.of({"data": 2, "model": 4})
+>>> for text in ("{{0,1,2,3},{4,5,6,7}}", "[2,4]<=[8]", "[2,4]<=[4,2]T(1,0)", "mesh['axis_0'=2,'axis_1'=4] {'axis_1'}"):
+...     print(axes_of(parse_groups(text, mesh.size), mesh))
+('model',)
+('model',)
+('data', ('model', 1, 2))
+('model',)
+
+The third's groups are {0,2,4,6} and {1,3,5,7}: all of `data` and the major half of `model`, which Shardy would write
+`"model":(1)2`. Device i is the i-th place of the mesh in row-major order.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from shardviz.compiler.dataflow import Origin
+from shardviz.compiler.loops import Runs, runs
+from shardviz.compiler.module import CALLERS, Computation, Instruction, Module, Shape, element, leaves
+from shardviz.compiler.phases import Phases, full_name
+from shardviz.errors import ParseError
+from shardviz.layouts.device_groups import axes_of, axes_of_pairs
+from shardviz.notation.hlo_sharding import TextMesh, iota
+from shardviz.notation.mesh import DeviceMesh
+from shardviz.notation.spec import Axis
+from shardviz.records import KINDS, Collective, Frame
+
+_OPCODES = {name: kind for kind in KINDS for name in (kind, f"{kind}-start")}
+_RESHARDS = frozenset(("all-gather", "all-to-all", "collective-permute"))
+_CARRIERS = frozenset(("parameter", "while", "tuple", "call", "conditional", "opt-barrier"))
+"""Operations whose name says less of a value than that of what hands it on."""
+_TRANSPARENT = frozenset(
+    (
+        "convert",
+        "copy",
+        "bitcast",
+        "reshape",
+        "transpose",
+        "slice",
+        "dynamic-slice",
+        "pad",
+        "get-tuple-element",
+        "copy-start",
+        "copy-done",
+        *(name for kind in _RESHARDS for name in (kind, f"{kind}-start", f"{kind}-done")),
+    )
+)
+_ENDS = frozenset(("tuple", "while", "conditional", "opt-barrier"))
+
+
+def collectives(
+    module: Module,
+    mesh: DeviceMesh,
+    before: Module | None = None,
+    *,
+    arguments: Sequence[str] | None = None,
+    phases: Phases | None = None,
+) -> tuple[Collective, ...]:
+    """Every collective of a module, in program order.
+
+    Args:
+        module: the module after partitioning, or the optimised one.
+        mesh: the mesh that it was partitioned over.
+        before: the module before partitioning. A collective that it has is the user's; without it, those without the
+            mark that newer partitioners leave on theirs are taken for the user's only inside a `shard_map`.
+        arguments: the entry parameters' names by number; without it, the tree paths that the module itself has.
+        phases: of this module, where they are there already.
+
+    Returns:
+        The collectives, callees at the place of their call. `seconds` and `formula` are left None.
+    """
+    context = _Context(module, mesh, _user_made(before), before is not None, arguments, phases)
+    found: list[Collective] = []
+    _walk(context, module.entry, set(), found)
+    return tuple(found)
+
+
+class _Context:
+    def __init__(
+        self,
+        module: Module,
+        mesh: DeviceMesh,
+        user_made: set[tuple[str, str, int]],
+        knows_before: bool,
+        arguments: Sequence[str] | None,
+        phases: Phases | None,
+    ):
+        self.module, self.mesh, self.user_made, self.knows_before, self.arguments = (
+            module,
+            mesh,
+            user_made,
+            knows_before,
+            arguments,
+        )
+        # a program for one of several slices counts that slice's devices
+        one = module.num_partitions
+        self.devices = one if 1 < one < mesh.size else mesh.size
+        self.runs: dict[str, Runs] = runs(module)
+        self.origin = Origin(module)
+        self.phases = Phases(module) if phases is None else phases
+
+
+def _walk(context: _Context, computation: Computation, seen: set[str], found: list[Collective]) -> None:
+    """Collectives of a computation and of those that it calls, where they are called for the first time."""
+    seen.add(computation.name)
+    for instruction in computation.instructions:
+        if kind := _OPCODES.get(instruction.opcode):
+            found.append(_collective(context, computation, instruction, kind))
+        elif instruction.opcode in CALLERS:
+            for names in instruction.called.values():
+                for name in names:
+                    if name in context.runs and name not in seen:
+                        _walk(context, context.module.computations[name], seen, found)
+
+
+def _collective(context: _Context, computation: Computation, instruction: Instruction, kind: str) -> Collective:
+    operands = _operand_shapes(computation, instruction)
+    results = _result_shapes(instruction)
+    main = max(results, key=lambda shape: shape.nbytes)
+    axes, size, groups = _span(instruction, kind, context.mesh, context.devices)
+    origin = _origin(context, instruction)
+    told = _told(context, computation, instruction, kind, origin)
+    run = context.runs[computation.name]
+    return Collective(
+        kind=kind,
+        axes=axes,
+        dtype=main.dtype,
+        shape=main.dims,
+        operand_bytes=sum(s.nbytes for s in operands),
+        result_bytes=sum(s.nbytes for s in results),
+        count=run.count,
+        groups=groups,
+        source=told.source,
+        name_stack=told.name_stack,
+        phase=context.phases(computation, instruction, told.name_stack),
+        origin=origin,
+        name=instruction.name,
+        operand=_operand_name(context, computation, instruction),
+        group_size=size,
+        conditional=run.conditional,
+    )
+
+
+def _operand_shapes(computation: Computation, instruction: Instruction) -> tuple[Shape, ...]:
+    return tuple(
+        leaf
+        for name, part in zip(instruction.operands, instruction.operand_parts, strict=True)
+        for leaf in leaves(element(computation.by_name[name].shape, part))
+    )
+
+
+def _result_shapes(instruction: Instruction) -> tuple[Shape, ...]:
+    """What a collective makes; of an asynchronous start, what its end will give."""
+    shape = instruction.shape
+    if (
+        instruction.opcode.endswith("-start")
+        and instruction.opcode != "all-reduce-start"
+        and not isinstance(shape, Shape)
+    ):
+        return leaves(shape[1])
+    return leaves(shape)
+
+
+def _span(
+    instruction: Instruction, kind: str, mesh: DeviceMesh, devices: int
+) -> tuple[tuple[Axis, ...] | None, int | None, str]:
+    """The axes (None where only a part of the mesh is counted), the devices in a group, and the text of the groups."""
+    whole = devices == mesh.size
+    if kind == "collective-permute":
+        text = instruction.attributes.get("source_target_pairs", "{}")
+        axes = axes_of_pairs(parse_pairs(text), mesh) if whole else None
+        size = None
+        if axes is not None:
+            size = 1
+            for axis in axes:
+                size *= mesh.shape[str(axis)]
+        return axes, size, text
+    text = instruction.attributes.get("replica_groups", "{}")
+    groups = parse_groups(text, devices)
+    return axes_of(groups, mesh) if whole else None, int(groups.shape[1]), text
+
+
+# Whose it is
+
+
+def _user_made(before: Module | None) -> set[tuple[str, str, int]]:
+    if before is None:
+        return set()
+    return {(_OPCODES[i.opcode], i.op_name, i.stack_frame_id) for _, i in before if i.opcode in _OPCODES}
+
+
+def _origin(context: _Context, instruction: Instruction) -> str:
+    if 'is_spmd_generated="true"' in instruction.attributes_text:
+        return "partitioner"
+    if (_OPCODES[instruction.opcode], instruction.op_name, instruction.stack_frame_id) in context.user_made:
+        return "user"
+    last = instruction.op_name.rpartition("/")[2]
+    if not context.knows_before and last.partition("[")[0] in _USER_OPS:
+        return "user"
+    return "partitioner"
+
+
+_USER_OPS = frozenset(
+    (
+        "psum",
+        "psum2",
+        "psum_invariant",
+        "pmax",
+        "pmin",
+        "all_gather",
+        "all_gather_invariant",
+        "all_to_all",
+        "ppermute",
+        "reduce_scatter",
+        "psum_scatter",
+        "pbroadcast",
+        "ragged_all_to_all",
+    )
+)
+"""JAX's collectives: their names end the name stack of what a person wrote."""
+
+
+# Where it stems from
+
+
+@dataclass(frozen=True)
+class _Told:
+    source: Frame | None
+    name_stack: str
+
+
+def _told(context: _Context, computation: Computation, instruction: Instruction, kind: str, origin: str) -> _Told:
+    """Source line and name stack of a collective.
+
+    What the partitioner adds to bring an operand into the cut that its user needs is told by that user (the product
+    that needs the whole weight), whether the partitioner noted the user (jaxlib 0.10), the operand's maker (0.12) or
+    nothing.
+    """
+    teller = instruction
+    if origin == "partitioner" and kind in _RESHARDS:
+        operand = computation.by_name.get(instruction.operands[0]) if instruction.operands else None
+        if not instruction.op_name or (operand is not None and _same_place(operand, instruction)):
+            teller = _user(computation, instruction) or instruction
+    if not teller.op_name and instruction.operands:
+        teller = computation.by_name[instruction.operands[0]]
+    source = context.module.source(teller) or context.module.source(instruction)
+    at = computation
+    while source is None and (call := _only_call(context, at)) is not None:
+        source, at = context.module.source(call[1]), call[0]
+    return _Told(source, full_name(context.module, computation, teller, context.phases.prefixes))
+
+
+def _same_place(one: Instruction, other: Instruction) -> bool:
+    return (one.op_name, one.stack_frame_id) == (other.op_name, other.stack_frame_id)
+
+
+def _user(computation: Computation, instruction: Instruction) -> Instruction | None:
+    """The first instruction that computes with a result, past what only moves it; None where there is none here."""
+    seen: set[str] = set()
+    waiting = [instruction]
+    while waiting:
+        at = waiting.pop(0)
+        for user in computation.users.get(at.name, ()):
+            if user.name in seen:
+                continue
+            seen.add(user.name)
+            if user.opcode in _TRANSPARENT:
+                waiting.append(user)
+            elif user.opcode not in _ENDS and user.op_name:
+                return user
+    return None
+
+
+def _only_call(context: _Context, computation: Computation) -> tuple[Computation, Instruction] | None:
+    calls = context.module.callers.get(computation.name, ())
+    return (calls[0].computation, calls[0].instruction) if calls else None
+
+
+def _operand_name(context: _Context, computation: Computation, instruction: Instruction) -> str:
+    if not instruction.operands:
+        return ""
+    place = context.origin.operand(computation, instruction)
+    number = place.instruction.parameter_number
+    if number is not None and place.computation is context.module.entry:
+        if context.arguments is not None and number < len(context.arguments):
+            return context.arguments[number]
+        return place.instruction.op_name or place.instruction.name
+    return instruction.operands[0] if place.instruction.opcode in _CARRIERS else place.instruction.name
+
+
+_IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?$")
+_LIST = re.compile(r"\{((?:\d+(?:,\s*\d+)*)?)\}")
+_AXES = re.compile(r"\{(.*)\}\s*$")
+
+
+@lru_cache(maxsize=256)
+def parse_groups(text: str, devices: int) -> np.ndarray:
+    """Reads `replica_groups` in any of its spellings.
+
+    Args:
+        text: the attribute's text; `{}` (or nothing) means that all devices make one group.
+        devices: the number of devices.
+
+    Returns:
+        Integers, groups x members (read only). Groups of unequal sizes are filled up with -1.
+
+    Raises:
+        ParseError: if the text is none of the spellings, or is of another number of devices.
+    """
+    table = _table(text.strip(), devices)
+    table.setflags(write=False)
+    return table
+
+
+def _table(text: str, devices: int) -> np.ndarray:
+    if text in ("", "{}", "{{}}"):
+        return np.arange(devices).reshape(1, -1)
+    if found := _IOTA.match(text):
+        dims, reshape, order = (tuple(int(n) for n in (part or "").split(",") if n) for part in found.groups())
+        if len(dims) != 2 or math.prod(dims) != devices or math.prod(reshape) != devices:
+            raise ParseError(f"replica groups {text!r}: they are not of {devices} devices")
+        return iota(reshape, order).reshape(dims)
+    if text.startswith("mesh["):
+        mesh, rest = TextMesh.parse(text)
+        axes = _AXES.search(rest)
+        if math.prod(mesh.sizes) != devices:
+            raise ParseError(f"replica groups {text!r}: they are not of {devices} devices")
+        if axes is None:
+            raise ParseError(f"replica groups {text!r}: expected the axes in braces after the mesh")
+        return mesh.table(mesh.axes(axes[1]))
+    if text.startswith("{") and re.fullmatch(r"\{[\s,]*\}", _LIST.sub("", text)):
+        rows = [[int(n) for n in row.split(",") if n] for row in _LIST.findall(text)]
+        longest = max(map(len, rows), default=0)
+        return np.array([row + [-1] * (longest - len(row)) for row in rows], np.int64).reshape(len(rows), longest)
+    raise ParseError(f"replica groups {text!r}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")
+
+
+def parse_pairs(text: str) -> np.ndarray:
+    """Reads `source_target_pairs`: integers, pairs x 2.
+
+    Raises:
+        ParseError: if the text is no list of pairs.
+    """
+    numbers = [int(n) for n in re.findall(r"\d+", text)]
+    if len(numbers) % 2 or not text.strip().startswith("{"):
+        raise ParseError(f"source-target pairs {text!r}: expected {{{{0,1}},{{1,0}}}}")
+    return np.array(numbers, np.int64).reshape(-1, 2)

@@ -1,0 +1,96 @@
+"""The tables of source locations at the top of an HLO module.
+
+An instruction names a stack frame; a frame names a location and its parent frame; a location a file, a function and a
+line. Four tables, numbered from 1, hold them:
+
+>>> table = FrameTable.parse('''FileNames
+... 1 "/home/me/model.py"
+... FunctionNames
+... 1 "step"
+... 2 "layer"
+... FileLocations
+... 1 {file_name_id=1 function_name_id=1 line=31 end_line=31 column=4 end_column=9}
+... 2 {file_name_id=1 function_name_id=2 line=20 end_line=20 column=4 end_column=9}
+... StackFrames
+... 1 {file_location_id=1 parent_frame_id=1}
+... 2 {file_location_id=2 parent_frame_id=2}''')
+>>> [frame.short for frame in table.stack(2)]
+['model.py:20', 'model.py:31']
+
+`parent_frame_id` is printed one too high (a root has 1, and the frame above has its parent's number plus one) where
+the root's is not written as 0: both spellings are read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from shardviz.records import Frame
+from shardviz.records.source import innermost
+
+_NAME = re.compile(r'(\d+) "((?:[^"\\]|\\.)*)"')
+_ROW = re.compile(r"(\d+) \{(.*)\}")
+_FIELD = re.compile(r"(\w+)=(\d+)")
+_TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+
+
+@dataclass(frozen=True)
+class FrameTable:
+    """Stack frames by number.
+
+    Attributes:
+        frames: number → (the frame, its parent's number or 0).
+    """
+
+    frames: dict[int, tuple[Frame, int]]
+    _innermost: dict[int, Frame | None] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> FrameTable:
+        """Reads the four tables; text without them makes an empty table."""
+        rows: dict[str, list[str]] = {name: [] for name in _TABLES}
+        current: list[str] = []
+        for line in text.splitlines():
+            line = line.strip()
+            if line in rows:
+                current = rows[line]
+            elif line:
+                current.append(line)
+        files, functions = (
+            {
+                int(m[1]): m[2].replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
+                for line in rows[name]
+                if (m := _NAME.match(line))
+            }
+            for name in _TABLES[:2]
+        )
+        locations, stacks = (
+            {int(m[1]): {k: int(v) for k, v in _FIELD.findall(m[2])} for line in rows[name] if (m := _ROW.match(line))}
+            for name in _TABLES[2:]
+        )
+        one_high = all(row.get("parent_frame_id", 0) > 0 for row in stacks.values())
+        frames = {}
+        for number, row in stacks.items():
+            place = locations.get(row.get("file_location_id", 0), {})
+            frame = Frame(
+                files.get(place.get("file_name_id", 0), ""),
+                place.get("line", 0),
+                functions.get(place.get("function_name_id", 0), ""),
+            )
+            frames[number] = (frame, row.get("parent_frame_id", 0) - one_high)
+        return cls(frames)
+
+    def stack(self, frame_id: int) -> tuple[Frame, ...]:
+        """A frame and those around it, from the innermost outwards; empty for an unknown number."""
+        found: list[Frame] = []
+        while frame_id in self.frames and len(found) <= len(self.frames):
+            frame, frame_id = self.frames[frame_id]
+            found.append(frame)
+        return tuple(found)
+
+    def innermost(self, frame_id: int) -> Frame | None:
+        """The innermost line of the person's code on a stack; see `shardviz.records.source.innermost`."""
+        if frame_id not in self._innermost:
+            self._innermost[frame_id] = innermost(self.stack(frame_id))
+        return self._innermost[frame_id]

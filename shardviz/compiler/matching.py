@@ -1,0 +1,392 @@
+"""The two sides that `matching` matches: a collective as the partitioner made it, and one as the target runs it.
+
+The collectives of the optimised program, matched with those that the partitioner made.
+
+A target's compiler combines collectives, splits them, makes them asynchronous, changes their element type (CPU adds up
+bfloat16 in float32), or turns an all-reduce of which each device keeps a part into a reduce-scatter:
+
+    partitioned   all-reduce.3 bf16[512,1024]               optimised   fusion.62 = reduce-scatter bf16[128,1024]
+    partitioned   all-reduce.17, all-reduce.18              optimised   all-reduce.40 of both
+
+Instructions get new names on the way. What stays is looked for in this order: the channel (`channel_id`), then the
+source line and name stack, then axes and sizes. What is found by none of them is not matched, and is said to be so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+
+from shardviz.compiler.collectives import axes_of, axes_of_pairs, collectives, parse_groups, parse_pairs
+from shardviz.compiler.module import Computation, Instruction, Module, element, leaves
+from shardviz.layouts.layout import itemsize
+from shardviz.notation.mesh import DeviceMesh
+from shardviz.records import KINDS, Collective, TargetCollective
+
+_CHANNEL = re.compile(r"\bchannel_id=(\d+)")
+_ALGORITHM = re.compile(r'"(?:strategy|algorithm|kernel_strategy|collective_algorithm|backend)"\s*:\s*"(\w+)"')
+_TPU_ALGORITHM = re.compile(r'"collective_algorithm_config"\s*:\s*\{([^}]*)')
+_TPU_WORDS = re.compile(r'"(?:emitter|strategy)"\s*:\s*"(\w+)"')
+_TOGETHER = re.compile(r'"is_sync"\s*:\s*true')
+REDUCES = frozenset(("all-reduce", "reduce-scatter"))
+
+
+def is_collective(instruction: Instruction) -> bool:
+    """Whether an instruction is a collective, or begins one."""
+    return instruction.opcode.removesuffix("-start") in KINDS
+
+
+class Made:
+    """A collective of the partitioner.
+
+    Attributes:
+        collective: it.
+        whole: the elements of the whole array on one device: what a gather gives, what a reduction takes.
+        channel, place: what may stay on the way to the target.
+    """
+
+    def __init__(self, collective: Collective, instruction: Instruction, module: Module):
+        self.collective = collective
+        self.name = collective.name
+        self.family = family(collective.kind)
+        self.channel = _channel(instruction)
+        self.place = _place(instruction, collective, module)
+        self.whole = max(collective.operand_bytes, collective.result_bytes) / itemsize(collective.dtype)
+
+
+class Run:
+    """A collective of the optimised module.
+
+    Attributes:
+        shown: it, as it is to be reported.
+        parts: for each array that goes in the family and, as `Made.whole`, the size: several, where several
+            collectives are combined in it. A sum of shards that were padded with zeros is a gather.
+        dtypes: the element types of these.
+        apart: whether it is begun and ended apart.
+        fused: whether it is inside a kernel.
+        algorithm: what the compiler says of how it goes.
+        stands_for: what it carries out of the partitioner's, by name; filled by `matching`.
+    """
+
+    def __init__(self, found: Collective, computation: Computation, instruction: Instruction, module: Module):
+        self.stands_for: list[str] = []
+        callers = module.callers.get(computation.name, ())
+        caller = callers[0].instruction if callers else None
+        self.algorithm = _words(instruction, caller)
+        self.fused = caller is not None and caller.opcode == "fusion"
+        apart = instruction.opcode.endswith("-start") or (caller is not None and caller.opcode == "async-start")
+        self.apart = apart and not _TOGETHER.search(instruction.attributes_text)
+        self.shown = _scattered(found, computation, caller) if self.fused and caller is not None else found
+        self.family = family(self.shown.kind)
+        self.channel = _channel(instruction)
+        self.place = _place(instruction, found, module)
+        given = zip(instruction.operands, instruction.operand_parts, strict=True)
+        shapes = [element(computation.by_name[name].shape, part) for name, part in given]
+        arrays = [leaf for shape in shapes for leaf in leaves(shape)]
+        times = (found.group_size or 1) if found.kind == "all-gather" else 1
+        padded = _padded(computation, instruction, module) if self.family == "reduce" else frozenset()
+        families = ["all-gather" if i in padded else self.family for i in range(len(arrays))]
+        self.parts = [(part, float(array.size * times)) for part, array in zip(families, arrays, strict=True)]
+        self.dtypes = {array.dtype for array in arrays}
+
+    @property
+    def whole(self) -> float:
+        """The elements of all parts together."""
+        return sum(size for _, size in self.parts)
+
+
+def algorithms(module: Module) -> dict[str, str]:
+    """What a compiler says of how each collective goes, by the collective's name; without those it says nothing of.
+
+    A TPU's says so in the program that it has made machine code of, and for what is inside a kernel with the kernel.
+    """
+    found = {}
+    for computation, instruction in module:
+        if is_collective(instruction):
+            callers = module.callers.get(computation.name, ())
+            found[instruction.name] = _words(instruction, callers[0].instruction if callers else None)
+    return {name: words for name, words in found.items() if words}
+
+
+def _words(instruction: Instruction, caller: Instruction | None) -> str:
+    kernel = caller is not None and caller.opcode in ("fusion", "async-start")
+    return _said(instruction) or (_said(caller) if caller is not None and kernel else "")
+
+
+def _said(instruction: Instruction) -> str:
+    """The words for an algorithm in a `backend_config`; those of a TPU: what emits the code, and its strategy."""
+    text = instruction.attributes_text
+    if config := _TPU_ALGORITHM.search(text):
+        return " ".join(_TPU_WORDS.findall(config[1]))
+    return next((found[1] for found in _ALGORITHM.finditer(text) if not found[1].endswith("DEFAULT")), "")
+
+
+def family(kind: str) -> str:
+    """A reduction of which each device keeps a part is a reduction."""
+    return "reduce" if kind in REDUCES else kind
+
+
+def on_slices(found: Collective, mesh: DeviceMesh, slices: Sequence[int], devices: int) -> Collective:
+    """A collective within one slice, with the mesh axes that its groups span on all slices.
+
+    Args:
+        found: the collective, whose groups count the devices of one slice from 0.
+        mesh: the whole mesh.
+        slices: the slice of the device at each place of the mesh.
+        devices: how many devices the program is for.
+    """
+    places = [np.flatnonzero(np.asarray(slices) == s) for s in sorted(set(slices))]
+    if len(places) < 2 or {len(p) for p in places} != {devices}:
+        return found
+    if found.kind == "collective-permute":
+        pairs = parse_pairs(found.groups)
+        return dataclasses.replace(found, axes=axes_of_pairs(np.concatenate([p[pairs] for p in places]), mesh))
+    groups = parse_groups(found.groups, devices)
+    if groups.min() < 0:
+        return found
+    return dataclasses.replace(found, axes=axes_of(np.concatenate([p[groups] for p in places]), mesh))
+
+
+def _scattered(found: Collective, computation: Computation, caller: Instruction) -> Collective:
+    """A fusion of an all-reduce and the slice that each device keeps is a reduce-scatter."""
+    kept = max(caller.shapes, key=lambda shape: shape.nbytes)
+    nbytes = sum(shape.nbytes for shape in caller.shapes)
+    if found.kind != "all-reduce" or nbytes >= found.result_bytes:
+        return found
+    if not any(i.opcode == "dynamic-slice" for i in computation.instructions):
+        return found
+    return dataclasses.replace(found, kind="reduce-scatter", shape=kept.dims, result_bytes=nbytes)
+
+
+def _padded(computation: Computation, instruction: Instruction, module: Module) -> frozenset[int]:
+    """Which operands are a shard written into an empty array."""
+    found = set()
+    for i, name in enumerate(instruction.operands):
+        maker = computation.by_name[name]
+        if maker.opcode == "fusion":
+            maker = module.computations[next(iter(maker.called.values()))[0]].root
+        if maker.opcode == "dynamic-update-slice":
+            found.add(i)
+    return frozenset(found)
+
+
+def _channel(instruction: Instruction) -> str:
+    found = _CHANNEL.search(instruction.attributes_text)
+    return found[1] if found else ""
+
+
+def _place(instruction: Instruction, collective: Collective, module: Module) -> Hashable:
+    """The name stack and line that the instruction itself has, and its axes; None where it has no name stack."""
+    if not instruction.op_name:
+        return None
+    return instruction.op_name, module.source(instruction), collective.axes
+
+
+_Open = dict[str, Made]
+
+
+def as_run(
+    optimized: Module,
+    mesh: DeviceMesh,
+    partitioned: Sequence[Collective],
+    after: Module,
+    before: Module | None = None,
+    *,
+    arguments: Sequence[str] | None = None,
+    slices: Sequence[int] = (),
+) -> tuple[TargetCollective, ...]:
+    """The collectives as the target runs them, in program order.
+
+    Args:
+        optimized: the optimised module.
+        mesh: the mesh.
+        partitioned: the collectives of the partitioner's module.
+        after: that module.
+        before, arguments: as for `collectives`.
+        slices: the slice of the device at each place of the mesh, where there are several. The TPU's compiler then
+            writes a program for one slice, whose devices it counts from 0; between slices it sends and receives.
+    """
+    places = {i.name: (c, i) for c, i in optimized if is_collective(i)}
+    runs = [
+        Run(on_slices(c, mesh, slices, optimized.num_partitions), *places[c.name], optimized)
+        for c in collectives(optimized, mesh, before, arguments=arguments)
+    ]
+    made_by = {i.name: i for _, i in after if is_collective(i)}
+    made = {c.name: Made(c, made_by[c.name], after) for c in partitioned}
+    left = dict(made)
+    for of_run, of_made in _EVIDENCE[:2]:
+        _pair(runs, left, of_run, of_made)
+    _combined(runs, left, made)
+    for of_run, of_made in _EVIDENCE[2:]:
+        _pair(runs, left, of_run, of_made)
+    _shared(runs, left, made, after)
+    _again(runs, made)
+    several: dict[str, int] = {}
+    for run in runs:
+        for name in run.stands_for:
+            several[name] = several.get(name, 0) + 1
+    return tuple(_record(run, made, several) for run in runs)
+
+
+def _told(collective: Collective) -> Hashable:
+    return collective.source, collective.name_stack, collective.axes
+
+
+# What a run and a partitioner's collective have in common, the surest first: a key of each; None is no evidence.
+_EVIDENCE: tuple[tuple[Callable[[Run], Hashable], Callable[[Made], Hashable]], ...] = (
+    (lambda r: r.channel and (r.channel, r.family), lambda m: m.channel and (m.channel, m.family)),
+    (lambda r: r.place and (r.place, r.parts[0][1]), lambda m: m.place and (m.place, m.whole)),
+    (
+        lambda r: (_told(r.shown), r.family, r.whole, r.shown.count),
+        lambda m: (_told(m.collective), m.family, m.whole, m.collective.count),
+    ),
+    (lambda r: (_told(r.shown), r.family), lambda m: (_told(m.collective), m.family)),
+    (
+        lambda r: (r.parts[0][0], r.shown.axes, r.whole, r.shown.count),
+        lambda m: (m.family, m.collective.axes, m.whole, m.collective.count),
+    ),
+)
+
+
+def _pair(
+    runs: Sequence[Run], left: _Open, of_run: Callable[[Run], Hashable], of_made: Callable[[Made], Hashable]
+) -> None:
+    """Matches what has the same key and is not matched, in program order."""
+    waiting: dict[str, list[str]] = {}
+    for name, made in left.items():
+        if key := of_made(made):
+            waiting.setdefault(repr(key), []).append(name)
+    for run in runs:
+        key = None if run.stands_for else of_run(run)
+        names = waiting.get(repr(key), []) if key else []
+        if names:
+            run.stands_for.append(names.pop(0))
+            del left[run.stands_for[-1]]
+
+
+def _combined(runs: Sequence[Run], left: _Open, made: _Open) -> None:
+    """The other parts of combined collectives: the same axes, count and size as something that goes in.
+
+    First what stands at the same place as a part that is known, then what is of the same kind.
+    """
+    waiting = {id(run): _unknown(run, made) for run in runs if len(run.parts) > 1}
+
+    for by_place in (True, False):
+        for run in runs:
+            parts = waiting.get(id(run), [])
+            for other in list(left.values()) if parts else ():
+                if (other.collective.axes, other.collective.count) != (run.shown.axes, run.shown.count):
+                    continue
+                near = other.place is not None and other.place in {made[name].place for name in run.stands_for}
+                if near >= by_place and (part := _part(other, parts, by_place)) is not None:
+                    run.stands_for.append(other.name)
+                    parts.remove(part)
+                    del left[other.name]
+
+
+def _unknown(run: Run, made: _Open) -> list[tuple[str, float]]:
+    parts = list(run.parts)
+    for name in run.stands_for:
+        if (part := _part(made[name], parts, True)) is not None:
+            parts.remove(part)
+    return parts
+
+
+def _part(made: Made, parts: Sequence[tuple[str, float]], any_family: bool) -> tuple[str, float] | None:
+    """The part that is of the size of a collective, and of its family if there is such a one."""
+    if (made.family, made.whole) in parts:
+        return made.family, made.whole
+    return next((part for part in parts if any_family and part[1] == made.whole), None)
+
+
+def _shared(runs: Sequence[Run], left: _Open, made: _Open, after: Module) -> None:
+    """What one run does for several: the same gather asked for twice, and all-reduces whose results are added up.
+
+    The sum of two all-reduces is the all-reduce of a sum, so that compilers make one of them.
+    """
+    runs_of = {name: run for run in runs for name in run.stands_for}
+    same: dict[Hashable, list[str]] = {}
+    for name, one in made.items():
+        if one.collective.kind not in REDUCES:
+            same.setdefault((_moved(one.collective), one.collective.count), []).append(name)
+    for names in (*same.values(), *_added_up(after)):
+        run = next((runs_of[name] for name in names if name in runs_of), None)
+        for name in [n for n in names if run is not None and n in left]:
+            assert run is not None
+            like = made[run.stands_for[0]].collective
+            if (left[name].collective.axes, left[name].collective.count) == (like.axes, like.count):
+                run.stands_for.append(name)
+                del left[name]
+
+
+_KEEPS_SUMS = frozenset(("add", "convert", "copy", "bitcast", "reshape", "transpose"))
+
+
+def _added_up(module: Module) -> list[list[str]]:
+    """All-reduces whose results are summands of one sum."""
+    found = []
+    for computation in module.computations.values():
+        owner: dict[str, set[str]] = {}  # instruction → the all-reduces that it is a sum of
+        for instruction in computation.instructions:
+            if instruction.opcode == "all-reduce":
+                owner[instruction.name] = {instruction.name}
+            elif instruction.opcode in _KEEPS_SUMS:
+                summed = [owner[n] for n in instruction.operands if n in owner and len(computation.users[n]) == 1]
+                if summed:
+                    owner[instruction.name] = set().union(*summed)
+        found += [sorted(names) for names in owner.values() if len(names) > 1]
+    return sorted(found, key=len, reverse=True)
+
+
+def _again(runs: Sequence[Run], made: _Open) -> None:
+    """What is left of the target's: further parts of what was split, of whatever kind, or the same again."""
+    keys: dict[Hashable, str] = {}
+    for name, one in made.items():
+        for key in _marks(one.channel, one.collective):
+            keys.setdefault(key, name)
+    for run in runs:
+        if not run.stands_for:
+            name = next((keys[key] for key in _marks(run.channel, run.shown) if key in keys), None)
+            if name is not None:
+                run.stands_for.append(name)
+
+
+def _marks(channel: str, collective: Collective) -> list[Hashable]:
+    found: list[Hashable] = [("channel", channel)] if channel else []
+    found += [("line", _told(collective))] if collective.source is not None else []
+    return found + ([("moved", _moved(collective))] if collective.kind not in REDUCES else [])
+
+
+def _moved(collective: Collective) -> Hashable:
+    """A gather, or another that computes nothing, is told by what it moves; a sum is not."""
+    dims = tuple(sorted(d for d in collective.shape if d != 1))
+    return collective.kind, collective.axes, collective.dtype, dims, collective.operand
+
+
+def _record(run: Run, made: _Open, several: dict[str, int]) -> TargetCollective:
+    stands_for = [made[name].collective for name in run.stands_for]
+    shown = run.shown
+    if stands_for:
+        first = stands_for[0]
+        shown = dataclasses.replace(
+            shown,
+            origin=first.origin,
+            source=shown.source or first.source,
+            name_stack=shown.name_stack or first.name_stack,
+            phase=shown.phase if shown.name_stack else first.phase,
+        )
+    split = any(several[c.name] > 1 for c in stands_for)
+    how = {
+        "combined": len(stands_for) > 1,
+        "split": split,
+        "moved": not split and any(c.count != shown.count for c in stands_for),
+        "turned": any(c.kind != shown.kind for c in stands_for),
+        "converted": any(c.dtype not in run.dtypes for c in stands_for),
+        "asynchronous": run.apart,
+        "fused": run.fused,
+        "added": not stands_for,
+    }
+    return TargetCollective(shown, tuple(run.stands_for), tuple(k for k, holds in how.items() if holds), run.algorithm)

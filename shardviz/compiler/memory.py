@@ -1,0 +1,356 @@
+"""What is alive when: the moment at which temporaries take the most of main memory, and what that is.
+
+XLA writes down where each value lies (`*-buffer-assignment.txt`) and when it is alive (`*-live-range.txt`):
+
+>>> buffers = Buffers('''BufferAssignment:
+... allocation 0: size 8, parameter 0, shape |f32[2]| at ShapeIndex {}:
+...  value: <0 x @0> (size=8,offset=0): f32[2]{0}
+... allocation 1: size 24, preallocated-temp:
+...  value: <1 a @0> (size=16,offset=0): f32[4]{0}
+...  value: <2 loop{0} (phi) @0> (size=16,offset=0): f32[4]{0}
+...  value: <3 b @0> (size=8,offset=16): f32[2]{0}
+... ''', '''  BufferLiveRange:
+...     x{}:0-3
+...     a{}:1-2
+...     loop{0}:2-3
+...     b{}:2-2
+... ''')
+>>> buffers.moment, buffers.temporaries  # `loop{0}` lies where `a` does
+(2, 24)
+
+XLA's own list of what is alive at the peak counts values that share a place (a loop's parameter and what it was given)
+several times, and may therefore be of another moment. Its heap simulator counts a place once, and no tables of a
+tuple's parts; so is it done here. The format is that of `BufferAllocation::ToString` and `HloLiveRange::ToString`.
+
+A compiler's memory plan, from the text of its buffer assignment.
+
+XLA writes one line an allocation, and what it is for:
+
+>>> plan = memory('''BufferAssignment:
+... allocation 0: size 1024, page 0, parameter 0, shape |f32[256]| at ShapeIndex {}, maybe-live-out:
+...  value: <3 x @0> (size=1024,offset=0): f32[256]{0}
+... allocation 1: size 512, page 0, parameter 1, shape |f32[128]| at ShapeIndex {}:
+... allocation 2: size 4096, page 0, preallocated-temp:
+... ''')
+>>> plan.arguments, plan.outputs, plan.aliased, plan.temporaries, plan.peak
+(1536, 1024, 1024, 4096, 5632)
+
+The format is that of XLA's `BufferAllocation::ToString` (the dump `*-buffer-assignment.txt`). The sums are those of
+`Compiled.memory_analysis()`, long before it can be asked; only a TPU's `temp_size_in_bytes` is another, in which the
+gaps between temporaries count twice. Main memory is color 0; a TPU's VMEM is color 1, its SMEM color 2.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardviz.compiler.module import Instruction, Module, Shape, element
+from shardviz.errors import ParseError
+from shardviz.records import Alive, Memory
+
+_ALLOCATION = re.compile(r"^\s*allocation \d+: (?:0x[0-9a-fA-F]+, )?size (\d+)(.*)$", re.MULTILINE)
+_SHAPE = re.compile(r"\|[^|]*\|")
+_COLOR = re.compile(r", color (\d+)")
+_VALUE = re.compile(
+    r"^\s*value: <\d+ ([\w.\-]+)((?:\{[\d,]*\})?)(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\)(?:: (\(?))?",
+    re.MULTILINE,
+)
+_RANGE = re.compile(r"^\s+([\w.\-]+)\{([\d,]*)\}:(\d+)-(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A block of memory.
+
+    Attributes:
+        size: its bytes.
+        color: the memory space: 0 main memory, 1 a TPU's VMEM, 2 its SMEM.
+        is_argument, is_output, is_temporary, is_constant: what it is for; one may be an argument and an output.
+        begin, end: where its text is.
+    """
+
+    size: int
+    color: int
+    is_argument: bool
+    is_output: bool
+    is_temporary: bool
+    is_constant: bool
+    begin: int
+    end: int
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is main memory that is held from the step's begin to its end."""
+        return self.color == 0 and (self.is_argument or self.is_output or self.is_constant)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A value's name, the part of its tuple, and where it lies."""
+
+    name: str
+    part: str
+    allocation: int
+    offset: int
+    size: int
+    is_table: bool  # of a tuple's parts
+
+
+class Buffers:
+    """A buffer assignment with its live ranges.
+
+    Args:
+        assignment: the text of `*-buffer-assignment.txt`.
+        live_range: the text of `*-live-range.txt`; empty if there is none.
+    """
+
+    def __init__(self, assignment: str, live_range: str = ""):
+        self.text, self.live_range = assignment, live_range
+
+    @cached_property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """Every allocation, those of the chip's own memories and a thread's included."""
+        found = list(_ALLOCATION.finditer(self.text))
+        ends = itertools.chain((m.start() for m in found[1:]), (len(self.text),))
+        return tuple(_allocation(m, end) for m, end in zip(found, ends, strict=False))
+
+    @cached_property
+    def placed(self) -> dict[tuple[str, str], Placed]:
+        """Every value of main memory, by its name and the part of its tuple."""
+        found = {}
+        for number, a in enumerate(self.allocations):
+            if a.stands or (a.is_temporary and a.color == 0):
+                for v in _VALUE.finditer(self.text, a.begin, a.end):
+                    part = v[2].strip("{}")
+                    found[v[1], part] = Placed(v[1], part, number, int(v[4]), int(v[3]), v[5] == "(")
+        return found
+
+    @cached_property
+    def ranges(self) -> tuple[tuple[Placed, int, int], ...]:
+        """For each value of main memory that is no table its first and last moment."""
+        body = self.live_range.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
+        rows = ((self.placed.get((m[1], m[2])), int(m[3]), int(m[4])) for m in _RANGE.finditer(body))
+        return tuple((value, first, last) for value, first, last in rows if value is not None and not value.is_table)
+
+    @cached_property
+    def _peak(self) -> tuple[int, int]:
+        ranges = [row for row in self.ranges if self.allocations[row[0].allocation].is_temporary]
+        begin: dict[int, list[Placed]] = {}
+        end: dict[int, list[Placed]] = {}
+        for value, first, last in ranges:
+            begin.setdefault(first, []).append(value)
+            end.setdefault(last + 1, []).append(value)
+        held: dict[tuple[int, int], list[int]] = {}
+        used, most, moment = 0, 0, -1
+        for time in sorted({*begin, *end}):
+            for value, comes in [(v, False) for v in end.get(time, ())] + [(v, True) for v in begin.get(time, ())]:
+                sizes = held.setdefault((value.allocation, value.offset), [])
+                used -= max(sizes, default=0)
+                (sizes.append if comes else sizes.remove)(value.size)
+                used += max(sizes, default=0)
+            if used > most:
+                most, moment = used, time
+        return most, moment
+
+    @property
+    def temporaries(self) -> int:
+        """The most bytes of temporaries that are alive at once in main memory."""
+        return self._peak[0]
+
+    @property
+    def moment(self) -> int:
+        """The first moment of that; -1 where there is none."""
+        return self._peak[1]
+
+    @property
+    def standing(self) -> int:
+        """Bytes of main memory that are held for the whole step: arguments, outputs and constants."""
+        return sum(a.size for a in self.allocations if a.stands)
+
+    def held(self) -> tuple[tuple[Allocation, tuple[Placed, ...]], ...]:
+        """What takes main memory at that moment, the heaviest first: for each place its allocation and its values.
+
+        Of the values that share a place those that are alive are first, then those that went before and come after
+        without a pause: what a loop is given, carries and gives. A place that is held for the whole step has all of its
+        values.
+        """
+        if not self.ranges:
+            return ()
+        at: dict[tuple[int, int], list[tuple[Placed, int, int]]] = {}
+        for row in self.ranges:
+            at.setdefault((row[0].allocation, row[0].offset), []).append(row)
+        found = []
+        for (number, _), rows in at.items():
+            allocation = self.allocations[number]
+            values = [v for v, _, _ in rows] if allocation.stands else _around(rows, self.moment)
+            if values:
+                found.append((allocation, tuple(values)))
+        return tuple(sorted(found, key=lambda row: -largest(row[1])))
+
+
+def largest(values: Iterable[Placed]) -> int:
+    """The bytes of a place, which are those of the largest of its values."""
+    return max(v.size for v in values)
+
+
+def _allocation(found: re.Match[str], end: int) -> Allocation:
+    uses = _SHAPE.sub("", found[2])
+    color = _COLOR.search(uses)
+    return Allocation(
+        int(found[1]),
+        int(color[1]) if color else 0,
+        ", parameter " in uses,
+        ", maybe-live-out" in uses,
+        ", preallocated-temp" in uses,
+        ", constant" in uses,
+        found.start(),
+        end,
+    )
+
+
+def _around(rows: Sequence[tuple[Placed, int, int]], moment: int) -> list[Placed]:
+    """Those of the values at one place that are alive at a moment, then those that touch them in time."""
+    alive = [value for value, first, last in rows if first <= moment <= last]
+    if not alive:
+        return []
+    groups: list[list[Placed]] = []
+    until = -1
+    for value, first, last in sorted(rows, key=lambda row: row[1:]):
+        if first > until:
+            groups.append([])
+        groups[-1].append(value)
+        until = max(until, last)
+    near = next(group for group in groups if alive[0] in group)
+    return alive + [value for value in near if value not in alive]
+
+
+_TOTAL = re.compile(r"Memory Space: default \(color=0\)\s*\nTotal bytes: (\d+)")
+_NO_ROOM = (
+    re.compile(r"memory required[^()]*\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)"),
+    re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm"),
+)
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_PASSING = frozenset(("while", "conditional", "call", "parameter", "get-tuple-element"))  # what others made
+MOST_ALIVE = 24
+
+
+def memory(
+    buffer_assignment: str | Buffers, live_range: str = "", *, target: str = "cpu", report: str = "", no_room: str = ""
+) -> Memory:
+    """The memory plan of a compiled program, bytes on one device.
+
+    Args:
+        buffer_assignment: the text of the dump `*-buffer-assignment.txt`; or both texts, as `Buffers`.
+        live_range: the text of `*-live-range.txt`, if there is one.
+        target: the compiler whose plan it is.
+        report: the text of `*-memory-usage-report.txt`, if there is one.
+        no_room: the compiler's message where the program does not fit.
+
+    Returns:
+        The plan. Only main memory (color 0) counts, not what a thread keeps to itself; on-chip buffers are counted
+        apart. `peak` is what is held for the whole step, and the most of the temporaries that are alive at one time,
+        as XLA's heap simulator counts them; without live ranges, all that is set aside: arguments, outputs and
+        temporaries, aliased ones once. `fits` is False with `no_room`, else None: who knows the machine may say more.
+
+    Raises:
+        ParseError: if the text has no allocations.
+    """
+    given = buffer_assignment
+    buffers = given if isinstance(given, Buffers) else Buffers(given, live_range)
+    if not buffers.allocations and "BufferAssignment" not in buffers.text:
+        raise ParseError(f"this is no buffer assignment: no line 'allocation 0: size ...' in {buffers.text[:80]!r}...")
+    main = [a for a in buffers.allocations if a.color == 0]
+    arguments = sum(a.size for a in main if a.is_argument)
+    outputs = sum(a.size for a in main if a.is_output)
+    aliased = sum(a.size for a in main if a.is_argument and a.is_output)
+    temporaries = sum(a.size for a in main if a.is_temporary)
+    total = _TOTAL.search(report)
+    needed, hbm = _stated(no_room)
+    return Memory(
+        arguments,
+        outputs,
+        aliased,
+        temporaries,
+        buffers.standing + (buffers.temporaries if buffers.ranges else temporaries),
+        target,
+        on_chip=sum(a.size for a in buffers.allocations if a.color != 0),
+        needed=int(total[1]) if total else needed,
+        hbm=hbm,
+        fits=False if no_room else None,
+        constants=sum(a.size for a in main if a.is_constant and not (a.is_argument or a.is_output)),
+    )
+
+
+def alive_at_peak(
+    buffers: Buffers,
+    module: Module,
+    arguments: Sequence[str] = (),
+    *,
+    most: int = MOST_ALIVE,
+) -> tuple[Alive, ...]:
+    """The heaviest values at the moment when the most is alive in main memory.
+
+    Arguments and outputs are held for the whole step. A place that several values share is called after one that is
+    alive then; where that was only passed on (a loop's parameter), after the one that was made there before or after.
+
+    Args:
+        buffers: the buffer assignment, with its live ranges.
+        module: the optimised module.
+        arguments: the entry parameters' names by number.
+        most: how many values, at most.
+    """
+    heaviest = buffers.held()[:most]
+    wanted = {value.name for _, values in heaviest for value in values}
+    made = {i.name: i for _, i in module if i.name in wanted}
+    entry = {i.name: number for number, i in module.entry.parameters.items()}
+    return tuple(_alive(allocation, values, made, entry, module, arguments) for allocation, values in heaviest)
+
+
+def _alive(
+    allocation: Allocation,
+    values: Sequence[Placed],
+    made: dict[str, Instruction],
+    entry: dict[str, int],
+    module: Module,
+    arguments: Sequence[str],
+) -> Alive:
+    size = largest(values)
+    if allocation.is_argument and (given := next((v for v in values if v.name in entry), None)):
+        instruction, number = made[given.name], entry[given.name]
+        name = arguments[number] if number < len(arguments) else instruction.op_name or given.name
+        return Alive(name, size, "argument", *_array(instruction, given))
+    kind = "output" if allocation.is_output else "constant" if allocation.is_constant else "temporary"
+    tellers = {v: _teller(made[v.name], module) for v in values if v.name in made}
+    if not tellers:
+        return Alive(values[0].name, size, kind)
+    told = [v for v, teller in tellers.items() if module.source(teller) is not None]
+    makers = [v for v in told if made[v.name].opcode not in _PASSING]
+    stacked = [v for v in makers if "dynamic_update_slice" in tellers[v].op_name]  # filled, trip by trip of a loop
+    value = (stacked or makers or told or list(tellers))[0]
+    teller = tellers[value]
+    return Alive(value.name, size, kind, *_array(made[value.name], value), module.source(teller), teller.op_name)
+
+
+def _teller(instruction: Instruction, module: Module) -> Instruction:
+    """The instruction that says where a value comes from: a fusion's root, where the fusion itself says nothing."""
+    if instruction.op_name or instruction.opcode != "fusion":
+        return instruction
+    return module.computations[next(iter(instruction.called.values()))[0]].root
+
+
+def _array(instruction: Instruction, value: Placed) -> tuple[str, tuple[int, ...]]:
+    """The element type and shape of a value; empty where it is no array."""
+    shape = element(instruction.shape, tuple(int(n) for n in value.part.split(",") if n))
+    return (shape.dtype, shape.dims) if isinstance(shape, Shape) else ("", ())
+
+
+def _stated(message: str) -> tuple[int | None, int | None]:
+    """Bytes needed and bytes there are, as a compiler's refusal states them (in GiB, rounded)."""
+    for pattern in _NO_ROOM:
+        if found := pattern.search(message):
+            return round(float(found[1]) * _UNITS[found[2]]), round(float(found[3]) * _UNITS[found[4]])
+    return None, None

@@ -1,0 +1,566 @@
+"""HLO's shapes: an element type and dimensions, or a tuple of shapes.
+
+>>> parse_shape("(bf16[4,8]{1,0:T(8,128)(2,1)}, /*index=1*/pred[])")
+(Shape(dtype='bfloat16', dims=(4, 8)), Shape(dtype='bool', dims=()))
+>>> parse_shape("f8e4m3fn[128]{0}").nbytes
+128.0
+
+A module of HLO: computations of instructions, whose parts are read from their line when they are asked for.
+
+Most of a line is never looked at: a module of a thousand instructions is there in two milliseconds:
+
+>>> add = Instruction("x", "add", True, "f32[4]{0}", "%a, %loop#2", ', metadata={op_name="jit(f)/add"}')
+>>> add.shape, add.operands, add.operand_parts, add.op_name
+(Shape(dtype='float32', dims=(4,)), ('a', 'loop'), ((), (2,)), 'jit(f)/add')
+
+The format is that of XLA's `HloModule::ToString`. What cannot be read raises a `ParseError` that names the instruction.
+
+HLO text read into a module, line by line.
+
+A module is a header, tables of source locations, and computations, the entry last. Every instruction is one line:
+
+>>> module = parse('''HloModule jit_f, num_partitions=8
+...
+... ENTRY %main (a: f32[4,8], b: f32[8,2]) -> f32[4,2] {
+...   %a = f32[4,8]{1,0} parameter(0), sharding={devices=[2,4]<=[8]}, metadata={op_name="a"}
+...   %b = f32[8,2]{1,0} parameter(1)
+...   ROOT %dot = f32[4,2]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+... }''')
+>>> module.name, module.num_partitions, module.entry.root.operands
+('jit_f', 8, ('a', 'b'))
+>>> module.entry.root.shape, module.entry.root.attributes["lhs_contracting_dims"]
+(Shape(dtype='float32', dims=(4, 2)), '{1}')
+
+The format is that of XLA's `HloModule::ToString`. A line that cannot be read raises, and is shown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeVar
+
+from shardviz.compiler.frames import FrameTable
+from shardviz.errors import ParseError
+from shardviz.layouts.layout import itemsize
+from shardviz.records import Frame
+
+_LEAF = re.compile(r"([a-z][a-z0-9]*)\[((?:(?:<=)?\d+|\?)(?:,\s*(?:(?:<=)?\d+|\?))*)?\](?:\{[^}]*\})?")
+_COMMENT = re.compile(r"/\*.*?\*/")
+_PLAIN = {
+    "pred": "bool",
+    "bf16": "bfloat16",
+    "c64": "complex64",
+    "c128": "complex128",
+    "token": "token",
+    "opaque": "opaque",
+}
+_PREFIX = {"s": "int", "u": "uint", "f": "float"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An array's element type and dimensions.
+
+    Attributes:
+        dtype: NumPy's name of the element type.
+        dims: the dimensions; of one that is bounded (`<=8`), the bound.
+    """
+
+    dtype: str
+    dims: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.dims)
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes; half a byte for each element of a 4-bit type."""
+        if self.dtype in ("token", "opaque"):
+            return 0.0
+        try:
+            return self.size * itemsize(self.dtype)
+        except TypeError as error:
+            raise ParseError(f"HLO: the size of element type {self.dtype!r} is not known") from error
+
+
+ShapeTree = Shape | tuple["ShapeTree", ...]
+"""A shape, or a tuple of them."""
+
+
+def leaves(shape: ShapeTree) -> tuple[Shape, ...]:
+    """The arrays of a shape, tuples flattened."""
+    return (shape,) if isinstance(shape, Shape) else tuple(leaf for part in shape for leaf in leaves(part))
+
+
+def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
+    """The part of a tuple's shape that `path` leads to."""
+    for index in path:
+        if isinstance(shape, Shape) or index >= len(shape):
+            raise ParseError(f"HLO: there is no element {path} of {shape}")
+        shape = shape[index]
+    return shape
+
+
+@lru_cache(maxsize=8192)
+def parse_shape(text: str) -> ShapeTree:
+    """Reads a shape.
+
+    Args:
+        text: such as `f32[4,8]{1,0}` or `(s32[], f32[8])`.
+
+    Raises:
+        ParseError: if it is none.
+    """
+    plain = _COMMENT.sub("", text).strip()
+    shape, end = _tree(plain, 0, text)
+    if end != len(plain):
+        raise ParseError(f"HLO shape {text!r}: unexpected {plain[end:]!r}")
+    return shape
+
+
+def numpy_name(dtype: str) -> str:
+    """NumPy's (or ml_dtypes') name of one of HLO's element types: `bfloat16` for `bf16`."""
+    if dtype in _PLAIN:
+        return _PLAIN[dtype]
+    found = re.fullmatch(r"([suf])(\d+)(e\w+)?", dtype)
+    if found is None:
+        return dtype
+    return _PREFIX[found[1]] + found[2] + (f"_{found[3]}" if found[3] else "")
+
+
+def _tree(text: str, at: int, whole: str) -> tuple[ShapeTree, int]:
+    if text.startswith("(", at):
+        parts: list[ShapeTree] = []
+        at += 1
+        while not text.startswith(")", at):
+            part, at = _tree(text, at, whole)
+            parts.append(part)
+            while at < len(text) and text[at] in ", ":
+                at += 1
+            if at >= len(text):
+                raise ParseError(f"HLO shape {whole!r}: a tuple does not end")
+        return tuple(parts), at + 1
+    found = _LEAF.match(text, at)
+    if found is None:
+        raise ParseError(f"HLO shape {whole!r}: expected a shape such as f32[4,8]{{1,0}} at {text[at : at + 40]!r}")
+    dims = tuple(
+        int(d.strip().lstrip("<=")) if d.strip() != "?" else 0 for d in (found[2] or "").split(",") if d.strip()
+    )
+    return Shape(numpy_name(found[1]), dims), found.end()
+
+
+T = TypeVar("T")
+_OPERAND = re.compile(r"%([\w.\-]+)((?:#\d+)*)")
+_ATTRIBUTE_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]()]|, ')
+_METADATA = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|([^\s"{}]+))')
+_OP_NAME = re.compile(r'metadata=\{op_name="([^"\\]*)"')
+_CALLED = (
+    "to_apply",
+    "calls",
+    "condition",
+    "body",
+    "branch_computations",
+    "true_computation",
+    "false_computation",
+    "called_computations",
+    "async_wrapped_computation",
+)
+CALLERS = frozenset(("while", "call", "fusion", "conditional", "async-start", "custom-call"))
+"""Opcodes that run a computation as a whole."""
+NAME = re.compile(r"%?([\w.\-]+)")
+_ESCAPE = re.compile(r"\\([0-7]{3}|x[0-9a-fA-F]{2}|.)")
+_LITERAL_OPCODES = frozenset(("constant", "parameter", "iota", "partition-id", "replica-id"))
+
+
+class Named(dict[str, T]):
+    """A dictionary that says what it has not.
+
+    Args:
+        owner: what the entries belong to, for the message of the `ParseError` that a missing one raises.
+    """
+
+    def __init__(self, owner: str, entries: Iterable[tuple[str, T]] = ()):
+        super().__init__(entries)
+        self.owner = owner
+
+    def __missing__(self, key: str) -> T:
+        raise ParseError(f"HLO {self.owner} has no {key!r}")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    Attributes:
+        name: its name, without the `%`.
+        opcode: such as `dot` or `all-gather-start`.
+        is_root: whether it is its computation's result.
+        shape_text, operands_text, attributes_text: the parts of its line, as they are written.
+    """
+
+    name: str
+    opcode: str
+    is_root: bool
+    shape_text: str
+    operands_text: str
+    attributes_text: str
+
+    @cached_property
+    def shape(self) -> ShapeTree:
+        """Its result's shape; a tuple of shapes for a tuple."""
+        return parse_shape(self.shape_text)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Its result's arrays, tuples flattened."""
+        return leaves(self.shape)
+
+    @cached_property
+    def _operands(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        text = self.operands_text
+        if not text or self.opcode in _LITERAL_OPCODES:
+            return ()
+        if "%" in text:
+            found = _OPERAND.findall(text)
+        else:
+            found = [
+                (name, tail)
+                for part in _split(text.replace("/*", '"').replace("*/", '"'), r", ?")
+                for name, tail in re.findall(r"([\w.\-]+)((?:#\d+)*)\s*$", part)
+            ]
+        return tuple((name, tuple(map(int, tail.split("#")[1:])) if tail else ()) for name, tail in found)
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """The names of its operands."""
+        return tuple(name for name, _ in self._operands)
+
+    @cached_property
+    def operand_parts(self) -> tuple[tuple[int, ...], ...]:
+        """For each operand, which element of its tuple is meant: newer texts write `%loop#2` for
+        `get-tuple-element(%loop), index=2`; empty where the whole is."""
+        return tuple(part for _, part in self._operands)
+
+    @cached_property
+    def attributes(self) -> dict[str, str]:
+        """Attribute name → text, such as `{"dimensions": "{0}"}`."""
+        found: Named[str] = Named(f"instruction {self.name!r} ({self.opcode})")
+        last = ""
+        for part in _split(self.attributes_text, None):
+            key, equals, value = part.partition("=")
+            if not equals:
+                continue
+            if key == "device_ids" and last:  # the one attribute whose text has a comma outside brackets
+                found[last] += ", " + part
+                continue
+            found[key] = value
+            last = key
+        return found
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """`op_name`, `stack_frame_id`, `source_file`, ...: what is known of where it stems from."""
+        text = self.attributes.get("metadata", "")
+        return {key: _unescape(quoted) if quoted else plain for key, quoted, plain in _METADATA.findall(text)}
+
+    @cached_property
+    def op_name(self) -> str:
+        """JAX's name stack and operation (for an entry parameter, the argument's tree path); empty where not known."""
+        if found := _OP_NAME.search(self.attributes_text):
+            return found[1]
+        return self.metadata.get("op_name", "") if "op_name" in self.attributes_text else ""
+
+    @property
+    def stack_frame_id(self) -> int:
+        """Its row in the module's table of stack frames; 0 for none."""
+        if "stack_frame_id" not in self.attributes_text:
+            return 0
+        return number(self.metadata.get("stack_frame_id", "0"), self)
+
+    @property
+    def sharding(self) -> str:
+        """The text of its sharding; empty for none."""
+        return self.attributes.get("sharding", "")
+
+    @property
+    def parameter_number(self) -> int | None:
+        """Which parameter it is; None if it is none."""
+        return number(self.operands_text, self) if self.opcode == "parameter" else None
+
+    @cached_property
+    def called(self) -> dict[str, tuple[str, ...]]:
+        """Attribute → names of the computations that it calls, such as `{"condition": ("c",), "body": ("b",)}`."""
+        owner = f"instruction {self.name!r} ({self.opcode})"
+        named = ((key, tuple(NAME.findall(self.attributes[key]))) for key in _CALLED if key in self.attributes)
+        return Named(owner, ((key, names) for key, names in named if names))
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A named list of instructions, operands before users.
+
+    Attributes:
+        name: its name.
+        instructions: in program order.
+    """
+
+    name: str
+    instructions: tuple[Instruction, ...]
+
+    @cached_property
+    def by_name(self) -> dict[str, Instruction]:
+        """Instruction name → instruction."""
+        return Named(f"computation {self.name!r}", ((i.name, i) for i in self.instructions))
+
+    @cached_property
+    def root(self) -> Instruction:
+        """Its result."""
+        for instruction in reversed(self.instructions):
+            if instruction.is_root:
+                return instruction
+        raise ParseError(f"HLO computation {self.name!r} has no ROOT instruction; is the text cut short?")
+
+    @cached_property
+    def parameters(self) -> dict[int, Instruction]:
+        """Parameter number → instruction."""
+        return {at: i for i in self.instructions if (at := i.parameter_number) is not None}
+
+    @cached_property
+    def users(self) -> dict[str, tuple[Instruction, ...]]:
+        """Instruction name → the instructions that use it, in program order."""
+        found: dict[str, list[Instruction]] = {}
+        for instruction in self.instructions:
+            for operand in dict.fromkeys(instruction.operands):
+                found.setdefault(operand, []).append(instruction)
+        return {name: tuple(users) for name, users in found.items()}
+
+
+@dataclass(frozen=True)
+class Call:
+    """That an instruction calls a computation.
+
+    Attributes:
+        computation: where the instruction stands.
+        instruction: the caller.
+        role: the attribute that names the callee, such as `body`.
+        index: the callee's place within that attribute (which branch of a conditional).
+    """
+
+    computation: Computation
+    instruction: Instruction
+    role: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of HLO.
+
+    Attributes:
+        name: its name.
+        entry: the entry computation.
+        computations: name → computation, in the text's order.
+        header: the module's first line.
+        tables: the text of its tables of source locations.
+    """
+
+    name: str
+    entry: Computation
+    computations: dict[str, Computation]
+    header: str
+    tables: str
+
+    def __iter__(self) -> Iterator[tuple[Computation, Instruction]]:
+        """Every instruction with its computation, in the text's order."""
+        for computation in self.computations.values():
+            for instruction in computation.instructions:
+                yield computation, instruction
+
+    @cached_property
+    def frames(self) -> FrameTable:
+        """The stack frames that instructions refer to."""
+        return FrameTable.parse(self.tables)
+
+    @cached_property
+    def attributes(self) -> dict[str, str]:
+        """The header's attributes, such as `entry_computation_layout`."""
+        parts = _split(self.header, None)[1:]
+        return {key: value for key, equals, value in (p.partition("=") for p in parts) if equals}
+
+    @property
+    def num_partitions(self) -> int:
+        """The number of devices that it is partitioned over."""
+        text = self.attributes.get("num_partitions", "1")
+        if not text.isdecimal():
+            raise ParseError(f"HLO module {self.name!r}: num_partitions is {text!r}, not a number")
+        return int(text)
+
+    @cached_property
+    def callers(self) -> dict[str, tuple[Call, ...]]:
+        """Computation name → who runs it as a whole: loops, calls, fusions, branches.
+
+        A reduction, which applies its adder to single elements, is none of these.
+        """
+        found: dict[str, list[Call]] = {}
+        for computation, instruction in self:
+            if instruction.opcode in CALLERS:
+                for role, names in instruction.called.items():
+                    for index, name in enumerate(names):
+                        found.setdefault(name, []).append(Call(computation, instruction, role, index))
+        return {name: tuple(calls) for name, calls in found.items()}
+
+    def source(self, instruction: Instruction) -> Frame | None:
+        """The innermost line of the person's code that an instruction stems from; None where not known."""
+        if frame_id := instruction.stack_frame_id:
+            return self.frames.innermost(frame_id)
+        if file := instruction.metadata.get("source_file"):
+            return Frame(file, number(instruction.metadata.get("source_line", "0"), instruction))
+        return None
+
+
+def _split(text: str, separator: str | None) -> list[str]:
+    """`text` at its commas outside of brackets and strings."""
+    token = _ATTRIBUTE_TOKEN if separator is None else re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]()]|' + separator)
+    parts, depth, begin = [], 0, 0
+    for found in token.finditer(text):
+        first = found[0][0]
+        if first in "{[(":
+            depth += 1
+        elif first in "}])":
+            depth -= 1
+        elif first == "," and depth == 0:
+            parts.append(text[begin : found.start()])
+            begin = found.end()
+    parts.append(text[begin:])
+    return parts
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    plain = {"n": "\n", "t": "\t", "r": "\r"}
+    raw = _ESCAPE.sub(
+        lambda m: (
+            chr(int(m[1], 8))
+            if m[1].isdecimal()
+            else chr(int(m[1][1:], 16))
+            if len(m[1]) == 3
+            else plain.get(m[1], m[1])
+        ),
+        text,
+    )
+    try:
+        return raw.encode("latin-1").decode("utf-8")  # a name beyond ASCII is escaped byte by byte
+    except (UnicodeEncodeError, UnicodeDecodeError):
+        return raw
+
+
+def number(text: str, instruction: Instruction) -> int:
+    """The whole number that a part of an instruction is.
+
+    Raises:
+        ParseError: if it is none; the message names the instruction.
+    """
+    if not text.strip().isdecimal():
+        raise ParseError(f"HLO instruction {instruction.name!r} ({instruction.opcode}): {text!r} is not a number")
+    return int(text)
+
+
+_OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")
+_PARENTHESIS = re.compile(r"[()]")
+
+
+def parse(text: str) -> Module:
+    """Reads the text of an HLO module.
+
+    Args:
+        text: what XLA writes under `xla_dump_to`, or `Compiled.as_text()`.
+
+    Returns:
+        The module. Computations and instructions are found now, their parts are read on first use.
+
+    Raises:
+        ParseError: for a line that is no instruction, text without an entry computation, or a computation that does
+            not end; the message shows the line.
+    """
+    start = text.find("HloModule ")
+    if start < 0:
+        raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {text[:80]!r}...")
+    lines = text[start:].splitlines()
+    computations: Named[Computation] = Named("module")
+    entry: Computation | None = None
+    tables: list[str] = []
+    current: list[Instruction] = []
+    name, is_entry = "", False
+    for number, line in enumerate(lines[1:], 2):
+        if not line or line.isspace():
+            continue
+        if line[0] in " \t":
+            if not name:
+                raise ParseError(f"HLO line {number}: an instruction outside of a computation: {_shown(line)}")
+            current.append(_instruction(line, number))
+        elif line[0] == "}":
+            computation = computations[name] = Computation(name, tuple(current))
+            entry = computation if is_entry else entry
+            name = ""
+        elif line.rstrip()[-1] == "{" and not line[0].isdecimal():
+            if name:
+                raise ParseError(f"HLO line {number}: computation {name!r} does not end before {_shown(line)}")
+            is_entry = line.startswith("ENTRY ")
+            found = NAME.match(line, 6 if is_entry else 0)
+            if found is None:
+                raise ParseError(
+                    f"HLO line {number}: expected a computation such as '%name (...) -> ... {{', not {_shown(line)}"
+                )
+            name, current = found[1], []
+        elif name:
+            raise ParseError(
+                f"HLO line {number}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}"
+            )
+        else:
+            tables.append(line)
+    if name:
+        raise ParseError(f"HLO: computation {name!r} does not end; the text is cut short")
+    if entry is None:
+        raise ParseError("HLO: the module has no ENTRY computation; the text is cut short")
+    header = lines[0]
+    return Module(header[10:].partition(",")[0].strip(), entry, computations, header, "\n".join(tables))
+
+
+def _instruction(line: str, number: int) -> Instruction:
+    equals = line.find(" = ")
+    found = _OPCODE.search(line, equals + 3) if equals > 0 else None
+    if found is None:
+        raise ParseError(
+            f"HLO line {number}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}"
+        )
+    name = line[:equals].strip()
+    is_root = name.startswith("ROOT ")
+    if is_root:
+        name = name[5:]
+    begin = found.end()
+    end = line.find(")", begin)
+    if line.find("(", begin, end) >= 0:
+        depth = 1
+        end = -1
+        for parenthesis in _PARENTHESIS.finditer(line, begin):
+            depth += 1 if parenthesis[0] == "(" else -1
+            if depth == 0:
+                end = parenthesis.start()
+                break
+    if end < 0:
+        raise ParseError(f"HLO line {number}: the operands do not end: {_shown(line)}")
+    return Instruction(
+        name.lstrip("%"), found[1], is_root, line[equals + 3 : found.start()], line[begin:end], line[end + 1 :]
+    )
+
+
+def _shown(line: str) -> str:
+    line = line.strip()
+    return repr(line if len(line) <= 200 else line[:200] + "...")

@@ -1,0 +1,11 @@
+"""The compile server: compiling outside the kernel, in children that can be stopped, crash, or run out of memory.
+
+`submit(request)` gives a `Job`, a future that is told of milestones (the partitioned program, then the optimised one
+with its memory plan) while the compiler is still at work, and that ends as soon as nothing more is wanted: machine code
+is waited for only where somebody asks for the milestone `finished`.
+"""
+
+from shardviz.compiler.server.client import Job, shutdown, start, submit
+from shardviz.compiler.server.job import LEVELS, MILESTONES, Request, Topology, run
+
+__all__ = ["LEVELS", "MILESTONES", "Job", "Request", "Topology", "run", "shutdown", "start", "submit"]

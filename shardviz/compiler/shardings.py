@@ -1,0 +1,164 @@
+"""Every value's sharding as the compiler decided it: read from the module just before it is partitioned.
+
+There each instruction carries its sharding over its global shape:
+
+    %dot.1 = bf16[8,64,256] dot(...), sharding={mesh['data'=2,'model'=4], [{'data'}, {}, {'model'}]}
+
+so `values` gives `Value("dot.1", (8, 64, 256), "bfloat16", P('data', None, 'model'), shard_shape=(4, 64, 64), ...)`.
+After partitioning the outputs' shardings are in the text no more.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from shardviz.compiler.loops import runs
+from shardviz.compiler.module import Computation, Instruction, Module, Shape, leaves
+from shardviz.compiler.phases import full_name
+from shardviz.errors import ParseError, SpecError
+from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
+from shardviz.notation.hlo_text import parse_hlo
+from shardviz.notation.mesh import DeviceMesh
+from shardviz.notation.spec import Axis, Spec, axis_size
+from shardviz.records import Value
+
+_TRIVIAL = frozenset(
+    ("constant", "parameter", "tuple", "get-tuple-element", "bitcast", "iota", "partition-id", "after-all")
+)
+
+
+def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tuple[Value, ...]:
+    """Every value of a module before partitioning, with its sharding.
+
+    Args:
+        module: the module before partitioning (the snapshot `before_spmd-partitioning`).
+        mesh: the mesh whose axes to name.
+        parameters: give the entry's parameters too.
+
+    Returns:
+        A `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner parameter
+        or copy in the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the text as
+        `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
+    """
+    found = runs(module)
+    prefixes: dict[str, str] = {}
+    rows: list[Value] = []
+    for computation in module.computations.values():
+        run = found.get(computation.name)
+        if run is None:
+            continue
+        for instruction in computation.instructions:
+            if instruction.opcode in _TRIVIAL and not (
+                parameters and computation is module.entry and instruction.opcode == "parameter"
+            ):
+                continue
+            text = instruction.sharding
+            shape = instruction.shape
+            if not text or not isinstance(shape, Shape) or _idle_copy(computation, instruction, text):
+                continue
+            spec, shard_shape = cut(text, shape.dims, mesh)
+            manual, rest = manual_part(text, shape.dims, mesh)
+            name_stack = full_name(module, computation, instruction, prefixes)
+            rows.append(
+                Value(
+                    name=instruction.name,
+                    shape=shape.dims,
+                    dtype=shape.dtype,
+                    spec=rest if manual else spec,
+                    shard_shape=shard_shape,
+                    bytes_per_device=_bytes(shard_shape, shape.dtype),
+                    sharding={"hlo": text},
+                    source=module.source(instruction),
+                    op=_operation(instruction, name_stack),
+                    name_stack=name_stack,
+                    count=run.count,
+                    manual=manual,
+                )
+            )
+    return tuple(rows)
+
+
+@lru_cache(maxsize=8192)
+def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | None, tuple[int, ...] | None]:
+    """The spec and the shard shape that an HLO sharding gives an array.
+
+    Args:
+        text: the sharding of one array.
+        shape: the array's shape.
+        mesh: the mesh whose axes to name.
+
+    Returns:
+        The spec, or None where no PartitionSpec says it; and the shard's shape by XLA's rule, `ceil(size / tiles)`, or
+        None where the text does not say it.
+    """
+    try:
+        spec = parse_hlo_sharding(text, mesh, len(shape))
+    except SpecError:
+        spec = None
+    try:
+        tiles = tile_counts(text, len(shape))
+    except ParseError:
+        tiles = None
+    return spec, None if tiles is None else tuple(-(-size // n) for size, n in zip(shape, tiles, strict=True))
+
+
+@lru_cache(maxsize=8192)
+def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tuple[Axis, ...], Spec | None]:
+    """The axes along which an HLO sharding is manual, and the spec over the others (None where none are left).
+
+    Args:
+        text: the sharding of one array.
+        shape: the array's shape, one device's along the manual axes.
+        mesh: the mesh whose axes to name.
+    """
+    if "manual" not in text:
+        return (), None
+    found = parse_hlo(text.strip(), mesh, len(shape))
+    whole = {name for name in found.manual if isinstance(name, str)}
+    left = any(size > 1 and name not in whole for name, size in mesh.shape.items())
+    return tuple(a for a in found.manual if axis_size(a, mesh) > 1), found.spec if left else None
+
+
+def parameter_shardings(before: Module) -> tuple[str, ...]:
+    """The sharding of each entry parameter, by number, as HLO text; `{replicated}` where it has none.
+
+    Args:
+        before: the module before partitioning.
+    """
+    parameters = before.entry.parameters
+    return tuple(parameters[number].sharding or "{replicated}" for number in sorted(parameters))
+
+
+def output_shardings(before: Module, after: Module | None = None) -> tuple[str, ...]:
+    """The sharding of each output, as HLO text.
+
+    The compiler takes the outputs' shardings from the entry's root just before it partitions; afterwards the text has
+    them no more.
+
+    Args:
+        before: the module before partitioning.
+        after: the module after partitioning; asked only where the first says nothing.
+
+    Returns:
+        One text an output array, tuples flattened; `{replicated}` where nothing says otherwise.
+    """
+    root = before.entry.root
+    text = root.sharding or (after.entry.root.sharding if after is not None else "") or "{replicated}"
+    count = len(leaves(root.shape))
+    parts = split_tuple(text)
+    return parts * count if len(parts) == 1 and count != 1 else parts
+
+
+def _bytes(shard_shape: tuple[int, ...] | None, dtype: str) -> float | None:
+    return None if shard_shape is None else Shape(dtype, shard_shape).nbytes
+
+
+def _operation(instruction: Instruction, name_stack: str) -> str:
+    _stack, slash, last = name_stack.rpartition("/")
+    return last if slash and last else instruction.opcode
+
+
+def _idle_copy(computation: Computation, instruction: Instruction, text: str) -> bool:
+    if instruction.opcode != "copy" or instruction.operand_parts != ((),):
+        return False
+    return computation.by_name[instruction.operands[0]].sharding == text

@@ -1,0 +1,247 @@
+"""Which machines this installation can compile for, told from the installed packages alone.
+
+A compiler needs no machine of its kind: XLA for CPU comes with jaxlib, the TPU compiler is the package libtpu, the
+GPU compiler is JAX's CUDA plugin plus NVIDIA's ptxas. Looking at packages starts no JAX backend and imports none of
+them, so it costs milliseconds and cannot fail for lack of a driver.
+
+>>> [status.name for status in targets()]
+['cpu', 'tpu', 'gpu']
+>>> targets()[0].ready
+True
+
+GPUs as XLA's compiler wants them described: facts about each chip, and the text that is made of them.
+
+The numbers are those of the chips' own data sheets and of XLA's descriptions of them
+(https://github.com/openxla/xla/tree/main/xla/backends/gpu/target_config/specs, read 2026-11-20).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import re
+import sys
+from dataclasses import dataclass, replace
+
+TPU_CHIPS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
+"""The TPUs that libtpu has topologies of."""
+
+TPU_EXAMPLE = "'tpu v5p:4x4x4', or 'tpu v5e:4x4*2' for two slices"
+GPU_EXAMPLE = "'gpu h100:2x8', hosts x GPUs of each"
+ATTACHED = "attached      the devices that JAX sees in this process, by the compiler of their kind"
+
+
+@dataclass(frozen=True)
+class TargetStatus:
+    """Whether programs can be compiled for one kind of machine here.
+
+    Attributes:
+        name: `cpu`, `tpu` or `gpu`.
+        ready: its compiler is installed and fits this jaxlib.
+        compiler: the packages that make the compiler, with their versions, as far as they are installed.
+        missing: what stands in the way, in words; empty where nothing does.
+        install: the command that mends it; empty where nothing is missing, or nothing can be done on this platform.
+        chips: the chips that it compiles for.
+        example: how a target of this kind is written.
+    """
+
+    name: str
+    ready: bool
+    compiler: tuple[str, ...] = ()
+    missing: str = ""
+    install: str = ""
+    chips: tuple[str, ...] = ()
+    example: str = ""
+
+    def __str__(self) -> str:
+        head = f"{self.name:<4} {'ready  ' if self.ready else 'missing'}  {', '.join(self.compiler) or 'no compiler'}"
+        notes = [self.missing] if self.missing else []
+        notes += [f"to install: {self.install}"] if self.install else []
+        notes += [f"chips: {', '.join(self.chips)}; written as {self.example}"] if self.chips else []
+        return "\n".join([head, *(f"{'':<14}{note}" for note in notes)])
+
+
+class Targets(tuple[TargetStatus, ...]):
+    """The statuses of all targets: a tuple that prints as a table."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "\n".join([*map(str, self), ATTACHED])
+
+
+def targets() -> Targets:
+    """The kinds of machine that programs can be compiled for, in the order cpu, tpu, gpu.
+
+    Returns:
+        One `TargetStatus` each, telling what is installed and what is missing. No JAX backend is started.
+    """
+    tpu = replace(_tpu(), chips=TPU_CHIPS, example=TPU_EXAMPLE)
+    return Targets((_cpu(), tpu, replace(_gpu(), chips=tuple(GPUS), example=GPU_EXAMPLE)))
+
+
+def _cpu() -> TargetStatus:
+    version = _version("jaxlib")
+    if version is None or not _importable("jaxlib"):
+        return TargetStatus("cpu", False, (), "jaxlib is not installed", "pip install shardviz")
+    return TargetStatus("cpu", True, (f"jaxlib {version}",))
+
+
+def _tpu() -> TargetStatus:
+    install = "pip install 'shardviz[tpu]'"
+    version = _version("libtpu")
+    found = (f"libtpu {version}",) if version else ()
+    if version is None or not _importable("libtpu"):
+        if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+            lack = f"the TPU compiler exists for Linux x86-64 only, this is {_here()}"
+            return TargetStatus("tpu", False, found, lack)
+        return TargetStatus("tpu", False, found, "the package libtpu (0.6 GB) is not installed", install)
+    wanted = _wanted("libtpu", extra="tpu")
+    if wanted is not None and not version.startswith(wanted):
+        jax = _version("jax")
+        return TargetStatus("tpu", False, found, f"jax {jax} goes with libtpu {wanted}*, not {version}", install)
+    return TargetStatus("tpu", True, found)
+
+
+def _gpu() -> TargetStatus:
+    install = "pip install 'shardviz[cuda]'"
+    packages = ("jax-cuda13-plugin", "jax-cuda13-pjrt", "nvidia-cuda-nvcc")
+    versions = {name: _version(name) for name in packages}
+    found = tuple(f"{name} {version}" for name, version in versions.items() if version)
+    if sys.platform != "linux":
+        lack = f"the GPU compiler exists for Linux only, this is {_here()}"
+        return TargetStatus("gpu", False, found, lack)
+    absent = [name for name, version in versions.items() if version is None]
+    absent += [] if absent or _importable("jax_cuda13_plugin") else ["jax_cuda13_plugin"]
+    if absent:
+        lack = f"not installed: {', '.join(absent)} (1.3 GB in all; no driver, cuDNN or NCCL is needed)"
+        return TargetStatus("gpu", False, found, lack, install)
+    jaxlib = _version("jaxlib")
+    for name in packages[:2]:
+        if versions[name] != jaxlib:
+            lack = f"jaxlib {jaxlib} goes with {name} {jaxlib}, not {versions[name]}"
+            return TargetStatus("gpu", False, found, lack, install)
+    return TargetStatus("gpu", True, found)
+
+
+def _here() -> str:
+    return f"{platform.system()} {platform.machine()}"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _importable(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _wanted(package: str, *, extra: str) -> str | None:
+    """The version prefix that jax's own extra asks for: `0.0.42.` from `libtpu==0.0.42.*; extra == "tpu"`."""
+    try:
+        requirements = importlib.metadata.requires("jax") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    pattern = re.compile(rf"{package}==([\d.]+)\*.*extra == ['\"]{extra}['\"]")
+    return next((match[1] for line in requirements if (match := pattern.match(line))), None)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What the compiler asks of a GPU beyond what all NVIDIA's GPUs of these generations share.
+
+    Attributes:
+        name: NVIDIA's.
+        capability: the CUDA compute capability, major version; minor is 0.
+        cores: streaming multiprocessors.
+        lanes: FP32 lanes of each.
+        clock_ghz: the boost clock.
+        memory, bandwidth, cache: bytes of HBM, its bytes a second, bytes of L2 cache.
+        shared: bytes of shared memory of each multiprocessor, and how much of it a block can ask for.
+        links: NVLinks.
+        pcie: bytes a second to the host.
+    """
+
+    name: str
+    capability: int
+    cores: int
+    clock_ghz: float
+    memory: int
+    bandwidth: int
+    cache: int
+    lanes: int = 128
+    shared: tuple[int, int] = (233472, 232448)
+    links: int = 18
+    pcie: int = 34359738368
+
+
+GPUS = {
+    "a100": Gpu("NVIDIA A100-SXM4-80GB", 8, 108, 1.41, 85100068864, 2039040000000, 41943040, 64, (167936, 166912), 12),
+    "h100": Gpu("NVIDIA H100 80GB HBM3", 9, 132, 1.98, 84942979072, 3352320000000, 52428800),
+    "h200": Gpu("NVIDIA H200 141GB HBM3e", 9, 132, 1.98, 151397597184, 4800000000000, 52428800),
+    "b200": Gpu("NVIDIA B200", 10, 148, 1.965, 191514411008, 7672320000000, 132644864, pcie=68719476736),
+    "gb200": Gpu("NVIDIA GB200", 10, 152, 2.062, 197897748480, 7928064000000, 135528448, pcie=68719476736),
+}
+
+_SHARED_BY_ALL = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 49152,
+    "threads_per_core_limit": 2048,
+    "block_dim_limit_x": 2147483647,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "thread_dim_limit_x": 1024,
+    "thread_dim_limit_y": 1024,
+    "thread_dim_limit_z": 64,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+    "device_address_bits": 64,
+    "ecc_enabled": "true",
+    "device_vendor": '"NVIDIA Corporation"',
+    "driver_version": '"13.0.0"',
+    "runtime_version": '"12.8.0"',
+    "compile_time_toolkit_version": '"12.8.0"',
+    "dnn_version": '"9.10.0"',
+}
+
+
+def gpu_config(chip: str) -> str | None:
+    """A GPU's description in protobuf's text form, for `jax.experimental.topologies`; None for one that is not known.
+
+    Args:
+        chip: the chip's short name, such as `h100`.
+    """
+    gpu = GPUS.get(chip)
+    if gpu is None:
+        return None
+    info = _SHARED_BY_ALL | {
+        "shared_memory_per_core": gpu.shared[0],
+        "shared_memory_per_block_optin": gpu.shared[1],
+        "core_count": gpu.cores,
+        "fpus_per_core": gpu.lanes,
+        "clock_rate_ghz": gpu.clock_ghz,
+        "device_memory_size": gpu.memory,
+        "memory_bandwidth": gpu.bandwidth,
+        "l2_cache_size": gpu.cache,
+        "pcie_bandwidth": gpu.pcie,
+        "name": f'"{gpu.name}"',
+    }
+    lines = [f"  {key}: {value}" for key, value in info.items()]
+    feature = "ACCELERATED_FEATURES" if gpu.capability >= 9 else "NONE"
+    lines += [f"  cuda_compute_capability {{ major: {gpu.capability} feature_extension: {feature} }}"]
+    lines += [f"  device_interconnect_info {{ active_links: {gpu.links} }}"]
+    return "\n".join(
+        [
+            "gpu_device_info {",
+            *lines,
+            "}",
+            'platform_name: "CUDA"',
+            "dnn_version_info { major: 9 minor: 10 }",
+            f'device_description_str: "{gpu.name}"',
+        ]
+    )

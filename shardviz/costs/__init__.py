@@ -1,0 +1,50 @@
+"""What a report's bytes and FLOPs cost on a machine: chips, topologies, collectives, a step, memory. No JAX."""
+
+from shardviz.costs.chips import Chip, chip, chips
+from shardviz.costs.collective import (
+    CollectiveTime,
+    collective_seconds,
+    group_seconds,
+    time_of,
+    whole_bytes,
+    with_seconds,
+)
+from shardviz.costs.costing import cost_of as cost
+from shardviz.costs.device_order import device_order
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import AxisPath, Placement, placement
+from shardviz.costs.routes import Leg, Route, route
+from shardviz.costs.stages import Stage, Term
+from shardviz.costs.step import Fit, Knee, Share, StepTime, fits, roofline, step_time
+from shardviz.costs.step_cost import StepCost
+
+__all__ = [
+    "AxisPath",
+    "Chip",
+    "CollectiveTime",
+    "Fit",
+    "Knee",
+    "Leg",
+    "Machine",
+    "Placement",
+    "Route",
+    "Share",
+    "Stage",
+    "StepCost",
+    "StepTime",
+    "Term",
+    "chip",
+    "chips",
+    "collective_seconds",
+    "cost",
+    "device_order",
+    "fits",
+    "group_seconds",
+    "placement",
+    "roofline",
+    "route",
+    "step_time",
+    "time_of",
+    "whole_bytes",
+    "with_seconds",
+]

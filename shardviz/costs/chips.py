@@ -1,0 +1,239 @@
+"""The chips: how much memory, how many FLOPs a second, how fast each link. The numbers stand in `chips.toml`.
+
+>>> v5p = chip("v5p")
+>>> v5p.ici_axes, v5p.ici_link_bytes_per_s, v5p.flops("bfloat16")
+(3, 90000000000.0, 459000000000000.0)
+>>> v5p.source("ici_axes")
+'Google Cloud, TPU v5p, https://docs.cloud.google.com/tpu/docs/v5p, read 2026-11-20'
+
+A chip of one's own is a changed one, or a new one:
+
+>>> import dataclasses
+>>> faster = dataclasses.replace(v5p, name="v5p at the data sheet's rate", ici_link_bytes_per_s=1.0e11)
+>>> mine = Chip("mine", "gpu", hbm_bytes=96e9, hbm_bytes_per_s=4e12, flops_per_s={"bfloat16": 1e15},
+...             nvlink_bytes_per_s=4.5e11, domain_size=8, node_egress_bytes_per_s=4e11)
+>>> mine.flops("bfloat16")
+1000000000000000.0
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from shardviz.errors import TargetError
+
+# What a product of each element type is counted as, where the chip has no rate of its own for it.
+_COUNTED_AS = {
+    "float16": ("bfloat16",),
+    "float32": ("bfloat16",),  # on TPU, JAX's default precision rounds the factors to bfloat16
+    "uint8": ("int8",),
+    "int4": ("int8",),
+    "uint4": ("int8",),
+    "float4": ("float8", "bfloat16"),
+    "float8": ("bfloat16",),
+    "int8": ("bfloat16",),
+}
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A chip's numbers. Those of bytes, bandwidth and FLOPs are of one chip, also where it is two JAX devices.
+
+    Attributes:
+        name: what targets call it (`v5p`, `h100`).
+        kind: `tpu`, `gpu` or `cpu`.
+        device_kind: what JAX calls its devices (`TPU v5 lite`); may be empty.
+        hbm_bytes: its memory.
+        hbm_bytes_per_s: how fast that is read or written.
+        flops_per_s: element type → FLOPs a second, dense products.
+        hbm_usable_bytes: what of its memory a compiled program may take; None where not known.
+        devices_per_chip: the number of JAX devices that it is.
+        core_link_bytes_per_s: between these, one direction; None where not known.
+        ici_axes: the number of axes of its torus (TPU).
+        ici_link_bytes_per_s: one link of the torus, one direction (TPU).
+        cube: the torus is made of cubes of this size, and wraps around where all sizes are multiples of it; or
+        wraps_at: an axis wraps around where it has this size.
+        host_bounds: the chips of one host, along x, y, z (TPU).
+        max_chips: the most chips of one slice (TPU).
+        shapes: the slices that there are, each as text with sizes in rising order; empty for no list.
+        dcn_bytes_per_s: into the network between slices, one direction (TPU).
+        nvlink_bytes_per_s: into the NVLink domain, one direction (GPU).
+        domain_size: the GPUs of one NVLink domain.
+        domain_spans_hosts: whether several hosts can be one NVLink domain (NVL72).
+        node_egress_bytes_per_s: out of one NVLink domain into the network, one direction.
+        hop_seconds: the least time of one hop over a link.
+        network_hop_seconds: the least time of one hop over the network between NVLink domains.
+        sources: attribute → where the number is from.
+    """
+
+    name: str
+    kind: str
+    hbm_bytes: float | None = None
+    hbm_bytes_per_s: float | None = None
+    flops_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+    hbm_usable_bytes: float | None = None
+    devices_per_chip: int = 1
+    core_link_bytes_per_s: float | None = None
+    ici_axes: int = 0
+    ici_link_bytes_per_s: float | None = None
+    cube: int | None = None
+    wraps_at: int | None = None
+    host_bounds: tuple[int, int, int] = (2, 2, 1)
+    max_chips: int | None = None
+    shapes: tuple[str, ...] = ()
+    dcn_bytes_per_s: float | None = None
+    nvlink_bytes_per_s: float | None = None
+    domain_size: int = 8
+    domain_spans_hosts: bool = False
+    node_egress_bytes_per_s: float | None = None
+    hop_seconds: float = 0.0
+    network_hop_seconds: float = 0.0
+    device_kind: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("tpu", "gpu", "cpu"):
+            raise TargetError(f"chip {self.name!r}: its kind is 'tpu', 'gpu' or 'cpu', not {self.kind!r}")
+        if self.kind == "tpu" and self.ici_axes not in (2, 3):
+            raise TargetError(f"chip {self.name!r}: a TPU's torus has 2 or 3 axes; give ici_axes, not {self.ici_axes}")
+        if not isinstance(self.devices_per_chip, int) or self.devices_per_chip < 1 or self.domain_size < 1:
+            raise TargetError(
+                f"chip {self.name!r}: devices_per_chip and domain_size are 1 or more, not {self.devices_per_chip!r} "
+                f"and {self.domain_size!r}"
+            )
+        for each in fields(self):
+            value = getattr(self, each.name)
+            wrong = isinstance(value, float | int) and not isinstance(value, bool) and not value >= 0
+            if wrong or (each.name.endswith("_bytes_per_s") and value == 0):
+                raise TargetError(f"chip {self.name!r}: {each.name} must be more than 0, not {value!r}")
+        for dtype, rate in self.flops_per_s.items():
+            if not rate > 0:
+                raise TargetError(f"chip {self.name!r}: flops_per_s[{dtype!r}] must be more than 0, not {rate!r}")
+        object.__setattr__(self, "flops_per_s", MappingProxyType(dict(self.flops_per_s)))
+        object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+        for name in ("host_bounds", "shapes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @classmethod
+    def like(cls, known: str, **changes: Any) -> Chip:
+        """A known chip with some numbers of one's own, which have no source: `Chip.like("v5e", hbm_bytes=32e9)`.
+
+        Args:
+            known: its name.
+            changes: attributes of `Chip`. Rates in `flops_per_s` are put beside the chip's own; a `name` is what
+                the chip is called from now on, the known one's with a star if not given.
+
+        Raises:
+            TargetError: if there is no such chip, no such attribute, or a number is none that a chip can have.
+        """
+        base = chip(known)
+        changes = {"name": f"{base.name}*"} | changes
+        own = {f.name for f in fields(cls)} - {"sources"}
+        if wrong := sorted(changes.keys() - own):
+            raise TargetError(f"Chip.like({known!r}, {wrong[0]}=...): a chip has no such number; it has {sorted(own)}")
+        rates = dict(changes.get("flops_per_s", {}))
+        gone = changes.keys() | {f"flops_per_s.{dtype}" for dtype in rates}
+        kept = {of: source for of, source in base.sources.items() if of not in gone}
+        return replace(base, **changes | {"flops_per_s": {**base.flops_per_s, **rates}, "sources": kept})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles with plain dictionaries, as read-only ones do not pickle."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values |= {"flops_per_s": dict(self.flops_per_s), "sources": dict(self.sources)}
+        return _chip_of, (values,)
+
+    def flops(self, dtype: str) -> float:
+        """FLOPs a second of one chip for products of an element type.
+
+        Raises:
+            TargetError: if the chip has no rate for it, nor for one that it would be counted as.
+        """
+        if name := self.rate_of(dtype):
+            return self.flops_per_s[name]
+        have = ", ".join(self.flops_per_s) or "none"
+        raise TargetError(
+            f"chip {self.name!r} has no FLOPs a second for {dtype!r}; it has {have}. Give it one with "
+            f"dataclasses.replace(chip, flops_per_s={{{dtype!r}: ...}})"
+        )
+
+    def rate_of(self, dtype: str) -> str | None:
+        """The element type at whose rate products of `dtype` are counted; None where the chip has none for it."""
+        name = family(dtype)
+        return next((each for each in (name, *_COUNTED_AS.get(name, ())) if each in self.flops_per_s), None)
+
+    def needs(self, attribute: str) -> float:
+        """A number that has to be there.
+
+        Raises:
+            TargetError: if the chip has it not.
+        """
+        value = getattr(self, attribute)
+        if not value:
+            why = "simulated devices have no links and no speed; name a real machine such as 'tpu v5e:4x4'"
+            mend = f"give it with dataclasses.replace(chip, {attribute}=...)"
+            raise TargetError(f"chip {self.name!r} has no {attribute}: {why if self.kind == 'cpu' else mend}")
+        return value
+
+    def source(self, attribute: str) -> str:
+        """Where a number is from; `flops_per_s.bfloat16` for a rate. Says so where that is not known."""
+        return self.sources.get(attribute, "no source given")
+
+
+def _chip_of(values: dict[str, Any]) -> Chip:
+    return Chip(**values)
+
+
+def family(dtype: str) -> str:
+    """`float8_e4m3fn` → `float8`, `f8e5m2` → `float8`, `bf16` → `bfloat16`."""
+    short = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "u8": "uint8"}
+    name = short.get(dtype, dtype)
+    for head, family in (("float8", "float8"), ("f8", "float8"), ("float4", "float4"), ("f4", "float4")):
+        if name.startswith(head):
+            return family
+    return name
+
+
+@cache
+def chips() -> Mapping[str, Chip]:
+    """Every chip of `chips.toml`, by name."""
+    table = tomllib.loads((files("shardviz.costs") / "chips.toml").read_text(encoding="utf-8"))
+    sources = table.pop("sources").items()
+    where = {key: f"{source['title']}, {source['url']}, read {source['date']}" for key, source in sources}
+    return MappingProxyType({name: _read(name, entry, where) for name, entry in table.items()})
+
+
+def _read(name: str, entry: Mapping[str, Any], where: Mapping[str, str]) -> Chip:
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+
+    def take(key: str, cell: Any) -> Any:
+        sources[key] = "; ".join(filter(None, (where[cell["from"]], cell.get("note"))))
+        return cell["is"]
+
+    for key, cell in entry.items():
+        if key == "flops_per_s":
+            values[key] = {dtype: float(take(f"{key}.{dtype}", each)) for dtype, each in cell.items()}
+        else:
+            values[key] = take(key, cell) if isinstance(cell, Mapping) else cell
+    return Chip(name=name, sources=sources, **values)
+
+
+def chip(name: str) -> Chip:
+    """The chip of that name, upper or lower case.
+
+    Raises:
+        TargetError: if there is none; the message has those that there are.
+    """
+    found = chips().get(str(name).strip().lower())
+    if found is None:
+        raise TargetError(
+            f"there is no chip {name!r}; there are {', '.join(chips())}. Give the numbers of another with "
+            "shardviz.Chip(...)"
+        )
+    return found

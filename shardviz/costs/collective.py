@@ -1,0 +1,317 @@
+"""How long a collective takes on a machine, and why: the formula with its numbers.
+
+>>> time = collective_seconds("all-gather", 2048 * 8192 * 2, "Y", "X=8,Y=4", "tpu v5e:4x8", exact=False)
+>>> print(time)
+all-gather over Y of 33.55 MB: 559.2 µs, bound by the ICI link
+  ICI link  559.2 µs  V x 3/4 / W = 33.55 MB x 3/4 / (1 x 45 GB/s); line of 4 along x
+  latency       3 µs  3 hops x 1 µs
+
+That is `Pop Quiz 2` of *How to Scale Your Model*, part 3. `stages` says where each formula is from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shardviz.compiler.collectives import parse_groups, parse_pairs
+from shardviz.costs.amounts import bytes_text, many_text, rate_text, seconds_text
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import Placement
+from shardviz.costs.routes import Route, link_load, route
+from shardviz.costs.stages import BOOK, Stage, Term, stages
+from shardviz.errors import ShardvizError, TargetError
+from shardviz.notation import Axis
+from shardviz.notation.spec import axis_text
+from shardviz.records import KINDS, Collective
+
+
+@dataclass(frozen=True)
+class CollectiveTime:
+    """How long one run of a collective takes.
+
+    Attributes:
+        kind: the collective.
+        nbytes: V, the bytes of the whole array that a group gathers, reduces or exchanges.
+        axes: the mesh axes of its groups; None where they are no product of axes.
+        seconds: the time.
+        formula: the arithmetic that bounds it, with its numbers and, in brackets, where it is from.
+        bound: what bounds it: `ICI link`, `chip`, `DCN`, `NVLink`, `network`, `latency`, or `nothing` for one device.
+        inputs: what went in: `V`, `N`, and of the machine what it used.
+        stages: its stages, one after the other; each is as long as the largest of its terms.
+        route: the links that its groups are joined by.
+    """
+
+    kind: str
+    nbytes: float
+    axes: tuple[Axis, ...] | None
+    seconds: float
+    formula: str
+    bound: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    stages: tuple[Stage, ...] = ()
+    route: Route | None = None
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Every bound that was reckoned, stage by stage."""
+        return tuple(term for stage in self.stages for term in stage.terms)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the formulas are from."""
+        return tuple(dict.fromkeys(term.source for term in self.terms))
+
+    def __str__(self) -> str:
+        over = f" over {', '.join(map(axis_text, self.axes))}" if self.axes else ""
+        head = f"{self.kind}{over} of {bytes_text(self.nbytes)}: {seconds_text(self.seconds)}, bound by "
+        head += "nothing" if self.bound == "nothing" else f"the {self.bound}" if "link" in self.bound else self.bound
+        times = [seconds_text(term.seconds) for term in self.terms]
+        wide = (max(map(len, column), default=0) for column in ([t.bound for t in self.terms], times))
+        first, second = wide
+        rows = [
+            f"  {term.bound:<{first}}  {time:>{second}}  {term.formula}"
+            for term, time in zip(self.terms, times, strict=True)
+        ]
+        return "\n".join([head, *rows])
+
+
+def collective_seconds(
+    kind: str,
+    nbytes: float,
+    axes: str | Axis | Sequence[Axis],
+    mesh: Any,
+    target: str | Machine,
+    *,
+    exact: bool = True,
+    in_network: bool = False,
+) -> CollectiveTime:
+    """How long a collective takes.
+
+    Args:
+        kind: `all-gather`, `reduce-scatter`, `all-reduce`, `all-to-all`, `ragged-all-to-all` (as an all-to-all: the
+            most it can be), `collective-permute` (each device to the next along the axes) or `collective-broadcast`.
+        nbytes: V, the bytes of the whole array that is gathered, reduced or exchanged in one group: the global array
+            divided by the axes that are not part of the collective. Of a permute what all devices of a group send.
+        axes: the mesh axis or axes that it runs over; a part of an axis as (name, sizes before it, size).
+        mesh: the mesh: a JAX mesh, a dict, text such as `"data=8,model=4"`, or a `Placement`. If it says the order of
+            its devices, that is kept; else it is what JAX's `mesh_utils` would choose.
+        target: the machine, such as `tpu v5p:4x4x4`.
+        exact: False drops the factor (N-1)/N on rings and switches, as *How to Scale Your Model* does.
+        in_network: GPUs whose switches add up themselves (SHARP): an all-reduce sends the array once.
+
+    Returns:
+        The time, with its formula.
+
+    Raises:
+        TargetError: if there is no such machine, it has another number of devices, or (`cpu`) no links.
+        MeshError: if the mesh has no such axis.
+        ShardvizError: for another kind, or bytes below 0.
+    """
+    _check(kind, nbytes)
+    machine = Machine.of(target)
+    if axes is None:
+        raise ShardvizError("axes None: groups that are no product of mesh axes are given one by one, to group_seconds")
+    if isinstance(axes, str) or (len(axes) == 3 and isinstance(axes[1], int)):
+        over: tuple[Axis, ...] = (axes,)  # type: ignore[assignment]
+    else:
+        over = tuple(axes)  # type: ignore[arg-type]
+    place = Placement.of(mesh, machine)
+    groups = place.groups(over)
+    if machine.chip.kind == "cpu":
+        machine.chip.needs("ici_link_bytes_per_s")
+    return place.once(
+        (kind, float(nbytes), over, exact, in_network),
+        lambda: _time(kind, float(nbytes), over, groups, place.route(over), machine, exact, in_network),
+    )
+
+
+def group_seconds(
+    kind: str,
+    nbytes: float,
+    groups: np.ndarray,
+    mesh: Any,
+    target: str | Machine,
+    *,
+    exact: bool = True,
+    in_network: bool = False,
+) -> CollectiveTime:
+    """As `collective_seconds`, for groups that are given as places of the mesh: integers, groups x members."""
+    _check(kind, nbytes)
+    machine = Machine.of(target)
+    if machine.chip.kind == "cpu":
+        machine.chip.needs("ici_link_bytes_per_s")
+    members = np.asarray(Placement.of(mesh, machine).order)[groups]
+    return _time(kind, float(nbytes), None, members, route(machine, members), machine, exact, in_network)
+
+
+def _check(kind: str, nbytes: float) -> None:
+    if kind not in KINDS:
+        raise ShardvizError(f"kind {kind!r}: there is no such collective; there are {', '.join(KINDS)}")
+    if not isinstance(nbytes, numbers.Real) or not nbytes >= 0 or not math.isfinite(nbytes):
+        raise ShardvizError(f"nbytes {nbytes!r}: expected 0 bytes or more")
+
+
+def _time(
+    kind: str,
+    nbytes: float,
+    axes: tuple[Axis, ...] | None,
+    groups: np.ndarray,
+    over: Route,
+    machine: Machine,
+    exact: bool,
+    in_network: bool,
+) -> CollectiveTime:
+    inputs: dict[str, Any] = {"V": nbytes, "N": over.size, "groups": len(groups), "links": str(over)}
+    if over.size <= 1 or nbytes == 0:
+        why = "one device: nothing moves" if over.size <= 1 else "no bytes: nothing moves"
+        return CollectiveTime(kind, nbytes, axes, 0.0, why, "nothing", inputs, (), over)
+    rates = ("ici_link_bytes_per_s", "dcn_bytes_per_s", "nvlink_bytes_per_s", "node_egress_bytes_per_s", "hop_seconds")
+    inputs |= {name: value for name in rates if (value := getattr(machine.chip, name))}
+    if kind == "collective-permute":
+        following = np.roll(groups, -1, axis=1)
+        found = (_messages(nbytes / over.size, groups.ravel(), following.ravel(), machine),)
+    else:
+        found = stages(kind, nbytes, over, groups, machine, exact, in_network)
+    seconds = sum(stage.seconds for stage in found)
+    longest = max(found, key=lambda stage: stage.seconds).largest
+    each = [f"[{s.largest.formula}] {seconds_text(s.seconds)}" for s in found]
+    sources = "; ".join(dict.fromkeys(s.largest.source for s in found))
+    formula = f"{longest.formula if len(found) == 1 else ' + '.join(each)} = {seconds_text(seconds)} [{sources}]"
+    if kind == "ragged-all-to-all":
+        formula += "; at most, as an all-to-all of all rows"
+    return CollectiveTime(kind, nbytes, axes, seconds, formula, longest.bound, inputs, found, over)
+
+
+def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Machine) -> Stage:
+    """Messages of `each` bytes, all at once: what the busiest link, chip or domain has to pass on."""
+    chip, terms = machine.chip, []
+
+    def passes(bound: str, width: float, most: int, what: str, source: str) -> None:
+        if most:
+            numbers = f"{bytes_text(each)} x {most} / {rate_text(width)}"
+            terms.append(Term(bound, each * most / width, f"{numbers}; {many_text(most, 'message')} {what}", source))
+
+    moved = sources != targets
+    sources, targets = sources[moved], targets[moved]
+    part = f"{BOOK}, part 12" if chip.kind == "gpu" else f"{BOOK}, part 2, Question 5"
+    if chip.kind == "gpu":
+        domain = machine.nvlink_domains()
+        away = domain[sources] != domain[targets]
+        most = _most(sources[~away], targets[~away])
+        passes("NVLink", chip.needs("nvlink_bytes_per_s"), most, "of a GPU", part)
+        if away.any():
+            width = chip.needs("node_egress_bytes_per_s") * machine.domain_size / chip.domain_size
+            most = _most(domain[sources[away]], domain[targets[away]])
+            passes("network", width, most, "out of an NVLink domain", part)
+        latency = chip.network_hop_seconds if away.any() else chip.hop_seconds
+        if len(sources) and latency:
+            terms.append(Term("latency", latency, f"1 hop x {seconds_text(latency)}", chip.source("hop_seconds")))
+        return Stage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
+    away = machine.slices()[sources] != machine.slices()[targets]
+    load, hops = link_load(machine, sources, targets)
+    passes("ICI link", chip.needs("ici_link_bytes_per_s"), load, "on the busiest link", part)
+    beside = ~away & (machine.coords()[sources, :3] == machine.coords()[targets, :3]).all(axis=1)
+    if beside.any():
+        width = chip.core_link_bytes_per_s or chip.needs("hbm_bytes_per_s")
+        passes("chip", width, 1, "between the devices of a chip", chip.source("core_link_bytes_per_s"))
+    if away.any():
+        width = chip.needs("dcn_bytes_per_s") / chip.devices_per_chip
+        most = _most(sources[away], targets[away])
+        passes("DCN", width, most, "of a device to other slices", f"{BOOK}, part 5")
+    if hops and chip.hop_seconds:
+        text = f"{many_text(hops, 'hop')} x {seconds_text(chip.hop_seconds)}"
+        terms.append(Term("latency", hops * chip.hop_seconds, text, f"{BOOK}, part 3"))
+    return Stage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
+
+
+def _most(sources: np.ndarray, targets: np.ndarray) -> int:
+    """The most messages that one sends, or gets."""
+    if not len(sources):
+        return 0
+    return int(max(np.bincount(sources).max(), np.bincount(targets).max()))
+
+
+def whole_bytes(collective: Collective, group_size: int | None = None) -> float | None:
+    """V of a program's collective: from the bytes that go in and come out on one device. None where not known.
+
+    Args:
+        collective: the collective.
+        group_size: devices in a group; if not given, the collective's own.
+    """
+    kind, size = collective.kind, collective.group_size if group_size is None else group_size
+    if kind == "all-gather":
+        return collective.result_bytes
+    if kind in ("all-reduce", "reduce-scatter", "collective-broadcast"):
+        return collective.operand_bytes
+    return None if size is None else collective.operand_bytes * size
+
+
+def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> Collective:
+    """A program's collective with `seconds` and `formula` of one run on a machine.
+
+    Groups that are no product of mesh axes are read from the collective's own text. Where the time cannot be told,
+    `seconds` is None and `formula` says why.
+    """
+    try:
+        found = time_of(collective, mesh, target, exact=exact)
+    except ShardvizError as error:
+        return dataclasses.replace(collective, seconds=None, formula=f"not known: {error}")
+    return dataclasses.replace(collective, seconds=found.seconds, formula=found.formula)
+
+
+def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> CollectiveTime:
+    """How long one run of a program's collective takes, with all that was reckoned for it.
+
+    Raises:
+        ShardvizError: if the time cannot be told.
+    """
+    machine = Machine.of(target)
+    kind, axes, text = collective.kind, collective.axes, collective.groups
+    if machine.chip.kind == "cpu":
+        machine.chip.needs("ici_link_bytes_per_s")
+    place = Placement.of(mesh, machine)
+    if kind == "collective-permute" and text.startswith("{{"):
+        return place.once((text, collective.operand_bytes, axes), lambda: _pairs(collective, place))
+    if axes is None and not text:
+        raise TargetError("its groups are no product of mesh axes, and the level that it is from has no groups")
+    if axes is not None:
+        whole = whole_bytes(collective, place.groups(axes).shape[1])
+        assert whole is not None
+        return collective_seconds(kind, whole, axes, place, machine, exact=exact)
+    key = kind, text, collective.operand_bytes, collective.result_bytes, exact
+    return place.once(key, lambda: _of_groups(collective, place, exact))
+
+
+def _of_groups(collective: Collective, place: Placement, exact: bool) -> CollectiveTime:
+    """Of a collective whose groups are no product of mesh axes."""
+    groups = parse_groups(collective.groups, place.mesh.size)
+    if (groups < 0).any():  # of unequal sizes: the longest
+        sizes = (groups >= 0).sum(axis=1)
+        groups = groups[sizes == sizes.max(), : sizes.max()]
+    whole = whole_bytes(collective, groups.shape[1])
+    assert whole is not None
+    return group_seconds(collective.kind, whole, groups, place, place.machine, exact=exact)
+
+
+def _pairs(collective: Collective, place: Placement) -> CollectiveTime:
+    """A permute by its own pairs: which device sends to which."""
+    pairs = np.asarray(place.order)[parse_pairs(collective.groups)]
+    stage = _messages(collective.operand_bytes, pairs[:, 0], pairs[:, 1], place.machine)
+    top = stage.largest
+    return CollectiveTime(
+        collective.kind,
+        collective.operand_bytes * len(pairs),
+        collective.axes,
+        stage.seconds,
+        f"{top.formula} = {seconds_text(stage.seconds)} [{top.source}]",
+        top.bound if stage.seconds else "nothing",
+        {"pairs": len(pairs), "bytes of a pair": collective.operand_bytes},
+        (stage,),
+    )

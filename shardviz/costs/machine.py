@@ -1,0 +1,300 @@
+"""A machine: so many of a chip, and how they are joined. `tpu v5p:8x8x8`, `tpu v5e:4x4*2`, `gpu h100:32x8`, `cpu`.
+
+>>> machine = Machine.of("tpu v5e:8x16*2")
+>>> machine
+Machine('tpu v5e:8x16*2')
+>>> print(machine)
+tpu v5e:8x16*2: 256 chips in 2 slices of 8x16 (y wraps around), 64 hosts
+>>> machine.size, machine.wrap, machine.coords()[1].tolist(), machine.slices()[-1].item()
+(256, (False, True, False), [1, 0, 0, 0], 1)
+>>> Machine.of("gpu gb200:2x72").domains, Machine.of("gpu h100:32x8").domains
+(2, 32)
+
+Devices stand in the order in which JAX lists them: slice by slice, host by host, on a host x before y before z, and
+last the devices of one chip (`jax.experimental.topologies` on libtpu 0.0.50).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from shardviz.costs.chips import Chip
+from shardviz.costs.chips import chip as named
+from shardviz.errors import TargetError
+
+_TEXT = re.compile(
+    r"(?:(tpu|gpu|cpu)(?:\s+|$))?(?:([a-z][^:\s*]*)\s*(?::\s*|$))?([0-9]+(?:x[0-9]+)*)?(?:\*([0-9]+))?$", re.IGNORECASE
+)
+_EXAMPLES = "'tpu v5p:4x4x4', 'tpu v5e:4x4*2' (two slices), 'gpu h100:32x8' (hosts x GPUs) or 'cpu'"
+_MOST_DEVICES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Machine:
+    """So many of a chip, and how they are joined.
+
+    Attributes:
+        chip: the chip.
+        topology: TPU: the chips of one slice along x, y and, where the torus has three axes, z. GPU: hosts, and GPUs
+            on each. Empty for `cpu`.
+        num_slices: TPU slices, joined by the data centre's network (DCN).
+        wrap: whether each of the axes x, y, z wraps around; left empty it follows from the chip.
+    """
+
+    chip: Chip
+    topology: tuple[int, ...] = ()
+    num_slices: int = 1
+    wrap: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topology", tuple(int(n) for n in self.topology))
+        check = {"tpu": _check_tpu, "gpu": _check_gpu, "cpu": _check_cpu}[self.chip.kind]
+        check(self)
+        if self.size > _MOST_DEVICES:
+            raise TargetError(f"target {self.text!r}: {self.size} devices; at most {_MOST_DEVICES} are reckoned here")
+        wrap = tuple(bool(w) for w in self.wrap) or _wrap(self)
+        object.__setattr__(self, "wrap", (wrap + (False,) * 3)[:3] if self.chip.kind == "tpu" else ())
+
+    @classmethod
+    def of(cls, target: str | Machine, chip: Chip | None = None) -> Machine:
+        """Reads a machine from a target's text; a `Machine` is returned as it is.
+
+        Args:
+            target: such as `tpu v5p:8x8x8`; the kind may be left out, and with `chip` the chip's name too.
+            chip: a chip to use in place of the one that the text names.
+
+        Raises:
+            TargetError: if there is no such chip or the chip has no such topology; the message has what there is.
+        """
+        if isinstance(target, Machine):
+            return target
+        if isinstance(target, Chip):
+            sizes = (4,) * target.ici_axes if target.kind == "tpu" else (2, target.domain_size)
+            raise TargetError(
+                f"target Chip({target.name!r}): how many, and how joined? Give a shardviz.Machine(chip, {sizes}), say"
+            )
+        text = str(target).strip()
+        found = _TEXT.match(text)
+        if found is None or not text:
+            raise TargetError(f"target {target!r}: expected {_EXAMPLES}")
+        kind, name, topology, slices = found.groups()
+        kind = kind.lower() if kind else None
+        if chip is None:
+            if name is None and kind != "cpu":
+                raise TargetError(f"target {target!r}: which chip, and how many? Expected {_EXAMPLES}")
+            chip = named(name or "cpu")
+        if kind is not None and kind != chip.kind:
+            raise TargetError(f"target {target!r}: {chip.name} is a {chip.kind}; write '{chip.kind} {chip.name}:...'")
+        if topology is None and chip.kind != "cpu":
+            shape = "x".join(["4"] * chip.ici_axes) if chip.kind == "tpu" else f"2x{chip.domain_size}"
+            raise TargetError(
+                f"target {target!r}: how many? Give {chip.name}'s topology, such as '{chip.kind} {chip.name}:{shape}'"
+            )
+        sizes = tuple(int(n) for n in topology.split("x")) if topology else ()
+        return cls(chip, sizes, int(slices) if slices else 1)
+
+    @property
+    def text(self) -> str:
+        """The target's text, which `Machine.of` reads back where the chip is one of `chips.toml`."""
+        if self.chip.kind == "cpu":
+            return "cpu"
+        slices = f"*{self.num_slices}" if self.num_slices > 1 else ""
+        return f"{self.chip.kind} {self.chip.name}:{'x'.join(map(str, self.topology))}{slices}"
+
+    def __repr__(self) -> str:
+        return f"Machine({self.text!r})"
+
+    def __str__(self) -> str:
+        if self.chip.kind == "cpu":
+            return "cpu: simulated devices, with no links and no speed"
+        if self.chip.kind == "gpu":
+            inside = f"{self.domains} NVLink domain{'s' * (self.domains > 1)} of {self.domain_size}"
+            gpus, hosts = (f"{n} {what}{'s' * (n > 1)}" for n, what in ((self.size, "GPU"), (self.hosts, "host")))
+            return f"{self.text}: {gpus} in {inside}, {hosts}"
+        shape = "x".join(map(str, self.topology))
+        round_ = ", ".join(axis for axis, wraps in zip("xyz", self.wrap, strict=True) if wraps)
+        ways = f"{round_} wrap{'s' * (len(round_) == 1)} around" if round_ else "no axis wraps around"
+        slices = f"in {self.num_slices} slices of {shape}" if self.num_slices > 1 else f"in a slice of {shape}"
+        devices = f" ({self.size} devices)" if self.chip.devices_per_chip > 1 else ""
+        hosts = f"{self.hosts} host{'s' * (self.hosts > 1)}"
+        return f"{self.text}: {self.num_chips} chip{'s' * (self.num_chips > 1)}{devices} {slices} ({ways}), {hosts}"
+
+    @property
+    def num_chips(self) -> int:
+        """The number of chips; 0 for `cpu`, which has as many devices as one asks for."""
+        return math.prod(self.topology) * self.num_slices if self.topology else 0
+
+    @property
+    def size(self) -> int:
+        """The number of JAX devices; 0 for `cpu`."""
+        return self.num_chips * self.chip.devices_per_chip
+
+    @property
+    def hosts(self) -> int:
+        """The number of hosts."""
+        if self.chip.kind == "gpu":
+            return self.topology[0]
+        return int(self.processes()[-1]) + 1 if self.topology else 1
+
+    @property
+    def domain_size(self) -> int:
+        """The GPUs in one NVLink domain of this machine."""
+        return math.prod(self.topology) // self.domains if self.chip.kind == "gpu" else 1
+
+    @property
+    def domains(self) -> int:
+        """The number of NVLink domains: the hosts, or more than one host where the chip's domain is that large."""
+        if self.chip.kind != "gpu":
+            return 1
+        hosts, per_host = self.topology
+        together = self.chip.domain_size // per_host if self.chip.domain_spans_hosts else 1
+        return -(-hosts // together)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The chips of one slice along x, y and z."""
+        x, y, z = (*self.topology, 1, 1, 1)[:3]
+        return x, y, z
+
+    def coords(self) -> np.ndarray:
+        """Where each device is: integers, device x (x, y, z, device on its chip) (read only). TPU only."""
+        return self._table[0]
+
+    def slices(self) -> np.ndarray:
+        """The slice of each device."""
+        return self._table[1]
+
+    def processes(self) -> np.ndarray:
+        """The process (host) of each device."""
+        return self._table[2]
+
+    def ids(self) -> np.ndarray:
+        """JAX's id of each device: counted x first through a slice; several slices begin at 100000, 200000, ..."""
+        return self._table[3]
+
+    def nvlink_domains(self) -> np.ndarray:
+        """The NVLink domain of each device; all 0 for TPUs."""
+        return np.arange(self.size) // max(1, self.domain_size) if self.chip.kind == "gpu" else np.zeros(self.size, int)
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        if self.chip.kind == "tpu":
+            return _tpu_table(self.shape, self.num_slices, self.chip.devices_per_chip, self.chip.host_bounds)
+        place = np.arange(self.size)
+        per_host = self.topology[1] if self.topology else 1
+        return np.zeros((self.size, 4), int), np.zeros(self.size, int), place // per_host, place
+
+
+@lru_cache(maxsize=32)
+def _tpu_table(
+    shape: tuple[int, int, int], slices: int, per_chip: int, bounds: tuple[int, int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    bounds = tuple(min(n, b) for n, b in zip(shape, bounds, strict=True))  # type: ignore[assignment]
+    grid = tuple(n // b for n, b in zip(shape, bounds, strict=True))
+    # z, y, x of the host, then z, y, x on the host, then the device on its chip: the last runs fastest
+    runs = np.indices((grid[2], grid[1], grid[0], bounds[2], bounds[1], bounds[0], per_chip)).reshape(7, -1)
+    xyz = [runs[2 - axis] * bounds[axis] + runs[5 - axis] for axis in range(3)]
+    one = np.stack([*xyz, runs[6]], axis=1)
+    host = (runs[0] * grid[1] + runs[1]) * grid[0] + runs[2]
+    ident = ((one[:, 2] * shape[1] + one[:, 1]) * shape[0] + one[:, 0]) * per_chip + one[:, 3]
+    which = np.repeat(np.arange(slices), len(one))
+    ids = np.tile(ident, slices) + (100000 * (which + 1) if slices > 1 else 0)
+    tables = np.tile(one, (slices, 1)), which, np.tile(host, slices) + which * math.prod(grid), ids
+    for table in tables:
+        table.setflags(write=False)
+    return tables
+
+
+def _wrap(machine: Machine) -> tuple[bool, ...]:
+    """Which axes wrap around (How to Scale Your Model, part 2; MaxText's `accelerator_to_spec_map.py`).
+
+    Slices of optically joined cubes do on every axis once they are whole cubes; v5e and v6e on an axis of 16.
+    """
+    sizes, of = machine.topology, machine.chip
+    if of.cube:
+        return (all(n % of.cube == 0 for n in sizes),) * len(sizes)
+    return tuple(n == of.wraps_at for n in sizes)
+
+
+def _check_tpu(machine: Machine) -> None:
+    of, sizes = machine.chip, machine.topology
+    shape = "x".join(map(str, sizes))
+    if machine.num_slices < 1:
+        raise TargetError(f"target {machine.text!r}: the number of slices must be 1 or more, not {machine.num_slices}")
+    if len(sizes) != of.ici_axes or min(sizes) < 1:
+        example = "x".join(["4"] * of.ici_axes)
+        raise TargetError(f"target {machine.text!r}: {of.name} is a torus of {of.ici_axes} axes: give it as {example}")
+    if of.shapes:
+        if "x".join(map(str, sorted(sizes))) not in of.shapes:
+            nearest = _nearest(sizes, [tuple(map(int, each.split("x"))) for each in of.shapes])
+            raise TargetError(
+                f"target {machine.text!r}: {of.name} has no {shape}; the nearest are {nearest}. It has "
+                f"{', '.join(of.shapes)} ({of.source('shapes')})"
+            )
+        return
+    chips, most = math.prod(sizes), of.max_chips
+    if most and chips > most:
+        raise TargetError(
+            f"target {machine.text!r}: {chips} chips; a slice of {of.name} has at most {most} "
+            f"({of.source('max_chips')}). Several slices are written '*2'"
+        )
+    whole = all(n % b == 0 for n, b in zip(sizes, of.host_bounds, strict=False)) or chips == 1
+    cubes = not of.cube or all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)
+    if not whole or not cubes:
+        steps = [sorted({1, 2, 4, n // 4 * 4, n // 4 * 4 + 4} - {0}) for n in sizes]
+        options = [each for each in itertools.product(*steps) if _is_slice(each, of)]
+        why = f"a host has {'x'.join(map(str, of.host_bounds))} chips"
+        why += f", and a slice is cubes of {'x'.join([str(of.cube)] * 3)} or a part of one" if of.cube else ""
+        raise TargetError(
+            f"target {machine.text!r}: {of.name} has no {shape}: {why}. The nearest are {_nearest(sizes, options)}"
+        )
+
+
+def _is_slice(sizes: tuple[int, ...], of: Chip) -> bool:
+    if any(n % b for n, b in zip(sizes, of.host_bounds, strict=False)):
+        return False
+    return not of.cube or all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)
+
+
+def _nearest(sizes: tuple[int, ...], options: list[tuple[int, ...]]) -> str:
+    """The three options whose sizes differ least, as ratios."""
+
+    def far(option: tuple[int, ...]) -> float:
+        return sum(abs(math.log(a / b)) for a, b in zip(sorted(option), sorted(sizes), strict=True))
+
+    return ", ".join("x".join(map(str, each)) for each in sorted(options, key=far)[:3])
+
+
+def _check_gpu(machine: Machine) -> None:
+    sizes, of = machine.topology, machine.chip
+    if machine.num_slices != 1:
+        raise TargetError(f"target {machine.text!r}: GPUs have no slices; write hosts x GPUs, such as 'gpu h100:32x8'")
+    if len(sizes) != 2 or min(sizes) < 1:
+        raise TargetError(
+            f"target {machine.text!r}: a GPU cluster is hosts x GPUs on each, such as "
+            f"'gpu {of.name}:2x{of.domain_size}'"
+        )
+    hosts, per_host = sizes
+    if per_host > of.domain_size:
+        needed = -(-hosts * per_host // of.domain_size)
+        raise TargetError(
+            f"target {machine.text!r}: an NVLink domain of {of.name} has at most {of.domain_size} GPUs "
+            f"({of.source('domain_size')}); write 'gpu {of.name}:{needed}x{of.domain_size}'"
+        )
+    together = of.domain_size // per_host if of.domain_spans_hosts else 1
+    if hosts > together and hosts % together:
+        raise TargetError(
+            f"target {machine.text!r}: {together} hosts of {per_host} GPUs make one NVLink domain of {of.name}, so the "
+            f"number of hosts must be a multiple of {together}, or less, not {hosts}"
+        )
+
+
+def _check_cpu(machine: Machine) -> None:
+    if machine.topology or machine.num_slices != 1:
+        raise TargetError("target 'cpu': simulated devices have no topology; write 'cpu' alone")

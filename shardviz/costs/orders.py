@@ -1,0 +1,153 @@
+"""Other orders of a mesh's devices on a machine: as JAX's mesh_utils would choose, counted through, axes exchanged.
+
+>>> from shardviz.costs.machine import Machine
+>>> from shardviz.costs.placement import placement
+>>> machine, mesh = Machine.of("tpu v5e:8x16"), DeviceMesh.of("data=8,model=16")
+>>> [str(path.route) for path in placement(mesh, machine).paths]
+['line of 8 along x', 'ring of 16 along y']
+>>> [str(path.route) for path in placement(reordered(mesh, ROW_MAJOR), machine).paths]
+['ring of 8 along y, 2 hops apart', 'line of 8 along x, line of 2 along y']
+>>> machine, mesh = Machine.of("gpu h100:4x8"), DeviceMesh.of("data=4,model=8")
+>>> [str(path.route) for path in placement(mesh, machine).paths]
+['4 NVLink domains over the network', '8 in an NVLink domain']
+>>> [str(path.route) for path in placement(exchanged(mesh, machine, "data", "model"), machine).paths]
+['4 in an NVLink domain', '2 in an NVLink domain, 4 NVLink domains over the network']
+
+What a step's collectives would take with the mesh's devices in another order on the same machine.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shardviz.costs.collective import with_seconds
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import Placement, placement
+from shardviz.costs.step_cost import StepCost
+from shardviz.errors import MeshError, ShardvizError, TargetError
+from shardviz.notation import DeviceMesh
+from shardviz.records import Collective
+
+MESH_UTILS, ROW_MAJOR = "mesh_utils", "row-major"
+
+
+def reordered(mesh: DeviceMesh, order: str | Iterable[int]) -> DeviceMesh:
+    """The mesh with its devices in another order; axes and sizes stay.
+
+    Args:
+        mesh: the mesh.
+        order: `mesh_utils` (none is said, so that JAX's `mesh_utils` chooses), `row-major` (device i at place i), or
+            the ids, as numbers or as a mesh's text has them: `0,1,3,2`, `[0,1,3,2]` or `[2,4]T(1,0)`.
+
+    Raises:
+        MeshError: if the text is no order of as many devices.
+    """
+    text = order.strip() if isinstance(order, str) else ",".join(map(str, order))
+    if text in ("", MESH_UTILS):
+        return replace(mesh, device_ids=(), in_order=False)
+    if text == ROW_MAJOR:
+        return replace(mesh, device_ids=(), in_order=True)
+    listed = text if text.startswith("[") else f"[{text}]"
+    try:
+        found = DeviceMesh.of(f"places={mesh.size} devices={listed}")
+    except MeshError as error:
+        raise MeshError(
+            f"order {text[:80]!r}: {error}. Type {MESH_UTILS}, {ROW_MAJOR}, the ids of the {mesh.size} devices with "
+            "commas between them, or a transposed count such as [2,4]T(1,0)"
+        ) from None
+    return replace(mesh, device_ids=found.device_ids, in_order=found.in_order)
+
+
+def exchanged(mesh: DeviceMesh, machine: Machine, one: str, other: str) -> DeviceMesh:
+    """The mesh in the order that mesh_utils would choose if two of its axes stood in each other's place.
+
+    mesh_utils serves the last axis first, so the place decides which axis gets the better part of the machine. Slices
+    are where the exchanged axes have them.
+
+    Raises:
+        MeshError: if the mesh has no such axis.
+        TargetError: if the machine has another number of devices, or has no links (`cpu`).
+    """
+    if machine.chip.kind == "cpu":
+        raise TargetError("target 'cpu': simulated devices have no links, so no order of theirs is better than another")
+    for name in (one, other):
+        if name not in mesh.names:
+            raise MeshError(
+                f"the mesh {mesh} has no axis {name!r}; it has {', '.join(map(repr, mesh.names)) or 'none'}"
+            )
+    at = list(range(len(mesh.names)))
+    i, j = mesh.names.index(one), mesh.names.index(other)
+    at[i], at[j] = at[j], at[i]
+    factors = mesh.dcn or (1,) * len(at)
+    sizes = {mesh.names[a]: (factors[a], mesh.sizes[a] // factors[a]) for a in at}
+    order = np.asarray(placement(DeviceMesh.of(sizes), machine).order)
+    order = order.reshape([mesh.sizes[a] for a in at]).transpose(at).ravel()
+    ids = tuple((order if machine.num_slices > 1 else machine.ids()[order]).tolist())
+    slices = tuple(machine.slices()[order].tolist()) if mesh.slice_ids else ()
+    in_order = ids == tuple(range(mesh.size))
+    return replace(mesh, device_ids=ids, slice_ids=slices, in_order=in_order)
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order of the devices, and what it would mean.
+
+    Attributes:
+        key: `mesh_utils`, `row-major`, `own` (the mesh's, where it is none of the others), or two axes: those that
+            stand in each other's place.
+        mesh: the mesh in that order.
+        communication: seconds of all collectives whose time and count are known, in a step.
+        now: it is the mesh's order as it is.
+        also: the keys of others that come to the same order.
+    """
+
+    key: str | tuple[str, str]
+    mesh: DeviceMesh
+    communication: float
+    now: bool
+    also: tuple[str | tuple[str, str], ...] = ()
+
+
+def orders(cost: StepCost) -> tuple[Order, ...]:
+    """The orders that may be chosen for a cost's mesh, those that come to the same as one."""
+    mesh, machine = cost.mesh, cost.machine
+    several = [name for name, size in mesh.shape.items() if size > 1]
+    options: list[tuple[str | tuple[str, str], DeviceMesh]] = [
+        (MESH_UTILS, reordered(mesh, MESH_UTILS)),
+        (ROW_MAJOR, reordered(mesh, ROW_MAJOR)),
+        *((pair, exchanged(mesh, machine, *pair)) for pair in itertools.combinations(several, 2)),
+        ("own", mesh),
+    ]
+    found: dict[tuple[int, ...], Order] = {}
+    for key, other in options:
+        try:
+            place = Placement.of(other, machine)
+        except ShardvizError:  # slices that are no blocks of the mesh need their own order
+            continue
+        now = place.order == cost.placement.order
+        if (same := found.get(place.order)) is not None:
+            also = same.also if key == "own" else (*same.also, key)
+            found[place.order] = replace(same, also=also)
+        else:
+            found[place.order] = Order(key, other, communication(cost, place), now)
+    return tuple(found.values())
+
+
+def communication(cost: StepCost, place: Placement) -> float:
+    """Seconds of a cost's collectives in a step with its mesh placed otherwise; those of unknown time are left out."""
+    times: dict[Collective, float | None] = {}
+    total = 0.0
+    for c in cost.collectives:
+        alike = replace(
+            c, name="", count=1, source=None, name_stack="", phase="", operand="", seconds=None, formula=None
+        )
+        if alike not in times:
+            times[alike] = with_seconds(alike, place, cost.machine, exact=cost.exact).seconds
+        seconds = times[alike]
+        if seconds is not None and c.count is not None:
+            total += seconds * c.count
+    return total

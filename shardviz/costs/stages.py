@@ -1,0 +1,243 @@
+"""The stages of a collective on a machine: what passes which links, and for how long.
+
+V is the bytes of the whole array that a group gathers, reduces or exchanges, N the devices of a group, W1 one link in
+one direction. Where they are from:
+
+- *How to Scale Your Model*, part 3 ("Sharded Matrices"): on a ring both directions are used, so all-gather and
+  reduce-scatter take V (N-1)/N / (2 W1), over several axes of the torus at once the sum of their bandwidths; an
+  all-reduce is both; an all-to-all a quarter. At least one hop's time for each hop.
+- A line (no wraparound): the chip at its end gets all over one link, so W1 for 2 W1 (the book's Pop Quiz 2).
+- An all-to-all is bound by the cut through the middle: half the devices send half of what they have to the other half,
+  V/4 each way, over 2 links of a ring, 1 of a line, times the chips across. Derived; on one ring it is the book's
+  V/(4 x 2 W1).
+- Places s links apart share each link with s - 1 other groups. Derived; tests count the messages on each link.
+- Between slices (DCN) each chip has its own share of its host's bandwidth (part 5, "Scaling Between Pods"). Within and
+  between slices run one after the other, as XLA makes separate operations of them, so their times add up.
+- GPUs (part 12): an NVLink domain is a switch, V (N-1)/(N W_gpu), all-to-all V (N-1)/(N^2 W_gpu). Between domains the
+  groups of one domain share what leaves it, W_node. Both go on at once, in pieces, so the slower of the two counts.
+
+Twisted tori are taken for plain ones, and the latency of DCN is left out, as no number for it is published.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardviz.costs.amounts import bytes_text, many_text, rate_text, seconds_text
+from shardviz.costs.machine import Machine
+from shardviz.costs.routes import Route, exchange_load
+from shardviz.errors import TargetError
+
+BOOK = "How to Scale Your Model"
+
+
+@dataclass(frozen=True)
+class Term:
+    """One lower bound on the time of a stage.
+
+    Attributes:
+        bound: what it is a bound by: `ICI link`, `chip` (between the devices of one chip), `DCN`, `NVLink`, `network`
+            or `latency`.
+        seconds: the bound.
+        formula: the arithmetic, with its numbers.
+        source: where the formula is from.
+    """
+
+    bound: str
+    seconds: float
+    formula: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What happens at one time: as long as its largest term."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def largest(self) -> Term:
+        """The term that bounds the stage."""
+        return max(self.terms, key=lambda term: term.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """The stage's time."""
+        return self.largest.seconds
+
+
+def stages(
+    kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool, in_network: bool
+) -> tuple[Stage, ...]:
+    """The stages of a collective (not of a collective-permute), one after the other."""
+    if machine.chip.kind == "gpu":
+        return (_gpu(kind, nbytes, route, machine, exact, in_network),)
+    found = []
+    if route.per_slice > 1:
+        inside = nbytes / route.slices if _exchange(kind) else nbytes
+        found.append(_ici(kind, inside, route, groups, machine, exact))
+    if route.slices > 1:
+        found.append(_dcn(kind, nbytes, route, machine, exact))
+    return tuple(found)
+
+
+def _exchange(kind: str) -> bool:
+    return kind in ("all-to-all", "ragged-all-to-all")
+
+
+def _passes(kind: str) -> int:
+    """An all-reduce is a reduce-scatter and an all-gather."""
+    return 2 if kind == "all-reduce" else 1
+
+
+def _share(kind: str, n: int, exact: bool) -> tuple[float, str]:
+    """The factor of V that a device has to get, and its text."""
+    times = "2 x " if _passes(kind) == 2 else ""
+    if kind == "collective-broadcast" or not exact:
+        return float(_passes(kind)), f"{times}V"
+    return _passes(kind) * (n - 1) / n, f"{times}V x {n - 1}/{n}"
+
+
+def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool) -> Stage:
+    chip = machine.chip
+    link = chip.needs("ici_link_bytes_per_s")
+    sharing = chip.devices_per_chip // route.on_chip  # groups that use the links of one chip
+    terms: list[Term] = []
+    if route.chips > 1 and (not route.regular or (_exchange(kind) and not route.even)):
+        terms.append(_uneven(kind, nbytes, route, groups, machine, exact))
+    elif route.chips > 1 and _exchange(kind):
+        terms.append(_cut(nbytes, route, link / sharing, exact))
+    elif route.chips > 1:
+        width = sum(leg.links for leg in route.legs)
+        factor, text = _share(kind, route.chips, exact or not route.ring)
+        over = ", ".join(map(str, route.legs))
+        shared = f" / {sharing} (devices of a chip)" if sharing > 1 else ""
+        numbers = f"{text.replace('V', bytes_text(nbytes))} / ({width:g} x {rate_text(link)}{shared})"
+        terms.append(
+            Term(
+                "ICI link",
+                factor * nbytes * sharing / (width * link),
+                f"{text} / W = {numbers}; {over}",
+                f"{BOOK}, part 3" + ("" if route.ring else ", Pop Quiz 2 (a line)"),
+            )
+        )
+    if route.on_chip > 1:
+        terms.append(_on_chip(kind, nbytes, route, machine, exact))
+    hops = _hops(kind, route)
+    if hops and chip.hop_seconds:
+        text = f"{many_text(hops, 'hop')} x {seconds_text(chip.hop_seconds)}"
+        terms.append(Term("latency", hops * chip.hop_seconds, text, f"{BOOK}, part 3"))
+    return Stage(tuple(terms))
+
+
+def _hops(kind: str, route: Route) -> int:
+    if route.regular:
+        return _passes(kind) * sum(leg.hops for leg in route.legs)
+    return _passes(kind) * (route.per_slice // 2) * route.hops
+
+
+def _cut(nbytes: float, route: Route, link: float, exact: bool) -> Term:
+    """An all-to-all: the axis of the torus whose middle has the most to carry over each link."""
+    worst, text = 0.0, ""
+    for leg in route.legs:
+        across = (leg.size // 2) * (leg.size - leg.size // 2) / leg.size**2 if exact else 0.25
+        links = route.chips / leg.size * leg.links
+        seconds = nbytes * across / (links * link)
+        if seconds > worst:
+            numbers = f"{bytes_text(nbytes)} x {across:.4g} / ({links:g} x {rate_text(link)})"
+            worst, text = seconds, f"V x {across:.4g} / (links W1) = {numbers}; through the middle of the {leg}"
+    return Term("ICI link", worst, text, f"bisection; on one ring {BOOK}, part 3")
+
+
+def _uneven(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool) -> Term:
+    """Groups that are no block of the torus: messages counted on each link, whatever group they are of."""
+    link, n = machine.chip.needs("ici_link_bytes_per_s"), route.per_slice
+    if _exchange(kind):
+        found = exchange_load(machine, groups)
+        if found is None:
+            raise TargetError(
+                f"{kind} over {groups.shape[0]} groups of {groups.shape[1]} devices that are no block of the torus: "
+                "too many messages to count; give the mesh an order in which its axes lie along the torus"
+            )
+        seconds = nbytes / n**2 * found[0] / link
+        text = f"V/N^2 x {found[0]} messages on the busiest link / W1"
+    else:
+        factor, share = _share(kind, n, exact)
+        seconds = factor * nbytes * route.load / (2 * link)
+        text = f"{share} / (2 W1 / {route.load} transfers on the busiest link)"
+    numbers = f"V = {bytes_text(nbytes)}, W1 = {rate_text(link)}"
+    return Term("ICI link", seconds, f"{text}; {numbers}", "counted over the links of the torus")
+
+
+def _on_chip(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) -> Term:
+    """Between the devices of one chip; where the link is not known, as fast as their memory."""
+    chip, n = machine.chip, route.on_chip
+    width = chip.core_link_bytes_per_s or chip.needs("hbm_bytes_per_s")
+    what = "between the devices of a chip" if chip.core_link_bytes_per_s else "through the chip's memory"
+    factor, text = _share(kind, n, exact)
+    if _exchange(kind):
+        factor, text = factor / (n * route.chips), f"{text} / {n * route.chips}"
+    formula = f"{text} / W = {text.replace('V', bytes_text(nbytes))} / {rate_text(width)} {what}"
+    return Term("chip", factor * nbytes / width, formula, chip.source("core_link_bytes_per_s"))
+
+
+def _dcn(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) -> Stage:
+    """Between slices: every chip of the group sends its part over its share of its host's bandwidth."""
+    chip = machine.chip
+    each = chip.needs("dcn_bytes_per_s") / chip.devices_per_chip
+    many, inside = route.slices, route.per_slice
+    factor, text = _share(kind, many, exact)
+    if _exchange(kind):
+        factor, text = factor / many, f"{text} / {many}"
+    formula = (
+        f"{text} / (devices of the group in a slice x W_dcn) = {text.replace('V', bytes_text(nbytes))} / "
+        f"({inside} x {rate_text(each)}); {many} slices"
+    )
+    return Stage((Term("DCN", factor * nbytes / (inside * each), formula, f"{BOOK}, part 5, Scaling Between Pods"),))
+
+
+def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, in_network: bool) -> Stage:
+    chip, n = machine.chip, route.size
+    inside, domains = route.per_domain, route.domains
+    terms: list[Term] = []
+    if inside > 1:
+        width = chip.needs("nvlink_bytes_per_s")
+        factor, text = _share(kind, inside, exact)
+        if kind == "all-reduce" and in_network:
+            factor, text = 1.0, "V"  # SHARP: each GPU sends and gets the array once
+        if _exchange(kind):  # to each of the others in the domain 1/N of what a GPU has, 1/N of the array
+            others = inside - 1 if exact else inside
+            factor, text = others / n**2, f"V x {others}/{n}^2"
+        numbers = f"{text.replace('V', bytes_text(nbytes))} / {rate_text(width)}"
+        terms.append(
+            Term("NVLink", factor * nbytes / width, f"{text} / W_gpu = {numbers}", f"{BOOK}, part 12, Intra-node")
+        )
+    if domains > 1:
+        # a network card for each GPU: a domain of fewer GPUs has less
+        width = chip.needs("node_egress_bytes_per_s") * machine.domain_size / chip.domain_size
+        sharing = machine.domain_size // inside
+        factor, text = _share(kind, domains, exact)
+        if kind == "all-reduce" and in_network:
+            factor, text = 1.0, "V"
+        if _exchange(kind):
+            factor, text = factor / domains, f"{text} / {domains}"
+        shared = f" / {sharing} groups" if sharing > 1 else ""
+        numbers = f"{text.replace('V', bytes_text(nbytes))} / ({rate_text(width)}{shared}); {domains} NVLink domains"
+        terms.append(
+            Term(
+                "network",
+                factor * nbytes * sharing / width,
+                f"{text} / W_node = {numbers}",
+                f"{BOOK}, part 12, Cross-node",
+            )
+        )
+    steps = [math.ceil(math.log2(count)) if not _exchange(kind) else int(count > 1) for count in (inside, domains)]
+    latency = _passes(kind) * (steps[0] * chip.hop_seconds + steps[1] * chip.network_hop_seconds)
+    if latency:
+        hops = f"{steps[0]} x {seconds_text(chip.hop_seconds)} + {steps[1]} x {seconds_text(chip.network_hop_seconds)}"
+        text = f"2 x ({hops})" if _passes(kind) == 2 else hops
+        terms.append(Term("latency", latency, f"{text} up a tree", f"{BOOK}, part 12; {chip.source('hop_seconds')}"))
+    return Stage(tuple(terms))

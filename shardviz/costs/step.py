@@ -1,0 +1,369 @@
+"""How long a step takes: compute, memory and communication, what bounds it, and how much of the machine it uses.
+
+>>> from shardviz.costs.machine import Machine
+>>> step = step_time(Machine.of("tpu v5p:4x4x4"), flops=2.3e12, hbm_bytes=5.6e9, model_flops=1.2e14, tokens=8192)
+>>> step.compute, step.memory, step.bound
+(0.005010893246187364, 0.002, 'compute')
+>>> print(step)
+between 5.011 ms (all overlapped) and 5.011 ms (nothing overlapped); bound by compute
+  compute        5.011 ms  2.3 TFLOP of bfloat16 / 459 TFLOP/s
+  memory             2 ms  5.6 GB / 2.8 TB/s
+  communication      0 ns  no collectives
+  model FLOPs utilisation: 81.5% to 81.5% (120 TFLOP / (64 chips x 459 TFLOP/s x time))
+  tokens: 1.635 M/s to 1.635 M/s, 25.54 k/s a chip at best
+
+The lower bound of the time lets all three go on at once; the upper bound lets compute and memory do so, and
+communication wait for both (*How to Scale Your Model*, part 1).
+
+Does it fit?
+
+>>> print(fits(110e9, "tpu v5p:4x4x4"))
+does not fit: 110 GB needed, 102.8 GB usable on each v5p; 7.211 GB (7.0%) too much
+>>> print(fits(9.1e10, "tpu tpu7x:2x2x1"))
+fits: 91 GB needed, 101.7 GB usable on each of the 2 devices of a tpu7x; 10.73 GB (10.5%) to spare
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardviz.costs.amounts import bytes_text, count_text, flops_text, rate_text, seconds_text
+from shardviz.costs.chips import Chip, family
+from shardviz.costs.collective import collective_seconds
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import Placement
+from shardviz.errors import ShardvizError
+from shardviz.records import Collective
+
+_LARGE = 1e15  # bytes: so many that no hop's time counts
+
+
+@dataclass(frozen=True)
+class Share:
+    """One kind of work in a step, on one device.
+
+    Attributes:
+        name: what it is.
+        seconds: how long.
+        formula: the arithmetic.
+    """
+
+    name: str
+    seconds: float
+    formula: str
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """How long a step takes.
+
+    Attributes:
+        machine: the machine.
+        computing: one entry for each element type.
+        moving: memory traffic.
+        communicating: one entry for each collective, all its runs.
+        unknown: collectives whose time or count is not known, which are left out.
+        flops, hbm_bytes: on one device.
+        peak_flops_per_s: of the whole machine, for the first element type.
+        model_flops: FLOPs of the whole step that the model needs; None where not given.
+        tokens: tokens (or samples) of the whole step; None where not given.
+    """
+
+    machine: Machine
+    computing: tuple[Share, ...]
+    moving: Share
+    communicating: tuple[Share, ...]
+    unknown: int
+    flops: float
+    hbm_bytes: float
+    peak_flops_per_s: float
+    model_flops: float | None = None
+    tokens: float | None = None
+
+    @property
+    def compute(self) -> float:
+        """Seconds of compute."""
+        return sum(share.seconds for share in self.computing)
+
+    @property
+    def memory(self) -> float:
+        """Seconds of reading and writing memory."""
+        return self.moving.seconds
+
+    @property
+    def communication(self) -> float:
+        """Seconds of collectives."""
+        return sum(share.seconds for share in self.communicating)
+
+    @property
+    def lower(self) -> float:
+        """The step's time if everything overlaps."""
+        return max(self.compute, self.memory, self.communication)
+
+    @property
+    def upper(self) -> float:
+        """The step's time if no communication overlaps with work on the chip."""
+        return max(self.compute, self.memory) + self.communication
+
+    @property
+    def bound(self) -> str:
+        """What takes longest: `compute`, `memory`, `communication`, or `nothing`."""
+        times = {"compute": self.compute, "memory": self.memory, "communication": self.communication}
+        return max(times, key=lambda name: times[name]) if self.lower else "nothing"
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs for each byte of memory traffic; None without traffic."""
+        return self.flops / self.hbm_bytes if self.hbm_bytes else None
+
+    def utilisation(self, seconds: float) -> float | None:
+        """Model FLOPs utilisation of a step of so many seconds; None where the model's FLOPs were not given."""
+        if self.model_flops is None or not seconds:
+            return None
+        return self.model_flops / (seconds * self.peak_flops_per_s)
+
+    @property
+    def mfu(self) -> tuple[float, float] | None:
+        """Model FLOPs utilisation at the upper and at the lower bound of the time: the least and the most."""
+        least, most = self.utilisation(self.upper), self.utilisation(self.lower)
+        return None if least is None or most is None else (least, most)
+
+    @property
+    def tokens_per_s(self) -> tuple[float, float] | None:
+        """Tokens a second at the upper and at the lower bound of the time."""
+        return None if self.tokens is None or not self.lower else (self.tokens / self.upper, self.tokens / self.lower)
+
+    def __str__(self) -> str:
+        best, worst = seconds_text(self.lower), seconds_text(self.upper)
+        lines = [f"between {best} (all overlapped) and {worst} (nothing overlapped); bound by {self.bound}"]
+        rows = [
+            ("compute", self.compute, " + ".join(share.formula for share in self.computing)),
+            ("memory", self.memory, self.moving.formula),
+            ("communication", self.communication, self._communication_text()),
+        ]
+        wide = max(len(seconds_text(seconds)) for _, seconds, _ in rows)
+        lines += [f"  {name:<13}  {seconds_text(seconds):>{wide}}  {text}" for name, seconds, text in rows]
+        chips = self.machine.num_chips
+        if self.mfu is not None:
+            assert self.model_flops is not None
+            least, most = self.mfu
+            peak = f"{chips} chips x {flops_text(self.peak_flops_per_s / chips)}/s"
+            sums = f"{flops_text(self.model_flops)} / ({peak} x time)"
+            lines.append(f"  model FLOPs utilisation: {least:.1%} to {most:.1%} ({sums})")
+        if self.tokens_per_s is not None:
+            slow, fast = self.tokens_per_s
+            each = f"{count_text(fast / chips)}/s a chip at best"
+            lines.append(f"  tokens: {count_text(slow)}/s to {count_text(fast)}/s, {each}")
+        return "\n".join(lines)
+
+    def _communication_text(self) -> str:
+        if not self.communicating and not self.unknown:
+            return "no collectives"
+        first = sorted(self.communicating, key=lambda share: -share.seconds)[:3]
+        parts = [f"{share.name} {seconds_text(share.seconds)}" for share in first]
+        if len(self.communicating) > len(first):
+            parts.append(f"{len(self.communicating) - len(first)} more")
+        if self.unknown:
+            parts.append(f"{self.unknown} of unknown time left out")
+        return " + ".join(parts)
+
+
+def step_time(
+    target: str | Machine,
+    *,
+    flops: float | Mapping[str, float],
+    hbm_bytes: float = 0.0,
+    collectives: Iterable[Collective] = (),
+    dtype: str = "bfloat16",
+    model_flops: float | None = None,
+    tokens: float | None = None,
+) -> StepTime:
+    """How long a step takes on a machine.
+
+    Args:
+        target: the machine.
+        flops: FLOPs of one device, loops counted; or element type → FLOPs.
+        hbm_bytes: bytes that one device reads and writes.
+        collectives: the program's collectives with their `seconds` (see `with_seconds`) and `count`.
+        dtype: the element type of the products, where `flops` is one number.
+        model_flops: FLOPs of the whole step that the model needs (6 x parameters x tokens, say), for its utilisation.
+        tokens: tokens, or samples, of the whole step.
+
+    Raises:
+        TargetError: if there is no such machine, or its chip has no rate for an element type.
+        ShardvizError: for a number below 0.
+    """
+    machine = Machine.of(target)
+    chip, per_chip = machine.chip, machine.chip.devices_per_chip
+    each = dict(flops) if isinstance(flops, Mapping) else {dtype: float(flops)}
+    for name, value in (*each.items(), ("hbm_bytes", hbm_bytes), ("model_flops", model_flops), ("tokens", tokens)):
+        if value is not None and not value >= 0:
+            raise ShardvizError(f"{name}: expected 0 or more, not {value!r}")
+    chip.needs("hbm_bytes_per_s")
+    computing = []
+    for kind, count in each.items():
+        rate = chip.flops(kind) / per_chip
+        text = f"{flops_text(count)} of {kind} / {flops_text(rate)}/s{_as_other(chip, kind)}"
+        computing.append(Share(kind, count / rate, text))
+    width = chip.needs("hbm_bytes_per_s") / per_chip
+    moving = Share("memory", hbm_bytes / width, f"{bytes_text(hbm_bytes)} / {rate_text(width)}")
+    shares, unknown = [], 0
+    for one in collectives:
+        if one.seconds is None or one.count is None:
+            unknown += 1
+            continue
+        text = f"{one.count} x {seconds_text(one.seconds)}: {one.formula}"
+        shares.append(Share(f"{one.count} x {one.kind} {one.name}".rstrip(), one.count * one.seconds, text))
+    peak = chip.flops(next(iter(each), dtype)) * machine.num_chips
+    return StepTime(
+        machine,
+        tuple(computing),
+        moving,
+        tuple(shares),
+        unknown,
+        sum(each.values()),
+        float(hbm_bytes),
+        peak,
+        model_flops,
+        tokens,
+    )
+
+
+def _as_other(chip: Chip, dtype: str) -> str:
+    """That products of a type are counted at the rate of another, as a float32's are on a TPU; empty where not."""
+    rate = chip.rate_of(dtype)
+    if rate == family(dtype):
+        return ""
+    passes = (
+        " at JAX's default precision; 'high' takes 3 times as long, 'highest' 6"
+        if chip.kind == "tpu" and dtype == "float32"
+        else ""
+    )
+    return f" (the rate of {rate}{passes})"
+
+
+@dataclass(frozen=True)
+class Knee:
+    """Where a roofline bends: below this many FLOPs a byte, the bytes take longer than the FLOPs.
+
+    Attributes:
+        name: `HBM`, or the mesh axis whose links carry the bytes.
+        bytes_per_s: of one device.
+        intensity: FLOPs a byte at which both take as long.
+        formula: the arithmetic.
+    """
+
+    name: str
+    bytes_per_s: float
+    intensity: float
+    formula: str
+
+    def attainable(self, intensity: float) -> float:
+        """FLOPs a second that a device reaches with so many FLOPs a byte."""
+        return self.bytes_per_s * min(intensity, self.intensity)
+
+
+def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tuple[Knee, ...]:
+    """The knees of the roofline: of memory, and of the links that each mesh axis of more than one device rides on.
+
+    The bandwidth of an axis is that of a large all-gather along it, V / seconds, as in *How to Scale Your Model*,
+    part 5 (C / W_ICI = 2550 for one axis of v5p).
+
+    Raises:
+        TargetError: as `collective_seconds`.
+    """
+    machine = Machine.of(target)
+    place = Placement.of(mesh, machine)
+    peak = machine.chip.flops(dtype) / machine.chip.devices_per_chip
+    widths = {"HBM": machine.chip.needs("hbm_bytes_per_s") / machine.chip.devices_per_chip}
+    for name, size in place.mesh.shape.items():
+        if size > 1:
+            widths[name] = (
+                _LARGE / collective_seconds("all-gather", _LARGE, (name,), place, machine, exact=False).seconds
+            )
+    return tuple(
+        Knee(
+            name, width, peak / width, f"{flops_text(peak)}/s / {rate_text(width)} = {count_text(peak / width)} FLOP/B"
+        )
+        for name, width in widths.items()
+    )
+
+
+# docs.jax.dev, "GPU memory allocation": JAX sets aside 75 % of a GPU's memory when it starts.
+_GPU_FRACTION = 0.75
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a program fits a device's memory.
+
+    Attributes:
+        needed: bytes that it needs on one device.
+        usable: bytes that one device gives a program.
+        machine: the machine.
+        source: where the usable bytes are from.
+    """
+
+    needed: float
+    usable: float
+    machine: Machine
+    source: str
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits."""
+        return self.needed <= self.usable
+
+    @property
+    def headroom(self) -> float:
+        """Bytes to spare; below 0 where it does not fit."""
+        return self.usable - self.needed
+
+    @property
+    def share(self) -> str:
+        """How much of it a program gets unless someone says otherwise; empty where that is all."""
+        if self.machine.chip.kind != "gpu":
+            return ""
+        part = bytes_text(_GPU_FRACTION * self.usable)
+        return (
+            f"JAX takes {_GPU_FRACTION:.0%} of a GPU's memory ({part}) unless XLA_PYTHON_CLIENT_MEM_FRACTION says "
+            "otherwise"
+        )
+
+    @property
+    def over_share(self) -> bool:
+        """Whether it fits only if JAX is told to take more than it does by itself."""
+        return bool(self.share) and _GPU_FRACTION * self.usable < self.needed <= self.usable
+
+    def __bool__(self) -> bool:
+        return self.fits
+
+    def __str__(self) -> str:
+        chip = self.machine.chip
+        per_chip = chip.devices_per_chip
+        where = chip.name if per_chip == 1 else f"of the {per_chip} devices of a {chip.name}"
+        left = f"{bytes_text(abs(self.headroom))} ({abs(self.headroom) / self.usable:.1%})"
+        have = f"{bytes_text(self.needed)} needed, {bytes_text(self.usable)} usable on each {where}"
+        text = f"{'fits' if self.fits else 'does not fit'}: {have}; {left} {'to spare' if self.fits else 'too much'}"
+        return text + (f"; {self.share}" if self.over_share else "")
+
+
+def fits(needed: float, target: str | Machine) -> Fit:
+    """Whether so many bytes fit a device of a machine.
+
+    Args:
+        needed: bytes on one device: what a compiler's plan takes at its peak.
+        target: the machine.
+
+    Raises:
+        TargetError: if there is no such machine, or its memory is not known (`cpu`).
+        ShardvizError: for bytes below 0.
+    """
+    machine = Machine.of(target)
+    if not needed >= 0:
+        raise ShardvizError(f"needed {needed!r}: expected 0 bytes or more")
+    chip = machine.chip
+    name = "hbm_usable_bytes" if chip.hbm_usable_bytes else "hbm_bytes"
+    return Fit(needed, chip.needs(name) / chip.devices_per_chip, machine, chip.source(name))

@@ -1,0 +1,31 @@
+"""Where the bytes are: which device holds which slice of an array, what it costs, and how it moves."""
+
+from shardviz.layouts.bytes import ArrayBytes, Leaf, LessSharded, TreeBytes, add_up, array_bytes, tree_bytes
+from shardviz.layouts.layout import Layout, itemsize, layout
+from shardviz.layouts.moves import Moves, moves, moves_between
+from shardviz.layouts.processes import ProcessLayout, by_process
+from shardviz.layouts.reshard import Step
+from shardviz.layouts.uneven import SilentCopies, Uneven, silent_copies, uneven
+
+__all__ = [
+    "ArrayBytes",
+    "Layout",
+    "Leaf",
+    "LessSharded",
+    "Moves",
+    "ProcessLayout",
+    "SilentCopies",
+    "Step",
+    "TreeBytes",
+    "Uneven",
+    "add_up",
+    "array_bytes",
+    "by_process",
+    "itemsize",
+    "layout",
+    "moves",
+    "moves_between",
+    "silent_copies",
+    "tree_bytes",
+    "uneven",
+]

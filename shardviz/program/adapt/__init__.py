@@ -1,0 +1,71 @@
+"""Whatever can be called, made ready to be traced: an adapter for each kind of callable.
+
+`adapt` asks them in turn. A kind's own package (flax, say) is imported only where the callable already comes from it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from shardviz import _jax
+from shardviz.errors import TraceError
+from shardviz.program.adapt import equinox, exported, jit, nnx, pjit, pmap, stages
+from shardviz.program.adapt.call import Brings, Call, Options
+
+__all__ = ["Brings", "Call", "Options", "adapt", "has_arguments"]
+
+Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], Options], Call | None]
+
+ADAPTERS: tuple[Adapter, ...] = (
+    exported.adapt,
+    stages.adapt,
+    equinox.adapt,
+    nnx.adapt,
+    pjit.adapt,
+    pmap.adapt,
+    jit.adapt,
+)
+"""Each gives a `Call`, or None where the callable is not of its kind; the last one takes every function."""
+
+
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Call:
+    """A callable and its arguments as a `Call`; nothing is kept alive, nothing is allocated and nothing runs.
+
+    Args:
+        fn: any JAX callable.
+        args, kwargs: what to call it with: arrays, `ShapeDtypeStruct`s or numbers in pytrees, or static values.
+        options: `static_argnums`, `static_argnames`, `donate_argnums`, `donate_argnames`, as for `jax.jit`.
+
+    Raises:
+        TraceError: if `fn` is not callable, or an argument is no array and not static.
+    """
+    given = Options.of(options)
+    bound: tuple[Any, ...] = ()
+    if inspect.ismethod(fn) and _jax.unwrap_jit(fn) is None and _jax.unwrap_jit(fn.__func__) is not None:
+        fn, bound = fn.__func__, (fn.__self__,)  # a pytree with arrays of its own
+        args = (*bound, *args)
+    for adapter in ADAPTERS:
+        call = adapter(fn, args, kwargs, given)
+        if call is not None:
+            return _signed(replace(call, bound=bound), fn, args[len(bound) :], kwargs)
+    raise TraceError(f"expected a function, not {fn!r}")
+
+
+def _signed(call: Call, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """With the signature that the call has under `jax.jit`; without where the arguments are of a kind of their own."""
+    if call.ready is not None:
+        return call
+    wrapped = _jax.unwrap_jit(fn)
+    call = replace(call, in_shardings=None if wrapped is None else wrapped.in_shardings)
+    try:
+        return replace(call, signature=call.signed(args, kwargs))
+    except TraceError:
+        return call
+
+
+def has_arguments(fn: Any) -> bool:
+    """Whether something is no function to be called but one with its arguments already: an export, a stage of jit's."""
+    return isinstance(fn, stages.STAGES) or exported.held_by(fn) is not None

@@ -1,0 +1,235 @@
+"""A callable with its arguments made abstract, and the mesh and specs that it brings along."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+from shardviz import _jax
+from shardviz.errors import TraceError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.program.rules import Leaf
+from shardviz.program.signature import CallSignature, signature_of
+from shardviz.records import Diagnostic
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `jax.jit` is told of a function's arguments, each a tuple."""
+
+    static_argnums: tuple[int, ...] = ()
+    static_argnames: tuple[str, ...] = ()
+    donate_argnums: tuple[int, ...] = ()
+    donate_argnames: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> Options:
+        """Options from single values, iterables or None.
+
+        Raises:
+            TraceError: for an option that there is not.
+        """
+        known = [f.name for f in fields(cls)]
+        if unknown := [name for name in options if name not in known]:
+            raise TraceError(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
+        return cls(**{name: _plural(value) for name, value in options.items() if value is not None})
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, f.name) for f in fields(self))
+
+    def given(self) -> dict[str, Any]:
+        """Those that say something, as keyword arguments of `jax.jit`."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name)}
+
+    def static_places(self, fn: Any, count: int) -> set[int]:
+        """The numbers of the static ones among `count` positional arguments."""
+        places = {n + count if n < 0 else n for n in self.static_argnums}
+        if self.static_argnames:
+            try:
+                parameters = list(inspect.signature(fn).parameters)
+            except (TypeError, ValueError):
+                return places
+            places |= {parameters.index(n) for n in self.static_argnames if n in parameters}
+        return places
+
+
+def _plural(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, int | str) else tuple(value) if isinstance(value, Iterable) else (value,)
+
+
+@dataclass(frozen=True)
+class Brings:
+    """The plan that a callable and its arguments come with; it holds where a person's plan says nothing.
+
+    Attributes:
+        mesh: the mesh, where one is known.
+        in_specs: a spec or None for each array among the arguments, in the order of the flat program; empty where
+            nothing is known of any.
+        out_specs: a pytree prefix of the result: specs, None where the compiler chooses.
+        whence: in words, where the specs come from, for error messages.
+    """
+
+    mesh: DeviceMesh | None = None
+    in_specs: tuple[Spec | None, ...] = ()
+    out_specs: Any = None
+    whence: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A callable with its arguments made abstract, ready to be traced.
+
+    Attributes:
+        fn: something with a `.trace(*args, **kwargs)` such as `jax.jit` gives.
+        args, kwargs: `jax.ShapeDtypeStruct`s in pytrees, and static values.
+        name: what to call it.
+        kind: what it was given as: `function`, `jit`, `pjit`, `nnx`, `shard_map`, `pmap`, `exported`, `lowered`.
+        options: which arguments are static or donated.
+        brings: the plan that it comes with.
+        notes: what is to be said of it whatever the plan.
+        signature: what `jax.jit` would know this call by; None where it is not known.
+        in_shardings: those that the function was wrapped with, for the signatures of further calls.
+        bound: what a method is bound to, which comes before the arguments of further calls.
+        names: what a transform calls its arrays: tree path → name, for what stands at that path or below it.
+        leaves: what filters see of every array, where that is more than the array itself.
+        ready: for a program that JAX has lowered already: gives its `Traced` for a mesh, and nothing is traced.
+    """
+
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    name: str
+    kind: str = "function"
+    options: Options = Options()
+    brings: Brings = field(default_factory=Brings)
+    notes: tuple[Diagnostic, ...] = ()
+    ready: Callable[[DeviceMesh | None], Any] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    leaves: tuple[Leaf, ...] = ()
+    signature: CallSignature | None = None
+    in_shardings: Any = None
+    bound: tuple[Any, ...] = ()
+
+    def called(self, path: str) -> str:
+        """What the array at a tree path is called."""
+        for root in sorted(self.names, key=len, reverse=True):
+            if path == root or path.startswith((f"{root}[", f"{root}.")):
+                return self.names[root] + path[len(root) :]
+        return path
+
+    def signed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature:
+        """What `jax.jit` would know a call of the same function by.
+
+        Raises:
+            TraceError: if an argument is no array and not static, or a static one cannot be hashed.
+        """
+        wrapped = _jax.unwrap_jit(self.fn)
+        plain = self.fn if wrapped is None else wrapped.fn
+        args = (*self.bound, *args)
+        return signature_of(plain, self.name, self.kind, args, kwargs, self.options, self.in_shardings)
+
+    @property
+    def dynamic(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The dynamic (positional, keyword) arguments."""
+        static = self.options.static_places(self.fn, len(self.args))
+        positional = tuple(a for i, a in enumerate(self.args) if i not in static)
+        keyword = {k: v for k, v in self.kwargs.items() if k not in self.options.static_argnames}
+        return positional, keyword
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """The dynamic arguments' leaves, in the order of the flat program."""
+        return tuple(jax.tree.leaves(self.dynamic))
+
+
+def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+    """(arguments, keyword arguments) with a ShapeDtypeStruct for every array, but for the static ones.
+
+    Shardings that arrays have stay on them.
+
+    Raises:
+        TraceError: if an argument is no array and not static.
+    """
+    static = options.static_places(fn, len(args))
+    positional = tuple(a if i in static else abstract_tree(f"argument {i}", a) for i, a in enumerate(args))
+    keyword = {k: a if k in options.static_argnames else abstract_tree(k, a) for k, a in kwargs.items()}
+    return positional, keyword
+
+
+def abstract_tree(name: str, tree: Any) -> Any:
+    """The tree with a ShapeDtypeStruct for every array, its sharding still on it.
+
+    Raises:
+        TraceError: naming the leaf that is no array, by its tree path.
+    """
+    return jax.tree_util.tree_map_with_path(lambda path, x: _leaf(name + jax.tree_util.keystr(path), x), tree)
+
+
+def _leaf(where: str, x: Any) -> Any:
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type, sharding=x.sharding)
+    if isinstance(x, np.ndarray | np.generic):
+        return jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
+    if hasattr(x, "aval"):
+        own = getattr(x, "sharding", None)
+        own = own if isinstance(own, NamedSharding) else None
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=getattr(x, "weak_type", False), sharding=own)
+    if isinstance(x, bool | int | float | complex):
+        return x
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        return jax.ShapeDtypeStruct(x.shape, x.dtype)
+    advice = "If it is a setting and not data, name its argument in static_argnums or static_argnames"
+    if isinstance(x, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+        advice = "A mesh is part of the plan: sv.Plan(mesh, in_specs=...), or sv.analyze(fn, ..., mesh=mesh)"
+    if "equinox" in sys.modules and "." in where:  # below a module, beside its arrays
+        advice = (
+            "Wrap the function in equinox.filter_jit, which takes such modules, or split them before: "
+            "arrays, static = equinox.partition(module, equinox.is_array)"
+        )
+    raise TraceError(
+        f"{where} is a {type(x).__name__}, {_short(x)}: expected an array, a jax.ShapeDtypeStruct or a number. {advice}"
+    )
+
+
+def _short(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def name_of(fn: Any) -> str:
+    """What a callable is called: its own name, that of what it is partial of, or that of its type."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+def own_specs(leaves: Iterable[Any]) -> tuple[tuple[Spec | None, ...], DeviceMesh | None]:
+    """(each array's own spec or None, the first mesh among them) of arrays that have a NamedSharding."""
+    specs: list[Spec | None] = []
+    mesh = None
+    for leaf in leaves:
+        sharding = getattr(leaf, "sharding", None)
+        named = isinstance(sharding, NamedSharding)
+        specs.append(Spec.of(sharding.spec) if named else None)
+        if named and mesh is None and sharding.mesh.axis_names:
+            mesh = DeviceMesh.of(sharding.mesh)
+    return tuple(specs), mesh
+
+
+def without_shardings(tree: Any) -> Any:
+    """The tree with no sharding on any ShapeDtypeStruct: a trace for every plan."""
+
+    def leaf(x: Any) -> Any:
+        if isinstance(x, jax.ShapeDtypeStruct):
+            return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type)
+        return x
+
+    return jax.tree.map(leaf, tree)

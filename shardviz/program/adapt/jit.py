@@ -1,0 +1,132 @@
+"""Plain functions, and those that `jax.jit` has wrapped: its `in_shardings` and `out_shardings` become the plan.
+
+The partitions that flax.linen's boxes ask for: `nn.Partitioned` and `nn.LogicallyPartitioned` around parameters.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from shardviz import _jax
+from shardviz.errors import SpecError, TraceError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.program.adapt.call import Brings, Call, Options, abstract, name_of, own_specs, without_shardings
+
+
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+    """A function, or one that `jax.jit` has wrapped.
+
+    The wrapping is taken off: what it says of static and donated arguments holds unless `options` says otherwise, and
+    its shardings are the plan that the function brings.
+
+    Raises:
+        TraceError: if an argument is no array and not static, or an option names none.
+    """
+    if not callable(fn):
+        return None
+    name = name_of(fn)
+    wrapped = _jax.unwrap_jit(fn)
+    kind, plain = ("function", fn) if wrapped is None else ("jit", wrapped.fn)
+    if wrapped is not None:
+        options = options or Options(
+            wrapped.static_argnums, wrapped.static_argnames, wrapped.donate_argnums, wrapped.donate_argnames
+        )
+    elif hasattr(fn, "trace") and hasattr(fn, "lower"):  # wrapped by something that is like jax.jit
+        args, kwargs = abstract(fn, args, kwargs, options)
+        return Call(fn, args, kwargs, name, "jit", options)
+    args, kwargs = abstract(plain, args, kwargs, options)
+    try:
+        jitted = jax.jit(plain, keep_unused=True, **options.given())
+    except (TypeError, ValueError) as error:
+        raise TraceError(f"{name}: {error}") from error
+    mapped, own = _jax.shard_map_mesh(plain)
+    call = Call(jitted, args, kwargs, name, "shard_map" if mapped else kind, options)
+    brings = _brings(wrapped, call)
+    if own is not None and brings.mesh is None:
+        brings = replace(brings, mesh=DeviceMesh.of(own))
+    return replace(call, args=without_shardings(args), kwargs=without_shardings(kwargs), brings=brings)
+
+
+def _brings(wrapped: Any, call: Call) -> Brings:
+    """The arguments' own shardings, and over them those that the function was wrapped with."""
+    specs, mesh = own_specs(call.arrays)
+    whence = "the arguments' own shardings"
+    boxes = box_specs(call.dynamic)
+    specs = tuple(s or box for s, (box, _) in zip(specs, boxes, strict=True))
+    mesh = mesh or next((m for _, m in boxes if m is not None), None)
+    out_specs = None
+    if wrapped is not None:
+        given, theirs = _in_specs(wrapped.in_shardings, call)
+        out_specs, out_mesh = _spec_tree(wrapped.out_shardings)
+        mesh = theirs or out_mesh or mesh
+        if any(g is not None for g in given):
+            specs = tuple(s if g is None else g for s, g in zip(specs, given, strict=True))
+            whence = f"{call.name}'s in_shardings"
+    if mesh is None and (around := _jax.context_mesh()) is not None:
+        mesh = DeviceMesh.of(around)
+    return Brings(mesh, specs if any(s is not None for s in specs) else (), out_specs, whence)
+
+
+def _in_specs(in_shardings: Any, call: Call) -> tuple[list[Spec | None], DeviceMesh | None]:
+    """A spec or None for each array, from a prefix of the positional dynamic arguments, and the mesh."""
+    specs, mesh = _spec_tree(in_shardings)
+    static = call.options.static_places(call.fn, len(call.args))
+    dynamic = tuple(a for i, a in enumerate(call.args) if i not in static)
+    boxed = jax.tree.map(_Box, specs, is_leaf=_is_spec)
+    prefix = boxed if isinstance(boxed, tuple | _Box) else (boxed,)
+    try:
+        found = [box.spec for box in jax.tree.leaves(jax.tree.broadcast(prefix, dynamic))]
+    except ValueError as error:
+        raise SpecError(f"{call.name}'s in_shardings do not fit its arguments: {error}") from error
+    return found + [None] * (len(call.arrays) - len(found)), mesh
+
+
+class _Box:
+    """Keeps None, which is a branch of a pytree, as a leaf."""
+
+    def __init__(self, spec: Spec | None):
+        self.spec = spec
+
+
+def _is_spec(leaf: Any) -> bool:
+    return leaf is None or isinstance(leaf, Spec)
+
+
+def _spec_tree(shardings: Any) -> tuple[Any, DeviceMesh | None]:
+    """The tree with a `Spec` or None in place of every sharding, and the first mesh in it."""
+    meshes: list[DeviceMesh] = []
+
+    def leaf(sharding: Any) -> Spec | None:
+        if isinstance(sharding, NamedSharding):
+            meshes.append(DeviceMesh.of(sharding.mesh))
+            return Spec.of(sharding.spec)
+        return Spec.of(sharding) if isinstance(sharding, PartitionSpec) else None
+
+    return jax.tree.map(leaf, shardings, is_leaf=lambda s: s is None), next(iter(meshes), None)
+
+
+def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:
+    """For each array in a tree the spec and the mesh of the box around it; None where there is no box, or it says none.
+
+    Logical names become mesh axes by the box's own rules or by those of `nn.logical_axis_rules` around the call; where
+    there are no rules nothing is known.
+    """
+    meta, spmd = sys.modules.get("flax.core.meta"), sys.modules.get("flax.linen.spmd")
+    kind = getattr(meta, "AxisMetadata", ())
+    is_box = lambda x: isinstance(x, kind)  # noqa: E731
+    found: list[tuple[Spec | None, DeviceMesh | None]] = []
+    for box in jax.tree.leaves(tree, is_leaf=is_box):
+        spec = mesh = None
+        if is_box(box) and hasattr(box, "get_partition_spec"):
+            spec, mesh = box.get_partition_spec(), getattr(box, "mesh", None)
+            if spmd is not None and isinstance(box, spmd.LogicallyPartitioned):
+                rules = box.rules or spmd.get_logical_axis_rules()
+                spec = spmd.logical_to_mesh_axes(tuple(spec), rules) if rules else None
+        both = (None if spec is None else Spec.of(spec), None if mesh is None else DeviceMesh.of(mesh))
+        found += [both] * len(jax.tree.leaves(box))
+    return found

@@ -1,0 +1,379 @@
+"""Functions of flax.nnx modules, optimizers, states: made pure, with every array under its attribute's name.
+
+A module is split into its arrays, `model.layers[0].kernel`, and the rest; the function gets it merged again. What it
+changes in place (parameters by the optimizer, batch statistics, counters of random keys) comes out as further outputs,
+`updated.model.layers[0].kernel`. Arrays that two modules share are one argument, of the first.
+
+flax is an extra: nothing here imports it before somebody who has imported it comes along.
+
+Functions of flax.nnx objects made pure: split into arrays, merged again inside, and what changed given back.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from shardviz import _jax
+from shardviz.errors import TraceError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.program.adapt import stages
+from shardviz.program.adapt.call import Brings, Call, Options, abstract_tree, name_of, own_specs, without_shardings
+from shardviz.program.adapt.nnx_state import entries, is_object, load, partition, spec_meshes, spec_tree, views
+from shardviz.program.plan import expand, is_spec
+from shardviz.program.rules import Leaf, Rules
+from shardviz.program.trees import Outcome, Path, Place, plain_path
+
+
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+    """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method.
+
+    An argument may be a function without parameters that makes such an object, `lambda: Model(rngs=nnx.Rngs(0))`; it
+    is called by `nnx.eval_shape` only, which allocates nothing.
+
+    Raises:
+        TraceError: if an argument is no array and not static.
+        SpecError: if `in_shardings` do not fit the arguments.
+    """
+    if "flax.nnx" not in sys.modules:
+        return None
+    fn = unstaged(fn)
+    if isinstance(fn, jax.stages.Traced | jax.stages.Lowered | jax.stages.Compiled):
+        return stages.adapt(fn, args, kwargs, options)
+    given = _unwrapped(fn, args)
+    if given is None:
+        return None
+    if given.how is not None:
+        how = given.how
+        options = options or Options(how.static_argnums, how.static_argnames, how.donate_argnums, how.donate_argnames)
+    lifted = Lifted.of(given, kwargs, options)
+    if lifted is None:
+        return None
+    name = name_of(given.fn)
+    brings, pinned = _brings(name, given, lifted)
+    given = replace(given, args=())  # or the function would keep a model alive
+    pure = pure_function(given, lifted, _donated(given.fn, options), pinned)
+    try:
+        jitted = jax.jit(pure, keep_unused=True, **options.given())
+    except (TypeError, ValueError) as error:
+        raise TraceError(f"{name}: {error}") from error
+    positional, keyword = map(without_shardings, lifted.pure)
+    return Call(jitted, positional, keyword, name, "nnx", options, brings, leaves=lifted.leaves)
+
+
+def unstaged(fn: Any) -> Any:
+    """The stage of `jax.jit` in a stage of `nnx.jit`; anything else as it is."""
+    if type(fn).__module__.startswith("flax.nnx") and isinstance(
+        inner := getattr(fn, "_inner_obj", None), jax.stages.Traced | jax.stages.Lowered | jax.stages.Compiled
+    ):
+        return inner
+    return fn
+
+
+def _unwrapped(fn: Any, args: tuple[Any, ...]) -> Given | None:
+    while isinstance(fn, functools.partial) and not fn.keywords and _is_nnx_jit(fn.func):
+        fn, args = fn.func, (*fn.args, *args)  # `nnx.jit` on a method, bound to its module
+    if _is_nnx_jit(fn):
+        jitted: Any = fn
+        how = _jax.unwrap_jit(jitted.jitted_fn)
+        if how is None:
+            return None
+        inner: Any = how.fn
+        first = getattr(fn, "partial_args", ())
+        args = (first, *args) if isinstance(first, list) else (*first, *args)  # jit_partial's are one list
+        graph = type(fn).__name__ == "JitWrapped"
+        out = how.out_shardings  # graph mode: (arguments, keyword arguments, result); tree mode: (result, updates)
+        out = (out[2] if graph else out[0]) if isinstance(out, tuple | list) else None
+        return Given(_method(inner.f, args), args, how, True, graph, how.in_shardings, out)
+    how = _jax.unwrap_jit(fn)
+    if how is not None:
+        return Given(how.fn, args, how, in_shardings=how.in_shardings, out_shardings=how.out_shardings)
+    if is_object(fn) and callable(fn):
+        return Given(_named_first("model", type(fn).__name__, type(fn).__call__), (fn, *args))
+    if inspect.ismethod(fn) and is_object(fn.__self__):
+        return Given(_named_first("model", fn.__name__, fn.__func__), (fn.__self__, *args))
+    if not callable(fn) or hasattr(fn, "lower"):  # wrapped by something else, such as jax.pmap
+        return None
+    return Given(fn, args)
+
+
+def _method(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+    """A method with its module's parameter called as elsewhere."""
+    try:
+        first = next(iter(inspect.signature(fn).parameters), "")
+    except (TypeError, ValueError):
+        return fn
+    is_method = first == "self" and args and is_object(args[0])
+    return _named_first("model", fn.__name__, fn) if is_method else fn
+
+
+def _is_nnx_jit(fn: Any) -> bool:
+    return hasattr(fn, "jitted_fn") and type(fn).__module__.startswith("flax.nnx")
+
+
+def _named_first(first: str, name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its first parameter, `self`, called otherwise: that is what tree paths begin with."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    own, *rest = inspect.signature(fn).parameters.values()
+    call.__signature__ = inspect.Signature([own.replace(name=first), *rest])  # pyright: ignore
+    call.__name__ = name
+    return call
+
+
+def _donated(fn: Any, options: Options) -> set[int | str]:
+    """The numbers and names of the arguments whose buffers may be reused."""
+    try:
+        parameters = list(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):
+        parameters = []
+    numbers = {parameters.index(n) for n in options.donate_argnames if n in parameters}
+    names = {parameters[n] for n in options.donate_argnums if n < len(parameters)}
+    return {*options.donate_argnums, *options.donate_argnames, *numbers, *names}
+
+
+def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool, ...]]:
+    """The plan, and for each array whether `in_shardings` say how it is cut, so that its new value is cut alike."""
+    own, mesh = own_specs(lifted.arrays)
+    specs = list(own)
+    for i, leaf in enumerate(lifted.leaves):
+        if specs[i] is None and is_object(leaf.value):
+            specs[i], theirs = partition(leaf.value)
+            mesh = mesh or theirs
+    whence = (
+        "as the variable's own metadata says; where these are logical names, flax.nnx.logical_axis_rules around the "
+        "call gives them mesh axes"
+    )
+    positional, _ = lifted.known
+    prefix = given.in_shardings
+    single = isinstance(spec_tree(prefix), tuple | list)
+    asked, pinned = specs_by(f"{name}'s in_shardings", tuple(prefix) if single else prefix, positional)
+    for i, spec in enumerate(asked):
+        if pinned[i]:
+            specs[i], whence = spec, f"{name}'s in_shardings"
+    pinned += (False,) * (len(specs) - len(pinned))
+    meshes = [*spec_meshes(given.in_shardings), *spec_meshes(given.out_shardings)]
+    if meshes:
+        mesh = DeviceMesh.of(meshes[0])
+    elif mesh is None and (around := _jax.context_mesh()) is not None:
+        mesh = DeviceMesh.of(around)
+    known = tuple(specs) if any(s is not None for s in specs) else ()
+    return Brings(mesh, known, None, whence), pinned
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was given, its wrapping taken off.
+
+    Attributes:
+        fn: the function itself.
+        args: its positional arguments, those bound beforehand included.
+        how: what `jax.jit` was told, by the person or by `nnx.jit`.
+        by_nnx: whether `nnx.jit` wrapped it.
+        graph: whether in nnx's graph mode, where every variable of an argument with a sharding comes out.
+        in_shardings: a prefix of the dynamic positional arguments.
+        out_shardings: a prefix of the result.
+    """
+
+    fn: Any
+    args: tuple[Any, ...]
+    how: Any = None
+    by_nnx: bool = False
+    graph: bool = False
+    in_shardings: Any = None
+    out_shardings: Any = None
+
+    @property
+    def updates(self) -> bool:
+        """Whether what the function changes in place comes out: `jax.jit` alone drops it."""
+        return self.by_nnx or self.how is None
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """Arguments whose objects are split into arrays.
+
+    Attributes:
+        pure: (positional, keyword) arguments without objects.
+        leaves: every array among the dynamic ones, in flat order; their names are empty.
+        known: the tree of these leaves: (dynamic positional, keyword) arguments.
+        trees: for each dynamic argument its structure down to objects, and which of its leaves are objects.
+        count: how many objects there are.
+        graphdef, treedef: the objects' graph, and their state's structure.
+        roots: for each object the argument that it is in.
+        numbers: for each array of the objects its path (the object's number first) and its number among all arrays.
+    """
+
+    pure: tuple[tuple[Any, ...], dict[str, Any]]
+    leaves: tuple[Leaf, ...]
+    known: tuple[tuple[Any, ...], dict[str, Any]]
+    trees: dict[int | str, tuple[Any, tuple[bool, ...]]]
+    count: int
+    graphdef: Any
+    treedef: Any
+    roots: tuple[int | str, ...]
+    numbers: dict[Path, int]
+
+    @classmethod
+    def of(cls, given: Given, kwargs: dict[str, Any], options: Options) -> Lifted | None:
+        """The arguments lifted; None for those of a plain function that has no objects among them."""
+        static = {*options.static_places(given.fn, len(given.args)), *options.static_argnames}
+        whole: dict[int | str, Any] = {**dict(enumerate(given.args)), **kwargs}
+        whole = {k: v if k in static else made(v) for k, v in whole.items()}
+        flat = {k: jax.tree.flatten(v, is_leaf=is_object) for k, v in whole.items() if k not in static}
+        trees = {k: (treedef, tuple(map(is_object, leaves))) for k, (leaves, treedef) in flat.items()}
+        found = [(k, x) for k, (leaves, _) in flat.items() for x in leaves if is_object(x)]
+        if not found and not given.by_nnx:
+            return None
+        graphdef, state = load().split(tuple(x for _, x in found))
+        state = abstract_tree("the state", state)  # so that nothing keeps a model alive
+        arrays = iter(views(state, len(found), lambda _, __, value: value))
+        objects: dict[Path, Leaf] = {}
+        for path, held, value in entries(state):
+            objects[path] = Leaf("", path[1:], held, tuple(getattr(value, "shape", ())))
+        facts = iter(views(state, len(found), lambda path, _, __: objects[path]))
+        pure, known = dict(whole), {}
+        for key, (leaves, treedef) in flat.items():
+            where = f"argument {key}" if isinstance(key, int) else key
+            plain = treedef.unflatten(next(arrays) if is_object(x) else x for x in leaves)
+            pure[key] = abstract_tree(where, plain)
+            paths = (plain_path(p) for p, _ in jax.tree_util.tree_flatten_with_path(whole[key], is_leaf=is_object)[0])
+            slots = zip(paths, leaves, treedef.flatten_up_to(pure[key]), strict=True)
+            known[key] = treedef.unflatten(
+                next(facts) if is_object(x) else Leaf("", path, array, tuple(getattr(array, "shape", ())))
+                for path, x, array in slots
+            )
+        positional = tuple(known[i] for i in range(len(given.args)) if i in known)
+        keyword = {k: known[k] for k in kwargs if k in known}
+        every = tuple(jax.tree.leaves((positional, keyword)))
+        numbers = {id(leaf): i for i, leaf in enumerate(every)}
+        return cls(
+            (tuple(pure[i] for i in range(len(given.args))), {k: pure[k] for k in kwargs}),
+            every,
+            (positional, keyword),
+            trees,
+            len(found),
+            graphdef,
+            jax.tree.structure(state),
+            tuple(k for k, _ in found),
+            {path: numbers[id(leaf)] for path, leaf in objects.items()},
+        )
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The abstract array of every leaf."""
+        dynamic = tuple(a for i, a in enumerate(self.pure[0]) if i in self.trees)
+        return jax.tree.leaves((dynamic, {k: v for k, v in self.pure[1].items() if k in self.trees}))
+
+    def merged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any, dict[Path, Any]]:
+        """(arguments, keyword arguments, objects, arrays by path) from pure arguments, while they are traced."""
+        whole: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
+        slots = {k: treedef.flatten_up_to(whole[k]) for k, (treedef, _) in self.trees.items()}
+        taken = [s for k, (_, kinds) in self.trees.items() for s, kind in zip(slots[k], kinds, strict=True) if kind]
+        state = self.treedef.unflatten(jax.tree.leaves(taken))
+        objects = load().merge(self.graphdef, state)
+        left = iter(objects)
+        for k, (treedef, kinds) in self.trees.items():
+            whole[k] = treedef.unflatten(next(left) if kind else s for s, kind in zip(slots[k], kinds, strict=True))
+        before = {path: value for path, _, value in entries(state)}
+        return tuple(whole[i] for i in range(len(args))), {k: whole[k] for k in kwargs}, objects, before
+
+
+def pure_function(
+    given: Given, lifted: Lifted, donated: set[int | str], pinned: tuple[bool, ...]
+) -> Callable[..., Any]:
+    """The function from arrays to arrays."""
+
+    @functools.wraps(given.fn)
+    def pure(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs, objects, before = lifted.merged(args, kwargs)
+        result = given.fn(*args, **kwargs)
+        leaves, treedef = jax.tree.flatten(result, is_leaf=is_object)
+        _, state = load().split(objects)
+        new = _updates(given, lifted, donated, pinned, state, before) if given.updates else []
+        taken = {id(value) for _, value in new}  # a module that is an argument and a result comes out once
+        own = tuple(x for x in leaves if is_object(x))
+        _, state = load().split(own)
+        fresh = lambda _, __, value: id(value) not in taken  # noqa: E731
+        arrays = iter(views(state, len(own), lambda _, __, value: value, fresh))
+        facts = iter(views(state, len(own), lambda path, held, x: Leaf("", path[1:], held, x.shape), fresh))
+        plain = treedef.unflatten(next(arrays) if is_object(x) else x for x in leaves)
+        known = treedef.unflatten(
+            next(facts) if is_object(x) else Leaf("", (), x, tuple(getattr(x, "shape", ()))) for x in leaves
+        )
+        specs, _ = specs_by("out_shardings", given.out_shardings, known)
+        if not new and not any(specs):
+            return plain
+        return Outcome(plain, [v for _, v in new], tuple(p for p, _ in new), specs)
+
+    return pure
+
+
+def _updates(
+    given: Given,
+    lifted: Lifted,
+    donated: set[int | str],
+    pinned: tuple[bool, ...],
+    state: Any,
+    before: dict[Path, Any],
+) -> list[tuple[Place, Any]]:
+    """The new values that come out: what changed, what is donated, and in graph mode what has a sharding."""
+    found = []
+    for path, _, value in entries(state):
+        number = lifted.numbers.get(path)
+        kept = number is not None and (
+            lifted.roots[path[0]] in donated or (given.graph and pinned[number])  # pyright: ignore
+        )
+        if kept or number is None or before[path] is not value:
+            near = next((i for p, i in lifted.numbers.items() if p[0] == path[0]), None)
+            place = (
+                Place(number, follows=pinned[number])
+                if number is not None
+                else Place(near, lifted.leaves[near].path if near is not None else (), path[1:])
+            )
+            found.append((place, value))
+    return found
+
+
+def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ...], tuple[bool, ...]]:
+    """For each leaf its spec by a prefix that `nnx.jit` takes, and whether the prefix says one at all."""
+    prefix = jax.tree.map(lambda s: s if is_spec(s) else None, spec_tree(prefix), is_leaf=is_spec)
+    found = expand(what, prefix, leaves)
+    specs = tuple(
+        s.spec(leaf) if isinstance(s, Rules) else None if s is None else Spec.of(getattr(s, "spec", s))
+        for s, leaf in zip(found, jax.tree.leaves(leaves), strict=True)
+    )
+    return specs, tuple(s is not None for s in found)
+
+
+def made(argument: Any) -> Any:
+    """What a function without parameters makes, abstract; any other argument as it is.
+
+    Raises:
+        TraceError: with what the function raised as its cause.
+    """
+    if not inspect.isfunction(argument) and not isinstance(argument, functools.partial):
+        return argument
+    try:
+        inspect.signature(argument).bind()
+    except (TypeError, ValueError):
+        return argument
+    nnx = load()
+    with nnx.use_eager_sharding(False):  # variables with partitions ask for a mesh otherwise
+        try:
+            return nnx.eval_shape(argument)
+        except Exception as error:  # a person's function may raise anything
+            raise TraceError(
+                f"an argument is a function, which is taken for one that makes a model, and called under "
+                f"nnx.eval_shape it raised {type(error).__name__}: {error}. If it is a setting and not data, name its "
+                "argument in static_argnums or static_argnames"
+            ) from error

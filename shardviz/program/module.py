@@ -1,0 +1,313 @@
+"""The mesh that a lowered module's shardings are over: read, called by one name, written over another mesh's axes.
+
+The main function of a module that JAX lowered, given the arguments that a person thinks of.
+
+JAX leaves out arguments that nothing uses, adds one for the platform where a program is for several, and leaves
+dimensions open where they are symbolic. Here each argument of the flat program is an argument of the module again, of
+fixed shape, in order.
+
+Every operation of a module, and what its operations say: custom calls, and checks of its arguments' shapes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from shardviz import _jax
+from shardviz.errors import MeshError, TraceError
+from shardviz.notation import DeviceMesh
+from shardviz.notation.scan import unescaped
+from shardviz.notation.sdy_text import sdy_axis
+from shardviz.program.lower import MESH, set_mesh
+
+_SIZE = re.compile(r'"((?:[^"\\]|\\.)*)"\s*=\s*(\d+)')
+_IDS = re.compile(r"device_ids\s*=\s*\[([\d,\s]*)\]")
+_MESHES = re.compile(r"@([\w.$-]+|\"(?:[^\"\\]|\\.)*\")")
+GROUPS = "#stablehlo.replica_group_mesh_axes"
+
+
+def _meshes(module: Any) -> dict[str, DeviceMesh]:
+    """Symbol → mesh, of those that have axes."""
+    found = {}
+    for op in module.operation.regions[0].blocks[0].operations:
+        if op.operation.name == "sdy.mesh":
+            text = str(op.attributes["mesh"])
+            axes = {unescaped(name): int(size) for name, size in _SIZE.findall(text)}
+            ids = _IDS.search(text)
+            order = tuple(int(i) for i in ids[1].split(",")) if ids and ids[1].strip() else ()
+            if axes:
+                symbol = ir.StringAttr(op.attributes["sym_name"]).value
+                found[symbol] = DeviceMesh(tuple(axes), tuple(axes.values()), device_ids=order)
+    return found
+
+
+def mesh_in(module: Any) -> DeviceMesh | None:
+    """The mesh that a module's shardings are over."""
+    found = _meshes(module)
+    return found.get(MESH) or next(iter(found.values()), None)
+
+
+def with_one_mesh(module: Any) -> Any:
+    """The module with its mesh called as `lower.MESH`; several names for one mesh become one."""
+    found = _meshes(module)
+    if not found or set(found) == {MESH}:
+        return module
+    kept = found.get(MESH) or next(iter(found.values()))
+    same = [symbol for symbol, mesh in found.items() if mesh.shape == kept.shape and symbol != MESH]
+    if not same:
+        return module
+    block = module.operation.regions[0].blocks[0]
+    for op in list(block.operations):
+        if op.operation.name == "sdy.mesh" and (symbol := ir.StringAttr(op.attributes["sym_name"]).value) in same:
+            if MESH in found:
+                op.operation.erase()
+            else:
+                op.attributes["sym_name"] = ir.StringAttr.get(MESH)
+                found[MESH] = found[symbol]
+    names = {f"@{symbol}" for symbol in same} | {f'@"{symbol}"' for symbol in same}
+    _rewrite(module, lambda text: _MESHES.sub(lambda m: f"@{MESH}" if m[0] in names else m[0], text))
+    return module
+
+
+def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[str, ...]]:
+    """The module's axis → the axes of the person's mesh that take its place: the next ones whose sizes multiply to it.
+
+    Raises:
+        MeshError: if the sizes do not go together.
+    """
+    left = list(mesh.shape.items())
+    found: dict[str, tuple[str, ...]] = {}
+    for axis, size in own.shape.items():
+        taken: list[str] = []
+        product = 1
+        while left and (product < size or (product == size and not taken)):
+            taken.append(left[0][0])
+            product *= left.pop(0)[1]
+        if product != size or not taken:
+            raise MeshError(
+                f"{name}: its shardings are over the mesh {own}, whose axes cannot be written over the mesh {mesh}; "
+                f"give a mesh with the same axis names, or one whose sizes, in order, multiply to "
+                f"{'x'.join(map(str, own.sizes))}"
+            )
+        found[axis] = tuple(taken)
+    if left and any(size > 1 for _, size in left):
+        raise MeshError(f"{name}: it is for {own.size} devices, and the mesh {mesh} has {mesh.size}")
+    return found
+
+
+def write_over(module: Any, own: DeviceMesh, mesh: DeviceMesh, name: str) -> None:
+    """Writes another mesh's axes into every sharding of a module, in its place.
+
+    Args:
+        module: the module; its context is entered.
+        own: its mesh.
+        mesh: the mesh to write them over.
+        name: the function's name, for messages.
+
+    Raises:
+        MeshError: if the sizes of the two do not go together.
+    """
+    _rename(module, _matching(own, mesh, name))
+    set_mesh(module.operation, module.operation.regions[0].blocks[0], mesh)
+
+
+def _rename(module: Any, axes: Mapping[str, tuple[str, ...]]) -> None:
+
+    def renamed(text: str) -> str:
+        def axis(match: re.Match[str]) -> str:
+            new = axes.get(unescaped(match[1]))
+            if new is None:
+                return match[0]
+            if match[2]:
+                if len(new) != 1:
+                    raise MeshError(
+                        f"a sharding inside uses a part of the axis {match[1]!r}, so it cannot become {len(new)} axes; "
+                        "give a mesh with one axis in its place"
+                    )
+                return "".join(map(sdy_axis, new)) + match[2]
+            return ", ".join(map(sdy_axis, new))
+
+        if GROUPS in text:
+            return _REFERENCE.sub(lambda m: ", ".join(_reference(a) for a in axes.get(unescaped(m[1]), (m[1],))), text)
+        return _QUOTED.sub(axis, text)
+
+    _rewrite(module, renamed)
+
+
+_REFERENCE = re.compile(r'#stablehlo\.axis_ref<name = "((?:[^"\\]|\\.)*)">')
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(:\(\d+\)\d+)?')
+
+
+def _reference(axis: str) -> str:
+    return f"#stablehlo.axis_ref<name = {sdy_axis(axis)}>"
+
+
+def _rewrite(module: Any, change: Callable[[str], str]) -> None:
+    """Changes the text of every Shardy attribute in a module, the meshes themselves left alone."""
+    for op in walk(module.operation):
+        if op.name in ("sdy.mesh", "builtin.module"):
+            continue
+        if op.name == "func.func":
+            for which in ("arg_attrs", "res_attrs"):
+                if which in op.attributes:
+                    entries = attributes_of(op, which, 0)
+                    for entry in entries:
+                        if "sdy.sharding" in entry:
+                            entry["sdy.sharding"] = ir.Attribute.parse(change(str(entry["sdy.sharding"])))
+                    op.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(e) for e in entries])
+            continue
+        for key, attribute in items(op):
+            text = str(attribute)
+            if text.startswith("#sdy") or GROUPS in text:
+                op.attributes[key] = ir.Attribute.parse(change(text))
+
+
+_NAMED = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"')
+_INNER = "_wrapped_jax_export_main"
+_PLATFORM = "_platform_index"
+
+
+def main_of(module: Any) -> ir.Operation:
+    """The module's main function.
+
+    Raises:
+        TraceError: if it has none.
+    """
+    return _function(module, "main") or _missing()
+
+
+def _missing() -> ir.Operation:
+    raise TraceError("the module has no function 'main'; expected StableHLO as JAX lowers it")
+
+
+def _function(module: Any, name: str) -> ir.Operation | None:
+    for op in module.operation.regions[0].blocks[0].operations:
+        if op.operation.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == name:
+            return op.operation
+    return None
+
+
+def argument_names(module: Any, count: int) -> list[str | None]:
+    """The names that the last `count` arguments of the module were lowered with, where their locations tell."""
+    function = _function(module, _INNER) or main_of(module)
+    arguments = list(function.regions[0].blocks[0].arguments)[-count:] if count else []
+    found = [_NAMED.match(str(a.location)) for a in arguments]
+    return [unescaped(m[1]) if m else None for m in found]
+
+
+def attributes_of(function: ir.Operation, which: str, count: int) -> list[dict[str, Any]]:
+    """The attributes of a function's arguments (`arg_attrs`) or results (`res_attrs`)."""
+    if which not in function.attributes:
+        return [{} for _ in range(count)]
+    return [{n.name: n.attr for n in ir.DictAttr(entry)} for entry in ir.ArrayAttr(function.attributes[which])]
+
+
+def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: int = 0) -> bool:
+    """Makes the main function take exactly `avals`, in place.
+
+    Args:
+        module: the module; its context is entered.
+        avals: an abstract value of fixed shape for each flat argument.
+        kept: which of them the module still has, in its own order.
+        platform: which of the platforms that the module is for to settle on.
+
+    Returns:
+        Whether shapes inside the module have still to follow from those of the arguments.
+
+    Raises:
+        TraceError: if the module takes something else besides.
+    """
+    main = main_of(module)
+    block = main.regions[0].blocks[0]
+    old = list(block.arguments)
+    attributes = attributes_of(main, "arg_attrs", len(old))
+    settled = _settle_platform(block, old, attributes, platform)
+    old, attributes = old[settled:], attributes[settled:]
+    if any("token" in str(a.type) for a in old):
+        raise TraceError(
+            "the program has ordered effects (a callback with ordered=True, say), which chain it to the host; "
+            "explore it without them"
+        )
+    if len(old) != len(kept):
+        raise TraceError(f"the module takes {len(old)} arguments where {len(kept)} were expected")
+    place = {flat: i for i, flat in enumerate(kept)}
+    given: list[dict[str, Any]] = []
+    reshaped = False
+    for flat, aval in enumerate(avals):
+        kind = _jax.ir_type(aval)
+        i = place.get(flat)
+        location = ir.Location.unknown() if i is None else old[i].location
+        new = block.add_argument(kind, location)
+        given.append({} if i is None else attributes[i])
+        if i is None:
+            continue
+        value = new
+        if old[i].type != kind:
+            reshaped = True
+            with ir.InsertionPoint.at_block_begin(block):
+                value = stablehlo.convert(old[i].type, new)
+        old[i].replace_all_uses_with(value)
+    for _ in range(len(old) + settled):
+        block.erase_argument(0)
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    main.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get([a.type for a in block.arguments], kind.results)
+    )
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in given])
+    uses = "jax.uses_shape_polymorphism"
+    open_shapes = uses in module.operation.attributes and ir.BoolAttr(module.operation.attributes[uses]).value
+    return reshaped or bool(settled) or open_shapes
+
+
+def _settle_platform(block: Any, arguments: list[Any], attributes: list[dict[str, Any]], platform: int) -> int:
+    """Puts a constant in the place of the argument that says which platform this is; 1 if there was one, else 0."""
+    if not attributes or str(attributes[0].get("jax.global_constant")) != f'"{_PLATFORM}"':
+        return 0
+    with ir.InsertionPoint.at_block_begin(block):
+        value: Any = np.array(platform, np.int32)
+        chosen = stablehlo.constant(ir.DenseElementsAttr.get(value))
+    arguments[0].replace_all_uses_with(chosen)
+    return 1
+
+
+def walk(operation: ir.Operation) -> Iterator[ir.Operation]:
+    """Every operation inside another, itself first."""
+    yield operation
+    for region in operation.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                yield from walk(op.operation)
+
+
+def items(operation: ir.Operation) -> list[tuple[str, Any]]:
+    """An operation's attributes by name, but for a constant's value: no sharding is in it, and MLIR's Python has no
+    words for complex ones. What iterating over attributes gives differs between versions.
+    """
+    names = [n if isinstance(n, str) else n.name for n in operation.attributes]
+    constant = operation.name in ("stablehlo.constant", "sdy.constant")
+    return [(name, operation.attributes[name]) for name in names if not (constant and name == "value")]
+
+
+def custom_calls(module: Any) -> Counter[str]:
+    """How often each target of a custom call stands in a module."""
+    found: Counter[str] = Counter()
+    for op in walk(module.operation):
+        if op.name == "stablehlo.custom_call":
+            found[ir.StringAttr(op.attributes["call_target_name"]).value] += 1
+    return found
+
+
+def assertions(module: Any) -> list[str]:
+    """The messages of the checks that a module makes of its arguments' shapes."""
+    found = []
+    for op in walk(module.operation):
+        if op.name == "stablehlo.custom_call" and "error_message" in op.attributes:
+            found.append(ir.StringAttr(op.attributes["error_message"]).value)
+    return found

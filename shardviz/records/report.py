@@ -1,0 +1,223 @@
+"""What was asked, and what is to be said of the answer.
+
+The Report: everything found out about a program under a plan on a target, as plain data.
+
+Nothing in it is a JAX object, a widget or a figure, so it can be kept, sent, compared and drawn anywhere.
+`Report.from_json(report.to_json()) == report`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardviz.errors import ShardvizError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.records.collectives import Collective, TargetCollective
+from shardviz.records.memory import Memory
+from shardviz.records.values import Frame, Residual, Value
+from shardviz.records.work import Cost
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """Something that a person should know about the program under this plan.
+
+    Attributes:
+        rule: the name of what found it, such as `levels-differ` or `involuntary-rematerialisation`.
+        severity: `info`, `warning` or `error`.
+        message: what it is, with its numbers.
+        source: the line that it is about.
+        value: the argument or value that it is about.
+    """
+
+    rule: str
+    severity: str
+    message: str
+    source: Frame | None = None
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """A plan that was found to fit a program: a full-rank spec for every argument, and for every output or None.
+
+    Attributes:
+        mesh: the device mesh.
+        in_specs: tree path → spec of every argument.
+        out_specs: tree path → spec of every output, None for the compiler's choice.
+    """
+
+    mesh: DeviceMesh
+    in_specs: Mapping[str, Spec]
+    out_specs: Mapping[str, Spec | None]
+
+
+SCHEMA_VERSION = 1
+LEVELS = ("notation", "propagated", "partitioned", "compiled")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything found out about Program x Plan x Target at a level.
+
+    Attributes:
+        level: `notation`, `propagated`, `partitioned` or `compiled`: which rung of the ladder of truth this is.
+        program: the function's name.
+        target: the machine that it was compiled for.
+        plan: what was asked: mesh and specs.
+        arguments, outputs, intermediates: every value and its sharding.
+        collectives: what moves between devices.
+        memory: the compiler's memory plan, at level `compiled`.
+        cost: FLOPs.
+        diagnostics: what to look at.
+        source: file → line number → text, for the lines that values and collectives refer to.
+        stages: texts of the program at each stage (`jaxpr`, `stablehlo`, `shardy`, `partitioned`, `optimized`).
+        timings: seconds that each step took.
+        versions: of shardviz, jax and jaxlib.
+        residuals: what the backward pass needs of what ran before it, as Shardy's propagation cuts it.
+        target_collectives: the collectives as the target runs them, at level `compiled`; `collectives` are as the
+            partitioner made them.
+    """
+
+    level: str
+    program: str
+    plan: PlanRecord
+    arguments: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    intermediates: tuple[Value, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    target: str = "cpu"
+    memory: Memory | None = None
+    cost: Cost | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+    source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    stages: Mapping[str, str] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    residuals: tuple[Residual, ...] = ()
+    target_collectives: tuple[TargetCollective, ...] = ()
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The device mesh."""
+        return self.plan.mesh
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Every value: arguments, outputs and intermediates."""
+        return (*self.arguments, *self.outputs, *self.intermediates)
+
+    @property
+    def residual_bytes(self) -> float:
+        """Bytes on one device that are kept from the forward pass to the backward pass, arguments not counted."""
+        return sum(r.value.bytes_per_device or 0 for r in self.residuals if r.takes_memory)
+
+    def runs_as(self, name: str) -> tuple[TargetCollective, ...]:
+        """What the target runs for one of `collectives`, by its name; empty where nothing was found to stand for it."""
+        return tuple(t for t in self.target_collectives if name in t.stands_for)
+
+    def value(self, name: str) -> Value:
+        """The argument, output or intermediate of this name.
+
+        Raises:
+            ShardvizError: if there is none; the message lists near names.
+        """
+        for value in self.values:
+            if value.name == name:
+                return value
+        near = [v.name for v in (*self.arguments, *self.outputs) if name.lower() in v.name.lower()][:5]
+        raise ShardvizError(f"no value {name!r} in this report" + (f"; there are {', '.join(near)}" if near else ""))
+
+    def line(self, frame: Frame | None) -> str:
+        """The text of a source line, stripped; empty where it is not known."""
+        return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
+
+    def to_json(self, *, stages: bool = True, indent: int | None = None) -> str:
+        """The report as JSON text with a schema version.
+
+        Args:
+            stages: keep the stages' texts, which may be megabytes.
+            indent: as `json.dumps`.
+        """
+        data = _plain(self if stages else dataclasses.replace(self, stages={}))
+        return json.dumps({"shardviz_report": SCHEMA_VERSION, **data}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            ShardvizError: if the text is no report, or of a schema version that this shardviz does not know.
+        """
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ShardvizError(f"this is no shardviz report: not JSON ({error})") from error
+        version = data.pop("shardviz_report", None) if isinstance(data, dict) else None
+        if version != SCHEMA_VERSION:
+            raise ShardvizError(
+                f"this is no shardviz report of schema version {SCHEMA_VERSION} (found {version!r}); "
+                "a newer shardviz may read it"
+            )
+        try:
+            return _build(cls, data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ShardvizError(f"this shardviz report is damaged: {error!r}") from error
+
+    def __repr__(self) -> str:
+        from shardviz.render.text import report_text  # the painters stand above; only a person's look needs them
+
+        return report_text(self)
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
+        from shardviz.render import mimebundle
+
+        return mimebundle(self, include, exclude)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _build(kind: Any, data: Any) -> Any:
+    """`data`, as `json.loads` gives it, as a value of the annotated type `kind`."""
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(**{name: _build(hints[name], item) for name, item in data.items()})
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if data is None:
+            return None
+        if not isinstance(data, list | dict):
+            return data
+        kind = next(k for k in arguments if k not in (type(None), str))
+        return _build(kind, data)
+    if origin is tuple:
+        items = (arguments[0],) * len(data) if arguments[1:] == (Ellipsis,) else arguments
+        return tuple(_build(k, item) for k, item in zip(items, data, strict=True))
+    if origin is not None and issubclass(origin, Mapping):
+        return {arguments[0](key): _build(arguments[1], item) for key, item in data.items()}
+    return data
+
+
+_HINTS: dict[type, dict[str, Any]] = {}
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    if kind not in _HINTS:
+        _HINTS[kind] = typing.get_type_hints(kind)
+    return _HINTS[kind]

@@ -1,0 +1,162 @@
+"""Which line is the person's, and in which pass of a train step an operation stands.
+
+A frame deep inside a library says little; the innermost line of the person's own code says where to look. JAX's name
+stack says whether that line runs forward, backward, again for the backward pass, or in the update.
+
+>>> innermost([Frame("/env/lib/site-packages/flax/nnx/nn/linear.py", 9), Frame("/home/me/model.py", 20)]).short
+'model.py:20'
+>>> phase("jit(step)/transpose(jvp())/while/body/closed_call/checkpoint/rematted_computation/dot_general")
+'rematerialised'
+>>> phase("jit(step)/transpose(jvp())/dot_general"), phase("jit(step)/jvp()/dot_general"), phase("jit(step)/sub")
+('backward', 'forward', 'update')
+>>> module_of("jit(step)/transpose(jvp(layers_0))/while/body/closed_call/mlp/btd,df->btf/dot_general")
+'layers_0/mlp'
+>>> module_of("jit(step)/jvp()/dot_general", Frame("/home/me/model.py", 20, "Attention.__call__"))
+'Attention'
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sysconfig
+from collections.abc import Iterable
+from functools import lru_cache
+
+from shardviz.records.values import Frame
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/"
+_STDLIB = tuple(
+    {path.replace("\\", "/") + "/" for key in ("stdlib", "platstdlib") if (path := sysconfig.get_paths().get(key))}
+)
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/")
+_JAX = re.compile(r"/(?:site|dist)-packages/(?:jax|jaxlib)/|/jax/(?:_src|experimental|interpreters|extend)/|/jaxlib/")
+
+_OWN, _LIBRARY, _NEVER = range(3)
+
+
+def innermost(frames: Iterable[Frame]) -> Frame | None:
+    """The innermost line of the person's own code.
+
+    Args:
+        frames: a stack from its innermost frame outwards.
+
+    Returns:
+        The first frame that lies in no installed package and not in Python's library; failing that, the first that is
+        not JAX's; None where there is neither. shardviz's own machinery never counts; the programs of its
+        `gallery` count as the person's.
+    """
+    library = None
+    for frame in frames:
+        kind = _kind(frame.file)
+        if kind == _OWN:
+            return frame
+        if kind == _LIBRARY and library is None:
+            library = frame
+    return library
+
+
+@lru_cache(maxsize=4096)
+def _kind(file: str) -> int:
+    path = file.replace("\\", "/")
+    if path.startswith(_PACKAGE):
+        return _OWN if path.startswith(_PACKAGE + "gallery/") else _NEVER
+    if _JAX.search(path):
+        return _NEVER
+    if _INSTALLED.search(path) or path.startswith((*_STDLIB, "<frozen ")):
+        return _LIBRARY
+    return _OWN
+
+
+_TRANSPOSE = re.compile(r"(?<![\w.])transpose\(")
+_JVP = re.compile(r"(?<![\w.])jvp\(")
+
+
+def is_differentiated(name_stacks: Iterable[str]) -> bool:
+    """Whether any of a program's name stacks shows that it takes a derivative."""
+    return any(_JVP.search(name) or _TRANSPOSE.search(name) for name in name_stacks)
+
+
+def phase(name_stack: str, differentiated: bool = True) -> str:
+    """Where in a train step an operation stands, from JAX's name stack.
+
+    Args:
+        name_stack: such as `jit(step)/transpose(jvp(layer))/dot_general`.
+        differentiated: whether the program takes a derivative anywhere; where it does not, all is `forward`.
+
+    Returns:
+        `rematerialised` for what `jax.checkpoint` computes again on the way back (`rematted_computation` inside
+        `transpose(...)`), `backward` inside `transpose(...)`, `forward` inside `jvp(...)`, and `update` for the rest:
+        the optimizer's part, unless the values tell otherwise (see `hlo.phases` and `program.passes`).
+    """
+    if _TRANSPOSE.search(name_stack):
+        return "rematerialised" if "rematted_computation" in name_stack else "backward"
+    if not differentiated or _JVP.search(name_stack):
+        return "forward"
+    return "update"
+
+
+_WRAPPER = re.compile(r"(\w+)\((.*)\)")
+_NO_MODULE = re.compile(
+    r"while|body|cond|scan|shard_map|p?jit|closed_call|core_call|eval_jaxpr|remat2?|checkpoint|rematted_computation"
+    r"|branch_\d+_fun|custom_(?:jvp|vjp)_call(?:_jaxpr)?|_.*|.*->.*|"
+)
+_FUNCTION = re.compile(r"(?:^|\.)([A-Za-z_]\w*)(?:\.__\w+__)?$")
+
+
+def module_of(name_stack: str, source: Frame | None = None) -> str:
+    """The module or function of the person's program that an operation stands in.
+
+    Args:
+        name_stack: JAX's, with the operation's own name last.
+        source: the line that it stems from.
+
+    Returns:
+        The names of modules and of `jax.named_scope`s, joined by `/`. Where there is none, the function that the line
+        is in (of a method `__call__`, its class); empty where that is not known either. What JAX puts in for loops,
+        transforms, jitted functions and einsums is left out, and so are names that begin with an underscore.
+    """
+    return _scopes(name_stack) or ("" if source is None else _function(source.function))
+
+
+@lru_cache(maxsize=4096)
+def _scopes(name_stack: str) -> str:
+    names = []
+    for part in _parts(name_stack.partition(";")[0])[:-1]:  # of an operation made of several: the first
+        name, jitted = part, False
+        while wrapped := _WRAPPER.fullmatch(name):
+            jitted, name = wrapped[1] in ("jit", "pjit"), wrapped[2]
+        if not jitted and not _NO_MODULE.fullmatch(name):
+            names.append(name)
+    return "/".join(names)
+
+
+@lru_cache(maxsize=4096)
+def _function(qualified: str) -> str:
+    """A function's name, from its qualified one: `layer` of `loss.<locals>.layer.<locals>.<lambda>`."""
+    named = ".".join(part for part in qualified.split(".") if not part.startswith("<"))
+    found = _FUNCTION.search(named)
+    return found[1] if found else ""
+
+
+def _parts(name_stack: str) -> list[str]:
+    """What stands between the slashes that no bracket is around."""
+    parts, depth = [""], 0
+    for character in name_stack:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "/" and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+_ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)(?:\s*:[^=]+)?\s*(?:[-+*/@|&]|//|\*\*)?=(?!=)")
+
+
+@lru_cache(maxsize=4096)
+def assigned(file: str, line: int) -> str:
+    """The variable that a source line assigns to; empty if it assigns to none, or to several."""
+    match = _ASSIGNMENT.match(linecache.getline(file, line))
+    return match[1] if match else ""

@@ -1,0 +1,163 @@
+"""A compile begun, its milestones read as they come, and its end, whatever it is.
+
+A report that is on its way: a future that can be stopped, and that says how far it has come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+
+from shardviz.compiler import server
+from shardviz.compiler.server import Job
+from shardviz.compiler.server.job import MAX_CPU_DEVICES
+from shardviz.errors import CompileError, CompileRefused, CompileStopped, ShardvizError
+from shardviz.notation import DeviceMesh
+from shardviz.program.lower import edited_bytecode
+from shardviz.records.report import Report
+from shardviz.session.reading import Reading, unfinished
+
+
+def last_milestone(level: str, finish: bool) -> str:
+    """The milestone after which nothing more is wanted.
+
+    Raises:
+        ShardvizError: for a level that a compile does not reach, or one that cannot be finished.
+    """
+    if level not in server.LEVELS:
+        raise ShardvizError(f"level {level!r}: a compile reaches one of {', '.join(map(repr, server.LEVELS))}")
+    if finish and level != "compiled":
+        raise ShardvizError(f"finish=True: only a compile of level 'compiled' can be finished, not {level!r}")
+    return "finished" if finish else level
+
+
+def submit(
+    reading: Reading, until: str, timeout: float | None, memory_limit: float | None, on_report: OnReport | None
+) -> ReportFuture:
+    """Starts the compile that is to be read, or refuses it in the future that it returns.
+
+    Args:
+        reading: the plan, the lowered program and the target.
+        until: the last milestone.
+        timeout, memory_limit, on_report: as `Program.submit`.
+    """
+    bound, lowered, aimed = reading.bound, reading.lowered, reading.aimed
+    future = ReportFuture(on_report)
+    if aimed.lack and until != "partitioned":
+        future.set_exception(CompileRefused(aimed.lack))
+        return future
+    if why := _not_compilable(bound.mesh, simulated=aimed.topology is None):
+        future.set_exception(CompileRefused(f"{why}; level 'propagated' works all the same"))
+        return future
+    chosen = tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs)
+    request = server.Request(edited_bytecode(lowered, bound), bound.mesh.size, chosen, until, topology=aimed.topology)
+
+    def reached(job: server.Job, milestone: str, texts: dict[str, str]) -> None:
+        future.deliver(milestone, lambda: reading.report(milestone, texts, job))
+
+    job = server.submit(request, timeout=timeout, memory_limit=memory_limit, on_milestone=reached)
+    future.job = job
+    job.add_done_callback(lambda _: _end(future, job, until))
+    return future
+
+
+def answer(future: ReportFuture) -> Report:
+    """Waits for a report; who interrupts the waiting stops the compile."""
+    try:
+        return future.result()
+    finally:
+        future.stop()
+
+
+def _end(future: ReportFuture, job: server.Job, until: str) -> None:
+    """Ends a future with the last report; where only machine code could not be made, with the report without it."""
+    error, last = job.exception(), future.reports.get(until)
+    if until == "finished" and last is None:
+        last, until = future.reports.get("compiled"), "compiled"
+        if last is not None and error is not None and not isinstance(error, CompileStopped):
+            compiled, why = last, error
+            future.deliver("finished", lambda: unfinished(compiled, why))
+            last, error = future.reports.get("finished"), None
+    future.finish(error or last or CompileError(f"the compile ended without reaching level {until!r}"))
+
+
+def _not_compilable(mesh: DeviceMesh, *, simulated: bool = True) -> str:
+    """Why XLA cannot be given a mesh, on simulated CPU devices or others; empty if it can."""
+    if simulated and mesh.size > MAX_CPU_DEVICES:
+        return f"the mesh {mesh} has {mesh.size} devices and XLA's CPU compiler simulates at most {MAX_CPU_DEVICES}"
+    for name in mesh.names:
+        if marks := sorted({c for c in name if c in "'\"\\,=[]{}" or not c.isprintable()}):
+            return (
+                f"mesh axis {name!r} has {', '.join(map(repr, marks))} in its name, which the compiler's texts use for "
+                "other things, so rename the axis"
+            )
+    return ""
+
+
+OnReport = Callable[[Report], None]
+
+
+class ReportFuture(Future[Report]):
+    """The report of a compile under way.
+
+    `result(timeout)` waits for the report, or raises a `CompileError` that says what happened. `on_report`, if given to
+    `Program.submit`, is called with the report of each level as it is reached, and with that of a finished compile.
+
+    Attributes:
+        reports: what was reached so far: `partitioned`, `compiled`, and `finished` (level `compiled` too).
+        job: the compile server's side of it.
+    """
+
+    def __init__(self, on_report: OnReport | None = None):
+        super().__init__()
+        self.on_report = on_report
+        self.reports: dict[str, Report] = {}
+        self.job: Job | None = None
+
+    @property
+    def state(self) -> str:
+        """`queued`, `running`, `partitioned`, `compiled`, `finished` where that was asked for, then `done`, `stopped`,
+        `crashed`, `timeout`, `memory` or `refused`.
+        """
+        return "queued" if self.job is None else self.job.state
+
+    @property
+    def stderr(self) -> str:
+        """What the compiler wrote to its standard error; there when the job has ended."""
+        return "" if self.job is None else self.job.stderr
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the report was asked for, until it came."""
+        return 0.0 if self.job is None else self.job.elapsed
+
+    def stop(self) -> None:
+        """Stops the compile; the future then ends with `CompileStopped`."""
+        if self.job is not None:
+            self.job.stop()
+
+    def cancel(self) -> bool:
+        """As `stop`; True if the report had not come."""
+        running = not self.done()
+        self.stop()
+        return running
+
+    def deliver(self, level: str, build: Callable[[], Report]) -> None:
+        """Builds the report of a level and tells of it. What goes wrong in it ends the future, and is not lost."""
+        if self.done():
+            return
+        try:
+            report = self.reports[level] = build()
+            if self.on_report is not None:
+                self.on_report(report)
+        except BaseException as error:  # noqa: BLE001 - it runs on a thread of its own, where nobody else would see it
+            self.finish(error)
+
+    def finish(self, outcome: Report | BaseException) -> None:
+        """Ends the future, once."""
+        with contextlib.suppress(InvalidStateError):
+            if isinstance(outcome, BaseException):
+                self.set_exception(outcome)
+            else:
+                self.set_result(outcome)

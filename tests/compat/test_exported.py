@@ -1,0 +1,579 @@
+"""Files of `jax.export`: what is said of one is what JAX's own object says, it explores as the function does, what is
+written runs elsewhere, and nothing that is wrong with a file reaches the kernel.
+"""
+
+import collections
+import dataclasses
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import export
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.compat import exports as loading
+from shardviz.compat.exports import load
+from shardviz.errors import CompileMemoryLimit, MeshError, ParseError, ShardvizError, SpecError, TraceError
+from shardviz.notation import Spec
+from shardviz.program.symbols import Constraint, check, suggestion
+
+MESH = sv.mesh(data=2, model=4)
+F32 = jnp.float32
+
+
+def array(*shape, dtype=F32):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def named(*spec, mesh=MESH):
+    return NamedSharding(mesh, P(*spec))
+
+
+def placed(*shape, spec=(), dtype=F32):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=named(*spec))
+
+
+def block(params, x, unused, *, scale):
+    h = jnp.tanh(x @ params["w"]) * scale
+    h = jax.lax.with_sharding_constraint(h, named("data", None))
+    return {"y": jax.nn.relu(h @ params["v"]), "sum": h.sum()}
+
+
+ARGS = (
+    {"v": placed(32, 8, spec=("model", None)), "w": placed(16, 32, spec=(None, "model"))},
+    placed(8, 16, spec=("data",)),
+    placed(3, dtype=jnp.int32),
+)
+
+
+def exported(fn=block, args=ARGS, platforms=("cpu",), **kwargs):
+    return export.export(jax.jit(fn), platforms=platforms)(*args, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def of_block():
+    return exported(scale=placed())
+
+
+@pytest.fixture(scope="module")
+def data(of_block):
+    return bytes(of_block.serialize(vjp_order=1))
+
+
+@pytest.fixture(scope="module")
+def symbolic():
+    b, n = export.symbolic_shape("b, n", constraints=["b >= 8", "mod(b, 4) == 0", "n >= b"])
+    fn = jax.jit(lambda x, y: (x @ y.T).sum(axis=1) + jnp.arange(x.shape[0]))
+    return export.export(fn, platforms=("tpu", "cpu"))(array(2 * b, 16), array(n, 16))
+
+
+def seen(report):
+    """What a report says of a program, but for the names that JAX does not keep for what nothing uses."""
+    collectives = collections.Counter(
+        (c.kind, c.axes, c.dtype, c.operand_bytes, c.count, c.source) for c in report.collectives
+    )
+    values = [(v.shape, v.dtype, v.spec, v.bytes_per_device) for v in (*report.arguments, *report.outputs)]
+    return collectives, values, report.cost
+
+
+class TestWhatItIs:
+    def test_the_record_is_what_jax_says(self, of_block, data):
+        found, back = load(data), export.deserialize(bytearray(data))
+        assert (found.name, found.devices, found.platforms) == (back.fun_name, back.nr_devices, back.platforms)
+        assert found.version == back.calling_convention_version and found.is_supported
+        for array_, aval in zip(found.arguments, back.in_avals, strict=True):
+            assert (array_.shape, array_.dtype) == (tuple(map(str, aval.shape)), str(aval.dtype))
+        for array_, aval in zip(found.results, back.out_avals, strict=True):
+            assert (array_.shape, array_.dtype) == (tuple(map(str, aval.shape)), str(aval.dtype))
+        shardings = back.in_shardings_jax(MESH)
+        assert [a.spec for a in found.arguments] == [
+            s and Spec.of(s.spec, len(aval.shape)) for s, aval in zip(shardings, back.in_avals, strict=True)
+        ]
+        kept = [i for i, a in enumerate(found.arguments) if a.kept]
+        assert kept == list(back.module_kept_var_idx) and len(kept) == 4
+        assert (found.in_tree, found.out_tree) == (str(back.in_tree), str(back.out_tree))
+        assert (found.module_bytes, found.file_bytes) == (len(back.mlir_module_serialized), len(data))
+        assert found.record.mesh.shape == {"data": 2, "model": 4}
+
+    def test_names_are_those_of_the_function(self, data):
+        assert [a.name for a in load(data).arguments] == ["params['v']", "params['w']", "x", "args[2]", "scale"]
+        assert [r.name for r in load(data).results] == ["result['sum']", "result['y']"]
+
+    @pytest.mark.parametrize("order", [0, 1, 2])
+    def test_how_many_derivatives_are_inside(self, order):
+        file = export.export(jax.jit(lambda x: (x**3).sum()))(array(4)).serialize(vjp_order=order)
+        found, inside = export.deserialize(file), 0
+        while found.has_vjp():
+            found, inside = found.vjp(), inside + 1
+        assert load(bytes(file)).vjp_order == inside == order
+
+    def test_custom_calls_and_their_promise(self):
+        eigen = load(bytes(exported(lambda x: jnp.linalg.eigh(x)[0], (array(4, 4),)).serialize()))
+        assert [c.stable for c in eigen.custom_calls] == [True]
+        text = export.deserialize(bytearray(exported(lambda x: jnp.linalg.eigh(x)[0], (array(4, 4),)).serialize()))
+        assert f"@{eigen.custom_calls[0].target}(" in text.mlir_module()
+
+    def test_a_custom_call_that_nobody_promises_to_keep(self):
+        call = jax.ffi.ffi_call("my_kernel", array(4))
+        fn = jax.jit(lambda x: call(x))
+        with pytest.raises(ValueError, match="my_kernel"):  # JAX's own list has it not
+            export.export(fn)(array(4))
+        off = [export.DisabledSafetyCheck.custom_call("my_kernel")]
+        found = load(bytes(export.export(fn, disabled_checks=off)(array(4)).serialize()))
+        assert [(c.target, c.count, c.stable, c.allowed) for c in found.custom_calls] == [("my_kernel", 1, False, True)]
+        assert found.disabled_checks == ("custom_call:my_kernel",)
+        assert "no promise" in repr(found)
+
+    def test_it_prints_itself_and_escapes_names(self, of_block, data):
+        text, html = repr(load(data)), load(data)._repr_mimebundle_()["text/html"]
+        for word in ("params['w']", "P(None, 'model')", "data=2,model=4", "the VJP is inside, to order 1", "not used"):
+            assert word in text
+        assert "made when asked for" in repr(load(of_block))
+        hostile = exported(lambda x: {"<script>alert(1)</script>": x}, (array(4),))
+        page = load(bytes(hostile.serialize()))._repr_mimebundle_()["text/html"]
+        assert "<script" not in page and "&lt;script" in page
+        steering = dataclasses.replace(of_block, fun_name="\x1b[2J<b>")
+        shown = load(bytes(steering.serialize()))
+        assert "\x1b" not in repr(shown) and "&lt;b&gt;" in shown._repr_mimebundle_()["text/html"]
+        assert "data=2" in html and "<b>block</b>" in html
+
+    def test_path_bytes_and_object_say_the_same(self, of_block, data, tmp_path):
+        (tmp_path / "block.jax").write_bytes(data)
+        from_path, from_bytes = load(tmp_path / "block.jax"), load(data)
+        assert from_path.record == from_bytes.record
+        assert from_path.record.arguments == load(of_block).record.arguments
+
+
+class TestExplored:
+    @pytest.mark.parametrize("way", ["object", "file", "sv.trace"])
+    def test_it_explores_as_the_function_does(self, of_block, data, way):
+        function = sv.trace(block, *ARGS, scale=placed())
+        program = {
+            "object": lambda: load(of_block).program(),
+            "file": lambda: load(data).program(),
+            "sv.trace": lambda: sv.trace(of_block),
+        }[way]()
+        assert program.plan().mesh == function.plan().mesh
+        for plan in (
+            function.plan(),
+            sv.Plan({"data": 4, "model": 2}, ({"v": None, "w": P("model")}, P("data"), None)),
+        ):
+            theirs = plan if plan.in_specs is not None else program.plan()
+            assert seen(program.partition(theirs)) == seen(function.partition(plan))
+            assert seen(program.propagate(theirs)) == seen(function.propagate(plan))
+        assert program.partition(program.plan()).collectives
+
+    def test_source_lines_are_the_persons(self, data):
+        report = load(data).program().partition(load(data).program().plan())
+        assert {c.source.function for c in report.collectives} == {"block"}
+        assert all(report.line(c.source) for c in report.collectives)
+
+    def test_a_scan_counts_its_trips(self):
+        def fn(x, w):
+            return jax.lax.scan(lambda h, _: (jnp.tanh(h @ w), None), x, None, length=7)[0]
+
+        args = placed(8, 16, spec=("data",)), placed(16, 16, spec=(None, "model"))
+        report = sv.analyze(exported(fn, args))
+        assert {c.count for c in report.collectives} == {7}
+
+    def test_a_mesh_of_other_names_takes_the_places_of_its_own(self, data):
+        own = load(data).program()
+        for mesh, axes in (
+            ("a=2,b=4", {"data": ("a",), "model": ("b",)}),
+            ("a=2,b=2,c=2", {"data": ("a",), "model": ("b", "c")}),
+        ):
+            program = load(data).program(mesh=mesh)
+            found, expected = program.partition(program.plan()), own.partition(own.plan())
+            assert [c.axes for c in found.collectives] == [
+                tuple(x for axis in c.axes for x in axes[axis]) for c in expected.collectives
+            ]
+            assert [v.shard_shape for v in found.arguments] == [v.shard_shape for v in expected.arguments]
+
+    @pytest.mark.parametrize("mesh", ["a=4,b=2", "a=8", "a=2,b=4,c=2"])
+    def test_a_mesh_that_does_not_fit_says_so(self, data, mesh):
+        with pytest.raises(MeshError, match="block"):
+            load(data).program(mesh=mesh)
+
+    def test_a_plan_without_the_axes_inside_says_which(self, data):
+        with pytest.raises(ShardvizError, match="'data'"):
+            load(data).program().partition(sv.Plan("other=8"))
+
+    def test_shard_map_keeps_its_mesh(self):
+        body = jax.shard_map(
+            lambda a: jax.lax.psum(a, "model"), mesh=MESH, in_specs=P("data", "model"), out_specs=P("data", None)
+        )
+        program = sv.trace(exported(body, (placed(8, 8, spec=("data", "model")),)))
+        assert [(c.kind, c.axes, c.origin) for c in program.partition(program.plan()).collectives] == [
+            ("all-reduce", ("model",), "user")
+        ]
+        with pytest.raises(MeshError, match="shard_map"):
+            program.partition(program.plan("data=4,model=4"))
+
+    def test_random_keys_have_the_shape_that_jax_shows(self):
+        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 8))
+        program = sv.trace(exported(lambda k: jax.vmap(jax.random.uniform)(k), (keys,)))
+        report = program.partition(program.plan("x=2", (P("x"),)))
+        assert [v.shard_shape for v in report.arguments] == [(4,)]
+
+    def test_arguments_can_be_given_and_are_checked(self, symbolic):
+        program = sv.trace(symbolic, array(16, 16), array(8, 16))
+        assert [a.shape for a in program.arguments] == [(16, 16), (8, 16)]
+        with pytest.raises(TraceError, match="cannot be called so"):
+            sv.trace(symbolic, array(16, 15), array(8, 16))
+        with pytest.raises(TraceError, match="donate_argnums"):
+            sv.trace(symbolic, array(16, 16), array(8, 16), donate_argnums=0)
+
+    def test_what_is_exported_cannot_be_exported_again(self, data):
+        program = load(data).program()
+        with pytest.raises(TraceError, match="was lowered before"):
+            program.export(program.plan())
+
+    def test_sv_explore_takes_one(self, data):
+        state = sv.explore(load(data)).state
+        assert state.plan.mesh.shape == {"data": 2, "model": 4}
+
+
+class TestSymbols:
+    def test_symbols_and_constraints_survive_the_file(self, symbolic):
+        found = load(bytes(symbolic.serialize()))
+        assert found.symbols == ("b", "n") and [a.shape for a in found.arguments] == [("2*b", "16"), ("n", "16")]
+        assert {"b>=8", "mod(b,4)==0"} <= {c.replace(" ", "") for c in found.constraints}
+
+    @pytest.mark.parametrize("from_file", [False, True])
+    def test_values_make_a_program(self, symbolic, from_file):
+        found = load(bytes(symbolic.serialize()) if from_file else symbolic)
+        program = found.program({"b": 8, "n": 12})
+        assert [a.shape for a in program.arguments] == [(16, 16), (12, 16)]
+        report = program.partition(program.plan("x=4", (P("x"), None)))
+        assert report.outputs[0].shape == (16,) and report.outputs[0].shard_shape == (4,)
+        assert report.cost.dot_flops == 2 * 16 * 12 * 16 / 4
+        assert "?" not in program.texts(program.plan("x=4"))["stablehlo"]
+
+    @pytest.mark.parametrize(
+        ("values", "words"),
+        [
+            (None, ["b, n", "symbols="]),
+            ({"b": 8}, ["n ", "symbols="]),
+            ({"b": 10, "n": 12}, ["b=10", "(b, 4)", "symbols="]),
+            ({"b": 4, "n": 8}, ["b=4", "b>=8"]),
+            ({"b": 16, "n": 12}, ["n=12", "n>=b"]),
+            ({"b": 8, "n": 8, "c": 1}, ["'c'", "b, n"]),
+            ({"b": "8", "n": 8}, ["b", "'8'"]),
+            ({"b": True, "n": 8}, ["b", "True"]),
+        ],
+    )
+    def test_values_that_do_not_do_say_what_would(self, symbolic, values, words):
+        for source in (symbolic, bytes(symbolic.serialize())):
+            with pytest.raises(SpecError) as error:
+                load(source).program(values)
+            said = str(error.value).replace(" >= ", ">=")
+            assert all(word in said for word in words), said
+            if "try symbols=" in said:
+                proposed = json.loads(said.rsplit("symbols=", 1)[1].replace("'", '"'))
+                assert load(source).program(proposed).arguments
+
+    @given(st.integers(0, 40), st.integers(0, 40))
+    def test_the_check_is_jaxs(self, b, n):
+        rules = [Constraint.of(text) for text in ("b >= 2", "4*floordiv(b, 4) == b", "n <= 3*b", "n >= 1")]
+        holds = b >= 2 and b % 4 == 0 and 1 <= n <= 3 * b
+        try:
+            assert check("f", ("b", "n"), {"b": b, "n": n}, rules) == {"b": b, "n": n} and holds
+        except SpecError:
+            assert not holds
+        better = suggestion(("b", "n"), {"b": b, "n": n}, rules)
+        assert all(rule.holds(better) for rule in rules)
+
+    def test_fixed_dimensions_take_no_values(self, data):
+        with pytest.raises(SpecError, match="fixed"):
+            load(data).program({"b": 8})
+
+
+CHILD = """
+import json, sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, Mesh
+sizes = json.loads(sys.argv[2])
+devices = np.array(jax.devices()[: int(np.prod(list(sizes.values())))]).reshape(tuple(sizes.values()))
+mesh = Mesh(devices, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
+found = jax.export.deserialize(bytearray(open(sys.argv[1], "rb").read()))
+arrays = dict(np.load(sys.argv[3]))
+leaves = [jax.device_put(arrays[str(i)], s) for i, s in enumerate(found.in_shardings_jax(mesh))]
+args, kwargs = jax.tree.unflatten(found.in_tree, leaves)
+out = jax.jit(found.call)(*args, **kwargs)
+grads = None
+if found.has_vjp():
+    loss = lambda *a: sum(jnp.sum(leaf) for leaf in jax.tree.leaves(found.call(*a, **kwargs)))
+    found_grads = jax.jit(jax.grad(loss, argnums=tuple(range(len(args)))))(*args)
+    grads = [np.asarray(g).tolist() for g in jax.tree.leaves(found_grads)]
+print(json.dumps({
+    "results": [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(out)],
+    "grads": grads,
+    "in": [[list(s.spec), sorted(d.id for d in s.device_set)] for s in found.in_shardings_jax(mesh)],
+    "avals": [[list(a.shape), str(a.dtype)] for a in found.in_avals],
+    "devices": found.nr_devices, "platforms": list(found.platforms),
+}))
+"""
+
+
+def run_elsewhere(file: Path, sizes: dict, arrays: list, folder: Path) -> dict:
+    np.savez(folder / "arrays.npz", **{str(i): a for i, a in enumerate(arrays)})
+    environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PATH": "/usr/bin"}
+    arguments = [str(file), json.dumps(sizes), str(folder / "arrays.npz")]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, *arguments], capture_output=True, text=True, timeout=300, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def mlp(params, x, *, scale):
+    h = jnp.tanh(x @ params["w"]) * scale
+    h = jax.lax.with_sharding_constraint(h, P("data", "model"))
+    return {"y": h @ params["v"], "norm": (h**2).sum()}
+
+
+class TestWritten:
+    @pytest.mark.parametrize("mesh", [{"data": 2, "model": 1}, {"data": 2, "model": 4}])
+    def test_a_round_trip_and_a_run_on_simulated_devices(self, mesh, tmp_path):
+        program = sv.trace(mlp, {"w": array(16, 32), "v": array(32, 8)}, array(8, 16), scale=array())
+        plan = sv.Plan(mesh, ({"w": P(None, "model"), "v": P("model")}, P("data")), {"y": P("data"), "norm": None})
+        data = program.export(plan, tmp_path / "mlp.jax", platforms=("cpu", "tpu"), vjp_order=1)
+        assert (tmp_path / "mlp.jax").read_bytes() == data
+        bound, found = program.bind(plan), load(data)
+        assert {a.name: a.spec for a in found.arguments} == bound.in_specs
+        assert [(a.name, a.dtype) for a in found.arguments] == [(a.name, a.dtype) for a in program.arguments]
+        assert {r.name: r.spec for r in found.results} == bound.out_specs
+        assert (found.vjp_order, found.platforms) == (1, ("cpu", "tpu"))
+        again = found.program()
+        assert seen(again.partition(again.plan())) == seen(program.partition(plan))
+
+        random = np.random.default_rng(0)
+        arrays = [random.normal(size=a.shape).astype(a.dtype) for a in program.arguments]
+        ran = run_elsewhere(tmp_path / "mlp.jax", mesh, arrays, tmp_path)
+        assert ran["devices"] == program.bind(plan).mesh.size
+        assert ran["avals"] == [[list(a.shape), a.dtype] for a in program.arguments]
+        assert [Spec.of(tuple(s), len(a.shape)) for (s, _), a in zip(ran["in"], program.arguments, strict=True)] == [
+            bound.in_specs[a.name] for a in program.arguments
+        ]
+        (v, w, x, scale) = (
+            dict(zip((a.name for a in program.arguments), arrays, strict=True))[n]
+            for n in ("params['v']", "params['w']", "x", "scale")
+        )
+        h = np.tanh(x @ w) * scale
+        np.testing.assert_allclose(ran["results"][0], (h**2).sum(), rtol=2e-5)
+        np.testing.assert_allclose(ran["results"][1], h @ v, rtol=2e-4, atol=1e-5)
+
+        def loss(params, x):
+            h = jnp.tanh(x @ params["w"]) * scale
+            return (h @ params["v"]).sum() + (h**2).sum()
+
+        alone = jax.tree.leaves(jax.grad(loss, argnums=(0, 1))({"w": w, "v": v}, x))
+        for got, want in zip(ran["grads"], alone, strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-3, atol=1e-4)
+
+    def test_a_real_train_step_goes_through_a_file(self):
+        example = sv.gallery.llama("70b", mesh="data=8,model=8")
+        found = load(example.program.export(example.plan)).program()
+        ours, theirs = found.partition(found.plan()), example.program.partition(example.plan)
+        assert seen(ours) == seen(theirs)
+        assert {c.phase for c in ours.collectives} == {c.phase for c in theirs.collectives}
+        assert len(ours.collectives) > 10
+
+    def test_every_platform_is_told_apart(self):
+        program = sv.trace(mlp, {"w": array(16, 32), "v": array(32, 8)}, array(8, 16), scale=array())
+        found = load(program.export(sv.Plan("data=2,model=2"), platforms=("tpu", "cuda")))
+        assert found.platforms == ("tpu", "cuda")
+        exploring = found.program()
+        report = exploring.partition(exploring.plan())
+        assert any(d.rule == "other-platform" and "tpu, cuda" in d.message for d in report.diagnostics)
+
+    @pytest.mark.parametrize(
+        ("options", "word"),
+        [
+            ({"platforms": ("gameboy",)}, "gameboy"),
+            ({"platforms": ()}, "platforms"),
+            ({"vjp_order": -1}, "vjp_order"),
+            ({"vjp_order": True}, "vjp_order"),
+            ({"path": "/no/such/folder/file"}, "no/such/folder"),
+        ],
+    )
+    def test_what_cannot_be_written_says_so(self, options, word):
+        program = sv.trace(lambda x: x * 2, array(8))
+        with pytest.raises(ShardvizError, match=word):
+            program.export(sv.Plan("x=2"), **options)
+
+    def test_a_type_that_cannot_be_written_is_named(self):
+        @jax.tree_util.register_pytree_node_class
+        class Weights:
+            def __init__(self, w):
+                self.w = w
+
+            def tree_flatten(self):
+                return (self.w,), None
+
+            @classmethod
+            def tree_unflatten(cls, _, children):
+                return cls(*children)
+
+        program = sv.trace(lambda p: p.w * 2, Weights(array(8)))
+        with pytest.raises(TraceError, match="Weights"):
+            program.export(sv.Plan("x=2"))
+
+    def test_every_type_that_nobody_registered_is_named_with_the_line_that_does(self):
+        kind = collections.namedtuple("State", "mu")
+        program = sv.trace(lambda s: s.mu * 2, kind(array(8)))
+        line = r"jax\.export\.register_namedtuple_serialization\(.*State, serialized_name='.*State'\)"
+        with pytest.raises(TraceError, match=line):
+            program.export(sv.Plan("x=2"))
+
+    def test_a_flax_module_becomes_a_dictionary_and_what_it_changes_a_second_result(self):
+        nnx = pytest.importorskip("flax.nnx")
+
+        class Net(nnx.Module):
+            def __init__(self, rngs):
+                self.z = nnx.List([nnx.Linear(8, 4, rngs=rngs), nnx.Linear(4, 4, rngs=rngs)])
+                self.norm = nnx.BatchNorm(4, rngs=rngs)
+
+            def __call__(self, x):
+                return self.norm(self.z[1](self.z[0](x)))
+
+        program = sv.trace(lambda model, x: model(x), lambda: Net(nnx.Rngs(0)), array(16, 8))
+        plan = sv.Plan(MESH, (None, P("data")))
+        data = program.export(plan)
+        tree = export.deserialize(bytearray(data)).in_tree
+        (model, x), _ = jax.tree.unflatten(tree, range(tree.num_leaves))
+        assert (
+            sorted(model) == ["norm", "z"]
+            and isinstance(model["z"], tuple)
+            and sorted(model["z"][0])
+            == [
+                "bias",
+                "kernel",
+            ]
+        )
+        again = load(data).program()
+        assert seen(again.partition(again.plan()))[1:] == seen(program.partition(plan))[1:]
+        model, net = nnx.to_pure_dict(nnx.state(Net(nnx.Rngs(0)))), Net(nnx.Rngs(0))
+        model["z"] = (model["z"][0], model["z"][1])
+        single = export.deserialize(bytearray(program.export(sv.Plan("x=1"))))
+        x = np.linspace(-1, 1, 16 * 8, dtype=np.float32).reshape(16, 8)
+        out, changed = single.call(model, x)
+        np.testing.assert_allclose(out, net(x), rtol=1e-5, atol=1e-6)
+        assert [c.shape for c in changed] == [(4,), (4,)]
+        np.testing.assert_allclose(changed[0], net.norm.mean[...], rtol=1e-5, atol=1e-6)
+
+    def test_complex_constants_are_read(self):
+        program = sv.trace(lambda x: x * 2j + 1, array(8, dtype=jnp.complex64))
+        again = load(program.export(sv.Plan("x=2"))).program()
+        assert [o.dtype for o in again.propagate(again.plan()).outputs] == ["complex64"]
+
+    def test_a_callback_for_a_value_is_refused(self):
+        program = sv.trace(lambda x: jax.pure_callback(lambda a: a, array(8), x), array(8))
+        with pytest.raises(TraceError, match="pure_callback"):
+            program.export(sv.Plan("x=2"))
+
+
+class Spy:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.write_text, (Path(self.path), "run")
+
+
+class TestBadFiles:
+    @pytest.mark.parametrize(
+        ("content", "word"),
+        [
+            (b"", "empty"),
+            (b"no export at all", "no export"),
+            (bytes(range(256)) * 8, "no export"),
+            (b"\x00" * 4096, "no export"),
+            (b"module @jit_f {}" * 8, "MLIR as text"),
+            (b"HloModule jit_f" * 8, "HLO"),
+        ],
+    )
+    def test_bytes_that_are_none(self, content, word):
+        with pytest.raises(ParseError, match=word):
+            load(content)
+
+    def test_a_path_that_is_none(self, tmp_path):
+        with pytest.raises(ShardvizError, match="no such file"):
+            load(tmp_path / "nothing")
+        with pytest.raises(ShardvizError, match="folder"):
+            load(tmp_path)
+        with pytest.raises(ShardvizError, match="cannot be read"):
+            load("a\0b")
+        with pytest.raises(ShardvizError, match="int"):
+            load(3)
+
+    @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+    def test_a_pickle_is_never_run(self, tmp_path, protocol):
+        with pytest.raises(ParseError, match="pickle"):
+            load(pickle.dumps(Spy(str(tmp_path / "ran")), protocol) + b" " * 64)
+        assert not (tmp_path / "ran").exists()
+
+    def test_types_that_nobody_registered_are_not_made(self, tmp_path):
+        Pair = collections.namedtuple("Pair", "a b")
+        name = f"test.{tmp_path.name}.Pair"
+        export.register_namedtuple_serialization(Pair, serialized_name=name)
+        file = bytes(exported(lambda p: p.a + p.b, (Pair(array(4), array(4)),)).serialize())
+        assert [a.shape for a in load(file).arguments] == [("4",), ("4",)]
+        with pytest.raises(ParseError, match="type"):
+            load(file.replace(name.encode(), ("x" * len(name)).encode()))
+
+    def test_another_calling_convention_is_named(self, of_block, data):
+        newer = dataclasses.replace(of_block, calling_convention_version=99)
+        found = load(bytes(newer.serialize()))
+        assert not found.is_supported and "cannot run here" in repr(found)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.data())
+    def test_any_damage_is_told_or_does_not_matter(self, data, draw):
+        kind = draw.draw(st.sampled_from(["cut", "flip", "zero", "insert"]))
+        at = draw.draw(st.integers(0, len(data) - 1))
+        many = draw.draw(st.integers(1, 16))
+        if kind == "cut":
+            bad = data[:at]
+        elif kind == "zero":
+            bad = data[:at] + bytes(many) + data[at + many :]
+        elif kind == "insert":
+            bad = data[:at] + draw.draw(st.binary(min_size=many, max_size=many)) + data[at:]
+        else:
+            bad = data[:at] + bytes([data[at] ^ draw.draw(st.integers(1, 255))]) + data[at + 1 :]
+        try:
+            found = load(bad)
+            repr(found)
+            program = found.program()
+            program.propagate(program.plan())
+        except ShardvizError as error:
+            assert str(error)
+
+    @pytest.mark.parametrize(
+        "word", [b"jax.result_info", b"sdy.sharding", b"sym_name", b"stablehlo.mesh", b"mesh", b"x"]
+    )
+    def test_names_that_are_no_text_leave_the_kernel_alone(self, data, word):
+        bad = data.replace(word, b"\xff" * len(word))  # MLIR's bindings end their process over some of these
+        try:
+            program = load(bad).program()
+            program.propagate(program.plan())
+        except ShardvizError as error:
+            assert str(error)
+
+    def test_what_brings_the_reader_down_leaves_the_kernel_alone(self, data, monkeypatch):
+        monkeypatch.setattr(loading, "_MEMORY", 1.0)  # the reader is killed for its memory
+        with pytest.raises(ParseError, match="damaged") as error:
+            load(data)
+        assert isinstance(error.value.__cause__, CompileMemoryLimit)

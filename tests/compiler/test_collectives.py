@@ -1,0 +1,201 @@
+"""Collectives against a plain-text scan of the partitioner's snapshot, and against what the programs must do."""
+
+import collections
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardviz.compiler import collectives, parse
+from shardviz.notation import DeviceMesh
+
+BITS = {"pred": 8, "bf16": 16, "f32": 32, "s32": 32, "u32": 32, "f16": 16, "f64": 64, "s8": 8, "u8": 8}
+PROGRAMS = Path(__file__).with_name("programs.py").read_text().splitlines()
+LINE = re.compile(
+    r"%([\w.\-]+) = (\S+?)\[([\d,]*)\]\S* (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)\("
+)
+
+
+def test_kinds_shapes_and_bytes_equal_a_scan_of_the_text(compiled):
+    found = {c.name: c for c in collectives(compiled.after, compiled.mesh, compiled.before)}
+    scanned = LINE.findall(compiled.text("after"))
+    assert set(found) == {name for name, *_ in scanned}
+    for name, dtype, dims, kind in scanned:
+        collective = found[name]
+        shape = tuple(int(d) for d in dims.split(",") if d)
+        nbytes = math.prod(shape) * BITS[dtype] // 8
+        assert (collective.kind, collective.shape, collective.result_bytes) == (kind, shape, nbytes)
+        factor = {"all-gather": 1 / collective.group_size, "reduce-scatter": collective.group_size}.get(kind, 1)
+        assert collective.operand_bytes == nbytes * factor
+
+
+def test_axes_span_groups_of_their_size(compiled):
+    for collective in collectives(compiled.after, compiled.mesh, compiled.before):
+        assert collective.axes is not None
+        sizes = [compiled.mesh.shape[a] if isinstance(a, str) else a[2] for a in collective.axes]
+        assert math.prod(sizes) == collective.group_size
+
+
+def test_the_optimised_module_is_read_too(compiled):
+    """CPU's own passes combine, split and rename; what stays is that each is a known kind on known axes."""
+    scanned = re.findall(
+        r" (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(",
+        compiled.text("optimized"),
+    )
+    found = collectives(compiled.optimized, compiled.mesh, compiled.before)
+    assert collections.Counter(c.kind for c in found) == collections.Counter(scanned)
+    assert all(c.result_bytes > 0 and c.axes is not None for c in found)
+
+
+def test_who_made_it(all_compiled):
+    def origins(name):
+        program = all_compiled[name]
+        return [(c.kind, c.origin) for c in collectives(program.after, program.mesh, program.before)]
+
+    assert origins("shard_map") == [
+        ("all-reduce", "user"), ("all-gather", "user"), ("collective-permute", "user"), ("reduce-scatter", "user"),
+        ("all-to-all", "user"), ("all-reduce", "partitioner"),
+    ]  # fmt: skip
+    assert origins("partly_manual") == [("all-gather", "partitioner"), ("all-reduce", "user")]
+    assert {origin for name in ("mlp_float32", "llama", "three_axes") for _, origin in origins(name)} == {"partitioner"}
+
+
+def test_who_made_it_without_the_module_before(all_compiled):
+    program = all_compiled["shard_map"]
+    assert [c.origin for c in collectives(program.after, program.mesh)] == ["user"] * 5 + ["partitioner"]
+
+
+def test_a_collective_of_the_user_is_all_there(all_compiled):
+    program = all_compiled["shard_map"]
+    psum, gather, permute, scatter, exchange, product = collectives(program.after, program.mesh, program.before)
+    assert [c.axes for c in (psum, gather, permute, scatter, exchange)] == [
+        ("model",),
+        ("data",),
+        ("data",),
+        ("model",),
+        ("model",),
+    ]
+    assert (gather.shape, gather.operand_bytes, gather.result_bytes) == ((2, 8, 4), 128, 256)
+    assert (scatter.shape, scatter.operand_bytes, scatter.result_bytes) == ((2, 4), 128, 32)
+    assert {c.operand for c in (psum, gather, permute, scatter, exchange)} == {"x"}
+    assert psum.name_stack == "jit(shard_mapped)/shard_map/psum"
+    assert product.name_stack == "jit(shard_mapped)/dot_general"
+
+
+def test_fsdp_gathers_each_weight_once_a_pass_and_layer(all_compiled):
+    """The weights are cut over `data` too, so each product that needs one gathers it: 80 times a pass."""
+    program = all_compiled["llama"]
+    found = collectives(program.after, program.mesh, program.before)
+    gathers = collections.defaultdict(list)
+    for c in found:
+        if c.kind == "all-gather" and c.operand.startswith("p"):
+            gathers[c.operand].append((c.phase, c.axes, c.count))
+    weights = ["wq", "wk", "wv", "wo", "w1", "w2", "w3"]
+    assert set(gathers) == {f"params['layers']['{w}']" for w in weights} | {"params['head']"}
+    for weight in weights:
+        passes = gathers[f"params['layers']['{weight}']"]
+        assert passes[0] == ("forward", ("data",), 80)
+        assert {p for p, _, _ in passes[1:]} <= {"rematerialised", "backward"}
+        assert len(passes) == 2
+    assert gathers["params['head']"] == [("forward", ("data",), 1)]
+
+
+def test_gradients_are_summed_over_the_batch_axis_once_a_layer(all_compiled):
+    program = all_compiled["llama"]
+    sums = [
+        c
+        for c in collectives(program.after, program.mesh, program.before)
+        if c.kind == "all-reduce" and c.axes == ("data",) and c.phase == "backward" and c.count == 80
+    ]
+    assert len(sums) == 7  # one a weight
+    layer = 4 * 256 * 256 + 3 * 256 * 512
+    assert sum(c.operand_bytes for c in sums) == 2 * layer / 4  # bf16, cut over model
+
+
+def test_source_lines_are_the_programs(compiled):
+    for collective in collectives(compiled.after, compiled.mesh, compiled.before):
+        assert collective.source is not None, collective
+        assert collective.source.file.endswith("programs.py")
+        assert PROGRAMS[collective.source.line - 1].strip()
+
+
+def test_a_gather_is_told_by_the_product_that_needs_it(all_compiled):
+    program = all_compiled["llama"]
+    for c in collectives(program.after, program.mesh, program.before):
+        weight = re.fullmatch(r"params\['layers'\]\['(w\d|wo)'\]", c.operand)
+        if weight:
+            assert f'w["{weight[1]}"]' in PROGRAMS[c.source.line - 1], c
+
+
+def test_phases(all_compiled):
+    def phases(name):
+        program = all_compiled[name]
+        return {c.phase for c in collectives(program.after, program.mesh, program.before)}
+
+    assert phases("llama") == {"forward", "backward", "rematerialised"}
+    assert phases("shard_map_grad") == {"forward", "backward", "rematerialised"}
+    assert phases("three_axes") == {"forward"}
+
+
+def test_conditional_and_unknown(all_compiled):
+    program = all_compiled["cond"]
+    assert all(c.conditional and c.count == 1 for c in collectives(program.after, program.mesh, program.before))
+    program = all_compiled["while_dynamic"]
+    assert {c.count for c in collectives(program.after, program.mesh, program.before)} == {None}
+    program = all_compiled["nested"]
+    assert 75 in {c.count for c in collectives(program.after, program.mesh, program.before)}
+
+
+def test_arguments_can_be_named(all_compiled):
+    program = all_compiled["resharded"]
+    found = collectives(program.after, program.mesh, program.before, arguments=["mine"])
+    assert {c.operand for c in found} == {"mine"}
+
+
+MESH = DeviceMesh.of({"data": 2, "model": 4})
+ASYNC = """HloModule m, num_partitions=8
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
+%wrapped (p: f32[8,4]) -> f32[2,4] {
+  %p = f32[8,4]{1,0} parameter(0)
+  ROOT %rs = f32[2,4]{1,0} reduce-scatter(%p), replica_groups=[2,4]<=[8], dimensions={0}, to_apply=%add
+}
+ENTRY %main (a: f32[8,4], b: bf16[2]) -> f32[2,4] {
+  %a = f32[8,4]{1,0} parameter(0), metadata={op_name="a"}
+  %b = bf16[2]{0} parameter(1), metadata={op_name="b"}
+  %ags = (f32[8,4]{1,0}, f32[16,4]{1,0}) all-gather-start(%a), replica_groups=[4,2]<=[2,4]T(1,0), dimensions={0}
+  %agd = f32[16,4]{1,0} all-gather-done(%ags)
+  %cps = (f32[8,4]{1,0}, f32[8,4]{1,0}, u32[], u32[]) collective-permute-start(%a), source_target_pairs={{0,4},{4,0}}
+  %cpd = f32[8,4]{1,0} collective-permute-done(%cps)
+  %ars = (f32[8,4]{1,0}, bf16[2]{0}) all-reduce-start(%cpd, %b), replica_groups={}, to_apply=%add
+  %ard = (f32[8,4]{1,0}, bf16[2]{0}) all-reduce-done(%ars)
+  %part = f32[8,4]{1,0} get-tuple-element(%ard), index=0
+  %rss = ((f32[8,4]{1,0}), f32[2,4]{1,0}) async-start(%part), calls=%wrapped
+  ROOT %rsd = f32[2,4]{1,0} async-done(%rss)
+}
+"""
+
+
+def test_asynchronous_pairs_count_once():
+    found = collectives(parse(ASYNC), MESH)
+    assert [(c.kind, c.axes, c.operand_bytes, c.result_bytes, c.operand) for c in found] == [
+        ("all-gather", ("data",), 128, 256, "a"),
+        ("collective-permute", ("data",), 128, 128, "a"),
+        ("all-reduce", ("data", "model"), 132, 132, "a"),
+        ("reduce-scatter", ("model",), 128, 32, "ard"),
+    ]
+    assert found[2].shape == (8, 4)
+    assert np.all([c.count == 1 for c in found])
+
+
+@pytest.mark.parametrize("name", ["llama"])
+def test_totals_count_every_layer(all_compiled, name):
+    program = all_compiled[name]
+    found = collectives(program.after, program.mesh, program.before)
+    once = sum(c.operand_bytes for c in found)
+    assert sum(c.total_bytes for c in found) > 40 * once

@@ -1,0 +1,104 @@
+"""FLOPs of matrix products against those that the programs must do, and of convolutions against XLA's analysis."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardviz.compiler import count_flops, parse
+from shardviz.errors import ParseError
+from tests.truth import answers_of
+
+
+def dot_flops(module):
+    """FLOPs of all products, and how many loops' trip counts are not known."""
+    counted = count_flops(module)
+    return counted.dot, counted.unknown_loops
+
+
+def test_train_step(all_compiled):
+    """Forward, recomputed forward and twice that for the backward pass, over all layers, on one of eight devices."""
+    layers, width, hidden, batch, tokens, vocabulary = 80, 256, 512, 8, 64, 1024
+    each = 2 * batch * tokens
+    weights = each * (4 * width * width + 3 * width * hidden)
+    attention = 2 * each * tokens * width  # scores and their weighted sum
+    logits = 3 * each * width * vocabulary
+    unused = each * width * hidden  # the layer's last product is not needed again: its result is no residual
+    total = layers * (4 * (weights + attention) - unused) + logits
+    flops, unknown = dot_flops(all_compiled["llama"].after)
+    assert unknown == 0
+    assert flops == pytest.approx(total / 8, rel=0.02)
+
+
+def test_unpartitioned_is_the_mesh_times_one_device(all_compiled):
+    """Where the products are cut evenly, every device does its share."""
+    for name in ("mlp_float32", "mlp_bfloat16"):
+        program = all_compiled[name]
+        assert dot_flops(program.before)[0] == 8 * dot_flops(program.after)[0]
+
+
+@pytest.mark.parametrize(("name", "flops", "unknown"), [
+    ("nested", 75 * 2 * 16 * 64 * 64, 0),
+    ("while_down", 12 * 2 * 16 * 64 * 64, 0),
+    ("while_dynamic", 2 * 16 * 64 * 64, 1),
+    ("convolution", 2 * 8 * 32 * 16 * (3 * 32 - 2) ** 2, 0),
+])  # fmt: skip
+def test_whole_programs(all_compiled, name, flops, unknown):
+    assert dot_flops(all_compiled[name].before) == (flops, unknown)
+
+
+@pytest.fixture(scope="module")
+def convolutions():
+    return json.loads(answers_of(Path(__file__).with_name("convolution_truth.py")))
+
+
+def test_convolutions_are_what_xlas_analysis_says(convolutions):
+    """Strides, padding below zero, dilation, groups, any order of dimensions; forward and both gradients."""
+    wrong = [case for case in convolutions if dot_flops(parse(case["text"])) != (case["flops"], 0)]
+    assert not wrong, wrong[0]
+    assert all(case["text"].count(" convolution(") == 1 for case in convolutions)
+    assert sum(case["flops"] > 0 for case in convolutions) > 150
+
+
+def test_every_real_product_of_ones_adds_one(convolutions):
+    run = [case for case in convolutions if "ones" in case]
+    assert len(run) == 40
+    wrong = [case for case in run if dot_flops(parse(case["text"]))[0] != case["ones"]]
+    assert not wrong, wrong[0]
+
+
+PRODUCT = """HloModule m
+ENTRY %main (a: f32[2,8,8,3], b: f32[3,3,3,4]) -> f32[2,8,8,4] {{
+  %a = f32[2,8,8,3]{{3,2,1,0}} parameter(0)
+  %b = f32[3,3,3,4]{{3,2,1,0}} parameter(1)
+  ROOT %c = {}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("instruction", "flops"),
+    [
+        ("window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f", 2 * 2 * 3 * 4 * 22 * 22),
+        ("window={size=3x3 pad=1_1x1_1 rhs_reversal=1x1}, dim_labels=b01f_01io->b01f", 2 * 2 * 3 * 4 * 22 * 22),
+    ],
+)
+def test_a_reversed_window_meets_as_much(instruction, flops):
+    text = PRODUCT.format(f"f32[2,8,8,4]{{3,2,1,0}} convolution(%a, %b), {instruction}")
+    assert dot_flops(parse(text)) == (flops, 0)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        ("convolution(%a, %b), window={size=3x3}, dim_labels=b0f_0io->b0f", "'b0f_0io->b0f' do not fit the shapes"),
+        ("convolution(%a, %b), window={size=3x3}, dim_labels=what", "'what' do not fit the shapes"),
+        ("convolution(%a, %b), window={size=3x3 stride=2}, dim_labels=b01f_01io->b01f", "do not fit each other"),
+        ("convolution(%a, %b), window={size=3x3}, dim_labels=b01f_23io->b01f", "do not fit each other"),
+        ("convolution(%a, %b), window={size=3x3}", "has no 'dim_labels'"),
+        ("convolution(%a), window={size=3x3}, dim_labels=b01f_01io->b01f", "operand 1 is missing"),
+        ("dot(%a, %b), lhs_contracting_dims={7}, rhs_contracting_dims={0}", "contracts dimensions"),
+    ],
+)
+def test_what_does_not_fit_together_is_said(instruction, message):
+    with pytest.raises(ParseError, match=message):
+        dot_flops(parse(PRODUCT.format(f"f32[2,8,8,4]{{3,2,1,0}} {instruction}")))

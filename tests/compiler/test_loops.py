@@ -1,0 +1,94 @@
+"""Trip counts: found from the loop's arithmetic, against those that XLA's optimiser writes down."""
+
+import re
+
+import pytest
+
+from shardviz.compiler import parse, runs, trip_count
+
+TRIPS = {
+    "llama": [80, 80], "nested": [3, 5, 5], "while_down": [12], "while_dynamic": [None], "reverse_unrolled": [3],
+    "shard_map_grad": [5, 5],
+}  # fmt: skip
+
+
+def loops(module):
+    return [(c, i) for c, i in module if i.opcode == "while"]
+
+
+@pytest.mark.parametrize("name", TRIPS)
+def test_trip_counts(all_compiled, name):
+    for module in (all_compiled[name].before, all_compiled[name].after):
+        assert [trip_count(module, c, i) for c, i in loops(module)] == TRIPS[name]
+
+
+def test_known_trip_counts_are_derived_too(compiled):
+    module, text = compiled.optimized, compiled.text("optimized")
+    known = [int(n) for n in re.findall(r'"known_trip_count":\{"n":"(\d+)"\}', text)]
+    assert [n for c, i in loops(module) if (n := trip_count(module, c, i)) is not None] == known
+    stripped = parse(re.sub(r'"known_trip_count":\{"n":"\d+"\},?', "", text))
+    for computation, loop in loops(stripped):
+        derived = trip_count(stripped, computation, loop)
+        assert derived is None or derived in known
+
+
+def test_nested_loops_multiply(all_compiled):
+    module = all_compiled["nested"].after
+    found = runs(module)
+    bodies = {found[c.name].times: i for c, i in module if i.opcode == "dot"}
+    assert list(bodies) == [75]
+    assert found[module.entry.name].count == 1
+
+
+def test_an_unknown_loop_is_said_to_be_unknown(all_compiled):
+    module = all_compiled["while_dynamic"].after
+    (loop,) = [i for _, i in loops(module)]
+    body = runs(module)[loop.called["body"][0]]
+    assert (body.count, body.times, body.unknown_loops) == (None, 1, 1)
+
+
+def test_branches_are_conditional(all_compiled):
+    module = all_compiled["cond"].after
+    conditional = {name for name, run in runs(module).items() if run.conditional}
+    assert len(conditional) == 2
+    assert module.entry.name not in conditional
+
+
+LOOP = """HloModule m
+%body (p: (s32[], s32[])) -> (s32[], s32[]) {{
+  %p = (s32[], s32[]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %n = s32[] get-tuple-element(%p), index=1
+  %step = s32[] constant({step})
+  %next = s32[] add(%i, %step)
+  ROOT %t = (s32[], s32[]) tuple(%next, %n)
+}}
+%condition (p: (s32[], s32[])) -> pred[] {{
+  %p = (s32[], s32[]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %n = s32[] get-tuple-element(%p), index=1
+  ROOT %compare = pred[] compare({operands}), direction={direction}
+}}
+ENTRY %main () -> (s32[], s32[]) {{
+  %begin = s32[] constant({begin})
+  %end = s32[] constant({end})
+  %t = (s32[], s32[]) tuple(%begin, %end)
+  ROOT %w = (s32[], s32[]) while(%t), condition=%condition, body=%body
+}}
+"""
+
+
+@pytest.mark.parametrize("begin", [-3, 0, 5])
+@pytest.mark.parametrize("end", [-4, 0, 5, 12])
+@pytest.mark.parametrize("step", [1, 3, -1, -2])
+@pytest.mark.parametrize("direction", ["LT", "LE", "GT", "GE", "NE"])
+@pytest.mark.parametrize("flipped", [False, True])
+def test_counting_loops(begin, end, step, direction, flipped):
+    """The limit is handed through the loop's tuple; the answer is that of running the loop."""
+    compare = {"LT": int.__lt__, "LE": int.__le__, "GT": int.__gt__, "GE": int.__ge__, "NE": int.__ne__}[direction]
+    value, expected = begin, 0
+    while (compare(end, value) if flipped else compare(value, end)) and expected < 1000:
+        value, expected = value + step, expected + 1
+    operands = "%n, %i" if flipped else "%i, %n"
+    module = parse(LOOP.format(begin=begin, end=end, step=step, direction=direction, operands=operands))
+    assert trip_count(module, module.entry, module.entry.root) == (None if expected == 1000 else expected)

@@ -1,0 +1,364 @@
+"""The compile server: whatever happens to a compile, the kernel lives, the next job works,
+and nothing is left behind.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import psutil
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.compiler import server
+from shardviz.compiler.server import job as folders
+from shardviz.program import propagate as shardy
+
+PLAN = sv.Plan("x=4", (P("x"), None))
+WAYS = ["fork", "loky"]
+
+
+def deep(x, w):
+    """Takes the compiler several seconds, most of them in machine code: many different shapes."""
+    for i in range(60):
+        y = jnp.tanh(x[:, : 512 + i] @ w[: 512 + i])
+        x = x + jnp.sort(y, axis=0)
+    return x
+
+
+def endless(x, w):
+    """Takes the compiler's partitioned program no time and its optimised one long."""
+    for i in range(400):
+        y = jnp.tanh(x[:, : 512 + i] @ w[: 512 + i])
+        x = x + jnp.sort(y, axis=0)
+    return x
+
+
+def small(x, w):
+    return x @ w
+
+
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    monkeypatch.setenv("SHARDVIZ_COMPILE", request.param)
+    yield request.param
+    if request.param == "loky":
+        from loky import get_reusable_executor
+
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    yield
+    server.shutdown()
+    deadline = time.monotonic() + 5
+    while (left := mine()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not left
+
+
+def mine():
+    """This process's folders and compile servers."""
+    folder = [p.name for p in folders.base().glob(f"shardviz-{os.getpid()}-*")]
+    return folder + [
+        p for p in psutil.Process().children(recursive=True) if "shardviz.compiler.server" in " ".join(_line(p))
+    ]
+
+
+def _line(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def traced(fn):
+    array = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+    return sv.trace(fn, array, array)
+
+
+def running(future, timeout=60):
+    """Waits until a compile is under way and gives its process id."""
+    deadline = time.monotonic() + timeout
+    while future.job.pid is None:
+        assert time.monotonic() < deadline and not future.done()
+        time.sleep(0.005)
+    return future.job.pid
+
+
+def works():
+    report = traced(small).partition(PLAN, timeout=120)
+    return report.outputs[0].shard_shape == (256, 1024)
+
+
+def test_both_ways_say_the_same(way):
+    report = traced(small).compile(sv.Plan("x=4", (P(None, "x"), P("x"))))
+    assert [(c.kind, c.axes, c.operand_bytes, c.count) for c in report.collectives] == [
+        ("all-reduce", ("x",), 4 * 2**20, 1)
+    ]
+    assert report.memory.arguments == 2 * 2**20 and report.level == "compiled"
+
+
+def test_a_job_is_a_pure_function_that_any_executor_runs():
+    from loky import get_reusable_executor
+
+    request = server.Request(_module(), 4, (True,))
+    executor = get_reusable_executor(max_workers=1)
+    texts = executor.submit(server.run, request).result(120)
+    executor.shutdown(wait=True, kill_workers=True)
+    assert texts == server.submit(request).result(60)
+
+
+def test_what_no_worker_can_be_given_ends_the_future_all_the_same(monkeypatch):
+    monkeypatch.setenv("SHARDVIZ_COMPILE", "loky")
+    job = server.submit(server.Request(threading.Lock(), 4, (True,)))  # it cannot be pickled
+    with pytest.raises(sv.CompileCrashed, match="ended without an answer"):
+        job.result(60)
+    assert works()
+
+
+def test_a_stop(way):
+    future = traced(deep).submit(PLAN, "compiled")
+    if way == "fork":
+        pid = running(future)
+    else:
+        time.sleep(0.2)
+        pid = None
+    start = time.monotonic()
+    future.stop()
+    with pytest.raises(sv.CompileStopped, match="the compile was stopped"):
+        future.result(10)
+    assert time.monotonic() - start < 2 and future.state == "stopped"
+    assert pid is None or not psutil.pid_exists(pid)
+    assert works()
+
+
+def test_a_time_limit(way):
+    future = traced(deep).submit(PLAN, "compiled", timeout=0.05)
+    with pytest.raises(sv.CompileTimeout, match=r"longer than its limit of 0\.05 s"):
+        future.result(30)
+    assert future.state == "timeout" and works()
+
+
+def test_a_memory_limit(way):
+    future = traced(deep).submit(PLAN, "compiled", memory_limit=10_000_000)
+    with pytest.raises(sv.CompileMemoryLimit, match=r"more than its limit of 0\.01 GB"):
+        future.result(60)
+    assert future.state == "memory" and works()
+
+
+def test_a_server_that_cannot_start(monkeypatch):
+    assert works()  # XLA has read this process's own flags by now
+    server.shutdown()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_no_such_flag=1")  # XLA ends a process with such a flag
+    future = traced(small).submit(PLAN)
+    with pytest.raises(sv.CompileCrashed, match=r"Unknown flag.*Your notebook is not affected"):
+        future.result(60)
+    assert future.state == "crashed" and "xla_no_such_flag" in future.stderr
+    monkeypatch.delenv("XLA_FLAGS")
+    server.shutdown()
+    assert works()
+
+
+def test_a_compiler_that_aborts(way):
+    job = server.submit(server.Request(_module(), 4, (True,), options={"xla_cpu_parallel_codegen_split_count": -1}))
+    assert isinstance(job.exception(60), sv.CompileCrashed | sv.CompileRefused)  # older XLA aborts, newer refuses
+    assert works()
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV])
+def test_a_child_killed_in_mid_compile(sign):
+    future = traced(deep).submit(PLAN, "compiled")
+    os.kill(running(future), sign)
+    with pytest.raises(sv.CompileCrashed, match=f"was ended by {sign.name}.*Your notebook is not affected"):
+        future.result(10)
+    assert future.state == "crashed" and works()
+
+
+def test_the_server_killed():
+    future = traced(deep).submit(PLAN, "compiled")
+    pid = running(future)
+    os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
+    with pytest.raises(sv.CompileCrashed, match="lost with the compile server"):
+        future.result(10)
+    assert works()
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_shardy_dies_outside_the_kernel(monkeypatch):
+    """The first propagation is rehearsed in a child; what kills the child comes back as an error."""
+    program = traced(small)
+    many = ",".join(["sdy-propagation-pipeline"] * 3000)
+    monkeypatch.setattr(shardy, "PIPELINE", f"builtin.module({many})")
+    asked = []
+    monkeypatch.setattr(
+        server, "submit", lambda *a, submit=server.submit, **k: asked.append(submit(*a, **k)) or asked[-1]
+    )
+    threading.Thread(target=lambda: os.kill(pid_of(asked), signal.SIGABRT)).start()
+    with pytest.raises(sv.CompileCrashed, match="was ended by SIGABRT"):
+        program.propagate(PLAN)
+    monkeypatch.undo()
+    assert program.propagate(PLAN).level == "propagated" and works()
+
+
+def pid_of(asked):
+    deadline = time.monotonic() + 30
+    while not (asked and asked[0].pid) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return asked[0].pid
+
+
+def test_where_no_process_can_be_had_shardy_answers_all_the_same(monkeypatch):
+    assert works()
+    server.shutdown()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert traced(small).propagate(PLAN).outputs
+
+
+def test_a_program_that_the_compiler_refuses(way):
+    job = server.submit(server.Request(b"no bytecode", 4, (True,)))
+    with pytest.raises(sv.CompileRefused, match="refused the program"):
+        job.result(60)
+    assert works()
+
+
+def test_too_many_devices_for_the_simulation():
+    with pytest.raises(sv.CompileRefused, match=r"4096 devices.*at most 2048.*'propagated' works all the same"):
+        traced(small).partition(sv.Plan({"x": 64, "y": 64}))
+    assert traced(small).propagate(sv.Plan({"x": 64, "y": 64}, (P("x", "y"), None))).outputs
+
+
+def test_the_first_milestone_comes_before_the_compile_ends():
+    seen = {}
+    future = traced(deep).submit(PLAN, "compiled", on_report=lambda r: seen.setdefault(r.level, time.monotonic()))
+    future.result(120)
+    assert list(seen) == ["partitioned", "compiled"]
+
+
+def test_what_goes_wrong_in_a_callback_is_not_lost():
+    def bad(report):
+        raise RuntimeError("in the callback")
+
+    with pytest.raises(RuntimeError, match="in the callback"):
+        traced(small).submit(PLAN, on_report=bad).result(60)
+
+
+def test_jobs_side_by_side_all_end():
+    futures = [traced(small).submit(sv.Plan(f"x={n}", (P("x"), None))) for n in (2, 4, 8, 16, 32)]
+    assert [f.result(60).outputs[0].shard_shape for f in futures] == [(1024 // n, 1024) for n in (2, 4, 8, 16, 32)]
+
+
+def test_a_thread_per_kernel_is_not_left_waiting():
+    works()
+    server.shutdown()
+    assert not [t for t in threading.enumerate() if t.name == "shardviz-compile-server" and t.is_alive() and t.join(2)]
+
+
+KERNEL = """
+    import os, signal, sys, time
+    import jax, jax.numpy as jnp
+    sys.path.insert(0, {here!r})
+    from test_server import deep, running, traced, PLAN
+    future = traced(deep).submit(PLAN, "compiled")
+    pid = running(future)
+    import psutil
+    print(os.getpid(), psutil.Process(pid).ppid(), pid, flush=True)
+    {end}
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "sys.exit(0)",
+        "os._exit(3)",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "os.killpg(0, signal.SIGKILL)",
+        "raise ValueError",
+    ],
+)
+def test_nothing_outlives_the_kernel_however_it_ends(end):
+    code = textwrap.dedent(KERNEL).format(here=str(Path(__file__).parent), end=end)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True, timeout=120
+    )
+    found = re.search(r"(\d+) (\d+) (\d+)", done.stdout)
+    assert found, done.stderr
+    kernel, parent, child = map(int, found.groups())
+    deadline = time.monotonic() + 10
+    left = True
+    while left and time.monotonic() < deadline:
+        left = [
+            p for p in (parent, child) if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE
+        ]
+        left += list(folders.base().glob(f"shardviz-{kernel}-*"))
+        time.sleep(0.05)
+    assert not left
+
+
+def test_an_interrupt_of_the_kernel_does_not_reach_the_server():
+    works()
+    process = next(p for p in mine() if isinstance(p, psutil.Process))
+    assert os.getpgid(process.pid) != os.getpgid(0)
+
+
+@pytest.fixture
+def interruptible():
+    """Python's own handler of SIGINT, which is off where the tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_who_interrupts_the_waiting_stops_the_compile(interruptible):
+    program = traced(endless)
+    works()  # so that nothing is left to be done in this thread but to wait
+
+    def interrupt():
+        while not compiling():
+            time.sleep(0.02)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        program.compile(PLAN)
+    deadline = time.monotonic() + 2
+    while (left := compiling()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not left and works()
+
+
+def compiling():
+    """The server's children."""
+    found = []
+    for process in mine():
+        if isinstance(process, psutil.Process):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += process.children()
+    return found
+
+
+def test_folders_of_dead_kernels_are_swept():
+    stale = folders.base() / "shardviz-999999999-stale"
+    stale.mkdir()
+    works()
+    assert not stale.exists()
+
+
+def _module():
+    from shardviz.program.lower import edited_bytecode
+
+    program = traced(small)
+    return edited_bytecode(program._lower(PLAN), program.bind(PLAN))

@@ -1,0 +1,83 @@
+"""Whose line it is, which pass it stands in, and the tables that say so."""
+
+import os
+
+import pytest
+
+import shardviz.records.source
+from shardviz.compiler import FrameTable
+from shardviz.records import Frame
+from shardviz.records.source import innermost, is_differentiated, phase
+
+HERE = os.path.dirname(shardviz.records.source.__file__)
+PACKAGES = "/env/lib/python3.12/site-packages"
+
+
+@pytest.mark.parametrize(("stack", "expected"), [
+    (["/home/me/model.py", "/home/me/train.py"], "/home/me/model.py"),
+    ([f"{PACKAGES}/flax/nnx/linear.py", "/home/me/model.py"], "/home/me/model.py"),
+    ([f"{PACKAGES}/jax/_src/nn/functions.py", f"{PACKAGES}/flax/nnx/linear.py"], f"{PACKAGES}/flax/nnx/linear.py"),
+    ([f"{PACKAGES}/jax/_src/api.py"], None),
+    ([f"{HERE}/program/trace.py", f"{HERE}/gallery/llama.py"], f"{HERE}/gallery/llama.py"),
+    ([f"{HERE}/_jax.py"], None),
+    ([os.__file__, "/tmp/ipykernel_12/34.py"], "/tmp/ipykernel_12/34.py"),
+    ([r"C:\env\Lib\site-packages\flax\core.py", r"C:\me\model.py"], r"C:\me\model.py"),
+    ([], None),
+])  # fmt: skip
+def test_innermost(stack, expected):
+    found = innermost([Frame(file, 1) for file in stack])
+    assert (found and found.file) == expected
+
+
+@pytest.mark.parametrize(("name_stack", "expected"), [
+    ("jit(f)/jvp()/while/body/closed_call/checkpoint/dot_general", "forward"),
+    ("jit(f)/jvp(jit(silu))/mul", "forward"),
+    ("jit(f)/transpose(jvp())/while/body/closed_call/checkpoint/dot_general", "backward"),
+    ("jit(f)/transpose(jvp())/while/body/closed_call/checkpoint/rematted_computation/dot_general", "rematerialised"),
+    ("jit(f)/vmap(jvp(vmap(transpose(jvp()))))/mul", "backward"),
+    ("jit(f)/vmap(jvp(jvp()))/mul", "forward"),
+    ("jit(f)/jit(update)/sub", "update"),
+    ("jit(f)/sub", "update"),
+    ("jit(transpose)/mul", "update"),
+    ("jit(f)/btd,dhk->bthk/transpose", "update"),
+])  # fmt: skip
+def test_phase(name_stack, expected):
+    assert phase(name_stack) == expected
+
+
+def test_a_program_without_derivatives_is_all_forward():
+    assert not is_differentiated(["jit(f)/dot_general", "jit(transpose)/mul"])
+    assert is_differentiated(["jit(f)/x", "jit(f)/jvp()/dot_general"])
+    assert phase("jit(f)/dot_general", differentiated=False) == "forward"
+
+
+TABLES = """FileNames
+1 "/me/a.py"
+2 "/me/it\\'s.py"
+FunctionNames
+1 "outer"
+2 "f.<locals>.<lambda>"
+FileLocations
+1 {{file_name_id=1 function_name_id=1 line=10 end_line=10 column=1 end_column=2}}
+2 {{file_name_id=2 function_name_id=2 line=20 end_line=21 column=1 end_column=2}}
+StackFrames
+1 {{file_location_id=1 {root}}}
+2 {{file_location_id=2 parent_frame_id={parent}}}
+"""
+
+
+@pytest.mark.parametrize(("root", "parent"), [("parent_frame_id=1", 2), ("parent_frame_id=0", 1), ("", 1)])
+def test_both_ways_to_number_parents(root, parent):
+    table = FrameTable.parse(TABLES.format(root=root, parent=parent))
+    assert table.stack(2) == (Frame("/me/it's.py", 20, "f.<locals>.<lambda>"), Frame("/me/a.py", 10, "outer"))
+    assert table.stack(1) == (Frame("/me/a.py", 10, "outer"),)
+    assert table.stack(9) == ()
+    assert table.innermost(0) is None
+
+
+def test_stacks_end_in_the_program(compiled):
+    for _, instruction in compiled.before:
+        if instruction.stack_frame_id:
+            stack = compiled.before.frames.stack(instruction.stack_frame_id)
+            assert stack[0].line > 0
+            assert compiled.before.source(instruction) is not None

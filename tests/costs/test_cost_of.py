@@ -1,0 +1,382 @@
+"""What a report costs on a machine: against sums and arithmetic done another way, and laws."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardviz import gallery
+from shardviz.costs import Machine, chip, collective_seconds
+from shardviz.costs.costing import cost_of
+from shardviz.costs.step_cost import StepCost
+from shardviz.costs.traffic import axis_traffic, traffic
+from shardviz.errors import MeshError, ShardvizError, TargetError
+from shardviz.notation import DeviceMesh
+from shardviz.records import Collective, Cost, Frame, Memory, PlanRecord, TargetCollective, Value, Work
+from shardviz.records.report import Report
+
+TOKENS = 512 * 4096
+
+
+@pytest.fixture(scope="module")
+def llama() -> Report:
+    """The train step of the 70B model on 512 devices, as partitioned."""
+    example = gallery.llama("70b", batch=512, mesh="data=64,model=8")
+    return example.program.partition(example.plan)
+
+
+@pytest.fixture(scope="module")
+def cost(llama: Report) -> StepCost:
+    return cost_of(llama, "tpu v5p:8x8x8", tokens=TOKENS, model_flops=6 * 70.6e9 * TOKENS)
+
+
+def whole(c: Collective, size: int) -> float:
+    """V, by the kind: what the group gathers, reduces or exchanges."""
+    return {
+        "all-gather": c.result_bytes,
+        "all-reduce": c.operand_bytes,
+        "reduce-scatter": c.operand_bytes,
+        "all-to-all": c.operand_bytes * size,
+    }[c.kind]
+
+
+def test_communication_is_the_sum_over_the_reports_collectives(llama: Report, cost: StepCost):
+    by_hand = 0.0
+    for c in llama.collectives:
+        if c.kind != "collective-permute":
+            assert c.axes is not None and c.count is not None
+            size = math.prod(llama.mesh.shape[a] if isinstance(a, str) else a[2] for a in c.axes)
+            one = collective_seconds(c.kind, whole(c, size), c.axes, llama.mesh, "tpu v5p:8x8x8")
+            by_hand += c.count * one.seconds
+    permutes = [c for c in cost.collectives if c.kind == "collective-permute"]
+    sent = sum(c.count * c.seconds for c in permutes if c.count and c.seconds)
+    assert sent < by_hand / 1000 and not cost.unknown
+    by_hand += sent
+    assert cost.step.communication == pytest.approx(by_hand)
+    for key in ("axes", "source", "kind"):
+        assert sum(m.seconds for m in cost.by(key)) == pytest.approx(by_hand)
+
+
+def test_the_all_reduces_of_the_layers_by_hand(cost: StepCost):
+    """bf16[8, 4096, 8192] in and out of each matrix cut over model: a ring of 8 along x, both ways."""
+    nbytes = 512 // 64 * 4096 * 8192 * 2
+    each = 2 * nbytes * 7 / 8 / (2 * 9e10)
+    large = [c for c in cost.collectives if c.kind == "all-reduce" and c.axes == ("model",) and c.count == 80]
+    assert large and all(c.operand_bytes == nbytes and c.seconds == pytest.approx(each) for c in large)
+    assert "2 x V x 7/8 / W = 2 x 536.9 MB x 7/8 / (2 x 90 GB/s); ring of 8 along x" in (large[0].formula or "")
+
+
+def test_compute_is_the_models_arithmetic_over_the_peak(cost: StepCost):
+    """Llama 3 70B, rematerialised: forward twice and backward (twice as much) of every matrix and of attention.
+
+    But w2's product is not computed again: the backward pass has no use for what comes out of it.
+    """
+    d, f, heads, kv, dim, n, length, vocabulary = 8192, 28672, 64, 8, 128, 80, 4096, 128256
+    layer = d * heads * dim * 2 + d * kv * dim * 2 + 3 * d * f
+    attention = 2 * length * heads * dim  # scores and their use, for each token
+    flops = 2 * TOKENS * (n * (4 * (layer + attention) - d * f) + 3 * d * vocabulary)
+    assert cost.step.compute == pytest.approx(flops / (512 * 4.59e14), rel=0.01)
+    assert cost.flops == pytest.approx(flops / 512, rel=0.01)
+
+
+def test_bounds_utilisation_and_tokens(cost: StepCost):
+    compute, memory, moved = cost.step.compute, cost.step.memory, cost.step.communication
+    assert cost.upper is not None and cost.lower == max(compute, memory, moved)
+    assert cost.upper == max(compute, memory) + moved
+    assert cost.mfu == (
+        pytest.approx(6 * 70.6e9 * TOKENS / (512 * 4.59e14) / cost.upper),
+        pytest.approx(6 * 70.6e9 * TOKENS / (512 * 4.59e14) / cost.lower),
+    )
+    assert cost.busy is not None and cost.busy[1] == pytest.approx(1.0)  # bound by compute
+    assert cost.tokens_per_s_per_chip == (
+        pytest.approx(TOKENS / cost.upper / 512),
+        pytest.approx(TOKENS / cost.lower / 512),
+    )
+
+
+def test_the_foretold_program_has_the_same_products(cost: StepCost):
+    example = gallery.llama("70b", batch=512, mesh="data=64,model=8")
+    foretold = cost_of(example.program.propagate(example.plan), "tpu v5p:8x8x8", model_flops=1e18)
+    assert foretold.flops == pytest.approx(cost.flops) and foretold.step.compute == pytest.approx(cost.step.compute)
+    assert foretold.upper == max(foretold.step.compute, foretold.step.memory) + foretold.step.communication
+    assert foretold.bound == "compute" and foretold.lower == foretold.step.compute
+    assert foretold.levels["FLOPs"] == "matrix products as Shardy cuts them"
+    assert foretold.step.tokens == TOKENS and foretold.tokens_from == "512 x 4096, from argument tokens"
+    assert foretold.mfu is not None and foretold.mfu[1] == pytest.approx(1e18 / (512 * 4.59e14) / foretold.lower)
+
+
+def test_what_a_level_has_not_is_left_out_and_said(llama: Report, cost: StepCost):
+    bare = cost_of(dataclasses.replace(llama, cost=None, level="notation"), "tpu v5p:8x8x8", model_flops=1e18)
+    assert (bare.flops, bare.upper, bare.mfu, bare.tokens_per_s) == (None, None, None, None)
+    assert bare.lower == bare.step.communication > 0
+    assert bare.levels["FLOPs"] == "not counted at this level"
+    assert not cost.needs.complete and cost.needs.fits is None
+    arguments = sum(v.bytes_per_device or 0 for v in llama.arguments)
+    assert cost.needs.parts["arguments"] == arguments
+    outputs = sum(v.bytes_per_device or 0 for v in llama.outputs)
+    assert cost.hbm_bytes == arguments + outputs + 2 * llama.residual_bytes and not cost.hbm_exact
+
+
+def test_a_mesh_of_another_size_gets_what_would_fit(llama: Report):
+    with pytest.raises(MeshError, match="512 devices and the target tpu v5p:4x4x4 has 64") as caught:
+        cost_of(llama, "tpu v5p:4x4x4")
+    assert str(caught.value).endswith("a target that would do: tpu v5p:8x8x8")
+    for target in ("tpu v5e:4x4", "gpu h100:2x8", "tpu v6e:4x4", "tpu tpu7x:4x4x4", "gpu gb200:2x72"):
+        with pytest.raises(MeshError) as caught:
+            cost_of(llama, target)
+        _, would, other = str(caught.value).partition("a target that would do: ")
+        if would:  # and it does
+            assert Machine.of(other).size == 512 and cost_of(llama, other).lower > 0
+        else:  # 512 is no multiple of 72, and a slice of v5e or v6e has at most 256
+            assert target in ("tpu v5e:4x4", "tpu v6e:4x4", "gpu gb200:2x72")
+
+
+def test_bad_input_is_named(llama: Report):
+    with pytest.raises(TargetError, match="simulated devices have no links and no speed"):
+        cost_of(llama, "cpu")
+    with pytest.raises(ShardvizError, match=r"report=dict.*expected a Report"):
+        cost_of({}, "tpu v5p:8x8x8")  # type: ignore[arg-type]
+    with pytest.raises(ShardvizError, match="tokens: expected 0 or more, not -1"):
+        cost_of(llama, "tpu v5p:8x8x8", tokens=-1)
+    with pytest.raises(ShardvizError, match="as_run=True: this report is for cpu"):
+        cost_of(llama, "tpu v5p:8x8x8", as_run=True)
+    with pytest.raises(ShardvizError, match="summed by 'axes', 'source' or 'kind'"):
+        cost_of(llama, "tpu v5p:8x8x8").by("phase")
+
+
+def test_more_devices_along_data_never_take_longer_to_compute():
+    times, args = [], []
+    for size in (1, 2, 4, 8):
+        example = gallery.mlp(mesh={"data": size, "model": 1})
+        found = cost_of(example.program.partition(example.plan), f"gpu h100:1x{size}")
+        times.append(found.step.compute)
+        args.append(found.needs.parts["arguments"])
+    assert times == sorted(times, reverse=True) and times[-1] < times[0] / 4
+    assert args == sorted(args, reverse=True)
+
+
+# ---------------------------------------------------------------- reports made up
+
+MESHES = ("a=4,b=16", "a=8,b=8", "a=2,b=4,c=8", "a=64,b=1")
+FRAMES = (None, Frame("m.py", 3, "f"), Frame("m.py", 5, "f"))
+
+
+@st.composite
+def collectives(draw: st.DrawFn, mesh: DeviceMesh) -> Collective:
+    axes = tuple(draw(st.permutations(mesh.names))[: draw(st.integers(1, len(mesh.names)))])
+    kind = draw(st.sampled_from(("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")))
+    size = math.prod(mesh.shape[a] for a in axes)
+    nbytes = float(draw(st.integers(0, 10**9)))
+    result = {"all-gather": nbytes * size, "reduce-scatter": nbytes / size}.get(kind, nbytes)
+    count = draw(st.sampled_from((1, 3, 80, None)))
+    source = draw(st.sampled_from(FRAMES))
+    return Collective(kind, axes, "bfloat16", (), nbytes, result, count, source=source, name=f"{kind}.1")
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> Report:
+    mesh = DeviceMesh.of(draw(st.sampled_from(MESHES)))
+    moved = tuple(draw(st.lists(collectives(mesh), max_size=6)))
+    w = Value("w", (64, 64), "bfloat16", None, (1, 64), draw(st.integers(1, 10**11)))
+    flops = float(draw(st.integers(0, 10**16)))
+    return Report("partitioned", "f", PlanRecord(mesh, {}, {}), (w,), (w,), (), moved, cost=Cost(flops))
+
+
+TARGETS = st.sampled_from(("tpu v5p:4x4x4", "tpu v5e:8x8", "tpu v4:4x4x4", "gpu h100:8x8", "gpu b200:8x8"))
+
+
+@settings(deadline=None, max_examples=40)
+@given(reports(), TARGETS)
+def test_laws_of_any_report(report: Report, target: str):
+    found, plain = cost_of(report, target), cost_of(report, target, exact=False)
+    assert found.upper is not None
+    assert found.lower <= found.upper <= 2 * found.lower * (1 + 1e-12)
+    assert found.lower == max(found.step.compute, found.step.memory, found.step.communication)
+    known = [c for c in found.collectives if c.count is not None and c.seconds is not None]
+    assert found.step.communication == pytest.approx(sum(c.count * c.seconds for c in known))  # type: ignore[operator]
+    assert len(found.unknown) == len(report.collectives) - len(known)
+    for key in ("axes", "source", "kind"):
+        rows = found.by(key)
+        assert sum(m.seconds for m in rows) == pytest.approx(found.step.communication)
+        assert sum(m.operations for m in rows) == len(report.collectives)
+        assert sum(m.unknown for m in rows) == len(found.unknown)
+        assert all(sum(s for _, s in m.parts) == pytest.approx(m.seconds) for m in rows)
+    assert plain.step.communication >= found.step.communication * (1 - 1e-12)
+    fast = dataclasses.replace(found.machine.chip, name="fast", flops_per_s={"bfloat16": 1e18})
+    faster = cost_of(report, dataclasses.replace(found.machine, chip=fast))
+    assert faster.lower <= found.lower and faster.upper <= found.upper  # type: ignore[operator]
+
+
+def sent(c: Collective, size: int) -> float:
+    """What one device of a group sends to all others in one run, by the textbook."""
+    return {
+        "all-gather": c.operand_bytes * (size - 1),
+        "reduce-scatter": c.operand_bytes * (size - 1) / size,
+        "all-reduce": 2 * c.operand_bytes * (size - 1) / size,
+        "all-to-all": c.operand_bytes * (size - 1) / size,
+        "collective-permute": c.operand_bytes if size > 1 else 0.0,
+    }[c.kind]
+
+
+@settings(deadline=None, max_examples=40)
+@given(reports())
+def test_traffic_of_any_report(report: Report):
+    found = cost_of(report, "gpu h100:8x8")
+    table = traffic(found)
+    whole = 0.0
+    for c in report.collectives:
+        assert c.axes is not None
+        size = math.prod(report.mesh.shape[a] for a in c.axes)  # type: ignore[index]
+        whole += sent(c, size) * (c.count or 0)
+    assert table.sum(axis=1) == pytest.approx(whole)
+    assert table.sum(axis=0) == pytest.approx(whole)
+    # seen along one axis: the device table, summed over the places of the others
+    places = report.mesh.coordinates()
+    for name, along in axis_traffic(found).items():
+        at = places[:, report.mesh.names.index(name)]
+        size = report.mesh.shape[name]
+        summed = np.zeros((size, size))
+        np.add.at(summed, (at[:, None], at[None, :]), table)
+        np.fill_diagonal(summed, 0.0)
+        assert along == pytest.approx(summed * size / 64)
+
+
+def test_pairs_and_irregular_groups_move_what_they_say():
+    mesh = DeviceMesh.of("a=4")
+    pairs = Collective("collective-permute", None, "float32", (), 10.0, 10.0, 2, "{{0,1},{1,2},{2,0}}", name="p")
+    irregular = Collective("all-gather", None, "float32", (), 3.0, 6.0, 1, "{{0,3},{1,2}}", group_size=2, name="g")
+    report = Report("partitioned", "f", PlanRecord(mesh, {}, {}), (), (), (), (pairs, irregular), cost=Cost(1.0))
+    expected = np.zeros((4, 4))
+    expected[0, 1] = expected[1, 2] = expected[2, 0] = 20
+    for one, other in ((0, 3), (3, 0), (1, 2), (2, 1)):
+        expected[one, other] += 3
+    assert traffic(cost_of(report, "gpu h100:1x4")).tolist() == expected.tolist()
+
+
+def made_up(**more: Any) -> Report:
+    mesh = DeviceMesh.of("a=8")
+    w = Value("w", (64, 64), "float32", None, (8, 64), 4e9)
+    return Report("partitioned", "f", PlanRecord(mesh, {}, {}), (w,), (w,), cost=Cost(1e12), **more)
+
+
+def test_memory_is_said_as_far_as_it_is_known():
+    too_much = dataclasses.replace(made_up(), arguments=(Value("w", (1,), "float32", None, (1,), 1.2e11),))
+    needs = cost_of(too_much, "gpu h100:1x8").needs
+    assert (needs.fits, needs.complete) == (False, False) and "arguments alone" in needs.verdict
+    planned = made_up(memory=Memory(10**9, 10**9, 10**9, 5 * 10**9, 6 * 10**9, needed=7 * 10**9))
+    needs = cost_of(planned, "gpu h100:1x8").needs
+    assert (needs.total, needs.fits, needs.complete, needs.plan_of) == (7e9, True, True, "cpu")
+    assert dict(needs.parts) == {"arguments": 1e9, "temporaries": 5e9, "constants and other": 1e9}
+    own = dataclasses.replace(planned, target="gpu h100:1x8", memory=dataclasses.replace(planned.memory, fits=False))  # type: ignore[type-var]
+    needs = cost_of(own, "gpu h100:1x8").needs
+    assert needs.fits is False and needs.verdict == "the compiler's own plan"
+    assert cost_of(own, "gpu h100:1x8").hbm_bytes == 2e9 + 2 * 5e9
+
+
+def test_element_types_and_given_traffic():
+    found = cost_of(made_up(), "gpu h100:1x8", hbm_bytes=3.35e12)
+    assert found.dtype == "float32" and found.step.compute == 1e12 / chip("h100").flops("float32")
+    assert (found.step.memory, found.hbm_exact, found.bound) == (pytest.approx(1.0), True, "memory")
+    assert cost_of(made_up(), "gpu h100:1x8", dtype="bfloat16").step.compute == 1e12 / chip("h100").flops("bfloat16")
+
+
+def test_each_element_type_at_its_own_rate():
+    """A chip without a rate for one counts it as it does most of the others."""
+    rows = tuple(
+        Work("forward", None, "", dtype, n * 1e12) for dtype, n in (("bfloat16", 3), ("int8", 4), ("int32", 1))
+    )
+    report = dataclasses.replace(made_up(), cost=Cost(8e12, work=rows))
+    h100 = chip("h100")
+    found = cost_of(report, "gpu h100:1x8")
+    each = 3e12 / h100.flops("bfloat16") + (4e12 + 1e12) / h100.flops("int8")
+    assert found.step.compute == pytest.approx(each)
+    assert (found.flops, found.dtype) == (8e12, "int8")
+    only = dataclasses.replace(report, cost=Cost(1e12, work=rows[2:]))
+    assert cost_of(only, "gpu h100:1x8").dtype == "float32", "as most bytes of the arguments"
+    assert cost_of(only, "gpu h100:1x8").levels["rates"] == "h100 has none for int32: counted as float32"
+    assert found.levels["rates"] == "h100 has none for int32: counted as int8"
+    assert cost_of(report, "gpu h100:1x8", dtype="float16").step.compute == pytest.approx(8e12 / h100.flops("float16"))
+
+
+def test_traffic_of_the_targets_program_is_taken_where_it_is_known():
+    counted = dataclasses.replace(made_up(target="gpu h100:1x8"), cost=Cost(1e12, hbm_bytes=6.7e12))
+    found = cost_of(counted, "gpu h100:1x8")
+    assert (found.hbm_bytes, found.hbm_exact, found.bound) == (6.7e12, True, "memory")
+    assert found.levels["HBM traffic"] == "optimised program of the compiler for gpu h100:1x8"
+    other = cost_of(counted, "gpu h200:1x8")
+    assert other.hbm_bytes == 8e9 and not other.hbm_exact and other.levels["HBM traffic"] == "a lower bound"
+    assert cost_of(counted, "gpu h100:1x8", hbm_bytes=1.0).hbm_bytes == 1.0
+
+
+def test_the_share_of_a_gpus_memory_that_jax_takes_is_said():
+    usable = chip("h100").needs("hbm_usable_bytes")
+    for part, over in ((0.5, False), (0.8, True), (1.1, False)):
+        needed = int(part * usable)
+        report = made_up(memory=Memory(needed, 0, 0, 0, needed, needed=needed))
+        found = cost_of(report, "gpu h100:1x8")
+        assert found.needs.fits == (part < 1)
+        assert ("unless XLA_PYTHON_CLIENT_MEM_FRACTION" in found.needs.verdict) == over
+        assert "JAX takes 75% of a GPU's memory (63.71 GB) unless XLA_PYTHON_CLIENT_MEM_FRACTION" in found.needs.source
+        assert "JAX takes 75% of a GPU&#x27;s memory" in found.html()
+        assert "JAX takes 75%" in " ".join(found.text().split())
+    assert "XLA_PYTHON" not in cost_of(report, "tpu v5e:4x2").text()
+
+
+def test_a_report_of_the_target_counts_what_the_target_runs():
+    gather = Collective("all-gather", ("a",), "float32", (), 1e9, 8e9, 1, name="all-gather.1")
+    half = TargetCollective(dataclasses.replace(gather, dtype="bfloat16", operand_bytes=5e8, result_bytes=4e9))
+    report = made_up(collectives=(gather,), target="gpu h100:1x8", target_collectives=(half,))
+    run, partitioned = cost_of(report, "gpu h100:1x8"), cost_of(report, "gpu h100:1x8", as_run=False)
+    assert run.as_run and run.basis == "as run" and not partitioned.as_run
+    assert partitioned.step.communication == pytest.approx(2 * run.step.communication)
+    assert run.partitioned_seconds == pytest.approx(partitioned.step.communication)
+    assert not cost_of(report, "tpu v5e:4x2").as_run
+
+
+def test_a_program_of_which_the_target_runs_no_collectives_has_none():
+    gather = Collective("all-gather", ("a",), "float32", (), 1e9, 8e9, 1, name="all-gather.1")
+    report = dataclasses.replace(made_up(collectives=(gather,), target="gpu h100:1x8"), level="compiled")
+    found = cost_of(report, "gpu h100:1x8", as_run=True)
+    assert found.step.communication == 0 and not found.collectives and found.partitioned_seconds
+    assert cost_of(report, "gpu h100:1x8").as_run
+
+
+def test_what_goes_between_slices_is_not_lost():
+    """The optimised program for several slices sends and receives between them: its collectives are not all."""
+    within = Collective("all-reduce", (("a", 2, 4),), "float32", (), 1e9, 1e9, 1, name="all-reduce.1")
+    across = Collective("all-gather", (("a", 1, 2),), "float32", (), 1e9, 2e9, 1, name="all-gather.1")
+    own: dict[str, Any] = {"target": "tpu v5e:2x2*2", "target_collectives": (TargetCollective(within),)}
+    both, alone = made_up(collectives=(within, across), **own), made_up(collectives=(within,), **own)
+    found = cost_of(both, "tpu v5e:2x2*2")
+    assert not found.as_run and len(found.collectives) == 2
+    assert found.step.communication >= 1e9 / chip("v5e").needs("dcn_bytes_per_s")
+    assert "between slices" in found.levels["collectives"] and "between slices" in " ".join(found.text().split())
+    assert cost_of(alone, "tpu v5e:2x2*2").as_run, "nothing goes between them"
+    with pytest.raises(ShardvizError, match="as_run=True: between slices"):
+        cost_of(both, "tpu v5e:2x2*2", as_run=True)
+
+
+def test_loops_of_unknown_trip_count_are_said_with_every_number_that_takes_them_once():
+    counted = dataclasses.replace(made_up(target="gpu h100:1x8"), cost=Cost(1e12, unknown_loops=2, hbm_bytes=6.7e12))
+    found = cost_of(counted, "gpu h100:1x8")
+    assert all("unknown trip count, counted once: 2" in found.levels[what] for what in ("FLOPs", "HBM traffic"))
+    assert "2 loops of unknown trip count taken once" in " ".join(found.text().split())
+
+
+def test_the_attached_devices_are_a_machine_here_too():
+    """Here they are CPUs, which have no speed."""
+    with pytest.raises(TargetError, match="chip 'cpu' has no hbm_bytes_per_s: simulated devices"):
+        cost_of(made_up(), "attached")
+
+
+def test_two_devices_a_chip_share_its_numbers():
+    found = cost_of(made_up(), "tpu tpu7x:2x2x1", tokens=800.0)
+    assert found.step.compute == pytest.approx(1e12 / (2.307e15 / 2))
+    assert found.tokens_per_s is not None and found.tokens_per_s_per_chip is not None
+    assert found.tokens_per_s[1] == pytest.approx(4 * found.tokens_per_s_per_chip[1])

@@ -1,0 +1,145 @@
+"""A step's bounds, its utilisation, the knees of the roofline, and whether it fits: against arithmetic by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardviz.costs import Machine, chip, fits, roofline, step_time, with_seconds
+from shardviz.errors import ShardvizError, TargetError
+from shardviz.records import Collective
+
+GATHER = Collective("all-gather", ("x",), "bfloat16", (), 1e6, 8e6, 80, name="all-gather.1")
+
+
+def test_a_step_by_hand():
+    """8 H100: 80 gathers of 8 MB over NVLink, 1e12 FLOPs and 1e10 bytes on each."""
+    gather = with_seconds(GATHER, "x=8", "gpu h100:1x8")
+    step = step_time("gpu h100:1x8", flops=1e12, hbm_bytes=1e10, collectives=[gather], model_flops=6e12, tokens=1024)
+    assert step.compute == pytest.approx(1e12 / 9.9e14)
+    assert step.memory == pytest.approx(1e10 / 3.35e12)
+    assert step.communication == pytest.approx(80 * 8e6 * 7 / 8 / 4.5e11)
+    assert step.lower == step.memory
+    assert step.upper == pytest.approx(step.memory + step.communication)
+    assert step.bound == "memory"
+    assert step.intensity == 100
+    assert step.mfu == (
+        pytest.approx(6e12 / (step.upper * 8 * 9.9e14)),
+        pytest.approx(6e12 / (step.lower * 8 * 9.9e14)),
+    )
+    assert step.tokens_per_s == (pytest.approx(1024 / step.upper), pytest.approx(1024 / step.lower))
+
+
+def test_the_text_has_the_arithmetic():
+    gather = with_seconds(GATHER, "x=8", "gpu h100:1x8")
+    unknown = Collective("all-gather", None, "bfloat16", (), 1, 8, 1)
+    step = step_time(
+        "gpu h100:1x8", flops=1e12, hbm_bytes=1e10, collectives=[gather, unknown], model_flops=6e12, tokens=1024
+    )
+    assert str(step).splitlines() == [
+        "between 2.985 ms (all overlapped) and 4.23 ms (nothing overlapped); bound by memory",
+        "  compute         1.01 ms  1 TFLOP of bfloat16 / 990 TFLOP/s",
+        "  memory         2.985 ms  10 GB / 3.35 TB/s",
+        "  communication  1.244 ms  80 x all-gather all-gather.1 1.244 ms + 1 of unknown time left out",
+        "  model FLOPs utilisation: 17.9% to 25.4% (6 TFLOP / (8 chips x 990 TFLOP/s x time))",
+        "  tokens: 242.1 k/s to 343 k/s, 42.88 k/s a chip at best",
+    ]
+
+
+@given(st.floats(0, 1e18), st.floats(0, 1e15), st.integers(0, 1000))
+def test_the_bounds_hold_one_another(flops: float, hbm_bytes: float, count: int):
+    import dataclasses
+
+    gather = dataclasses.replace(GATHER, seconds=1e-3, count=count)
+    step = step_time("tpu v5p:4x4x4", flops=flops, hbm_bytes=hbm_bytes, collectives=[gather], model_flops=flops * 64)
+    assert step.lower <= step.upper <= 2 * step.lower or step.lower == 0
+    if step.lower:
+        assert 0 <= step.mfu[0] <= step.mfu[1] <= 1 + 1e-9
+
+
+def test_element_types_are_counted_at_their_own_rates():
+    step = step_time("tpu v5p:4x4x4", flops={"bfloat16": 4.59e14, "int8": 9.18e14})
+    assert step.compute == pytest.approx(2)
+
+
+def test_a_device_of_two_has_half_a_chip():
+    step = step_time("tpu tpu7x:4x4x4", flops=2.307e15, hbm_bytes=7.38e12, model_flops=128 * 2.307e15)
+    assert (step.compute, step.memory) == (pytest.approx(2), pytest.approx(2))
+    assert step.utilisation(2) == pytest.approx(1)
+
+
+def test_knees_of_memory_and_of_each_axis():
+    knees = {knee.name: knee for knee in roofline("pod=2*1,a=4,b=16,one=1", "tpu v5p:4x4x4*2")}
+    of = chip("v5p")
+    assert list(knees) == ["HBM", "pod", "a", "b"]
+    assert knees["HBM"].intensity == pytest.approx(4.59e14 / 2.8e12)
+    assert knees["pod"].bytes_per_s == pytest.approx(of.dcn_bytes_per_s)
+    assert knees["a"].bytes_per_s == pytest.approx(2 * of.ici_link_bytes_per_s)
+    assert knees["b"].bytes_per_s == pytest.approx(4 * of.ici_link_bytes_per_s)
+    assert knees["HBM"].formula == "459 TFLOP/s / 2.8 TB/s = 163.9 FLOP/B"
+    assert knees["HBM"].attainable(1) == pytest.approx(2.8e12)
+    assert knees["HBM"].attainable(1e6) == pytest.approx(4.59e14)
+
+
+def test_a_step_on_simulated_devices_is_refused():
+    with pytest.raises(TargetError, match="simulated devices have no links and no speed"):
+        step_time("cpu", flops=1.0)
+
+
+@pytest.mark.parametrize("given_", [{"flops": -1.0}, {"flops": 1.0, "hbm_bytes": -1.0}, {"flops": 1.0, "tokens": -1.0}])
+def test_numbers_below_nothing_are_refused(given_: dict[str, float]):
+    with pytest.raises(ShardvizError, match="expected 0 or more"):
+        step_time("gpu h100:1x8", **given_)  # type: ignore[arg-type]
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("target", "usable"),  # "exceeds available HBM (...)" of libtpu 0.0.50
+    [
+        ("tpu v2:2x2", 7.48),
+        ("tpu v3:2x2", 15.48),
+        ("tpu v4:2x2x1", 30.75),
+        ("tpu v5e:2x2", 15.75),
+        ("tpu v5p:2x2x1", 95.73),
+        ("tpu v6e:2x2", 31.24),
+        ("tpu tpu7x:2x2x1", 94.74),
+    ],
+)
+def test_a_device_has_what_libtpu_gives_it(target: str, usable: float):
+    assert fits(0, target).usable / GIB == pytest.approx(usable, abs=0.005)
+
+
+def test_what_does_not_fit_says_by_how_much():
+    found = fits(2e11, "tpu v5p:4x4x4")
+    assert not found and found.headroom == pytest.approx(95.73 * GIB - 2e11, abs=1e7)
+    assert str(found).startswith("does not fit: 200 GB needed, 102.8 GB usable on each v5p; 97.21 GB")
+
+
+def test_a_gpu_nearly_full_needs_more_than_jax_takes_by_itself():
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" in str(fits(8e10, "gpu h100:1x8"))
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in str(fits(5e10, "gpu h100:1x8"))
+
+
+def test_memory_that_is_not_known_is_refused():
+    with pytest.raises(TargetError, match="'cpu' has no hbm_bytes"):
+        fits(1, Machine.of("cpu"))
+    with pytest.raises(ShardvizError, match="expected 0 bytes or more"):
+        fits(-1, "gpu h100:1x8")
+
+
+def test_a_rate_that_is_another_types_is_called_so():
+    """TPUs have no rate of their own for float32: JAX's default precision multiplies in bfloat16."""
+
+    def said(target: str, dtype: str) -> str:
+        return step_time(target, flops={dtype: 1e12}).computing[0].formula
+
+    assert said("tpu v5e:2x2", "float32") == (
+        "1 TFLOP of float32 / 197 TFLOP/s (the rate of bfloat16 at JAX's default precision; "
+        "'high' takes 3 times as long, 'highest' 6)"
+    )
+    assert said("tpu v3:2x2", "int8").endswith("TFLOP/s (the rate of bfloat16)")
+    for target, dtype in (("tpu v5e:2x2", "int8"), ("gpu h100:1x8", "float32"), ("gpu h100:1x8", "float8_e4m3fn")):
+        assert said(target, dtype).endswith("FLOP/s"), "its own"

@@ -1,0 +1,291 @@
+"""Moves keep, receive and drop what they must, and their collectives, run on NumPy arrays, arrive where they should."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardviz.errors import MeshError, SpecError
+from shardviz.layouts import Layout, Moves, Step, layout, moves
+from shardviz.layouts.moves import moves_between
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.record import Sharding
+from shardviz.notation.spec import axis_size
+from shardviz.notation.strides import digits, merge
+from shardviz.notation.tiling import Tiling
+
+
+def groups(axes, mesh: DeviceMesh) -> list[list[int]]:
+    """The places that differ only along `axes`, in the order that these count."""
+    counted = digits(axes, mesh)
+    found: dict[tuple[int, ...], list[int]] = {}
+    rest = mesh.coordinates().copy()
+    for axis in axes:
+        name, before, size = (axis, 1, mesh.shape[axis]) if isinstance(axis, str) else axis
+        column, stride = mesh.names.index(name), mesh.shape[name] // (before * size)
+        rest[:, column] -= rest[:, column] // stride % size * stride
+    for place in np.argsort(counted, kind="stable").tolist():
+        found.setdefault(tuple(rest[place].tolist()), []).append(place)
+    return list(found.values())
+
+
+def piece(block: np.ndarray, dimension: int, i: int, n: int) -> np.ndarray:
+    """The i-th of n pieces of a block, each but the last ones of the same size."""
+    size = -(-block.shape[dimension] // n)
+    return block[(slice(None),) * dimension + (slice(i * size, (i + 1) * size),)]
+
+
+def run(step: Step, held: list[np.ndarray], shape: tuple[int, ...], mesh: DeviceMesh) -> list[np.ndarray]:
+    """One collective on what every device holds."""
+    assert step.axes is not None
+    result = list(held)
+    if step.kind == "collective-permute":
+        before, after = layout(shape, step.before, mesh), layout(shape, step.after, mesh)
+        sent = set()
+        for place in range(mesh.size):
+            # A copy of what it needs, of the partial sum that it has the turn of, that nobody else is sent.
+            source = next(
+                i
+                for i in [place, *range(mesh.size)]
+                if i not in sent
+                and (before.tiles[i] == after.tiles[place]).all()
+                and before.partial_ids[i] == after.partial_ids[place]
+            )
+            sent.add(source)
+            result[place] = held[source]
+        assert len(sent) == mesh.size
+        return result
+    n = math.prod(axis_size(axis, mesh) for axis in step.axes)
+    for group in groups(step.axes, mesh):
+        assert len(group) == n
+        blocks = [held[place] for place in group]
+        for i, place in enumerate(group):
+            if step.kind == "slice":
+                result[place] = piece(blocks[i], step.dimension, i, n)
+            elif step.kind == "all-gather":
+                result[place] = np.concatenate(blocks, step.dimension)
+            elif step.kind == "all-to-all":
+                result[place] = np.concatenate([piece(b, step.into, i, n) for b in blocks], step.dimension)
+            elif step.kind == "reduce-scatter":
+                result[place] = piece(sum(blocks), step.dimension, i, n)
+            elif step.kind == "all-reduce":
+                result[place] = sum(blocks)
+            else:
+                raise AssertionError(step.kind)
+    return result
+
+
+def same(one: Spec | None, other: Spec | None, mesh: DeviceMesh) -> bool:
+    """Whether two specs cut alike, however they write the parts of axes."""
+    assert one is not None and other is not None
+
+    def plain(axes) -> tuple:
+        return merge(((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in axes), mesh)
+
+    def summed(spec: Spec) -> tuple:
+        return plain(sorted((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in spec.unreduced))
+
+    return list(map(plain, one.dims)) == list(map(plain, other.dims)) and summed(one) == summed(other)
+
+
+def simulate(way: Moves) -> None:
+    """Runs the steps on an array whose parts all differ, and checks where they arrive, and what each step costs."""
+    before, after, mesh = way.before, way.after, way.before.mesh
+    rng = np.random.default_rng(0)
+    parts = rng.integers(0, 1000, (before.partial_sums, *before.shape))
+    held = [parts[before.partial_ids[p]][before.index(int(d))] for p, d in enumerate(before.device_ids)]
+    spec = before.spec
+    for step in way.steps:
+        assert same(step.before, spec, mesh)
+        if step.kind in ("slice", "all-gather", "all-to-all", "collective-permute"):
+            here, there = layout(before.shape, step.before, mesh), layout(before.shape, step.after, mesh)
+            low, high = np.maximum(here.starts, there.starts), np.minimum(here.stops, there.stops)
+            received = int((there.elements - np.prod(np.maximum(high - low, 0), axis=1, dtype=int)).max())
+            assert received == step.elements if here.divides and there.divides else received <= step.elements
+        held = run(step, held, before.shape, mesh)
+        spec = step.after
+    assert same(spec, after.spec, mesh)
+    # Which of the partial sums are already added together: those that have the same place along the axes left.
+    total = np.zeros((after.partial_sums, *before.shape), int)
+    for i in range(before.partial_sums):
+        total[after.partial_ids[np.flatnonzero(before.partial_ids == i)[0]]] += parts[i]
+    for place, device in enumerate(after.device_ids):
+        assert np.array_equal(held[place], total[after.partial_ids[place]][after.index(int(device))])
+
+
+@st.composite
+def resharding(draw, partial: bool = True):
+    """A shape, a mesh and two specs: parts of axes, partial sums, uneven sizes."""
+    sizes = draw(st.lists(st.sampled_from([2, 3, 4]), min_size=1, max_size=3))
+    mesh = DeviceMesh(tuple(f"a{i}" for i in range(len(sizes))), tuple(sizes))
+    rank = draw(st.integers(1, 3))
+    atoms = [
+        (f"a{i}", before, size)
+        for i, whole in enumerate(sizes)
+        for before, size in ([(1, 2), (2, 2)] if whole == 4 else [(1, whole)])
+    ]
+
+    def dims(allowed) -> tuple[tuple, ...]:
+        found: list[list] = [[] for _ in range(rank)]
+        for atom in draw(st.permutations(allowed)) if allowed else []:
+            where = draw(st.sampled_from([None, *range(rank)]))
+            if where is not None:
+                found[where].append(atom)
+        return tuple(map(tuple, found))
+
+    some = st.lists(st.sampled_from(atoms), unique=True, max_size=2)
+    summed = draw(some) if partial else []
+    left = [atom for atom in summed if draw(st.integers(0, 3)) == 0]
+    before = Spec(dims([a for a in atoms if a not in summed]), tuple(summed))
+    after = Spec(dims([a for a in atoms if a not in left]), tuple(left))
+    if draw(st.booleans()):
+        shape = tuple(draw(st.sampled_from([12, 24])) * 6 for _ in range(rank)) if rank < 3 else (24, 24, 24)
+    else:
+        shape = tuple(draw(st.integers(1, 9)) for _ in range(rank))
+    return shape, mesh, before, after
+
+
+@settings(max_examples=400, deadline=None)
+@given(resharding())
+def test_the_steps_arrive(case):
+    shape, mesh, before, after = case
+    simulate(moves(shape, before, after, mesh))
+
+
+@settings(max_examples=200, deadline=None)
+@given(resharding(partial=False))
+def test_elements_are_conserved_and_counted_as_by_hand(case):
+    shape, mesh, before, after = case
+    way = moves(shape, before, after, mesh)
+    for place, device in enumerate(way.device_ids.tolist()):
+        old, new = np.zeros(shape, bool), np.zeros(shape, bool)
+        old[way.before.index(device)] = True
+        new[way.after.index(device)] = True
+        assert way.keep[place] == (old & new).sum()
+        assert way.receive[place] == (new & ~old).sum()
+        assert way.drop[place] == (old & ~new).sum()
+    slices = all(step.kind == "slice" for step in way.steps)
+    assert way.free if slices else not way.free or not (way.before.divides and way.after.divides)
+
+
+@settings(max_examples=200, deadline=None)
+@given(resharding(partial=False))
+def test_what_is_sent_is_what_is_received_and_the_sender_has_it(case):
+    shape, mesh, before, after = case
+    way = moves(shape, before, after, mesh)
+    received = np.zeros(mesh.size, int)
+    for sender, receiver, elements in way.traffic().tolist():
+        received[receiver] += elements
+        common = [
+            range(max(a.start, b.start), min(a.stop, b.stop))
+            for a, b in zip(way.before.index(sender), way.after.index(receiver), strict=True)
+        ]
+        assert sender != receiver and elements == math.prod(map(len, common)) > 0
+    assert received.tolist() == way.receive.tolist()
+
+
+MESH = {"data": 4, "model": 2, "x": 2}
+KNOWN = [
+    (("data",), (None, "data"), ["all-to-all"]),
+    (("data",), (), ["all-gather"]),
+    ((), ("data", "model"), ["slice", "slice"]),
+    (("model",), ("x",), ["collective-permute"]),
+    (("model", "x"), ("x", "model"), ["collective-permute"]),
+    (("model",), (("x", "model"),), ["slice", "collective-permute"]),
+    ((("data", "model"),), (None, "model"), ["all-to-all", "all-gather"]),
+    (Spec(((), ()), ("data",)), ("data",), ["reduce-scatter"]),
+    (Spec(((), ()), ("data",)), (), ["all-reduce"]),
+    (Spec((("model",), ()), ("data",)), (None, "data"), ["reduce-scatter", "all-gather"]),
+    (("data", "model"), ("data", "model"), []),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "kinds"), KNOWN, ids=[f"{a} to {b}" for a, b, _ in KNOWN])
+def test_the_collective_that_people_know(before, after, kinds):
+    way = moves((16, 16), before, after, MESH)
+    assert [step.kind for step in way.steps] == kinds
+    simulate(way)
+
+
+def test_bytes_of_a_gather():
+    way = moves((16, 16), ("data",), (), {"data": 4})
+    assert way.bytes("bfloat16")["receive"].tolist() == [12 * 16 * 2] * 4
+    (step,) = way.steps
+    assert step.axes == ("data",) and step.elements == 12 * 16
+
+
+def test_a_dimension_that_does_not_divide_is_gathered_whole():
+    way = moves((10, 4), ("x",), (("x", "y"),), {"x": 2, "y": 2})
+    assert [step.kind for step in way.steps] == ["all-gather", "slice"]
+    simulate(way)
+
+
+def odd(mesh: DeviceMesh, order: tuple[int, ...]) -> Layout:
+    return layout((8, 4), Sharding.from_tiling(Tiling((mesh.size, 1), (), order), mesh))
+
+
+def test_tile_assignments_without_names():
+    mesh = DeviceMesh.of({"x": 4})
+    assigned = odd(mesh, (0, 2, 3, 1))
+    (step,) = moves_between(layout((8, 4), ("x",), mesh), assigned).steps
+    assert (step.kind, step.axes, step.elements) == ("collective-permute", None, 8)
+    assert [s.kind for s in moves_between(assigned, layout((8, 4), (), mesh)).steps] == ["all-gather"]
+    assert [s.kind for s in moves_between(layout((8, 4), (), mesh), assigned).steps] == ["slice"]
+    assert [s.kind for s in moves_between(assigned, layout((8, 4), (None, "x"), mesh)).steps] == ["all-gather", "slice"]
+    assert moves_between(assigned, assigned).steps == ()
+
+
+def test_from_one_device_and_to_one_device():
+    mesh = DeviceMesh.of({"x": 4})
+    one, two = (layout((8, 4), Sharding.on_one(place, mesh, 2)) for place in (1, 2))
+    cut = layout((8, 4), ("x",), mesh)
+    out = moves_between(one, cut)
+    assert [s.kind for s in out.steps] == ["collective-broadcast", "slice"]
+    assert out.receive.tolist() == [8, 0, 8, 8] and out.drop.tolist() == [0, 24, 0, 0]
+    assert out.traffic().tolist() == [[1, 0, 8], [1, 2, 8], [1, 3, 8]]
+    back = moves_between(cut, one)
+    assert [s.kind for s in back.steps] == ["all-gather", "slice"] and back.receive.tolist() == [0, 24, 0, 0]
+    assert [s.kind for s in moves_between(one, two).steps] == ["collective-permute"]
+    assert [s.kind for s in moves_between(layout((8, 4), (), mesh), one).steps] == ["slice"]
+
+
+def test_another_order_of_the_same_devices():
+    here, there = DeviceMesh.of({"x": 4}), DeviceMesh(("x",), (4,), (), (3, 2, 1, 0))
+    way = moves_between(layout((8,), ("x",), here), layout((8,), ("x",), there))
+    assert way.after.index(3) == (slice(0, 2),) and way.after.device_ids.tolist() == [0, 1, 2, 3]
+    assert way.receive.tolist() == [2, 2, 2, 2]
+    assert [s.kind for s in way.steps] == ["collective-permute"]
+
+
+def test_the_types_of_the_axes_make_no_difference():
+    here, there = DeviceMesh.of({"x": 4}), DeviceMesh(("x",), (4,), ("Explicit",))
+    way = moves_between(layout((8,), ("x",), here), layout((8,), (), there))
+    assert [(s.kind, s.axes) for s in way.steps] == [("all-gather", ("x",))]
+
+
+def test_16384_devices_are_counted_at_once():
+    way = moves((4096, 4096), (("a", "b"), "c"), ("c", ("b", "a")), {"a": 16, "b": 32, "c": 32})
+    assert (way.keep + way.receive == way.after.elements).all() and way.steps
+    with pytest.raises(SpecError, match="more than"):
+        way.traffic()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ((), Spec(((), ()), ("x",)), "not back"),
+        (Sharding.from_spec(Spec(((), ())), DeviceMesh.of({"x": 4}), manual=("x",)), (), "manual over different axes"),
+    ],
+)
+def test_ways_that_are_not_are_refused(before, after, words):
+    with pytest.raises(SpecError, match=words):
+        moves((8, 4), before, after, {"x": 4})
+
+
+def test_other_devices_are_refused():
+    with pytest.raises(MeshError, match="different devices"):
+        moves_between(layout((8,), ("x",), {"x": 4}), layout((8,), ("x",), {"x": 8}))
