@@ -389,4 +389,9 @@ def _record(run: Run, made: _Open, several: dict[str, int]) -> TargetCollective:
         "fused": run.fused,
         "added": not stands_for,
     }
-    return TargetCollective(shown, tuple(run.stands_for), tuple(k for k, holds in how.items() if holds), run.algorithm)
+    return TargetCollective(
+        collective=shown,
+        stands_for=tuple(run.stands_for),
+        how=tuple(k for k, holds in how.items() if holds),
+        algorithm=run.algorithm,
+    )

@@ -271,12 +271,12 @@ def memory(
     total = _TOTAL.search(report)
     needed, hbm = _stated(no_room)
     return Memory(
-        arguments,
-        outputs,
-        aliased,
-        temporaries,
-        buffers.standing + (buffers.temporaries if buffers.ranges else temporaries),
-        target,
+        arguments=arguments,
+        outputs=outputs,
+        aliased=aliased,
+        temporaries=temporaries,
+        peak=buffers.standing + (buffers.temporaries if buffers.ranges else temporaries),
+        target=target,
         on_chip=sum(a.size for a in buffers.allocations if a.color != 0),
         needed=int(total[1]) if total else needed,
         hbm=hbm,
@@ -322,17 +322,27 @@ def _alive(
     if allocation.is_argument and (given := next((v for v in values if v.name in entry), None)):
         instruction, number = made[given.name], entry[given.name]
         name = arguments[number] if number < len(arguments) else instruction.op_name or given.name
-        return Alive(name, size, "argument", *_array(instruction, given))
+        dtype, shape = _array(instruction, given)
+        return Alive(name=name, bytes=size, kind="argument", dtype=dtype, shape=shape)
     kind = "output" if allocation.is_output else "constant" if allocation.is_constant else "temporary"
     tellers = {v: _teller(made[v.name], module) for v in values if v.name in made}
     if not tellers:
-        return Alive(values[0].name, size, kind)
+        return Alive(name=values[0].name, bytes=size, kind=kind)
     told = [v for v, teller in tellers.items() if module.source(teller) is not None]
     makers = [v for v in told if made[v.name].opcode not in _PASSING]
     stacked = [v for v in makers if "dynamic_update_slice" in tellers[v].op_name]  # filled, trip by trip of a loop
     value = (stacked or makers or told or list(tellers))[0]
     teller = tellers[value]
-    return Alive(value.name, size, kind, *_array(made[value.name], value), module.source(teller), teller.op_name)
+    dtype, shape = _array(made[value.name], value)
+    return Alive(
+        name=value.name,
+        bytes=size,
+        kind=kind,
+        dtype=dtype,
+        shape=shape,
+        source=module.source(teller),
+        name_stack=teller.op_name,
+    )
 
 
 def _teller(instruction: Instruction, module: Module) -> Instruction:

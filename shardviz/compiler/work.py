@@ -199,7 +199,18 @@ class _Tally:
         row[2] += nbytes
 
     def rows(self) -> tuple[Work, ...]:
-        return _ordered(Work(*key, dot, other, nbytes or None) for key, (dot, other, nbytes) in self.sums.items())
+        return _ordered(
+            Work(
+                phase=phase,
+                source=source,
+                module=module,
+                dtype=dtype,
+                dot_flops=dot,
+                other_flops=other,
+                hbm_bytes=nbytes or None,
+            )
+            for (phase, source, module, dtype), (dot, other, nbytes) in self.sums.items()
+        )
 
 
 def _key(row: Work) -> Key:

@@ -110,5 +110,8 @@ class Tally:
     @property
     def rows(self) -> tuple[Work, ...]:
         """The rows, the most FLOPs first."""
-        found = [Work(*key, flops) for key, flops in self._rows.items()]
+        found = [
+            Work(phase=phase, source=source, module=module, dtype=dtype, dot_flops=flops)
+            for (phase, source, module, dtype), flops in self._rows.items()
+        ]
         return tuple(sorted(found, key=lambda row: -row.dot_flops))

@@ -347,18 +347,18 @@ def _row(origin: _Origin, kind: str, bound: PlanRecord, known: _Known) -> Residu
         kind = "offloaded"
     place = origin.place
     value = Value(
-        origin.name or place.op or origin.op,
-        shape,
-        dtype,
-        spec if not origin.manual or left else None,
-        shard,
-        math.prod(shard) * itemsize(dtype),
-        {},
-        place.frame,
-        place.op or origin.op,
-        place.name_stack,
-        "",
-        origin.count,
-        tuple(a for a in origin.manual if axis_size(a, bound.mesh) > 1),
+        name=origin.name or place.op or origin.op,
+        shape=shape,
+        dtype=dtype,
+        spec=spec if not origin.manual or left else None,
+        shard_shape=shard,
+        bytes_per_device=math.prod(shard) * itemsize(dtype),
+        sharding={},
+        source=place.frame,
+        op=place.op or origin.op,
+        name_stack=place.name_stack,
+        label="",
+        count=origin.count,
+        manual=tuple(a for a in origin.manual if axis_size(a, bound.mesh) > 1),
     )
     return Residual(value, kind, origin.layers, known.names.get(key, ""))

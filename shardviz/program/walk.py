@@ -275,20 +275,20 @@ class Walk:
         number = self.numbers[short] = self.numbers.get(short, -1) + 1
         self.values.append(
             Value(
-                f"{short}.{number}",
-                shape,
-                dtype,
-                known.spec,
-                known.shard,
-                known.nbytes,
-                known.notations,
-                place.frame,
-                place.op or short,
-                place.name_stack,
-                "",
-                count,
-                known.manual,
-                type_of(op),
+                name=f"{short}.{number}",
+                shape=shape,
+                dtype=dtype,
+                spec=known.spec,
+                shard_shape=known.shard,
+                bytes_per_device=known.nbytes,
+                sharding=known.notations,
+                source=place.frame,
+                op=place.op or short,
+                name_stack=place.name_stack,
+                label="",
+                count=count,
+                manual=known.manual,
+                fixed=type_of(op),
             )
         )
 
@@ -325,13 +325,13 @@ class Walk:
         place = self._place(op, where)
         self.collectives.append(
             Collective(
-                kind,
-                axes,
-                dtype,
-                shard_shape(shape, spec, self.mesh),
-                sum(map(size, ins)),
-                sum(map(size, outs)),
-                count,
+                kind=kind,
+                axes=axes,
+                dtype=dtype,
+                shape=shard_shape(shape, spec, self.mesh),
+                operand_bytes=sum(map(size, ins)),
+                result_bytes=sum(map(size, outs)),
+                count=count,
                 source=place.frame,
                 name_stack=place.name_stack,
                 phase=self._phase(op, place, where),
@@ -359,13 +359,13 @@ class Walk:
         place = self._used_at(op, where) if operand else self._place(op, where)
         self.collectives.append(
             Collective(
-                kind,
-                axes,
-                dtype,
-                result,
-                math.prod(shard_shape(shape, before, self.mesh)) * size,
-                math.prod(result) * size,
-                count,
+                kind=kind,
+                axes=axes,
+                dtype=dtype,
+                shape=result,
+                operand_bytes=math.prod(shard_shape(shape, before, self.mesh)) * size,
+                result_bytes=math.prod(result) * size,
+                count=count,
                 source=place.frame,
                 name_stack=place.name_stack,
                 phase=self._phase(op, place, where),

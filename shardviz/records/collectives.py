@@ -18,7 +18,7 @@ KINDS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Collective:
     """One collective operation of the program, as one device runs it.
 
@@ -70,7 +70,7 @@ class Collective:
         return None if self.count is None else self.operand_bytes * self.count
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TargetCollective:
     """A collective of the optimised program, as the target runs it, and what of the partitioner's it carries out.
 

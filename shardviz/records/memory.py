@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from shardviz.records.values import Frame
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Alive:
     """A value that takes memory when the most is alive.
 
@@ -31,7 +31,7 @@ class Alive:
     name_stack: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Memory:
     """A compiler's memory plan, bytes on one device.
 

@@ -62,7 +62,7 @@ SCHEMA_VERSION = 1
 LEVELS = ("notation", "propagated", "partitioned", "compiled")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything found out about Program x Plan x Target at a level.
 

@@ -37,7 +37,7 @@ class Frame:
         return Frame(self.file, self.line)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Value:
     """An argument, an output or an intermediate, and how it is cut.
 

@@ -10,7 +10,7 @@ from shardviz.errors import ShardvizError
 from shardviz.records.values import Frame
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Work:
     """What one device computes, and reads and writes, at one place of the program in a step; loops multiplied in.
 
@@ -85,7 +85,7 @@ class Stated:
     optimal_seconds: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cost:
     """What a step does on one device.
 

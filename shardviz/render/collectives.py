@@ -1,7 +1,9 @@
 """Collectives as a table and as bars: what moves, over which mesh axes, how much, how often, from which line.
 
 >>> from shardviz.records import Collective
->>> print(collectives_text([Collective("all-reduce", ("data",), "float32", (4,), 16, 16, None)]))
+>>> gradient = Collective(kind="all-reduce", axes=("data",), dtype="float32", shape=(4,), operand_bytes=16,
+...                       result_bytes=16, count=None)
+>>> print(collectives_text([gradient]))
 kind        axes  moves        operand bytes            count             total  source          phase
 all-reduce  data  float32 [4]           16 B  count not known  count not known  no source line  update
 """

@@ -4,7 +4,9 @@ A collective whose count is not known (a loop with an unknown trip count) is nev
 such there are and what one run of each would move.
 
 >>> from shardviz.records import Collective
->>> rows = totals_by([Collective("all-reduce", ("data",), "float32", (4,), 16, 16, 3)], "axes")
+>>> gradient = Collective(kind="all-reduce", axes=("data",), dtype="float32", shape=(4,), operand_bytes=16,
+...                       result_bytes=16, count=3)
+>>> rows = totals_by([gradient], "axes")
 >>> rows[0].label, rows[0].runs, rows[0].bytes
 ('data', 3, 48)
 """

@@ -2,7 +2,9 @@
 
 >>> from shardviz.notation import Spec
 >>> from shardviz.records import Value
->>> print(values_text([Value("w", (8, 4), "float32", Spec.of(("x", None)), (4, 4), 64)]))
+>>> w = Value(name="w", shape=(8, 4), dtype="float32", spec=Spec.of(("x", None)), shard_shape=(4, 4),
+...           bytes_per_device=64)
+>>> print(values_text([w]))
 name  type and shape  spec    shard   per device
 w     float32 [8, 4]  P('x')  [4, 4]        64 B
 """

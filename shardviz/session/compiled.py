@@ -64,28 +64,28 @@ def compiled_report(compiled: Any) -> Report:
     unknown = counted.unknown_loops
     said = _jax.finished_numbers(compiled.runtime_executable())
     return Report(
-        "compiled",
-        name,
-        PlanRecord(
+        level="compiled",
+        program=name,
+        plan=PlanRecord(
             mesh,
             {v.name: v.spec for v in arguments if v.spec is not None},
             {v.name: v.spec for v in outputs},
         ),
-        arguments,
-        outputs,
-        (),
-        found,
+        arguments=arguments,
+        outputs=outputs,
+        intermediates=(),
+        collectives=found,
         target=_platform((*ins, *outs)),
         memory=_memory(said["memory"], _platform((*ins, *outs))),
         cost=Cost(
-            counted.dot,
-            unknown,
-            counted.other,
-            counted.once,
-            moved.bytes,
-            moved.once,
-            hlo.joined(counted.work, moved.work),
-            stated_cost(said["cost"]),
+            dot_flops=counted.dot,
+            unknown_loops=unknown,
+            other_flops=counted.other,
+            once_flops=counted.once,
+            hbm_bytes=moved.bytes,
+            once_hbm_bytes=moved.once,
+            work=hlo.joined(counted.work, moved.work),
+            stated=stated_cost(said["cost"]),
         ),
         diagnostics=_said(mesh, (*ins, *outs)) + diagnose.unknown_loops(unknown),
         source=rows.source((), (*found, *counted.work, *moved.work)),
@@ -122,7 +122,16 @@ def _row(name: str, info: Any, sharding: Any, mesh: DeviceMesh) -> Value:
     if spec is not None:
         notations = {"pspec": str(spec), **notations}
     size = None if shard is None else math.prod(shard) * itemsize(dtype)
-    return Value(name, shape, dtype, spec, shard, size, notations, donated=getattr(info, "donated", False))
+    return Value(
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        spec=spec,
+        shard_shape=shard,
+        bytes_per_device=size,
+        sharding=notations,
+        donated=getattr(info, "donated", False),
+    )
 
 
 def _platform(shardings: Sequence[Any]) -> str:
@@ -143,7 +152,16 @@ def _memory(said: Mapping[str, int] | None, target: str) -> Memory | None:
         temporaries = said["total_allocation_bytes"] - said["indefinite_allocations"]
     peak = 0 if target == "cpu" else said.get("peak_memory_in_bytes", 0)  # a CPU's leaves out all temporaries
     together = arguments + outputs - aliased + temporaries
-    return Memory(arguments, outputs, aliased, temporaries, peak or together, target, code=code_size(said), stated=said)
+    return Memory(
+        arguments=arguments,
+        outputs=outputs,
+        aliased=aliased,
+        temporaries=temporaries,
+        peak=peak or together,
+        target=target,
+        code=code_size(said),
+        stated=said,
+    )
 
 
 def _said(mesh: DeviceMesh, shardings: Sequence[Any]) -> tuple[Diagnostic, ...]:

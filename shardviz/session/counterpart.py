@@ -4,9 +4,11 @@ What Shardy's propagation calls `dot_general.0` XLA's partitioner calls `dot_gen
 `dot_general.0` is another value. What both levels know of a value is the source line, the name stack (which function,
 which loop, forward or backward), the operation, the shape and the element type; so these say which it is.
 
->>> one = Value("add.0", (8, 4), "float32", None, op="add", name_stack="jit(f)/jvp()/add")
->>> other = Value("add.7", (8, 4), "float32", None, op="add", name_stack="jit(f)/jvp()/add")
->>> counterpart(one, [one], [Value("add.0", (8,), "int32", None), other])
+>>> def made(name, shape, dtype, name_stack=""):
+...     return Value(name=name, shape=shape, dtype=dtype, spec=None, op="add", name_stack=name_stack)
+>>> one = made("add.0", (8, 4), "float32", "jit(f)/jvp()/add")
+>>> other = made("add.7", (8, 4), "float32", "jit(f)/jvp()/add")
+>>> counterpart(one, [one], [made("add.0", (8,), "int32"), other])
 Match(name='add.7', place=1, alike=1, differ=False)
 """
 

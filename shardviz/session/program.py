@@ -189,14 +189,18 @@ class Program(Traces):
         found = shardy.propagate(lowered, bound)
         outputs = rows.outputs(lowered.traced.outputs, found.outputs, bound.mesh)
         report = Report(
-            "propagated",
-            self.name,
-            bound,
-            rows.arguments(lowered.traced.arguments, bound),
-            outputs,
-            rows.labelled(found.intermediates),
-            found.collectives,
-            cost=Cost(math.fsum(row.dot_flops for row in found.work), found.unknown_loops, work=found.work),
+            level="propagated",
+            program=self.name,
+            plan=bound,
+            arguments=rows.arguments(lowered.traced.arguments, bound),
+            outputs=outputs,
+            intermediates=rows.labelled(found.intermediates),
+            collectives=found.collectives,
+            cost=Cost(
+                dot_flops=math.fsum(row.dot_flops for row in found.work),
+                unknown_loops=found.unknown_loops,
+                work=found.work,
+            ),
             diagnostics=notes(lowered.traced)
             + diagnose.unknown_loops(found.unknown_loops)
             + diagnose.reshards_left(found.reshards_left),

@@ -68,7 +68,16 @@ def _row(array: Argument, spec: Spec, mesh: DeviceMesh) -> Value:
     shard = shard_shape(array.shape, spec, mesh)
     notations = {"pspec": str(spec), "sdy": f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>"}
     size = math.prod(shard) * itemsize(array.dtype)
-    return Value(array.name, array.shape, array.dtype, spec, shard, size, notations, donated=array.donated)
+    return Value(
+        name=array.name,
+        shape=array.shape,
+        dtype=array.dtype,
+        spec=spec,
+        shard_shape=shard,
+        bytes_per_device=size,
+        sharding=notations,
+        donated=array.donated,
+    )
 
 
 def compiled_outputs(found: Sequence[Argument], before: hlo.Module, mesh: DeviceMesh) -> tuple[Value, ...]:
@@ -82,7 +91,17 @@ def compiled_outputs(found: Sequence[Argument], before: hlo.Module, mesh: Device
             spec, shard = spec and Spec(spec.dims[:rank], spec.unreduced), shard and shard[:rank]
         size = None if shard is None else math.prod(shard) * itemsize(output.dtype)
         notations = {"hlo": text} if spec is None else {"pspec": str(spec), "hlo": text}
-        made.append(Value(output.name, output.shape, output.dtype, spec, shard, size, notations))
+        made.append(
+            Value(
+                name=output.name,
+                shape=output.shape,
+                dtype=output.dtype,
+                spec=spec,
+                shard_shape=shard,
+                bytes_per_device=size,
+                sharding=notations,
+            )
+        )
     return tuple(made)
 
 
@@ -229,7 +248,7 @@ def finished(report: Report, stated: str, final: str) -> Report:
         final: the executable's program.
     """
     facts = json.loads(stated)
-    memory, cost = report.memory, report.cost or Cost(0.0)
+    memory, cost = report.memory, report.cost or Cost(dot_flops=0.0)
     if memory is not None and facts["memory"]:
         memory = dataclasses.replace(memory, stated=facts["memory"], code=code_size(facts["memory"]))
     stated_by_cost = stated_cost(facts["cost"])
@@ -322,15 +341,21 @@ class Reading:
         counted = hlo.count_flops(after, phases)
         unknown = counted.unknown_loops
         self.first = Report(
-            "partitioned",
-            self.call.name,
-            self.bound,
-            arguments(traced.arguments, self.bound),
-            outputs,
-            intermediates,
-            found,
+            level="partitioned",
+            program=self.call.name,
+            plan=self.bound,
+            arguments=arguments(traced.arguments, self.bound),
+            outputs=outputs,
+            intermediates=intermediates,
+            collectives=found,
             target=self.aimed.text,
-            cost=Cost(counted.dot, unknown, counted.other, counted.once, work=counted.work),
+            cost=Cost(
+                dot_flops=counted.dot,
+                unknown_loops=unknown,
+                other_flops=counted.other,
+                once_flops=counted.once,
+                work=counted.work,
+            ),
             diagnostics=diagnose.compiler_warnings(job.stderr, before)
             + notes(traced)
             + diagnose.unknown_loops(unknown)

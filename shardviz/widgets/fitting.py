@@ -109,17 +109,24 @@ def _alive(report: Report) -> Sequence[Alive]:
     if report.memory is not None:
         return report.memory.alive_at_peak
     held = [
-        Alive(v.name, round(v.bytes_per_device or 0), "argument", v.dtype, v.shard_shape or (), v.source)
+        Alive(
+            name=v.name,
+            bytes=round(v.bytes_per_device or 0),
+            kind="argument",
+            dtype=v.dtype,
+            shape=v.shard_shape or (),
+            source=v.source,
+        )
         for v in report.arguments
     ]
     held += [
         Alive(
-            r.value.label or r.value.name,
-            round(r.value.bytes_per_device or 0),
-            "kept for the backward pass",
-            r.value.dtype,
-            r.value.shard_shape or (),
-            r.value.source,
+            name=r.value.label or r.value.name,
+            bytes=round(r.value.bytes_per_device or 0),
+            kind="kept for the backward pass",
+            dtype=r.value.dtype,
+            shape=r.value.shard_shape or (),
+            source=r.value.source,
         )
         for r in report.residuals
         if r.takes_memory

@@ -302,7 +302,7 @@ def test_a_collective_that_runs_beside_fusions_moves_once():
 def test_rows_sum_up_to_the_totals(compiled):
     flops, moved = count_flops(compiled.after), count_bytes(compiled.optimized)
     work = joined(flops.work, moved.work)
-    cost = Cost(flops.dot, other_flops=flops.other, hbm_bytes=moved.bytes, work=work)
+    cost = Cost(dot_flops=flops.dot, other_flops=flops.other, hbm_bytes=moved.bytes, work=work)
     for key in ("phase", "source", "module", "dtype"):
         rows = cost.by(key)
         assert sum(r.dot_flops for r in rows) == pytest.approx(flops.dot)
@@ -316,14 +316,14 @@ def test_rows_sum_up_to_the_totals(compiled):
 
 def test_work_is_summed_by_what_it_has():
     with pytest.raises(ShardvizError, match="by\\('axes'\\): work is summed by 'phase', 'source', 'module', 'dtype'"):
-        Cost(1.0).by("axes")
+        Cost(dot_flops=1.0).by("axes")
 
 
 def test_phases_of_a_train_step(all_compiled):
     """Recomputed: all of a layer but its last product, whose result the backward pass does not need."""
     layers, width, hidden, rows, tokens = 80, 256, 512, 8 * 64 // 8, 64
     counted = count_flops(all_compiled["llama"].after)
-    by_phase = {r.key: r.dot_flops for r in Cost(0.0, work=counted.work).by("phase")}
+    by_phase = {r.key: r.dot_flops for r in Cost(dot_flops=0.0, work=counted.work).by("phase")}
     last, logits = 2 * rows * hidden * width, 2 * rows * width * 1024
     layer = 2 * rows * (4 * width * width + 3 * width * hidden) + 4 * rows * tokens * width
     assert by_phase["forward"] == layers * layer + logits

@@ -23,10 +23,25 @@ from shardviz.records.report import Report
 def report(*arguments: tuple[str, str, tuple[int, ...]], donated: tuple[str, ...] = ()) -> Report:
     """Of arguments (name, dtype, shape); those whose names begin with one of `donated` are donated."""
     values = tuple(
-        Value(name, shape, dtype, None, shape, 1.0, donated=name.startswith(donated) if donated else False)
+        Value(
+            name=name,
+            shape=shape,
+            dtype=dtype,
+            spec=None,
+            shard_shape=shape,
+            bytes_per_device=1.0,
+            donated=name.startswith(donated) if donated else False,
+        )
         for name, dtype, shape in arguments
     )
-    return Report("partitioned", "f", PlanRecord(DeviceMesh.of("a=8"), {}, {}), values, (), cost=Cost(1e12))
+    return Report(
+        level="partitioned",
+        program="f",
+        plan=PlanRecord(DeviceMesh.of("a=8"), {}, {}),
+        arguments=values,
+        outputs=(),
+        cost=Cost(dot_flops=1e12),
+    )
 
 
 def guess(*arguments: tuple[str, str, tuple[int, ...]], donated: tuple[str, ...] = ()) -> tuple[float, str] | None:

@@ -250,7 +250,9 @@ def test_a_shift_over_domains():
 
 
 def record(kind: str, axes: tuple[str, ...] | None, before: float, after: float, **rest: object) -> Collective:
-    return Collective(kind, axes, "float32", (), before, after, 1, **rest)  # type: ignore[arg-type]
+    return Collective(
+        kind=kind, axes=axes, dtype="float32", shape=(), operand_bytes=before, result_bytes=after, count=1, **rest
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

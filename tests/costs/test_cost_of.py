@@ -176,16 +176,42 @@ def collectives(draw: st.DrawFn, mesh: DeviceMesh) -> Collective:
     result = {"all-gather": nbytes * size, "reduce-scatter": nbytes / size}.get(kind, nbytes)
     count = draw(st.sampled_from((1, 3, 80, None)))
     source = draw(st.sampled_from(FRAMES))
-    return Collective(kind, axes, "bfloat16", (), nbytes, result, count, source=source, name=f"{kind}.1")
+    return Collective(
+        kind=kind,
+        axes=axes,
+        dtype="bfloat16",
+        shape=(),
+        operand_bytes=nbytes,
+        result_bytes=result,
+        count=count,
+        source=source,
+        name=f"{kind}.1",
+    )
 
 
 @st.composite
 def reports(draw: st.DrawFn) -> Report:
     mesh = DeviceMesh.of(draw(st.sampled_from(MESHES)))
     moved = tuple(draw(st.lists(collectives(mesh), max_size=6)))
-    w = Value("w", (64, 64), "bfloat16", None, (1, 64), draw(st.integers(1, 10**11)))
+    w = Value(
+        name="w",
+        shape=(64, 64),
+        dtype="bfloat16",
+        spec=None,
+        shard_shape=(1, 64),
+        bytes_per_device=draw(st.integers(1, 10**11)),
+    )
     flops = float(draw(st.integers(0, 10**16)))
-    return Report("partitioned", "f", PlanRecord(mesh, {}, {}), (w,), (w,), (), moved, cost=Cost(flops))
+    return Report(
+        level="partitioned",
+        program="f",
+        plan=PlanRecord(mesh, {}, {}),
+        arguments=(w,),
+        outputs=(w,),
+        intermediates=(),
+        collectives=moved,
+        cost=Cost(dot_flops=flops),
+    )
 
 
 TARGETS = st.sampled_from(("tpu v5p:4x4x4", "tpu v5e:8x8", "tpu v4:4x4x4", "gpu h100:8x8", "gpu b200:8x8"))
@@ -249,9 +275,39 @@ def test_traffic_of_any_report(report: Report):
 
 def test_pairs_and_irregular_groups_move_what_they_say():
     mesh = DeviceMesh.of("a=4")
-    pairs = Collective("collective-permute", None, "float32", (), 10.0, 10.0, 2, "{{0,1},{1,2},{2,0}}", name="p")
-    irregular = Collective("all-gather", None, "float32", (), 3.0, 6.0, 1, "{{0,3},{1,2}}", group_size=2, name="g")
-    report = Report("partitioned", "f", PlanRecord(mesh, {}, {}), (), (), (), (pairs, irregular), cost=Cost(1.0))
+    pairs = Collective(
+        kind="collective-permute",
+        axes=None,
+        dtype="float32",
+        shape=(),
+        operand_bytes=10.0,
+        result_bytes=10.0,
+        count=2,
+        groups="{{0,1},{1,2},{2,0}}",
+        name="p",
+    )
+    irregular = Collective(
+        kind="all-gather",
+        axes=None,
+        dtype="float32",
+        shape=(),
+        operand_bytes=3.0,
+        result_bytes=6.0,
+        count=1,
+        groups="{{0,3},{1,2}}",
+        group_size=2,
+        name="g",
+    )
+    report = Report(
+        level="partitioned",
+        program="f",
+        plan=PlanRecord(mesh, {}, {}),
+        arguments=(),
+        outputs=(),
+        intermediates=(),
+        collectives=(pairs, irregular),
+        cost=Cost(dot_flops=1.0),
+    )
     expected = np.zeros((4, 4))
     expected[0, 1] = expected[1, 2] = expected[2, 0] = 20
     for one, other in ((0, 3), (3, 0), (1, 2), (2, 1)):
@@ -261,15 +317,30 @@ def test_pairs_and_irregular_groups_move_what_they_say():
 
 def made_up(**more: Any) -> Report:
     mesh = DeviceMesh.of("a=8")
-    w = Value("w", (64, 64), "float32", None, (8, 64), 4e9)
-    return Report("partitioned", "f", PlanRecord(mesh, {}, {}), (w,), (w,), cost=Cost(1e12), **more)
+    w = Value(name="w", shape=(64, 64), dtype="float32", spec=None, shard_shape=(8, 64), bytes_per_device=4e9)
+    return Report(
+        level="partitioned",
+        program="f",
+        plan=PlanRecord(mesh, {}, {}),
+        arguments=(w,),
+        outputs=(w,),
+        cost=Cost(dot_flops=1e12),
+        **more,
+    )
 
 
 def test_memory_is_said_as_far_as_it_is_known():
-    too_much = dataclasses.replace(made_up(), arguments=(Value("w", (1,), "float32", None, (1,), 1.2e11),))
+    too_much = dataclasses.replace(
+        made_up(),
+        arguments=(Value(name="w", shape=(1,), dtype="float32", spec=None, shard_shape=(1,), bytes_per_device=1.2e11),),
+    )
     needs = cost_of(too_much, "gpu h100:1x8").needs
     assert (needs.fits, needs.complete) == (False, False) and "arguments alone" in needs.verdict
-    planned = made_up(memory=Memory(10**9, 10**9, 10**9, 5 * 10**9, 6 * 10**9, needed=7 * 10**9))
+    planned = made_up(
+        memory=Memory(
+            arguments=10**9, outputs=10**9, aliased=10**9, temporaries=5 * 10**9, peak=6 * 10**9, needed=7 * 10**9
+        )
+    )
     needs = cost_of(planned, "gpu h100:1x8").needs
     assert (needs.total, needs.fits, needs.complete, needs.plan_of) == (7e9, True, True, "cpu")
     assert dict(needs.parts) == {"arguments": 1e9, "temporaries": 5e9, "constants and other": 1e9}
@@ -289,15 +360,16 @@ def test_element_types_and_given_traffic():
 def test_each_element_type_at_its_own_rate():
     """A chip without a rate for one counts it as it does most of the others."""
     rows = tuple(
-        Work("forward", None, "", dtype, n * 1e12) for dtype, n in (("bfloat16", 3), ("int8", 4), ("int32", 1))
+        Work(phase="forward", source=None, module="", dtype=dtype, dot_flops=n * 1e12)
+        for dtype, n in (("bfloat16", 3), ("int8", 4), ("int32", 1))
     )
-    report = dataclasses.replace(made_up(), cost=Cost(8e12, work=rows))
+    report = dataclasses.replace(made_up(), cost=Cost(dot_flops=8e12, work=rows))
     h100 = chip("h100")
     found = cost_of(report, "gpu h100:1x8")
     each = 3e12 / h100.flops("bfloat16") + (4e12 + 1e12) / h100.flops("int8")
     assert found.step.compute == pytest.approx(each)
     assert (found.flops, found.dtype) == (8e12, "int8")
-    only = dataclasses.replace(report, cost=Cost(1e12, work=rows[2:]))
+    only = dataclasses.replace(report, cost=Cost(dot_flops=1e12, work=rows[2:]))
     assert cost_of(only, "gpu h100:1x8").dtype == "float32", "as most bytes of the arguments"
     assert cost_of(only, "gpu h100:1x8").levels["rates"] == "h100 has none for int32: counted as float32"
     assert found.levels["rates"] == "h100 has none for int32: counted as int8"
@@ -305,7 +377,7 @@ def test_each_element_type_at_its_own_rate():
 
 
 def test_traffic_of_the_targets_program_is_taken_where_it_is_known():
-    counted = dataclasses.replace(made_up(target="gpu h100:1x8"), cost=Cost(1e12, hbm_bytes=6.7e12))
+    counted = dataclasses.replace(made_up(target="gpu h100:1x8"), cost=Cost(dot_flops=1e12, hbm_bytes=6.7e12))
     found = cost_of(counted, "gpu h100:1x8")
     assert (found.hbm_bytes, found.hbm_exact, found.bound) == (6.7e12, True, "memory")
     assert found.levels["HBM traffic"] == "optimised program of the compiler for gpu h100:1x8"
@@ -318,7 +390,9 @@ def test_the_share_of_a_gpus_memory_that_jax_takes_is_said():
     usable = chip("h100").needs("hbm_usable_bytes")
     for part, over in ((0.5, False), (0.8, True), (1.1, False)):
         needed = int(part * usable)
-        report = made_up(memory=Memory(needed, 0, 0, 0, needed, needed=needed))
+        report = made_up(
+            memory=Memory(arguments=needed, outputs=0, aliased=0, temporaries=0, peak=needed, needed=needed)
+        )
         found = cost_of(report, "gpu h100:1x8")
         assert found.needs.fits == (part < 1)
         assert ("unless XLA_PYTHON_CLIENT_MEM_FRACTION" in found.needs.verdict) == over
@@ -329,8 +403,19 @@ def test_the_share_of_a_gpus_memory_that_jax_takes_is_said():
 
 
 def test_a_report_of_the_target_counts_what_the_target_runs():
-    gather = Collective("all-gather", ("a",), "float32", (), 1e9, 8e9, 1, name="all-gather.1")
-    half = TargetCollective(dataclasses.replace(gather, dtype="bfloat16", operand_bytes=5e8, result_bytes=4e9))
+    gather = Collective(
+        kind="all-gather",
+        axes=("a",),
+        dtype="float32",
+        shape=(),
+        operand_bytes=1e9,
+        result_bytes=8e9,
+        count=1,
+        name="all-gather.1",
+    )
+    half = TargetCollective(
+        collective=dataclasses.replace(gather, dtype="bfloat16", operand_bytes=5e8, result_bytes=4e9)
+    )
     report = made_up(collectives=(gather,), target="gpu h100:1x8", target_collectives=(half,))
     run, partitioned = cost_of(report, "gpu h100:1x8"), cost_of(report, "gpu h100:1x8", as_run=False)
     assert run.as_run and run.basis == "as run" and not partitioned.as_run
@@ -340,7 +425,16 @@ def test_a_report_of_the_target_counts_what_the_target_runs():
 
 
 def test_a_program_of_which_the_target_runs_no_collectives_has_none():
-    gather = Collective("all-gather", ("a",), "float32", (), 1e9, 8e9, 1, name="all-gather.1")
+    gather = Collective(
+        kind="all-gather",
+        axes=("a",),
+        dtype="float32",
+        shape=(),
+        operand_bytes=1e9,
+        result_bytes=8e9,
+        count=1,
+        name="all-gather.1",
+    )
     report = dataclasses.replace(made_up(collectives=(gather,), target="gpu h100:1x8"), level="compiled")
     found = cost_of(report, "gpu h100:1x8", as_run=True)
     assert found.step.communication == 0 and not found.collectives and found.partitioned_seconds
@@ -349,9 +443,27 @@ def test_a_program_of_which_the_target_runs_no_collectives_has_none():
 
 def test_what_goes_between_slices_is_not_lost():
     """The optimised program for several slices sends and receives between them: its collectives are not all."""
-    within = Collective("all-reduce", (("a", 2, 4),), "float32", (), 1e9, 1e9, 1, name="all-reduce.1")
-    across = Collective("all-gather", (("a", 1, 2),), "float32", (), 1e9, 2e9, 1, name="all-gather.1")
-    own: dict[str, Any] = {"target": "tpu v5e:2x2*2", "target_collectives": (TargetCollective(within),)}
+    within = Collective(
+        kind="all-reduce",
+        axes=(("a", 2, 4),),
+        dtype="float32",
+        shape=(),
+        operand_bytes=1e9,
+        result_bytes=1e9,
+        count=1,
+        name="all-reduce.1",
+    )
+    across = Collective(
+        kind="all-gather",
+        axes=(("a", 1, 2),),
+        dtype="float32",
+        shape=(),
+        operand_bytes=1e9,
+        result_bytes=2e9,
+        count=1,
+        name="all-gather.1",
+    )
+    own: dict[str, Any] = {"target": "tpu v5e:2x2*2", "target_collectives": (TargetCollective(collective=within),)}
     both, alone = made_up(collectives=(within, across), **own), made_up(collectives=(within,), **own)
     found = cost_of(both, "tpu v5e:2x2*2")
     assert not found.as_run and len(found.collectives) == 2
@@ -363,7 +475,9 @@ def test_what_goes_between_slices_is_not_lost():
 
 
 def test_loops_of_unknown_trip_count_are_said_with_every_number_that_takes_them_once():
-    counted = dataclasses.replace(made_up(target="gpu h100:1x8"), cost=Cost(1e12, unknown_loops=2, hbm_bytes=6.7e12))
+    counted = dataclasses.replace(
+        made_up(target="gpu h100:1x8"), cost=Cost(dot_flops=1e12, unknown_loops=2, hbm_bytes=6.7e12)
+    )
     found = cost_of(counted, "gpu h100:1x8")
     assert all("unknown trip count, counted once: 2" in found.levels[what] for what in ("FLOPs", "HBM traffic"))
     assert "2 loops of unknown trip count taken once" in " ".join(found.text().split())

@@ -10,7 +10,16 @@ from shardviz.costs import Machine, chip, fits, roofline, step_time, with_second
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.records import Collective
 
-GATHER = Collective("all-gather", ("x",), "bfloat16", (), 1e6, 8e6, 80, name="all-gather.1")
+GATHER = Collective(
+    kind="all-gather",
+    axes=("x",),
+    dtype="bfloat16",
+    shape=(),
+    operand_bytes=1e6,
+    result_bytes=8e6,
+    count=80,
+    name="all-gather.1",
+)
 
 
 def test_a_step_by_hand():
@@ -33,7 +42,9 @@ def test_a_step_by_hand():
 
 def test_the_text_has_the_arithmetic():
     gather = with_seconds(GATHER, "x=8", "gpu h100:1x8")
-    unknown = Collective("all-gather", None, "bfloat16", (), 1, 8, 1)
+    unknown = Collective(
+        kind="all-gather", axes=None, dtype="bfloat16", shape=(), operand_bytes=1, result_bytes=8, count=1
+    )
     step = step_time(
         "gpu h100:1x8", flops=1e12, hbm_bytes=1e10, collectives=[gather, unknown], model_flops=6e12, tokens=1024
     )

@@ -13,7 +13,15 @@ HOSTILE = "<img src=x onerror=alert(1)>\"'&"
 
 def value(name, shape, dtype, spec, mesh=MESH, **more) -> Value:
     cut = layout(shape, spec, mesh)
-    return Value(name, shape, dtype, cut.spec, cut.shard_shape, cut.bytes_per_device(dtype), **more)
+    return Value(
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        spec=cut.spec,
+        shard_shape=cut.shard_shape,
+        bytes_per_device=cut.bytes_per_device(dtype),
+        **more,
+    )
 
 
 def report(mesh: DeviceMesh = MESH, evil: str = "") -> Report:
@@ -24,21 +32,32 @@ def report(mesh: DeviceMesh = MESH, evil: str = "") -> Report:
         return Frame(f"/src/{evil}model.py", line, f"block{evil}")
 
     def moved(kind, axes, dtype, shape, nbytes, count, **more) -> Collective:
-        return Collective(kind, axes, dtype, shape, nbytes, nbytes, count, **more)
+        return Collective(
+            kind=kind,
+            axes=axes,
+            dtype=dtype,
+            shape=shape,
+            operand_bytes=nbytes,
+            result_bytes=nbytes,
+            count=count,
+            **more,
+        )
 
     wq = value(f"params['wq{evil}']", (8192, 4096), "bfloat16", (one, two), mesh)
-    aux = Value("aux", (64, 64), "float32", None, sharding={"hlo": f"{{devices=[8,8]<=[64]}}{evil}"})
+    aux = Value(
+        name="aux", shape=(64, 64), dtype="float32", spec=None, sharding={"hlo": f"{{devices=[8,8]<=[64]}}{evil}"}
+    )
     dot = value(
         "dot.1", (256, 4096), "bfloat16", (one,), mesh, source=at(20), op=f"dot{evil}", label=f"q{evil}", count=80
     )
     traced = {"groups": f"[8,8]<=[64]{evil}", "name_stack": f"jit{evil}"}
     timed = {"seconds": 1e-5, "formula": f"2 V / W{evil}"}
     return Report(
-        "partitioned",
-        f"train_step{evil}",
-        PlanRecord(mesh, {}, {}),
-        (wq, value("x", (256,), "int32", (one,), mesh)),
-        (value("loss", (), "float32", (), mesh), aux),
+        level="partitioned",
+        program=f"train_step{evil}",
+        plan=PlanRecord(mesh, {}, {}),
+        arguments=(wq, value("x", (256,), "int32", (one,), mesh)),
+        outputs=(value("loss", (), "float32", (), mesh), aux),
         intermediates=(dot,),
         collectives=(
             moved("all-gather", (one,), "bfloat16", (8192, 512), 2**20, 160, source=at(20), phase="forward", **traced),
@@ -48,19 +67,57 @@ def report(mesh: DeviceMesh = MESH, evil: str = "") -> Report:
             moved("all-to-all", None, "float32", (128, 4), 2048, None, name=f"a2a{evil}"),
             moved("collective-permute", ((two, 2, 4),), "float32", (4,), 16, 3, conditional=True, origin="user"),
         ),
-        memory=Memory(2_300_000_000, 2_300_000_000, 2_200_000_000, 38_000_000_000, 39_200_000_000),
+        memory=Memory(
+            arguments=2_300_000_000,
+            outputs=2_300_000_000,
+            aliased=2_200_000_000,
+            temporaries=38_000_000_000,
+            peak=39_200_000_000,
+        ),
         cost=Cost(
-            1.3e15,
-            1,
+            dot_flops=1.3e15,
+            unknown_loops=1,
             other_flops=2e12,
             once_flops=1.6275e13,
             hbm_bytes=6e12,
             once_hbm_bytes=1e11,
             work=(
-                Work("backward", at(27), f"mlp{evil}", "bfloat16", 8e14, 1e12, 3e12),
-                Work("forward", at(27), f"mlp{evil}", "bfloat16", 4e14, 0.0, 2e12),
-                Work("forward", at(20), f"attention{evil}", "bfloat16", 1e14, 0.0, 5e11),
-                Work("update", None, "", "float32", 0.0, 1e12, 5e11),
+                Work(
+                    phase="backward",
+                    source=at(27),
+                    module=f"mlp{evil}",
+                    dtype="bfloat16",
+                    dot_flops=8e14,
+                    other_flops=1e12,
+                    hbm_bytes=3e12,
+                ),
+                Work(
+                    phase="forward",
+                    source=at(27),
+                    module=f"mlp{evil}",
+                    dtype="bfloat16",
+                    dot_flops=4e14,
+                    other_flops=0.0,
+                    hbm_bytes=2e12,
+                ),
+                Work(
+                    phase="forward",
+                    source=at(20),
+                    module=f"attention{evil}",
+                    dtype="bfloat16",
+                    dot_flops=1e14,
+                    other_flops=0.0,
+                    hbm_bytes=5e11,
+                ),
+                Work(
+                    phase="update",
+                    source=None,
+                    module="",
+                    dtype="float32",
+                    dot_flops=0.0,
+                    other_flops=1e12,
+                    hbm_bytes=5e11,
+                ),
             ),
         ),
         diagnostics=(

@@ -41,10 +41,32 @@ def made_for(target: str, level: str = "partitioned") -> StepCost:
     mesh = DeviceMesh.of(MESHES[target])
     moved = []
     for name, size in mesh.shape.items():
-        moved.append(Collective("all-gather", (name,), "bfloat16", (), 1e7, 1e7 * size, 80, name="all-gather.1"))
-        moved.append(Collective("all-to-all", (name,), "bfloat16", (), 1e6, 1e6, 2, name="all-to-all.1"))
+        moved.append(
+            Collective(
+                kind="all-gather",
+                axes=(name,),
+                dtype="bfloat16",
+                shape=(),
+                operand_bytes=1e7,
+                result_bytes=1e7 * size,
+                count=80,
+                name="all-gather.1",
+            )
+        )
+        moved.append(
+            Collective(
+                kind="all-to-all",
+                axes=(name,),
+                dtype="bfloat16",
+                shape=(),
+                operand_bytes=1e6,
+                result_bytes=1e6,
+                count=2,
+                name="all-to-all.1",
+            )
+        )
     base = dataclasses.replace(report(), plan=dataclasses.replace(report().plan, mesh=mesh), level=level)
-    flops = None if level == "propagated" else Cost(1e13)
+    flops = None if level == "propagated" else Cost(dot_flops=1e13)
     return cost_of(dataclasses.replace(base, collectives=tuple(moved), cost=flops, memory=None), target)
 
 

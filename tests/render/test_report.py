@@ -104,7 +104,7 @@ def test_nothing_from_outside_becomes_a_tag():
 
 @pytest.mark.parametrize("level", ["notation", "propagated", "partitioned", "compiled"])
 def test_an_empty_report_says_its_level_and_what_was_not_looked_for(level):
-    empty = Report(level, "f", PlanRecord(DeviceMesh((), ()), {}, {}), (), ())
+    empty = Report(level=level, program="f", plan=PlanRecord(DeviceMesh((), ()), {}, {}), arguments=(), outputs=())
     text = report_text(empty)
     assert text.startswith(f"f  {level} (")
     assert ("Collectives: not looked for at this level" in text) == (level == "notation")
@@ -140,9 +140,24 @@ NUMBERS = {"argument_size_in_bytes": 2 * 10**9, "generated_code_size_in_bytes": 
 @pytest.mark.parametrize(
     ("memory", "says"),
     [
-        (Memory(1, 1, 0, 0, 2), "machine code not waited for (finish=True)"),
-        (Memory(1, 1, 0, 0, 2, "tpu v5e:2x2", code=1_665_024, stated=NUMBERS), "machine code 1.67 MB"),
-        (Memory(1, 1, 0, 0, 2, stated={"temp_size_in_bytes": 4}), "machine code of a size that the compiler does not"),
+        (Memory(arguments=1, outputs=1, aliased=0, temporaries=0, peak=2), "machine code not waited for (finish=True)"),
+        (
+            Memory(
+                arguments=1,
+                outputs=1,
+                aliased=0,
+                temporaries=0,
+                peak=2,
+                target="tpu v5e:2x2",
+                code=1_665_024,
+                stated=NUMBERS,
+            ),
+            "machine code 1.67 MB",
+        ),
+        (
+            Memory(arguments=1, outputs=1, aliased=0, temporaries=0, peak=2, stated={"temp_size_in_bytes": 4}),
+            "machine code of a size that the compiler does not",
+        ),
     ],
 )
 def test_whether_machine_code_was_waited_for_is_said(memory, says):
@@ -154,15 +169,34 @@ def test_whether_machine_code_was_waited_for_is_said(memory, says):
     ("memory", "says"),
     [
         (
-            Memory(1, 1, 0, 9, 11, stated={"peak_memory_in_bytes": 2}),
+            Memory(arguments=1, outputs=1, aliased=0, temporaries=9, peak=11, stated={"peak_memory_in_bytes": 2}),
             "peak memory 2 B (a CPU's peak memory leaves temp",
         ),
         (
-            Memory(1, 1, 0, 9, 11, "tpu v5e:2x2", stated=NUMBERS | {"peak_memory_in_bytes": 4000}),
+            Memory(
+                arguments=1,
+                outputs=1,
+                aliased=0,
+                temporaries=9,
+                peak=11,
+                target="tpu v5e:2x2",
+                stated=NUMBERS | {"peak_memory_in_bytes": 4000},
+            ),
             "argument 2.00 GB, generated code 1.67 MB, peak memory 4.00 kB (peak memory with what is alive at once in "
             "the chip's own memory",
         ),
-        (Memory(1, 1, 0, 9, 11, "gpu h100:1x8", stated={"peak_memory_in_bytes": 11}), "says: peak memory 11 B "),
+        (
+            Memory(
+                arguments=1,
+                outputs=1,
+                aliased=0,
+                temporaries=9,
+                peak=11,
+                target="gpu h100:1x8",
+                stated={"peak_memory_in_bytes": 11},
+            ),
+            "says: peak memory 11 B ",
+        ),
     ],
 )
 def test_what_memory_analysis_states_stands_beside_the_plan_and_says_why_it_differs(memory, says):
@@ -173,7 +207,7 @@ def test_what_memory_analysis_states_stands_beside_the_plan_and_says_why_it_diff
 def test_algorithms_are_counted_and_stand_with_their_collectives():
     moved = report().collectives
     runs = tuple(
-        TargetCollective(c, (c.name,), ("split",), algorithm)
+        TargetCollective(collective=c, stands_for=(c.name,), how=("split",), algorithm=algorithm)
         for c, algorithm in zip(moved, ("Ring", "Ring", f"Pincer{HOSTILE}", "", "", ""), strict=True)
     )
     shown = dataclasses.replace(report(), target="tpu v5e:8x8", target_collectives=runs)

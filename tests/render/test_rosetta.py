@@ -35,8 +35,14 @@ def test_every_notation_has_a_name_and_is_met_somewhere():
         jax.ShapeDtypeStruct(
             (8, 8), "float32", sharding=NamedSharding(AbstractMesh((2, 4), ("data", "model")), P("data"))
         ),
-        Value("w", (8, 8), "float32", Spec.of(("data", None))),
-        Value("dot.1", (8, 8), "float32", None, sharding={"hlo": "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}),
+        Value(name="w", shape=(8, 8), dtype="float32", spec=Spec.of(("data", None))),
+        Value(
+            name="dot.1",
+            shape=(8, 8),
+            dtype="float32",
+            spec=None,
+            sharding={"hlo": "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"},
+        ),
     ],
     ids=lambda given: f"{type(given).__name__} {given}"[:50],
 )
@@ -60,9 +66,9 @@ def test_what_brings_its_own_mesh_needs_none():
 
 def test_a_value_that_is_not_known_to_be_cut_somehow_is_refused():
     with pytest.raises(SpecError, match=r"dot\.1: the report does not say how it is cut"):
-        show_rosetta(Value("dot.1", (8,), "float32", None), MESH)
+        show_rosetta(Value(name="dot.1", shape=(8,), dtype="float32", spec=None), MESH)
     with pytest.raises(MeshError):
-        show_rosetta(Value("w", (8,), "float32", Spec.of(("data",))))
+        show_rosetta(Value(name="w", shape=(8,), dtype="float32", spec=Spec.of(("data",))))
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,9 @@ def test_a_report_is_the_tree_of_its_arguments():
 
 
 def test_a_value_that_the_report_says_nothing_about():
-    r = dataclasses.replace(report(), arguments=(Value("y", (8,), "float32", None), value("x", (8,), "int8", ())))
+    r = dataclasses.replace(
+        report(), arguments=(Value(name="y", shape=(8,), dtype="float32", spec=None), value("x", (8,), "int8", ()))
+    )
     assert show(r).left_out == ("y",)
     assert isinstance(show(r, leaf="y").chosen, ShownUnknown)
     with pytest.raises(ShardvizError, match="has no argument whose sharding is known"):
@@ -73,7 +75,15 @@ def test_a_value_that_the_report_says_nothing_about():
 
 
 def test_a_value_inside_a_shard_map_is_an_array_of_each_device():
-    inside = Value("y", (4, 6), "float32", Spec.of((None, "model")), (4, 3), 48, manual=("data",))
+    inside = Value(
+        name="y",
+        shape=(4, 6),
+        dtype="float32",
+        spec=Spec.of((None, "model")),
+        shard_shape=(4, 3),
+        bytes_per_device=48,
+        manual=("data",),
+    )
     for one in (inside, dataclasses.replace(inside, sharding={"hlo": "{unknown}"})):
         shown = show(one, mesh="data=2,model=2")
         assert (shown.layout.manual, shown.layout.shard_shape) == (("data",), (4, 3))
@@ -142,7 +152,9 @@ def test_an_op_sharding():
 
 
 def test_a_value_whose_sharding_no_spec_says():
-    value = Value("y", (8, 8), "float32", None, sharding={"hlo": "{devices=[8,1]0,3,1,2,4,7,5,6}"})
+    value = Value(
+        name="y", shape=(8, 8), dtype="float32", spec=None, sharding={"hlo": "{devices=[8,1]0,3,1,2,4,7,5,6}"}
+    )
     shown = show(value, mesh="x=8")
     assert shown.layout.spec is None
     assert "not a PartitionSpec" in shown.text() and "run along no axes of the mesh x=8" in shown.text()

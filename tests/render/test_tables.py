@@ -50,7 +50,17 @@ def test_other_numbers():
 
 def move(kind="all-reduce", axes=("data",), nbytes=16.0, count=1, line=None, **more) -> Collective:
     source = None if line is None else Frame("/a/m.py", line, "f")
-    return Collective(kind, axes, "float32", (4,), nbytes, nbytes, count, source=source, **more)
+    return Collective(
+        kind=kind,
+        axes=axes,
+        dtype="float32",
+        shape=(4,),
+        operand_bytes=nbytes,
+        result_bytes=nbytes,
+        count=count,
+        source=source,
+        **more,
+    )
 
 
 def test_sums_are_of_operand_bytes_times_counts():
@@ -121,14 +131,16 @@ def test_values_in_html_have_chips_with_names():
 
 
 def test_a_value_with_no_spec_shows_the_sharding_it_has():
-    value = Value("y", (4,), "float32", None, sharding={"hlo": "{devices=[2,2]<=[4]}"})
+    value = Value(name="y", shape=(4,), dtype="float32", spec=None, sharding={"hlo": "{devices=[2,2]<=[4]}"})
     assert "{devices=[2,2]<=[4]}" in values_text([value])
     assert "{devices=[2,2]<=[4]}" in words(values_html([value], MESH))
     assert "not known" in values_text([value])
 
 
 def test_a_partial_sum_is_said_in_the_spec():
-    value = Value("y", (4,), "float32", Spec(((),), ("data",)), (4,), 16)
+    value = Value(
+        name="y", shape=(4,), dtype="float32", spec=Spec(((),), ("data",)), shard_shape=(4,), bytes_per_device=16
+    )
     assert "[·] sum over data" in words(values_html([value], MESH))
 
 

@@ -21,7 +21,7 @@ FORMS = {
     "Shardy, all open": ((8, 6), "#sdy.sharding<@mesh, [{?}, {?}]>", "data=4"),
     "all unconstrained": ((8, 6), P(P.UNCONSTRAINED, P.UNCONSTRAINED), "data=4"),
     "a shape and a type": (jax.ShapeDtypeStruct((8, 6), "float32"),),
-    "a report's value": (Value("y", (8, 6), "float32", None), None, MESH),
+    "a report's value": (Value(name="y", shape=(8, 6), dtype="float32", spec=None), None, MESH),
 }
 
 

@@ -50,7 +50,7 @@ def bare(report):
     """A report without what a finished compile adds, and without times."""
     stages = {name: text for name, text in report.stages.items() if name != "finished"}
     memory = replace(report.memory, stated={}, code=None)
-    cost = replace(report.cost or Cost(0.0), stated=None)
+    cost = replace(report.cost or Cost(dot_flops=0.0), stated=None)
     notes = tuple(d for d in report.diagnostics if d.rule != "not-stated")
     return replace(report, memory=memory, cost=cost, stages=stages, timings={}, diagnostics=notes)
 

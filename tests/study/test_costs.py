@@ -20,11 +20,20 @@ TARGETS = ("tpu v5p:4x4x4", "tpu v5e:8x8", "gpu h100:8x8")
 
 def report(nbytes: float = 1e8, mesh: str = "data=8,model=8", **more) -> Report:
     plan = PlanRecord(DeviceMesh.of(mesh), {}, {})
-    gather = Collective("all-gather", ("model",), "bfloat16", (), nbytes, 8 * nbytes, 80, name="all-gather.1")
-    w = Value("w", (64,), "bfloat16", None, (1,), 1e9)
-    memory = Memory(10**9, 10**9, 10**9, 4 * 10**9, 4 * 10**9)
-    given = {"collectives": (gather,), "cost": Cost(1e13), "memory": memory} | more
-    return Report("partitioned", "train_step", plan, (w,), (w,), **given)
+    gather = Collective(
+        kind="all-gather",
+        axes=("model",),
+        dtype="bfloat16",
+        shape=(),
+        operand_bytes=nbytes,
+        result_bytes=8 * nbytes,
+        count=80,
+        name="all-gather.1",
+    )
+    w = Value(name="w", shape=(64,), dtype="bfloat16", spec=None, shard_shape=(1,), bytes_per_device=1e9)
+    memory = Memory(arguments=10**9, outputs=10**9, aliased=10**9, temporaries=4 * 10**9, peak=4 * 10**9)
+    given = {"collectives": (gather,), "cost": Cost(dot_flops=1e13), "memory": memory} | more
+    return Report(level="partitioned", program="train_step", plan=plan, arguments=(w,), outputs=(w,), **given)
 
 
 def test_rows_are_the_costs_on_each_machine():
@@ -100,7 +109,7 @@ def test_bad_rows_are_named():
 
 
 def test_the_head_says_what_is_counted():
-    labels = Value("labels", (64,), "int32", None, (8,), 32.0)
+    labels = Value(name="labels", shape=(64,), dtype="int32", spec=None, shard_shape=(8,), bytes_per_device=32.0)
     ids = dataclasses.replace(labels, name="tokens", shape=(64, 128))
     rows = {v.name: dataclasses.replace(report(), arguments=(v,)) for v in (labels, ids)}
     target = "tpu v5p:4x4x4"

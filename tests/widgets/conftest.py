@@ -125,7 +125,15 @@ class FakeProgram:
 
     def _value(self, name: str, shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh, **more: Any) -> Value:
         cut = layout(shape, spec, mesh)
-        return Value(name, shape, "float32", spec, cut.shard_shape, cut.bytes_per_device("float32"), **more)
+        return Value(
+            name=name,
+            shape=shape,
+            dtype="float32",
+            spec=spec,
+            shard_shape=cut.shard_shape,
+            bytes_per_device=cut.bytes_per_device("float32"),
+            **more,
+        )
 
     def propagate(self, plan: FakePlan) -> Report:
         self.propagations += 1
@@ -142,17 +150,39 @@ class FakeProgram:
         )
         out = self._value("result", (64, 128), bound.out_specs["result"] or hidden, mesh)
         record = PlanRecord(mesh, bound.in_specs, bound.out_specs)
-        return Report("propagated", self.name, record, arguments, (out,), values, source=SOURCE)
+        return Report(
+            level="propagated",
+            program=self.name,
+            plan=record,
+            arguments=arguments,
+            outputs=(out,),
+            intermediates=values,
+            source=SOURCE,
+        )
 
     def partitioned(self, plan: FakePlan) -> Report:
         axes = plan.mesh.names[:1]
         frame = Frame("model.py", 3, "step")
-        move = Collective("all-reduce", axes, "float32", (64, 128), 32768.0, 32768.0, 4, source=frame, phase="forward")
+        move = Collective(
+            kind="all-reduce",
+            axes=axes,
+            dtype="float32",
+            shape=(64, 128),
+            operand_bytes=32768.0,
+            result_bytes=32768.0,
+            count=4,
+            source=frame,
+            phase="forward",
+        )
         found = (Diagnostic("levels-differ", "warning", "Shardy saw no all-reduce", frame),)
         return replace(self.propagate(plan), level="partitioned", collectives=(move,), diagnostics=found)
 
     def compiled(self, plan: FakePlan) -> Report:
-        return replace(self.partitioned(plan), level="compiled", memory=Memory(1000, 200, 0, 3000, 4000))
+        return replace(
+            self.partitioned(plan),
+            level="compiled",
+            memory=Memory(arguments=1000, outputs=200, aliased=0, temporaries=3000, peak=4000),
+        )
 
     def submit(
         self,

@@ -34,14 +34,43 @@ def stepped(target: str, mesh: str = "", **changes) -> tuple[StepCost, Report]:
     for number, (name, size) in enumerate(devices.shape.items()):
         at = Frame("/src/model.py", 20 + number)
         moved += [
-            Collective("all-gather", (name,), "bfloat16", (), 1e7, 1e7 * size, 80, source=at, name=f"gather.{name}"),
-            Collective("all-reduce", (name,), "float32", (), 4e6, 4e6, 3, source=at, name=f"reduce.{name}"),
-            Collective("all-to-all", (name,), "bfloat16", (), 64.0 * size, 64.0 * size, 2, name=f"exchange.{name}"),
+            Collective(
+                kind="all-gather",
+                axes=(name,),
+                dtype="bfloat16",
+                shape=(),
+                operand_bytes=1e7,
+                result_bytes=1e7 * size,
+                count=80,
+                source=at,
+                name=f"gather.{name}",
+            ),
+            Collective(
+                kind="all-reduce",
+                axes=(name,),
+                dtype="float32",
+                shape=(),
+                operand_bytes=4e6,
+                result_bytes=4e6,
+                count=3,
+                source=at,
+                name=f"reduce.{name}",
+            ),
+            Collective(
+                kind="all-to-all",
+                axes=(name,),
+                dtype="bfloat16",
+                shape=(),
+                operand_bytes=64.0 * size,
+                result_bytes=64.0 * size,
+                count=2,
+                name=f"exchange.{name}",
+            ),
         ]
     base = report()
     made = dataclasses.replace(
         base,
         plan=dataclasses.replace(base.plan, mesh=devices),
-        **{"collectives": tuple(moved), "cost": Cost(1e13), "memory": None, **changes},
+        **{"collectives": tuple(moved), "cost": Cost(dot_flops=1e13), "memory": None, **changes},
     )
     return cost_of(made, target, tokens=1e6, model_flops=5e16), made

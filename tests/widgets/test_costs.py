@@ -155,12 +155,12 @@ def test_what_is_sent_stays_small(target):
 def test_flops_are_summed_by_phase_line_and_module_with_what_xla_says():
     one, two = Frame("/src/model.py", 20), Frame("/src/model.py", 30)
     work = (
-        Work("forward", one, "layers/mlp", "bfloat16", 3e12, 1e12),
-        Work("backward", one, "layers/mlp", "bfloat16", 8e12),
-        Work("update", two, "", "float32", 0.0, 2e12),
-        Work("forward", None, "head", "bfloat16", 1e12),
+        Work(phase="forward", source=one, module="layers/mlp", dtype="bfloat16", dot_flops=3e12, other_flops=1e12),
+        Work(phase="backward", source=one, module="layers/mlp", dtype="bfloat16", dot_flops=8e12),
+        Work(phase="update", source=two, module="", dtype="float32", dot_flops=0.0, other_flops=2e12),
+        Work(phase="forward", source=None, module="head", dtype="bfloat16", dot_flops=1e12),
     )
-    counted = Cost(1.2e13, other_flops=3e12, once_flops=5e12, work=work, stated=Stated(4.5e12, 1e9))
+    counted = Cost(dot_flops=1.2e13, other_flops=3e12, once_flops=5e12, work=work, stated=Stated(4.5e12, 1e9))
     cost, made = stepped("tpu v5p:4x4x4", cost=counted)
     view = cost_json(cost, made)["work"]
     labels = {key: [(r["label"], r["text"]) for r in view[key]["rows"]] for key in ("phases", "lines", "modules")}
@@ -188,7 +188,7 @@ def on_tpu(program, plan, compilers):
 
 def answered(explorer, program):
     """The compile's answer, with FLOPs."""
-    made = replace(program.partitioned(explorer.plan), cost=Cost(1e12), target="tpu v5e:2x4")
+    made = replace(program.partitioned(explorer.plan), cost=Cost(dot_flops=1e12), target="tpu v5e:2x4")
     program.jobs[-1][1].on_report(made)
     explorer.wait("partitioned", timeout=5)
 
@@ -268,10 +268,23 @@ def test_it_can_be_read_at_any_width(open_page, make_program, plan, compilers, w
 def test_hostile_text_stays_text(open_page, on_tpu, program):
     frame = Frame(f"/src/{HOSTILE}.py", 3)
     made = program.partitioned(on_tpu.plan)
-    evil = Collective(HOSTILE, ("data",), "float32", (), 1e6, 1e6, 1, source=frame, operand=HOSTILE)
-    work = (Work(HOSTILE, frame, HOSTILE, "float32", 1e9),)
+    evil = Collective(
+        kind=HOSTILE,
+        axes=("data",),
+        dtype="float32",
+        shape=(),
+        operand_bytes=1e6,
+        result_bytes=1e6,
+        count=1,
+        source=frame,
+        operand=HOSTILE,
+    )
+    work = (Work(phase=HOSTILE, source=frame, module=HOSTILE, dtype="float32", dot_flops=1e9),)
     changed = replace(
-        made, collectives=(*made.collectives, evil), cost=Cost(1e12, work=work), source={frame.file: {3: HOSTILE}}
+        made,
+        collectives=(*made.collectives, evil),
+        cost=Cost(dot_flops=1e12, work=work),
+        source={frame.file: {3: HOSTILE}},
     )
     program.jobs[-1][1].on_report(changed)
     on_tpu.wait("partitioned", timeout=5)

@@ -23,7 +23,14 @@ LINE = Frame("model.py", 7, "block")
 
 def value(name, op="add", scope="jit(f)/jvp()", shape=(8, 4), source=LINE, **more):
     return Value(
-        name, shape, "float32", more.pop("spec", None), op=op, name_stack=f"{scope}/{op}", source=source, **more
+        name=name,
+        shape=shape,
+        dtype="float32",
+        spec=more.pop("spec", None),
+        op=op,
+        name_stack=f"{scope}/{op}",
+        source=source,
+        **more,
     )
 
 

@@ -95,7 +95,10 @@ def test_a_refused_edit_sends_the_status_only(explorer, sent):
 
 def test_a_value_that_no_partition_spec_says_is_drawn_all_the_same(explorer):
     texts = ("{devices=[8,1]0,3,1,2,4,7,5,6}", "{maximal device=5}", "{manual}", "{unknown}")
-    values = [Value(f"v.{i}", (64, 8), "float32", None, sharding={"hlo": text}) for i, text in enumerate(texts)]
+    values = [
+        Value(name=f"v.{i}", shape=(64, 8), dtype="float32", spec=None, sharding={"hlo": text})
+        for i, text in enumerate(texts)
+    ]
     report = replace(explorer.report, intermediates=tuple(values))
     odd, one, manual, unknown = (shards_view(report, v.name) for v in values)
     assert odd["labels"] == [[[str(device)] for device in (0, 3, 1, 2, 4, 7, 5, 6)]] and odd["dims"] is None

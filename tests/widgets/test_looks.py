@@ -37,12 +37,12 @@ def crowded(program, plan, target="cpu"):
         many = Spec((("data",), (), (), ("model",), ()))
         values = tuple(
             Value(
-                f"custom-call.{i}.with-a-long-name.of-the-compilers-own",
-                (16, 4096, 1048576, 28672, 128),
-                "float8_e4m3fn",
-                many,
-                (4, 4096, 1048576, 14336, 128),
-                5e13,
+                name=f"custom-call.{i}.with-a-long-name.of-the-compilers-own",
+                shape=(16, 4096, 1048576, 28672, 128),
+                dtype="float8_e4m3fn",
+                spec=many,
+                shard_shape=(4, 4096, 1048576, 14336, 128),
+                bytes_per_device=5e13,
                 source=frame,
                 op="triangular_solve_of_something",
                 label="attention_scores_before_the_mask",
@@ -52,13 +52,13 @@ def crowded(program, plan, target="cpu"):
         )
         moves = tuple(
             Collective(
-                "ragged-all-to-all",
-                over,
-                "float8_e4m3fn",
-                (16, 4096, 1048576, 28672),
-                nbytes,
-                nbytes,
-                count,
+                kind="ragged-all-to-all",
+                axes=over,
+                dtype="float8_e4m3fn",
+                shape=(16, 4096, 1048576, 28672),
+                operand_bytes=nbytes,
+                result_bytes=nbytes,
+                count=count,
                 source=frame,
                 phase="rematerialised",
                 origin="user",
@@ -76,13 +76,28 @@ def crowded(program, plan, target="cpu"):
         moves = tuple(replace(c, name=f"{c.kind}.{i}") for i, c in enumerate(moves))
         how = ("turned", "combined", "asynchronous", "converted")
         runs = tuple(
-            TargetCollective(replace(c, dtype="float32", name=f"fused.{c.name}"), (c.name,), how, "RotatedPincer")
+            TargetCollective(
+                collective=replace(c, dtype="float32", name=f"fused.{c.name}"),
+                stands_for=(c.name,),
+                how=how,
+                algorithm="RotatedPincer",
+            )
             for c in moves
         )
-        work = tuple(Work(phase, frame, "decoder", "bfloat16", 1e15) for phase in ("forward", "backward"))
+        work = tuple(
+            Work(phase=phase, source=frame, module="decoder", dtype="bfloat16", dot_flops=1e15)
+            for phase in ("forward", "backward")
+        )
         alive = (
-            Alive("params", int(1e9), "argument", "bfloat16", (1048576, 4096, 128)),
-            Alive("fusion." + LONG, int(1e12), "temporary", "float8_e4m3fn", (1048576, 4096, 4096, 128), frame),
+            Alive(name="params", bytes=int(1e9), kind="argument", dtype="bfloat16", shape=(1048576, 4096, 128)),
+            Alive(
+                name="fusion." + LONG,
+                bytes=int(1e12),
+                kind="temporary",
+                dtype="float8_e4m3fn",
+                shape=(1048576, 4096, 4096, 128),
+                source=frame,
+            ),
         )
         notes = tuple(Diagnostic("levels-differ", "info", f"all-gather over {n}: {LONG}" * 2) for n in "ab")
         bad = (Diagnostic("involuntary-rematerialisation", "warning", LONG * 3, frame, LONG),)
@@ -93,13 +108,20 @@ def crowded(program, plan, target="cpu"):
             collectives=moves,
             diagnostics=(*notes, *bad),
             source={frame.file: {1234: CODE}},
-            memory=Memory(4_410_000_000, 4_600_000_000, 4_410_000_000, 138_000_000_000, 121_000_000_000, target),
+            memory=Memory(
+                arguments=4_410_000_000,
+                outputs=4_600_000_000,
+                aliased=4_410_000_000,
+                temporaries=138_000_000_000,
+                peak=121_000_000_000,
+                target=target,
+            ),
             target=target,
         )
         if target == "cpu":
             return report
         memory = replace(report.memory, hbm=16_900_000_000, fits=False, alive_at_peak=alive)
-        return replace(report, target_collectives=runs, cost=Cost(2e15, work=work), memory=memory)
+        return replace(report, target_collectives=runs, cost=Cost(dot_flops=2e15, work=work), memory=memory)
 
     program.compiled = compiled
     return answered(program, plan, target)
@@ -170,7 +192,10 @@ def test_the_headline_is_one_row_and_drops_the_least_important(open_page, crowd,
 
 
 def test_axes_that_move_next_to_nothing_are_counted_only(open_page, program, plan):
-    moves = [Collective("all-gather", (axis,), "int8", (1,), n, n, 1) for axis, n in (("data", 1e9), ("model", 9e5))]
+    moves = [
+        Collective(kind="all-gather", axes=(axis,), dtype="int8", shape=(1,), operand_bytes=n, result_bytes=n, count=1)
+        for axis, n in (("data", 1e9), ("model", 9e5))
+    ]
     program.compiled = lambda plan: replace(program.partitioned(plan), level="compiled", collectives=tuple(moves))
     page = open_page(answered(program, plan))
     assert page.at("kpi-moved").inner_text().split() == ["moved", "per", "device", "data", "1.00", "GB", "+1"]

@@ -135,7 +135,16 @@ def test_while_it_compiles_the_page_says_for_which_machine(open_page, program, p
 
 
 def test_what_does_not_fit_is_red_and_in_words(open_page, program, plan):
-    memory = Memory(int(4e9), 0, 0, int(50e9), 1, "tpu v5e:2x4", hbm=int(16.9e9), fits=False)
+    memory = Memory(
+        arguments=int(4e9),
+        outputs=0,
+        aliased=0,
+        temporaries=int(50e9),
+        peak=1,
+        target="tpu v5e:2x4",
+        hbm=int(16.9e9),
+        fits=False,
+    )
     page = open_page(on(program, plan, "tpu v5e:2x4", memory=memory))
     text = page.at("kpi-memory").inner_text()
     assert "does not fit tpu v5e:2x4" in text and "54.0 / 16.9 GB" in text and "37.1 GB too much" in text
@@ -197,7 +206,16 @@ def test_hostile_names_stay_text_with_a_machine(open_page, make_program, plan):
 @pytest.mark.parametrize("light", [True, False])
 @pytest.mark.parametrize("width", [560, 1500])
 def test_it_can_be_read(open_page, program, plan, light, width):
-    memory = Memory(int(4e9), 0, 0, int(50e9), 1, "tpu v5e:2x4", hbm=int(16.9e9), fits=False)
+    memory = Memory(
+        arguments=int(4e9),
+        outputs=0,
+        aliased=0,
+        temporaries=int(50e9),
+        peak=1,
+        target="tpu v5e:2x4",
+        hbm=int(16.9e9),
+        fits=False,
+    )
     page = open_page(on(program, plan, "tpu v5e:2x4", memory=memory), light=light, width=width)
     assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     for tab in ("source", "collectives", "memory"):

@@ -252,9 +252,24 @@ def explorer_of(program, plan, target=V5E, **changes):
 @pytest.mark.parametrize(
     ("memory", "verdict", "label", "text", "over"),
     [
-        (Memory(int(4e9), 0, 0, int(5e9), int(9e9), V5E), "yes", f"fits {V5E}", "9.00 / 16.9 GB", ""),
         (
-            Memory(int(4e9), 0, 0, int(50e9), 1, V5E, hbm=int(16.9e9), fits=False),
+            Memory(arguments=int(4e9), outputs=0, aliased=0, temporaries=int(5e9), peak=int(9e9), target=V5E),
+            "yes",
+            f"fits {V5E}",
+            "9.00 / 16.9 GB",
+            "",
+        ),
+        (
+            Memory(
+                arguments=int(4e9),
+                outputs=0,
+                aliased=0,
+                temporaries=int(50e9),
+                peak=1,
+                target=V5E,
+                hbm=int(16.9e9),
+                fits=False,
+            ),
             "no",
             f"does not fit {V5E}",
             "54.0 / 16.9 GB",
@@ -274,7 +289,7 @@ def test_before_the_plan_the_headline_has_a_lower_bound(state):
 
 
 def test_the_step_is_said_from_all_overlap_to_none(program, plan, compilers):
-    explorer = explorer_of(program, plan, cost=Cost(1.97e12))
+    explorer = explorer_of(program, plan, cost=Cost(dot_flops=1.97e12))
     cost, step = explorer.state.cost, explorer.head["step"]
     assert cost.step.compute == pytest.approx(0.01), "1.97 TFLOP at 197 TFLOP/s"
     assert step["label"] == "step, full overlap – none" and step["text"].startswith("10.0")
@@ -290,11 +305,11 @@ def test_what_is_not_counted_is_not_bounded_from_above(program, plan, compilers)
 def test_seconds_of_lines_add_up_to_the_steps(program, plan, compilers):
     frames = [Frame("model.py", line, "step") for line in (2, 3, 3)]
     work = tuple(
-        Work(phase, frame, "", "bfloat16", flops)
+        Work(phase=phase, source=frame, module="", dtype="bfloat16", dot_flops=flops)
         for phase, frame, flops in zip(("forward", "forward", "backward"), frames, (1e12, 2e12, 4e12), strict=True)
     )
-    runs = tuple(TargetCollective(c, (c.name,)) for c in program.partitioned(plan).collectives)
-    explorer = explorer_of(program, plan, cost=Cost(7e12, work=work), target_collectives=runs)
+    runs = tuple(TargetCollective(collective=c, stands_for=(c.name,)) for c in program.partitioned(plan).collectives)
+    explorer = explorer_of(program, plan, cost=Cost(dot_flops=7e12, work=work), target_collectives=runs)
     cost, report = explorer.state.cost, explorer.report
     by_line = compute_seconds(report, cost)
     assert sum(by_line.values()) == pytest.approx(cost.step.compute)
@@ -309,7 +324,7 @@ def test_seconds_of_lines_add_up_to_the_steps(program, plan, compilers):
 
 
 def test_without_a_machine_heat_is_bytes(program, plan):
-    explorer = explorer_of(program, plan, target="cpu", cost=Cost(7e12))
+    explorer = explorer_of(program, plan, target="cpu", cost=Cost(dot_flops=7e12))
     row = explorer.source["files"][0]["lines"][2]
     assert row["heat"] == 1 and "seconds" not in row and row["collectives"][0]["seconds"] == ""
     assert "target" not in explorer.collectives and "seconds" not in explorer.collectives["rows"][0]
@@ -325,8 +340,10 @@ def test_collectives_as_partitioned_and_as_the_target_runs_them(program, plan, c
         plan,
         collectives=(named,),
         target_collectives=(
-            TargetCollective(again, ("all-reduce.1",), ("turned", "moved"), "1DFullMesh"),
-            TargetCollective(own, (), ("added",)),
+            TargetCollective(
+                collective=again, stands_for=("all-reduce.1",), how=("turned", "moved"), algorithm="1DFullMesh"
+            ),
+            TargetCollective(collective=own, stands_for=(), how=("added",)),
         ),
     )
     data, cost = explorer.collectives, explorer.state.cost
@@ -345,7 +362,15 @@ def test_collectives_as_partitioned_and_as_the_target_runs_them(program, plan, c
 
 def test_the_memory_tab_has_the_parts_of_the_cost(program, plan, compilers):
     plan_ = Memory(
-        int(4e9), int(2e9), int(1e9), int(50e9), int(54e9), V5E, needed=int(56e9), hbm=int(16.9e9), fits=False
+        arguments=int(4e9),
+        outputs=int(2e9),
+        aliased=int(1e9),
+        temporaries=int(50e9),
+        peak=int(54e9),
+        target=V5E,
+        needed=int(56e9),
+        hbm=int(16.9e9),
+        fits=False,
     )
     explorer = explorer_of(program, plan, memory=plan_)
     assert explorer.memory == {}, "nobody looks at it"
