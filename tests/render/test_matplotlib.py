@@ -13,7 +13,7 @@ from matplotlib import pyplot  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 from shardviz.errors import ShardvizError  # noqa: E402
-from shardviz.layouts import layout
+from shardviz.layouts import layout  # noqa: E402
 from shardviz.notation import DeviceMesh, Spec  # noqa: E402
 from shardviz.render import Shown, axis_colours, describe, show  # noqa: E402
 from shardviz.render.matplotlib import collective_bars_axes, shard_map_axes  # noqa: E402
