@@ -11,7 +11,6 @@ from shardviz.errors import ShardvizError
 from shardviz.notation import Spec
 from shardviz.program.bind import Row
 from shardviz.program.rules import Rule
-from shardviz.render.format import plural
 from shardviz.session.edits import parse_spec
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ MOST_NAMES = 60
 
 def rules_view(state: ExplorerState) -> dict[str, Any]:
     """Every rule with what it catches and wins, and what no rule catches."""
+    from shardviz.render.format import plural
+
     table = state.program.rules_table(state.plan)
     rules = state.plan.rules.rules
     rows = [_row(row, rule) for row, rule in zip(table.rows, rules, strict=True)]

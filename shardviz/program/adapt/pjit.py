@@ -8,7 +8,6 @@ from typing import Any
 import jax
 
 from shardviz import _jax
-from shardviz.compat.pjit import Pjit
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapt.call import Brings, Call, Options, abstract, own_specs, without_shardings
@@ -22,6 +21,8 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
         TraceError: if arguments are given by name, or `options` says again what pjit was told.
         SpecError: if the resources do not fit the arguments.
     """
+    from shardviz.compat.pjit import Pjit
+
     if not isinstance(fn, Pjit):
         return None
     if options:
@@ -38,7 +39,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     return Call(jitted, without_shardings(args), {}, fn.name, "pjit", options, brings, _notes(mesh))
 
 
-def _named(fn: Pjit) -> Any:
+def _named(fn: Any) -> Any:
     """The function inside, with its own name and parameters."""
     return functools.wraps(fn.fun)(lambda *args: fn.inside(*args))
 
