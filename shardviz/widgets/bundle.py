@@ -2,7 +2,7 @@
 
 Each module becomes a function that is called once and gives its exports; nothing else is changed, so the files in
 `static/` stay ordinary modules that a browser can load as they are. Two rules make that simple, and are checked:
-imports are single lines `import { a, b } from "./file.js";`, and exports are `export function`, `export const` or
+imports are `import { a, b } from "./file.js";`, and exports are `export function`, `export const` or
 `export default`.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 STATIC = Path(__file__).with_name("static")
 
-_IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./([\w-]+)\.js";$', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{\s([\w,\s]+)\s\} from "\./([\w-]+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const) (\w+)", re.MULTILINE)
 
 

@@ -43,7 +43,8 @@ export function specChips(ctx, dims, unreduced) {
     axes.length ? axes.map((axis) => chip(ctx, axis)) : h("em", {}, "·"),
   ]);
   const sum = unreduced && unreduced.length
-    ? [h("span", { class: "sv-soft" }, " sum over "), unreduced.map((axis) => chip(ctx, axis))] : null;
+    ? [h("span", { class: "sv-soft" }, " sum over "), unreduced.map((axis) => chip(ctx, axis))]
+    : null;
   return h("span", { class: "sv-spec", "aria-label": specText(dims) }, h("b", {}, "["), parts, h("b", {}, "]"), sum);
 }
 

@@ -18,7 +18,7 @@ function apply(el, props) {
   for (const [key, value] of Object.entries(props)) {
     if (value === null || value === undefined || value === false) continue;
     if (key.startsWith("on")) el.addEventListener(key.slice(2), value);
-    else if (key === "style") for (const [k, v] of Object.entries(value)) el.style.setProperty(k, v);
+    else if (key === "style") { for (const [k, v] of Object.entries(value)) el.style.setProperty(k, v); }
     else if (key === "id") el.setAttribute("data-testid", value);
     else if (key === "value") el.value = value;
     else el.setAttribute(key, value === true ? "" : String(value));
@@ -67,11 +67,18 @@ export function fill(el, ...children) {
 
 // A button that copies an element's text; where the page may not (no secure context), it selects it for the person to copy.
 export function copyButton(element, id, title) {
-  const button = h("button", { class: "sv-btn", id, title, onclick: async () => {
-    const done = await write(element);
-    button.textContent = done ? "copied" : "press Ctrl+C";
-    setTimeout(() => { button.textContent = "copy"; }, 1500);
-  } }, "copy");
+  const button = h("button", {
+    class: "sv-btn",
+    id,
+    title,
+    onclick: async () => {
+      const done = await write(element);
+      button.textContent = done ? "copied" : "press Ctrl+C";
+      setTimeout(() => {
+        button.textContent = "copy";
+      }, 1500);
+    },
+  }, "copy");
   return button;
 }
 
@@ -91,7 +98,16 @@ async function write(element) {
 
 // A place in the source as a link to it.
 export function lineLink(ctx, at) {
-  return at ? h("button", { class: "sv-link sv-soft", title: "show this line", onclick: (e) => { e.stopPropagation(); ctx.showLine(at); } }, at) : null;
+  return at
+    ? h("button", {
+      class: "sv-link sv-soft",
+      title: "show this line",
+      onclick: (e) => {
+        e.stopPropagation();
+        ctx.showLine(at);
+      },
+    }, at)
+    : null;
 }
 
 export function find(el, id) {

@@ -16,20 +16,37 @@ import { collectives } from "./collectives.js";
 import { rules } from "./rules.js";
 import { code, problems } from "./notes.js";
 
-const TABS = [["source", "Source"], ["shards", "Shard maps"], ["rosetta", "Rosetta"], ["values", "Values"], ["collectives", "Collectives"], ["memory", "Memory"], ["cost", "Cost"], ["machine", "Machine"], ["rules", "Rules"], ["problems", "Problems"], ["code", "Code"]];
+const TABS = [
+  ["source", "Source"],
+  ["shards", "Shard maps"],
+  ["rosetta", "Rosetta"],
+  ["values", "Values"],
+  ["collectives", "Collectives"],
+  ["memory", "Memory"],
+  ["cost", "Cost"],
+  ["machine", "Machine"],
+  ["rules", "Rules"],
+  ["problems", "Problems"],
+  ["code", "Code"],
+];
 
 function context(model) {
   const listeners = [];
   const local = new Map();
   const stale = new Map();
   let cell = null;
-  const tell = (key) => { for (const fn of local.get(key) || []) fn(); };
+  const tell = (key) => {
+    for (const fn of local.get(key) || []) fn();
+  };
   const ctx = {
     gone: false, // whether no kernel is behind the page any more; "gone" is told when that changes
     twins: false, // whether a change of an argument is made to its twins too
     get: (key) => model.get(key),
     on(key, fn) {
-      if (key === "cell" || key === "gone") { local.set(key, [...(local.get(key) || []), fn]); return; }
+      if (key === "cell" || key === "gone") {
+        local.set(key, [...(local.get(key) || []), fn]);
+        return;
+      }
       model.on(`change:${key}`, fn);
       listeners.push([`change:${key}`, fn]);
     },
@@ -120,18 +137,31 @@ function tabs(ctx, el) {
   const panels = new Map();
   const buttons = new Map();
   for (const [key, title] of TABS) {
-    const button = h("button", { role: "tab", id: `tab-${key}`, onclick: () => ctx.setTab(key), onkeydown: (e) => {
-      const at = TABS.findIndex(([k]) => k === key);
-      const to = { ArrowRight: at + 1, ArrowLeft: at - 1 }[e.key];
-      if (to === undefined || !TABS[to]) return;
-      ctx.setTab(TABS[to][0]);
-      buttons.get(TABS[to][0]).focus();
-      e.preventDefault();
-      e.stopPropagation();
-    } }, title, key === "problems" ? [" ", badge, " ", notes] : null);
+    const button = h(
+      "button",
+      {
+        role: "tab",
+        id: `tab-${key}`,
+        onclick: () => ctx.setTab(key),
+        onkeydown: (e) => {
+          const at = TABS.findIndex(([k]) => k === key);
+          const to = { ArrowRight: at + 1, ArrowLeft: at - 1 }[e.key];
+          if (to === undefined || !TABS[to]) return;
+          ctx.setTab(TABS[to][0]);
+          buttons.get(TABS[to][0]).focus();
+          e.preventDefault();
+          e.stopPropagation();
+        },
+      },
+      title,
+      key === "problems" ? [" ", badge, " ", notes] : null,
+    );
     buttons.set(key, button);
     bar.append(button);
-    panels.set(key, h("div", { class: `sv-panel sv-panel-${key}`, role: "tabpanel", id: `panel-${key}`, "aria-label": title }));
+    panels.set(
+      key,
+      h("div", { class: `sv-panel sv-panel-${key}`, role: "tabpanel", id: `panel-${key}`, "aria-label": title }),
+    );
   }
   el.append(bar, ...panels.values());
   const show = () => {
@@ -148,7 +178,9 @@ function tabs(ctx, el) {
     const data = ctx.get("problems");
     badge.textContent = data.problems || "";
     badge.hidden = !data.problems;
-    notes.textContent = data.notes ? `${data.problems ? "" : "0 "}· ${data.notes} note${data.notes === 1 ? "" : "s"}` : "";
+    notes.textContent = data.notes
+      ? `${data.problems ? "" : "0 "}· ${data.notes} note${data.notes === 1 ? "" : "s"}`
+      : "";
     buttons.get("problems").title = counts(data.problems, data.notes);
   };
   ctx.on("tab", show);
@@ -209,7 +241,10 @@ function render({ model, el }) {
 
   theme(root);
   const watch = new MutationObserver(() => theme(root));
-  watch.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-vscode-theme-kind"] });
+  watch.observe(document.body, {
+    attributes: true,
+    attributeFilter: ["data-jp-theme-light", "data-vscode-theme-kind"],
+  });
   const media = matchMedia("(prefers-color-scheme: dark)");
   const onMedia = () => theme(root);
   media.addEventListener("change", onMedia);

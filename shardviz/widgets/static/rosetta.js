@@ -1,5 +1,5 @@
 // One sharding in every notation, with what each piece of it means; and any notation that a person pastes, read.
-import { h, fill, copyButton } from "./dom.js";
+import { copyButton, fill, h } from "./dom.js";
 import { axisStyle, specChips } from "./chips.js";
 import { notice, waiting } from "./head.js";
 
@@ -10,15 +10,50 @@ export function rosetta(ctx, el) {
   let answered = null; // the text that was answered last
   let meanings = true; // whether each piece is explained
   const input = h("input", {
-    type: "text", class: "sv-typed", id: "read", value: ctx.get("reading"), spellcheck: "false", autocomplete: "off", placeholder: EXAMPLE,
-    "aria-label": "a sharding in any notation, to be read on this mesh", onkeydown: (e) => { e.stopPropagation(); if (e.key === "Enter") read(); },
-    onpaste: () => setTimeout(read), oninput: () => { button.disabled = input.value === ctx.get("reading"); },
+    type: "text",
+    class: "sv-typed",
+    id: "read",
+    value: ctx.get("reading"),
+    spellcheck: "false",
+    autocomplete: "off",
+    placeholder: EXAMPLE,
+    "aria-label": "a sharding in any notation, to be read on this mesh",
+    onkeydown: (e) => {
+      e.stopPropagation();
+      if (e.key === "Enter") read();
+    },
+    onpaste: () => setTimeout(read),
+    oninput: () => {
+      button.disabled = input.value === ctx.get("reading");
+    },
   });
   const button = h("button", { class: "sv-btn", id: "read-go", disabled: true, onclick: read }, "read");
-  const clear = h("button", { class: "sv-btn", id: "read-clear", onclick: () => { input.value = ""; read(); input.focus(); } }, "clear");
+  const clear = h("button", {
+    class: "sv-btn",
+    id: "read-clear",
+    onclick: () => {
+      input.value = "";
+      read();
+      input.focus();
+    },
+  }, "clear");
   const answer = h("div", { class: "sv-answer", id: "read-answer", role: "status" });
   const table = h("div", {});
-  el.append(h("div", { class: "sv-reader" }, h("div", { class: "sv-sec" }, "read any notation", h("span", { class: "sv-hint" }, "paste one, or type it and press Enter")), h("div", { class: "sv-readrow" }, input, button, clear), answer), table);
+  el.append(
+    h(
+      "div",
+      { class: "sv-reader" },
+      h(
+        "div",
+        { class: "sv-sec" },
+        "read any notation",
+        h("span", { class: "sv-hint" }, "paste one, or type it and press Enter"),
+      ),
+      h("div", { class: "sv-readrow" }, input, button, clear),
+      answer,
+    ),
+    table,
+  );
 
   function read() {
     button.disabled = true;
@@ -31,34 +66,107 @@ export function rosetta(ctx, el) {
 
   function applying(data, said) {
     if (said.same) return h("span", { class: "sv-good", id: "read-same" }, "✓ ", name(data), " has this sharding");
-    if (!said.apply) return h("span", { class: "sv-soft", id: "read-cannot" }, "It cannot be applied: ", said.cannot, ".");
+    if (!said.apply) {
+      return h("span", { class: "sv-soft", id: "read-cannot" }, "It cannot be applied: ", said.cannot, ".");
+    }
     const row = ctx.get(data.role === "output" ? "outputs" : "inputs").rows.find((r) => r.name === data.name);
     const twins = row && row.twins && row.twins.length && ctx.twins ? row.twins.length : 0;
-    return h("button", { class: "sv-btn sv-do", id: "read-apply", title: twins ? row.twins.join("\n") : null, onclick: () => ctx.edit({
-      op: data.role === "output" ? "set_out_spec" : "set_spec", name: data.name, spec: said.apply, ...(twins ? { twins: true } : {}),
-    }) }, "apply to ", name(data), twins ? ` and its ${twins} twin${twins === 1 ? "" : "s"}` : "");
+    return h(
+      "button",
+      {
+        class: "sv-btn sv-do",
+        id: "read-apply",
+        title: twins ? row.twins.join("\n") : null,
+        onclick: () =>
+          ctx.edit({
+            op: data.role === "output" ? "set_out_spec" : "set_spec",
+            name: data.name,
+            spec: said.apply,
+            ...(twins ? { twins: true } : {}),
+          }),
+      },
+      "apply to ",
+      name(data),
+      twins ? ` and its ${twins} twin${twins === 1 ? "" : "s"}` : "",
+    );
   }
 
   function drawAnswer(data) {
     const said = data.read;
     clear.hidden = !input.value && !said;
-    if (!said) { fill(answer); return; }
-    if (said.error) { fill(answer, notice("sv-error", "read-error", said.error)); return; }
+    if (!said) {
+      fill(answer);
+      return;
+    }
+    if (said.error) {
+      fill(answer, notice("sv-error", "read-error", said.error));
+      return;
+    }
     const { error } = ctx.get("status");
-    const refused = error && data.name && error.argument === data.name && (error.place === "argument" || error.place === "output");
-    fill(answer, h("p", { class: "sv-reads" }, chips(said), h("span", { class: "sv-soft" }, ` on ${data.mesh}`,
-      said.holds ? [" · ", name(data), `: ${said.holds}`] : null)),
-    h("p", {}, applying(data, said)), refused ? notice("sv-error", "read-refused", error.message, error.detail) : null);
+    const refused = error && data.name && error.argument === data.name &&
+      (error.place === "argument" || error.place === "output");
+    fill(
+      answer,
+      h(
+        "p",
+        { class: "sv-reads" },
+        chips(said),
+        h("span", { class: "sv-soft" }, ` on ${data.mesh}`, said.holds ? [" · ", name(data), `: ${said.holds}`] : null),
+      ),
+      h("p", {}, applying(data, said)),
+      refused ? notice("sv-error", "read-refused", error.message, error.detail) : null,
+    );
   }
 
   function head(data, said, isRead) {
     const choice = data.read && data.read.rows && data.rows && !data.read.same
-      ? h("span", { class: "sv-choice", role: "group", "aria-label": "which sharding" },
-        h("button", { class: "sv-btn", id: "show-read", "aria-pressed": String(isRead), onclick: () => { showOwn = false; draw(); } }, "what was read"),
-        h("button", { class: "sv-btn", id: "show-own", "aria-pressed": String(!isRead), onclick: () => { showOwn = true; draw(); } }, data.label || data.name)) : null;
-    return h("div", { class: "sv-roshead" }, isRead ? h("b", {}, "What was read,") : [name(data), h("span", { class: "sv-soft" }, ` ${data.dtype}${data.shape}`), chips(said)],
-      h("span", { class: "sv-soft" }, "in every notation"), h("span", { class: "sv-grow" }), choice,
-      h("label", {}, h("input", { type: "checkbox", id: "meanings", checked: meanings, onchange: (e) => { meanings = e.target.checked; draw(); } }), " what each piece means"));
+      ? h(
+        "span",
+        { class: "sv-choice", role: "group", "aria-label": "which sharding" },
+        h("button", {
+          class: "sv-btn",
+          id: "show-read",
+          "aria-pressed": String(isRead),
+          onclick: () => {
+            showOwn = false;
+            draw();
+          },
+        }, "what was read"),
+        h("button", {
+          class: "sv-btn",
+          id: "show-own",
+          "aria-pressed": String(!isRead),
+          onclick: () => {
+            showOwn = true;
+            draw();
+          },
+        }, data.label || data.name),
+      )
+      : null;
+    return h(
+      "div",
+      { class: "sv-roshead" },
+      isRead
+        ? h("b", {}, "What was read,")
+        : [name(data), h("span", { class: "sv-soft" }, ` ${data.dtype}${data.shape}`), chips(said)],
+      h("span", { class: "sv-soft" }, "in every notation"),
+      h("span", { class: "sv-grow" }),
+      choice,
+      h(
+        "label",
+        {},
+        h("input", {
+          type: "checkbox",
+          id: "meanings",
+          checked: meanings,
+          onchange: (e) => {
+            meanings = e.target.checked;
+            draw();
+          },
+        }),
+        " what each piece means",
+      ),
+    );
   }
 
   function draw() {
@@ -73,33 +181,89 @@ export function rosetta(ctx, el) {
     const isRead = Boolean(data.read && data.read.rows && !(showOwn && data.rows) && !data.read.same);
     const said = isRead ? data.read : data.rows ? data : null;
     if (!said) {
-      fill(table, h("p", { class: "sv-empty" }, data.role ? `${data.label}: ${data.why}` : ctx.get("shards").remark
-        || "Select a value to see its sharding in every notation, or paste one above."));
+      fill(
+        table,
+        h(
+          "p",
+          { class: "sv-empty" },
+          data.role ? `${data.label}: ${data.why}` : ctx.get("shards").remark ||
+            "Select a value to see its sharding in every notation, or paste one above.",
+        ),
+      );
       return;
     }
     const remark = !isRead && ctx.get("shards").remark;
-    fill(table, head(data, said, isRead), remark ? h("p", { class: "sv-empty sv-remark" }, remark) : null,
-      h("table", { class: "sv-table sv-ros", id: "rosetta-table" }, h("tbody", {}, said.rows.map((r) => row(r)))));
+    fill(
+      table,
+      head(data, said, isRead),
+      remark ? h("p", { class: "sv-empty sv-remark" }, remark) : null,
+      h("table", { class: "sv-table sv-ros", id: "rosetta-table" }, h("tbody", {}, said.rows.map((r) => row(r)))),
+    );
   }
 
   function row(r) {
     const first = h("th", { scope: "row" }, h("b", {}, r.title), h("small", {}, r.met));
-    if (r.text === undefined) return h("tr", { class: "sv-lacks", id: `rosetta-${r.notation}` }, first, h("td", {}, h("span", { class: "sv-soft" }, h("b", {}, "cannot say it: "), r.why)), h("td", {}));
-    const text = h("code", { class: "sv-rostext", id: `text-${r.notation}`, tabindex: r.text.length > 120 ? "0" : null }, marked(r));
-    const light = (i, on) => { for (const mark of text.querySelectorAll(`[data-i="${i}"]`)) mark.classList.toggle("sv-lit", on); };
-    const said = h("div", { class: "sv-letters" }, r.letters.map(([piece, meaning], i) => {
-      const axis = axisOf(piece, r.notation);
-      return h("div", { onmouseenter: () => light(i, true), onmouseleave: () => light(i, false) },
-        h("span", {}, h("code", { style: axis ? axisStyle(ctx, axis) : null, class: axis ? "sv-onaxis" : "" }, piece)), h("span", {}, meaning));
-    }));
-    return h("tr", { id: `rosetta-${r.notation}` }, first, h("td", {}, text, r.more
-      ? h("p", { class: "sv-soft" }, `and ${r.more.toLocaleString("en")} more characters; sv.sharding(…).to("${r.notation}") gives all of it`) : null, meanings ? said : null),
-    h("td", {}, r.more ? null : copyButton(text, `copy-${r.notation}`, `copy it in this notation: ${r.title}`)));
+    if (r.text === undefined) {
+      return h(
+        "tr",
+        { class: "sv-lacks", id: `rosetta-${r.notation}` },
+        first,
+        h("td", {}, h("span", { class: "sv-soft" }, h("b", {}, "cannot say it: "), r.why)),
+        h("td", {}),
+      );
+    }
+    const text = h("code", {
+      class: "sv-rostext",
+      id: `text-${r.notation}`,
+      tabindex: r.text.length > 120 ? "0" : null,
+    }, marked(r));
+    const light = (i, on) => {
+      for (const mark of text.querySelectorAll(`[data-i="${i}"]`)) mark.classList.toggle("sv-lit", on);
+    };
+    const said = h(
+      "div",
+      { class: "sv-letters" },
+      r.letters.map(([piece, meaning], i) => {
+        const axis = axisOf(piece, r.notation);
+        return h(
+          "div",
+          { onmouseenter: () => light(i, true), onmouseleave: () => light(i, false) },
+          h(
+            "span",
+            {},
+            h("code", { style: axis ? axisStyle(ctx, axis) : null, class: axis ? "sv-onaxis" : "" }, piece),
+          ),
+          h("span", {}, meaning),
+        );
+      }),
+    );
+    return h(
+      "tr",
+      { id: `rosetta-${r.notation}` },
+      first,
+      h(
+        "td",
+        {},
+        text,
+        r.more
+          ? h(
+            "p",
+            { class: "sv-soft" },
+            `and ${r.more.toLocaleString("en")} more characters; sv.sharding(…).to("${r.notation}") gives all of it`,
+          )
+          : null,
+        meanings ? said : null,
+      ),
+      h("td", {}, r.more ? null : copyButton(text, `copy-${r.notation}`, `copy it in this notation: ${r.title}`)),
+    );
   }
 
   // The mesh axis that a piece names and nothing else: 'data', "data", data, I_data, or a part of it.
   function axisOf(piece, notation) {
-    const bare = piece.replace(/:\(\d+\)\d+$/, "").replace(/^(['"])(.*)\1$/, "$2").replace(notation === "book" ? /^\p{Lu}_/u : "", "");
+    const bare = piece.replace(/:\(\d+\)\d+$/, "").replace(/^(['"])(.*)\1$/, "$2").replace(
+      notation === "book" ? /^\p{Lu}_/u : "",
+      "",
+    );
     return ctx.get("mesh").axes.some((a) => a.name === bare) ? bare : null;
   }
 
@@ -110,13 +274,17 @@ export function rosetta(ctx, el) {
     letters.forEach(([piece], i) => meanings.set(piece, [...(meanings.get(piece) || []), i]));
     const words = [...meanings.keys()].filter((p) => p && !p.endsWith("…")).sort((a, b) => b.length - a.length);
     const letter = /[\p{L}\p{N}_]/u;
-    const whole = (at, word) => !(letter.test(word[0]) && at > 0 && letter.test(text[at - 1]))
-      && !(letter.test(word[word.length - 1]) && at + word.length < text.length && letter.test(text[at + word.length]));
+    const whole = (at, word) =>
+      !(letter.test(word[0]) && at > 0 && letter.test(text[at - 1])) &&
+      !(letter.test(word[word.length - 1]) && at + word.length < text.length && letter.test(text[at + word.length]));
     const parts = [];
     let plain = 0;
     for (let at = 0; at < text.length;) {
       const word = words.find((w) => text.startsWith(w, at) && whole(at, w));
-      if (!word) { at += 1; continue; }
+      if (!word) {
+        at += 1;
+        continue;
+      }
       parts.push(text.slice(plain, at), { word });
       at += word.length;
       plain = at;
@@ -131,7 +299,12 @@ export function rosetta(ctx, el) {
       const mine = meanings.get(part.word);
       const i = mine.length === 1 ? mine[0] : mine.length === times(part.word) ? mine[nth] : null; // which of several it means is not known then
       const axis = axisOf(part.word, notation);
-      return h("span", { "data-i": i, title: i === null ? null : letters[i][1], class: `sv-piece ${axis ? "sv-onaxis" : ""}`, style: axis ? axisStyle(ctx, axis) : null }, breaks(part.word));
+      return h("span", {
+        "data-i": i,
+        title: i === null ? null : letters[i][1],
+        class: `sv-piece ${axis ? "sv-onaxis" : ""}`,
+        style: axis ? axisStyle(ctx, axis) : null,
+      }, breaks(part.word));
     });
   }
 
@@ -141,6 +314,10 @@ export function rosetta(ctx, el) {
   }
 
   for (const key of ["rosetta", "mesh", "shards", "gone"]) ctx.on(key, () => ctx.when("rosetta", draw));
-  ctx.on("status", () => ctx.when("rosetta", () => { const data = ctx.get("rosetta"); if (data.mesh) drawAnswer(data); }));
+  ctx.on("status", () =>
+    ctx.when("rosetta", () => {
+      const data = ctx.get("rosetta");
+      if (data.mesh) drawAnswer(data);
+    }));
   ctx.when("rosetta", draw);
 }
