@@ -16,7 +16,7 @@ import jax
 
 from shardviz.errors import MeshError, SpecError
 from shardviz.notation import Axis, DeviceMesh, Spec
-from shardviz.program.adapt.nnx_state import spec_tree
+from shardviz.program.nnx_state import spec_tree
 from shardviz.program.rules import Rules
 
 

@@ -26,7 +26,7 @@ from shardviz.errors import SpecError, TraceError
 from shardviz.notation import Spec
 from shardviz.notation.parsed import ParsedSpec
 from shardviz.program.adapt.call import Brings, Call, Options
-from shardviz.program.adapt.nnx_state import is_object, load
+from shardviz.program.nnx_state import is_object, load
 from shardviz.program.plan import expand, is_spec
 from shardviz.program.signature import parameter_names
 from shardviz.program.trace import Traced
