@@ -2,9 +2,9 @@
 
 >>> time = collective_seconds("all-gather", 2048 * 8192 * 2, "Y", "X=8,Y=4", "tpu v5e:4x8", exact=False)
 >>> print(time)
-all-gather over Y of 33.55 MB: 559.2 µs, bound by the ICI link
-  ICI link  559.2 µs  V x 3/4 / W = 33.55 MB x 3/4 / (1 x 45 GB/s); line of 4 along x
-  latency       3 µs  3 hops x 1 µs
+all-gather over Y of 33.6 MB: 559 µs, bound by the ICI link
+  ICI link   559 µs  V x 3/4 / W = 33.6 MB x 3/4 / (1 x 45.0 GB/s); line of 4 along x
+  latency   3.00 µs  3 hops x 1.00 µs
 
 That is `Pop Quiz 2` of *How to Scale Your Model*, part 3. `stages` says where each formula is from.
 """
@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from shardviz.compiler.collectives import parse_groups, parse_pairs
-from shardviz.costs.amounts import bytes_text, many_text, rate_text, seconds_text
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, link_load, route
@@ -30,6 +29,7 @@ from shardviz.errors import ShardvizError, TargetError
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_text
 from shardviz.records import KINDS, Collective
+from shardviz.records.amounts import format_bytes, format_rate, format_seconds, plural
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class CollectiveTime:
 
     def __str__(self) -> str:
         over = f" over {', '.join(map(axis_text, self.axes))}" if self.axes else ""
-        head = f"{self.kind}{over} of {bytes_text(self.nbytes)}: {seconds_text(self.seconds)}, bound by "
+        head = f"{self.kind}{over} of {format_bytes(self.nbytes)}: {format_seconds(self.seconds)}, bound by "
         head += "nothing" if self.bound == "nothing" else f"the {self.bound}" if "link" in self.bound else self.bound
-        times = [seconds_text(term.seconds) for term in self.terms]
+        times = [format_seconds(term.seconds) for term in self.terms]
         wide = (max(map(len, column), default=0) for column in ([t.bound for t in self.terms], times))
         first, second = wide
         rows = [
@@ -181,9 +181,9 @@ def _time(
         found = stages(kind, nbytes, over, groups, machine, exact, in_network)
     seconds = sum(stage.seconds for stage in found)
     longest = max(found, key=lambda stage: stage.seconds).largest
-    each = [f"[{s.largest.formula}] {seconds_text(s.seconds)}" for s in found]
+    each = [f"[{s.largest.formula}] {format_seconds(s.seconds)}" for s in found]
     sources = "; ".join(dict.fromkeys(s.largest.source for s in found))
-    formula = f"{longest.formula if len(found) == 1 else ' + '.join(each)} = {seconds_text(seconds)} [{sources}]"
+    formula = f"{longest.formula if len(found) == 1 else ' + '.join(each)} = {format_seconds(seconds)} [{sources}]"
     if kind == "ragged-all-to-all":
         formula += "; at most, as an all-to-all of all rows"
     return CollectiveTime(kind, nbytes, axes, seconds, formula, longest.bound, inputs, found, over)
@@ -195,8 +195,8 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
 
     def passes(bound: str, width: float, most: int, what: str, source: str) -> None:
         if most:
-            numbers = f"{bytes_text(each)} x {most} / {rate_text(width)}"
-            terms.append(Term(bound, each * most / width, f"{numbers}; {many_text(most, 'message')} {what}", source))
+            numbers = f"{format_bytes(each)} x {most} / {format_rate(width)}"
+            terms.append(Term(bound, each * most / width, f"{numbers}; {plural(most, 'message')} {what}", source))
 
     moved = sources != targets
     sources, targets = sources[moved], targets[moved]
@@ -212,7 +212,7 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
             passes("network", width, most, "out of an NVLink domain", part)
         latency = chip.network_hop_seconds if away.any() else chip.hop_seconds
         if len(sources) and latency:
-            terms.append(Term("latency", latency, f"1 hop x {seconds_text(latency)}", chip.source("hop_seconds")))
+            terms.append(Term("latency", latency, f"1 hop x {format_seconds(latency)}", chip.source("hop_seconds")))
         return Stage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
     away = machine.slices()[sources] != machine.slices()[targets]
     load, hops = link_load(machine, sources, targets)
@@ -226,7 +226,7 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
         most = _most(sources[away], targets[away])
         passes("DCN", width, most, "of a device to other slices", f"{BOOK}, part 5")
     if hops and chip.hop_seconds:
-        text = f"{many_text(hops, 'hop')} x {seconds_text(chip.hop_seconds)}"
+        text = f"{plural(hops, 'hop')} x {format_seconds(chip.hop_seconds)}"
         terms.append(Term("latency", hops * chip.hop_seconds, text, f"{BOOK}, part 3"))
     return Stage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
 
@@ -310,7 +310,7 @@ def _pairs(collective: Collective, place: Placement) -> CollectiveTime:
         collective.operand_bytes * len(pairs),
         collective.axes,
         stage.seconds,
-        f"{top.formula} = {seconds_text(stage.seconds)} [{top.source}]",
+        f"{top.formula} = {format_seconds(stage.seconds)} [{top.source}]",
         top.bound if stage.seconds else "nothing",
         {"pairs": len(pairs), "bytes of a pair": collective.operand_bytes},
         (stage,),

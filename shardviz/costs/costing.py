@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shardviz.costs.amounts import bytes_text
 from shardviz.costs.attached import machine_of
 from shardviz.costs.collective import with_seconds
 from shardviz.costs.machine import Machine
@@ -29,6 +28,7 @@ from shardviz.costs.topologies import natural
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.layouts import itemsize
 from shardviz.records import Collective, Value
+from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
 
 _PARTITIONED = "matrix products of the partitioned program"
@@ -216,9 +216,9 @@ def _least_traffic(report: Report, machine: Machine) -> tuple[float, str]:
     kept, what = report.residual_bytes, "kept for the backward pass"
     if report.memory is not None and report.target == machine.text and report.memory.temporaries > kept:
         kept, what = float(report.memory.temporaries), "temporaries"
-    text = f"arguments {bytes_text(ins)} + outputs {bytes_text(outs)}"
+    text = f"arguments {format_bytes(ins)} + outputs {format_bytes(outs)}"
     if kept:
-        text += f" + 2 x {what} {bytes_text(kept)}"
+        text += f" + 2 x {what} {format_bytes(kept)}"
     return ins + outs + 2 * kept, text
 
 

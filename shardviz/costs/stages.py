@@ -26,10 +26,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardviz.costs.amounts import bytes_text, many_text, rate_text, seconds_text
 from shardviz.costs.machine import Machine
 from shardviz.costs.routes import Route, exchange_load
 from shardviz.errors import TargetError
+from shardviz.records.amounts import format_bytes, format_rate, format_seconds, plural
 
 BOOK = "How to Scale Your Model"
 
@@ -115,7 +115,7 @@ def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Ma
         factor, text = _share(kind, route.chips, exact or not route.ring)
         over = ", ".join(map(str, route.legs))
         shared = f" / {sharing} (devices of a chip)" if sharing > 1 else ""
-        numbers = f"{text.replace('V', bytes_text(nbytes))} / ({width:g} x {rate_text(link)}{shared})"
+        numbers = f"{text.replace('V', format_bytes(nbytes))} / ({width:g} x {format_rate(link)}{shared})"
         terms.append(
             Term(
                 "ICI link",
@@ -128,7 +128,7 @@ def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Ma
         terms.append(_on_chip(kind, nbytes, route, machine, exact))
     hops = _hops(kind, route)
     if hops and chip.hop_seconds:
-        text = f"{many_text(hops, 'hop')} x {seconds_text(chip.hop_seconds)}"
+        text = f"{plural(hops, 'hop')} x {format_seconds(chip.hop_seconds)}"
         terms.append(Term("latency", hops * chip.hop_seconds, text, f"{BOOK}, part 3"))
     return Stage(tuple(terms))
 
@@ -147,7 +147,7 @@ def _cut(nbytes: float, route: Route, link: float, exact: bool) -> Term:
         links = route.chips / leg.size * leg.links
         seconds = nbytes * across / (links * link)
         if seconds > worst:
-            numbers = f"{bytes_text(nbytes)} x {across:.4g} / ({links:g} x {rate_text(link)})"
+            numbers = f"{format_bytes(nbytes)} x {across:.4g} / ({links:g} x {format_rate(link)})"
             worst, text = seconds, f"V x {across:.4g} / (links W1) = {numbers}; through the middle of the {leg}"
     return Term("ICI link", worst, text, f"bisection; on one ring {BOOK}, part 3")
 
@@ -168,7 +168,7 @@ def _uneven(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine:
         factor, share = _share(kind, n, exact)
         seconds = factor * nbytes * route.load / (2 * link)
         text = f"{share} / (2 W1 / {route.load} transfers on the busiest link)"
-    numbers = f"V = {bytes_text(nbytes)}, W1 = {rate_text(link)}"
+    numbers = f"V = {format_bytes(nbytes)}, W1 = {format_rate(link)}"
     return Term("ICI link", seconds, f"{text}; {numbers}", "counted over the links of the torus")
 
 
@@ -180,7 +180,7 @@ def _on_chip(kind: str, nbytes: float, route: Route, machine: Machine, exact: bo
     factor, text = _share(kind, n, exact)
     if _exchange(kind):
         factor, text = factor / (n * route.chips), f"{text} / {n * route.chips}"
-    formula = f"{text} / W = {text.replace('V', bytes_text(nbytes))} / {rate_text(width)} {what}"
+    formula = f"{text} / W = {text.replace('V', format_bytes(nbytes))} / {format_rate(width)} {what}"
     return Term("chip", factor * nbytes / width, formula, chip.source("core_link_bytes_per_s"))
 
 
@@ -193,8 +193,8 @@ def _dcn(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) 
     if _exchange(kind):
         factor, text = factor / many, f"{text} / {many}"
     formula = (
-        f"{text} / (devices of the group in a slice x W_dcn) = {text.replace('V', bytes_text(nbytes))} / "
-        f"({inside} x {rate_text(each)}); {many} slices"
+        f"{text} / (devices of the group in a slice x W_dcn) = {text.replace('V', format_bytes(nbytes))} / "
+        f"({inside} x {format_rate(each)}); {many} slices"
     )
     return Stage((Term("DCN", factor * nbytes / (inside * each), formula, f"{BOOK}, part 5, Scaling Between Pods"),))
 
@@ -211,7 +211,7 @@ def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, 
         if _exchange(kind):  # to each of the others in the domain 1/N of what a GPU has, 1/N of the array
             others = inside - 1 if exact else inside
             factor, text = others / n**2, f"V x {others}/{n}^2"
-        numbers = f"{text.replace('V', bytes_text(nbytes))} / {rate_text(width)}"
+        numbers = f"{text.replace('V', format_bytes(nbytes))} / {format_rate(width)}"
         terms.append(
             Term("NVLink", factor * nbytes / width, f"{text} / W_gpu = {numbers}", f"{BOOK}, part 12, Intra-node")
         )
@@ -225,7 +225,9 @@ def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, 
         if _exchange(kind):
             factor, text = factor / domains, f"{text} / {domains}"
         shared = f" / {sharing} groups" if sharing > 1 else ""
-        numbers = f"{text.replace('V', bytes_text(nbytes))} / ({rate_text(width)}{shared}); {domains} NVLink domains"
+        numbers = (
+            f"{text.replace('V', format_bytes(nbytes))} / ({format_rate(width)}{shared}); {domains} NVLink domains"
+        )
         terms.append(
             Term(
                 "network",
@@ -237,7 +239,9 @@ def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, 
     steps = [math.ceil(math.log2(count)) if not _exchange(kind) else int(count > 1) for count in (inside, domains)]
     latency = _passes(kind) * (steps[0] * chip.hop_seconds + steps[1] * chip.network_hop_seconds)
     if latency:
-        hops = f"{steps[0]} x {seconds_text(chip.hop_seconds)} + {steps[1]} x {seconds_text(chip.network_hop_seconds)}"
+        hops = (
+            f"{steps[0]} x {format_seconds(chip.hop_seconds)} + {steps[1]} x {format_seconds(chip.network_hop_seconds)}"
+        )
         text = f"2 x ({hops})" if _passes(kind) == 2 else hops
         terms.append(Term("latency", latency, f"{text} up a tree", f"{BOOK}, part 12; {chip.source('hop_seconds')}"))
     return Stage(tuple(terms))

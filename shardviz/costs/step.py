@@ -5,12 +5,12 @@
 >>> step.compute, step.memory, step.bound
 (0.005010893246187364, 0.002, 'compute')
 >>> print(step)
-between 5.011 ms (all overlapped) and 5.011 ms (nothing overlapped); bound by compute
-  compute        5.011 ms  2.3 TFLOP of bfloat16 / 459 TFLOP/s
-  memory             2 ms  5.6 GB / 2.8 TB/s
-  communication      0 ns  no collectives
+between 5.01 ms (all overlapped) and 5.01 ms (nothing overlapped); bound by compute
+  compute        5.01 ms  2.30 TFLOP of bfloat16 / 459 TFLOP/s
+  memory         2.00 ms  5.60 GB / 2.80 TB/s
+  communication      0 s  no collectives
   model FLOPs utilisation: 81.5% to 81.5% (120 TFLOP / (64 chips x 459 TFLOP/s x time))
-  tokens: 1.635 M/s to 1.635 M/s, 25.54 k/s a chip at best
+  tokens: 1.63 M/s to 1.63 M/s, 25.5 k/s a chip at best
 
 The lower bound of the time lets all three go on at once; the upper bound lets compute and memory do so, and
 communication wait for both (*How to Scale Your Model*, part 1).
@@ -18,9 +18,9 @@ communication wait for both (*How to Scale Your Model*, part 1).
 Does it fit?
 
 >>> print(fits(110e9, "tpu v5p:4x4x4"))
-does not fit: 110 GB needed, 102.8 GB usable on each v5p; 7.211 GB (7.0%) too much
+does not fit: 110 GB needed, 103 GB usable on each v5p; 7.21 GB (7.0%) too much
 >>> print(fits(9.1e10, "tpu tpu7x:2x2x1"))
-fits: 91 GB needed, 101.7 GB usable on each of the 2 devices of a tpu7x; 10.73 GB (10.5%) to spare
+fits: 91.0 GB needed, 102 GB usable on each of the 2 devices of a tpu7x; 10.7 GB (10.5%) to spare
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardviz.costs.amounts import bytes_text, count_text, flops_text, rate_text, seconds_text
 from shardviz.costs.chips import Chip, family
 from shardviz.costs.collective import collective_seconds
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.errors import ShardvizError
 from shardviz.records import Collective
+from shardviz.records.amounts import format_bytes, format_flops, format_number, format_rate, format_seconds
 
 _LARGE = 1e15  # bytes: so many that no hop's time counts
 
@@ -136,33 +136,33 @@ class StepTime:
         return None if self.tokens is None or not self.lower else (self.tokens / self.upper, self.tokens / self.lower)
 
     def __str__(self) -> str:
-        best, worst = seconds_text(self.lower), seconds_text(self.upper)
+        best, worst = format_seconds(self.lower), format_seconds(self.upper)
         lines = [f"between {best} (all overlapped) and {worst} (nothing overlapped); bound by {self.bound}"]
         rows = [
             ("compute", self.compute, " + ".join(share.formula for share in self.computing)),
             ("memory", self.memory, self.moving.formula),
             ("communication", self.communication, self._communication_text()),
         ]
-        wide = max(len(seconds_text(seconds)) for _, seconds, _ in rows)
-        lines += [f"  {name:<13}  {seconds_text(seconds):>{wide}}  {text}" for name, seconds, text in rows]
+        wide = max(len(format_seconds(seconds)) for _, seconds, _ in rows)
+        lines += [f"  {name:<13}  {format_seconds(seconds):>{wide}}  {text}" for name, seconds, text in rows]
         chips = self.machine.num_chips
         if self.mfu is not None:
             assert self.model_flops is not None
             least, most = self.mfu
-            peak = f"{chips} chips x {flops_text(self.peak_flops_per_s / chips)}/s"
-            sums = f"{flops_text(self.model_flops)} / ({peak} x time)"
+            peak = f"{chips} chips x {format_flops(self.peak_flops_per_s / chips)}/s"
+            sums = f"{format_flops(self.model_flops)} / ({peak} x time)"
             lines.append(f"  model FLOPs utilisation: {least:.1%} to {most:.1%} ({sums})")
         if self.tokens_per_s is not None:
             slow, fast = self.tokens_per_s
-            each = f"{count_text(fast / chips)}/s a chip at best"
-            lines.append(f"  tokens: {count_text(slow)}/s to {count_text(fast)}/s, {each}")
+            each = f"{format_number(fast / chips)}/s a chip at best"
+            lines.append(f"  tokens: {format_number(slow)}/s to {format_number(fast)}/s, {each}")
         return "\n".join(lines)
 
     def _communication_text(self) -> str:
         if not self.communicating and not self.unknown:
             return "no collectives"
         first = sorted(self.communicating, key=lambda share: -share.seconds)[:3]
-        parts = [f"{share.name} {seconds_text(share.seconds)}" for share in first]
+        parts = [f"{share.name} {format_seconds(share.seconds)}" for share in first]
         if len(self.communicating) > len(first):
             parts.append(f"{len(self.communicating) - len(first)} more")
         if self.unknown:
@@ -205,16 +205,16 @@ def step_time(
     computing = []
     for kind, count in each.items():
         rate = chip.flops(kind) / per_chip
-        text = f"{flops_text(count)} of {kind} / {flops_text(rate)}/s{_as_other(chip, kind)}"
+        text = f"{format_flops(count)} of {kind} / {format_flops(rate)}/s{_as_other(chip, kind)}"
         computing.append(Share(kind, count / rate, text))
     width = chip.needs("hbm_bytes_per_s") / per_chip
-    moving = Share("memory", hbm_bytes / width, f"{bytes_text(hbm_bytes)} / {rate_text(width)}")
+    moving = Share("memory", hbm_bytes / width, f"{format_bytes(hbm_bytes)} / {format_rate(width)}")
     shares, unknown = [], 0
     for one in collectives:
         if one.seconds is None or one.count is None:
             unknown += 1
             continue
-        text = f"{one.count} x {seconds_text(one.seconds)}: {one.formula}"
+        text = f"{one.count} x {format_seconds(one.seconds)}: {one.formula}"
         shares.append(Share(f"{one.count} x {one.kind} {one.name}".rstrip(), one.count * one.seconds, text))
     peak = chip.flops(next(iter(each), dtype)) * machine.num_chips
     return StepTime(
@@ -283,10 +283,9 @@ def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tu
             widths[name] = (
                 _LARGE / collective_seconds("all-gather", _LARGE, (name,), place, machine, exact=False).seconds
             )
+    rate = f"{format_flops(peak)}/s"
     return tuple(
-        Knee(
-            name, width, peak / width, f"{flops_text(peak)}/s / {rate_text(width)} = {count_text(peak / width)} FLOP/B"
-        )
+        Knee(name, width, peak / width, f"{rate} / {format_rate(width)} = {format_number(peak / width)} FLOP/B")
         for name, width in widths.items()
     )
 
@@ -326,7 +325,7 @@ class Fit:
         """How much of it a program gets unless someone says otherwise; empty where that is all."""
         if self.machine.chip.kind != "gpu":
             return ""
-        part = bytes_text(_GPU_FRACTION * self.usable)
+        part = format_bytes(_GPU_FRACTION * self.usable)
         return (
             f"JAX takes {_GPU_FRACTION:.0%} of a GPU's memory ({part}) unless XLA_PYTHON_CLIENT_MEM_FRACTION says "
             "otherwise"
@@ -344,8 +343,8 @@ class Fit:
         chip = self.machine.chip
         per_chip = chip.devices_per_chip
         where = chip.name if per_chip == 1 else f"of the {per_chip} devices of a {chip.name}"
-        left = f"{bytes_text(abs(self.headroom))} ({abs(self.headroom) / self.usable:.1%})"
-        have = f"{bytes_text(self.needed)} needed, {bytes_text(self.usable)} usable on each {where}"
+        left = f"{format_bytes(abs(self.headroom))} ({abs(self.headroom) / self.usable:.1%})"
+        have = f"{format_bytes(self.needed)} needed, {format_bytes(self.usable)} usable on each {where}"
         text = f"{'fits' if self.fits else 'does not fit'}: {have}; {left} {'to spare' if self.fits else 'too much'}"
         return text + (f"; {self.share}" if self.over_share else "")
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 
 from shardviz.compiler import Module
-from shardviz.costs.amounts import bytes_text
 from shardviz.records import Alive, Diagnostic, Frame, Memory
+from shardviz.records.amounts import format_bytes
 
 
 def does_not_fit(memory: Memory, target: str) -> tuple[Diagnostic, ...]:
@@ -28,11 +28,11 @@ def does_not_fit(memory: Memory, target: str) -> tuple[Diagnostic, ...]:
         return ()
     over = memory.takes - memory.hbm
     parts = [
-        f"it does not fit: each device of {target} needs {bytes_text(memory.takes)} and can use "
-        f"{bytes_text(memory.hbm)}, so it is {bytes_text(over)} too much "
-        f"({memory.takes / memory.hbm:.1f} times what there is). Arguments take {bytes_text(memory.arguments)}, "
-        f"temporaries {bytes_text(memory.temporaries)}, outputs that are not in place of an argument "
-        f"{bytes_text(memory.outputs - memory.aliased)}."
+        f"it does not fit: each device of {target} needs {format_bytes(memory.takes)} and can use "
+        f"{format_bytes(memory.hbm)}, so it is {format_bytes(over)} too much "
+        f"({memory.takes / memory.hbm:.1f} times what there is). Arguments take {format_bytes(memory.arguments)}, "
+        f"temporaries {format_bytes(memory.temporaries)}, outputs that are not in place of an argument "
+        f"{format_bytes(memory.outputs - memory.aliased)}."
     ]
     heaviest = memory.alive_at_peak[:3]
     if heaviest:
@@ -52,13 +52,15 @@ def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
     found = []
     fresh = memory.outputs - memory.aliased
     if fresh > 0.05 * memory.takes and memory.aliased < memory.arguments:
-        found.append(f"donate the arguments that the step replaces (donate_argnums), up to {bytes_text(fresh)}")
+        found.append(f"donate the arguments that the step replaces (donate_argnums), up to {format_bytes(fresh)}")
     # what XLA stacks for the backward pass it writes by dynamic_update_slice
     stacked = [a for a in memory.alive_at_peak if a.kind == "temporary" and "dynamic_update_slice" in a.name_stack]
     seen = sum(a.bytes for a in stacked)
     if seen or kept > 0.05 * memory.takes:
         what = (
-            f"{bytes_text(seen)} are stacked over a loop's iterations" if seen > kept else f"{bytes_text(kept)} of it"
+            f"{format_bytes(seen)} are stacked over a loop's iterations"
+            if seen > kept
+            else f"{format_bytes(kept)} of it"
         )
         found.append(
             f"keep less for the backward pass ({what}): a smaller batch, jax.checkpoint with a stricter policy, or a "
@@ -67,15 +69,15 @@ def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
     elif memory.temporaries > memory.arguments:
         found.append("a smaller batch, or a constraint that cuts the heaviest temporaries over another mesh axis")
     if memory.hbm and memory.arguments > 0.25 * memory.hbm:
-        found.append(f"cut the arguments over more mesh axes (they alone are {bytes_text(memory.arguments)})")
-    found.append(f"more devices, or chips with more memory ({bytes_text(over)} a device are missing)")
+        found.append(f"cut the arguments over more mesh axes (they alone are {format_bytes(memory.arguments)})")
+    found.append(f"more devices, or chips with more memory ({format_bytes(over)} a device are missing)")
     return found
 
 
 def _alive(value: Alive) -> str:
     where = f", {value.source.short}" if value.source else ""
     shape = f" {value.dtype}{list(value.shape)}" if value.dtype else ""
-    return f"{value.kind} {value.name}{shape} {bytes_text(value.bytes)}{where}"
+    return f"{value.kind} {value.name}{shape} {format_bytes(value.bytes)}{where}"
 
 
 def not_finished(why: str) -> tuple[Diagnostic, ...]:

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from shardviz.costs.amounts import flops_text
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_text
 from shardviz.records import Collective, Diagnostic, Frame, Value
+from shardviz.records.amounts import format_flops, plural
 
 Key = tuple[str, str]
 
@@ -63,12 +63,12 @@ def levels_differ(
                 Diagnostic(
                     "levels-differ",
                     "info",
-                    f"{kind} over {axes}: Shardy foretold {_times(before[key])} in a step, "
-                    f"the partitioner made {_times(after[key])}",
+                    f"{kind} over {axes}: Shardy foretold {plural(before[key], 'run')} in a step, "
+                    f"the partitioner made {plural(after[key], 'run')}",
                 )
             )
     if flops is not None and abs(flops[1] - flops[0]) > 0.01 * flops[0]:
-        ours, theirs = map(flops_text, flops)
+        ours, theirs = map(format_flops, flops)
         found.append(
             Diagnostic(
                 "levels-differ",
@@ -85,10 +85,6 @@ def _runs(collectives: Iterable[Collective]) -> Counter[Key]:
         axes = "no product of axes" if c.axes is None else " x ".join(sorted(map(axis_text, c.axes))) or "no axis"
         runs[c.kind, axes] += c.count or 1
     return runs
-
-
-def _times(count: int) -> str:
-    return f"{count:,} run" + ("" if count == 1 else "s")
 
 
 def reshards_left(count: int) -> tuple[Diagnostic, ...]:

@@ -11,6 +11,7 @@ from shardviz.costs.step_cost import Moved, StepCost
 from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.notation import axis_name
 from shardviz.records import Frame
+from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.render.chips import QUIET, SANS, axes_html, cell, chip, mesh_html, mono, table
 from shardviz.render.collectives import source_html
 from shardviz.render.cost_text import BAR, bar
@@ -31,7 +32,6 @@ from shardviz.render.cost_words import (
     time_rows,
     tokens_words,
 )
-from shardviz.render.format import format_bytes, format_flops, format_seconds, plural
 from shardviz.render.machine_scene import Panel, axis_between, panels
 from shardviz.render.theme import MUTED, AxisColour, axis_colours
 from shardviz.render.work import why_words, work_html

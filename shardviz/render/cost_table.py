@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from shardviz.costs.amounts import count_text
 from shardviz.costs.step_cost import StepCost
+from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds
 from shardviz.render.chips import QUIET, SANS, cell, mesh_html, table
+from shardviz.render.columns import text_width, wrap
 from shardviz.render.cost_words import BOUND_WORDS
-from shardviz.render.format import format_bytes, format_count, format_seconds, text_width, wrap
 from shardviz.render.values import columns
 from shardviz.study.costs import CostTable
 
@@ -159,7 +159,7 @@ def _memory(cost: StepCost) -> str:
 
 def _tokens(cost: StepCost) -> str:
     each = cost.tokens_per_s_per_chip
-    return f"{count_text(each[0])}–{count_text(each[1])}" if each else ""
+    return f"{format_number(each[0])}–{format_number(each[1])}" if each else ""
 
 
 def _title(cost: StepCost, head: str) -> str:

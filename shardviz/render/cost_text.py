@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.records import Frame
+from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.render.chips import axes_words
+from shardviz.render.columns import clip, pad, text_width, wrap
 from shardviz.render.cost_words import (
     as_run_words,
     busy_words,
@@ -23,7 +25,6 @@ from shardviz.render.cost_words import (
     time_rows,
     tokens_words,
 )
-from shardviz.render.format import clip, format_bytes, format_seconds, pad, plural, text_width, wrap
 from shardviz.render.totals import NO_SOURCE
 from shardviz.render.values import columns
 

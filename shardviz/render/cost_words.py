@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardviz.costs.amounts import bytes_text, count_text, flops_text, rate_text
 from shardviz.costs.step_cost import Moved, Needs, StepCost
 from shardviz.records import Collective, Frame
+from shardviz.records.amounts import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_number,
+    format_rate,
+    format_seconds,
+    plural,
+)
 from shardviz.render.chips import axes_words
-from shardviz.render.format import format_bytes, format_count, format_flops, format_seconds, plural
 from shardviz.render.totals import NO_SOURCE
 from shardviz.render.work import name_of, phase_words, traffic_words
 
@@ -124,7 +131,7 @@ def mfu_words(cost: StepCost) -> str:
     if cost.mfu is None:
         return "model FLOPs utilisation: not known, as the step's longest time is not"
     chips, peak = cost.machine.num_chips, cost.step.peak_flops_per_s
-    sums = f"{flops_text(cost.step.model_flops)} / ({chips} chips x {flops_text(peak / chips)}/s x time)"
+    sums = f"{format_flops(cost.step.model_flops)} / ({chips} chips x {format_flops(peak / chips)}/s x time)"
     return f"model FLOPs utilisation: {cost.mfu[0]:.1%} to {cost.mfu[1]:.1%} = {sums}"
 
 
@@ -134,8 +141,8 @@ def tokens_words(cost: StepCost) -> str:
     if both is None or each is None or cost.step.tokens is None:
         return ""
     return (
-        f"{cost.tokens_are}: {count_text(both[0])}/s to {count_text(both[1])}/s; "
-        f"a chip {count_text(each[0])}/s to {count_text(each[1])}/s; "
+        f"{cost.tokens_are}: {format_number(both[0])}/s to {format_number(both[1])}/s; "
+        f"a chip {format_number(each[0])}/s to {format_number(each[1])}/s; "
         f"{cost.step.tokens:,.0f} in a step ({cost.tokens_from})"
     )
 
@@ -185,9 +192,9 @@ def from_rows(cost: StepCost) -> list[tuple[str, ...]]:
     ):
         width = getattr(chip, name)
         if width and (name != "dcn_bytes_per_s" or cost.machine.num_slices > 1):
-            rows.append((what, f"{rate_text(width)} a {of}: {chip.source(name)}"))
+            rows.append((what, f"{format_rate(width)} a {of}: {chip.source(name)}"))
     if cost.needs.usable is not None:
-        rows.append(("usable memory", f"{bytes_text(cost.needs.usable)} a device: {cost.needs.source}"))
+        rows.append(("usable memory", f"{format_bytes(cost.needs.usable)} a device: {cost.needs.source}"))
     return rows
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 from shardviz.program.exports import ExportedArray, ExportRecord
+from shardviz.records.amounts import format_bytes
 from shardviz.render.chips import QUIET, SANS, cell, mesh_html, spec_html, table
-from shardviz.render.format import clip, format_bytes
+from shardviz.render.columns import clip
 from shardviz.render.values import MAX_NAME, columns
 
 _MOST_TREE = 400

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from shardviz.costs.placement import Placement
-from shardviz.render.format import plural
+from shardviz.records.amounts import plural
 from shardviz.render.machine_parts import MOST_NODES, WIDE, Frame, Node, Picture, box, place_of
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from html import escape
 
 from shardviz.records import Cost, Diagnostic, Value
+from shardviz.records.amounts import plural
 from shardviz.records.report import Report
 from shardviz.render.chips import QUIET, SANS, cell, code, mesh_html, table
 from shardviz.render.collectives import bars_html, collectives_html, sorted_by_bytes
-from shardviz.render.format import plural
 from shardviz.render.on_target import algorithms_text, alive_rows, run_rows, runs_text, stated_text
 from shardviz.render.residuals import headline, residuals_html
 from shardviz.render.text import (

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import axis_name
+from shardviz.records.amounts import format_bytes, format_seconds
+from shardviz.render.columns import wrap
 from shardviz.render.cost_words import headline, memory_words, moved_name, time_rows
-from shardviz.render.format import format_bytes, format_seconds, wrap
 from shardviz.render.mpl_look import EM, Look, figure
 from shardviz.render.mpl_machine import machine_axes
 from shardviz.render.mpl_roofline import roofline_axes

@@ -11,8 +11,8 @@ from matplotlib.patches import Rectangle
 
 from shardviz.costs.routes import torus_links
 from shardviz.costs.step_cost import StepCost
+from shardviz.render.columns import wrap
 from shardviz.render.cost_words import placed_words
-from shardviz.render.format import wrap
 from shardviz.render.machine_scene import Panel, axis_between, first_group, panels
 from shardviz.render.mpl_look import EM, Look, figure
 from shardviz.render.theme import axis_colours

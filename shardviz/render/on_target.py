@@ -6,9 +6,10 @@ import textwrap
 from collections import Counter
 
 from shardviz.records import Memory, TargetCollective
+from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.report import Report
 from shardviz.render.chips import axes_words
-from shardviz.render.format import clip, format_bytes, plural
+from shardviz.render.columns import clip
 from shardviz.render.values import columns
 
 MOST_ALIVE = 8

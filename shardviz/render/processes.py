@@ -22,8 +22,9 @@ import numpy as np
 
 from shardviz.errors import MeshError
 from shardviz.layouts import Layout, ProcessLayout, by_process
+from shardviz.records.amounts import format_shape, plural
 from shardviz.render.chips import QUIET, cell, table
-from shardviz.render.format import clip, format_shape, plural, wrap
+from shardviz.render.columns import clip, wrap
 from shardviz.render.ranges import device_ranges
 from shardviz.render.values import columns
 

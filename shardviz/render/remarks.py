@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardviz.layouts import Layout, silent_copies, uneven
-from shardviz.render.format import format_bytes, plural
+from shardviz.records.amounts import format_bytes, plural
 
 
 def uneven_words(layout: Layout, dtype: Any = None) -> str:

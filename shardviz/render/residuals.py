@@ -7,8 +7,9 @@ from html import escape
 
 from shardviz.notation import DeviceMesh
 from shardviz.records import Residual
+from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.render.chips import QUIET, cell, spec_html, table
-from shardviz.render.format import clip, format_bytes, format_shape, plural
+from shardviz.render.columns import clip
 from shardviz.render.values import columns, spec_text
 
 MAX_TEXT, MAX_HTML = 10, 40

@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 
 from shardviz.costs import Knee
-from shardviz.costs.amounts import count_text, flops_text, rate_text
 from shardviz.costs.step_cost import StepCost
 from shardviz.notation import axis_name
+from shardviz.records.amounts import format_flops, format_number, format_rate, format_seconds, plural
 from shardviz.render.cost_words import moved_name
-from shardviz.render.format import format_seconds, plural
 
 MOST = 6
 
@@ -82,7 +81,7 @@ def roofline_of(cost: StepCost) -> Roofline:
     floor = min([peak, *(r.attained for r in roofs if r.attained)])
     least = 10 ** math.floor(math.log10(min(floor, min(r.knee.attainable(low) for r in roofs) * 3)))
     left_out = f"{plural(len(rest), 'more sum')}: under a thousandth of the step" if rest else ""
-    rate = f"peak {flops_text(peak)}/s of {cost.dtype}"
+    rate = f"peak {format_flops(peak)}/s of {cost.dtype}"
     return Roofline(roofs, peak, (low, high), (least, peak * 3), rate, left_out)
 
 
@@ -95,7 +94,7 @@ def _roof(cost: StepCost, knee: Knee, seconds: float, flops: float) -> Roof:
         some, long = ("at most ", "at least ") if least else ("", "")
         wins = "bytes take longer" if at < knee.intensity else "FLOPs take longer"
         wins += ", as far as is known" if least and at >= knee.intensity else ""
-        verdict = f"{some}{count_text(at)} FLOPs a byte; {long}{format_seconds(seconds)}: {wins}"
+        verdict = f"{some}{format_number(at)} FLOPs a byte; {long}{format_seconds(seconds)}: {wins}"
     elif cost.flops is None and seconds:
         verdict = "the program's FLOPs are not known"
     return Roof(
@@ -104,6 +103,6 @@ def _roof(cost: StepCost, knee: Knee, seconds: float, flops: float) -> Roof:
         at,
         None if at is None else knee.attainable(at),
         seconds,
-        f"{knee.name}: {rate_text(knee.bytes_per_s)}, knee at {count_text(knee.intensity)} FLOPs a byte",
+        f"{knee.name}: {format_rate(knee.bytes_per_s)}, knee at {format_number(knee.intensity)} FLOPs a byte",
         verdict,
     )

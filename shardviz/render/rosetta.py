@@ -20,7 +20,7 @@ from shardviz.notation import DeviceMesh, Row, Spec, rosetta
 from shardviz.notation.sharding import Sharding, sharding
 from shardviz.records import Value
 from shardviz.render.chips import MONO, QUIET, SANS, cell, code, mesh_html, spec_html, table
-from shardviz.render.format import clip
+from shardviz.render.columns import clip
 from shardviz.render.shown import Visible
 
 NAMES = {

@@ -17,8 +17,9 @@ from itertools import groupby
 
 from shardviz.notation import Spec
 from shardviz.program.bind import Row, RulesTable
+from shardviz.records.amounts import plural
 from shardviz.render.chips import QUIET, SANS, cell, table
-from shardviz.render.format import plural, wrap
+from shardviz.render.columns import wrap
 from shardviz.render.values import columns
 
 MAX_NAMES = 4

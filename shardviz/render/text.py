@@ -12,9 +12,10 @@ import textwrap
 from collections.abc import Sequence
 
 from shardviz.records import Memory, Value
+from shardviz.records.amounts import format_bytes, format_flops, plural
 from shardviz.records.report import Report
 from shardviz.render.chips import axes_words
-from shardviz.render.format import clip, format_bytes, format_flops, plural
+from shardviz.render.columns import clip
 from shardviz.render.on_target import code_text, fit_text, on_target_lines
 from shardviz.render.residuals import residuals_text
 from shardviz.render.totals import total_of, totals_by

@@ -20,8 +20,8 @@ from typing import Any
 from shardviz.errors import ShardvizError
 from shardviz.notation import Axis
 from shardviz.records import Collective, Frame
+from shardviz.records.amounts import format_bytes, plural
 from shardviz.render.chips import axes_words
-from shardviz.render.format import format_bytes, plural
 
 NO_SOURCE = "no source line"
 

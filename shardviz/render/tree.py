@@ -25,8 +25,9 @@ from html import escape
 import numpy as np
 
 from shardviz.layouts import Layout, Leaf, LessSharded, TreeBytes
+from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.render.chips import QUIET, cell, chip, mono, spec_html, table
-from shardviz.render.format import clip, format_bytes, format_shape, plural, text_width, wrap
+from shardviz.render.columns import clip, text_width, wrap
 from shardviz.render.ranges import device_ranges
 from shardviz.render.theme import axis_colours
 from shardviz.render.values import MAX_NAME, columns

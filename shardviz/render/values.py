@@ -17,8 +17,9 @@ from typing import Any
 
 from shardviz.notation.spec import axis_text
 from shardviz.records import Value
+from shardviz.records.amounts import format_bytes, format_count, format_shape
 from shardviz.render.chips import QUIET, cell, spec_html, table
-from shardviz.render.format import clip, format_bytes, format_count, format_shape, pad, text_width
+from shardviz.render.columns import clip, pad, text_width
 
 MAX_NAME = 44
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardviz.layouts import Layout
 from shardviz.notation.spec import Axis, axis_text
-from shardviz.render.format import format_shape, plural
+from shardviz.records.amounts import format_shape, plural
 
 if TYPE_CHECKING:
     from shardviz.render.scene import Scene, Side

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from shardviz.records import Cost, Frame, WorkTotal
+from shardviz.records.amounts import format_bytes, format_flops, plural
 from shardviz.render.chips import cell, table
-from shardviz.render.format import clip, format_bytes, format_flops, plural, wrap
+from shardviz.render.columns import clip, wrap
 from shardviz.render.totals import NO_SOURCE
 from shardviz.render.values import columns
 

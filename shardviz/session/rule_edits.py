@@ -11,6 +11,7 @@ from shardviz.errors import ShardvizError
 from shardviz.notation import Spec
 from shardviz.program.bind import Row
 from shardviz.program.rules import Rule
+from shardviz.records.amounts import plural
 from shardviz.session.edits import parse_spec
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ MOST_NAMES = 60
 
 def rules_view(state: ExplorerState) -> dict[str, Any]:
     """Every rule with what it catches and wins, and what no rule catches."""
-    from shardviz.render.format import plural
 
     table = state.program.rules_table(state.plan)
     rules = state.plan.rules.rules

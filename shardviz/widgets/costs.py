@@ -11,6 +11,7 @@ from shardviz.costs.step_cost import Moved, StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import Axis
 from shardviz.records import Cost, Frame, WorkTotal
+from shardviz.records.amounts import format_flops, format_seconds, plural
 from shardviz.records.report import Report
 from shardviz.render.cost_words import (
     Alike,
@@ -26,7 +27,6 @@ from shardviz.render.cost_words import (
     time_rows,
     tokens_words,
 )
-from shardviz.render.format import format_flops, format_seconds, plural
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.payload import Json, axes_json
 from shardviz.widgets.roofs import roofline_json

@@ -7,9 +7,9 @@ from typing import Any
 
 from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.records import Memory, Value
+from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.render.chips import axes_words
 from shardviz.render.cost_words import BOUND_WORDS, level_words, memory_words, mfu_words, tokens_words
-from shardviz.render.format import format_bytes, format_flops, format_seconds, plural
 from shardviz.render.totals import Total, total_of, totals_by
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.payload import Json, axes_json, severities

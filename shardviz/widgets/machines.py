@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 
 from shardviz.costs import AxisPath, Knee, Placement, collective_seconds
-from shardviz.costs.amounts import rate_text
 from shardviz.costs.orders import Order, orders
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.layouts import layout
+from shardviz.records.amounts import format_rate, format_seconds, plural
 from shardviz.render.company import Group, company
 from shardviz.render.cost_words import headline, placed_words
-from shardviz.render.format import format_seconds, plural
 from shardviz.render.machine_parts import Picture
 from shardviz.render.machine_picture import picture
 from shardviz.render.ranges import device_ranges
@@ -113,7 +112,7 @@ def _axis(cost: StepCost, path: AxisPath, knee: Knee | None) -> Json:
         "size": path.size,
         "rides": str(route),
         "tags": tags,
-        "width": "" if knee is None else rate_text(knee.bytes_per_s),
+        "width": "" if knee is None else format_rate(knee.bytes_per_s),
         "formula": gather.formula,
         "bound": gather.bound,
     }

@@ -6,8 +6,8 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.layouts import layout
 from shardviz.records import Collective, Value
+from shardviz.records.amounts import format_bytes, format_seconds, format_shape
 from shardviz.records.report import Report
-from shardviz.render.format import format_bytes, format_seconds, format_shape
 from shardviz.render.rosetta import sharding_of
 from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, notes
 from shardviz.render.totals import totals_by

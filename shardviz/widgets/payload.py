@@ -11,8 +11,8 @@ from typing import Any
 
 from shardviz.notation import Axis, Spec
 from shardviz.records import Collective, Value
+from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
-from shardviz.render.format import format_bytes
 from shardviz.render.theme import axis_colours
 from shardviz.session.edits import choices
 from shardviz.session.explorer import ExplorerState

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from shardviz.costs.amounts import count_text, flops_text
 from shardviz.costs.step_cost import StepCost
 from shardviz.notation import axis_name
+from shardviz.records.amounts import format_flops, format_number
 from shardviz.render.roofline_scene import Roof, Roofline, roofline_of
 from shardviz.widgets.payload import Json
 
@@ -26,8 +26,8 @@ def roofline_json(cost: StepCost) -> Json:
         "text": found.text,
         "rate": found.rate,
         "rest": found.left_out,
-        "x": [[round(_x(found, n), 1), count_text(n)] for n in _decades(*found.x)],
-        "y": [[round(_y(found, n), 1), f"{flops_text(n)}/s"] for n in _decades(*found.y)],
+        "x": [[round(_x(found, n), 1), format_number(n)] for n in _decades(*found.x)],
+        "y": [[round(_y(found, n), 1), f"{format_flops(n)}/s"] for n in _decades(*found.y)],
         "peak": round(_y(found, found.peak), 1),
         "roofs": roofs,
     }
@@ -76,5 +76,5 @@ def _roof(found: Roofline, roof: Roof) -> Json:
     }
     if roof.intensity is not None and roof.attained is not None:
         view["mark"] = [round(_x(found, roof.intensity), 1), round(_y(found, roof.attained), 1)]
-        view["reaches"] = f"at most {flops_text(roof.attained)}/s by this roof"
+        view["reaches"] = f"at most {format_flops(roof.attained)}/s by this roof"
     return view

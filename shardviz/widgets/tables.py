@@ -10,9 +10,9 @@ from typing import Any
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.records import Collective, Frame, TargetCollective, Value
+from shardviz.records.amounts import format_bytes, format_count, format_seconds, plural
 from shardviz.records.report import Report
 from shardviz.render.chips import axes_words
-from shardviz.render.format import format_bytes, format_count, format_seconds, plural
 from shardviz.render.on_target import how_words, runs_text
 from shardviz.render.totals import key_of, total_of, totals_by
 from shardviz.render.values import spec_text

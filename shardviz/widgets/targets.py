@@ -9,7 +9,7 @@ from shardviz.costs import Machine, chips
 from shardviz.costs.chips import Chip
 from shardviz.costs.topologies import natural, sizes_near, topologies
 from shardviz.notation import DeviceMesh
-from shardviz.render.format import format_bytes, plural
+from shardviz.records.amounts import format_bytes, plural
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.payload import Json
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardviz.costs.step_cost import StepCost
-from shardviz.render.format import format_bytes
+from shardviz.records.amounts import format_bytes
 from shardviz.render.traffic_scene import Table, strengths, tables_of
 from shardviz.widgets.payload import Json
 

@@ -13,7 +13,7 @@ from tests.browser.views import edits, settled, state
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
 
 EXPLORE = "import shardviz as sv\ne = sv.explore(sv.gallery.llama('70b'), tokens=64 * 4096)\ne"
-TOLD = """from shardviz.render.format import format_bytes, format_seconds
+TOLD = """from shardviz.records.amounts import format_bytes, format_seconds
 print(e.state.target, format_seconds(e.state.cost.lower), format_bytes(e.state.cost.needs.total), sep='|')"""
 READY = next(s.ready for s in sv.targets() if s.name == "tpu")
 LAST = "compiled" if READY else "partitioned"
@@ -56,7 +56,7 @@ def test_a_step_on_real_machines(lab: Lab, page: LabPage):
     page.screenshot("machine_source", of=view)
     view.get_by_test_id("tab-collectives").click()
     view.get_by_test_id("collectives-table").locator("button[aria-expanded]").first.click()
-    expect(view.get_by_test_id("collectives-table")).to_contain_text("90 GB/s")
+    expect(view.get_by_test_id("collectives-table")).to_contain_text("90.0 GB/s")
     page.screenshot("machine_collectives", of=view)
 
     # a larger mesh: the machine grows with it, and undo brings the very machine back

@@ -69,7 +69,7 @@ def test_the_all_reduces_of_the_layers_by_hand(cost: StepCost):
     each = 2 * nbytes * 7 / 8 / (2 * 9e10)
     large = [c for c in cost.collectives if c.kind == "all-reduce" and c.axes == ("model",) and c.count == 80]
     assert large and all(c.operand_bytes == nbytes and c.seconds == pytest.approx(each) for c in large)
-    assert "2 x V x 7/8 / W = 2 x 536.9 MB x 7/8 / (2 x 90 GB/s); ring of 8 along x" in (large[0].formula or "")
+    assert "2 x V x 7/8 / W = 2 x 537 MB x 7/8 / (2 x 90.0 GB/s); ring of 8 along x" in (large[0].formula or "")
 
 
 def test_compute_is_the_models_arithmetic_over_the_peak(cost: StepCost):
@@ -396,7 +396,7 @@ def test_the_share_of_a_gpus_memory_that_jax_takes_is_said():
         found = cost_of(report, "gpu h100:1x8")
         assert found.needs.fits == (part < 1)
         assert ("unless XLA_PYTHON_CLIENT_MEM_FRACTION" in found.needs.verdict) == over
-        assert "JAX takes 75% of a GPU's memory (63.71 GB) unless XLA_PYTHON_CLIENT_MEM_FRACTION" in found.needs.source
+        assert "JAX takes 75% of a GPU's memory (63.7 GB) unless XLA_PYTHON_CLIENT_MEM_FRACTION" in found.needs.source
         assert "JAX takes 75% of a GPU&#x27;s memory" in found.html()
         assert "JAX takes 75%" in " ".join(found.text().split())
     assert "XLA_PYTHON" not in cost_of(report, "tpu v5e:4x2").text()

@@ -49,12 +49,12 @@ def test_the_text_has_the_arithmetic():
         "gpu h100:1x8", flops=1e12, hbm_bytes=1e10, collectives=[gather, unknown], model_flops=6e12, tokens=1024
     )
     assert str(step).splitlines() == [
-        "between 2.985 ms (all overlapped) and 4.23 ms (nothing overlapped); bound by memory",
-        "  compute         1.01 ms  1 TFLOP of bfloat16 / 990 TFLOP/s",
-        "  memory         2.985 ms  10 GB / 3.35 TB/s",
-        "  communication  1.244 ms  80 x all-gather all-gather.1 1.244 ms + 1 of unknown time left out",
-        "  model FLOPs utilisation: 17.9% to 25.4% (6 TFLOP / (8 chips x 990 TFLOP/s x time))",
-        "  tokens: 242.1 k/s to 343 k/s, 42.88 k/s a chip at best",
+        "between 2.99 ms (all overlapped) and 4.23 ms (nothing overlapped); bound by memory",
+        "  compute        1.01 ms  1.00 TFLOP of bfloat16 / 990 TFLOP/s",
+        "  memory         2.99 ms  10.0 GB / 3.35 TB/s",
+        "  communication  1.24 ms  80 x all-gather all-gather.1 1.24 ms + 1 of unknown time left out",
+        "  model FLOPs utilisation: 17.9% to 25.4% (6.00 TFLOP / (8 chips x 990 TFLOP/s x time))",
+        "  tokens: 242 k/s to 343 k/s, 42.9 k/s a chip at best",
     ]
 
 
@@ -88,7 +88,7 @@ def test_knees_of_memory_and_of_each_axis():
     assert knees["pod"].bytes_per_s == pytest.approx(of.dcn_bytes_per_s)
     assert knees["a"].bytes_per_s == pytest.approx(2 * of.ici_link_bytes_per_s)
     assert knees["b"].bytes_per_s == pytest.approx(4 * of.ici_link_bytes_per_s)
-    assert knees["HBM"].formula == "459 TFLOP/s / 2.8 TB/s = 163.9 FLOP/B"
+    assert knees["HBM"].formula == "459 TFLOP/s / 2.80 TB/s = 164 FLOP/B"
     assert knees["HBM"].attainable(1) == pytest.approx(2.8e12)
     assert knees["HBM"].attainable(1e6) == pytest.approx(4.59e14)
 
@@ -126,7 +126,7 @@ def test_a_device_has_what_libtpu_gives_it(target: str, usable: float):
 def test_what_does_not_fit_says_by_how_much():
     found = fits(2e11, "tpu v5p:4x4x4")
     assert not found and found.headroom == pytest.approx(95.73 * GIB - 2e11, abs=1e7)
-    assert str(found).startswith("does not fit: 200 GB needed, 102.8 GB usable on each v5p; 97.21 GB")
+    assert str(found).startswith("does not fit: 200 GB needed, 103 GB usable on each v5p; 97.2 GB")
 
 
 def test_a_gpu_nearly_full_needs_more_than_jax_takes_by_itself():
@@ -148,7 +148,7 @@ def test_a_rate_that_is_another_types_is_called_so():
         return step_time(target, flops={dtype: 1e12}).computing[0].formula
 
     assert said("tpu v5e:2x2", "float32") == (
-        "1 TFLOP of float32 / 197 TFLOP/s (the rate of bfloat16 at JAX's default precision; "
+        "1.00 TFLOP of float32 / 197 TFLOP/s (the rate of bfloat16 at JAX's default precision; "
         "'high' takes 3 times as long, 'highest' 6)"
     )
     assert said("tpu v3:2x2", "int8").endswith("TFLOP/s (the rate of bfloat16)")

@@ -14,9 +14,10 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, Cost
+from shardviz.records.amounts import format_bytes, format_flops, format_seconds
+from shardviz.render.columns import text_width
 from shardviz.render.cost_html import step_cost_html
 from shardviz.render.cost_words import longest
-from shardviz.render.format import format_bytes, format_flops, format_seconds, text_width
 from shardviz.render.machine_scene import axis_between, first_group, panels
 from shardviz.render.work import phase_words
 from tests.render.sample import HOSTILE, report
@@ -213,7 +214,7 @@ def test_a_level_without_flops_is_drawn_and_says_so(kind):
 def test_the_label_has_the_numbers():
     found = cost()
     assert format_seconds(found.step.compute) in found.plot(kind="step").get_label()
-    assert "knee at 163.9 FLOPs a byte" in found.plot(kind="roofline").get_label()
+    assert "knee at 164 FLOPs a byte" in found.plot(kind="roofline").get_label()
     assert format_bytes(found.needs.total) in found.plot(kind="memory").get_label()
     assert all(str(path) in found.plot(kind="machine").get_label() for path in found.placement.paths)
     assert found.counted is not None

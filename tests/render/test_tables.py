@@ -10,8 +10,8 @@ import pytest
 from shardviz.errors import ShardvizError
 from shardviz.notation import Spec
 from shardviz.records import Collective, Frame, Value
+from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
 from shardviz.render import bars_html, collectives_html, collectives_text, totals_by, values_html, values_text
-from shardviz.render.format import format_bytes, format_count, format_flops, format_seconds
 from tests.render.sample import MESH, report
 from tests.render.sanitizer import read, words
 

@@ -16,9 +16,9 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.compiler import server
-from shardviz.costs.amounts import bytes_text
 from shardviz.costs.machine import Machine
 from shardviz.notation import DeviceMesh
+from shardviz.records.amounts import format_bytes
 from shardviz.session.targeting import aim
 from tests.session.tpu_truth import PROGRAMS
 from tests.truth import answers_of
@@ -287,7 +287,7 @@ def test_the_70b_step_is_answered_in_little_memory(target, mesh):
     said = [d.message for d in report.diagnostics if d.rule == "does-not-fit"]
     assert len(said) == (not memory.fits)
     if said:  # and by how much
-        assert f"so it is {bytes_text(-memory.headroom)} too much" in said[0]
+        assert f"so it is {format_bytes(-memory.headroom)} too much" in said[0]
 
 
 def test_nothing_of_the_target_is_in_the_kernel():

@@ -13,7 +13,7 @@ import pytest
 from shardviz.costs import time_of
 from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.records import Collective, Cost, Frame, Stated, Work
-from shardviz.render.format import format_bytes, format_flops, format_seconds
+from shardviz.records.amounts import format_bytes, format_flops, format_seconds
 from shardviz.render.roofline_scene import roofline_of
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.costs import cost_json

@@ -19,8 +19,8 @@ from shardviz.costs.routes import torus_links
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.program.plan import Plan
+from shardviz.records.amounts import format_seconds
 from shardviz.render.company import company
-from shardviz.render.format import format_seconds
 from shardviz.render.machine_parts import MOST_NODES
 from shardviz.render.machine_picture import blocks, picture
 from shardviz.session.explorer import ExplorerState

@@ -177,7 +177,7 @@ def test_seconds_come_with_their_arithmetic(open_page, program, plan):
     button = page.at("collectives-table").get_by_role("button", name="µs").first
     assert button.get_attribute("aria-expanded") == "false"
     button.click()
-    assert "12 hops x 1 µs" in page.at("collectives-table").inner_text()
+    assert "12 hops x 1.00 µs" in page.at("collectives-table").inner_text()
     assert page.at("collectives-table").get_by_role("button", name="µs").first.get_attribute("aria-expanded") == "true"
     page.at("tab-source").click()
     assert "48.0 µs" in page.at("line-model.py:3").inner_text()

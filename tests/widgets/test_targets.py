@@ -352,8 +352,8 @@ def test_collectives_as_partitioned_and_as_the_target_runs_them(program, plan, c
     (run,) = row["as_run"]
     assert run["text"] == "reduce-scatter × 1"
     assert run["how"] == "turned into another kind, moved out of a loop" and run["algorithm"] == "1DFullMesh"
-    assert run["formula"].startswith("6 hops x 1 µs") and run["seconds"] == "6.00 µs"
-    assert row["formula"].startswith("12 hops x 1 µs") and row["seconds"] == "48.0 µs", "four runs of twelve hops"
+    assert run["formula"].startswith("6 hops x 1.00 µs") and run["seconds"] == "6.00 µs"
+    assert row["formula"].startswith("12 hops x 1.00 µs") and row["seconds"] == "48.0 µs", "four runs of twelve hops"
     (added,) = data["added"]
     assert added["text"].startswith("all-gather over model") and "added" in added["how"]
     (timed_move,) = timed(explorer.report, cost).collectives

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardviz.render.format import clip, pad, text_width, wrap
+from shardviz.render.columns import clip, pad, text_width, wrap
 
 TEXTS = st.text("ab 模ーｱé\u0301·…×", max_size=60)
 
 
 def test_columns_of_characters():
-    """The widths are those of Unicode's East Asian Width; a combining accent stands on the letter before it."""
+    """Those of Unicode: an accent stands on the letter before it, and a sequence of emoji is one."""
     widths = {"a": 1, "模": 2, "ー": 2, "Ａ": 2, "ｱ": 1, "·": 1, "…": 1, "×": 1, "e\u0301": 1, "\u200b": 0}
+    widths |= {"👩‍👧": 2, "🇩🇪": 2}
     assert {text: text_width(text) for text in widths} == widths
 
 

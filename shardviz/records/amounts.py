@@ -1,0 +1,84 @@
+"""Numbers for people: bytes, FLOPs, seconds, rates, counts and shapes, each with its unit.
+
+Amounts have three significant digits, so that a size reads the same in a table and in the formula beside it. Prefixes
+are decimal (SI): 1 kB is 1000 bytes, 1 MB is 1000 kB.
+
+>>> format_bytes(33_554_432), format_bytes(512), format_bytes(None)
+('33.6 MB', '512 B', 'not known')
+>>> format_flops(2.5e15), format_rate(4.5e10), format_seconds(5.592e-4), format_number(240.3)
+('2.50 PFLOP', '45.0 GB/s', '559 µs', '240')
+>>> format_count(1234567), format_shape((8192, 64)), plural(1280, "device")
+('1,234,567', '[8192, 64]', '1,280 devices')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+NOT_KNOWN = "not known"
+COUNT_NOT_KNOWN = "count not known"
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
+_SECONDS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
+
+
+def format_bytes(nbytes: float | None) -> str:
+    """A number of bytes, such as `33.6 MB`, below 1 kB the exact number; `not known` for None."""
+    return NOT_KNOWN if nbytes is None else _scaled(nbytes, "B")
+
+
+def format_rate(bytes_per_s: float | None) -> str:
+    """Bytes a second, such as `45.0 GB/s`; `not known` for None."""
+    return NOT_KNOWN if bytes_per_s is None else f"{_scaled(bytes_per_s, 'B')}/s"
+
+
+def format_flops(flops: float | None) -> str:
+    """A number of floating-point operations, such as `2.50 PFLOP`; `not known` for None."""
+    return NOT_KNOWN if flops is None else _scaled(flops, "FLOP")
+
+
+def format_number(number: float | None) -> str:
+    """A number without a unit, such as `2.55 k`; `not known` for None."""
+    return NOT_KNOWN if number is None else _scaled(number, "").rstrip()
+
+
+def format_seconds(seconds: float | None) -> str:
+    """A time, such as `3.00 s`, `10.4 ms` or `5.20 µs`; `not known` for None."""
+    if seconds is None:
+        return NOT_KNOWN
+    if seconds == 0:
+        return "0 s"
+    factor, unit = next((each for each in _SECONDS if abs(seconds) * each[0] >= 0.9995), _SECONDS[-1])
+    return f"{_digits(seconds * factor)} {unit}"
+
+
+def format_count(count: int | None) -> str:
+    """A count with thousands marked, such as `1,280`; `count not known` for None."""
+    return COUNT_NOT_KNOWN if count is None else f"{count:,}"
+
+
+def format_shape(shape: Sequence[int] | None) -> str:
+    """A shape, such as `[8192, 64]`; `not known` for None."""
+    return NOT_KNOWN if shape is None else "[" + ", ".join(map(str, shape)) + "]"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 device`, `8 devices`, with thousands marked."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _scaled(number: float, unit: str) -> str:
+    power = 0
+    while 999.5 <= abs(number) < math.inf and power < len(_PREFIXES) - 1:
+        number /= 1000
+        power += 1
+    exact = power == 0 and float(number).is_integer()
+    return f"{number:.0f} {unit}" if exact else f"{_digits(number)} {_PREFIXES[power]}{unit}"
+
+
+def _digits(number: float) -> str:
+    """Three significant digits without an exponent, below 1 two."""
+    size = abs(number)
+    if 0 < size < 0.995:
+        return f"{number:.{1 - math.floor(math.log10(size))}f}"
+    return f"{number:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"

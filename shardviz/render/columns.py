@@ -1,0 +1,39 @@
+"""Text in the columns of a terminal, where a wide character (Chinese, Japanese, Korean, an emoji) takes two.
+
+>>> text_width("data"), text_width("模型"), text_width("e\u0301")
+(4, 4, 1)
+>>> clip("模型并行", 6), pad("模型", 6, "right"), wrap("模型 data", 5)
+('模型…', '  模型', ['模型', 'data'])
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import wcwidth
+
+
+def text_width(text: str) -> int:
+    """The columns that the text takes: two for a wide character, none for an accent that stands on another."""
+    return len(text) if text.isascii() else wcwidth.width(text, control_codes="ignore")
+
+
+def clip(text: str, width: int) -> str:
+    """The text on one line of at most `width` columns, its end replaced by `…` where it is longer."""
+    text = " ".join(text.split())
+    if text_width(text) <= width:
+        return text
+    return wcwidth.clip(text, 0, width - 1, fillchar="") + "…" if width > 0 else ""
+
+
+def pad(text: str, width: int, side: str = "left") -> str:
+    """The text filled up with spaces to `width` columns, flush `left`, flush `right`, or in the `middle`."""
+    room = max(0, width - text_width(text))
+    before = {"left": 0, "right": room, "middle": room // 2}[side]
+    return " " * before + text + " " * (room - before)
+
+
+def wrap(text: str, width: int, indent: str = "") -> list[str]:
+    """The text in lines of at most `width` columns, those after the first with `indent` before them."""
+    split = textwrap.wrap if text.isascii() else wcwidth.wrap
+    return split(text, width, subsequent_indent=indent)
