@@ -18,11 +18,10 @@ from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy_text import sdy_axis
 from shardviz.program.explicit import type_spec
+from shardviz.program.module import MESH, set_mesh, symbol_of
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.trace import Traced, cannot_lower
 from shardviz.records import PlanRecord
-
-MESH = "mesh"
 
 
 @dataclass(eq=False)
@@ -96,7 +95,7 @@ def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
     """
     module = lowered.module.operation.clone()
     body = module.regions[0].blocks[0]
-    main = next(op for op in body.operations if _symbol(op) == "main").operation
+    main = next(op for op in body.operations if symbol_of(op) == "main").operation
     set_mesh(module, body, bound.mesh)
     traced = lowered.traced
     ins, outs = _ranks(main)
@@ -118,25 +117,6 @@ def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
     """The module under a plan, as bytecode."""
     with lowered.lock, lowered.module.context, ir.Location.unknown():
         return _jax.bytecode(edited(lowered, bound))
-
-
-def _symbol(operation: Any) -> str:
-    attributes = operation.attributes
-    return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else ""
-
-
-def set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
-    """Puts a plan's mesh in the place of the module's."""
-    axes = ", ".join(f"{sdy_axis(name)}={size}" for name, size in mesh.shape.items())
-    for old in [op for op in body.operations if op.operation.name == "sdy.mesh" and _symbol(op) == MESH]:
-        old.operation.erase()  # others are those of single devices, which callbacks run on
-    # Built from text: typed builders differ between versions. No device ids: partition i is the mesh's i-th place, and
-    # which device that is the device assignment says.
-    text = f"module {{ sdy.mesh @{MESH} = <[{axes}]> }}"
-    new = ir.Module.parse(text).body.operations[0].operation.clone()
-    ir.InsertionPoint.at_block_begin(body).insert(new)
-    i32 = ir.IntegerType.get_signless(32)
-    module.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, mesh.size)
 
 
 def _set_shardings(

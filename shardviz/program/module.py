@@ -25,12 +25,34 @@ from shardviz.errors import MeshError, TraceError
 from shardviz.notation import DeviceMesh
 from shardviz.notation.scan import unescaped
 from shardviz.notation.sdy_text import sdy_axis
-from shardviz.program.lower import MESH, set_mesh
+
+MESH = "mesh"
+"""What a lowered module calls its mesh."""
 
 _SIZE = re.compile(r'"((?:[^"\\]|\\.)*)"\s*=\s*(\d+)')
 _IDS = re.compile(r"device_ids\s*=\s*\[([\d,\s]*)\]")
 _MESHES = re.compile(r"@([\w.$-]+|\"(?:[^\"\\]|\\.)*\")")
 GROUPS = "#stablehlo.replica_group_mesh_axes"
+
+
+def symbol_of(operation: Any) -> str:
+    """The symbol that an operation defines; empty for none."""
+    attributes = operation.attributes
+    return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else ""
+
+
+def set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
+    """Puts a plan's mesh in the place of the module's."""
+    axes = ", ".join(f"{sdy_axis(name)}={size}" for name, size in mesh.shape.items())
+    for old in [op for op in body.operations if op.operation.name == "sdy.mesh" and symbol_of(op) == MESH]:
+        old.operation.erase()  # others are those of single devices, which callbacks run on
+    # Built from text: typed builders differ between versions. No device ids: partition i is the mesh's i-th place, and
+    # which device that is the device assignment says.
+    text = f"module {{ sdy.mesh @{MESH} = <[{axes}]> }}"
+    new = ir.Module.parse(text).body.operations[0].operation.clone()
+    ir.InsertionPoint.at_block_begin(body).insert(new)
+    i32 = ir.IntegerType.get_signless(32)
+    module.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, mesh.size)
 
 
 def _meshes(module: Any) -> dict[str, DeviceMesh]:
@@ -55,7 +77,7 @@ def mesh_in(module: Any) -> DeviceMesh | None:
 
 
 def with_one_mesh(module: Any) -> Any:
-    """The module with its mesh called as `lower.MESH`; several names for one mesh become one."""
+    """The module with its mesh called as `MESH`; several names for one mesh become one."""
     found = _meshes(module)
     if not found or set(found) == {MESH}:
         return module

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardviz import _jax
 from shardviz.errors import TraceError
-from shardviz.program.adapt import equinox, exported, jit, nnx, pjit, pmap, stages
+from shardviz.program.adapt import jit, nnx, pjit, pmap, stages
 from shardviz.program.adapt.call import Brings, Call, Options
 
 __all__ = ["Brings", "Call", "Options", "adapt", "has_arguments"]
@@ -20,9 +20,9 @@ __all__ = ["Brings", "Call", "Options", "adapt", "has_arguments"]
 Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], Options], Call | None]
 
 ADAPTERS: tuple[Adapter, ...] = (
-    exported.adapt,
+    stages.adapt_exported,
     stages.adapt,
-    equinox.adapt,
+    jit.adapt_equinox,
     nnx.adapt,
     pjit.adapt,
     pmap.adapt,
@@ -68,4 +68,4 @@ def _signed(call: Call, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def has_arguments(fn: Any) -> bool:
     """Whether something is no function to be called but one with its arguments already: an export, a stage of jit's."""
-    return isinstance(fn, stages.STAGES) or exported.held_by(fn) is not None
+    return isinstance(fn, stages.STAGES) or stages.held_by(fn) is not None

@@ -15,15 +15,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardviz.program.adapt import jit
 from shardviz.program.adapt.call import Call, Options, name_of
 
 
-def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def adapt_equinox(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
     """A function or method wrapped by `equinox.filter_jit`, with what it says of donation unless `options` say more.
 
     Raises:
-        TraceError, SpecError: as `jit.adapt`.
+        TraceError, SpecError: as `adapt`.
     """
     if "equinox" not in sys.modules:
         return None
@@ -38,7 +37,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
         donated = [i for i in range(len(args)) if (wrapper.donate_first if i == 0 else wrapper.donate_rest)]
         options = Options(donate_argnums=tuple(donated))
     pure, (positional, keyword) = _pure(wrapper.__wrapped__, args, kwargs)
-    call = jit.adapt(pure, positional, keyword, options)
+    call = adapt(pure, positional, keyword, options)
     return None if call is None else replace(call, kind="jit")
 
 

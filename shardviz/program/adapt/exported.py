@@ -15,7 +15,7 @@ import jax.export
 from shardviz import _jax
 from shardviz.errors import ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh
-from shardviz.program import symbols
+from shardviz.program import ready, symbols
 from shardviz.program.adapt.call import Call, Options, abstract_tree
 from shardviz.program.module import assertions
 from shardviz.records import Diagnostic
@@ -27,7 +27,7 @@ def held_by(fn: Any) -> Any:
     return found if isinstance(found, jax.export.Exported) else None
 
 
-def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def adapt_exported(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
     """A `jax.export.Exported`, or what holds one as its attribute `exported`.
 
     Arguments are needed only where dimensions are symbolic: their shapes say what the symbols stand for.
@@ -51,7 +51,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     except Exception as error:  # whatever JAX finds wrong with the arguments
         raise TraceError(f"{exported.fun_name} cannot be called so: {error}") from error
     shapes = [tuple(getattr(leaf, "shape", ())) for leaf in jax.tree.leaves((given, named))]
-    return _call(exported, shapes, None)
+    return _exported(exported, shapes, None)
 
 
 def call_of(
@@ -78,12 +78,10 @@ def call_of(
             found = symbols.constraints(assertions(module), _jax.constraints_of(exported.in_avals))
     settled = symbols.check(exported.fun_name, names, values, found)
     shapes = [tuple(_jax.evaluated(d, settled) for d in aval.shape) for aval in exported.in_avals]
-    return _call(exported, shapes, mesh)
+    return _exported(exported, shapes, mesh)
 
 
-def _call(exported: Any, shapes: list[tuple[int, ...]], mesh: DeviceMesh | None) -> Call:
-    from shardviz.program import ready  # it stands on the trace
-
+def _exported(exported: Any, shapes: list[tuple[int, ...]], mesh: DeviceMesh | None) -> Call:
     try:
         module = _jax.exported_module(exported.mlir_module_serialized)
     except Exception as error:  # MLIR says in its own words what is wrong

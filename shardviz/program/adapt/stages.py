@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding
 from shardviz import _jax
 from shardviz.errors import ShardvizError, TraceError
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.program import ready
 from shardviz.program.adapt.call import Brings, Call, Options
 
 STAGES = (jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled)
@@ -74,8 +75,6 @@ def _traced(traced: Any) -> Call:
 
 
 def _lowered(lowered: Any) -> Call:
-    from shardviz.program import ready  # it stands on the trace
-
     facts = _jax.lowered_facts(lowered)
     source = lowered.compiler_ir("stablehlo")
     if source is None:
