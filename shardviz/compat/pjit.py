@@ -30,8 +30,8 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from shardviz import _jax
 from shardviz.errors import MeshError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
-from shardviz.program.leaf_names import tree_of_names
 from shardviz.program.plan import expand
+from shardviz.program.signature import tree_of_names
 
 _around = threading.local()
 

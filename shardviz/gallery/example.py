@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapt import adapt
-from shardviz.program.adapt.call import name_of
+from shardviz.program.call import name_of
 from shardviz.program.plan import Plan
 from shardviz.session import Program
 

@@ -11,7 +11,7 @@ import jax
 
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec, check_spec
-from shardviz.program.adapt.call import Call
+from shardviz.program.call import Call
 from shardviz.program.plan import Plan
 from shardviz.program.rules import Leaf, Rules, catches, filter_text
 from shardviz.program.trace import Signature, Traced

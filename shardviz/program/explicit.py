@@ -29,8 +29,8 @@ from shardviz import _jax
 from shardviz.errors import MeshError, SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.adapt.call import Call
-from shardviz.program.mlir import spec_of
+from shardviz.program.call import Call
+from shardviz.program.module import spec_of
 
 
 def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:

@@ -18,8 +18,8 @@ from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy_text import sdy_axis
 from shardviz.program.explicit import type_spec
-from shardviz.program.module import MESH, set_mesh, symbol_of
 from shardviz.program.meshes import abstract_mesh
+from shardviz.program.module import MESH, set_mesh, symbol_of
 from shardviz.program.trace import Traced, cannot_lower
 from shardviz.records import PlanRecord
 

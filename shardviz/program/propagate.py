@@ -18,7 +18,7 @@ from shardviz.compiler import server
 from shardviz.notation import Spec
 from shardviz.program.explicit import mark_types
 from shardviz.program.lower import Lowered, edited, edited_bytecode
-from shardviz.program.walk import Walk
+from shardviz.program.propagated import Walk
 from shardviz.records import Collective, PlanRecord, Value, Work
 
 PIPELINE = (

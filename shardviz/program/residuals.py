@@ -25,10 +25,10 @@ from shardviz.layouts import itemsize
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_size
 from shardviz.program.lower import Lowered
-from shardviz.program.mlir import Place, axes_of, dtype_of, place_of, spec_of, within
-from shardviz.program.phases import trip_count
+from shardviz.program.module import Place, axes_of, dtype_of, place_of, spec_of, within
 from shardviz.program.propagate import Propagated
 from shardviz.program.shards import shard_shape
+from shardviz.program.stablehlo import trip_count
 from shardviz.program.trace import Traced
 from shardviz.records import Frame, PlanRecord, Residual, Value
 

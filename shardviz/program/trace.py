@@ -16,7 +16,7 @@ import jax
 from shardviz import _jax
 from shardviz.errors import ShardingTypeError, ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
-from shardviz.program.adapt.call import Call
+from shardviz.program.call import Call
 from shardviz.program.explicit import mend, typed_arguments
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.trees import Outcome, Update

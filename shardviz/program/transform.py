@@ -25,12 +25,11 @@ from shardviz import _jax
 from shardviz.errors import SpecError, TraceError
 from shardviz.notation import Spec
 from shardviz.notation.parsed import ParsedSpec
-from shardviz.program.adapt.call import Brings, Call, Options
-from shardviz.program.nnx_state import is_object, load
+from shardviz.program.call import Brings, Call, Options
 from shardviz.program.plan import expand, is_spec
 from shardviz.program.signature import parameter_names
 from shardviz.program.trace import Traced
-from shardviz.program.trees import Changes
+from shardviz.program.trees import Changes, is_object, load
 from shardviz.records import PlanRecord
 
 

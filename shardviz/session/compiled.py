@@ -19,7 +19,7 @@ from shardviz import compiler as hlo
 from shardviz.errors import ShardvizError
 from shardviz.layouts import itemsize
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program import ready
+from shardviz.program import stablehlo_program as ready
 from shardviz.program.shards import shard_shape
 from shardviz.records import Cost, Diagnostic, Memory, PlanRecord, Value
 from shardviz.records.report import Report

@@ -13,15 +13,15 @@ from typing import Any
 
 from shardviz import diagnose
 from shardviz.errors import ShardvizError
-from shardviz.program import batching, exporting
 from shardviz.program import bind as ruling
+from shardviz.program import exports as exporting
 from shardviz.program import propagate as shardy
 from shardviz.program import transform as transforms
-from shardviz.program.adapt.call import Call
+from shardviz.program import vmap as batching
 from shardviz.program.bind import RulesTable
-from shardviz.program.code import plan_code
+from shardviz.program.call import Call
 from shardviz.program.lower import CPU, LowerFor
-from shardviz.program.plan import Plan
+from shardviz.program.plan import Plan, plan_code
 from shardviz.program.residuals import residuals
 from shardviz.program.signature import CallSignature
 from shardviz.program.trace import Constraint

@@ -29,8 +29,8 @@ from shardviz import diagnose
 from shardviz.compiler import server
 from shardviz.layouts import itemsize
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.adapt.call import Call
 from shardviz.program.adapt.pmap import sharding_spec
+from shardviz.program.call import Call
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.shards import shard_shape
 from shardviz.program.trace import Argument, Traced

@@ -13,7 +13,7 @@ from typing import Any
 from shardviz.errors import MeshError, ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.program import bind as ruling
-from shardviz.program.adapt.call import Call
+from shardviz.program.call import Call
 from shardviz.program.explicit import explicit_axes, in_types
 from shardviz.program.lower import CPU, Lowered, LowerFor, lower
 from shardviz.program.plan import Plan, expand, is_spec

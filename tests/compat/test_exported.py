@@ -21,8 +21,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.compat import exports as loading
-from shardviz.compat.exports import load
+from shardviz.compat import export_files as loading
+from shardviz.compat.export_files import load
 from shardviz.errors import CompileMemoryLimit, MeshError, ParseError, ShardvizError, SpecError, TraceError
 from shardviz.notation import Spec
 from shardviz.program.symbols import Constraint, check, suggestion

@@ -350,7 +350,7 @@ import jax.numpy as jnp, shardviz as sv
 program = sv.trace(lambda w, x: {"y": x @ w}, jnp.ones((8, 8)), jnp.ones((4, 8)))
 plan = sv.Plan({"data": 4}, rules=[(sv.path_ends_with(), ("data",))])
 print(program.propagate(plan).value("result['y']").spec)
-from shardviz.program.nnx_state import load
+from shardviz.program.trees import load
 try:
     load()
 except sv.ShardvizError as error:

@@ -13,7 +13,7 @@ from typing import Any
 from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.program.adapt import jit, nnx, pjit, pmap, stages
-from shardviz.program.adapt.call import Brings, Call, Options
+from shardviz.program.call import Brings, Call, Options
 
 __all__ = ["Brings", "Call", "Options", "adapt", "has_arguments"]
 

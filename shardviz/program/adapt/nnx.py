@@ -24,11 +24,22 @@ from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.adapt import stages
-from shardviz.program.adapt.call import Brings, Call, Options, abstract_tree, name_of, own_specs, without_shardings
-from shardviz.program.nnx_state import entries, is_object, load, partition, spec_meshes, spec_tree, views
+from shardviz.program.call import Brings, Call, Options, abstract_tree, name_of, own_specs, without_shardings
 from shardviz.program.plan import expand, is_spec
 from shardviz.program.rules import Leaf, Rules
-from shardviz.program.trees import Outcome, Path, Place, plain_path
+from shardviz.program.trees import (
+    Outcome,
+    Path,
+    Place,
+    entries,
+    is_object,
+    load,
+    partition,
+    plain_path,
+    spec_meshes,
+    spec_tree,
+    views,
+)
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:

@@ -10,7 +10,7 @@ import jax
 from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh
-from shardviz.program.adapt.call import Brings, Call, Options, abstract, own_specs, without_shardings
+from shardviz.program.call import Brings, Call, Options, abstract, own_specs, without_shardings
 from shardviz.records import Diagnostic
 
 

@@ -16,9 +16,9 @@ from shardviz import _jax
 from shardviz.errors import MeshError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.pmap import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
-from shardviz.program.adapt.call import Brings, Call, Options, abstract, name_of, without_shardings
-from shardviz.program.leaf_names import tree_of_names
+from shardviz.program.call import Brings, Call, Options, abstract, name_of, without_shardings
 from shardviz.program.meshes import abstract_mesh
+from shardviz.program.signature import tree_of_names
 from shardviz.records import Diagnostic
 
 DEFAULT_AXIS = "i"

@@ -18,16 +18,18 @@ from shardviz import _jax
 from shardviz.errors import MeshError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.adapt.call import Brings, Call
-from shardviz.program.mlir import axes_of, place_of, spec_of
+from shardviz.program.call import Brings, Call
 from shardviz.program.module import (
     GROUPS,
     argument_names,
     attributes_of,
+    axes_of,
     complete,
     items,
     main_of,
     mesh_in,
+    place_of,
+    spec_of,
     walk,
     with_one_mesh,
     write_over,

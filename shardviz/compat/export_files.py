@@ -20,7 +20,7 @@ from shardviz.compiler import server
 from shardviz.compiler.server.job import READ_EXPORT
 from shardviz.errors import ParseError, ShardvizError
 from shardviz.notation import DeviceMesh
-from shardviz.program.adapt.exported import call_of
+from shardviz.program.adapt.stages import call_of
 from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
 from shardviz.session.program import Program
 from shardviz.visible import Visible

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from shardviz.errors import TraceError
-from shardviz.program.adapt.call import Call
+from shardviz.program.call import Call
 from shardviz.program.trace import Traced
 from shardviz.program.transform import (
     Carry,
