@@ -26,7 +26,7 @@ from functools import lru_cache
 
 from shardviz.records.values import Frame
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))).replace("\\", "/") + "/"
 _STDLIB = tuple(
     {path.replace("\\", "/") + "/" for key in ("stdlib", "platstdlib") if (path := sysconfig.get_paths().get(key))}
 )
