@@ -37,7 +37,6 @@ EXCEPTIONS = {
     ("session", "render"): "to be mended",
     ("session", "widgets"): "to be mended",
     ("compiler", "program"): "to be mended",
-    ("program", "compat"): "to be mended",
 }
 
 ROOMS = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}

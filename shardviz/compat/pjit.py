@@ -30,8 +30,10 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from shardviz import _jax
 from shardviz.errors import MeshError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
+from shardviz.program.call import Brings, Call, Options, abstract, own_specs, without_shardings
 from shardviz.program.plan import expand
 from shardviz.program.signature import tree_of_names
+from shardviz.records import Diagnostic
 
 _around = threading.local()
 
@@ -104,6 +106,27 @@ class Pjit:
         """`jax.jit`'s `Traced`, for the mesh of the call site."""
         jitted, placed = self._at_call_site(args, kwargs, run=False)
         return jitted.trace(*placed)
+
+    def __shardviz_call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call:
+        """What `sv.trace` and `sv.explore` make of a call: the axis resources are the plan, on the call site's mesh.
+
+        Raises:
+            TraceError: if arguments are given by name, or `options` says again what pjit was told.
+            SpecError: if the resources do not fit the arguments.
+        """
+        if options:
+            raise TraceError(f"{self.name} is a pjit function, which has static_argnums and donate_argnums of its own")
+        self.static(args, kwargs)
+        options = Options(self.static_argnums, (), self.donate_argnums)
+        args, kwargs = abstract(self.fun, args, kwargs, options)
+        found = self.in_specs(args, kwargs)
+        around = _jax.context_mesh()
+        mesh = own_specs([x for _, x, _ in found])[1] if around is None else DeviceMesh.of(around)
+        run = functools.wraps(self.fun)(lambda *args: self.inside(*args))  # with its own name and parameters
+        jitted = jax.jit(run, keep_unused=True, **options.given())
+        specs = tuple(spec for _, _, spec in found)
+        brings = Brings(mesh, specs, self.out_axis_resources, "in_axis_resources")
+        return Call(jitted, without_shardings(args), {}, self.name, "pjit", options, brings, _notes(mesh))
 
     def static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
         """The numbers of the static ones among these arguments.
@@ -266,6 +289,16 @@ class Pjit:
                     "jax.make_array_from_process_local_data(sharding, array)"
                 )
         return mesh
+
+
+def _notes(mesh: DeviceMesh | None) -> tuple[Diagnostic, ...]:
+    if mesh is None or len(set(mesh.process_ids)) < 2:
+        return ()
+    message = (
+        f"the mesh spans {len(set(mesh.process_ids))} processes and all shapes here are global ones; the pjit of the "
+        "time took from each process, and gave it, its own piece of an array, unless it was a GlobalDeviceArray"
+    )
+    return (Diagnostic("pjit-local-views", "info", message),)
 
 
 def _numbers(what: str, given: Any) -> tuple[int, ...]:

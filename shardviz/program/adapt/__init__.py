@@ -12,19 +12,24 @@ from typing import Any
 
 from shardviz import _jax
 from shardviz.errors import TraceError
-from shardviz.program.adapt import jit, nnx, pjit, pmap, stages
-from shardviz.program.call import Brings, Call, Options
-
-__all__ = ["Brings", "Call", "Options", "adapt", "has_arguments"]
+from shardviz.program.adapt import jit, nnx, pmap, stages
+from shardviz.program.call import Call, Options
 
 Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], Options], Call | None]
 
+
+def _own(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+    """What has a method `__shardviz_call__(args, kwargs, options)` makes its own `Call`; functions of `sv.pjit` do."""
+    made = getattr(type(fn), "__shardviz_call__", None)
+    return None if made is None else made(fn, args, kwargs, options)
+
+
 ADAPTERS: tuple[Adapter, ...] = (
+    _own,
     stages.adapt_exported,
     stages.adapt,
     jit.adapt_equinox,
     nnx.adapt,
-    pjit.adapt,
     pmap.adapt,
     jit.adapt,
 )
