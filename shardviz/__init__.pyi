@@ -3,7 +3,7 @@ from . import gallery as gallery
 from . import notation as notation
 from . import render as render
 from . import study as study
-from .compat.exports import load as load
+from .compat.export_files import load as load
 from .compat.pjit import FROM_GDA as FROM_GDA
 from .compat.pjit import pjit as pjit
 from .compat.recompile import why_recompiled as why_recompiled
