@@ -9,7 +9,7 @@ from shardviz.compiler.memory import Buffers, alive_at_peak, memory
 from shardviz.compiler.module import Computation, Instruction, Module, Shape, parse, parse_shape
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.shardings import cut, output_shardings, parameter_shardings, values
-from shardviz.compiler.work import ByteCount, FlopCount, count_bytes, count_flops, joined
+from shardviz.compiler.work import ByteCount, FlopCount, count_bytes, count_flops
 
 __all__ = [
     "Buffers",
@@ -32,7 +32,6 @@ __all__ = [
     "count_bytes",
     "count_flops",
     "cut",
-    "joined",
     "memory",
     "output_shardings",
     "parameter_shardings",

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from shardviz.compiler.dataflow import KEEPS, Origin, integer
 from shardviz.compiler.module import CALLERS, Computation, Instruction, Module, number
+from shardviz.records.counting import trips_of
 
 _KNOWN = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d+)')
 _MOST_ADDED = 32
@@ -159,7 +160,7 @@ def trip_count(module: Module, computation: Computation, loop: Instruction, valu
         begin = integer(values, computation, loop.operands[0], loop.operand_parts[0] + path)
         step = _step(values, body, path)
         if bound is not None and begin is not None and step:
-            return _trips(begin, bound, step, sense)
+            return trips_of(begin, bound, step, sense)
     return None
 
 
@@ -206,20 +207,6 @@ def _step(values: Origin, body: Computation, path: tuple[int, ...]) -> int | Non
             place = values.operand(inside, made, 1, inside=True)
         else:
             return None
-    return None
-
-
-def _trips(begin: int, bound: int, step: int, direction: str) -> int | None:
-    distance = bound - begin
-    if direction in ("LE", "GE"):
-        distance += 1 if direction == "LE" else -1
-        direction = "LT" if direction == "LE" else "GT"
-    if direction == "NE":
-        return distance // step if distance % step == 0 and distance // step >= 0 else None
-    if (direction == "LT" and distance <= 0) or (direction == "GT" and distance >= 0):
-        return 0
-    if (direction == "LT" and step > 0) or (direction == "GT" and step < 0):
-        return -(-distance // step)
     return None
 
 

@@ -36,10 +36,8 @@ FLOPs of what is no matrix product, as XLA's `HloCostAnalysis` counts them.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shardviz.compiler.loops import heaviest_runs, trip_counts
@@ -48,12 +46,10 @@ from shardviz.compiler.phases import Phases, full_name, teller
 from shardviz.compiler.traffic import Traffic
 from shardviz.errors import ParseError
 from shardviz.layouts.layout import itemsize
-from shardviz.records import Frame, Work
-from shardviz.records.products import Window, convolution_flops
-from shardviz.records.products import dot_flops as product_flops
+from shardviz.records import Frame, Work, WorkTally
+from shardviz.records.counting import Window, convolution_flops
+from shardviz.records.counting import dot_flops as product_flops
 from shardviz.records.source import module_of
-
-Key = tuple[str, Frame | None, str, str]
 
 
 @dataclass(frozen=True)
@@ -111,13 +107,13 @@ def count_flops(module: Module, phases: Phases | None = None) -> FlopCount:
     own = {name: sum(dot + other for _, dot, other in rows) for name, rows in found.items()}
     trips = trip_counts(module)
     once = heaviest_runs(module, own.__getitem__, {})
-    tally = _Tally(module, phases or Phases(module))
+    place_of, tally = _Places(module, phases or Phases(module)), WorkTally()
     for name, times in heaviest_runs(module, own.__getitem__, trips).items():
         computation = module.computations[name]
         for instruction, dot, other in found[name] if times else ():
             dtype = _factors(computation, instruction) if dot else instruction.shapes[0].dtype
-            tally.add(computation, instruction, dtype, times * dot, times * other)
-    rows = tally.rows()
+            tally.add(*place_of(computation, instruction), dtype, times * dot, times * other)
+    rows = tally.rows
     return FlopCount(
         sum(row.dot_flops for row in rows),
         sum(row.other_flops for row in rows),
@@ -147,82 +143,34 @@ def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
             found[name] = [(instruction, size) for instruction, size in sizes if size]
         return sum(size for _, size in found[name])
 
-    tally = _Tally(module, phases or Phases(module))
+    place_of, tally = _Places(module, phases or Phases(module)), WorkTally()
     for name, times in heaviest_runs(module, own, trip_counts(module), fused=False).items():
         computation = module.computations[name]
         for instruction, size in found[name] if times else ():
-            tally.add(computation, instruction, _largest_dtype(instruction), nbytes=times * size)
-    rows = tally.rows()
+            tally.add(*place_of(computation, instruction), _largest_dtype(instruction), hbm_bytes=times * size)
+    rows = tally.rows
     once = heaviest_runs(module, own, {}, fused=False)
     return ByteCount(
         sum(row.hbm_bytes or 0.0 for row in rows), float(sum(times * own(name) for name, times in once.items())), rows
     )
 
 
-def joined(computed: Iterable[Work], moved: Iterable[Work]) -> tuple[Work, ...]:
-    """Rows of FLOPs and rows of bytes in one: those of the same place are one row, the most FLOPs first."""
-    found = {_key(row): dataclasses.replace(row, hbm_bytes=0.0) for row in computed}
-    for row in moved:
-        other = found.get(_key(row))
-        found[_key(row)] = row if other is None else dataclasses.replace(other, hbm_bytes=row.hbm_bytes)
-    return _ordered(found.values())
-
-
-class _Tally:
-    """Sums by place."""
+class _Places:
+    """Says where in the person's program an instruction stems from: phase, line and module."""
 
     def __init__(self, module: Module, phases: Phases):
         self.module, self.phases = module, phases
-        self.sums: dict[Key, list[float]] = {}
-        self.places: dict[tuple[str, int], tuple[Frame | None, str]] = {}
+        self.known: dict[tuple[str, int], tuple[Frame | None, str]] = {}
 
-    def add(
-        self,
-        computation: Computation,
-        instruction: Instruction,
-        dtype: str,
-        dot: float = 0.0,
-        other: float = 0.0,
-        nbytes: float = 0.0,
-    ) -> None:
+    def __call__(self, computation: Computation, instruction: Instruction) -> tuple[str, Frame | None, str]:
         where, told = teller(self.module, computation, instruction)
         name_stack = full_name(self.module, where, told, self.phases.prefixes)
         phase = self.phases(computation, instruction, name_stack)
         frame_id = told.stack_frame_id
-        if (name_stack, frame_id) not in self.places or not frame_id:
+        if (name_stack, frame_id) not in self.known or not frame_id:
             source = self.module.source(told)
-            self.places[name_stack, frame_id] = source, module_of(name_stack, source)
-        source, module = self.places[name_stack, frame_id]
-        row = self.sums.setdefault((phase, source, module, dtype), [0.0, 0.0, 0.0])
-        row[0] += dot
-        row[1] += other
-        row[2] += nbytes
-
-    def rows(self) -> tuple[Work, ...]:
-        return _ordered(
-            Work(
-                phase=phase,
-                source=source,
-                module=module,
-                dtype=dtype,
-                dot_flops=dot,
-                other_flops=other,
-                hbm_bytes=nbytes or None,
-            )
-            for (phase, source, module, dtype), (dot, other, nbytes) in self.sums.items()
-        )
-
-
-def _key(row: Work) -> Key:
-    return row.phase, row.source, row.module, row.dtype
-
-
-def _ordered(rows: Iterable[Work]) -> tuple[Work, ...]:
-    def weight(row: Work) -> tuple[float, float, str, str, str, str]:
-        where = row.source.short if row.source else ""
-        return -(row.dot_flops + row.other_flops), -(row.hbm_bytes or 0.0), where, row.phase, row.module, row.dtype
-
-    return tuple(sorted(rows, key=weight))
+            self.known[name_stack, frame_id] = source, module_of(name_stack, source)
+        return phase, *self.known[name_stack, frame_id]
 
 
 def _factors(computation: Computation, instruction: Instruction) -> str:

@@ -39,8 +39,8 @@ from shardviz.program.module import Place, axes_by_dimension, call_target, dtype
 from shardviz.program.module import axes_of as axes_in
 from shardviz.program.shards import shard_shape
 from shardviz.program.stablehlo import pass_of, trip_count
-from shardviz.records import Collective, Frame, PlanRecord, Value, Work
-from shardviz.records.products import Window, convolution_flops, dot_flops
+from shardviz.records import Collective, PlanRecord, Value, WorkTally
+from shardviz.records.counting import Window, convolution_flops, dot_flops
 from shardviz.records.source import module_of
 
 
@@ -182,7 +182,7 @@ class Walk:
         self.places: dict[tuple[Any, str], Place] = {}
         self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
         self.numbers: dict[str, int] = {}
-        self.tally = Tally()
+        self.tally = WorkTally()
         self.times, self.branches = 1, 0
         self.manual: tuple[Axis, ...] = ()
         self.calls: list[ir.Operation] = []
@@ -219,7 +219,8 @@ class Walk:
         if name in PRODUCTS:
             place = self._place(op, where)
             flops = self.times * product_flops(op, self._shard_of)
-            self.tally.add(op, flops, place, self._phase(op, place, where))
+            module = module_of(place.name_stack, place.frame)
+            self.tally.add(self._phase(op, place, where), place.frame, module, factor_dtype(op), flops)
         if name == "func.call":
             callee = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
             self.calls.append(op)
@@ -246,12 +247,12 @@ class Walk:
         around, found = self.tally, []
         self.branches += 1
         for region in op.regions:
-            self.tally = Tally()
+            self.tally = WorkTally()
             self._region(region, count, where)
             found.append(self.tally)
         self.branches -= 1
         self.tally = around
-        self.tally.join(max(found, key=lambda tally: tally.total))
+        self.tally.join(max(found, key=lambda tally: tally.flops).rows)
 
     def _phase(self, op: ir.Operation, place: Place, where: str) -> str:
         said = place.phase(self.differentiated)
@@ -550,34 +551,7 @@ def _integers(op: ir.Operation, name: str, default: list[int]) -> list[int]:
         return [int(n) for n in ir.DenseIntElementsAttr(attribute)]
 
 
-class Tally:
-    """What one device computes, summed up by phase, line, module and element type."""
-
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, Frame | None, str, str], float] = {}
-
-    def add(self, op: ir.Operation, flops: float, place: Place, phase: str) -> None:
-        """Counts an operation's FLOPs at its place; the element type of the wider of its two factors is the row's."""
-        factors = (dtype_of(str(ir.RankedTensorType(op.operands[n].type).element_type)) for n in (0, 1))
-        dtype = max(factors, key=itemsize)
-        key = phase, place.frame, module_of(place.name_stack, place.frame), dtype
-        self._rows[key] = self._rows.get(key, 0.0) + flops
-
-    def join(self, other: Tally) -> None:
-        """Adds another's rows."""
-        for key, flops in other._rows.items():
-            self._rows[key] = self._rows.get(key, 0.0) + flops
-
-    @property
-    def total(self) -> float:
-        """FLOPs of all rows."""
-        return sum(self._rows.values())
-
-    @property
-    def rows(self) -> tuple[Work, ...]:
-        """The rows, the most FLOPs first."""
-        found = [
-            Work(phase=phase, source=source, module=module, dtype=dtype, dot_flops=flops)
-            for (phase, source, module, dtype), flops in self._rows.items()
-        ]
-        return tuple(sorted(found, key=lambda row: -row.dot_flops))
+def factor_dtype(op: ir.Operation) -> str:
+    """The element type in which a product's factors are multiplied: the wider of the two."""
+    factors = (dtype_of(str(ir.RankedTensorType(op.operands[n].type).element_type)) for n in (0, 1))
+    return max(factors, key=itemsize)

@@ -17,6 +17,8 @@ from typing import Any
 
 from jax.extend.mlir import ir
 
+from shardviz.records.counting import trips_of
+
 _MOST = 4096
 _CARRIES = ("stablehlo.while", "sdy.manual_computation", "sdy.named_computation")
 """What hands its operands into its last region, and what that returns out of it."""
@@ -93,20 +95,11 @@ def trip_count(loop: ir.Operation) -> int | None:
     place, limit = _argument(test.operands[0], condition), _constant(test.operands[1], loop, condition)
     if place is None or limit is None:
         return None
-    direction = str(test.attributes["comparison_direction"])
     start = _constant(loop.operands[place], None, None)
     step = _step(body, place, loop)
     if start is None or not step:
         return None
-    if "LT" in direction or "NE" in direction:
-        return max(0, -(-(limit - start) // step)) if step > 0 else None
-    if "LE" in direction:
-        return max(0, (limit - start) // step + 1) if step > 0 else None
-    if "GT" in direction:
-        return max(0, -(-(start - limit) // -step)) if step < 0 else None
-    if "GE" in direction:
-        return max(0, (start - limit) // -step + 1) if step < 0 else None
-    return None
+    return trips_of(start, limit, step, str(test.attributes["comparison_direction"]).strip("<>")[-2:])
 
 
 def _definer(value: Any) -> ir.Operation | None:

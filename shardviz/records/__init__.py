@@ -8,7 +8,7 @@ from shardviz.records.collectives import KINDS, Collective, TargetCollective
 from shardviz.records.memory import Alive, Memory
 from shardviz.records.report import Diagnostic, PlanRecord
 from shardviz.records.values import Frame, Residual, Value
-from shardviz.records.work import Cost, Stated, Work, WorkTotal
+from shardviz.records.work import Cost, Stated, Work, WorkTally, WorkTotal
 
 __all__ = [
     "KINDS",
@@ -24,5 +24,6 @@ __all__ = [
     "TargetCollective",
     "Value",
     "Work",
+    "WorkTally",
     "WorkTotal",
 ]

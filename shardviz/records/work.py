@@ -1,10 +1,17 @@
-"""What a step computes, and reads and writes, on one device; in all, and where."""
+"""What a step computes, and reads and writes, on one device; in all, and where.
+
+>>> tally = WorkTally()
+>>> for trips in (80, 1):
+...     tally.add("forward", None, "block", "bfloat16", dot_flops=2e9 * trips)
+>>> [(row.phase, row.module, row.dot_flops) for row in tally.rows]
+[('forward', 'block', 162000000000.0)]
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from shardviz.errors import ShardvizError
 from shardviz.records.values import Frame
@@ -38,6 +45,70 @@ class Work:
     def flops(self) -> float:
         """All FLOPs."""
         return self.dot_flops + self.other_flops
+
+
+class WorkTally:
+    """Work added up by its place: phase, line, module and element type."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, Frame | None, str, str], tuple[float, float, float | None]] = {}
+
+    def add(
+        self,
+        phase: str,
+        source: Frame | None,
+        module: str,
+        dtype: str,
+        dot_flops: float = 0.0,
+        other_flops: float = 0.0,
+        hbm_bytes: float | None = None,
+    ) -> None:
+        """Adds to the row of a place; all as in `Work`."""
+        key = phase, source, module, dtype
+        dot, other, moved = self._sums.get(key, (0.0, 0.0, None))
+        if hbm_bytes is not None:
+            moved = (moved or 0.0) + hbm_bytes
+        self._sums[key] = dot + dot_flops, other + other_flops, moved
+
+    def join(self, rows: Iterable[Work]) -> None:
+        """Adds rows that were added up elsewhere."""
+        for row in rows:
+            self.add(**vars(row))
+
+    @property
+    def flops(self) -> float:
+        """All FLOPs."""
+        return sum(dot + other for dot, other, _ in self._sums.values())
+
+    @property
+    def rows(self) -> tuple[Work, ...]:
+        """One row for each place, the most FLOPs first, then the most bytes."""
+        made = (
+            Work(
+                phase=phase,
+                source=source,
+                module=module,
+                dtype=dtype,
+                dot_flops=dot,
+                other_flops=other,
+                hbm_bytes=moved,
+            )
+            for (phase, source, module, dtype), (dot, other, moved) in self._sums.items()
+        )
+        return tuple(sorted(made, key=_weight))
+
+
+def _weight(row: Work) -> tuple[float, float, str, str, str, str]:
+    where = row.source.short if row.source else ""
+    return -row.flops, -(row.hbm_bytes or 0.0), where, row.phase, row.module, row.dtype
+
+
+def joined(computed: Iterable[Work], moved: Iterable[Work]) -> tuple[Work, ...]:
+    """Rows of FLOPs and rows of bytes as one list; those of the same place are one row, the most FLOPs first."""
+    tally = WorkTally()
+    tally.join(replace(row, hbm_bytes=0.0) for row in computed)
+    tally.join(moved)
+    return tally.rows
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from shardviz.program import stablehlo_program as ready
 from shardviz.program.shards import shard_shape
 from shardviz.records import Cost, Diagnostic, Memory, PlanRecord, Value
 from shardviz.records.report import Report
+from shardviz.records.work import joined
 from shardviz.session import reading as rows
 from shardviz.session.reading import code_size, stated_cost
 
@@ -84,7 +85,7 @@ def compiled_report(compiled: Any) -> Report:
             once_flops=counted.once,
             hbm_bytes=moved.bytes,
             once_hbm_bytes=moved.once,
-            work=hlo.joined(counted.work, moved.work),
+            work=joined(counted.work, moved.work),
             stated=stated_cost(said["cost"]),
         ),
         diagnostics=_said(mesh, (*ins, *outs)) + diagnose.unknown_loops(unknown),

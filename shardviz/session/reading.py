@@ -49,6 +49,7 @@ from shardviz.records import (
 )
 from shardviz.records.report import Report
 from shardviz.records.source import assigned, phase
+from shardviz.records.work import joined
 from shardviz.session.targeting import Aim
 
 _MOST_LINES = 600
@@ -400,7 +401,7 @@ class Reading:
         """The partitioned program's FLOPs, with what the target's program reads and writes."""
         assert self.first is not None and self.first.cost is not None
         cost = self.first.cost
-        work = hlo.joined(cost.work, moved.work)
+        work = joined(cost.work, moved.work)
         return dataclasses.replace(cost, hbm_bytes=moved.bytes, once_hbm_bytes=moved.once, work=work)
 
 

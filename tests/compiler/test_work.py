@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shardviz.compiler import count_bytes, count_flops, joined, parse
+from shardviz.compiler import count_bytes, count_flops, parse
 from shardviz.compiler.loops import heaviest_runs
 from shardviz.errors import ParseError, ShardvizError
 from shardviz.records import Cost, Frame
+from shardviz.records.work import joined
 
 FLOAT32 = 1e-6  # XLA sums up in float32
 

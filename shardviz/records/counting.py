@@ -1,6 +1,6 @@
-"""FLOPs of a matrix product and of a convolution, from their sizes alone: 2 for every product of two numbers.
+"""Arithmetic that whatever reads a program shares, HLO or StableHLO: a product's FLOPs, a loop's trips.
 
-No HLO and no MLIR is known here, so that whatever reads a program can count with the same arithmetic:
+A matrix product and a convolution count 2 for every product of two numbers:
 
 >>> dot_flops(output=(4, 2), contracted=(8,))
 128.0
@@ -14,6 +14,9 @@ dilated input. A window of 3 on 8 pixels, padded to keep the size, looks 2 times
 22528.0
 
 That is what XLA's `HloCostAnalysis::GetConvolutionFlops` counts too.
+
+>>> trips_of(start=0, limit=10, step=3, comparison="LT")
+4
 """
 
 from __future__ import annotations
@@ -85,6 +88,32 @@ def convolution_flops(
     """
     each = (batch // batch_group_count) * (input_features // feature_group_count) * output_features
     return 2.0 * each * math.prod(window.products for window in windows)
+
+
+def trips_of(start: int, limit: int, step: int, comparison: str) -> int | None:
+    """How many trips a loop makes whose counter is compared with a limit before each.
+
+    Args:
+        start: the counter before the first trip.
+        limit: what it is compared with.
+        step: what a trip adds to it; not 0.
+        comparison: under which the loop goes on: `LT`, `LE`, `GT`, `GE` or `NE`.
+
+    Returns:
+        The number; None for a loop that does not end, and for another comparison.
+    """
+    distance = limit - start
+    if comparison == "NE":
+        return distance // step if distance % step == 0 and distance // step >= 0 else None
+    if comparison in ("LE", "GE"):
+        distance += 1 if comparison == "LE" else -1
+    if comparison in ("GT", "GE"):
+        distance, step = -distance, -step
+    elif comparison not in ("LT", "LE"):
+        return None
+    if distance <= 0:
+        return 0
+    return -(-distance // step) if step > 0 else None
 
 
 @lru_cache(maxsize=4096)

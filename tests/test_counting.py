@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
-from shardviz.records.products import Window, convolution_flops, dot_flops
+from shardviz.records.counting import Window, convolution_flops, dot_flops
 
 
 def ones_with_holes(size, step):
