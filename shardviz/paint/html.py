@@ -1,0 +1,235 @@
+"""Documents in HTML that survives JupyterLab's sanitizer and GitHub; this is where text from outside is escaped.
+
+Only tags, attributes and inline styles that the sanitizer keeps in untrusted notebooks are used, and without any style
+(GitHub) the text alone still says everything. Text colours are inherited, so that light and dark pages both work; a chip
+brings its own background and ink.
+
+>>> from shardviz.view.document import Document, words
+>>> html_of(Document(title=words("<b>")))[-25:]
+'>&lt;b&gt;</div></div>'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import singledispatch
+from html import escape
+from typing import Any
+
+from shardviz.notation import Axis, Spec, axis_name
+from shardviz.notation.spec import axis_text
+from shardviz.paint.text import BAR, blocks
+from shardviz.paint.theme import MUTED, AxisColour, axis_colours, ink_for
+from shardviz.records.amounts import plural
+from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Part, Piece, Row, Section, Table
+
+Colours = Mapping[str, AxisColour]
+
+_SANS_FACE = "font-family:system-ui,sans-serif"
+SANS = f"{_SANS_FACE};font-size:13px;line-height:1.4"
+MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
+HAIRLINE = "1px solid rgba(128,128,128,0.35)"
+QUIET = "opacity:0.75"
+_UNNAMED = AxisColour(MUTED, "#B5B5B5", ink_for(MUTED), "#111111", "")
+_ROLES = {"work": "#5B6770", "room": "rgba(128,128,128,0.25)"}
+_ALIGN = ' align="right"'
+
+
+def html_of(document: Document) -> str:
+    """A document as one `<div>`; every text in it is escaped."""
+    colours: Colours = {} if document.mesh is None else axis_colours(document.mesh)
+    head = f'<div style="font-size:15px;padding:4px 0">{_inline(document.title, colours)}</div>' if document.title else ""
+    lead = "".join(f'<div style="padding:2px 0">{_inline(line, colours)}</div>' for line in document.lead)
+    return f'<div style="{SANS};overflow-x:auto">{head}{lead}{_blocks(document.blocks, colours)}</div>'
+
+
+def _blocks(found: Iterable[Block], colours: Colours) -> str:
+    return "".join(_block(block, colours) for block in found)
+
+
+def _block(block: Block, colours: Colours) -> str:
+    if isinstance(block, Paragraph):
+        label = f"<b>{escape(block.label)}</b>: " if block.label else ""
+        style = f"{QUIET};padding:0 8px" if block.quiet else "padding:4px 0"
+        return f'<div style="{style}">{label}{_inline(block.pieces, colours)}</div>' if block.pieces else ""
+    if isinstance(block, Table):
+        return _table(block, colours)
+    if isinstance(block, Section):
+        return _section(block, colours)
+    if isinstance(block, Beside):
+        side = "padding:0 32px 0 0;border:0;text-align:left;vertical-align:top"
+        cells = "".join(f'<td style="{side}">{_block(each, colours)}</td>' for each in block.blocks)
+        row = f'<tr style="background-color:transparent">{cells}</tr>'
+        return f'<table style="border-collapse:collapse;border:0;margin:0 0 8px 0;{SANS}"><tbody>{row}</tbody></table>'
+    return _figure(block)
+
+
+def _section(block: Section, colours: Colours) -> str:
+    lead = _inline(block.lead, colours)
+    head = f"<b>{escape(block.title)}</b>{f': {lead}' if lead else ''}"
+    content = _blocks(block.blocks, colours)
+    if block.fold is None or not content:
+        return f'<div style="padding:8px 0 2px 0">{head}</div>{content}'
+    opened = " open" if block.fold == "open" else ""
+    return f'<details{opened} style="padding:4px 0"><summary>{head}</summary>{content}</details>'
+
+
+def _figure(block: Figure) -> str:
+    caption = f'<div style="font-weight:600">{escape(block.caption)}</div>' if block.caption else ""
+    return caption + figure_html(block.of)
+
+
+@singledispatch
+def figure_html(of: Any) -> str:
+    """What is drawn, in HTML; whoever draws such a thing registers how. Else its description."""
+    return f'<div style="{QUIET}">{escape(getattr(of, "alt", ""))}</div>'
+
+
+# Tables.
+
+
+def _table(table: Table, colours: Colours) -> str:
+    """A table in monospace (so that figures line up) with a hairline under each row."""
+    if not table.rows and not any(column.title for column in table.columns):
+        return ""
+    line = f'<tr style="background-color:transparent;border-bottom:{HAIRLINE}">'
+    head = "".join(_head(column.title, column.right) for column in table.columns)
+    top = f"<thead>{line}{head}</tr></thead>" if any(column.title for column in table.columns) else ""
+    shown = table.rows[: table.most]
+    body = "".join(_row(row, table, line, colours) for row in shown)
+    title = ""
+    if table.caption:
+        style = f"caption-side:top;text-align:left;font-weight:600;padding:4px 8px;{SANS}"
+        title = f'<caption style="{style}">{escape(table.caption)}</caption>'
+    more = len(table.rows) - len(shown) + table.hidden
+    rest = f'<div style="{QUIET};padding:0 8px">… and {plural(more, f"more {table.noun}")}</div>' if more else ""
+    return (
+        f'<table style="border-collapse:collapse;border:0;margin:4px 0 12px 0;{MONO};line-height:1.4">{title}'
+        f"{top}<tbody>{body}</tbody></table>{rest}"
+    )
+
+
+def _row(row: Row, table: Table, line: str, colours: Colours) -> str:
+    cells = "".join(
+        _cell(_inline(cell, colours), right=column.right, wrap=column.wrap, tip=_tip(cell))
+        for cell, column in zip(row.cells, table.columns, strict=True)
+    )
+    below = ""
+    if row.detail:
+        content = _blocks(row.detail, colours)
+        below = f'{line}<td colspan="{len(table.columns)}" style="padding:0 8px 3px 24px;{QUIET}">{content}</td></tr>'
+    return f"{line}{cells}</tr>{below}"
+
+
+def _cell(content: str, *, right: bool, wrap: bool, tip: str) -> str:
+    style = f"padding:3px 8px;vertical-align:top;text-align:{'right' if right else 'left'}"
+    style += f";{_SANS_FACE}" if wrap else ";white-space:nowrap"
+    hover = f' title="{escape(tip)}"' if tip else ""
+    return f'<td{_ALIGN if right else ""} style="{style}"{hover}>{content}</td>'
+
+
+def _head(text: str, right: bool) -> str:
+    side = "right" if right else "left"
+    style = f"padding:3px 8px;text-align:{side};white-space:nowrap;font-weight:600;{QUIET};{_SANS_FACE}"
+    return f'<th scope="col"{_ALIGN if right else ""} style="{style}">{escape(text)}</th>'
+
+
+# Pieces.
+
+
+def _tip(inline: Inline) -> str:
+    pieces = (inline,) if isinstance(inline, Piece) else inline
+    return "; ".join(dict.fromkeys(piece.tip for piece in pieces if piece.tip))
+
+
+def _inline(inline: Inline, colours: Colours) -> str:
+    pieces = (inline,) if isinstance(inline, Piece) else inline
+    return " ".join(filter(None, (piece_html(piece, colours) for piece in pieces)))
+
+
+def piece_html(piece: Piece, colours: Colours) -> str:
+    """One piece; its text is escaped."""
+    made = _PIECES[piece.kind](piece, colours)
+    if not made:
+        return ""
+    made = f"<b>{made}</b>" if piece.strong else made
+    return f'<span style="{QUIET}">{made}</span>' if piece.quiet else made
+
+
+def _line(piece: Piece, _: Colours) -> str:
+    return escape(piece.text) + (f" {mono(escape(piece.value))}" if piece.value else "")
+
+
+def _axes(piece: Piece, colours: Colours) -> str:
+    return mono(" ".join(chip(axis, colours) for axis in piece.value)) if piece.value else escape(piece.text)
+
+
+def _mesh(piece: Piece, colours: Colours) -> str:
+    sizes = " ".join(chip(name, colours, f"{name}={size}") for name, size in piece.value)
+    return mono(sizes) if sizes else escape(piece.text)
+
+
+def _spec(piece: Piece, colours: Colours) -> str:
+    return spec_html(piece.value, colours)
+
+
+def _bar(piece: Piece, colours: Colours) -> str:
+    return bar_html(piece.value, colours)
+
+
+_PIECES = {
+    "words": lambda piece, _: escape(piece.text),
+    "code": lambda piece, _: mono(escape(piece.text)),
+    "axes": _axes,
+    "mesh": _mesh,
+    "spec": _spec,
+    "bar": _bar,
+    "line": _line,
+}
+
+
+def chip(axis: Axis, colours: Colours, text: str | None = None) -> str:
+    """A mesh axis (or a part of one) as a coloured chip with its name, or another text, in it."""
+    colour = colours.get(axis_name(axis), _UNNAMED)
+    style = f"background-color:{colour.light};color:{colour.ink};border-radius:3px;padding:1px 5px;font-weight:600"
+    return f'<span style="{style}">{escape(axis_text(axis) if text is None else text)}</span>'
+
+
+def spec_html(spec: Spec, colours: Colours) -> str:
+    """A spec in brackets, every axis a chip, `·` for a dimension that is not cut."""
+    text = "[" + ", ".join(" ".join(chip(a, colours) for a in dim) or "·" for dim in spec.dims) + "]"
+    if spec.unreduced:
+        text += " sum over " + " ".join(chip(a, colours) for a in spec.unreduced)
+    return mono(text)
+
+
+def mono(html: str) -> str:
+    """HTML in monospace, on one line."""
+    return html and f'<span style="{MONO};white-space:nowrap">{html}</span>'
+
+
+def bar_html(parts: Sequence[Part], colours: Colours) -> str:
+    """A bar of block characters, a stretch for each part, which reads without any style."""
+    stretches, begin, whole = [], 0, 0.0
+    for part in parts:
+        whole += part.share
+        text = blocks(whole)
+        length = len(text.rstrip("▏▎▍▌▋▊▉"))
+        full, tip = max(0, length - begin), text[length:] if part is parts[-1] else ""
+        begin = max(begin, length)
+        colour = _colour(part, colours)
+        hover = f' title="{escape(part.tip)}"' if part.tip else ""
+        if full:
+            stretches.append(f'<span style="color:{colour};background-color:{colour}"{hover}>{"█" * full}</span>')
+        if tip:
+            stretches.append(f'<span style="color:{colour}"{hover}>{tip}</span>')
+    return f'<span style="white-space:nowrap;font-size:11px;line-height:1">{"".join(stretches)}</span>'
+
+
+def _colour(part: Part, colours: Colours) -> str:
+    if part.role != "axes":
+        return _ROLES[part.role]
+    first = axis_name(part.axes[0]) if part.axes else ""
+    return colours[first].light if first in colours else MUTED
+
+

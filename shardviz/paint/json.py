@@ -1,0 +1,137 @@
+"""Documents as JSON: what the page renders (`static/document.js`), and what other programs read.
+
+A piece is a string where it is nothing but words, else an object of what it has: `k` its kind, `t` its text, `v` its
+value, `b` strong, `q` quiet, `tip`, `sel` what it selects. An axis is a name or `[name, before, size]`.
+
+>>> from shardviz.view.document import axes, words
+>>> piece_json(words("all")), piece_json(axes(("data",)))
+('all', {'t': 'data', 'k': 'axes', 'v': ['data']})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import singledispatch
+from typing import Any
+
+from shardviz.notation import Axis, Spec
+from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Part, Piece, Row, Section, Table
+
+Json = dict[str, Any]
+
+
+def json_of(document: Document) -> Json:
+    """A document as plain JSON; the page knows the mesh's colours itself."""
+    found: Json = {"blocks": blocks_json(document.blocks)}
+    if document.title:
+        found["title"] = _inline(document.title)
+    if document.lead:
+        found["lead"] = [_inline(line) for line in document.lead]
+    return found
+
+
+def blocks_json(blocks: Iterable[Block]) -> list[Json]:
+    """Blocks, each an object with its `block`."""
+    return [_block(block) for block in blocks]
+
+
+def _block(block: Block) -> Json:
+    if isinstance(block, Paragraph):
+        return _given(block="p", pieces=_inline(block.pieces), label=block.label, quiet=block.quiet, name=block.name)
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, Section):
+        return _given(
+            block="section",
+            title=block.title,
+            lead=_inline(block.lead),
+            blocks=blocks_json(block.blocks),
+            fold=block.fold,
+            name=block.name,
+        )
+    if isinstance(block, Beside):
+        return {"block": "beside", "blocks": blocks_json(block.blocks)}
+    return _given(block="figure", caption=block.caption, of=figure_json(block.of))
+
+
+@singledispatch
+def figure_json(of: Any) -> Json:
+    """What is drawn, for the page; whoever draws such a thing registers how. Else its description."""
+    return {"alt": getattr(of, "alt", "")}
+
+
+def _table(table: Table) -> Json:
+    shown = table.rows[: table.most]
+    return _given(
+        block="table",
+        columns=[_given(title=c.title, right=c.right, wrap=c.wrap) for c in table.columns],
+        rows=[_row(row) for row in shown],
+        caption=table.caption,
+        more=len(table.rows) - len(shown) + table.hidden,
+        noun=table.noun,
+        name=table.name,
+    )
+
+
+def _row(row: Row) -> Json:
+    return _given(
+        cells=[_inline(cell) for cell in row.cells],
+        detail=blocks_json(row.detail),
+        sel=list(row.selects or ()),
+        marked=row.marked,
+    )
+
+
+def _inline(inline: Inline) -> Any:
+    """One piece by itself, several as a list."""
+    return piece_json(inline) if isinstance(inline, Piece) else [piece_json(piece) for piece in inline]
+
+
+def piece_json(piece: Piece) -> Any:
+    """A piece: its words alone where it is nothing else."""
+    found = _given(
+        t=piece.text,
+        k="" if piece.kind == "words" else piece.kind,
+        b=piece.strong,
+        q=piece.quiet,
+        tip=piece.tip,
+        sel=list(piece.selects or ()),
+    )
+    value = _VALUES.get(piece.kind, lambda _: None)(piece.value)
+    if value is not None:
+        found["v"] = value
+    return piece.text if found.keys() <= {"t"} else found
+
+
+def axis_json(axis: Axis) -> Any:
+    """A name, or `[name, before, size]` for a part of an axis."""
+    return axis if isinstance(axis, str) else list(axis)
+
+
+def axes_json(axes: Iterable[Axis] | None) -> list[Any] | None:
+    """Several axes; None where a collective's groups are no product of axes."""
+    return None if axes is None else [axis_json(axis) for axis in axes]
+
+
+def spec_json(spec: Spec) -> Json:
+    """A spec by dimension, with the axes that it is a sum over."""
+    return _given(dims=[axes_json(dim) for dim in spec.dims], sum=axes_json(spec.unreduced))
+
+
+def _part(part: Part) -> Json:
+    found = _given(axes=axes_json(part.axes), tip=part.tip, role="" if part.role == "axes" else part.role)
+    return {"share": round(part.share, 5), **found}
+
+
+_VALUES = {
+    "axes": axes_json,
+    "mesh": lambda sizes: [list(pair) for pair in sizes],
+    "spec": spec_json,
+    "bar": lambda parts: [_part(part) for part in parts],
+    "line": lambda text: text or None,
+}
+
+
+def _given(**fields: Any) -> Json:
+    """The fields that say something."""
+    return {name: value for name, value in fields.items() if value not in (None, "", False, 0, [])}

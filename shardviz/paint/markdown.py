@@ -1,0 +1,94 @@
+"""Documents in Markdown, as issues and pull requests take it: headings, lists, GitHub's tables.
+
+>>> from shardviz.view.document import Column, Document, Table, code, row
+>>> print(markdown_of(Document(title=code("step"), blocks=(Table(columns=(Column("a|b"),), rows=(row(code("x")),)),))))
+## `step`
+<BLANKLINE>
+| a\\|b |
+| --- |
+| `x` |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from shardviz.paint.text import blocks, figure_lines
+from shardviz.records.amounts import plural
+from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Piece, Section, Table
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
+_MONO = ("code", "axes", "mesh", "spec")
+
+
+def markdown_of(document: Document) -> str:
+    """A document in Markdown; every text in it is escaped."""
+    found = [f"## {_inline(document.title)}"] if document.title else []
+    found += [_inline(line) for line in document.lead]
+    found += _blocks(document.blocks, 3)
+    return "\n\n".join(found)
+
+
+def _blocks(found: Iterable[Block], level: int) -> list[str]:
+    return [text for block in found for text in _block(block, level) if text]
+
+
+def _block(block: Block, level: int) -> list[str]:
+    if isinstance(block, Paragraph):
+        label = f"**{_escaped(block.label)}**: " if block.label else ""
+        return [label + _inline(block.pieces)] if block.pieces else []
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, Section):
+        lead = _inline(block.lead)
+        head = f"{'#' * min(level, 6)} {_escaped(block.title)}"
+        return [head, *([lead] if lead else []), *_blocks(block.blocks, level + 1)]
+    if isinstance(block, Beside):
+        return _blocks(block.blocks, level)
+    return [f"```\n{figure_lines(block.of, None)}\n```"] if isinstance(block, Figure) else []
+
+
+def _table(table: Table) -> list[str]:
+    shown = table.rows[: table.most]
+    lines = ["| " + " | ".join(_escaped(column.title) for column in table.columns) + " |"]
+    lines.append("| " + " | ".join("---:" if column.right else "---" for column in table.columns) + " |")
+    lines += ["| " + " | ".join(map(_inline, row.cells)) + " |" for row in shown]
+    more = len(table.rows) - len(shown) + table.hidden
+    rest = [f"… and {plural(more, f'more {table.noun}')}"] if more else []
+    caption = [f"**{_escaped(table.caption)}**"] if table.caption else []
+    return [*caption, "\n".join(lines), *rest]
+
+
+def _inline(inline: Inline) -> str:
+    pieces = (inline,) if isinstance(inline, Piece) else inline
+    return " ".join(filter(None, map(_piece, pieces)))
+
+
+def _piece(piece: Piece) -> str:
+    if piece.kind == "bar":
+        return blocks(sum(part.share for part in piece.value))
+    if piece.kind in _MONO:
+        made = _code(piece.text)
+    elif piece.kind == "line":
+        made = _escaped(piece.text) + (f" {_code(piece.value)}" if piece.value else "")
+    else:
+        made = _escaped(piece.text)
+    return f"**{made}**" if piece.strong and made else made
+
+
+def _code(text: str) -> str:
+    """Text between backticks, more of them than stand in it."""
+    if not text:
+        return ""
+    ticks = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{space}{_one_line(text).replace('|', chr(92) + '|')}{space}{ticks}"
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,159 @@
+"""Documents in plain text: what terminals, diffs, tests and screen readers read. The same document gives the same text.
+
+>>> from shardviz.view.document import Column, Document, Table, nbytes, row, words
+>>> table = Table(columns=(Column("name"), Column("per device", right=True)), rows=(row(words("w"), nbytes(512)),))
+>>> print(text_of(Document(title=words("arrays"), blocks=(table,))))
+arrays
+<BLANKLINE>
+name  per device
+w          512 B
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import singledispatch
+from typing import Any
+
+from shardviz.paint.columns import columns, pad, text_width, wrap
+from shardviz.records.amounts import plural
+from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Part, Piece, Section, Table, plain
+
+PROSE = 100
+"""Columns of a sentence's line where no width is asked for; tables then take what they need."""
+
+BAR = 24
+_LEAST = 16  # columns that are worth wrapping words into
+_TIPS = "▏▎▍▌▋▊▉"
+
+
+def text_of(document: Document, width: int | None = None) -> str:
+    """A document in plain text.
+
+    Args:
+        document: what there is to say.
+        width: the most columns in a line; None: sentences are wrapped at 100, and tables are as wide as they need.
+
+    Returns:
+        Lines joined by newlines, with none at the end.
+    """
+    lines = _wrapped(plain(document.title), width) if document.title else []
+    for inline in document.lead:
+        lines += _wrapped(plain(inline), width)
+    lines += _blocks(document.blocks, width, top=bool(lines))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _wrapped(text: str, width: int | None, indent: str = "  ") -> list[str]:
+    return wrap(text, width or PROSE, indent)
+
+
+def _blocks(blocks: Iterable[Block], width: int | None, *, top: bool) -> list[str]:
+    """Blocks one below the other; what has a heading or a figure stands apart by an empty line."""
+    lines: list[str] = []
+    for block in blocks:
+        made = _block(block, width)
+        if not made:
+            continue
+        apart = isinstance(block, Section | Figure | Beside) or (isinstance(block, Table) and not block.caption)
+        if (lines or top) and apart and (lines[-1:] != [""]):
+            lines.append("")
+        lines += made
+    return lines
+
+
+def _block(block: Block, width: int | None) -> list[str]:
+    if isinstance(block, Paragraph):
+        return paragraph_lines(block, width)
+    if isinstance(block, Table):
+        return table_lines(block, width)
+    if isinstance(block, Section):
+        return _section(block, width)
+    if isinstance(block, Beside):
+        return _blocks(block.blocks, width, top=False)
+    return [] if block.brief else figure_lines(block.of, width).splitlines()
+
+
+@singledispatch
+def figure_lines(of: Any, width: int | None) -> str:
+    """What is drawn, in plain text: whoever draws such a thing registers how; else its description."""
+    return "\n".join(_wrapped(getattr(of, "alt", ""), width))
+
+
+def paragraph_lines(block: Paragraph, width: int | None) -> list[str]:
+    """A paragraph in lines."""
+    text = plain(block.pieces)
+    return _wrapped(f"{block.label}: {text}" if block.label else text, width) if text else []
+
+
+def _section(block: Section, width: int | None) -> list[str]:
+    lead = plain(block.lead)
+    lines = _wrapped(f"{block.title}: {lead}" if lead else block.title, width)
+    if block.brief:
+        return lines
+    inner = None if width is None else width - 2
+    return lines + [f"  {line}" if line else "" for line in _blocks(block.blocks, inner, top=False)]
+
+
+def table_lines(table: Table, width: int | None) -> list[str]:
+    """A table in aligned columns; where it is too wide, words are wrapped in their column, else the line is broken."""
+    lines = _wrapped(table.caption, width) if table.caption else []
+    shown = table.rows[: table.first]
+    grid = [[_cell(cell) for cell in r.cells] for r in shown]
+    heads = [column.title for column in table.columns]
+    if any(heads):
+        grid.insert(0, heads)
+    right = [i for i, column in enumerate(table.columns) if column.right]
+    body = _fitted(grid, right, [i for i, column in enumerate(table.columns) if column.wrap], width)
+    if any(heads) and body:
+        lines += body.pop(0)
+    for made, r in zip(body, shown, strict=True):
+        lines += made
+        inner = None if width is None else max(width - 4, _LEAST)
+        lines += [f"    {line}" for line in _blocks(r.detail, inner, top=False)]
+    more = len(table.rows) - len(shown) + table.hidden
+    if more:
+        lines.append(f"… and {plural(more, f'more {table.noun}')}")
+    return lines
+
+
+def _cell(cell: Inline) -> str:
+    pieces = (cell,) if isinstance(cell, Piece) else cell
+    return " ".join(filter(None, (bar_text(p.value) if p.kind == "bar" else plain(p) for p in pieces)))
+
+
+def _fitted(grid: list[list[str]], right: Sequence[int], wide: Sequence[int], width: int | None) -> list[list[str]]:
+    """The lines of each row."""
+    if not grid:
+        return []
+    whole = columns(grid, right)
+    if width is None or max(map(text_width, whole)) <= width:
+        return [[line] for line in whole]
+    last = len(grid[0]) - 1
+    if list(wide) == [last]:  # words at the end of the row: a column of their own, if there is room
+        heads = columns([[*row[:last], "|"] for row in grid], right)
+        room = width - max(text_width(head) - 1 for head in heads)
+        if room >= _LEAST:
+            return [_hanging(head[:-1], row[last], room) for head, row in zip(heads, grid, strict=True)]
+    return [[line] if text_width(line) <= width else wrap(line, width, "  ") for line in whole]
+
+
+def _hanging(begin: str, text: str, room: int) -> list[str]:
+    first, *rest = wrap(text, room) or [""]
+    return [begin + first, *(" " * text_width(begin) + line for line in rest)]
+
+
+def bar_text(parts: Sequence[Part], width: int = BAR) -> str:
+    """A bar of blocks, an eighth of a column at least where there is anything, filled up to its full width."""
+    return pad(blocks(sum(part.share for part in parts), width), width)
+
+
+def blocks(share: float, width: int = BAR) -> str:
+    """`███▌`: a share, 0 to 1, of so many columns."""
+    eighths = round(8 * width * share)
+    if share and not eighths:
+        eighths = 1
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (_TIPS[rest - 1] if rest else "")
+
+

@@ -1,0 +1,342 @@
+"""A Document: what there is to say of a subject, as plain data. A builder makes it once; each painter is one medium.
+
+A document is made of blocks (sections, paragraphs, tables, folds, figures), a block of pieces: words, and what has a look
+of its own, such as mesh axes, specs, amounts, bars and source lines. Every piece carries its plain text, so that a medium
+that can do no more prints that, and all media say the same in the same words.
+
+>>> moved = Table(columns=(Column("over"), Column("moved", right=True)), rows=(row(axes(("data",)), nbytes(33_554_432)),))
+>>> moved.rows[0].cells[1].text
+'33.6 MB'
+>>> document = Document(title=words("step", strong=True), blocks=(moved,), mesh=("data", "model"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any, Literal
+
+from shardviz.errors import ShardvizError
+from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.spec import axis_text
+from shardviz.records import Frame, Value
+from shardviz.records.amounts import clip, format_bytes, format_count, format_flops, format_seconds, format_shape
+
+Kind = Literal["words", "code", "axes", "mesh", "spec", "bar", "line"]
+NO_SOURCE = "no source line"
+_LONGEST_LINE = 72
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A few words, or something small with a look of its own.
+
+    Attributes:
+        text: it in plain text; what terminals, diffs and screen readers get.
+        kind: `words`; `code`, in monospace; `axes`, mesh axes as chips; `mesh`, those of a mesh with their sizes;
+            `spec`, a spec in brackets; `bar`; `line`, a place in the source with the line's text behind it.
+        value: of `axes` the tuple of axes, of `mesh` its (name, size) pairs, of `spec` the `Spec`, of `bar` its
+            `Part`s, of `line` the source line.
+        strong, quiet: more, or less, important than what is around it.
+        tip: more words, shown on hovering.
+        selects: what a click on it selects, such as `("value", "params['w']")` or `("line", "model.py:20")`.
+    """
+
+    text: str
+    kind: Kind = "words"
+    value: Any = None
+    strong: bool = False
+    quiet: bool = False
+    tip: str = ""
+    selects: tuple[str, str] | None = None
+
+
+Inline = Piece | tuple[Piece, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A stretch of a bar.
+
+    Attributes:
+        share: its length, of the longest bar beside it: 0 to 1.
+        axes: the mesh axes whose colour it has; None for no colour.
+        tip: what it is.
+        role: `axes`, `work` (what one device does itself) or `room` (what is left).
+    """
+
+    share: float
+    axes: tuple[Axis, ...] | None = None
+    tip: str = ""
+    role: Literal["axes", "work", "room"] = "axes"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: its head; may be empty.
+        right: numbers, set flush right.
+        wrap: words that may take several lines.
+    """
+
+    title: str
+    right: bool = False
+    wrap: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        cells: one for each column.
+        detail: blocks that belong to the row: below it in text and HTML, opened by a click on the page.
+        selects: what a click on the row selects.
+        marked: it has changed, or is the one that is looked at.
+    """
+
+    cells: tuple[Inline, ...]
+    detail: tuple[Block, ...] = ()
+    selects: tuple[str, str] | None = None
+    marked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of cells.
+
+    Attributes:
+        columns: the columns.
+        rows: all rows that a medium may show.
+        caption: what it is a table of; may be empty.
+        first: rows that plain text shows; a painter says how many more there are.
+        most: rows that HTML and the page show.
+        noun: what a row is, for `… and 5 more lines`.
+        hidden: rows that exist and are in no medium.
+        name: what tests and scripts find it by on the page.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    caption: str = ""
+    first: int = 48
+    most: int = 48
+    noun: str = "row"
+    hidden: int = 0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        wrong = next((r for r in self.rows if len(r.cells) != len(self.columns)), None)
+        if wrong is not None:
+            raise ShardvizError(f"a row of {len(wrong.cells)} cells in a table of {len(self.columns)} columns: {wrong}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paragraph:
+    """A sentence or two, or `label: a fact`.
+
+    Attributes:
+        pieces: what it says.
+        label: what it is about, in front; may be empty.
+        quiet: less important than what is around it.
+        name: as `Table.name`.
+    """
+
+    pieces: tuple[Piece, ...]
+    label: str = ""
+    quiet: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading with what belongs to it.
+
+    Attributes:
+        title: the heading.
+        lead: what the heading itself has to say, behind a colon; may be empty.
+        blocks: what belongs to it.
+        fold: None: always shown; `open` or `closed`: can be folded away where the medium can.
+        brief: plain text shows the heading and the lead alone.
+        name: as `Table.name`.
+    """
+
+    title: str
+    lead: tuple[Piece, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    fold: Literal["open", "closed"] | None = None
+    brief: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """Blocks side by side where there is room, else one below the other."""
+
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """Something drawn: a `Picture`, or a shard map's `Scene`; its painter is found by its type.
+
+    Attributes:
+        of: what is drawn.
+        caption: what it shows.
+        brief: plain text leaves it out.
+    """
+
+    of: Any
+    caption: str = ""
+    brief: bool = False
+
+
+Block = Paragraph | Table | Section | Beside | Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """What there is to say of a subject.
+
+    Attributes:
+        title: what it is about.
+        blocks: what there is to say.
+        mesh: the mesh, whose axes have their colours by their place in it; None where there is none.
+        lead: lines below the title.
+    """
+
+    title: Inline = ()
+    blocks: tuple[Block, ...] = ()
+    mesh: DeviceMesh | None = None
+    lead: tuple[Inline, ...] = ()
+
+
+@singledispatch
+def document(subject: Any) -> Document:
+    """What there is to say of a subject: a report, a cost, a comparison, ... Each builder registers its own here.
+
+    Raises:
+        ShardvizError: for an object that nobody has a builder for.
+    """
+    raise ShardvizError(f"nothing here tells of a {type(subject).__name__}")
+
+
+# The pieces.
+
+
+def words(text: str, *, strong: bool = False, quiet: bool = False, tip: str = "", selects: Any = None) -> Piece:
+    """Plain words."""
+    return Piece(text=text, strong=strong, quiet=quiet, tip=tip, selects=selects)
+
+
+def code(text: str, *, strong: bool = False, quiet: bool = False, tip: str = "", selects: Any = None) -> Piece:
+    """Text in monospace: a name, a shape, a target."""
+    return Piece(text=text, kind="code", strong=strong, quiet=quiet, tip=tip, selects=selects)
+
+
+def axes_words(found: tuple[Axis, ...] | None) -> str:
+    """The axes of a collective in plain text: `data, model`, `no axis`, or `irregular groups`."""
+    if found is None:
+        return "irregular groups"
+    return ", ".join(map(axis_text, found)) or "no axis"
+
+
+def axes(found: tuple[Axis, ...] | None, *, tip: str = "") -> Piece:
+    """The mesh axes that a collective spans; None where its groups are no product of axes."""
+    return Piece(text=axes_words(found), kind="axes", value=found, tip=tip, quiet=not found)
+
+
+def mesh_axes(mesh: DeviceMesh) -> Piece:
+    """A mesh: its axes with their sizes."""
+    return Piece(text=str(mesh) or "no mesh axes", kind="mesh", value=tuple(mesh.shape.items()))
+
+
+def spec(found: Spec | None, *, tip: str = "") -> Piece:
+    """A spec; None where no PartitionSpec says how the array is cut."""
+    if found is None:
+        return words("no PartitionSpec", quiet=True, tip=tip)
+    return Piece(text=str(found.canonical()), kind="spec", value=found, tip=tip or str(found))
+
+
+def value_spec(value: Value) -> tuple[Piece, ...]:
+    """How a value is cut; where no PartitionSpec says it, what does: per device inside a `shard_map`, or HLO's text."""
+    if value.manual:
+        own = f"per device over {', '.join(map(axis_text, value.manual))}"
+        return (words(own if value.spec is None else f"{own}; {value.spec.canonical()}"),)
+    if value.spec is not None:
+        fixed = (words("fixed by type", quiet=True),) if value.fixed is not None else ()
+        return (spec(value.spec), *fixed)
+    return (code(clip(next(iter(value.sharding.values()), "not known"), 40), quiet=True),)
+
+
+def nbytes(amount: float | None, *, strong: bool = False, tip: str = "") -> Piece:
+    """Bytes."""
+    return words(format_bytes(amount), strong=strong, tip=tip)
+
+
+def flops(amount: float | None, *, strong: bool = False, tip: str = "") -> Piece:
+    """FLOPs."""
+    return words(format_flops(amount), strong=strong, tip=tip)
+
+
+def seconds(amount: float | None, *, strong: bool = False, tip: str = "") -> Piece:
+    """A time."""
+    return words(format_seconds(amount), strong=strong, tip=tip)
+
+
+def count(amount: int | None, *, tip: str = "") -> Piece:
+    """How often, or how many."""
+    return words(format_count(amount), tip=tip)
+
+
+def shape(sizes: Sequence[int] | None, *, dtype: str = "", tip: str = "") -> Piece:
+    """A shape, with its element type in front where that is given."""
+    return code(f"{dtype} {format_shape(sizes)}".strip(), tip=tip)
+
+
+def bar(parts: Iterable[Part]) -> Piece:
+    """A bar of one or more stretches."""
+    return Piece(text="", kind="bar", value=tuple(parts))
+
+
+def line(frame: Frame | None, source: str = "", *, tip: str = "") -> Piece:
+    """A place in the person's source, with the text of the line."""
+    if frame is None:
+        return words(NO_SOURCE, quiet=True, tip=tip)
+    return Piece(
+        text=frame.short,
+        kind="line",
+        value=clip(source, _LONGEST_LINE),
+        quiet=True,
+        tip=tip,
+        selects=("line", frame.short),
+    )
+
+
+def row(*cells: Inline, detail: Iterable[Block] = (), selects: Any = None, marked: bool = False) -> Row:
+    """A row of a table."""
+    return Row(cells=cells, detail=tuple(detail), selects=selects, marked=marked)
+
+
+def paragraph(*pieces: Piece | str, label: str = "", quiet: bool = False, name: str = "") -> Paragraph:
+    """A paragraph of pieces and plain strings."""
+    made = tuple(words(p) if isinstance(p, str) else p for p in pieces)
+    return Paragraph(pieces=made, label=label, quiet=quiet, name=name)
+
+
+def notes(*texts: str) -> tuple[Paragraph, ...]:
+    """A quiet paragraph for each text that is not empty."""
+    return tuple(paragraph(text, quiet=True) for text in texts if text)
+
+
+def plain(inline: Inline) -> str:
+    """Pieces in plain text, a space between them."""
+    pieces = (inline,) if isinstance(inline, Piece) else inline
+    return " ".join(filter(None, (_plain(piece) for piece in pieces)))
+
+
+def _plain(piece: Piece) -> str:
+    return f"{piece.text} {piece.value}".strip() if piece.kind == "line" and piece.value else piece.text
