@@ -1,5 +1,8 @@
 """The base of what shows itself: text in a terminal, HTML in a notebook, and only what is asked for is made.
 
+Plain data stand low in the house, and what paints them stands high. So nothing here imports a painter: the package's
+`__init__`, which stands above everything, says where they are (`painters`), and they are loaded when somebody looks.
+
 >>> class Word(Visible):
 ...     def text(self, width=80):
 ...         return "word"[:width]
@@ -9,26 +12,65 @@
 word
 >>> Word()._repr_mimebundle_(exclude=["text/plain"])
 {'text/html': '<b>word</b>'}
-
-It stands low in the house because plain data stand low that a person may want to look at. Their painters stand above;
-`text` and `html` import them when somebody looks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+
+class Painters(Protocol):
+    """What can be asked of the painters' room."""
+
+    def text(self, subject: Any, width: int | None = None) -> str:
+        """A subject in plain text."""
+        ...
+
+    def html(self, subject: Any) -> str:
+        """A subject in HTML."""
+        ...
+
+    def markdown(self, subject: Any) -> str:
+        """A subject in Markdown."""
+        ...
+
+    def plot(self, subject: Any, ax: Any = None, *, dark: bool = False) -> Any:
+        """A subject drawn with matplotlib."""
+        ...
+
+
+class _Where:
+    """Where the painters are, as the top of the house says."""
+
+    find: Callable[[], Painters] | None = None
+
+
+def provide(find: Callable[[], Painters]) -> None:
+    """Says how to get at the painters. Called once, by the package's `__init__`."""
+    _Where.find = staticmethod(find)
+
+
+def painters() -> Painters:
+    """The painters, loaded when first asked for."""
+    assert _Where.find is not None, "shardviz/__init__.py provides them"
+    return _Where.find()
 
 
 class Visible:
-    """Anything with `text(width)` and `html()`, as notebooks and terminals want it."""
+    """Anything that a person may look at: painters know how by its type."""
 
-    def text(self, width: int = 80) -> str:
-        """It in plain text, at most `width` columns wide."""
-        raise NotImplementedError
+    def text(self, width: int | None = None) -> str:
+        """It in plain text, at most `width` columns wide; None for sentences of 100 columns and tables as they need."""
+        return painters().text(self, width)
 
     def html(self) -> str:
-        """It in HTML that survives JupyterLab's sanitizer."""
-        raise NotImplementedError
+        """It in HTML that survives JupyterLab's sanitizer and GitHub."""
+        return painters().html(self)
+
+    def markdown(self) -> str:
+        """It in Markdown, for an issue or a pull request."""
+        return painters().markdown(self)
 
     def __repr__(self) -> str:
         return self.text()

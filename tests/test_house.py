@@ -24,7 +24,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "notebooks" not in pa
 # From low to high. A room may import itself and what stands before it.
 HOUSE = (
     *("_jax", "errors", "visible", "notation", "layouts", "records", "compiler", "program", "costs", "diagnose"),
-    *("study", "session", "compat", "gallery", "render", "widgets", "cli", "__init__"),
+    *("study", "session", "compat", "gallery", "view", "paint", "render", "widgets", "cli", "__init__"),
 )
 
 # (room, room above it) → why. Allowed inside functions only.
@@ -42,7 +42,7 @@ EXCEPTIONS = {
 ROOMS = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}
 
 # The lowest room that may import each of these.
-LOWEST = {"ipywidgets": "widgets", "anywidget": "widgets", "traitlets": "session", "matplotlib": "render"}
+LOWEST = {"ipywidgets": "widgets", "anywidget": "widgets", "traitlets": "session", "matplotlib": "paint"}
 
 NUMPY_ONLY = ("notation", "layouts")
 
@@ -163,7 +163,7 @@ def test_every_room_is_in_the_houses_order():
         ("shardviz.records.report", "def f():\n    from shardviz.render import text", None),
         ("shardviz.records.report", "def f():\n    from shardviz.widgets import x", "'records' stands below 'widgets'"),
         ("shardviz.program.text", "import traitlets", "only 'session' and what stands above it may"),
-        ("shardviz.costs.chart", "from matplotlib.figure import Figure", "only 'render' and what stands above it may"),
+        ("shardviz.costs.chart", "from matplotlib.figure import Figure", "only 'paint' and what stands above it may"),
         ("shardviz.program.trace", "from jax._src import core", "JAX's private parts"),
         ("shardviz.program.trace", "import jaxlib.xla_client", "JAX's private parts"),
         ("shardviz.program.trace", "import jax\njax._src.core.Jaxpr", "reaches for jax._src"),

@@ -1,12 +1,12 @@
 """Documents in HTML that survives JupyterLab's sanitizer and GitHub; this is where text from outside is escaped.
 
 Only tags, attributes and inline styles that the sanitizer keeps in untrusted notebooks are used, and without any style
-(GitHub) the text alone still says everything. Text colours are inherited, so that light and dark pages both work; a chip
-brings its own background and ink.
+(GitHub) the text alone still says everything. Text colours are inherited, so that light and dark pages both work; a
+chip brings its own background and ink.
 
 >>> from shardviz.view.document import Document, words
->>> html_of(Document(title=words("<b>")))[-25:]
-'>&lt;b&gt;</div></div>'
+>>> html_of(Document(title=words("<b>")))[-20:]
+'lt;b&gt;</div></div>'
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from shardviz.notation import Axis, Spec, axis_name
 from shardviz.notation.spec import axis_text
-from shardviz.paint.text import BAR, blocks
+from shardviz.paint.text import blocks
 from shardviz.paint.theme import MUTED, AxisColour, axis_colours, ink_for
 from shardviz.records.amounts import plural
 from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Part, Piece, Row, Section, Table
@@ -38,7 +38,9 @@ _ALIGN = ' align="right"'
 def html_of(document: Document) -> str:
     """A document as one `<div>`; every text in it is escaped."""
     colours: Colours = {} if document.mesh is None else axis_colours(document.mesh)
-    head = f'<div style="font-size:15px;padding:4px 0">{_inline(document.title, colours)}</div>' if document.title else ""
+    head = (
+        f'<div style="font-size:15px;padding:4px 0">{_inline(document.title, colours)}</div>' if document.title else ""
+    )
     lead = "".join(f'<div style="padding:2px 0">{_inline(line, colours)}</div>' for line in document.lead)
     return f'<div style="{SANS};overflow-x:auto">{head}{lead}{_blocks(document.blocks, colours)}</div>'
 
@@ -231,5 +233,3 @@ def _colour(part: Part, colours: Colours) -> str:
         return _ROLES[part.role]
     first = axis_name(part.axes[0]) if part.axes else ""
     return colours[first].light if first in colours else MUTED
-
-

@@ -15,7 +15,7 @@ from functools import singledispatch
 from typing import Any
 
 from shardviz.notation import Axis, Spec
-from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Part, Piece, Row, Section, Table
+from shardviz.view.document import Beside, Block, Document, Inline, Paragraph, Part, Piece, Row, Section, Table
 
 Json = dict[str, Any]
 

@@ -11,13 +11,25 @@ w          512 B
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import Any
 
 from shardviz.paint.columns import columns, pad, text_width, wrap
 from shardviz.records.amounts import plural
-from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Part, Piece, Section, Table, plain
+from shardviz.view.document import (
+    Beside,
+    Block,
+    Document,
+    Figure,
+    Inline,
+    Paragraph,
+    Part,
+    Piece,
+    Section,
+    Table,
+    plain,
+)
 
 PROSE = 100
 """Columns of a sentence's line where no width is asked for; tables then take what they need."""
@@ -155,5 +167,3 @@ def blocks(share: float, width: int = BAR) -> str:
         eighths = 1
     full, rest = divmod(eighths, 8)
     return "█" * full + (_TIPS[rest - 1] if rest else "")
-
-

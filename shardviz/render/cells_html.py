@@ -6,9 +6,9 @@ from html import escape
 
 import numpy as np
 
+from shardviz.paint.columns import clip
 from shardviz.records.amounts import plural
 from shardviz.render.chips import HAIRLINE, QUIET
-from shardviz.render.columns import clip
 from shardviz.render.contents import cell_lines
 from shardviz.render.picture import hatch_url
 from shardviz.render.scene import Scene

@@ -18,9 +18,9 @@ import numpy as np
 from shardviz.layouts import itemsize
 from shardviz.layouts.moves import Moves
 from shardviz.layouts.reshard import Step
+from shardviz.paint.columns import clip, wrap
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.render.chips import QUIET, axes_html, axes_words, cell, spec_html, table
-from shardviz.render.columns import clip, wrap
 from shardviz.render.ranges import device_ranges
 from shardviz.render.wording import spec_words
 

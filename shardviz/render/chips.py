@@ -16,7 +16,7 @@ from typing import Any
 
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.notation.spec import axis_text
-from shardviz.render.theme import MUTED, AxisColour, axis_colours, ink_for
+from shardviz.paint.theme import MUTED, AxisColour, axis_colours, ink_for
 
 _SANS_FACE = "font-family:system-ui,sans-serif"
 SANS = f"{_SANS_FACE};font-size:13px;line-height:1.4"

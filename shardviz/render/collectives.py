@@ -15,13 +15,12 @@ from html import escape
 from typing import Any
 
 from shardviz.notation import axis_name
+from shardviz.paint.columns import clip, columns
+from shardviz.paint.theme import MUTED, AxisColour, axis_colours
 from shardviz.records import Collective, Frame
 from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, format_count, format_seconds, format_shape
 from shardviz.render.chips import QUIET, axes_html, axes_words, cell, code, table
-from shardviz.render.columns import clip
-from shardviz.render.theme import MUTED, AxisColour, axis_colours
 from shardviz.render.totals import NO_SOURCE, Total
-from shardviz.render.values import columns
 
 LineText = Callable[[Frame], str]
 """From a source frame to the text of its line: `report.line`."""

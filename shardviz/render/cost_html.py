@@ -10,6 +10,7 @@ import numpy as np
 from shardviz.costs.step_cost import Moved, StepCost
 from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.notation import axis_name
+from shardviz.paint.theme import MUTED, AxisColour, axis_colours
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.render.chips import QUIET, SANS, axes_html, cell, chip, mesh_html, mono, table
@@ -33,7 +34,6 @@ from shardviz.render.cost_words import (
     tokens_words,
 )
 from shardviz.render.machine_scene import Panel, axis_between, panels
-from shardviz.render.theme import MUTED, AxisColour, axis_colours
 from shardviz.render.work import why_words, work_html
 
 MOST_ROWS, MOST_LINES, MOST_CHIPS, MOST_MATRIX = 40, 10, 64, 16

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from html import escape
 
 from shardviz.costs.step_cost import StepCost
+from shardviz.paint.columns import columns, text_width, wrap
 from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds
 from shardviz.render.chips import QUIET, SANS, cell, mesh_html, table
-from shardviz.render.columns import text_width, wrap
 from shardviz.render.cost_words import BOUND_WORDS
-from shardviz.render.values import columns
 from shardviz.study.costs import CostTable
 
 # column → head

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardviz.costs.step_cost import Needs, StepCost
+from shardviz.paint.columns import clip, columns, pad, text_width, wrap
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.render.chips import axes_words
-from shardviz.render.columns import clip, pad, text_width, wrap
 from shardviz.render.cost_words import (
     as_run_words,
     busy_words,
@@ -26,7 +26,6 @@ from shardviz.render.cost_words import (
     tokens_words,
 )
 from shardviz.render.totals import NO_SOURCE
-from shardviz.render.values import columns
 
 MOST_COLLECTIVES, MOST_LINES = 12, 8
 BAR = 24

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from shardviz.paint.columns import clip, columns
 from shardviz.program.exports import ExportedArray, ExportRecord
 from shardviz.records.amounts import format_bytes
 from shardviz.render.chips import QUIET, SANS, cell, mesh_html, spec_html, table
-from shardviz.render.columns import clip
-from shardviz.render.values import MAX_NAME, columns
+from shardviz.render.values import MAX_NAME
 
 _MOST_TREE = 400
 

@@ -6,12 +6,12 @@ from matplotlib.axes import Axes
 
 from shardviz.errors import ShardvizError
 from shardviz.notation import axis_name
+from shardviz.paint.columns import clip
+from shardviz.paint.theme import MUTED, axis_colours
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
-from shardviz.render.columns import clip
 from shardviz.render.mpl_look import EM, Look, figure, name_bars
-from shardviz.render.theme import MUTED, axis_colours
 from shardviz.render.totals import totals_by
 
 

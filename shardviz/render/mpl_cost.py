@@ -9,15 +9,15 @@ from matplotlib.axes import Axes
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import axis_name
+from shardviz.paint.columns import wrap
+from shardviz.paint.theme import MUTED, axis_colours
 from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.render.columns import wrap
 from shardviz.render.cost_words import headline, memory_words, moved_name, time_rows
 from shardviz.render.mpl_look import EM, Look, figure
 from shardviz.render.mpl_machine import machine_axes
 from shardviz.render.mpl_roofline import roofline_axes
 from shardviz.render.mpl_traffic import traffic_axes
 from shardviz.render.mpl_work import work_axes
-from shardviz.render.theme import MUTED, axis_colours
 
 MOST_ROWS = 8
 

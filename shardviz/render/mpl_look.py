@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from shardviz.render.theme import AxisColour
+from shardviz.paint.theme import AxisColour
 
 EM = 0.66 / 72
 """Inches: the width of a monospace character for each point of its size."""

@@ -11,11 +11,11 @@ from matplotlib.patches import Rectangle
 
 from shardviz.costs.routes import torus_links
 from shardviz.costs.step_cost import StepCost
-from shardviz.render.columns import wrap
+from shardviz.paint.columns import wrap
+from shardviz.paint.theme import axis_colours
 from shardviz.render.cost_words import placed_words
 from shardviz.render.machine_scene import Panel, axis_between, first_group, panels
 from shardviz.render.mpl_look import EM, Look, figure
-from shardviz.render.theme import axis_colours
 
 MOST_PANELS = 16
 _DASHES = ((0, ()), (0, (3, 1.2)), (0, (1, 1)), (0, (4, 1, 1, 1)))

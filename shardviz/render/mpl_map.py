@@ -13,14 +13,14 @@ from matplotlib.patches import Rectangle
 from shardviz.layouts import Layout, Moves, ProcessLayout
 from shardviz.notation import axis_name
 from shardviz.notation.spec import axis_text
+from shardviz.paint.columns import clip
+from shardviz.paint.theme import axis_colours
 from shardviz.records.amounts import format_shape
 from shardviz.render.change import moves_text
-from shardviz.render.columns import clip
 from shardviz.render.mpl_look import EM, Look, figure, room_of
 from shardviz.render.mpl_plan import BAR, GAP, Plan, plan_of
 from shardviz.render.remarks import uneven_words
 from shardviz.render.scene import Scene, Side, build_scene, describe, notes
-from shardviz.render.theme import axis_colours
 from shardviz.render.unknown import ShownUnknown
 from shardviz.render.wording import spec_words
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from shardviz.costs.step_cost import StepCost
+from shardviz.paint.theme import axis_colours
 from shardviz.render.mpl_look import Look, figure
 from shardviz.render.roofline_scene import roofline_of
-from shardviz.render.theme import axis_colours
 
 _DASHES = ((0, ()), (0, (6, 2)), (0, (2, 2)), (0, (6, 2, 1, 2)), (0, (1, 1)), (0, (9, 3)))
 _MARKS = "osD^vP"

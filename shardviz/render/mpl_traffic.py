@@ -11,9 +11,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from shardviz.costs.step_cost import StepCost
+from shardviz.paint.theme import axis_colours
 from shardviz.records.amounts import format_bytes
 from shardviz.render.mpl_look import Look, figure, room_of
-from shardviz.render.theme import axis_colours
 from shardviz.render.traffic_scene import MOST_DEVICES, strengths, tables_of
 
 _SIDE, _GAP = 4.4, 0.9

@@ -5,9 +5,9 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from shardviz.costs.step_cost import StepCost
+from shardviz.paint.columns import clip, wrap
 from shardviz.records import Frame, WorkTotal
 from shardviz.records.amounts import format_flops
-from shardviz.render.columns import clip, wrap
 from shardviz.render.mpl_look import EM, Look, figure, name_bars
 from shardviz.render.work import PHASES, name_of, phase_words
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 
+from shardviz.paint.columns import clip, columns
 from shardviz.records import Memory, TargetCollective
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.report import Report
 from shardviz.render.chips import axes_words
-from shardviz.render.columns import clip
-from shardviz.render.values import columns
 
 MOST_ALIVE = 8
 

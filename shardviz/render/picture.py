@@ -21,8 +21,8 @@ from functools import cache
 import numpy as np
 
 from shardviz.notation import axis_name
+from shardviz.paint.theme import axis_colours
 from shardviz.render.scene import Scene, nested_coordinates
-from shardviz.render.theme import axis_colours
 
 MAX_WIDTH, MAX_HEIGHT = 1280, 1600
 """Pixels; a picture that would be larger is not drawn."""

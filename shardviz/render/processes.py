@@ -22,11 +22,10 @@ import numpy as np
 
 from shardviz.errors import MeshError
 from shardviz.layouts import Layout, ProcessLayout, by_process
+from shardviz.paint.columns import clip, columns, wrap
 from shardviz.records.amounts import format_shape, plural
 from shardviz.render.chips import QUIET, cell, table
-from shardviz.render.columns import clip, wrap
 from shardviz.render.ranges import device_ranges
-from shardviz.render.values import columns
 
 MOST_PROCESSES = 16
 """Rows; of more processes the first are shown."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from html import escape
 
 from shardviz.notation import DeviceMesh
+from shardviz.paint.columns import clip, columns
 from shardviz.records import Residual
 from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.render.chips import QUIET, cell, spec_html, table
-from shardviz.render.columns import clip
-from shardviz.render.values import columns, spec_text
+from shardviz.render.values import spec_text
 
 MAX_TEXT, MAX_HTML = 10, 40
 

@@ -18,9 +18,9 @@ from typing import Any
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Row, Spec, rosetta
 from shardviz.notation.sharding import Sharding, sharding
+from shardviz.paint.columns import clip
 from shardviz.records import Value
 from shardviz.render.chips import MONO, QUIET, SANS, cell, code, mesh_html, spec_html, table
-from shardviz.render.columns import clip
 from shardviz.render.shown import Visible
 
 NAMES = {

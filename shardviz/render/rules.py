@@ -16,11 +16,10 @@ from html import escape
 from itertools import groupby
 
 from shardviz.notation import Spec
+from shardviz.paint.columns import columns, wrap
 from shardviz.program.bind import Row, RulesTable
 from shardviz.records.amounts import plural
 from shardviz.render.chips import QUIET, SANS, cell, table
-from shardviz.render.columns import wrap
-from shardviz.render.values import columns
 
 MAX_NAMES = 4
 """Of more names the first are listed."""

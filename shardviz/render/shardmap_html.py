@@ -15,10 +15,11 @@ import numpy as np
 
 from shardviz.layouts import Layout, ProcessLayout
 from shardviz.notation.spec import Axis, axis_name, axis_text
+from shardviz.paint.columns import clip
+from shardviz.paint.theme import axis_colours
 from shardviz.records.amounts import format_shape, plural
 from shardviz.render.cells_html import brief, cell_html
 from shardviz.render.chips import MONO, QUIET, SANS, chip, code, mesh_html, mono, spec_html
-from shardviz.render.columns import clip
 from shardviz.render.contents import drawable
 from shardviz.render.hover import MOST, picture_html
 from shardviz.render.picture import picture_of
@@ -31,7 +32,6 @@ from shardviz.render.scene import (
     nested_slices,
     notes,
 )
-from shardviz.render.theme import axis_colours
 from shardviz.render.wording import spec_words
 
 TABLE_CELLS, TABLE_COLUMNS, TABLE_ROWS, TABLE_PANELS = 256, 32, 64, 16

@@ -20,8 +20,8 @@ import itertools
 import numpy as np
 
 from shardviz.layouts import Layout, ProcessLayout
+from shardviz.paint.columns import text_width, wrap
 from shardviz.records.amounts import format_shape, plural
-from shardviz.render.columns import text_width, wrap
 from shardviz.render.ranges import device_ranges
 from shardviz.render.scene import Scene, build_scene, notes
 from shardviz.render.wording import spec_words

@@ -24,10 +24,10 @@ import numpy as np
 
 from shardviz.layouts import Layout, Leaf, ProcessLayout, add_up
 from shardviz.layouts.moves import moves_between
+from shardviz.paint.columns import pad, text_width, wrap
 from shardviz.records.amounts import format_bytes
 from shardviz.render.change import moves_html, moves_text
 from shardviz.render.chips import SANS
-from shardviz.render.columns import pad, text_width, wrap
 from shardviz.render.contents import contents_text
 from shardviz.render.hover import MOST
 from shardviz.render.processes import processes_html, processes_text

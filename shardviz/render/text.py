@@ -11,15 +11,15 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from shardviz.paint.columns import clip, columns
 from shardviz.records import Memory, Value
 from shardviz.records.amounts import format_bytes, format_flops, plural
 from shardviz.records.report import Report
 from shardviz.render.chips import axes_words
-from shardviz.render.columns import clip
 from shardviz.render.on_target import code_text, fit_text, on_target_lines
 from shardviz.render.residuals import residuals_text
 from shardviz.render.totals import total_of, totals_by
-from shardviz.render.values import columns, total_bytes, values_text
+from shardviz.render.values import total_bytes, values_text
 from shardviz.render.work import memory_name, work_lines
 
 MAX_VALUES, MAX_LINES = 48, 10

@@ -25,12 +25,12 @@ from html import escape
 import numpy as np
 
 from shardviz.layouts import Layout, Leaf, LessSharded, TreeBytes
+from shardviz.paint.columns import clip, columns, text_width, wrap
+from shardviz.paint.theme import axis_colours
 from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.render.chips import QUIET, cell, chip, mono, spec_html, table
-from shardviz.render.columns import clip, text_width, wrap
 from shardviz.render.ranges import device_ranges
-from shardviz.render.theme import axis_colours
-from shardviz.render.values import MAX_NAME, columns
+from shardviz.render.values import MAX_NAME
 from shardviz.render.wording import spec_words
 
 MOST_LEAVES = 60

@@ -20,9 +20,9 @@ import numpy as np
 
 from shardviz.notation import DeviceMesh
 from shardviz.notation.record import Sharding
+from shardviz.paint.columns import wrap
 from shardviz.records.amounts import format_shape, plural
 from shardviz.render.chips import QUIET, SANS, code, mesh_html
-from shardviz.render.columns import wrap
 from shardviz.render.picture import encode_png
 from shardviz.visible import Visible
 

@@ -16,10 +16,10 @@ from html import escape
 from typing import Any
 
 from shardviz.notation.spec import axis_text
+from shardviz.paint.columns import clip, columns
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_count, format_shape
 from shardviz.render.chips import QUIET, cell, spec_html, table
-from shardviz.render.columns import clip, pad, text_width
 
 MAX_NAME = 44
 
@@ -35,15 +35,6 @@ def spec_text(value: Value) -> str:
     if value.spec is not None:
         return str(value.spec.canonical()) + (" fixed by type" if value.fixed is not None else "")
     return clip(next(iter(value.sharding.values()), "not known"), 40)
-
-
-def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str = "  ") -> list[str]:
-    """Rows of text as lines with aligned columns; the columns in `right` are set flush right."""
-    if not rows:
-        return []
-    widths = [max(text_width(row[i]) for row in rows) for i in range(len(rows[0]))]
-    sides = ["right" if i in right else "left" for i in range(len(widths))]
-    return [gap.join(map(pad, row, widths, sides)).rstrip() for row in rows]
 
 
 def values_text(values: Sequence[Value]) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
+from shardviz.paint.columns import clip, columns, wrap
 from shardviz.records import Cost, Frame, WorkTotal
 from shardviz.records.amounts import format_bytes, format_flops, plural
 from shardviz.render.chips import cell, table
-from shardviz.render.columns import clip, wrap
 from shardviz.render.totals import NO_SOURCE
-from shardviz.render.values import columns
 
 PHASES: tuple[str, ...] = ("forward", "rematerialised", "backward", "update")
 MOST_LINES, MOST_MODULES = 6, 6

@@ -1,10 +1,11 @@
 """A Document: what there is to say of a subject, as plain data. A builder makes it once; each painter is one medium.
 
-A document is made of blocks (sections, paragraphs, tables, folds, figures), a block of pieces: words, and what has a look
-of its own, such as mesh axes, specs, amounts, bars and source lines. Every piece carries its plain text, so that a medium
-that can do no more prints that, and all media say the same in the same words.
+A document is made of blocks (sections, paragraphs, tables, folds, figures), a block of pieces: words, and what has a
+look of its own, such as mesh axes, specs, amounts, bars and source lines. Every piece carries its plain text, so that a
+medium that can do no more prints that, and all media say the same in the same words.
 
->>> moved = Table(columns=(Column("over"), Column("moved", right=True)), rows=(row(axes(("data",)), nbytes(33_554_432)),))
+>>> cells = row(axes(("data",)), nbytes(33_554_432))
+>>> moved = Table(columns=(Column("over"), Column("moved", right=True)), rows=(cells,))
 >>> moved.rows[0].cells[1].text
 '33.6 MB'
 >>> document = Document(title=words("step", strong=True), blocks=(moved,), mesh=("data", "model"))
@@ -21,7 +22,7 @@ from shardviz.errors import ShardvizError
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.records import Frame, Value
-from shardviz.records.amounts import clip, format_bytes, format_count, format_flops, format_seconds, format_shape
+from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds, format_shape
 
 Kind = Literal["words", "code", "axes", "mesh", "spec", "bar", "line"]
 NO_SOURCE = "no source line"
@@ -269,7 +270,7 @@ def value_spec(value: Value) -> tuple[Piece, ...]:
     if value.spec is not None:
         fixed = (words("fixed by type", quiet=True),) if value.fixed is not None else ()
         return (spec(value.spec), *fixed)
-    return (code(clip(next(iter(value.sharding.values()), "not known"), 40), quiet=True),)
+    return (code(shorten(next(iter(value.sharding.values()), "not known"), 40), quiet=True),)
 
 
 def nbytes(amount: float | None, *, strong: bool = False, tip: str = "") -> Piece:
@@ -309,7 +310,7 @@ def line(frame: Frame | None, source: str = "", *, tip: str = "") -> Piece:
     return Piece(
         text=frame.short,
         kind="line",
-        value=clip(source, _LONGEST_LINE),
+        value=shorten(source, _LONGEST_LINE),
         quiet=True,
         tip=tip,
         selects=("line", frame.short),
@@ -330,6 +331,12 @@ def paragraph(*pieces: Piece | str, label: str = "", quiet: bool = False, name: 
 def notes(*texts: str) -> tuple[Paragraph, ...]:
     """A quiet paragraph for each text that is not empty."""
     return tuple(paragraph(text, quiet=True) for text in texts if text)
+
+
+def shorten(text: str, most: int) -> str:
+    """The text on one line of at most so many characters, its end replaced by `…` where it is longer."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: max(0, most - 1)] + "…"
 
 
 def plain(inline: Inline) -> str:

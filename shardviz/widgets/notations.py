@@ -9,10 +9,10 @@ from shardviz.errors import ShardvizError
 from shardviz.layouts import Layout, layout
 from shardviz.notation import DeviceMesh, check_spec, rosetta
 from shardviz.notation.sharding import Sharding, sharding
+from shardviz.paint.columns import clip
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.records.report import Report
-from shardviz.render.columns import clip
 from shardviz.render.rosetta import MET, NAMES, sharding_of
 from shardviz.widgets.payload import Json, axis_json, dims
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shardviz.notation import Axis, Spec
+from shardviz.paint.theme import axis_colours
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
-from shardviz.render.theme import axis_colours
 from shardviz.session.edits import choices
 from shardviz.session.explorer import ExplorerState
 from shardviz.session.names import tree

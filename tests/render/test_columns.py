@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardviz.render.columns import clip, pad, text_width, wrap
+from shardviz.paint.columns import clip, pad, text_width, wrap
 
 TEXTS = st.text("ab 模ーｱé\u0301·…×", max_size=60)
 

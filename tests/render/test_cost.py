@@ -13,9 +13,9 @@ from shardviz.costs.costing import cost_of
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
+from shardviz.paint.columns import text_width
 from shardviz.records import Collective, Cost
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
-from shardviz.render.columns import text_width
 from shardviz.render.cost_html import step_cost_html
 from shardviz.render.cost_words import longest
 from shardviz.render.machine_scene import axis_between, first_group, panels

@@ -15,9 +15,9 @@ from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sharding import Sharding, sharding
 from shardviz.notation.tiling import Tiling
+from shardviz.paint.columns import text_width
 from shardviz.records import Value
 from shardviz.render import Shown, ShownTree, ShownUnknown, shard_map_html, shard_map_text, show
-from shardviz.render.columns import text_width
 from tests.render.sample import MESH, report, value
 from tests.render.sanitizer import read, words
 

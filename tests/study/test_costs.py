@@ -9,10 +9,10 @@ import pytest
 from shardviz.costs.costing import cost_of
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
+from shardviz.paint.columns import text_width
 from shardviz.records import Collective, Cost, Memory, PlanRecord, Value
 from shardviz.records.amounts import format_seconds
 from shardviz.records.report import Report
-from shardviz.render.columns import text_width
 from shardviz.study import compare_costs
 from tests.render.sanitizer import words
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 import wcwidth
 
@@ -37,3 +38,12 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
     """The text in lines of at most `width` columns, those after the first with `indent` before them."""
     split = textwrap.wrap if text.isascii() else wcwidth.wrap
     return split(text, width, subsequent_indent=indent)
+
+
+def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str = "  ") -> list[str]:
+    """Rows of text as lines with aligned columns; the columns in `right` are set flush right."""
+    if not rows:
+        return []
+    widths = [max(text_width(row[i]) for row in rows) for i in range(len(rows[0]))]
+    sides = ["right" if i in right else "left" for i in range(len(widths))]
+    return [gap.join(map(pad, row, widths, sides)).rstrip() for row in rows]

@@ -1,0 +1,36 @@
+"""One painter a medium: text, HTML, Markdown, JSON, SVG, PNG, matplotlib. They know media, not subjects.
+
+A subject (a report, a cost, a comparison) is told once, by its builder in `shardviz.view`; here it is painted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardviz.paint.html import html_of
+from shardviz.paint.json import Json, json_of
+from shardviz.paint.markdown import markdown_of
+from shardviz.paint.text import text_of
+from shardviz.view.subjects import document
+
+__all__ = ["html", "json", "markdown", "text"]
+
+
+def text(subject: Any, width: int | None = None) -> str:
+    """A subject in plain text, at most `width` columns wide; None: tables are as wide as they need."""
+    return text_of(document(subject), width)
+
+
+def html(subject: Any) -> str:
+    """A subject in HTML that survives JupyterLab's sanitizer and GitHub."""
+    return html_of(document(subject))
+
+
+def markdown(subject: Any) -> str:
+    """A subject in Markdown."""
+    return markdown_of(document(subject))
+
+
+def json(subject: Any) -> Json:
+    """A subject as the page renders it."""
+    return json_of(document(subject))
