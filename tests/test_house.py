@@ -34,15 +34,13 @@ EXCEPTIONS = {
     ("costs", "render"): "so does whatever there is `Visible`",
     ("program", "render"): "so does whatever there is `Visible`",
     ("study", "render"): "so does a comparison",
-    ("session", "render"): "to be mended",
-    ("session", "widgets"): "to be mended",
     ("compiler", "program"): "to be mended",
 }
 
 ROOMS = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}
 
 # The lowest room that may import each of these.
-LOWEST = {"ipywidgets": "widgets", "anywidget": "widgets", "traitlets": "session", "matplotlib": "paint"}
+LOWEST = {"ipywidgets": "widgets", "anywidget": "widgets", "traitlets": "widgets", "matplotlib": "paint"}
 
 NUMPY_ONLY = ("notation", "layouts")
 
@@ -162,7 +160,7 @@ def test_every_room_is_in_the_houses_order():
         ("shardviz.records.report", "from shardviz.render import text", "'records' stands below 'render'"),
         ("shardviz.records.report", "def f():\n    from shardviz.render import text", None),
         ("shardviz.records.report", "def f():\n    from shardviz.widgets import x", "'records' stands below 'widgets'"),
-        ("shardviz.program.text", "import traitlets", "only 'session' and what stands above it may"),
+        ("shardviz.program.text", "import traitlets", "only 'widgets' and what stands above it may"),
         ("shardviz.costs.chart", "from matplotlib.figure import Figure", "only 'paint' and what stands above it may"),
         ("shardviz.program.trace", "from jax._src import core", "JAX's private parts"),
         ("shardviz.program.trace", "import jaxlib.xla_client", "JAX's private parts"),

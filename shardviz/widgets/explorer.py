@@ -1,12 +1,14 @@
 """The explorer: `ExplorerState` as a notebook widget. What the page shows are traits; what a person does are `edits`.
 
-`opening.explore` makes one.
+`VIEWS` says of every trait that the page shows what builds it, and after which changes it is built again.
+`opening.explore` makes an explorer.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -14,8 +16,8 @@ import traitlets
 
 from shardviz.errors import ShardvizError
 from shardviz.records.report import Report
+from shardviz.render import report_html
 from shardviz.session.explorer import ExplorerState
-from shardviz.session.rule_edits import rules_view
 from shardviz.widgets import bundle
 from shardviz.widgets.costs import cost_view
 from shardviz.widgets.fitting import memory_view
@@ -24,6 +26,8 @@ from shardviz.widgets.machines import company_view, machine_view
 from shardviz.widgets.notations import rosetta_view
 from shardviz.widgets.pages import shards_view, source_view
 from shardviz.widgets.payload import inputs_view, mesh_view, outputs_view, problems_view, status_view
+from shardviz.widgets.ruling import rules_view
+from shardviz.widgets.summary import summary
 from shardviz.widgets.tables import collectives_view, values_view
 from shardviz.widgets.targets import targets_view
 from shardviz.widgets.timing import timed
@@ -32,34 +36,21 @@ if TYPE_CHECKING:
     from shardviz.program.plan import Plan
     from shardviz.session import Program
 
-_EDITS: dict[str, tuple[str, ...]] = {
-    "set_spec": ("name", "spec", "twins"),
-    "set_dim": ("name", "dimension", "axes", "twins"),
-    "move_axis": ("name", "axis", "dimension", "place", "twins"),
-    "set_out_spec": ("name", "spec"),
-    "set_out_dim": ("name", "dimension", "axes"),
-    "move_out_axis": ("name", "axis", "dimension", "place"),
-    "add_axis": ("name", "size"),
-    "remove_axis": ("name",),
-    "add_rule": ("pattern", "spec"),
-    "set_rule": ("place", "pattern", "spec"),
-    "move_rule": ("place", "to"),
-    "remove_rule": ("place",),
-    "rename_axis": ("old", "new"),
-    "resize_axis": ("name", "size"),
-    "set_target": ("target",),
-    "set_order": ("order",),
-    "exchange_axes": ("one", "other"),
-    "undo": (),
-    "redo": (),
-    "stop": (),
-    "recompile": (),
-    "finish": (),
-}
-"""What the page may ask for: the state's methods, with their arguments by name."""
 
-_MACHINE = ("target", "target_remark", "lack", "cost", "cost_error")
-"""What the state says of the machine."""
+@dataclass(frozen=True)
+class View:
+    """A trait that the page shows.
+
+    Attributes:
+        build: makes it.
+        after: the changes after which it is made again: names of the `Snapshot`'s parts, of traits that the page sets,
+            and `seq` where an edit was done.
+        tab: the tab that it is for, while another is open it is empty; none: it is always there.
+    """
+
+    build: Callable[[Explorer], Any]
+    after: set[str]
+    tab: str = ""
 
 
 class Explorer(anywidget.AnyWidget):
@@ -74,68 +65,46 @@ class Explorer(anywidget.AnyWidget):
     _esm = traitlets.Unicode().tag(sync=True)
     _css = traitlets.Unicode().tag(sync=True)
 
+    # What the page shows.
     mesh = traitlets.Dict().tag(sync=True)
+    plan_code = traitlets.Unicode().tag(sync=True)
+    rules = traitlets.Dict().tag(sync=True)
+    targets = traitlets.Dict().tag(sync=True)
     inputs = traitlets.Dict().tag(sync=True)
     outputs = traitlets.Dict().tag(sync=True)
     head = traitlets.Dict().tag(sync=True)
-    status = traitlets.Dict().tag(sync=True)
-    values = traitlets.Dict().tag(sync=True)
-    collectives = traitlets.Dict().tag(sync=True)
     source = traitlets.Dict().tag(sync=True)
     problems = traitlets.Dict().tag(sync=True)
+    values = traitlets.Dict().tag(sync=True)
+    collectives = traitlets.Dict().tag(sync=True)
     shards = traitlets.Dict().tag(sync=True)
     rosetta = traitlets.Dict().tag(sync=True)
-    rules = traitlets.Dict().tag(sync=True)
+    memory = traitlets.Dict().tag(sync=True)
     costs = traitlets.Dict().tag(sync=True)
     machine = traitlets.Dict().tag(sync=True)
     company = traitlets.Dict().tag(sync=True)
-    targets = traitlets.Dict().tag(sync=True)
-    memory = traitlets.Dict().tag(sync=True)
-    plan_code = traitlets.Unicode().tag(sync=True)
+    status = traitlets.Dict().tag(sync=True)
+    comm_id = traitlets.Unicode().tag(sync=True)
+
+    # What the page sets.
     selected = traitlets.Unicode().tag(sync=True)
     selected_at = traitlets.Unicode().tag(sync=True)
     query = traitlets.Dict().tag(sync=True)
     reading = traitlets.Unicode().tag(sync=True)
-    edits = traitlets.List().tag(sync=True)
     tab = traitlets.Unicode("source").tag(sync=True)
     device = traitlets.Int(-1).tag(sync=True)
-    comm_id = traitlets.Unicode().tag(sync=True)
+    edits = traitlets.List().tag(sync=True)
 
     def __init__(self, state: ExplorerState):
         self.state = state
         self._seq = 0
-        self._began = time.monotonic()
-        self._seconds: float | None = None
-        self._drawn: tuple[Any, ...] = ()
-        self._timed = state.report
-        self._offered: tuple[Any, ...] = ()
         super().__init__(_esm=bundle.module(), _css=bundle.styles())
         self.comm_id = self.model_id or ""
-        self.selected = state.selected
-        self._draw_plan()
-        self._draw_report()
-        self._draw_status()
-        shown = [
-            "plan",
-            "report",
-            "status",
-            "message",
-            "busy",
-            "error",
-            "failure",
-            "selected",
-            "remark",
-            "past",
-            "ahead",
-            *_MACHINE,
-        ]
-        state.observe(self._on_state, shown)
-        self.observe(self._on_edits, "edits")
+        self._draw({change for view in VIEWS.values() for change in view.after})
+        state.subscribe(self._draw)
+        self.observe(lambda change: self._draw({change["name"]}), ["query", "reading", "tab", "device"])
         self.observe(self._on_selected, "selected")
-        self.observe(self._on_query, "query")
-        self.observe(self._on_rosetta, ["tab", "reading"])
-        self.observe(self._on_tab, "tab")
-        self.observe(self._draw_company, "device")
+        self.observe(self._on_edits, "edits")
 
     @property
     def program(self) -> Program:
@@ -166,7 +135,7 @@ class Explorer(anywidget.AnyWidget):
 
     def summary(self) -> str:
         """The plan and the headline numbers as text that is the same on every run."""
-        return self.state.summary()
+        return summary(self.state)
 
     def __repr__(self) -> str:
         return self.summary()
@@ -174,8 +143,7 @@ class Explorer(anywidget.AnyWidget):
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any
     ) -> Any:
-        from shardviz.render import report_html  # a page that no kernel serves shows this
-
+        # a page that no kernel serves shows the HTML
         data: dict[str, Any] = {"text/plain": self.summary(), "text/html": report_html(self.report)}
         if self._view_name is not None:
             data["application/vnd.jupyter.widget-view+json"] = {
@@ -188,87 +156,14 @@ class Explorer(anywidget.AnyWidget):
 
     # From the state to the page: only what changed is sent, for a trait that is set to an equal value sends nothing.
 
-    def _on_state(self, change: Any) -> None:
+    def _draw(self, changed: Set[str]) -> None:
+        """Makes every trait again that depends on what has changed."""
         with self.hold_sync():
-            if change["name"] in ("plan", "target") or (change["name"] == "busy" and change["new"]):
-                self._began, self._seconds = time.monotonic(), None
-            if change["name"] == "plan":
-                self._draw_plan()
-            if change["name"] in ("report", *_MACHINE):
-                self._draw_report()
-            if change["name"] == "selected":
-                self.selected = self.state.selected
-            if change["name"] in ("selected", "remark"):
-                self._draw_shards()
-                self._draw_company()
-            self._draw_status()
-
-    def _draw_plan(self) -> None:
-        self.mesh = mesh_view(self.state)
-        self.plan_code = self.code()
-        self._draw_rules()
-
-    def _draw_report(self) -> None:
-        """All that follows from the report and the machine, once for each new pair of them."""
-        report, state = self.report, self.state
-        now = (report, *(getattr(state, name) for name in _MACHINE))
-        if all(a is b for a, b in zip(now, self._drawn, strict=False)) and self._drawn:
-            return
-        self._drawn, self._timed = now, timed(report, state.cost)
-        with self.hold_sync():
-            self._draw_targets()
-            self.inputs = inputs_view(self.state)
-            self.outputs = outputs_view(self.state)
-            self.head = head_view(self.state)
-            self.source = source_view(self._timed, state.cost)
-            self.problems = problems_view(self.state)
-            self._draw_tables()
-            self._draw_shards()
-            self._draw_cost()
-
-    def _draw_targets(self) -> None:
-        """What may be chosen: it hangs on the mesh and the machine alone, and takes its time."""
-        now = (
-            self.report.mesh,
-            self.state.machine,
-            *(getattr(self.state, name) for name in _MACHINE if name != "cost"),
-        )
-        if now != self._offered:
-            self._offered, self.targets = now, targets_view(self.state)
-
-    def _draw_cost(self) -> None:
-        """What the machine has to say, as far as somebody looks at it: a view of a tab that is hidden is empty."""
-        self.memory = memory_view(self.state) if self.tab == "memory" else {}
-        self.costs = cost_view(self.state) if self.tab == "cost" else {}
-        self.machine = machine_view(self.state) if self.tab == "machine" else {}
-        self._draw_company()
-
-    def _draw_company(self, _: Any = None) -> None:
-        """Where the device that was picked is, what it holds and who is in its groups, likewise."""
-        self.company = company_view(self.state, self.device) if self.tab == "machine" else {}
-
-    def _draw_tables(self) -> None:
-        self.values = values_view(self.report, self.state.changed, self.query)
-        self.collectives = collectives_view(self._timed, self.query, self.state.cost)
-
-    def _draw_shards(self) -> None:
-        self.shards = shards_view(self.report, self.state.selected, self.state.remark)
-        self._draw_rosetta()
-
-    def _draw_rules(self) -> None:
-        """What each rule catches, while somebody looks at that."""
-        self.rules = rules_view(self.state) if self.tab == "rules" else {}
-
-    def _draw_rosetta(self) -> None:
-        """Every notation of the selected value, while somebody looks at that."""
-        self.rosetta = rosetta_view(self.report, self.state.selected, self.reading) if self.tab == "rosetta" else {}
-
-    def _draw_status(self) -> None:
-        if self.state.busy:
-            self._seconds = None
-        elif self._seconds is None:
-            self._seconds = time.monotonic() - self._began
-        self.status = status_view(self.state, self._seq, self._seconds)
+            if changed & {"answers", "cost"}:
+                self._timed = timed(self.report, self.state.cost)
+            for name, view in VIEWS.items():
+                if changed & view.after or (view.tab and "tab" in changed):
+                    setattr(self, name, view.build(self) if view.tab in ("", self.tab) else {})
 
     # From the page to the state.
 
@@ -282,13 +177,13 @@ class Explorer(anywidget.AnyWidget):
                     try:
                         self._do(edit)
                     finally:
-                        self._draw_status()
+                        self._draw({"seq"})
 
     def _do(self, edit: dict[str, Any]) -> None:
         operation = edit.get("op")
-        if operation in _EDITS:
-            method: Callable[..., Any] = getattr(self.state, operation)
-            method(**{key: edit[key] for key in _EDITS[operation] if key in edit})
+        if operation in EDITS:
+            method = getattr(self.state, operation)
+            method(**{name: edit[name] for name in inspect.signature(method).parameters if name in edit})
         else:
             unknown = ShardvizError(f"the page asked for {operation!r}, which this version has not")
             self.state.refuse(unknown, "internal")
@@ -300,14 +195,43 @@ class Explorer(anywidget.AnyWidget):
             self.state.select(change["new"], level)
             self.selected = self.state.selected
 
-    def _on_query(self, change: Any) -> None:
-        with self.hold_sync():
-            self._draw_tables()
 
-    def _on_tab(self, change: Any) -> None:
-        with self.hold_sync():
-            self._draw_rules()
-            self._draw_cost()
+VIEWS = {
+    "mesh": View(lambda e: mesh_view(e.state), {"mesh"}),
+    "plan_code": View(lambda e: e.code(), {"plan"}),
+    "rules": View(lambda e: rules_view(e.state), {"plan"}, tab="rules"),
+    "targets": View(lambda e: targets_view(e.state), {"mesh", "machine"}),
+    "inputs": View(lambda e: inputs_view(e.state), {"answers"}),
+    "outputs": View(lambda e: outputs_view(e.state), {"answers"}),
+    "head": View(lambda e: head_view(e.state), {"answers", "machine", "cost"}),
+    "source": View(lambda e: source_view(e._timed, e.state.cost), {"answers", "cost"}),
+    "problems": View(lambda e: problems_view(e.state), {"answers"}),
+    "values": View(lambda e: values_view(e.report, e.state.changed, e.query), {"answers", "query"}),
+    "collectives": View(lambda e: collectives_view(e._timed, e.query, e.state.cost), {"answers", "cost", "query"}),
+    "selected": View(lambda e: e.state.selected, {"selection"}),
+    "shards": View(lambda e: shards_view(e.report, e.state.selected, e.state.remark), {"answers", "selection"}),
+    "rosetta": View(
+        lambda e: rosetta_view(e.report, e.state.selected, e.reading),
+        {"answers", "selection", "reading"},
+        tab="rosetta",
+    ),
+    "memory": View(lambda e: memory_view(e.state), {"answers", "machine", "cost"}, tab="memory"),
+    "costs": View(lambda e: cost_view(e.state), {"answers", "machine", "cost"}, tab="cost"),
+    "machine": View(lambda e: machine_view(e.state), {"machine", "cost"}, tab="machine"),
+    "company": View(
+        lambda e: company_view(e.state, e.device), {"answers", "cost", "selection", "device"}, tab="machine"
+    ),
+    "status": View(
+        lambda e: status_view(e.state, e._seq, e.state.now.progress.seconds),
+        {"answers", "progress", "history", "error", "seq"},
+    ),
+}
+"""Every trait that the page shows, in the order in which they are made."""
 
-    def _on_rosetta(self, change: Any) -> None:
-        self._draw_rosetta()
+EDITS = (
+    *("set_spec", "set_dim", "move_axis", "set_out_spec", "set_out_dim", "move_out_axis"),
+    *("add_axis", "remove_axis", "rename_axis", "resize_axis", "set_target", "set_order", "exchange_axes"),
+    *("add_rule", "set_rule", "move_rule", "remove_rule"),
+    *("undo", "redo", "stop", "recompile", "finish"),
+)
+"""What the page may ask for: methods of the state. An edit has their arguments by name."""

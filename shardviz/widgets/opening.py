@@ -8,15 +8,18 @@
 from __future__ import annotations
 
 import reprlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shardviz.compiler import server
 from shardviz.errors import MeshError, ShardvizError, TraceError
+from shardviz.gallery import Example
+from shardviz.program.adapt import has_arguments
+from shardviz.program.plan import Plan
 from shardviz.records.report import Report
+from shardviz.session import Program
+from shardviz.session.calls import program_of
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
-
-if TYPE_CHECKING:
-    from shardviz.program.plan import Plan
 
 
 def explore(
@@ -67,12 +70,6 @@ def explore(
         ShardvizError: if there is nothing to explore or no plan, the function cannot be traced, the plan does not fit
             it, there is no such target, or it has another number of devices than the mesh.
     """
-    from shardviz.compiler import server
-    from shardviz.gallery import Example
-    from shardviz.program.adapt import has_arguments
-    from shardviz.session import Program
-    from shardviz.session.calls import program_of
-
     options = {
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
@@ -104,8 +101,6 @@ def explore(
 
 
 def _plan(plan: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Plan:
-    from shardviz.program.plan import Plan
-
     if plan is None:
         return Plan(mesh, in_specs=in_specs, out_specs=out_specs)
     if any(given is not None for given in (mesh, in_specs, out_specs)):
@@ -127,8 +122,6 @@ def _own_plan(program: Any, in_specs: Any, out_specs: Any) -> Plan:
 
 def _nothing_to_explore(given: Any) -> str:
     """Why this cannot be explored, with a way out where it is something of ours."""
-    from shardviz.program.plan import Plan
-
     text = "explore takes a function, a program from sv.trace, or an example such as sv.gallery.llama('8b')"
     if isinstance(given, Plan):
         return f"{text}; a plan goes second: sv.explore(program, plan=plan)"

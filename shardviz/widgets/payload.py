@@ -14,9 +14,8 @@ from shardviz.paint.theme import axis_colours
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
-from shardviz.session.edits import choices
+from shardviz.session.edits import choices, tree
 from shardviz.session.explorer import ExplorerState
-from shardviz.session.names import tree
 
 Json = dict[str, Any]
 MOST_ROWS = 400

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.render.cost_words import headline, memory_words
 from shardviz.render.totals import total_of, totals_by
-
-if TYPE_CHECKING:
-    from shardviz.session.explorer import ExplorerState
+from shardviz.session.explorer import ExplorerState
 
 
 def summary(state: ExplorerState) -> str:

@@ -40,7 +40,7 @@ def targets_view(state: ExplorerState) -> Json:
 
 def _lack(state: ExplorerState, known: Targets) -> Json | None:
     """That nothing here compiles for the machine, what follows from it, and the command that would mend it."""
-    if not state.lack:
+    if not state.missing:
         return None
     status = next(s for s in known if s.name == state.machine.chip.kind)
     text = "Nothing here compiles for it, so answers end at XLA's partitioner"
@@ -48,7 +48,7 @@ def _lack(state: ExplorerState, known: Targets) -> Json | None:
     return {
         "text": f"{text}; to install its compiler:" if install else f"{text}.",
         "install": install,
-        "why": state.lack,
+        "why": state.missing,
     }
 
 

@@ -13,8 +13,8 @@ from jax.sharding import PartitionSpec as P
 from shardviz.gallery import mlp
 from shardviz.notation import Spec
 from shardviz.records import Frame, Value
-from shardviz.session.counterpart import counterpart
 from shardviz.session.explorer import ExplorerState
+from shardviz.session.selection import counterpart
 from shardviz.widgets import explore
 from shardviz.widgets.explorer import Explorer
 

@@ -8,7 +8,7 @@ import pytest
 
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.session import edits, names
+from shardviz.session import edits
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets import bundle
 
@@ -80,13 +80,13 @@ def test_whatever_else_is_typed_is_answered_with_a_message(text):
     ],
 )
 def test_a_path_is_the_sum_of_its_segments(name):
-    assert "".join(names.segments(name)) == name
-    assert all(names.label(s) for s in names.segments(name))
+    assert "".join(edits.segments(name)) == name
+    assert all(edits.label(s) for s in edits.segments(name))
 
 
 def test_a_tree_has_each_leaf_once_in_order():
     leaves = ["p['a']['x']", "p['a']['y']", "p['b']", "q", "p['c']"]
-    rows = names.tree(leaves)
+    rows = edits.tree(leaves)
     assert [r.path for r in rows if not r.leaves] == leaves
     assert [(r.label, r.depth, r.leaves) for r in rows if r.leaves] == [("p", 0, 4), ("a", 1, 2), ("p", 0, 4)]
 

@@ -11,6 +11,7 @@ from shardviz.records import Alive, Collective, Cost, Diagnostic, Frame, Memory,
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets import bundle
 from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.summary import summary
 from tests.widgets.page import UNREADABLE
 
 pytestmark = pytest.mark.browser
@@ -338,7 +339,7 @@ def test_without_collectives_nothing_is_said_of_how_often_they_run(open_page, pr
     state = ExplorerState(program, plan, level="propagated")
     page = open_page(Explorer(state), width=560)
     assert page.at("kpi-collectives").inner_text().split("\n") == ["collectives", "0"]
-    assert state.summary().endswith("\n0 collectives")
+    assert summary(state).endswith("\n0 collectives")
 
 
 @pytest.mark.usefixtures("compilers")

@@ -65,7 +65,7 @@ def test_a_finished_compile_tells_what_xla_says_of_it(explorer):
     explorer.tab = "memory"
     assert explorer.memory["finishable"] and "not waited for" in explorer.memory["code"]
     explorer.state.finish()
-    assert explorer.state._inbox.wait_until(lambda: not explorer.state.busy, 60)
+    assert explorer.state.loop.inbox.wait_until(lambda: not explorer.state.busy, 60)
     memory = explorer.report.memory
     assert memory.stated["argument_size_in_bytes"] == memory.arguments and explorer.report.cost.stated.flops > 0
     assert not explorer.memory["finishable"] and explorer.memory["stated"]

@@ -9,8 +9,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.session.explorer import ExplorerState
-from shardviz.session.rule_edits import rules_view
 from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.ruling import rules_view
 from tests.widgets.page import CONTRAST, UNREADABLE
 
 MESH = {"data": 4, "model": 2}

@@ -21,6 +21,7 @@ from shardviz.errors import (
 )
 from shardviz.notation import Spec
 from shardviz.session.explorer import ExplorerState
+from shardviz.widgets.summary import summary
 
 W1 = "params['w1']"
 
@@ -199,7 +200,7 @@ def test_mesh_edits(state):
 
 def test_the_last_axis_can_be_removed(state):
     assert state.remove_axis("data") and state.remove_axis("model")
-    assert state.report.mesh.size == 1 and "no axes" in state.summary()
+    assert state.report.mesh.size == 1 and "no axes" in summary(state)
 
 
 def test_legal_axes_say_why_not(state):
@@ -298,7 +299,7 @@ def test_wait_gives_up_but_the_compile_goes_on(state, program):
 
 def test_wait_returns_when_those_who_look_on_have_heard(state, program):
     heard = []
-    state.observe(lambda change: (time.sleep(0.2), heard.append(change["new"])), "level")
+    state.subscribe(lambda new: (time.sleep(0.2), heard.append(state.level)) if "answers" in new else None)
     plan, job = program.jobs[0]
     thread = threading.Thread(target=lambda: job.answer(program.compiled(plan)))
     thread.start()
@@ -318,7 +319,7 @@ def test_with_a_running_loop_answers_come_on_the_loop(program, plan):
 
     async def main():
         state = ExplorerState(program, plan, debounce=0.01)
-        state.observe(lambda change: seen.append(threading.current_thread()), "level")
+        state.subscribe(lambda new: seen.append(threading.current_thread()))
         _, job = program.jobs[0]
 
         def compiler():
@@ -384,7 +385,7 @@ def test_the_summary_is_the_same_on_every_run(state, program):
     plan, job = program.jobs[0]
     job.set_result(program.compiled(plan))
     assert (
-        state.summary()
+        summary(state)
         == """\
 step on data=4,model=2 (8 devices), compiled
   x             P('data')  8.19 kB

@@ -14,6 +14,7 @@ from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.records import Cost, Frame, Memory, TargetCollective, Work
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
+from shardviz.widgets.summary import summary
 from shardviz.widgets.timing import compute_seconds, step_seconds, timed
 
 W1 = "params['w1']"
@@ -28,7 +29,7 @@ def state(program, plan, compilers):
 
 def hurry(state):
     """Starts the compile that waits for the pause after a change."""
-    state._hurry()
+    state.loop.hurry()
 
 
 def answer(program, level, place=-1):
@@ -49,7 +50,7 @@ def answer(program, level, place=-1):
 def test_it_opens_with_a_cost_and_compiles_for_the_machine(state, program):
     assert program.asked == [("compiled", V5E)] and state.message == f"compiling for {V5E}"
     assert state.target == V5E and state.cost.machine == state.machine and state.cost.level == "propagated"
-    assert state.cost_error == state.lack == state.target_remark == ""
+    assert state.cost_error == state.missing == state.target_remark == ""
 
 
 def test_at_every_level_the_cost_is_the_reports(state, program):
@@ -63,7 +64,7 @@ def test_at_every_level_the_cost_is_the_reports(state, program):
 
 def test_cpu_has_no_cost_and_that_is_no_error(program, plan):
     state = ExplorerState(program, plan, debounce=60)
-    assert (state.target, state.cost, state.cost_error, state.lack) == ("cpu", None, "", "")
+    assert (state.target, state.cost, state.cost_error, state.missing) == ("cpu", None, "", "")
     assert program.asked == [("compiled", "cpu")] and "simulated" in state.message
 
 
@@ -105,17 +106,15 @@ def test_a_chip_of_ones_own(state, program):
     mine = Machine(dataclasses.replace(chip("v5e"), name="mine", hbm_bytes=1e12), (2, 4))
     assert state.set_target(mine) and state.target == "tpu mine:2x4" and state.cost.machine is mine
     assert state.resize_axis("data", 8) and state.target == "tpu mine:4x4", "it follows the mesh as any other"
-    assert "'mine'" in state.lack
+    assert "'mine'" in state.missing
     hurry(state)
     assert program.asked[-1] == ("partitioned", "cpu"), "libtpu knows no such chip"
 
 
 def test_the_summary_says_it_in_words(state):
-    assert (
-        f"\nstep on {V5E}: at least" in state.summary() and f"\nmemory on {V5E}: not known whether" in state.summary()
-    )
+    assert f"\nstep on {V5E}: at least" in summary(state) and f"\nmemory on {V5E}: not known whether" in summary(state)
     state.add_axis("odd", 3)
-    assert f"\nno cost on {V5E}: " in state.summary()
+    assert f"\nno cost on {V5E}: " in summary(state)
 
 
 # Another target for the same plan.
@@ -210,30 +209,30 @@ def test_a_size_that_the_chip_has_not_loses_nothing(state, program):
 def test_without_a_compiler_it_goes_as_far_as_the_partitioner(program, plan, compilers):
     compilers(tpu=False)
     state = ExplorerState(program, plan, debounce=60, target=V5E)
-    assert INSTALL in state.lack and "libtpu" in state.lack
+    assert INSTALL in state.missing and "libtpu" in state.missing
     assert program.asked == [("partitioned", V5E)] and "simulated" in state.message
     answer(program, "partitioned")
     assert state.status == "partitioned" and not state.busy and state.cost is not None
     assert state.wait(timeout=5).level == "partitioned"
     compilers(tpu=True)
     state.recompile()
-    assert state.lack == "" and program.asked[-1] == ("compiled", V5E)
+    assert state.missing == "" and program.asked[-1] == ("compiled", V5E)
 
 
 def test_what_is_missing_is_the_machines_own(program, plan, compilers):
     compilers(tpu=False, gpu=True)
     state = ExplorerState(program, plan, debounce=60, target=V5E)
     state.set_target("gpu h100:1x8")
-    assert state.lack == ""
+    assert state.missing == ""
     state.undo()
-    assert INSTALL in state.lack
+    assert INSTALL in state.missing
 
 
 def test_with_what_is_installed_here_every_kind_says_the_same_as_the_list(program, plan):
     for target in (V5E, "gpu h100:1x8"):
         state = ExplorerState(program, plan, target=target, level="propagated")
         status = next(s for s in installed.targets() if s.name == target[:3])
-        assert bool(state.lack) is not status.ready
+        assert bool(state.missing) is not status.ready
 
 
 # What the page is told.

@@ -1,8 +1,10 @@
-"""Which value of another report is this one? Intermediates have other names at other levels.
+"""The one value that is looked at, and how it stays the same value when a report of another level comes.
 
-What Shardy's propagation calls `dot_general.0` XLA's partitioner calls `dot_general.44`, and what it calls
-`dot_general.0` is another value. What both levels know of a value is the source line, the name stack (which function,
-which loop, forward or backward), the operation, the shape and the element type; so these say which it is.
+Arguments and outputs have the same name everywhere. An intermediate has not: what Shardy's propagation calls
+`dot_general.0` XLA's partitioner calls `dot_general.44`, and what it calls `dot_general.0` is another value. So what a
+person chose is remembered with the report that it was chosen in, and looked up in every new report by `counterpart`:
+what both levels know of a value is the source line, the name stack (which function, which loop, forward or backward),
+the operation, the shape and the element type, so these say which it is.
 
 >>> def made(name, shape, dtype, name_stack=""):
 ...     return Value(name=name, shape=shape, dtype=dtype, spec=None, op="add", name_stack=name_stack)
@@ -16,9 +18,54 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardviz.records import Value
+from shardviz.records.report import Report
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The value that is looked at.
+
+    Attributes:
+        name: its name in the newest report; empty where nothing is selected, or that report has no such value.
+        remark: how it came to this name; empty where there is no doubt.
+        chosen: the intermediate that the person chose, and the report that it was chosen in; None for others.
+    """
+
+    name: str = ""
+    remark: str = ""
+    chosen: tuple[Value, Report] | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, name: str, report: Report) -> Selection:
+        """The value of this name in a report."""
+        outer = any(v.name == name for v in (*report.arguments, *report.outputs))
+        found = None if outer else next((v for v in report.intermediates if v.name == name), None)
+        return cls(name, chosen=None if found is None else (found, report))
+
+    def carried(self, report: Report) -> Selection:
+        """The same value in another report: always from what the person chose, so that no error adds to another."""
+        if self.chosen is None:
+            return self
+        value, before = self.chosen
+        names = (before.level == "propagated") == (report.level == "propagated")
+        match = counterpart(value, before.intermediates, report.intermediates, names=names)
+        line = f" of {value.source.short}" if value.source else ""
+        what = f"{value.label or value.name} ({value.op or 'value'}{line}), selected at the {before.level} level,"
+        remark = ""
+        if match is None:
+            remark = (
+                f"{what} is not found at the {report.level} level: the compiler has put it into another value, or "
+                "names no line for it. Select another one"
+            )
+        elif match.differ:
+            remark = (
+                f"{what} is one of {match.alike} here that are alike in line, operation and shape but not in "
+                f"sharding; this is number {match.place} of them, by their order"
+            )
+        return Selection("" if match is None else match.name, remark, self.chosen)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,275 @@
+"""The compile loop: one compile at a time, for the newest plan, a moment after the last change.
+
+Each plan makes a `Task`. `later` waits until there has been no newer one for a moment, then the compile is started; its
+milestones and its end are told as `Progress`, some with a report. Whatever still comes for an older task is dropped.
+Compiles answer on threads of their own, so their answers pass through an `Inbox`, which runs one call at a time.
+
+>>> loop = CompileLoop(submit=lambda task, on_report: 1 / 0, tell=lambda progress, report: None, debounce=60)
+>>> task = Task(plan=None, target="cpu", reach="partitioned", due=2, place="8 simulated devices")
+>>> loop.later(task)
+Progress(status='propagating', message="asking XLA's partitioner", busy=True, trouble=None)
+>>> loop.cancel()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shardviz.errors import CompileStopped, ShardvizError
+from shardviz.records.report import LEVELS, Report
+from shardviz.session.snapshot import Progress
+
+if TYPE_CHECKING:
+    from shardviz.session.submitting import OnReport, ReportFuture
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A compile to be made.
+
+    Attributes:
+        plan, target: what is compiled, and for which machine.
+        reach: the last level that is wanted; nothing is compiled for `propagated`.
+        due: the lowest level, by its place in `LEVELS`, whose report is news.
+        place: what it is compiled for, in words.
+        finish: have the compile run to its end, for what only a finished one tells.
+    """
+
+    plan: Any
+    target: Any
+    reach: str
+    due: int
+    place: str
+    finish: bool = False
+
+
+class CompileLoop:
+    """Runs the newest task's compile, and tells how it goes.
+
+    Args:
+        submit: starts a task's compile. It is given the task, and what to call with each report (None: only the last
+            one matters).
+        tell: what to call with the progress, and with a report where one has come.
+        debounce: seconds without a newer task before a compile is started.
+
+    Attributes:
+        inbox: through which everything goes that other threads say.
+        future: the compile that runs; None while none does.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[Task, OnReport | None], ReportFuture],
+        tell: Callable[[Progress, Report | None], None],
+        debounce: float,
+    ):
+        self.inbox = Inbox()
+        self.future: ReportFuture | None = None
+        self._submit, self._tell, self._debounce = submit, tell, debounce
+        self._timer: threading.Timer | None = None
+        self._pending: Task | None = None
+        self._turn = 0
+        self._due = 0
+        self._began = 0.0
+
+    def later(self, task: Task) -> Progress:
+        """Drops the older task, and starts this one's compile when there has been no newer one for a moment.
+
+        Returns:
+            The progress until then; it is not told.
+        """
+        self.cancel()
+        self._began = time.monotonic()
+        if task.reach == "propagated":
+            return Progress("propagated", seconds=0.0)
+        self._pending = task
+        self._timer = threading.Timer(self._debounce, self.inbox.post, [partial(self._fire, self._turn)])
+        self._timer.daemon = True
+        self._timer.start()
+        return Progress("propagating", "asking XLA's partitioner", busy=True)
+
+    def hurry(self) -> None:
+        """Starts a compile that waits for its moment."""
+        with self.inbox.owned():
+            self._fire(self._turn)
+
+    def now(self, task: Task) -> None:
+        """Drops the older task, and starts this one's compile at once."""
+        self.cancel()
+        self._began = time.monotonic()
+        self._start(task)
+
+    def cancel(self) -> None:
+        """Drops the task; answers to it that still come belong to an older turn."""
+        self._turn += 1
+        self._pending = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        future, self.future = self.future, None
+        if future is not None and not future.done():
+            future.stop()
+
+    def stop(self) -> None:
+        """Drops the task and says so."""
+        self.cancel()
+        self._fail(_stopped())
+
+    def _fire(self, turn: int) -> None:
+        task = self._pending
+        if turn != self._turn or task is None:
+            return
+        self._pending = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._start(task)
+
+    def _start(self, task: Task) -> None:
+        if task.reach == "propagated":
+            return
+        turn, self._due = self._turn, task.due
+        doing = f"compiling for {task.place}" + (", to the end" if task.finish else "")
+        self._tell(Progress("finishing" if task.finish else "compiling", doing, busy=True), None)
+        tell = lambda report: self.inbox.post(partial(self._reached, turn, task, report))  # noqa: E731
+        try:
+            # of a compile that is finished, what comes before its end is known already
+            future = self.future = self._submit(task, None if task.finish else tell)
+        except BaseException as error:
+            self._fail(error)
+            if isinstance(error, ShardvizError):
+                return
+            raise
+        future.add_done_callback(lambda _: self.inbox.post(partial(self._ended, turn, task, future)))
+
+    def _reached(self, turn: int, task: Task, report: Report) -> None:
+        """Tells of a report that is news."""
+        level = LEVELS.index(report.level)
+        if turn != self._turn or level < self._due:
+            return
+        self._due = level + 1
+        more = level < LEVELS.index(task.reach)
+        message = f"compiling for {task.place}; the memory plan follows" if more else ""
+        self._tell(Progress(report.level, message, busy=more, seconds=None if more else self._elapsed), report)
+
+    def _ended(self, turn: int, task: Task, future: ReportFuture) -> None:
+        if turn != self._turn or future is not self.future:
+            return
+        self.future = None
+        error = _stopped() if future.cancelled() else future.exception()
+        if error is None:
+            report = future.result()
+            self._reached(turn, task, report)
+            # also where it told nothing new, such as a compile done again
+            self._tell(Progress(report.level, seconds=self._elapsed), None)
+            return
+        self._fail(error)
+        if not isinstance(error, ShardvizError):
+            raise error
+
+    def _fail(self, error: BaseException) -> None:
+        known = isinstance(error, ShardvizError)
+        status = "stopped" if isinstance(error, CompileStopped) else "failed"
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+        self._tell(Progress(status, message, trouble=error, seconds=self._elapsed), None)
+
+    @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+
+def _stopped() -> CompileStopped:
+    return CompileStopped("stopped; what is shown is what was known so far")
+
+
+# Calls from other threads.
+
+
+class Inbox:
+    """Calls that come from other threads, run one at a time where the state's owner is.
+
+    A compile answers on a thread of its own, but the state (and the messages to a browser that follow from it) belongs
+    to the kernel's main thread. So every answer is posted here and runs
+
+    - on the kernel's event loop, where one is running;
+    - or at once, in the thread that posted it, where there is none (a script, a test);
+    - or in `wait_until`, where the owner waits for it: a cell that waits blocks the loop, so the loop cannot do it.
+
+    >>> inbox, seen = Inbox(), []
+    >>> inbox.post(lambda: seen.append("answer"))
+    >>> seen
+    ['answer']
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = threading.Event()
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Holds off all posted calls while the caller changes the state; they run afterwards."""
+        with suppress(RuntimeError):  # there is no running loop in a script
+            self._loop = asyncio.get_running_loop()
+        with self._lock:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+        if self._loop is None:
+            self.drain()
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Has `call` run by the state's owner; returns at once where there is a loop to do it."""
+        self._calls.put(call)
+        loop = self._loop
+        try:
+            if loop is None or not loop.is_running():
+                self.drain()
+            else:
+                with suppress(RuntimeError):  # closed in this very moment: the kernel is ending
+                    loop.call_soon_threadsafe(self.drain)
+        finally:
+            self._news.set()
+
+    def drain(self) -> None:
+        """Runs what was posted. Where another thread holds the state, that one runs it when it lets go."""
+        while not self._calls.empty():
+            if not self._lock.acquire(blocking=False):
+                return
+            try:
+                if self._depth:
+                    return
+                self._depth += 1
+                try:
+                    with suppress(queue.Empty):
+                        self._calls.get_nowait()()
+                finally:
+                    self._depth -= 1
+            finally:
+                self._lock.release()
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Runs posted calls until `condition` holds or `timeout` seconds are over; says whether it holds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            self._news.clear()
+            self.drain()
+            with self._lock:  # another thread may be amid a call, whose observers have not heard of it yet
+                holds = condition()
+            if holds:
+                return True
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return False
+            self._news.wait(min(remaining, 0.1))

@@ -1,0 +1,174 @@
+"""All that an explorer knows at a moment, as plain data: the plan, its reports, its machine, how far its compile is.
+
+A `Snapshot` and its parts are never changed, only replaced, so that a change is whole or is not at all.
+
+>>> history = History().after(Step("plan 1", "cpu")).after(Step("plan 2", "cpu"))
+>>> history.undone(Step("plan 3", "cpu")).past
+(Step(plan='plan 1', machine='cpu'),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardviz.costs.costing import StepCost
+from shardviz.costs.machine import Machine
+from shardviz.errors import ShardvizError
+from shardviz.records.report import LEVELS, PlanRecord, Report
+from shardviz.session.machine_choice import MachineChoice
+from shardviz.session.selection import Selection
+
+if TYPE_CHECKING:
+    from shardviz.program.plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What is known of a plan so far.
+
+    Attributes:
+        report: the newest report.
+        known: every report of this plan, by level.
+        before: those of the plan before.
+        changed: names of the values that this plan shards otherwise than the one before. Intermediates have other names
+            at other levels, so they are compared with the earlier plan's report of the same level, if it got so far.
+        stale: the newest report is of an older target. Its shardings are the same.
+    """
+
+    report: Report
+    known: Mapping[str, Report] = field(default_factory=dict)
+    before: Mapping[str, Report] = field(default_factory=dict)
+    changed: frozenset[str] = frozenset()
+    stale: bool = False
+
+    @classmethod
+    def of(cls, report: Report, before: Mapping[str, Report]) -> Answers:
+        """The first answer to a plan, after those to another."""
+        return cls(report, {report.level: report}, before, _differences(before.get(report.level), report))
+
+    def for_another_machine(self) -> Answers:
+        """What stays known when the plan gets another machine: all but the compiled report."""
+        known = {level: report for level, report in self.known.items() if level != "compiled"}
+        return Answers(known.get("partitioned") or known["propagated"], known, self.known, stale=True)
+
+    def reached(self, report: Report) -> Answers:
+        """The answers with one more, of a higher level or of the machine that is now meant."""
+        earlier = self.before.get("partitioned") or self.before.get("compiled")
+        outer = frozenset(v.name for v in (*report.arguments, *report.outputs))
+        changed = _differences(earlier, report) if earlier else outer & self.changed
+        return replace(self, report=report, known={**self.known, report.level: report}, changed=changed, stale=False)
+
+    @property
+    def due(self) -> int:
+        """The lowest level, by its place in `LEVELS`, at which another report tells something new."""
+        return LEVELS.index(self.report.level) + (not self.stale)
+
+    @property
+    def finishable(self) -> bool:
+        """Whether a finished compile would tell more: a compiler has planned the memory, it fits, and that is all."""
+        plan = self.report.memory
+        planned = self.report.level == "compiled" and not self.stale and plan is not None and plan.fits is not False
+        return planned and "finished" not in self.report.stages
+
+
+def _differences(before: Report | None, after: Report) -> frozenset[str]:
+    if before is None:
+        return frozenset()
+    old = {v.name: v.spec for v in before.values}
+    return frozenset(v.name for v in after.values if v.name in old and old[v.name] != v.spec)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the answer to a plan is.
+
+    Attributes:
+        status: `propagating`, `compiling`, `partitioned`, `compiled`, `finishing`, `propagated` (where no more was
+            wanted), `stopped` or `failed`.
+        message: the same in words.
+        busy: an answer is awaited.
+        trouble: why the last compile gave no answer; None if nothing failed.
+        seconds: from the change to the last answer; None while one is awaited.
+    """
+
+    status: str
+    message: str = ""
+    busy: bool = False
+    trouble: BaseException | None = None
+    seconds: float | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def failure(self) -> dict[str, str] | None:
+        """`trouble` as `kind`, `message` and `stderr`; None if nothing failed."""
+        if not isinstance(self.trouble, ShardvizError):
+            return None
+        stderr = getattr(self.trouble, "stderr", "")
+        return {"kind": type(self.trouble).__name__, "message": str(self.trouble), "stderr": stderr}
+
+
+class Step(NamedTuple):
+    """What `undo` goes back to: a plan, and the machine that it was for."""
+
+    plan: Plan
+    machine: Machine
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """The steps that undo and redo go to.
+
+    Attributes:
+        past: those before, the newest last.
+        ahead: those that were undone, the next one first.
+    """
+
+    past: tuple[Step, ...] = ()
+    ahead: tuple[Step, ...] = ()
+
+    def after(self, here: Step) -> History:
+        """The history after a change, which forgets what was ahead."""
+        return History((*self.past, here))
+
+    def undone(self, here: Step) -> History:
+        """The history one step back."""
+        return History(self.past[:-1], (here, *self.ahead))
+
+    def redone(self, here: Step) -> History:
+        """The history one step on."""
+        return History((*self.past, here), self.ahead[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """All that is known at a moment.
+
+    Attributes:
+        plan, bound: the plan, and the same checked against the program, with a full spec for every argument.
+        answers: what is known of the plan so far: its reports.
+        machine: the machine that it is for.
+        cost: what the newest report's step costs there; None where `machine.trouble` says why, and for `cpu`.
+        progress: how far the compile is.
+        selection: the value that is looked at.
+        history: what undo and redo go to.
+        error: a change that was refused, or an error of the explorer's own; see `ExplorerState`.
+    """
+
+    plan: Plan
+    bound: PlanRecord
+    answers: Answers
+    machine: MachineChoice
+    cost: StepCost | None
+    progress: Progress
+    selection: Selection
+    history: History
+    error: dict[str, Any] | None = None
+
+    def new_since(self, before: Snapshot) -> frozenset[str]:
+        """The names of the parts that are other ones than before, and `mesh` where the plan has another mesh."""
+        by_value = ("machine", "progress", "selection")  # made anew at every step, often the same again
+        names = {field.name for field in fields(self)}
+        names = {n for n in names if getattr(self, n) is not getattr(before, n)}
+        names -= {n for n in by_value if getattr(self, n) == getattr(before, n)}
+        return frozenset(names | ({"mesh"} if self.plan.mesh != before.plan.mesh else set()))
