@@ -29,7 +29,7 @@ from .errors import TraceError as TraceError
 from .layouts import Layout as Layout
 from .layouts import layout as layout
 from .layouts import moves as moves
-from .notation.sharding import sharding as sharding
+from .notation.read import sharding as sharding
 from .program.meshes import mesh as mesh
 from .program.plan import Plan as Plan
 from .program.rules import Rules as Rules

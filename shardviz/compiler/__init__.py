@@ -1,6 +1,6 @@
 """What the compiler made, from its HLO: instructions, collectives, loops, shardings, FLOPs, bytes, memory. No JAX."""
 
-from shardviz.compiler.collectives import axes_of, axes_of_pairs, collectives, parse_groups, parse_pairs
+from shardviz.compiler.collectives import collectives
 from shardviz.compiler.dataflow import Origin
 from shardviz.compiler.frames import FrameTable
 from shardviz.compiler.loops import Runs, runs, trip_count
@@ -10,6 +10,7 @@ from shardviz.compiler.module import Computation, Instruction, Module, Shape, pa
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.shardings import cut, output_shardings, parameter_shardings, values
 from shardviz.compiler.work import ByteCount, FlopCount, count_bytes, count_flops
+from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 
 __all__ = [
     "Buffers",

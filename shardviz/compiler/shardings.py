@@ -16,8 +16,8 @@ from shardviz.compiler.loops import runs
 from shardviz.compiler.module import Computation, Instruction, Module, Shape, leaves
 from shardviz.compiler.phases import full_name
 from shardviz.errors import ParseError, SpecError
-from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
-from shardviz.notation.hlo_text import parse_hlo
+from shardviz.notation import hlo
+from shardviz.notation.hlo import read_spec, split_tuple, tile_counts
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis, Spec, axis_size
 from shardviz.records import Value
@@ -92,12 +92,12 @@ def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | Non
         None where the text does not say it.
     """
     try:
-        spec = parse_hlo_sharding(text, mesh, len(shape))
+        spec = read_spec(text, mesh, len(shape))
     except SpecError:
         spec = None
     try:
         tiles = tile_counts(text, len(shape))
-    except ParseError:
+    except (ParseError, SpecError):
         tiles = None
     return spec, None if tiles is None else tuple(-(-size // n) for size, n in zip(shape, tiles, strict=True))
 
@@ -113,7 +113,7 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
     """
     if "manual" not in text:
         return (), None
-    found = parse_hlo(text.strip(), mesh, len(shape))
+    found = hlo.read(text.strip(), mesh, len(shape))
     whole = {name for name in found.manual if isinstance(name, str)}
     left = any(size > 1 and name not in whole for name, size in mesh.shape.items())
     return tuple(a for a in found.manual if axis_size(a, mesh) > 1), found.spec if left else None

@@ -37,8 +37,8 @@ import numpy as np
 
 from shardviz.errors import SpecError
 from shardviz.notation.mesh import DeviceMesh
+from shardviz.notation.read import sharding as read_sharding
 from shardviz.notation.record import Sharding
-from shardviz.notation.sharding import sharding as read_sharding
 from shardviz.notation.spec import Axis, Spec, axis_size, check_spec
 from shardviz.notation.strides import digits
 from shardviz.notation.tiling import Tiling

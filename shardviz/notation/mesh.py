@@ -1,4 +1,4 @@
-"""A device mesh as plain data: named axes with sizes and types, and the devices in mesh order.
+"""A device mesh as plain data: named axes with sizes and types, and the devices in mesh order; and its text.
 
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
 >>> mesh.size, str(mesh)
@@ -11,11 +11,24 @@ Several slices (DCN between them, ICI within one) are one mesh, whose axes may r
 >>> hybrid = DeviceMesh.of("data=2*4,model=2:Explicit")     # or DeviceMesh.of({"data": (2, 4), "model": 2})
 >>> hybrid.sizes, hybrid.dcn, hybrid.types, hybrid.slices().tolist()
 ((8, 2), (2, 1), ('Auto', 'Explicit'), [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1])
+
+As text, axes stand major to minor as `name=size`. Behind the size may stand the axis's type, where it is not Auto. A
+size of two factors is over several slices: the first is the number of slices along the axis (DCN, between them), the
+second the number of devices within one (ICI). Behind the axes may stand the ids of the devices in mesh order, and the
+slice that each is in: a list, or a transposed iota as HLO writes it. Devices that are listed as 0, 1, 2, ... stand so
+on any machine; where none are listed, `jax.experimental.mesh_utils` chooses.
+
+>>> mesh = DeviceMesh.of("data=2*2,model=2 devices=[2,4]T(1,0)")
+>>> mesh.sizes, mesh.device_ids, mesh.slice_ids, mesh.text
+((4, 2), (0, 4, 1, 5, 2, 6, 3, 7), (0, 0, 0, 0, 1, 1, 1, 1), 'data=2*2,model=2 devices=[2,4]T(1,0)')
+>>> DeviceMesh.of("mesh<['a'=2, 'b'=4]>").text
+'a=2,b=4'
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -23,10 +36,17 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.errors import MeshError
+from shardviz.errors import MeshError, ParseError
+from shardviz.notation.iota import MOST_DEVICES, iota, iota_of, iota_text, read_iota
+from shardviz.notation.scan import Scanner
 
 AXIS_TYPES = ("Auto", "Explicit", "Manual")
-_MOST_DEVICES = 1 << 22
+_BARE = r"[^\s,=:*'\"\[\]](?:[^,=:*'\"\[\]]*[^\s,=:*'\"\[\]])?"
+_NAME = re.compile(rf"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|({_BARE})", re.DOTALL)
+_SIZE = re.compile(r"\s*=\s*([0-9]{1,9})(?![0-9])\s*(?:\*\s*([0-9]{1,9})(?![0-9])\s*)?(?::\s*([A-Za-z]+)\s*)?")
+_LIST = re.compile(r"(devices|slices)\s*=\s*\[([0-9,\s]*)\]\s*(?:T\(([0-9,\s]*)\))?\s*")
+_DEVICE_IDS = re.compile(r",\s*device_ids=\s*")
+_OF_MODULE = re.compile(r"(?:#?sdy\.)?mesh\s*[<\[]|(?:Abstract)?Mesh\(")
 
 
 @dataclass(frozen=True)
@@ -66,9 +86,9 @@ class DeviceMesh:
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
                 raise MeshError(f"mesh: axis {name!r} must have a whole number of devices, 1 or more, not {size!r}")
         object.__setattr__(self, "sizes", tuple(int(s) for s in self.sizes))
-        if self.size > _MOST_DEVICES:
+        if self.size > MOST_DEVICES:
             raise MeshError(
-                f"mesh {self.shape}: {self.size} devices; at most {_MOST_DEVICES} are drawn and counted here"
+                f"mesh {self.shape}: {self.size} devices; at most {MOST_DEVICES} are drawn and counted here"
             )
         object.__setattr__(self, "types", tuple(self.types) or ("Auto",) * len(self.names))
         if len(self.types) != len(self.names) or any(t not in AXIS_TYPES for t in self.types):
@@ -148,7 +168,7 @@ class DeviceMesh:
             factors.append(1 + int(np.count_nonzero(np.diff(line))))
         if any(size % factor for size, factor in zip(self.sizes, factors, strict=True)):
             return None
-        block = slices_of(self.sizes, factors)
+        block = _slices_of(self.sizes, factors)
         first = np.zeros(math.prod(factors), np.int64)
         first[block] = self.slices()
         return tuple(factors) if np.array_equal(first[block], self.slices()) and len(set(first)) == len(first) else None
@@ -156,12 +176,10 @@ class DeviceMesh:
     @cached_property
     def slices_in_order(self) -> bool:
         """Whether the slices are blocks, numbered 0, 1, 2, ... in the mesh's order, as `dcn` alone says them."""
-        return self.dcn is not None and np.array_equal(slices_of(self.sizes, self.dcn), self.slices())
+        return self.dcn is not None and np.array_equal(_slices_of(self.sizes, self.dcn), self.slices())
 
     def __str__(self) -> str:
-        from shardviz.notation.mesh_text import axes_text
-
-        return axes_text(self)
+        return _axes_text(self)
 
     @property
     def text(self) -> str:
@@ -169,9 +187,12 @@ class DeviceMesh:
 
         `str(mesh)` is the axes alone, for messages: it leaves the order of the devices out.
         """
-        from shardviz.notation.mesh_text import mesh_text
-
-        return mesh_text(self)
+        parts = [_axes_text(self)]
+        if self.device_ids or self.in_order:
+            parts.append(f"devices={_list_text(self.ids())}")
+        if self.slice_ids and not self.slices_in_order:
+            parts.append(f"slices={_list_text(self.slices())}")
+        return " ".join(filter(None, parts))
 
     @classmethod
     def of(cls, mesh: Any) -> DeviceMesh:
@@ -180,7 +201,9 @@ class DeviceMesh:
         Args:
             mesh: a `DeviceMesh`; a `jax.sharding.Mesh` or `AbstractMesh`; a mapping from axis name to size, where a
                 size may be a pair, (slices, devices within a slice); or text such as `"data=8,model=4"`, in the form
-                that `mesh_text` describes. A `Mesh` of devices brings their order, processes and slices.
+                described above, or as HLO, Shardy and JAX print a mesh (`mesh['a'=2,'b'=4]`, `mesh<["a"=2, "b"=4]>`,
+                `Mesh('a': 2, 'b': 4, axis_types=(Auto, Auto))`). A `Mesh` of devices brings their order, processes
+                and slices.
 
         Raises:
             MeshError: if it is none of these, or describes no mesh.
@@ -188,12 +211,10 @@ class DeviceMesh:
         if isinstance(mesh, DeviceMesh):
             return mesh
         if isinstance(mesh, str):
-            from shardviz.notation.mesh_text import parse_mesh
-
-            return parse_mesh(mesh)
+            return _parse(mesh)
         if isinstance(mesh, Mapping):
             names = tuple(mesh.keys())
-            sizes, slices = sizes_and_slices(tuple(mesh.values()), names)
+            sizes, slices = _sizes_and_slices(tuple(mesh.values()), names)
             return cls(names, sizes, slice_ids=slices)
         names, sizes = getattr(mesh, "axis_names", None), getattr(mesh, "axis_sizes", None)
         if names is None or sizes is None:
@@ -214,7 +235,7 @@ class DeviceMesh:
         return cls(tuple(names), tuple(sizes), types, ids, hosts, slices if len(slices) == len(devices) else ())
 
 
-def sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The whole sizes of axes that may be given as (slices, devices within a slice), and the slice of each place.
 
     Slices are the major part of their axis, and numbered in the mesh's order, as
@@ -238,12 +259,12 @@ def sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple[
         factors.append(int(size[0]))
         whole.append(int(size[0]) * int(size[1]))
     several = math.prod(factors) > 1 and all(isinstance(n, int) and n > 0 for n in whole)
-    if several and math.prod(whole) > _MOST_DEVICES:
-        raise MeshError(f"mesh: {math.prod(whole)} devices over {math.prod(factors)} slices; at most {_MOST_DEVICES}")
-    return tuple(whole), tuple(slices_of(whole, factors).tolist()) if several else ()
+    if several and math.prod(whole) > MOST_DEVICES:
+        raise MeshError(f"mesh: {math.prod(whole)} devices over {math.prod(factors)} slices; at most {MOST_DEVICES}")
+    return tuple(whole), tuple(_slices_of(whole, factors).tolist()) if several else ()
 
 
-def slices_of(sizes: Sequence[int], factors: Sequence[int]) -> np.ndarray:
+def _slices_of(sizes: Sequence[int], factors: Sequence[int]) -> np.ndarray:
     """The slice of each place where each axis runs, major first, through so many slices: integers, in mesh order."""
     at = _coordinates(tuple(sizes))
     found = np.zeros(len(at), np.int64)
@@ -258,3 +279,189 @@ def _coordinates(sizes: tuple[int, ...]) -> np.ndarray:
     table = np.stack(np.unravel_index(np.arange(count), sizes), axis=1) if sizes else np.zeros((count, 0), int)
     table.setflags(write=False)
     return table
+
+
+def _parse(text: str) -> DeviceMesh:
+    """Reads a mesh from text, its own or another's."""
+    plain = text.strip()
+    if _OF_MODULE.match(plain):
+        return _of_module(plain)
+    names: list[str] = []
+    sizes: list[tuple[int, int]] = []
+    types: list[str] = []
+    lists: dict[str, tuple[int, ...]] = {}
+    at = 0
+    while at < len(plain):
+        if plain[at] in ", \t\r\n":
+            at += 1
+        elif found := _LIST.match(plain, at):
+            if found[1] in lists:
+                raise MeshError(f"mesh {text!r}: expected {found[1]}=[...] once, behind the axes")
+            lists[found[1]] = _numbers(found[2], found[3], text)
+            at = found.end()
+        else:
+            name, size, kind, at = _axis(plain, at, text)
+            if lists:
+                raise MeshError(
+                    f"mesh {text!r}: the axis {name!r} stands behind {next(iter(lists))}=[...]; put it before"
+                )
+            names.append(name)
+            sizes.append(size)
+            types.append(kind)
+    whole, slices = _sizes_and_slices(sizes, names)
+    if slices and "slices" in lists:
+        raise MeshError(f"mesh {text!r}: sizes such as 2*8 and slices=[...] both say the slices; give one of them")
+    devices = lists.get("devices", ())
+    return DeviceMesh(
+        tuple(names),
+        whole,
+        tuple(types),
+        devices,
+        slice_ids=lists.get("slices", ()) or slices,
+        in_order=bool(devices) and devices == tuple(range(len(devices))),
+    )
+
+
+def _axis(plain: str, at: int, text: str) -> tuple[str, tuple[int, int], str, int]:
+    named = _NAME.match(plain, at)
+    sized = None if named is None else _SIZE.match(plain, named.end())
+    if named is None or sized is None or (sized.end() < len(plain) and not _goes_on(plain, sized.end())):
+        rest = plain[at : at + 30]
+        raise MeshError(
+            f"mesh {text[:200]!r}: expected axes as 'name=size', such as 'data=8,model=4' (or 'data=2*8' for 2 slices "
+            f"of 8, 'model=4:Explicit' for an axis type), not {rest!r}"
+        )
+    name = named[3] if named[3] is not None else re.sub(r"\\(.)", r"\1", named[1] or named[2] or "", flags=re.DOTALL)
+    kind = (sized[3] or "Auto").capitalize()
+    if kind not in AXIS_TYPES:
+        raise MeshError(
+            f"mesh {text!r}: axis {name!r} is of type {sized[3]!r}; an axis type is Auto, Explicit or Manual"
+        )
+    size = (1, int(sized[1])) if sized[2] is None else (int(sized[1]), int(sized[2]))
+    return name, size, kind, sized.end()
+
+
+def _goes_on(plain: str, at: int) -> bool:
+    return plain[at] == "," or (plain[at - 1].isspace() and _LIST.match(plain, at) is not None)
+
+
+def _numbers(inside: str, order: str | None, text: str) -> tuple[int, ...]:
+    """A list of numbers, or with an order of dimensions the transposed iota of that shape."""
+    try:
+        numbers = tuple(int(n) for n in inside.split(",")) if inside.strip() else ()
+        perm = None if order is None else tuple(int(n) for n in order.split(","))
+    except ValueError:
+        raise MeshError(f"mesh {text!r}: expected whole numbers with commas between them, such as [0,1,3,2]") from None
+    try:
+        return numbers if perm is None else tuple(iota(numbers, perm).tolist())
+    except ParseError:
+        raise MeshError(
+            f"mesh {text!r}: {list(numbers)} with T{perm} is no transposed count of devices; the second is an order of "
+            "the first's dimensions, as in [2,4]T(1,0)"
+        ) from None
+
+
+def _of_module(plain: str) -> DeviceMesh:
+    it = Scanner(plain, "mesh")
+    try:
+        if it.sees("Mesh(") or it.sees("AbstractMesh("):
+            found = read_jax_mesh(it)
+        else:
+            it.take("#")
+            it.take("sdy.")
+            axes, devices = read_module_mesh(it)
+            found = DeviceMesh(axes.names, axes.sizes, (), devices)
+        it.end()
+    except ParseError as error:
+        raise MeshError(str(error)) from None
+    return found
+
+
+def read_module_mesh(it: Scanner) -> tuple[DeviceMesh, tuple[int, ...]]:
+    """A mesh as HLO and Shardy write it: `mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0))`, `mesh<["a"=2, "b"=4]>`.
+
+    Returns:
+        Its axes, and the device at each of its places; empty for 0, 1, 2, ...
+
+    Raises:
+        ParseError: if the text goes on with something else.
+    """
+    it.need("mesh")
+    enclosed = it.take("<")
+    it.need("[")
+
+    def axis() -> tuple[str, int]:
+        name = it.quoted()
+        it.need("=")
+        return name, it.integer()
+
+    axes = it.listed(axis, "]")
+    names, sizes = tuple(n for n, _ in axes), tuple(s for _, s in axes)
+    if math.prod(sizes) > MOST_DEVICES:
+        it.fail(f"a mesh of at most {MOST_DEVICES} devices")
+    devices: Sequence[int] = ()
+    if it.takes(_DEVICE_IDS):
+        if it.sees("["):  # Shardy's list
+            devices = it.integers()
+        else:
+            it.need("(")
+            if it.sees("["):
+                devices = read_iota(it).tolist()
+                it.need(")")
+            else:
+                devices = it.listed(it.integer, ")")
+    if enclosed:
+        it.need(">")
+    return DeviceMesh(names, sizes), tuple(devices)
+
+
+def read_jax_mesh(it: Scanner) -> DeviceMesh:
+    """A mesh as JAX prints it, `Mesh('a': 2, axis_types=(Auto,))`; the order of its devices is not in there."""
+    it.word()
+    it.need("(")
+    it.take(",")  # JAX prints a Mesh without axes as `Mesh(, axis_types=())`
+    names: list[str] = []
+    sizes: list[int] = []
+    lists: dict[str, list[str]] = {}
+    while not it.take(")"):
+        if it.take("("):  # no axes
+            it.need(")")
+        elif it.sees("'") or it.sees('"'):
+            names.append(it.quoted())
+            it.need(":")
+            sizes.append(it.integer())
+        else:
+            key = it.word("an axis such as 'data': 8, or axis_types=(...)")
+            if key not in ("axis_sizes", "axis_names", "axis_types") or key in lists:
+                it.refuse("axis_sizes=, axis_names= or axis_types=, each once")
+            it.need("=")
+            it.need("(")
+            lists[key] = []
+            while not it.take(")"):
+                lists[key].append(it.quoted() if it.sees("'") else str(it.integer()) if "size" in key else it.word())
+                it.take(",")
+        it.take(",")
+    names += lists.get("axis_names", [])
+    sizes += map(int, lists.get("axis_sizes", []))
+    return DeviceMesh(tuple(names), tuple(sizes), tuple(lists.get("axis_types", ())))
+
+
+def _axes_text(mesh: DeviceMesh) -> str:
+    """The axes: `data=2*8,model=4:Explicit`; without the factors where the slices are numbered in another way."""
+    factors = mesh.dcn if mesh.slices_in_order else (1,) * len(mesh.names)
+    assert factors is not None  # slices in order are blocks
+    return ",".join(
+        f"{_quoted(name)}={f'{dcn}*{size // dcn}' if dcn > 1 else size}{'' if kind == 'Auto' else f':{kind}'}"
+        for name, size, kind, dcn in zip(mesh.names, mesh.sizes, mesh.types, factors, strict=True)
+    )
+
+
+def _quoted(name: str) -> str:
+    bare = re.fullmatch(_BARE, name) is not None and _OF_MODULE.match(name) is None
+    return name if bare else "'" + re.sub(r"(['\\])", r"\\\1", name) + "'"
+
+
+def _list_text(numbers: np.ndarray) -> str:
+    listed = f"[{','.join(map(str, numbers.tolist()))}]"
+    found = iota_of(numbers)
+    return listed if found is None else min(listed, iota_text(*found), key=len)

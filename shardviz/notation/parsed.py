@@ -16,13 +16,13 @@ parsed specs did the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
 from shardviz.errors import SpecError
-from shardviz.notation.spec import Axis, Spec, only_sums
+from shardviz.notation.spec import Axis, Spec
 
 
 class Sync(IntEnum):
@@ -66,23 +66,12 @@ class ParsedSpec:
         Raises:
             SpecError: if it is no spec, or leaves a dimension open that may not be.
         """
-        opened: tuple[bool, ...] = ()
-        if not isinstance(spec, Spec):
-            entries = getattr(spec, "partitions", spec)
-            entries = tuple(entries) if isinstance(entries, Iterable) and not isinstance(entries, str) else ()
-            opened = tuple(not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED" for entry in entries)
-            if any(opened):
-                if not unconstrained:
-                    raise SpecError(
-                        f"{spec}: dimension {opened.index(True)} is P.UNCONSTRAINED, which only a sharding constraint "
-                        "inside the program may say; write None for a dimension that is not cut"
-                    )
-                closed = tuple(None if o else entry for o, entry in zip(opened, entries, strict=True))
-                unreduced = tuple(sorted(getattr(spec, "unreduced", None) or ()))
-                if unreduced:
-                    only_sums(str(getattr(spec, "unreduced_kind", None)), str(spec))
-                spec = Spec(Spec.of(closed).dims, unreduced)
-        found = Spec.of(spec)
+        found, opened = Spec.with_open(spec)
+        if any(opened) and not unconstrained:
+            raise SpecError(
+                f"{spec}: dimension {opened.index(True)} is P.UNCONSTRAINED, which only a sharding constraint "
+                "inside the program may say; write None for a dimension that is not cut"
+            )
         return cls(found, found, Sync.IN_SYNC, opened, opened)
 
     def __post_init__(self) -> None:

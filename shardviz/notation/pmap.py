@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardviz.errors import SpecError
+from shardviz.notation.letters import UNCUT, Letter, Piece
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import Axis
@@ -251,3 +252,34 @@ def _split(axis: Axis, cut: Sharding) -> list[tuple[str, int, int]]:
         if high % low:
             raise SpecError(f"{cut}: the parts of axis {name!r} do not nest, so no mesh axes make them up")
     return [(name, low, high // low) for low, high in itertools.pairwise(edges)]
+
+
+def write(cut: Sharding) -> Iterator[Piece]:
+    """The text of a record's `ShardingSpec`.
+
+    Raises:
+        SpecError: as `from_sharding` does.
+    """
+    spec = from_sharding(cut)
+    yield "ShardingSpec(("
+    number = 0
+    for dimension, entry in enumerate(spec.sharding):
+        yield ", " if dimension else ""
+        words = UNCUT
+        if isinstance(entry, Chunked):
+            first, *more = entry.chunks
+            last = number + len(more)
+            words = f"dimension {dimension} is cut in {first}" + "".join(f", each piece again in {n}" for n in more)
+            words += f": cuts number {number} to {last}" if more else f": cut number {number}"
+            number = last + 1
+        yield Letter(repr(entry), words)
+    yield "), ("
+    for i, entry in enumerate(spec.mesh_mapping):
+        yield ", " if i else ""
+        if isinstance(entry, Replicated):
+            yield Letter(repr(entry), f"a mesh axis along which {entry.replicas} devices hold copies")
+        else:
+            size = spec.sharded_axes[entry.axis]
+            words = f"a mesh axis of {size} devices, which takes up cut number {entry.axis}"
+            yield Letter(repr(entry), words)
+    yield "))"

@@ -1,259 +1,132 @@
-"""XLA's `OpSharding` message, read and written from its bytes, so that no JAX is needed for it.
+"""XLA's `OpSharding` message: its bytes, and what `print` shows of it, read and written with no JAX and no protobuf.
 
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
->>> from shardviz.notation.spec import Spec
->>> data = encode(Sharding.from_spec(Spec.of(("data", None)), mesh))
->>> data.hex(), str(decode(data, mesh))
-('08031a0302010430014a0108520100', '[data, ·]')
+>>> shown = '''type: OTHER
+... tile_assignment_dimensions: 2
+... tile_assignment_dimensions: 4
+... iota_reshape_dims: 8
+... iota_transpose_perm: 0
+... '''
+>>> cut = read(from_text(shown), mesh)
+>>> print("".join(piece if isinstance(piece, str) else piece.piece for piece in write(cut)))
+type: OTHER tile_assignment_dimensions: [2, 4] iota_reshape_dims: [8] iota_transpose_perm: [0]
+>>> to_bytes(message_of(cut)).hex(), read(from_bytes(to_bytes(message_of(cut))), mesh) == cut
+('08031a0202044a0108520100', True)
 
-The fields are those of `message OpSharding` in XLA's `xla_data.proto`; numbers are packed varints.
+The fields are those of `OpSharding` and `NamedShardingProto` in XLA's `xla_data.proto`; the formats are protobuf's own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+import re
+from collections.abc import Iterator
+from typing import Any
 
 from shardviz.errors import ParseError, SpecError
-from shardviz.notation.hlo_text import over, short, with_known_rank
+from shardviz.notation.hlo import (
+    TYPE_WORDS,
+    check_tiled,
+    copies_words,
+    devices_words,
+    groups_words,
+    in_a_word,
+    needed,
+    one_axis,
+    reshape_words,
+    tiles_words,
+    transpose_words,
+)
+from shardviz.notation.iota import MOST_DEVICES, iota, iota_of
+from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.named import MOST_DEVICES, build
+from shardviz.notation.named import Dimension, build
 from shardviz.notation.record import Sharding
+from shardviz.notation.scan import Scanner
 from shardviz.notation.spec import Axis, only_sums
-from shardviz.notation.tiling import Tiling, iota_of
+from shardviz.notation.tiling import Tiling
+
+Message = dict[str, list[Any]]
+"""A message: field → its values, which are numbers, text or messages."""
 
 TYPES = ("replicated", "maximal", "tuple", "other", "manual", "unknown", "unreduced")
-_TYPE, _DIMS, _DEVICES, _TUPLE, _COPIES = 1, 3, 4, 5, 6
-_LAST, _RESHAPE, _TRANSPOSE, _NAMED = 8, 9, 10, 14
-REDUCTIONS = ("SUM", "MAX", "MIN")
-_REDUCTION = 8
-_AXIS_LISTS = {4: "replicated", 5: "unreduced", 7: "manual"}
-_METADATA = 7
-_IGNORED = (11, 12, 13)  # shard groups, which tie arrays together but cut none
-_LISTS = (_DIMS, _DEVICES, _LAST, _RESHAPE, _TRANSPOSE)
+_TYPE = {word.upper(): number for number, word in enumerate(TYPES)}
+_BOOL = {"true": 1, "false": 0}
+_REDUCTIONS = {"SUM": 0, "MAX": 1, "MIN": 2}
+_Kind = type | dict[str, int] | str
+_MESSAGES: dict[str, dict[str, tuple[int, _Kind]]] = {  # message → field → its number and kind
+    "OpSharding": {
+        "type": (1, _TYPE),
+        "tile_assignment_dimensions": (3, int),
+        "tile_assignment_devices": (4, int),
+        "tuple_shardings": (5, "OpSharding"),
+        "replicate_on_last_tile_dim": (6, _BOOL),
+        "metadata": (7, "OpMetadata"),
+        "last_tile_dims": (8, _TYPE),
+        "iota_reshape_dims": (9, int),
+        "iota_transpose_perm": (10, int),
+        "is_shard_group": (11, _BOOL),  # shard groups tie arrays together, and cut none
+        "shard_group_id": (12, int),
+        "shard_group_type": (13, {"AS": 0, "LIKE": 1}),
+        "named_sharding": (14, "named_sharding"),
+    },
+    "OpMetadata": {"op_type": (1, str), "op_name": (2, str)},  # its other fields are passed over
+    "named_sharding": {
+        "mesh": (2, "mesh"),
+        "dim_shardings": (3, "dim_shardings"),
+        "replicated_axes": (4, "axes"),
+        "unreduced_axes": (5, "axes"),
+        "metadata": (6, "OpMetadata"),
+        "manual_axes": (7, "axes"),
+        "reduction_op": (8, _REDUCTIONS),
+    },
+    "mesh": {"axes": (1, "mesh.axes"), "device_ids": (2, int), "iota_transform": (3, "iota_transform")},
+    "mesh.axes": {"name": (1, str), "size": (2, int)},
+    "iota_transform": {"reshape_dims": (1, int), "transpose_perm": (2, int)},
+    "dim_shardings": {"axes": (1, "axes"), "is_closed": (2, _BOOL)},
+    "axes": {"mesh_axis_index": (1, int), "sub_axis_info": (2, "sub_axis_info")},
+    "sub_axis_info": {"pre_size": (1, int), "size": (2, int)},
+}
+_SINGLE = {"type", "replicate_on_last_tile_dim", "is_shard_group", "shard_group_id", "shard_group_type", "reduction_op"}
+_SINGLE |= {"size", "is_closed", "mesh_axis_index", "pre_size"}
+_DEEPEST = 8
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
+_DEBUG = re.compile(r"\s*goo\.gle/debug\w*")  # protobuf puts this in front, so that nobody relies on the rest
+_FIRST = re.compile(rf"(?:{'|'.join(_MESSAGES['OpSharding'])})\s*[:{{<\[]")
 
 
-def decode(data: bytes, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
-    """Reads a serialized `OpSharding`.
-
-    Args:
-        data: the message's bytes.
-        mesh: the mesh to say it in; None for one axis `devices`.
-        rank: the array's rank, where known.
-
-    Raises:
-        ParseError: if it is no such message.
-        SpecError: if it is a tuple's, or does not fit the mesh.
-        MeshError: if it says no mesh and none is given.
-    """
-    lists: dict[int, list[int]] = {number: [] for number in _LISTS}
-    kind = copies = 0
-    named = None
-    for number, value in fields(data):
-        if number in _LISTS:
-            lists[number].extend([value] if isinstance(value, int) else varints(value))
-        elif number == _TYPE and isinstance(value, int):
-            kind = value
-        elif number == _COPIES and isinstance(value, int):
-            copies = value
-        elif number == _METADATA and isinstance(value, bytes):
-            _only_sums(value)
-        elif number == _NAMED and isinstance(value, bytes):
-            named = value
-        elif number != _TUPLE and number not in _IGNORED:
-            raise ParseError(f"OpSharding: field {number} is none that is known here, so what it says cannot be told")
-    if not 0 <= kind < len(TYPES):
-        raise ParseError(f"OpSharding: type {kind} is none of 0 to {len(TYPES) - 1}, {', '.join(TYPES)}")
-    if parts(data) is not None:
-        raise SpecError(
-            "OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time, or read them all "
-            "with notation.shardings"
-        )
-    if named is not None:
-        return _named(named, mesh, rank)
-    word = TYPES[kind]
-    if word == "maximal":
-        if len(lists[_DEVICES]) != 1:
-            raise ParseError(f"OpSharding: MAXIMAL has one device, not {len(lists[_DEVICES])}")
-        device = lists[_DEVICES][0]
-        return Sharding.on_one(device, over(mesh, device + 1) if device < MOST_DEVICES else over(mesh, 1), rank)
-    if word != "other":
-        return short(word, mesh, rank, f"OpSharding of type {word.upper()}")
-    return _tiled(lists, bool(copies), mesh)
+# From bytes, and to them
 
 
-def parts(data: bytes) -> tuple[bytes, ...] | None:
-    """The shardings in a tuple's `OpSharding`, serialized; None for the sharding of one array.
+def from_bytes(data: bytes, message: str = "OpSharding", depth: int = 0) -> Message:
+    """A serialized message.
 
     Raises:
-        ParseError: if the bytes are no message.
+        ParseError: if the bytes are none, or have a field that is not known here, so that what it says is not known.
     """
-    found = [(number, value) for number, value in fields(data) if number in (_TYPE, _TUPLE)]
-    if all(number != _TUPLE for number, _ in found) and (_TYPE, TYPES.index("tuple")) not in found:
-        return None
-    return tuple(value for number, value in found if number == _TUPLE and isinstance(value, bytes))
-
-
-def encode_parts(shardings: Sequence[bytes]) -> bytes:
-    """The `OpSharding` of a tuple of arrays, from each one's."""
-    return field_bytes(_TYPE, TYPES.index("tuple")) + b"".join(field_bytes(_TUPLE, data) for data in shardings)
-
-
-def _only_sums(metadata: bytes) -> None:
-    """Raises for partial results of a kind other than sums, which newer XLA says in the metadata."""
-    found = dict(fields(metadata))
-    kind = found.get(2, b"")
-    if found.get(1) == b"sdy::reduction_op" and kind != b"SUM":
-        name = kind.decode("utf-8", "replace") if isinstance(kind, bytes) else str(kind)
-        only_sums(name, "OpSharding")
-
-
-def _tiled(lists: dict[int, list[int]], copies: bool, mesh: DeviceMesh | None) -> Sharding:
-    dims = tuple(lists[_DIMS])
-    if len(dims) > 32 or math.prod(dims) > MOST_DEVICES or 0 in dims:
-        raise ParseError(f"OpSharding: tile_assignment_dimensions {dims[:33]} are not of 1 to {MOST_DEVICES} tiles")
-    devices = tuple(lists[_DEVICES])
-    if lists[_RESHAPE]:
-        if devices:
-            raise ParseError("OpSharding: tile_assignment_devices and iota_reshape_dims are given, of which one is")
-        devices = _iota(lists[_RESHAPE], lists[_TRANSPOSE])
-    kinds = tuple(TYPES[k] if 0 <= k < len(TYPES) else str(k) for k in lists[_LAST])
-    if copies:
-        if kinds:
-            raise ParseError("OpSharding: replicate_on_last_tile_dim and last_tile_dims are given, of which one is")
-        kinds = ("replicated",)
-    return Sharding.from_tiling(Tiling(dims, kinds, devices), over(mesh, len(devices)))
-
-
-def _iota(reshape: list[int], order: list[int]) -> tuple[int, ...]:
-    order = order or list(range(len(reshape)))
-    sound = len(reshape) <= 32 and sorted(order) == list(range(len(reshape))) and math.prod(reshape) <= MOST_DEVICES
-    if not sound or 0 in reshape:
-        raise ParseError(
-            f"OpSharding: iota_reshape_dims {reshape[:33]} with iota_transpose_perm {order[:33]} make no devices"
-        )
-    return tuple(np.arange(math.prod(reshape)).reshape(reshape).transpose(order).ravel().tolist())
-
-
-def _named(data: bytes, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    """A V3 sharding: its own mesh (2), dimensions (3), metadata (6), how partial results are reduced (8), axes."""
-    theirs: tuple[DeviceMesh, tuple[int, ...]] = DeviceMesh((), ()), ()
-    found: list[tuple[int, bytes]] = []
+    if depth > _DEEPEST:
+        raise ParseError(f"OpSharding: messages more than {_DEEPEST} deep")
+    known = {number: (name, kind) for name, (number, kind) in _MESSAGES[message].items()}
+    found: Message = {}
     for number, value in fields(data):
-        if number == _REDUCTION and isinstance(value, int):
-            only_sums(REDUCTIONS[value] if value < len(REDUCTIONS) else str(value), "OpSharding")
-            continue
-        if not isinstance(value, bytes):
-            raise ParseError(f"OpSharding: field {number} of its named sharding is no message")
-        if number == 2:
-            theirs = _mesh(value)
-        elif number in (3, *_AXIS_LISTS):
-            found.append((number, value))
-        elif number == 6:
-            _only_sums(value)
+        if number not in known:
+            if message == "OpMetadata":
+                continue
+            raise ParseError(
+                f"OpSharding: field {number} of {message} is none that is known here, so what it says cannot be told"
+            )
+        name, kind = known[number]
+        values: list[Any]
+        if isinstance(kind, str) and isinstance(value, bytes):
+            values = [from_bytes(value, kind, depth + 1)]
+        elif kind is str and isinstance(value, bytes):
+            values = [value.decode("utf-8", "replace")]
+        elif isinstance(kind, str) or kind is str or (isinstance(value, bytes) and name in _SINGLE):
+            raise ParseError(f"OpSharding: {name} of {message} is of another kind")
         else:
-            raise ParseError(f"OpSharding: field {number} of its named sharding is none that is known here")
-    own, devices = theirs
-    dims: list[tuple[tuple[Axis, ...], bool, int | None]] = []
-    lists: dict[str, tuple[Axis, ...]] = {}
-    for number, value in found:
-        if number == 3:
-            axes = tuple(_axis(v, own) for n, v in fields(value) if n == 1 and isinstance(v, bytes))
-            dims.append((axes, not any(n == 2 and v == 1 for n, v in fields(value)), None))
-        else:
-            kind = _AXIS_LISTS[number]
-            lists[kind] = (*lists.get(kind, ()), _axis(value, own))
-    return with_known_rank(build(own, devices, dims, lists, mesh), rank)
-
-
-def _mesh(data: bytes) -> tuple[DeviceMesh, tuple[int, ...]]:
-    names: list[str] = []
-    sizes: list[int] = []
-    devices: list[int] = []
-    for number, value in fields(data):
-        if number == 2:
-            devices.extend([value] if isinstance(value, int) else varints(value))
-        elif number == 3 and isinstance(value, bytes):
-            packed = {n: list(varints(v)) for n, v in fields(value) if isinstance(v, bytes)}
-            devices.extend(_iota(packed.get(1, []), packed.get(2, [])))
-        elif number == 1 and isinstance(value, bytes):
-            axis = dict(fields(value))
-            name, size = axis.get(1, b""), axis.get(2, 0)
-            if not isinstance(name, bytes) or not isinstance(size, int):
-                raise ParseError("OpSharding: an axis of its mesh has a name and a size")
-            names.append(name.decode("utf-8", "replace"))
-            sizes.append(size)
-        else:
-            raise ParseError(f"OpSharding: field {number} of its mesh is none that is known here")
-    if math.prod(sizes) > MOST_DEVICES:
-        raise ParseError(f"OpSharding: its mesh has more than {MOST_DEVICES} devices")
-    return DeviceMesh(tuple(names), tuple(sizes)), tuple(devices)
-
-
-def _axis(data: bytes, mesh: DeviceMesh) -> Axis:
-    """An axis by its number in the mesh (1), and its part (2): the product of the sizes before it, and its size."""
-    found = dict(fields(data))
-    number, part = found.get(1, 0), found.get(2)
-    if not isinstance(number, int) or number >= len(mesh.names) or isinstance(part, int):
-        raise ParseError(f"OpSharding: an axis reference is no number of the {len(mesh.names)} axes of its mesh")
-    name = mesh.names[number]
-    if part is None:
-        return name
-    sizes = dict(fields(part))
-    before, size = sizes.get(1, 0), sizes.get(2, 0)
-    if isinstance(before, bytes) or isinstance(size, bytes):
-        raise ParseError("OpSharding: a part of an axis has two numbers")
-    return name, before, size
-
-
-def encode(cut: Sharding) -> bytes:
-    """A record as a serialized `OpSharding`, its devices as an iota where they are one.
-
-    Raises:
-        SpecError: where the message has no field for it.
-    """
-    if cut.kind == "replicated":
-        return b""
-    if cut.maximal is not None:
-        return field_bytes(_TYPE, TYPES.index("maximal")) + _packed(_DEVICES, [cut.maximal])
-    if cut.kind != "other":
-        return field_bytes(_TYPE, TYPES.index(cut.kind))
-    tiling = cut.tiling()
-    data = field_bytes(_TYPE, TYPES.index("other")) + _packed(_DIMS, tiling.dims)
-    iota = iota_of(tiling.devices)
-    if iota is None:
-        data += _packed(_DEVICES, tiling.devices)
-    if tiling.kinds == ("replicated",):
-        data += field_bytes(_COPIES, 1)
-    else:
-        data += _packed(_LAST, [TYPES.index(kind) for kind in tiling.kinds])
-    if iota is not None:
-        data += _packed(_RESHAPE, iota[0]) + _packed(_TRANSPOSE, iota[1])
-    return data
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise ParseError("OpSharding: the bytes end within a number, or it is longer than 64 bits")
-        value |= (data[at] & 127) << shift
-        at += 1
-        if not data[at - 1] & 128:
-            return (value if value < 1 << 63 else -1), at
-        shift += 7
-
-
-def varints(data: bytes) -> Iterator[int]:
-    """The numbers of a packed field."""
-    at = 0
-    while at < len(data):
-        value, at = _varint(data, at)
-        if value < 0:
-            raise ParseError("OpSharding: a negative number")
-        yield value
+            values = [value] if isinstance(value, int) else list(_varints(value))
+        found.setdefault(name, []).extend(values)
+    return found
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -268,17 +141,57 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         number, wire = key >> 3, key & 7
         if wire == 0:
             value, at = _varint(data, at)
-            if value < 0:
-                raise ParseError("OpSharding: a negative number")
             yield number, value
         elif wire == 2:
             length, at = _varint(data, at)
-            if length < 0 or at + length > len(data):
+            if at + length > len(data):
                 raise ParseError(f"OpSharding: field {number} is longer than the message")
             yield number, data[at : at + length]
             at += length
         else:
             raise ParseError(f"OpSharding: these bytes are no such message (wire type {wire} in field {number})")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise ParseError("OpSharding: the bytes end within a number, or it is longer than 64 bits")
+        value |= (data[at] & 127) << shift
+        at += 1
+        if not data[at - 1] & 128:
+            break
+        shift += 7
+    if value >= 1 << 63:
+        raise ParseError("OpSharding: a negative number")
+    return value, at
+
+
+def _varints(data: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        yield value
+
+
+def to_bytes(found: Message, message: str = "OpSharding") -> bytes:
+    """A message, serialized."""
+    data = b""
+    for name, values in found.items():
+        number, kind = _MESSAGES[message][name]
+        if isinstance(kind, str):
+            data += b"".join(_field(number, to_bytes(value, kind)) for value in values)
+        elif kind is str:
+            data += b"".join(_field(number, value.encode()) for value in values)
+        elif name not in _SINGLE:
+            data += _field(number, b"".join(map(_encoded, values)))
+        elif values[-1]:  # 0 is what no value means
+            data += _encoded(number << 3) + _encoded(values[-1])
+    return data
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return _encoded(number << 3 | 2) + _encoded(len(value)) + value
 
 
 def _encoded(value: int) -> bytes:
@@ -289,13 +202,266 @@ def _encoded(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def field_bytes(field: int, value: int | bytes) -> bytes:
-    """A field of a message, serialized: a number, or the bytes of text or of a message."""
-    if isinstance(value, int):
-        return _encoded(field << 3) + _encoded(value)
-    return _encoded(field << 3 | 2) + _encoded(len(value)) + value
+# From text
 
 
-def _packed(field: int, values: Sequence[int]) -> bytes:
-    data = b"".join(_encoded(v) for v in values)
-    return _encoded(field << 3 | 2) + _encoded(len(data)) + data if data else b""
+def looks_like(text: str) -> bool:
+    """Whether text is meant as a printed `OpSharding`."""
+    return _DEBUG.match(text) is not None or _FIRST.match(text) is not None
+
+
+def from_text(text: str) -> Message:
+    """A printed `OpSharding`.
+
+    Raises:
+        ParseError: if it is none.
+    """
+    found = _DEBUG.match(text)
+    it = Scanner(text[found.end() if found else 0 :], "OpSharding text")
+    message = _read_message(it, "OpSharding", "", 0)
+    it.end()
+    return message
+
+
+def _read_message(it: Scanner, message: str, close: str, depth: int) -> Message:
+    if depth > _DEEPEST:
+        it.fail(f"messages at most {_DEEPEST} deep")
+    known, found = _MESSAGES[message], Message()
+    while not it.take(close) if close else it.at < len(it.text):
+        if it.take(",") or it.take(";"):
+            continue
+        name = it.word()
+        if name not in known and message == "OpMetadata":
+            it.take(":")
+            it.balanced() if it.sees("{") else it.scalar()
+            continue
+        if name not in known:
+            it.refuse(f"a field of {message} ({', '.join(known)})")
+        kind = known[name][1]
+        colon = it.take(":")
+        values = found.setdefault(name, [])
+        if it.take("["):
+            values.extend(it.listed(lambda kind=kind: _read_value(it, kind, depth, True), "]"))
+        else:
+            values.append(_read_value(it, kind, depth, colon))
+    return found
+
+
+def _read_value(it: Scanner, kind: _Kind, depth: int, colon: bool) -> Any:
+    if isinstance(kind, str):
+        close = "}" if it.take("{") else ">"
+        if close == ">":
+            it.need("<")
+        return _read_message(it, kind, close, depth + 1)
+    if not colon:
+        it.fail("':'")
+    if kind is int:
+        return it.integer()
+    text = it.scalar()
+    if isinstance(kind, dict):
+        if text.isascii() and text.isdecimal() and len(text) < 3:
+            return int(text)
+        if text not in kind:
+            it.refuse(", ".join(kind))
+        return kind[text]
+    if text[0] not in "'\"":
+        it.refuse("text in quotes")
+    return _ESCAPE.sub(_unescaped, text[1:-1].encode()).decode("utf-8", "replace")
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    if found[1]:
+        return bytes([int(found[1], 8) & 255])
+    return bytes([int(found[2], 16)]) if found[2] else {b"n": b"\n", b"t": b"\t", b"r": b"\r"}.get(found[3], found[3])
+
+
+# What a message says
+
+
+def elements(found: Message) -> list[Message] | None:
+    """The shardings in a tuple's message; None for the sharding of one array."""
+    several = found.get("tuple_shardings", [])
+    return several if several or _last(found, "type") == _TYPE["TUPLE"] else None
+
+
+def _last(found: Message, name: str) -> int:
+    return found.get(name, [0])[-1]
+
+
+def read(found: Message, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
+    """Reads an `OpSharding`.
+
+    Args:
+        found: the message.
+        mesh: the mesh to say it in; None for one axis `devices`.
+        rank: the array's rank, where known.
+
+    Raises:
+        ParseError: if its fields contradict each other.
+        SpecError: if it is a tuple's, or does not fit the mesh.
+        MeshError: if it says no mesh and none is given.
+    """
+    kind = _last(found, "type")
+    if not 0 <= kind < len(TYPES):
+        raise ParseError(f"OpSharding: type {kind} is none of 0 to {len(TYPES) - 1}, {', '.join(TYPES)}")
+    if elements(found) is not None:
+        raise SpecError(
+            "OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time, or read them all "
+            "with notation.shardings"
+        )
+    for metadata in found.get("metadata", []):
+        _only_sums(metadata)
+    if "named_sharding" in found:
+        return _read_named(found["named_sharding"][-1], mesh, rank)
+    devices = tuple(found.get("tile_assignment_devices", ()))
+    if TYPES[kind] == "maximal":
+        if len(devices) != 1:
+            raise ParseError(f"OpSharding: MAXIMAL has one device, not {len(devices)}")
+        return Sharding.on_one(devices[0], mesh or one_axis(min(devices[0] + 1, MOST_DEVICES)), rank)
+    if TYPES[kind] != "other":
+        return in_a_word(TYPES[kind], needed(mesh, f"OpSharding of type {TYPES[kind].upper()}"), rank)
+    tiling = _read_tiles(found, devices)
+    return Sharding.from_tiling(tiling, mesh or one_axis(len(tiling.devices)))
+
+
+def _read_tiles(found: Message, devices: tuple[int, ...]) -> Tiling:
+    dims = tuple(found.get("tile_assignment_dimensions", ()))
+    if len(dims) > 32 or math.prod(dims) > MOST_DEVICES or 0 in dims:
+        raise ParseError(f"OpSharding: tile_assignment_dimensions {dims[:33]} are not of 1 to {MOST_DEVICES} tiles")
+    if "iota_reshape_dims" in found:
+        if devices:
+            raise ParseError("OpSharding: tile_assignment_devices and iota_reshape_dims are given, of which one is")
+        devices = _iota(found["iota_reshape_dims"], found.get("iota_transpose_perm", []))
+    kinds = tuple(TYPES[k] if k < len(TYPES) else str(k) for k in found.get("last_tile_dims", ()))
+    if _last(found, "replicate_on_last_tile_dim"):
+        if kinds:
+            raise ParseError("OpSharding: replicate_on_last_tile_dim and last_tile_dims are given, of which one is")
+        kinds = ("replicated",)
+    return Tiling(dims, kinds, devices)
+
+
+def _iota(reshape: list[int], order: list[int]) -> tuple[int, ...]:
+    try:
+        return tuple(iota(reshape, order).tolist())
+    except ParseError as error:
+        raise ParseError(f"OpSharding: iota_reshape_dims and iota_transpose_perm make no devices: {error}") from None
+
+
+def _only_sums(metadata: Message) -> None:
+    """Raises for partial results of a kind other than sums, which newer XLA says in the metadata."""
+    if metadata.get("op_type", [""])[-1] == "sdy::reduction_op":
+        only_sums(metadata.get("op_name", [""])[-1], "OpSharding")
+
+
+def _read_named(found: Message, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+    """A V3 sharding, with a mesh of its own."""
+    for metadata in found.get("metadata", []):
+        _only_sums(metadata)
+    for kind in found.get("reduction_op", []):
+        only_sums(dict(enumerate(_REDUCTIONS)).get(kind, str(kind)), "OpSharding")
+    theirs = found.get("mesh", [Message()])[-1]
+    sizes = [(axis.get("name", [""])[-1], _last(axis, "size")) for axis in theirs.get("axes", [])]
+    if math.prod(size for _, size in sizes) > MOST_DEVICES:
+        raise ParseError(f"OpSharding: its mesh has more than {MOST_DEVICES} devices")
+    own = DeviceMesh(tuple(name for name, _ in sizes), tuple(size for _, size in sizes))
+    devices = tuple(theirs.get("device_ids", ()))
+    for count in theirs.get("iota_transform", []):
+        devices += _iota(count.get("reshape_dims", []), count.get("transpose_perm", []))
+
+    def axes(message: Message, name: str) -> tuple[Axis, ...]:
+        return tuple(_read_axis(axis, own) for axis in message.get(name, []))
+
+    dims = [Dimension(axes(dim, "axes"), not _last(dim, "is_closed")) for dim in found.get("dim_shardings", [])]
+    lists = {kind: axes(found, f"{kind}_axes") for kind in ("replicated", "unreduced", "manual")}
+    return build(own, devices, dims, lists, mesh, rank)
+
+
+def _read_axis(found: Message, mesh: DeviceMesh) -> Axis:
+    """An axis by its number in the mesh, and its part: the product of the sizes before it, and its size."""
+    number = _last(found, "mesh_axis_index")
+    if number >= len(mesh.names):
+        raise ParseError(f"OpSharding: an axis reference is no number of the {len(mesh.names)} axes of its mesh")
+    part = found.get("sub_axis_info")
+    return (
+        mesh.names[number]
+        if part is None
+        else (mesh.names[number], _last(part[-1], "pre_size"), _last(part[-1], "size"))
+    )
+
+
+# Writing
+
+
+def message_of(cut: Sharding) -> Message:
+    """A record as an `OpSharding`, its devices as an iota where they are one.
+
+    Raises:
+        SpecError: where the message has no field for it.
+    """
+    check_tiled(cut, "OpSharding")
+    kind = cut.kind
+    found: Message = {"type": [TYPES.index(kind)]}
+    if cut.maximal is not None:
+        found["tile_assignment_devices"] = [cut.maximal]
+    if kind != "other":
+        return found
+    tiling = cut.tiling()
+    count = iota_of(tiling.devices)
+    found["tile_assignment_dimensions"] = list(tiling.dims)
+    if count is None:
+        found["tile_assignment_devices"] = list(tiling.devices)
+    if tiling.kinds == ("replicated",):
+        found["replicate_on_last_tile_dim"] = [1]
+    elif tiling.kinds:
+        found["last_tile_dims"] = [TYPES.index(kind) for kind in tiling.kinds]
+    if count is not None:
+        found["iota_reshape_dims"], found["iota_transpose_perm"] = map(list, count)
+    return found
+
+
+def write(cut: Sharding) -> Iterator[Piece]:
+    """The message as it prints, on one line.
+
+    Raises:
+        SpecError: where the message has no field for it.
+    """
+    for i, (name, values) in enumerate(message_of(cut).items()):
+        kind = _MESSAGES["OpSharding"][name][1]
+        words = {value: word for word, value in kind.items()} if isinstance(kind, dict) else {}
+        shown = [str(words.get(value, value)) for value in values]
+        yield " " if i else ""
+        yield Letter(
+            f"{name}: {shown[0] if name in _SINGLE else '[' + ', '.join(shown) + ']'}", _words(cut, name, values)
+        )
+
+
+def _words(cut: Sharding, name: str, values: list[int]) -> str:
+    if name == "type":
+        return TYPE_WORDS[TYPES[values[0]]]
+    if name == "tile_assignment_devices":
+        return "the device that holds it" if cut.maximal is not None else devices_words(cut)
+    if name == "iota_reshape_dims":
+        return reshape_words(cut, values)
+    if name == "iota_transpose_perm":
+        count = iota_of(cut.tiling().devices)
+        assert count is not None  # the order is written where there is one
+        return transpose_words(*count)
+    words = {"tile_assignment_dimensions": tiles_words, "last_tile_dims": groups_words}.get(name, copies_words)
+    return words(cut.tiling())
+
+
+def make(cut: Sharding) -> Any:
+    """The record as an `OpSharding` object of JAX's.
+
+    Raises:
+        SpecError: where the message has no field for it.
+    """
+    return make_object(message_of(cut))
+
+
+def make_object(found: Message) -> Any:
+    """A message as an `OpSharding` object of JAX's."""
+    data = to_bytes(found)
+    from shardviz import _jax
+
+    return _jax.op_sharding(data)

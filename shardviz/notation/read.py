@@ -1,67 +1,145 @@
-"""Which notation is this? Looks at what was given and hands it to the reader of its kind.
+"""Any sharding, in whatever notation, as one record: the public `sv.sharding`.
 
-Objects of JAX are known by what they have, not by their class, so that nothing of JAX is imported for them.
+>>> mesh = "data=2,model=4"
+>>> for written in (("data", None), "P('data', None)", "[data, ·]", "A[I_data, J]", "{devices=[2,1,4]<=[8] \
+last_tile_dim_replicate}", "{mesh['data'=2,'model'=4], [{'data'}, {}]}", '#sdy.sharding<@mesh, [{"data"}, {}]>'):
+...     print(sharding(written, mesh))
+[data, ·]
+[data, ·]
+[data, ·]
+[data, ·]
+[data, ·]
+[data, ·]
+[data, ·]
+
+Text is known by its first characters, objects of JAX by what they have and not by their class, so that nothing of JAX
+is imported for them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from shardviz.errors import MeshError, SpecError
-from shardviz.notation.hlo_text import parse_hlo, with_known_rank
-from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.mesh_text import of_jax
-from shardviz.notation.named import build, onto
+from shardviz.errors import MeshError, ParseError, SpecError
+from shardviz.notation import hlo, proto, pspec, sdy, short
+from shardviz.notation.mesh import DeviceMesh, read_jax_mesh
 from shardviz.notation.pmap import ShardingSpec
-from shardviz.notation.proto import decode, parts
-from shardviz.notation.proto_text import is_message, message_of
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, unescaped
-from shardviz.notation.sdy_text import parse_sdy, parse_sdy_values
-from shardviz.notation.short_text import parse_short
-from shardviz.notation.spec import Axis, Spec, only_sums
+from shardviz.notation.spec import Spec
 
 _SPEC = re.compile(r"(P(?:artitionSpec)?\(.*\))(?:, memory_kind=[\w-]+)?\)", re.DOTALL)
 _ATTRIBUTE = re.compile(r"\{?\s*(?:sdy\.|mhlo\.)?sharding\s*=\s*(?=[\"{#<\[])")
 """In front of a sharding where it is copied from a program: `sharding={...}`, `{sdy.sharding = #sdy.sharding<...>}`."""
+_LONGEST = 20_000
 
 
-def read(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    """Reads a sharding; `sharding.sharding` says what is taken and what is raised."""
+def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Sharding:
+    """Reads a sharding, whatever it is written in.
+
+    Args:
+        anything: a PartitionSpec or a tuple such as `("data", None)`; text of a PartitionSpec, of HLO (V1, V2, V3) or
+            of Shardy, the short `[data, ·]`, the scaling book's `A[I_data, J]`; an `OpSharding`, its serialized bytes,
+            what it prints, or an `HloSharding`; Shardy's attributes, and the `SdyArray` that JAX makes them of; any
+            `jax.sharding.Sharding`, and whatever has one (`jax.Array`); a `notation.pmap.ShardingSpec`; a `Sharding`
+            record.
+        mesh: a mesh in any form that `DeviceMesh.of` reads. May be left out where the sharding says it itself; a record
+            or a `NamedSharding` is then said over this mesh by the names of its axes.
+        rank: the array's number of dimensions; dimensions that are not named are not cut.
+
+    Returns:
+        The record.
+
+    Raises:
+        ParseError: for text or bytes that are no sharding.
+        SpecError: for a sharding that does not fit the mesh or the rank.
+        MeshError: if there is no mesh, or `mesh` is none.
+    """
+    if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 0):
+        raise SpecError(f"sharding: rank must be a whole number of dimensions, 0 or more, not {rank!r}")
+    found = _read(anything, None if mesh is None else DeviceMesh.of(mesh), rank)
+    return found if rank is None else found.with_rank(rank)
+
+
+def shardings(anything: Any, mesh: Any = None) -> tuple[Sharding, ...]:
+    """Reads the shardings of a tuple of arrays, as HLO and Shardy write them for values with several parts.
+
+    Args:
+        anything: a tuple's HLO sharding (`{{replicated}, {devices=[8]<=[8]}}`), `OpSharding` (an object, its bytes or
+            what it prints) or `HloSharding`; a `#sdy.sharding_per_value<[...]>`; or one array's, in any form that
+            `sharding` reads.
+        mesh: as for `sharding`.
+
+    Returns:
+        A record for each array.
+
+    Raises:
+        ShardvizError: as `sharding` does.
+
+    >>> [str(cut) for cut in shardings("{{devices=[2,4]<=[8]}, {devices=[8]<=[8]}}", "data=2,model=4")]
+    ['[data, model]', '[data model]']
+    """
+    over = None if mesh is None else DeviceMesh.of(mesh)
+    text = anything.strip() if isinstance(anything, str) else str(anything) if hasattr(anything, "context") else ""
+    if text.startswith("{"):
+        texts = hlo.split_tuple(text)
+        return (_read_text(text, over, None),) if texts == (text,) else tuple(hlo.read(each, over) for each in texts)
+    if text.startswith(("#sdy", "sdy.")):
+        found = sdy.read_values(text, over)
+        return (sdy.read(text, over),) if found is None else found
+    message = proto.from_text(text) if proto.looks_like(text) else _message(anything)
+    if message is None:
+        return (_read(anything, over, None),)
+    elements = proto.elements(message)
+    return tuple(proto.read(each, over) for each in ([message] if elements is None else elements))
+
+
+def _read(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     if isinstance(given, Sharding):
-        return given if mesh is None or mesh == given.mesh else _moved(given, mesh)
+        return given if mesh is None or mesh == given.mesh else given.over(mesh)
     if isinstance(given, str):
-        return read_text(given, mesh, rank)
+        return _read_text(given, mesh, rank)
     if isinstance(given, ShardingSpec):
         return given.to_sharding(mesh)
-    if isinstance(given, Spec):
-        given = Spec(
-            Spec.of(given.dims).dims, Spec.of((given.unreduced,)).axes
-        )  # somebody may have built it of anything
-    if given is None or isinstance(given, Spec | tuple | list) or _is_pspec(given):
-        return from_entries(given, _needed(mesh, given), rank)
+    if isinstance(given, Spec):  # somebody may have built it of anything
+        given = Spec(Spec.of(given.dims).dims, Spec.of((given.unreduced,)).axes)
+    if given is None or isinstance(given, Spec | tuple | list) or pspec.is_pspec(given):
+        return pspec.from_entries(given, _needed(mesh, given), rank)
     return _from_object(given, mesh, rank)
 
 
-def read_text(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    """Reads text, whose first characters say what it is."""
+def _read_text(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     plain = text.strip()
     if found := _ATTRIBUTE.match(plain):
         plain = plain[found.end() :].removesuffix("}" if plain.startswith("{") else "").strip()
         if plain[:1] == plain[-1:] == '"':
             plain = unescaped(plain[1:-1])
     if plain.startswith("{"):
-        return parse_hlo(plain, mesh, rank)
-    if is_message(plain):
-        return decode(message_of(plain), mesh, rank)
+        return hlo.read(plain, mesh, rank)
+    if proto.looks_like(plain):
+        return proto.read(proto.from_text(plain), mesh, rank)
     if plain.startswith(("#sdy", "sdy.", "<")) or (plain.startswith("[") and "{" in plain):
-        return parse_sdy(plain, mesh, rank)
+        return sdy.read(plain, mesh, rank)
     if plain.startswith("NamedSharding("):
         return _printed(plain, mesh, rank)
-    return parse_short(plain, _needed(mesh, text), rank)
+    return _written_by_people(plain, _needed(mesh, text), rank)
+
+
+def _written_by_people(plain: str, mesh: DeviceMesh, rank: int | None) -> Sharding:
+    if len(plain) > _LONGEST:
+        raise ParseError(f"sharding text of {len(plain)} characters: at most {_LONGEST} are read")
+    if plain.startswith("["):
+        return short.read(plain, mesh)
+    if pspec.looks_like(plain):
+        return pspec.read(plain, mesh, rank)
+    if (found := short.read_book(plain, mesh)) is not None:
+        return found
+    raise ParseError(
+        f"sharding {plain[:200]!r}: expected P('data', None), [data, ·], A[I_data, J], HLO text in braces such as "
+        '{devices=[2,4]<=[8]}, or #sdy.sharding<@mesh, [{"data"}, {}]>'
+    )
 
 
 def _printed(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
@@ -69,7 +147,7 @@ def _printed(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     it = Scanner(text, "sharding")
     it.need("NamedSharding(")
     it.need("mesh=")
-    own = of_jax(it)
+    own = read_jax_mesh(it)
     it.need(",")
     it.need("spec=")
     found = _SPEC.fullmatch(it.text[it.at :])
@@ -79,40 +157,7 @@ def _printed(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
         raise SpecError(f"sharding {text}: it is over the mesh {own}, not {mesh}; leave out the mesh, or give that one")
     if mesh is not None:  # its order of devices, with the types that were printed
         own = replace(mesh, types=own.types or mesh.types)
-    return parse_short(found[1], own, rank)
-
-
-def read_all(given: Any, mesh: DeviceMesh | None) -> tuple[Sharding, ...]:
-    """Reads the shardings of a tuple; of anything else the one that it is."""
-    text = given.strip() if isinstance(given, str) else ""
-    if hasattr(given, "context"):
-        text = str(given)
-    if text.startswith("{"):
-        it = Scanner(text, "HLO sharding")
-        it.need("{")
-        if not (it.sees("{") or it.sees("}")):
-            return (read_text(text, mesh, None),)
-        texts = it.listed(it.balanced, "}")
-        it.end()
-        return tuple(parse_hlo(element, mesh) for element in texts)
-    if text.startswith(("#sdy", "sdy.")):
-        found = parse_sdy_values(text, mesh)
-        return (parse_sdy(text, mesh),) if found is None else found
-    data = message_of(text) if is_message(text) else _bytes(given)
-    if data is None:
-        return (read(given, mesh, None),)
-    elements = parts(data)
-    return tuple(decode(element, mesh) for element in ([data] if elements is None else elements))
-
-
-def _bytes(given: Any) -> bytes | None:
-    """A serialized `OpSharding`, an `OpSharding` or an `HloSharding` as bytes; None for what is none of these."""
-    if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
-    if hasattr(given, "tile_assignment_devices"):
-        given = given.to_proto() if hasattr(given, "to_proto") else given
-        return given.SerializeToString()
-    return None
+    return pspec.read(found[1], own, rank)
 
 
 def _needed(mesh: DeviceMesh | None, given: Any) -> DeviceMesh:
@@ -123,80 +168,42 @@ def _needed(mesh: DeviceMesh | None, given: Any) -> DeviceMesh:
     return mesh
 
 
-def _moved(cut: Sharding, mesh: DeviceMesh) -> Sharding:
-    if (cut.mesh.names, cut.mesh.sizes) == (mesh.names, mesh.sizes):
-        return replace(cut, mesh=mesh)
-    if cut.spec is None:
-        return onto(cut, (), mesh)
-    more = {"manual": cut.manual, "replicated": cut.replicated, "reduced": cut.reduced}
-    return Sharding.from_spec(cut.spec, mesh, cut.rank, open=cut.open, priorities=cut.priorities, **more)
-
-
-def _is_pspec(given: Any) -> bool:
-    return hasattr(given, "UNCONSTRAINED") and isinstance(given, Iterable) and not isinstance(given, type)
-
-
-def from_entries(given: Any, mesh: DeviceMesh, rank: int | None) -> Sharding:
-    """The record of a PartitionSpec, a tuple or a `Spec`; axes that the mesh has as Manual are manual."""
-    if isinstance(given, Spec):
-        spec, opened = given, [False] * len(given.dims)
-    else:
-        entries = list(getattr(given, "partitions", given) or ())
-        opened = [not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED" for entry in entries]
-        if getattr(given, "unreduced", None):
-            only_sums(str(getattr(given, "unreduced_kind", None)), str(given))
-        closed = tuple(None if o else entry for entry, o in zip(entries, opened, strict=True))
-        spec = Spec(Spec.of(closed).dims, _names(given, "unreduced"))
-    reduced = _names(given, "reduced")
-    return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=reduced)
-
-
-def _names(given: Any, field: str) -> tuple[Axis, ...]:
-    return tuple(sorted(getattr(given, field, None) or (), key=str))
+def _message(given: Any) -> proto.Message | None:
+    """A serialized `OpSharding`, an `OpSharding` or an `HloSharding` as a message; None for what is none of these."""
+    if hasattr(given, "tile_assignment_devices"):
+        given = given.to_proto() if hasattr(given, "to_proto") else given
+        given = given.SerializeToString()
+    return proto.from_bytes(bytes(given)) if isinstance(given, bytes | bytearray | memoryview) else None
 
 
 def _from_object(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """A JAX object, by what it has; the order of its devices is its own mesh's, where it says one."""
-    if (data := _bytes(given)) is not None:
-        return decode(data, mesh, rank)
+    if (message := _message(given)) is not None:
+        return proto.read(message, mesh, rank)
     if hasattr(given, "dim_shardings") and hasattr(given, "mesh_shape"):  # SdyArray
-        return from_sdy_array(given, mesh, rank)
+        return sdy.from_jax(given, mesh, rank)
     if hasattr(given, "context") and str(given).startswith("#sdy.sharding"):  # an attribute of MLIR
-        return parse_sdy(str(given), mesh, rank)
+        return sdy.read(str(given), mesh, rank)
     if (hasattr(given, "spec") and hasattr(given, "mesh")) or hasattr(given, "device_set"):
         return _from_jax_sharding(given, mesh, rank)
     inner = getattr(given, "sharding", None)
     shape = getattr(given, "shape", None)
     if inner is not None and isinstance(shape, tuple) and not isinstance(given, type):
-        return read(inner, mesh, len(shape) if rank is None else rank).with_rank(len(shape))
+        return _read(inner, mesh, len(shape) if rank is None else rank).with_rank(len(shape))
     raise SpecError(
         f"sharding: expected a PartitionSpec, text such as '[data, ·]' or '{{devices=[2,4]<=[8]}}', an OpSharding or a "
         f"jax Sharding, not {type(given).__name__}"
     )
 
 
-def from_sdy_array(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    """JAX's own record of a Shardy sharding, which `NamedSharding` makes on its way to the compiler."""
-    axes = dict(given.mesh_shape or ())
-    own = DeviceMesh.of(axes)
-    devices = tuple(map(int, given.logical_device_ids or ()))
-    dims = [(tuple(dim.axes), bool(dim.is_open), None) for dim in given.dim_shardings]
-    lists = {"replicated": _names(given, "replicated_axes"), "unreduced": _names(given, "unreduced_axes")}
-    if lists["unreduced"]:
-        only_sums(str(getattr(given, "reduction_op", None)), str(given))
-    if len(devices) == 1 and not axes:  # one device holds all
-        return Sharding.on_one(devices[0], _needed(mesh, given), len(dims) or rank)
-    return with_known_rank(build(own, devices, dims, lists, mesh), rank)
-
-
 def _from_jax_sharding(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     if hasattr(given, "spec") and hasattr(given, "mesh"):  # NamedSharding
         own = DeviceMesh.of(given.mesh)
         if mesh is not None and not own.names:
-            return from_entries(given.spec, mesh, rank)
-        found = from_entries(given.spec, own, rank)
+            return pspec.from_entries(given.spec, mesh, rank)
+        found = pspec.from_entries(given.spec, own, rank)
         alike = mesh is None or (mesh.names, mesh.sizes) == (own.names, own.sizes)
-        return found if mesh is None or (alike and own.device_ids) else _moved(found, mesh)
+        return found if mesh is None or (alike and own.device_ids) else found.over(mesh)
     from shardviz import _jax
 
     ids = _jax.device_ids(given)
@@ -211,10 +218,10 @@ def _from_jax_sharding(given: Any, mesh: DeviceMesh | None, rank: int | None) ->
     if text is None:
         raise SpecError(f"{type(given).__name__}: it has neither a spec nor an HLO sharding")
     own = DeviceMesh(("devices",), (len(ids),), (), ids)
-    found = parse_hlo(text, own, rank)
+    found = hlo.read(text, own, rank)
     if mesh is None:
         return found
     order = {device: place for place, device in enumerate(mesh.ids().tolist())}
     if set(ids) != set(order):
         raise SpecError(f"{given}: its devices are not those of the mesh {mesh}")
-    return onto(found, tuple(order[device] for device in ids), mesh)
+    return found.onto(mesh, tuple(order[device] for device in ids))

@@ -14,23 +14,26 @@ the tiles of dimension 0 run along no axes of the mesh data=2,model=4, nor along
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from shardviz.errors import SpecError
-from shardviz.notation.axes import check_axes, joined, ordered
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis, Spec, axis_size, axis_text
-from shardviz.notation.strides import digits, places
+from shardviz.notation.spec import Axis, Spec, axis_size, axis_text, check_axes
+from shardviz.notation.strides import axes_along, digits, joined, ordered, places
 from shardviz.notation.tiling import Tiling, tiling_of
 
 NOTATIONS = ("pspec", "short", "book", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "sdy", "pmap")
 
 
-@dataclass(frozen=True)
+WRITERS: dict[str, Callable[[Sharding], Any]] = {}
+"""What writes a record in each notation. The table of notations fills it, so that the record knows none of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sharding:
     """How an array is cut over a mesh.
 
@@ -53,7 +56,7 @@ class Sharding:
 
     mesh: DeviceMesh
     rank: int | None
-    spec: Spec | None
+    spec: Spec | None = None
     why: str = ""
     tiles: tuple[int, ...] = ()
     unreduced: tuple[Axis, ...] = ()
@@ -65,6 +68,12 @@ class Sharding:
     reduced: tuple[Axis, ...] = ()
     unknown: bool = False
     assignment: Tiling | None = None
+
+    def __post_init__(self) -> None:
+        """Dimensions of which nothing is said are neither open nor have a priority."""
+        for what, nothing in (("open", False), ("priorities", None)):
+            said = tuple(getattr(self, what))
+            object.__setattr__(self, what, said + (nothing,) * (len(self.tiles) - len(said)))
 
     @classmethod
     def from_spec(
@@ -100,18 +109,16 @@ class Sharding:
         dims = tuple(joined(dim, mesh) for dim in spec.dims) + ((),) * (count - len(spec.dims))
         spec = Spec(dims, ordered(spec.unreduced, mesh))
         return cls(
-            mesh,
-            rank,
-            spec,
-            "",
-            tuple(math.prod(axis_size(a, mesh) for a in dim) for dim in dims),
-            spec.unreduced,
-            ordered(manual, mesh),
-            None,
-            (*open, *(False,) * (count - len(open))),
-            (*priorities, *(None,) * (count - len(priorities))),
-            ordered(replicated, mesh),
-            ordered(reduced, mesh),
+            mesh=mesh,
+            rank=rank,
+            spec=spec,
+            tiles=tuple(math.prod(axis_size(a, mesh) for a in dim) for dim in dims),
+            unreduced=spec.unreduced,
+            manual=ordered(manual, mesh),
+            open=tuple(open),
+            priorities=tuple(priorities),
+            replicated=ordered(replicated, mesh),
+            reduced=ordered(reduced, mesh),
         )
 
     @classmethod
@@ -132,33 +139,36 @@ class Sharding:
         for kind, axes in zip(tiling.kinds, found[count:], strict=True):
             by_kind[kind].extend(axes or ())
         unreduced, manual = tuple(by_kind["unreduced"]), tuple(by_kind["manual"])
-        blank = (False,) * count, (None,) * count
-        if None not in found:
-            spec = Spec(tuple(axes or () for axes in found[:count]), unreduced)
-            return cls(mesh, count, spec, "", tiling.tiles, unreduced, manual, None, *blank)
-        i = found.index(None)
-        what = f"the tiles of dimension {i}" if i < count else f"the {tiling.kinds[i - count]} subgroups"
-        why = f"{what} run along no axes of the mesh {mesh}, nor along parts of them"
-        return cls(mesh, count, None, why, tiling.tiles, unreduced, manual, None, *blank, assignment=tiling)
+        why = ""
+        if None in found:
+            i = found.index(None)
+            what = f"the tiles of dimension {i}" if i < count else f"the {tiling.kinds[i - count]} subgroups"
+            why = f"{what} run along no axes of the mesh {mesh}, nor along parts of them"
+        return cls(
+            mesh=mesh,
+            rank=count,
+            spec=None if why else Spec(tuple(axes or () for axes in found[:count]), unreduced),
+            why=why,
+            tiles=tiling.tiles,
+            unreduced=unreduced,
+            manual=manual,
+            assignment=tiling if why else None,
+        )
 
     @classmethod
     def on_one(cls, place: int, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
         """The record of an array that lies whole on one place of the mesh."""
         if not 0 <= place < mesh.size:
             raise SpecError(f"maximal device={place}: the mesh {mesh} has the places 0 to {mesh.size - 1}")
-        count = rank or 0
         if mesh.size == 1:
             return cls.from_spec(Spec(), mesh, rank)
         why = "the whole array is on one device"
-        blank = (False,) * count, (None,) * count
-        return cls(mesh, rank, None, why, (1,) * count, (), (), place, *blank)
+        return cls(mesh=mesh, rank=rank, why=why, tiles=(1,) * (rank or 0), maximal=place)
 
     @classmethod
     def not_known(cls, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
         """The record of an array of which the compiler did not say how it is cut."""
-        count = rank or 0
-        blank = (False,) * count, (None,) * count
-        return cls(mesh, rank, None, "not known to the compiler", (1,) * count, (), (), None, *blank, unknown=True)
+        return cls(mesh=mesh, rank=rank, why="not known to the compiler", tiles=(1,) * (rank or 0), unknown=True)
 
     @property
     def kind(self) -> str:
@@ -214,6 +224,45 @@ class Sharding:
             raise SpecError(f"no tile assignment says this sharding: {self.why}")
         return tiling_of(self.spec.dims, (("manual", self.manual), ("unreduced", self.unreduced)), self.mesh)
 
+    def onto(self, mesh: DeviceMesh, devices: tuple[int, ...] = ()) -> Sharding:
+        """The same sharding, said in the axes of another mesh with as many devices.
+
+        Args:
+            mesh: the mesh to say it in.
+            devices: the place of `mesh` at each place of this record's mesh; empty for 0, 1, 2, ...
+
+        Raises:
+            SpecError: if the meshes differ in their number of devices.
+        """
+        theirs = self.mesh
+        if theirs.size != mesh.size:
+            raise SpecError(f"{self}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
+        if devices == tuple(range(mesh.size)):
+            devices = ()
+        if theirs.names == mesh.names and theirs.sizes == mesh.sizes and not devices:
+            return replace(self, mesh=mesh)
+        if self.unknown or self.maximal is not None:
+            place = self.maximal
+            return replace(self, mesh=mesh, maximal=devices[place] if devices and place is not None else place)
+        order = np.asarray(devices or range(mesh.size))
+        cut = self.tiling()
+        found = Sharding.from_tiling(Tiling(cut.dims, cut.kinds, tuple(order[list(cut.devices)].tolist())), mesh)
+        along = axes_along(order[places(self.replicated, theirs)], mesh)
+        return replace(found, rank=self.rank, open=self.open, priorities=self.priorities, replicated=along or ())
+
+    def over(self, mesh: DeviceMesh) -> Sharding:
+        """The same axes' names over another mesh; devices in their order where no axes say it.
+
+        Raises:
+            SpecError: if the spec does not fit that mesh.
+        """
+        if (self.mesh.names, self.mesh.sizes) == (mesh.names, mesh.sizes):
+            return replace(self, mesh=mesh)
+        if self.spec is None:
+            return self.onto(mesh)
+        more = {"manual": self.manual, "replicated": self.replicated, "reduced": self.reduced}
+        return Sharding.from_spec(self.spec, mesh, self.rank, open=self.open, priorities=self.priorities, **more)
+
     def with_rank(self, rank: int) -> Sharding:
         """The same sharding of an array with this many dimensions; those that are not named are not cut.
 
@@ -231,8 +280,6 @@ class Sharding:
             rank=rank,
             spec=None if self.spec is None else Spec(self.spec.dims + ((),) * more, self.spec.unreduced),
             tiles=self.tiles + (1,) * more,
-            open=self.open + (False,) * more,
-            priorities=self.priorities + (None,) * more,
         )
 
     def to(self, notation: str) -> Any:
@@ -246,9 +293,9 @@ class Sharding:
         Raises:
             SpecError: where the notation cannot express it; the message says why.
         """
-        from shardviz.notation import write
-
-        return write.to(self, notation)
+        if notation not in WRITERS:
+            raise SpecError(f"notation {notation!r}: expected one of {', '.join(NOTATIONS)}")
+        return WRITERS[notation](self)
 
     def same_as(self, other: Sharding) -> bool:
         """Whether both put the same part of the array on the same devices.

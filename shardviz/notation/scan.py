@@ -21,6 +21,7 @@ _SPACE = re.compile(r"(?:[ \t\r\n]|/\*.*?\*/)*", re.DOTALL)
 _INTEGER = re.compile(r"[0-9]{1,18}(?![0-9])")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9.$-]*")
 _QUOTED = re.compile(r"'([^'\n]*)'|\"((?:[^\"\\]|\\.)*)\"")
+_BRACED = re.compile(rf"{_QUOTED.pattern}|[^{{}}'\"]+|.", re.DOTALL)
 _SCALAR = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[-+.\w]+")
 _HEX = re.compile(r"\\(?:([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 
@@ -67,6 +68,14 @@ class Scanner:
         self._space()
         return True
 
+    def takes(self, pattern: re.Pattern[str]) -> bool:
+        """Passes over what the pattern finds here, if it finds anything."""
+        found = pattern.match(self.text, self.at)
+        if found is not None:
+            self._last, self.at = self.at, found.end()
+            self._space()
+        return found is not None
+
     def need(self, literal: str) -> None:
         """Passes over this.
 
@@ -101,6 +110,11 @@ class Scanner:
             self.fail("a name that is not empty")
         return name
 
+    def integers(self, opened: str = "[", close: str = "]") -> tuple[int, ...]:
+        """Whole numbers in brackets, with commas between them."""
+        self.need(opened)
+        return tuple(self.listed(self.integer, close))
+
     def scalar(self) -> str:
         """A bare word, number or quoted text, as it stands."""
         return self._match(_SCALAR, "a value")[0]
@@ -120,12 +134,9 @@ class Scanner:
     def balanced(self) -> str:
         """Text in braces, braces inside it and in quotes allowed for."""
         start, depth = self.at, 0
-        while self.at < len(self.text):
-            if found := _QUOTED.match(self.text, self.at):
-                self.at = found.end()
-                continue
-            depth += {"{": 1, "}": -1}.get(self.text[self.at], 0)
-            self.at += 1
+        while found := _BRACED.match(self.text, self.at):
+            self.at = found.end()
+            depth += {"{": 1, "}": -1}.get(found[0], 0)
             if depth <= 0:
                 break
         if depth or self.at == start:

@@ -59,16 +59,24 @@ class Spec:
             SpecError: for an entry that is none of these.
         """
         if not isinstance(spec, Spec):
-            entries = () if spec is None else getattr(spec, "partitions", spec)
-            if isinstance(entries, str) or not isinstance(entries, Iterable):
-                raise SpecError(f"expected a PartitionSpec such as P('data', None), not {spec!r}")
-            unreduced = tuple(sorted(getattr(spec, "unreduced", None) or ()))
-            if unreduced:
-                only_sums(str(getattr(spec, "unreduced_kind", None)), str(spec))
-            spec = cls(tuple(_entry(e, spec) for e in entries), unreduced)
+            spec = cls(tuple(_entry(e, spec) for e in _entries(spec)), _unreduced(spec))
         if rank is not None and len(spec.dims) < rank:
             spec = cls(spec.dims + ((),) * (rank - len(spec.dims)), spec.unreduced)
         return spec
+
+    @classmethod
+    def with_open(cls, spec: Any) -> tuple[Spec, tuple[bool, ...]]:
+        """As `of`, and for each dimension whether it is `P.UNCONSTRAINED`, left to the compiler.
+
+        Raises:
+            SpecError: as `of` does.
+        """
+        if isinstance(spec, Spec):
+            return spec, (False,) * len(spec.dims)
+        entries = _entries(spec)
+        opened = tuple(not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED" for entry in entries)
+        closed = zip(entries, opened, strict=True)
+        return cls(tuple(() if o else _entry(e, spec) for e, o in closed), _unreduced(spec)), opened
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -119,13 +127,27 @@ def only_sums(kind: str, what: str) -> None:
         )
 
 
+def _entries(spec: Any) -> tuple[Any, ...]:
+    entries = () if spec is None else getattr(spec, "partitions", spec)
+    if isinstance(entries, str) or not isinstance(entries, Iterable):
+        raise SpecError(f"expected a PartitionSpec such as P('data', None), not {spec!r}")
+    return tuple(entries)
+
+
+def _unreduced(spec: Any) -> tuple[Axis, ...]:
+    found = tuple(sorted(getattr(spec, "unreduced", None) or (), key=str))
+    if found:
+        only_sums(str(getattr(spec, "unreduced_kind", None)), str(spec))
+    return found
+
+
 def _entry(entry: Any, spec: Any) -> tuple[Axis, ...]:
     if entry is None:
         return ()
     if isinstance(entry, str):
         return (entry,)
     if isinstance(entry, Sequence):
-        if len(entry) == 3 and isinstance(entry[0], str) and isinstance(entry[1], int) and isinstance(entry[2], int):
+        if _is_part(entry):
             return ((entry[0], entry[1], entry[2]),)
         if all(isinstance(a, str) or _is_part(a) for a in entry):
             return tuple(a if isinstance(a, str) else (a[0], a[1], a[2]) for a in entry)
@@ -144,6 +166,46 @@ def _is_part(axis: Any) -> bool:
 def _significant(spec: Spec, mesh: DeviceMesh) -> Spec:
     keep = lambda axes: tuple(a for a in axes if axis_size(a, mesh) > 1)  # noqa: E731
     return Spec(tuple(keep(d) for d in spec.dims), keep(spec.unreduced)).canonical()
+
+
+def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) -> None:
+    """Raises unless each axis is one of the mesh, and no place along an axis is used twice.
+
+    Args:
+        spec: the spec, for the message.
+        every: where each axis stands (such as `dimension 0`), and the axis.
+        mesh: the mesh.
+
+    Raises:
+        SpecError: with what was found, and what would do.
+    """
+    used: dict[str, list[tuple[int, int, str]]] = {}
+    sizes = mesh.shape
+    for where, axis in every:
+        name = axis_name(axis)
+        if name not in sizes:
+            have = ", ".join(map(repr, sizes)) or "none"
+            raise SpecError(f"{spec}: the mesh has no axis {name!r}; it has {have}. Use one of these, or add it")
+        before, size = (1, sizes[name]) if isinstance(axis, str) else (axis[1], axis[2])
+        if before < 1 or size < 1 or sizes[name] % (before * size):
+            raise SpecError(
+                f"{spec}: {axis_text(axis)!r} is no part of the axis {name!r} of size {sizes[name]}; the product of "
+                f"{before} and {size} must divide it"
+            )
+        for start, length, other in used.get(name, ()):
+            first, second = sorted(((before, size), (start, length)))
+            if size > 1 and length > 1 and first[0] * first[1] <= second[0] and second[0] % (first[0] * first[1]):
+                raise SpecError(
+                    f"{spec}: the parts {name}:({first[0]}){first[1]} and {name}:({second[0]}){second[1]} of an axis "
+                    f"cannot stand side by side, as {second[0]} is no multiple of {first[0] * first[1]}"
+                )
+            if (before < start * length and start < before * size) or (isinstance(axis, str) and length == sizes[name]):
+                twice = f"twice by {where}" if other == where else f"by {other} and by {where}"
+                raise SpecError(
+                    f"{spec}: axis {axis_text(axis)!r} is used {twice}; an axis can be used only once, so take it from "
+                    "one of them"
+                )
+        used.setdefault(name, []).append((before, size, where))
 
 
 def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *, divide: bool = True) -> None:

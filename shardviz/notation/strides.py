@@ -11,12 +11,13 @@ and strides, and those name the axes, or parts of them (as (name, product of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from shardviz.notation.iota import levels
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis, axis_size
+from shardviz.notation.spec import Axis, axis_name, axis_size
 
 
 def axes_along(places: np.ndarray | Iterable[int], mesh: DeviceMesh) -> tuple[Axis, ...] | None:
@@ -58,6 +59,19 @@ def merge(parts: Iterable[tuple[str, int, int]], mesh: DeviceMesh) -> tuple[Axis
     return tuple(name if size == mesh.shape[name] else (name, before, size) for name, before, size in merged)
 
 
+def joined(dim: Sequence[Axis], mesh: DeviceMesh) -> tuple[Axis, ...]:
+    """Axes with neighbouring parts joined, whole axes by name; a whole axis of size 1 stays as it was written."""
+    if all(isinstance(axis, str) for axis in dim):
+        return tuple(dim)
+    return merge(((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in dim), mesh)
+
+
+def ordered(axes: Sequence[Axis], mesh: DeviceMesh) -> tuple[Axis, ...]:
+    """A set of axes in the mesh's order, as XLA and Shardy insist on, with neighbouring parts joined."""
+    place = {name: i for i, name in enumerate(mesh.names)}
+    return joined(sorted(axes, key=lambda a: (place[axis_name(a)], 1 if isinstance(a, str) else a[1])), mesh)
+
+
 def digits(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
     """The number that axes, major to minor, count on every place of the mesh: integers, one a place."""
     coordinates = mesh.coordinates()
@@ -78,26 +92,6 @@ def places(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
         stride = strides[name] * (mesh.shape[name] // (before * size))
         result = (result[:, None] + np.arange(size) * stride).ravel()
     return result
-
-
-def levels(values: np.ndarray) -> list[tuple[int, int]] | None:
-    """(size, stride) pairs, major to minor, whose nested count makes `values` but for a constant; None where none."""
-    found: list[tuple[int, int]] = []
-    rest = values - values[0]
-    while len(rest) > 1:
-        stride = int(rest[1])
-        if stride <= 0:
-            return None
-        uneven = np.flatnonzero(rest != np.arange(len(rest)) * stride)
-        size = int(uneven[0]) if len(uneven) else len(rest)
-        if len(rest) % size:
-            return None
-        table = rest.reshape(-1, size)
-        if not np.array_equal(table, table[:, :1] + np.arange(size) * stride):
-            return None
-        found.append((size, stride))
-        rest = table[:, 0]
-    return found[::-1]
 
 
 def _parts(size: int, stride: int, mesh: DeviceMesh) -> list[tuple[str, int, int]] | None:

@@ -7,8 +7,6 @@ business (`manual`). It is what XLA's `devices=[...]` writes.
 >>> cut = Tiling((2, 1, 2), ("replicated",), (0, 3, 2, 1))
 >>> cut.tiles, cut.positions().tolist()
 ((2, 1), [[0, 0, 0], [1, 0, 1], [1, 0, 0], [0, 0, 1]])
->>> cut.v1(), Tiling((2, 4), (), (0, 1, 2, 3, 4, 5, 6, 7)).v2()
-('{devices=[2,1,2]0,3,2,1 last_tile_dim_replicate}', '{devices=[2,4]<=[8]}')
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shardviz.errors import ParseError, SpecError
+from shardviz.errors import ParseError
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis
-from shardviz.notation.strides import axes_along, digits, levels, places
+from shardviz.notation.strides import axes_along, digits, places
 
 KINDS = ("replicated", "manual", "unreduced")
 
@@ -102,69 +100,6 @@ class Tiling:
             axes = axes_along(line, mesh)
             found.append(axes if axes is not None and np.array_equal(digits(axes, mesh), where[i]) else None)
         return tuple(found)
-
-    def tail(self) -> str:
-        """What stands behind the devices: `last_tile_dim_replicate` or `last_tile_dims={...}`."""
-        if not self.kinds:
-            return ""
-        return (
-            " last_tile_dim_replicate"
-            if self.kinds == ("replicated",)
-            else f" last_tile_dims={{{', '.join(self.kinds)}}}"
-        )
-
-    def v1(self) -> str:
-        """XLA's first notation: every device by its number."""
-        return (
-            f"{{devices=[{','.join(map(str, self.dims))}]{','.join(map(str, self.devices))}{self.tail()}}}"
-            if self.dims
-            else "{replicated}"
-        )
-
-    def v2(self) -> str:
-        """XLA's second notation: the devices as an iota, reshaped and transposed.
-
-        Raises:
-            SpecError: where the devices are no transposed iota.
-        """
-        found = iota_of(self.devices)
-        if found is None:
-            shape = ",".join(map(str, self.dims))
-            raise SpecError(
-                f"tile assignment [{shape}]{_short_list(self.devices)}: the devices are no reshaped and transposed "
-                "iota, which is all that HLO V2 can write; hlo-v1 lists them"
-            )
-        if not self.dims:
-            return "{replicated}"
-        reshape, order = found
-        text = f"<=[{','.join(map(str, reshape))}]"
-        text += f"T({','.join(map(str, order))})" if len(order) > 1 else ""
-        return f"{{devices=[{','.join(map(str, self.dims))}]{text}{self.tail()}}}"
-
-
-def _short_list(devices: Sequence[int]) -> str:
-    return ",".join(map(str, devices[:8])) + (",..." if len(devices) > 8 else "")
-
-
-def iota_of(devices: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The fewest dimensions whose iota, transposed, is this list.
-
-    Returns:
-        Reshape and transpose: `devices == arange(n).reshape(reshape).transpose(transpose).ravel()`; None where there
-        are none.
-    """
-    values = np.asarray(devices, np.int64)
-    count = len(values)
-    if count == 1:
-        return (1,), (0,)
-    nest = levels(values)
-    if nest is None or values[0] != 0:
-        return None
-    order = sorted(range(len(nest)), key=lambda i: -nest[i][1])  # by stride, large to small: the reshape
-    reshape = tuple(nest[i][0] for i in order)
-    transpose = tuple(order.index(i) for i in range(len(nest)))
-    made = np.arange(count).reshape(reshape).transpose(transpose).ravel()
-    return (reshape, transpose) if np.array_equal(made, values) else None
 
 
 def tiling_of(

@@ -16,7 +16,7 @@ from jax.extend.mlir import ir
 from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.sdy_text import sdy_axis
+from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.program.explicit import type_spec
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import MESH, set_mesh, symbol_of

@@ -32,7 +32,7 @@ from shardviz import _jax
 from shardviz.errors import MeshError, TraceError
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.scan import unescaped
-from shardviz.notation.sdy_text import sdy_axis
+from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.records import Frame
 from shardviz.records.source import innermost, phase
 

@@ -28,8 +28,8 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardviz.layouts import itemsize
-from shardviz.layouts.device_groups import axes_of, axes_of_pairs
 from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.groups import axes_of, axes_of_pairs
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import unescaped
 from shardviz.notation.spec import axis_name, axis_size

@@ -19,8 +19,8 @@ import numpy as np
 from shardviz.errors import ShardvizError
 from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.read import sharding as read_sharding
 from shardviz.notation.record import Sharding
-from shardviz.notation.sharding import sharding as read_sharding
 from shardviz.records import Value
 from shardviz.render.unknown import A_REPORT, NOBODY_YET, traced, undecided
 

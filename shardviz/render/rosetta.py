@@ -17,7 +17,7 @@ from typing import Any
 
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Row, Spec, rosetta
-from shardviz.notation.sharding import Sharding, sharding
+from shardviz.notation.read import Sharding, sharding
 from shardviz.paint.columns import clip
 from shardviz.records import Value
 from shardviz.render.chips import MONO, QUIET, SANS, cell, code, mesh_html, spec_html, table

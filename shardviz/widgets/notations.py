@@ -8,7 +8,7 @@ from __future__ import annotations
 from shardviz.errors import ShardvizError
 from shardviz.layouts import Layout, layout
 from shardviz.notation import DeviceMesh, check_spec, rosetta
-from shardviz.notation.sharding import Sharding, sharding
+from shardviz.notation.read import Sharding, sharding
 from shardviz.paint.columns import clip
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_shape, plural

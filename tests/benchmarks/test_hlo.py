@@ -10,7 +10,7 @@ import pytest
 
 from shardviz.compiler import axes_of, collectives, count_bytes, count_flops, parse, parse_groups, values
 from shardviz.notation import DeviceMesh
-from shardviz.notation.hlo_sharding import parse_hlo_sharding
+from shardviz.notation.hlo import read_spec
 
 MESH = DeviceMesh.of({"data": 2, "model": 4})
 
@@ -67,7 +67,7 @@ def test_groups_of_4096_devices(benchmark, text):
 
 def test_sharding_of_4096_devices(benchmark):
     def read():
-        parse_hlo_sharding.cache_clear()
-        return parse_hlo_sharding("{devices=[16,256]<=[16,256]T(1,0)}", LARGE, 2)
+        read_spec.cache_clear()
+        return read_spec("{devices=[16,256]<=[16,256]T(1,0)}", LARGE, 2)
 
     assert len(benchmark(read).dims) == 2

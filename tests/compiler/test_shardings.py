@@ -2,13 +2,13 @@
 
 from shardviz.compiler import output_shardings, parameter_shardings, values
 from shardviz.layouts import layout
-from shardviz.notation.hlo_sharding import parse_hlo_sharding
+from shardviz.notation.hlo import read_spec
 
 
 def agree(texts, specs, shapes, mesh):
     assert len(texts) == len(specs) == len(shapes)
     for text, spec, shape in zip(texts, specs, shapes, strict=True):
-        found = parse_hlo_sharding(text, mesh, len(shape.dims))
+        found = read_spec(text, mesh, len(shape.dims))
         assert found.same_as(spec, mesh), (text, spec)
 
 

@@ -15,8 +15,8 @@ from jaxlib._hlo import HloSharding
 from shardviz.errors import ParseError, ShardvizError, SpecError
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.hlo_sharding import parse_hlo_sharding, split_tuple, tile_counts
-from shardviz.notation.sharding import sharding
+from shardviz.notation.hlo import read_spec, split_tuple, tile_counts
+from shardviz.notation.read import sharding
 from shardviz.notation.strides import axes_along, digits, places
 
 MESH = DeviceMesh.of({"a": 2, "b": 4})
@@ -52,7 +52,7 @@ TABLE = [  # text, rank, the spec on a=2,b=4
 
 @pytest.mark.parametrize(("text", "rank", "spec"), TABLE)
 def test_table(text, rank, spec):
-    found = parse_hlo_sharding(text, MESH, rank)
+    found = read_spec(text, MESH, rank)
     assert str(found) == spec
     assert tile_counts(text, rank) == layout((64,) * rank, Spec(found.dims), MESH).ways
 
@@ -60,7 +60,7 @@ def test_table(text, rank, spec):
 @pytest.mark.parametrize(("text", "rank", "spec"), [row for row in TABLE if row[0].startswith("{mesh['")])
 def test_named_means_what_xla_says_it_means(text, rank, spec):
     tiled = str(HloSharding.from_string(text).v3_to_v2_sharding())
-    assert str(parse_hlo_sharding(tiled, MESH, rank)) == spec
+    assert str(read_spec(tiled, MESH, rank)) == spec
 
 
 REFUSED = [
@@ -81,13 +81,13 @@ REFUSED = [
 @pytest.mark.parametrize(("text", "rank", "why"), REFUSED)
 def test_what_no_spec_says_is_refused_and_why(text, rank, why):
     with pytest.raises(SpecError, match=why):
-        parse_hlo_sharding(text, MESH, rank)
+        read_spec(text, MESH, rank)
 
 
 @pytest.mark.parametrize("text", ["replicated", "{nonsense}", "{devices=[2,2]<=[8]}", "{devices=8}"])
 def test_what_is_no_sharding_is_refused(text):
     with pytest.raises(ParseError, match="HLO sharding"):
-        parse_hlo_sharding(text, MESH, 2)
+        read_spec(text, MESH, 2)
 
 
 def test_tuples():
@@ -128,7 +128,7 @@ def test_what_jax_writes_is_read_back(case):
     axes = ",".join(f"'{n}'={s}" for n, s in zip(names, sizes, strict=True))
     texts.append(f"{{mesh[{axes}], [{', '.join('{' + ', '.join(map(repr, d)) + '}' for d in dims)}]}}")
     for text in texts:
-        found = parse_hlo_sharding(text, mesh, len(dims))
+        found = read_spec(text, mesh, len(dims))
         assert found.same_as(Spec(dims), mesh), text
         assert all(mesh.shape[a] > 1 for a in found.axes if isinstance(a, str))
 
@@ -141,7 +141,7 @@ def test_tiled_and_named_agree_on_every_cut_of_a_matrix():
             for dims in ([f"{first}, {second}", ""], [first, second], ["", f"{first}, {second}"], [first, ""]):
                 text = f"{{mesh['a'=2,'b'=4], [{{{dims[0]}}}, {{{dims[1]}}}]}}"
                 tiled = str(HloSharding.from_string(text).v3_to_v2_sharding())
-                assert parse_hlo_sharding(text, MESH, 2) == parse_hlo_sharding(tiled, MESH, 2), (text, tiled)
+                assert read_spec(text, MESH, 2) == read_spec(tiled, MESH, 2), (text, tiled)
 
 
 @given(specs())
@@ -159,11 +159,9 @@ def test_counting_along_axes(case):
 
 def test_the_largest_mesh():
     mesh = DeviceMesh.of({"x": 64, "y": 64})
-    assert (
-        str(parse_hlo_sharding("{devices=[64,1,64]<=[64,64]T(1,0) last_tile_dim_replicate}", mesh, 2)) == "P('y', None)"
-    )
+    assert str(read_spec("{devices=[64,1,64]<=[64,64]T(1,0) last_tile_dim_replicate}", mesh, 2)) == "P('y', None)"
     jax_text = str(NamedSharding(AbstractMesh((64, 64), ("x", "y")), P(("y", "x")))._to_xla_hlo_sharding(1))
-    assert str(parse_hlo_sharding(jax_text, mesh, 1)) == "P(('y', 'x'))"
+    assert str(read_spec(jax_text, mesh, 1)) == "P(('y', 'x'))"
     assert jax.__version__
 
 
@@ -173,7 +171,7 @@ def test_damaged_text_raises_nothing_else(data):
     text, rank, _ = data.draw(st.sampled_from(TABLE))
     at = data.draw(st.integers(0, len(text) - 1))
     damaged = text[:at] + data.draw(st.sampled_from(["", "{", "}", "[", "]", "'", ",", "x", "0", "9"])) + text[at + 1 :]
-    for read in (lambda: parse_hlo_sharding(damaged, MESH, rank), lambda: tile_counts(damaged, rank)):
+    for read in (lambda: read_spec(damaged, MESH, rank), lambda: tile_counts(damaged, rank)):
         with contextlib.suppress(ShardvizError):
             read()
 

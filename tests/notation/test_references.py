@@ -13,8 +13,9 @@ from jax.sharding import PartitionSpec as P
 from jaxlib._hlo import HloSharding
 
 import shardviz as sv
-from shardviz.notation import DeviceMesh
-from shardviz.notation.tiling import Tiling, iota_of
+from shardviz.notation import DeviceMesh, Sharding
+from shardviz.notation.iota import iota_of
+from shardviz.notation.tiling import Tiling
 
 # JAX, tests/pjit_test.py, UtilTest.testOpShardingRoundTrip: a mesh of 2 x 3 x 4 x 7 x 4 = 672 devices.
 LARGE = DeviceMesh.of({"a": 2, "b": 3, "c": 4, "d": 7, "e": 4})
@@ -102,7 +103,8 @@ def test_jax_iota_permutations():
             assert found is not None
             assert np.arange(count).reshape(found[0]).transpose(found[1]).ravel().tolist() == listed
             assert len(found[0]) <= len(sizes)
-            theirs = HloSharding.from_string(Tiling((count,), (), tuple(listed)).v2())
+            cut = Sharding.from_tiling(Tiling((count,), (), tuple(listed)), DeviceMesh(("x",), (count,)))
+            theirs = HloSharding.from_string(cut.to("hlo-v2"))
             assert theirs.tile_assignment_devices() == listed
             seen += 1
     assert seen == 2 + 2 + 6 + 6 + 24

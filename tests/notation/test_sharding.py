@@ -18,7 +18,8 @@ import shardviz as sv
 from shardviz._jax import mlir_context
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import NOTATIONS, DeviceMesh, Sharding, Spec
-from shardviz.notation.tiling import Tiling, iota_of
+from shardviz.notation.iota import iota_of
+from shardviz.notation.tiling import Tiling
 from tests.notation.cases import TABLE, meshes, shardings, tile_table
 
 MESH = DeviceMesh.of({"a": 2, "b": 4})

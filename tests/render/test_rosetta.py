@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from shardviz.errors import MeshError, ShardvizError, SpecError
 from shardviz.notation import NOTATIONS, Spec, pmap, rosetta
-from shardviz.notation.sharding import sharding
+from shardviz.notation.read import sharding
 from shardviz.records import Value
 from shardviz.render import show_rosetta
 from shardviz.render.rosetta import MET, NAMES

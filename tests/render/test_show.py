@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.sharding import Sharding, sharding
+from shardviz.notation.read import Sharding, sharding
 from shardviz.notation.tiling import Tiling
 from shardviz.paint.columns import text_width
 from shardviz.records import Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardviz.errors import SpecError
-from shardviz.notation.sharding import sharding
+from shardviz.notation.read import sharding
 from shardviz.records import Value
 from shardviz.render import ShownUnknown, show
 from tests.render.sample import HOSTILE, MESH

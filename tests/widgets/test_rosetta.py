@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardviz.notation import NOTATIONS, DeviceMesh, Spec, rosetta
-from shardviz.notation.sharding import sharding
+from shardviz.notation.read import sharding
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.notations import MOST_CHARACTERS, rosetta_view

@@ -1,0 +1,141 @@
+"""Replica groups: which devices a collective lets talk to each other, as HLO writes them, and which mesh axes that is.
+
+HLO has four ways to write them. On `data=2,model=4`:
+
+>>> mesh = DeviceMesh.of({"data": 2, "model": 4})
+>>> for text in ("{{0,1,2,3},{4,5,6,7}}", "[2,4]<=[8]", "[2,4]<=[4,2]T(1,0)", "mesh['axis_0'=2,'axis_1'=4] {'axis_1'}"):
+...     print(axes_of(parse_groups(text, mesh.size), mesh))
+('model',)
+('model',)
+('data', ('model', 1, 2))
+('model',)
+
+The third's groups are {0,2,4,6} and {1,3,5,7}: all of `data` and the major half of `model`, which Shardy would write
+`"model":(1)2`. Device i is the i-th place of the mesh in row-major order.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+
+import numpy as np
+
+from shardviz.errors import ParseError, SpecError
+from shardviz.notation.iota import read_iota
+from shardviz.notation.mesh import DeviceMesh, read_module_mesh
+from shardviz.notation.named import read_axes
+from shardviz.notation.scan import Scanner
+from shardviz.notation.spec import Axis, Spec, check_axes
+from shardviz.notation.strides import axes_along, digits, places
+
+_LIST = re.compile(r"\{((?:\d+(?:,\s*\d+)*)?)\}")
+
+
+@lru_cache(maxsize=256)
+def parse_groups(text: str, devices: int) -> np.ndarray:
+    """Reads `replica_groups` in any of its spellings.
+
+    Args:
+        text: the attribute's text; `{}` (or nothing) means that all devices make one group.
+        devices: the number of devices.
+
+    Returns:
+        Integers, groups x members (read only). Groups of unequal sizes are filled up with -1.
+
+    Raises:
+        ParseError: if the text is none of the spellings, or is of another number of devices.
+    """
+    table = _table(text.strip(), devices)
+    table.setflags(write=False)
+    return table
+
+
+def _table(text: str, devices: int) -> np.ndarray:
+    if text in ("", "{}", "{{}}"):
+        return np.arange(devices).reshape(1, -1)
+    it = Scanner(text, "replica groups")
+    if it.sees("["):
+        dims = it.integers()
+        it.need("<=")
+        listed = read_iota(it)
+        it.end()
+        if len(dims) != 2 or math.prod(dims) != devices or len(listed) != devices:
+            raise ParseError(f"replica groups {text!r}: they are not of {devices} devices")
+        return listed.reshape(dims)
+    if it.sees("mesh["):
+        return _along_axes(it, devices)
+    if it.sees("{") and re.fullmatch(r"\{[\s,]*\}", _LIST.sub("", text)):
+        rows = [[int(n) for n in row.split(",") if n] for row in _LIST.findall(text)]
+        longest = max(map(len, rows), default=0)
+        return np.array([row + [-1] * (longest - len(row)) for row in rows], np.int64).reshape(len(rows), longest)
+    raise ParseError(f"replica groups {text!r}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")
+
+
+def _along_axes(it: Scanner, devices: int) -> np.ndarray:
+    """`mesh['a'=2,'b'=4] {'a'}`: a group for each setting of the axes that are not in the braces."""
+    mesh, order = read_module_mesh(it)
+    axes = read_axes(it)
+    it.end()
+    if mesh.size != devices or (order and sorted(order) != list(range(devices))):
+        raise ParseError(f"replica groups {it.text!r}: they are not of {devices} devices")
+    try:
+        check_axes(Spec((axes,)), [("the groups", axis) for axis in axes], mesh)
+    except SpecError as error:
+        raise ParseError(f"replica groups {it.text!r}: {error}") from error
+    member = digits(axes, mesh)
+    others = np.arange(devices) - places(axes, mesh)[member]
+    return np.asarray(order or range(devices))[np.lexsort((member, others))].reshape(-1, int(member.max()) + 1)
+
+
+def parse_pairs(text: str) -> np.ndarray:
+    """Reads `source_target_pairs`: integers, pairs x 2.
+
+    Raises:
+        ParseError: if the text is no list of pairs.
+    """
+    numbers = [int(n) for n in re.findall(r"\d+", text)]
+    if len(numbers) % 2 or not text.strip().startswith("{"):
+        raise ParseError(f"source-target pairs {text!r}: expected {{{{0,1}},{{1,0}}}}")
+    return np.array(numbers, np.int64).reshape(-1, 2)
+
+
+def axes_of(groups: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
+    """The mesh axes that the groups of a collective span.
+
+    Args:
+        groups: integers, groups x members, as `parse_groups` gives them.
+        mesh: the mesh.
+
+    Returns:
+        Axes, and parts of axes as (name, sizes before it, size), major to minor in the order of the group's members (in
+        mesh order where the members' order is no such count). Axes of size 1 are never named; groups of one device
+        span no axes. None where the groups are no product of axes, or leave devices out.
+    """
+    if groups.size != mesh.size or not np.array_equal(np.sort(groups, axis=None), np.arange(mesh.size)):
+        return None
+    for table in (groups, np.sort(groups, axis=1)):
+        row = table[np.flatnonzero(table[:, 0] == table[:, 0].min())[0]]
+        axes = axes_along(row, mesh)
+        if axes is not None and np.array_equal(table - table[:, :1], np.broadcast_to(places(axes, mesh), table.shape)):
+            return axes
+    return None
+
+
+def axes_of_pairs(pairs: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
+    """The mesh axes along which a collective-permute moves data.
+
+    Args:
+        pairs: integers, pairs x 2: the source and the target of each message.
+        mesh: the mesh.
+
+    Returns:
+        The axes, in mesh order, on which the source and the target of any pair differ; None where a device is not on
+        the mesh.
+    """
+    if pairs.size and (pairs.max() >= mesh.size or pairs.min() < 0):
+        return None
+    coordinates = mesh.coordinates()
+    differs = (coordinates[pairs[:, 0]] != coordinates[pairs[:, 1]]).any(axis=0)
+    return tuple(name for name, moved in zip(mesh.names, differs, strict=True) if moved)

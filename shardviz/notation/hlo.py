@@ -1,0 +1,439 @@
+"""HLO's text of a sharding in its three generations, as XLA's programs and dumps have it.
+
+>>> mesh = DeviceMesh.of({"data": 2, "model": 4})
+>>> for text in ("{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}",            # V1: a list of devices
+...              "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}",              # V2: a transposed iota
+...              "{mesh['data'=2,'model'=4], [{'model'}, {}]}"):                        # V3: named axes
+...     print(read(text, mesh), read_spec(text, mesh, 2))
+[model, ·] P('model', None)
+[model, ·] P('model', None)
+[model, ·] P('model', None)
+
+A tile assignment (V1, V2) names no axes: they are found from how the devices are laid along each dimension. Device i is
+the i-th place of the mesh in row-major order. The formats are those of `HloSharding::ToString`,
+`TileAssignment::ToString` and `NamedSharding::ToString` in XLA; they are read strictly.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from shardviz.errors import MeshError, ParseError, SpecError
+from shardviz.notation.iota import MOST_DEVICES, iota, iota_of, read_iota
+from shardviz.notation.letters import Letter, Piece
+from shardviz.notation.mesh import DeviceMesh, read_module_mesh
+from shardviz.notation.named import Dimension, build, read_dimensions, read_lists, write_dimensions, write_lists
+from shardviz.notation.record import Sharding
+from shardviz.notation.scan import Scanner
+from shardviz.notation.spec import Axis, Spec, axis_size, only_sums
+from shardviz.notation.tiling import Tiling
+
+WHAT = "HLO sharding"
+_FIRST = "replicated, manual, unreduced, unknown, maximal device=..., devices=[...] or mesh[...]"
+_WORDS = ("replicated", "manual", "unreduced", "unknown")
+_REDUCTION = re.compile(r'op_type="sdy::reduction_op"\s+op_name="(\w*)"')
+
+
+# Reading
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Text:
+    """What a text says, before it is put on a mesh: a word, a tile assignment or named axes."""
+
+    text: str
+    word: str = ""
+    device: int = 0
+    tiling: Tiling | None = None
+    mesh: DeviceMesh | None = None
+    devices: tuple[int, ...] = ()
+    dims: list[Dimension] | None = None
+    lists: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
+
+
+def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
+    """Reads the HLO sharding of one array.
+
+    Args:
+        text: V1, V2 or V3, with its braces.
+        mesh: the mesh to say it in; device i is its i-th place. None takes the text's own (V3), or one axis `devices`.
+        rank: the array's rank where it is known; `{replicated}` and its like do not say it.
+
+    Raises:
+        ParseError: if it is no HLO sharding.
+        SpecError: if it is a tuple's, or over another number of devices.
+        MeshError: if there is no mesh and the text says none.
+    """
+    said = _parse(text)
+    if said.tiling is not None:
+        return Sharding.from_tiling(said.tiling, mesh or one_axis(len(said.tiling.devices)))
+    if said.dims is not None and said.mesh is not None:
+        return build(said.mesh, said.devices, said.dims, said.lists, mesh, rank)
+    if said.word == "maximal":
+        return Sharding.on_one(said.device, needed(mesh or said.mesh, text), rank)
+    theirs = said.mesh
+    if theirs is None:
+        return in_a_word(said.word, needed(mesh, text), rank)
+    if mesh is not None and theirs.names and mesh.size != theirs.size:
+        raise SpecError(f"{WHAT} {text}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
+    if mesh is None or not theirs.names or said.word in ("replicated", "unknown"):
+        return in_a_word(said.word, mesh or theirs, rank)
+    return in_a_word(said.word, theirs, rank).onto(mesh, said.devices)
+
+
+def split_tuple(text: str) -> tuple[str, ...]:
+    """The shardings in a tuple's sharding, `{{replicated}, {devices=[2,1]<=[2]}}`, as text; of one array's, that one.
+
+    Raises:
+        ParseError: if it begins as a tuple's and goes on as none.
+    """
+    it = Scanner(text, WHAT)
+    if not it.take("{") or not (it.sees("{") or it.sees("}")):
+        return (text,)
+    texts = it.listed(it.balanced, "}")
+    it.end()
+    return tuple(texts)
+
+
+@lru_cache(maxsize=8192)
+def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
+    """Reads an array's HLO sharding into a spec over the axes of a mesh.
+
+    Args:
+        text: V1, V2 or V3, with its braces.
+        mesh: the mesh whose axes to use; device i is its i-th place in row-major order.
+        rank: the array's number of dimensions.
+
+    Returns:
+        The spec, one entry a dimension. Axes of size 1 are left out, and parts of axes are (name, sizes before, size).
+
+    Raises:
+        SpecError: where no PartitionSpec says it; the message says why.
+        ParseError: if the text is no sharding.
+    """
+    try:
+        found = read(text.strip(), mesh, rank)
+    except (ParseError, SpecError) as error:
+        if str(error).startswith(WHAT):
+            raise
+        raise type(error)(f"{WHAT} {text}: {error}") from error
+    if found.manual:
+        whole = "as inside a shard_map: the shape is one device's"
+        if math.prod(axis_size(axis, mesh) for axis in found.manual) < mesh.size:
+            raise SpecError(f"{WHAT} {text}: manual over some axes, {whole} along these")
+        raise SpecError(f"{WHAT} {text}: manual, {whole}, and no PartitionSpec says how it is cut")
+    if found.spec is None:
+        raise SpecError(f"{WHAT} {text}: {found.why}")
+    if len(found.spec.dims) != rank:
+        raise SpecError(f"{WHAT} {text}: {len(found.spec.dims)} dimensions for an array of rank {rank}")
+    dims, unreduced = found.spec.dims, found.spec.unreduced
+    larger = [tuple(axis for axis in axes if axis_size(axis, mesh) > 1) for axes in (*dims, unreduced)]
+    return Spec(tuple(larger[:-1]), larger[-1])
+
+
+def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
+    """Into how many tiles an HLO sharding cuts each dimension, on whatever mesh.
+
+    Args:
+        text: V1, V2 or V3; also one that no PartitionSpec says.
+        rank: the array's number of dimensions.
+
+    Returns:
+        One number a dimension; None where the text is of another rank.
+
+    Raises:
+        ShardvizError: if it is no HLO sharding of one array.
+    """
+    said = _parse(text.strip())
+    tiles = said.tiling.tiles if said.tiling is not None else (1,) * rank
+    if said.dims is not None:
+        tiles = read(said.text, None, rank).tiles
+    return tiles if len(tiles) == rank else None
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> _Text:
+    it = Scanner(text, WHAT)
+    if split_tuple(text) != (text,):
+        raise SpecError(
+            f"{WHAT} {text}: this is a tuple's sharding; pick one of its elements (split_tuple takes it apart), for "
+            "one array at a time, or read them all with notation.shardings"
+        )
+    it.need("{")
+    if it.sees("mesh"):
+        found = _parse_named(it)
+    elif it.take("devices="):
+        found = _parse_tiles(it)
+    else:
+        found = _parse_word(it, it.word(_FIRST))
+    while not it.take("}"):
+        if it.take("metadata="):
+            if kind := _REDUCTION.search(it.balanced()):  # newer XLA says there what partial results are
+                only_sums(kind[1], f"{WHAT} {text}")
+        elif it.take("shard_as") or it.take("shard_like"):
+            it.integer()
+        elif not (it.take(",") and it.sees("metadata=")):
+            it.fail("'}'")
+    it.end()
+    return found
+
+
+def _parse_word(it: Scanner, word: str, expected: str = _FIRST) -> _Text:
+    device = 0
+    if word == "maximal":
+        it.need("device=")
+        device = it.integer()
+    elif word == "single_device":  # what newer XLA writes for it
+        word = "maximal"
+        it.need("[")
+        it.need("device_id=")
+        device = it.integer()
+        it.need("]")
+    elif word not in _WORDS:
+        it.refuse(expected)
+    return _Text(text=it.text, word=word, device=device)
+
+
+def _parse_tiles(it: Scanner) -> _Text:
+    start = it.at
+    dims = it.integers()
+    if it.take("<="):
+        devices = tuple(read_iota(it).tolist())
+    else:
+        listed = [it.integer()]
+        while it.take(","):
+            listed.append(it.integer())
+        devices = tuple(listed)
+    kinds: tuple[str, ...] = ()
+    if it.take("last_tile_dim_replicate"):
+        kinds = ("replicated",)
+    elif it.take("last_tile_dims={"):
+        kinds = tuple(it.listed(it.word, "}"))
+    if math.prod(dims) > MOST_DEVICES or len(dims) > 32:
+        it.refuse(f"at most 32 dimensions and {MOST_DEVICES} tiles", start)
+    return _Text(text=it.text, tiling=Tiling(dims, kinds, devices))
+
+
+def _parse_named(it: Scanner) -> _Text:
+    mesh, devices = read_module_mesh(it)
+    if len(devices) == 1 and not mesh.names:  # one device holds all
+        return _Text(text=it.text, word="maximal", device=devices[0])
+    it.need(",")
+    if it.sees("["):
+        dims = read_dimensions(it, priorities=False)
+        lists = read_lists(it, ("replicated", "unreduced", "manual"), before="metadata=")
+        return _Text(text=it.text, mesh=mesh, devices=devices, dims=dims, lists=lists)
+    expected = "dimensions such as [{'a'}, {}], or replicated, manual, unreduced, unknown"
+    found = _parse_word(it, it.word(), expected)
+    if found.word == "unreduced" and it.take("="):
+        only_sums(it.word(), f"{WHAT} {it.text}")
+    return _Text(text=it.text, word=found.word, device=found.device, mesh=mesh, devices=devices)
+
+
+def in_a_word(word: str, mesh: DeviceMesh, rank: int | None) -> Sharding:
+    """The record of `replicated`, `manual`, `unreduced` or `unknown`, over a whole mesh."""
+    if word == "unknown":
+        return Sharding.not_known(mesh, rank)
+    every = tuple(n for n, s in zip(mesh.names, mesh.sizes, strict=True) if s > 1)
+    spec = Spec(((),) * (rank or 0), every if word == "unreduced" else ())
+    return Sharding.from_spec(spec, mesh, rank, manual=every if word == "manual" else ())
+
+
+def needed(mesh: DeviceMesh | None, text: str) -> DeviceMesh:
+    """The mesh.
+
+    Raises:
+        MeshError: if there is none.
+    """
+    if mesh is None:
+        raise MeshError(f"{text}: it names no mesh; give one, such as mesh='data=8,model=4'")
+    return mesh
+
+
+def one_axis(devices: int) -> DeviceMesh:
+    """A mesh of a single axis, for tiles that are over no mesh in particular."""
+    return DeviceMesh(("devices",), (devices,))
+
+
+# Writing
+
+
+def write_v1(cut: Sharding) -> Iterator[Piece]:
+    """V1: every device by its number.
+
+    Raises:
+        SpecError: where it has no words for it.
+    """
+    check_tiled(cut, "HLO V1")
+    return _written(cut, None if cut.kind != "other" else cut.tiling())
+
+
+def write_v2(cut: Sharding) -> Iterator[Piece]:
+    """V2: the devices as an iota, reshaped and transposed.
+
+    Raises:
+        SpecError: where it has no words for it, or the devices are no such iota.
+    """
+    check_tiled(cut, "HLO V2")
+    if cut.kind != "other":
+        return _written(cut, None)
+    tiling = cut.tiling()
+    found = iota_of(tiling.devices)
+    if found is None:
+        shape = ",".join(map(str, tiling.dims))
+        listed = ",".join(map(str, tiling.devices[:8])) + (",..." if len(tiling.devices) > 8 else "")
+        raise SpecError(
+            f"tile assignment [{shape}]{listed}: the devices are no reshaped and transposed iota, which is all that "
+            "HLO V2 can write; hlo-v1 lists them"
+        )
+    return _written(cut, tiling, found)
+
+
+def check_tiled(cut: Sharding, name: str) -> None:
+    """Raises where a tile assignment cannot say it.
+
+    Args:
+        cut: the record.
+        name: the notation, for the message.
+    """
+    if any(cut.open):
+        raise SpecError(f"{cut}: {name} has no open dimensions; Shardy and HLO V3 have")
+    _check_named(cut, name)
+
+
+def _check_named(cut: Sharding, name: str) -> None:
+    if any(p is not None for p in cut.priorities):
+        raise SpecError(f"{cut}: {name} has no priorities, which only Shardy has")
+    if cut.reduced:
+        raise SpecError(f"{cut}: {name} has no reduced axes; JAX's types have")
+
+
+TYPE_WORDS = {
+    "replicated": "every device holds a copy",
+    "maximal": "one device holds the whole array",
+    "manual": "the program itself says what each device does, as in a shard_map",
+    "unreduced": "every device holds a partial sum, still to be added",
+    "unknown": "the compiler did not say how it is cut",
+    "other": "the array is cut into tiles, as the other fields say",
+}
+_GROUP_WORDS = {
+    "replicated": "hold copies",
+    "manual": "are the program's own business, as in a shard_map",
+    "unreduced": "hold partial sums, still to be added",
+}
+
+
+def _written(
+    cut: Sharding, tiling: Tiling | None, count: tuple[Sequence[int], Sequence[int]] | None = None
+) -> Iterator[Piece]:
+    yield "{"
+    if tiling is None:
+        if cut.maximal is None:
+            yield Letter(cut.kind, TYPE_WORDS[cut.kind])
+        else:
+            place = ", a place in the mesh's order" if cut.mesh.device_ids else ""
+            yield Letter(f"maximal device={cut.maximal}", f"the whole array is on device {cut.maximal}{place}")
+        yield "}"
+        return
+    yield Letter(f"devices=[{','.join(map(str, tiling.dims))}]", tiles_words(tiling))
+    if count is None:
+        yield Letter(",".join(map(str, tiling.devices)), devices_words(cut))
+    else:
+        reshape, order = count
+        yield Letter(f"<=[{','.join(map(str, reshape))}]", reshape_words(cut, reshape))
+        if len(order) > 1:
+            yield Letter(f"T({','.join(map(str, order))})", transpose_words(reshape, order))
+    if tiling.kinds == ("replicated",):
+        yield " "
+        yield Letter("last_tile_dim_replicate", copies_words(tiling))
+    elif tiling.kinds:
+        yield " "
+        yield Letter(f"last_tile_dims={{{', '.join(tiling.kinds)}}}", groups_words(tiling))
+    yield "}"
+
+
+def tiles_words(tiling: Tiling) -> str:
+    """What the dimensions of a tile assignment mean."""
+    first, rest = (list(map(str, n)) for n in (tiling.tiles, tiling.dims[len(tiling.tiles) :]))
+    text = f"tiles along each dimension: {', '.join(first)}" if first else "no dimensions"
+    if len(rest) == 1:
+        return f"{text}; the number behind them, {rest[0]}, counts devices that share a tile"
+    return f"{text}; the numbers behind them, {', '.join(rest)}, count devices that share a tile" if rest else text
+
+
+def devices_words(cut: Sharding) -> str:
+    """What a list of devices means."""
+    turned = "; places in the mesh's order, not the devices' ids" if cut.mesh.device_ids else ""
+    return f"the device of each tile, the last number of the tiles counting fastest{turned}"
+
+
+def reshape_words(cut: Sharding, reshape: Sequence[int]) -> str:
+    """What the shape of an iota means."""
+    turned = " (places in the mesh's order, not the devices' ids)" if cut.mesh.device_ids else ""
+    count = f"the devices 0 to {math.prod(reshape) - 1}{turned}"
+    if len(reshape) == 1:
+        return f"{count}, in order"
+    return f"{count}, row by row in a table of {' x '.join(map(str, reshape))}"
+
+
+def transpose_words(reshape: Sequence[int], order: Sequence[int]) -> str:
+    """What the transpose of an iota means, with its first numbers."""
+    if len(order) == 1:
+        return "and read as it stands"
+    made = iota(reshape, order)
+    listed = ", ".join(map(str, made[:6].tolist())) + (", ..." if len(made) > 6 else "")
+    return f"and read with the table's dimensions in the order {', '.join(map(str, order))}: {listed}"
+
+
+def copies_words(tiling: Tiling) -> str:
+    """What the last dimension of a tile assignment means where it counts copies."""
+    return f"each tile is on {tiling.dims[-1]} devices, as copies"
+
+
+def groups_words(tiling: Tiling) -> str:
+    """What the subgroups of a tile assignment mean."""
+    sizes = zip(tiling.kinds, tiling.dims[len(tiling.tiles) :], strict=True)
+    groups = (f"groups of {size} devices {_GROUP_WORDS[kind]}" for kind, size in sizes)
+    return f"the devices that share a tile: {', and '.join(groups)}"
+
+
+def write_v3(cut: Sharding) -> Iterator[Piece]:
+    """V3: axes by their names; of a mesh of its own where no axes of the record's mesh say it.
+
+    Raises:
+        SpecError: where it has no words for it.
+    """
+    _check_named(cut, "HLO V3")
+    if cut.unknown or cut.maximal is not None:
+        what = "it is unknown" if cut.unknown else cut.why
+        raise SpecError(f"{cut}: HLO V3 names mesh axes, and {what}; hlo-v2 has a word for it")
+    mesh, devices = cut.mesh, ()
+    lists: dict[str, Sequence[Axis]] = {k: getattr(cut, k) for k in ("replicated", "unreduced", "manual")}
+    dims: Sequence[Sequence[Axis]] = cut.spec.dims if cut.spec is not None else ()
+    if cut.spec is None:  # an axis for each dimension of the tile assignment
+        tiling = cut.tiling()
+        mesh, devices = DeviceMesh(tuple(f"axis_{i}" for i in range(len(tiling.dims))), tiling.dims), tiling.devices
+        dims = [(name,) if size > 1 else () for name, size in zip(mesh.names, tiling.tiles, strict=False)]
+        groups = list(zip(mesh.names[len(dims) :], tiling.kinds, strict=True))
+        lists = {kind: [name for name, k in groups if k == kind] for kind in ("unreduced", "manual")}
+    yield "{"
+    sizes = ",".join(f"{_quote(name)}={size}" for name, size in mesh.shape.items())
+    axes = ", ".join(f"axis {name} of {size}" for name, size in mesh.shape.items())
+    yield Letter(f"mesh[{sizes}]", f"the mesh: {axes}, the last counting fastest" if axes else "a mesh without axes")
+    yield ", "
+    if devices:
+        yield Letter(f"device_ids=({','.join(map(str, devices))})", "the devices in the order of that mesh")
+        yield ", "
+    yield from write_dimensions(cut, dims, _quote)
+    yield from write_lists(lists, _quote)
+    yield "}"
+
+
+def _quote(name: str) -> str:
+    if any(c in name for c in "'\\\n"):
+        raise SpecError(f"axis {name!r}: HLO V3 puts names in single quotes, so it can hold no quote and no backslash")
+    return f"'{name}'"

@@ -1,0 +1,163 @@
+"""Shardy's text of a sharding, `#sdy.sharding<@mesh, [{"data"}, {}]>`, read and written.
+
+>>> mesh = DeviceMesh.of({"x": 8, "y": 2})
+>>> cut = read('#sdy.sharding<@mesh, [{"x":(2)4}, {?}p1], replicated={"y"}>', mesh)
+>>> cut.tiles, cut.open, cut.priorities, cut.replicated
+((4, 1), (False, True), (None, 1), ('y',))
+>>> cut.to("sdy")
+'#sdy.sharding<@mesh, [{"x":(2)4}, {?}p1], replicated={"y"}>'
+
+The grammar is that of `TensorSharding` in Shardy's dialect. A priority of 0, the highest, is also the one meant where
+there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from shardviz.errors import MeshError, SpecError
+from shardviz.notation.letters import Letter, Piece
+from shardviz.notation.mesh import DeviceMesh, read_module_mesh
+from shardviz.notation.named import (
+    Dimension,
+    axis_with,
+    build,
+    read_dimensions,
+    read_lists,
+    write_dimensions,
+    write_lists,
+)
+from shardviz.notation.record import Sharding
+from shardviz.notation.scan import Scanner, escaped
+from shardviz.notation.spec import Axis, only_sums
+
+_WHAT = "Shardy sharding"
+_MAXIMAL = re.compile(r"maximal_mesh_([0-9]{1,9})")  # what Shardy calls a mesh of one device when it imports a program
+
+
+def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
+    """Reads a Shardy sharding of one array.
+
+    Args:
+        text: `#sdy.sharding<@mesh, [...]>`, also without the prefix or the mesh, or a `sharding_per_value` of one.
+        mesh: the mesh that `@mesh` stands for; None where the text has its own, `mesh<["x"=2]>`.
+        rank: the array's rank where it is known.
+
+    Raises:
+        ParseError: if it is no Shardy sharding.
+        SpecError: if it does not fit the mesh, or is of several values.
+        MeshError: if there is no mesh and the text has none.
+    """
+    several = read_values(text, mesh, rank)
+    if several is not None:
+        if len(several) != 1:
+            raise SpecError(
+                f"{_WHAT} {text}: it is of {len(several)} values; pick one of them, or read them all with "
+                "notation.shardings"
+            )
+        return several[0]
+    it = Scanner(text, _WHAT)
+    it.take("sdy.sharding =")
+    result = _one(it, mesh, rank, _prefix(it))
+    it.end()
+    return result
+
+
+def read_values(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> tuple[Sharding, ...] | None:
+    """The shardings in a `#sdy.sharding_per_value<[...]>`; None for text that is none. Raises as `read` does."""
+    it = Scanner(text, _WHAT)
+    it.take("sdy.sharding =")
+    if not (it.take("#sdy.sharding_per_value<") or it.take("sdy.sharding_per_value<")):
+        return None
+    it.need("[")
+    found = it.listed(lambda: _one(it, mesh, rank, _prefix(it)), "]")
+    it.need(">")
+    it.end()
+    return tuple(found)
+
+
+def _prefix(it: Scanner) -> bool:
+    """Whether the sharding stands in `<...>`; `[{...}]` alone is taken too."""
+    if it.take("#sdy.sharding") or it.take("sdy.sharding"):
+        it.need("<")
+        return True
+    return it.take("<")
+
+
+def _one(it: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: bool) -> Sharding:
+    theirs, devices, alone = mesh, (), None
+    if it.take("@"):
+        named = _MAXIMAL.fullmatch(it.quoted() if it.sees('"') else it.word())
+        alone = int(named[1]) if named else None
+        it.need(",")
+    elif it.sees("mesh<"):
+        theirs, devices = read_module_mesh(it)
+        if not theirs.names and len(devices) == 1:
+            alone = devices[0]
+        it.need(",")
+    dims = read_dimensions(it)
+    lists = read_lists(it, ("replicated", "unreduced"))
+    if enclosed:
+        it.need(">")
+    if alone is not None and not lists and not any(d.axes or d.open for d in dims):
+        if mesh is None:
+            raise MeshError(f"{_WHAT} {it.text}: one device holds all; give the mesh that it is in")
+        return Sharding.on_one(alone, mesh, len(dims) or rank)
+    if theirs is None:
+        raise MeshError(f"{_WHAT} {it.text}: it names its mesh but does not say it; give mesh='data=8,model=4'")
+    return build(theirs, devices, dims, lists, mesh, rank)
+
+
+def from_jax(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+    """Reads JAX's own record of a Shardy sharding, `SdyArray`, which `NamedSharding` makes for the compiler.
+
+    Raises:
+        ShardvizError: as `read` does.
+    """
+    axes = dict(given.mesh_shape or ())
+    devices = tuple(map(int, given.logical_device_ids or ()))
+    dims = [Dimension(tuple(dim.axes), bool(dim.is_open)) for dim in given.dim_shardings]
+    kinds = ("replicated", "unreduced")
+    lists = {kind: tuple(sorted(getattr(given, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
+    if lists["unreduced"]:
+        only_sums(str(getattr(given, "reduction_op", None)), str(given))
+    if len(devices) == 1 and not axes:  # one device holds all
+        if mesh is None:
+            raise MeshError(f"{given}: one device holds all; give the mesh that it is in")
+        return Sharding.on_one(devices[0], mesh, len(dims) or rank)
+    return build(DeviceMesh.of(axes), devices, dims, lists, mesh, rank)
+
+
+def write(cut: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
+    """A record in Shardy's text.
+
+    Raises:
+        SpecError: where Shardy has no word for it.
+    """
+    if cut.maximal is not None:
+        yield "#sdy.sharding<"
+        words = f"a mesh of one device: the whole array is on device {cut.maximal}"
+        yield Letter(f"mesh<[], device_ids=[{cut.maximal}]>, []", words)
+        yield ">"
+        return
+    if cut.manual:
+        raise SpecError(
+            f"{cut}: Shardy says manual axes at the manual computation, sdy.manual_computation, and not in a sharding"
+        )
+    if cut.reduced:
+        raise SpecError(f"{cut}: Shardy has no reduced axes; JAX's types have")
+    if cut.spec is None:
+        raise SpecError(f"{cut}: Shardy names axes of a mesh, and {cut.why}; hlo-v1 lists the devices")
+    yield "#sdy.sharding<"
+    yield Letter(f"@{mesh_name}", f"the mesh, by its name in the module; here {str(cut.mesh) or 'without axes'}")
+    yield ", "
+    yield from write_dimensions(cut, cut.spec.dims, escaped)
+    yield from write_lists({"replicated": cut.replicated, "unreduced": cut.unreduced}, escaped)
+    yield ">"
+
+
+def axis(found: Axis) -> str:
+    """An axis in Shardy's text: `"x"` or `"x":(2)4`."""
+    return axis_with(found, escaped)
