@@ -17,23 +17,12 @@ from shardviz.widgets import bundle
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = {Path(path).name for path in json.loads((ROOT / "deno.json").read_text())["exclude"]}
 UNTYPED = {
-    "chips.js",
     "collectives.js",
     "cost.js",
-    "dom.js",
-    "drag.js",
-    "explorer.js",
-    "head.js",
     "memory.js",
-    "menu.js",
-    "mesh.js",
     "notes.js",
     "rosetta.js",
     "rules.js",
-    "shards.js",
-    "source.js",
-    "specs.js",
-    "target.js",
     "values.js",
 }
 """Modules without types. A module stays here only until it is rewritten."""

@@ -2,6 +2,12 @@
 import { fill, h, lineLink } from "./dom.js";
 import { axesChips, axisStyle, axisText, shapeText } from "./chips.js";
 
+/** @import { Context } from "./types.d.ts" */
+
+/**
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
 export function collectives(ctx, el) {
   function bar(item, withLine) {
     return h(

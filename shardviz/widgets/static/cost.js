@@ -5,6 +5,12 @@ import { roofline } from "./roofline.js";
 import { waiting } from "./head.js";
 import { traffic } from "./traffic.js";
 
+/** @import { Context } from "./types.d.ts" */
+
+/**
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
 export function cost(ctx, el) {
   const open = new Set(); // the bars and rows whose arithmetic is shown
 

@@ -1,5 +1,16 @@
+// @ts-check
 // Elements made from plain calls. Text from outside only ever becomes a text node, never HTML.
 
+/** @import { Child, Context, Props } from "./types.d.ts" */
+
+/**
+ * An HTML element.
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Props} [props]
+ * @param {Child[]} children
+ * @returns {HTMLElementTagNameMap[K]}
+ */
 export function h(tag, props, ...children) {
   const el = document.createElement(tag);
   apply(el, props || {});
@@ -7,6 +18,14 @@ export function h(tag, props, ...children) {
   return el;
 }
 
+/**
+ * An SVG element.
+ * @template {keyof SVGElementTagNameMap} K
+ * @param {K} tag
+ * @param {Props} [props]
+ * @param {Child[]} children
+ * @returns {SVGElementTagNameMap[K]}
+ */
 export function svg(tag, props, ...children) {
   const el = document.createElementNS("http://www.w3.org/2000/svg", tag);
   apply(el, props || {});
@@ -14,19 +33,27 @@ export function svg(tag, props, ...children) {
   return el;
 }
 
+/**
+ * @param {HTMLElement | SVGElement} el
+ * @param {Props} props
+ */
 function apply(el, props) {
   for (const [key, value] of Object.entries(props)) {
     if (value === null || value === undefined || value === false) continue;
-    if (key.startsWith("on")) el.addEventListener(key.slice(2), value);
-    else if (key === "style") { for (const [k, v] of Object.entries(value)) el.style.setProperty(k, v); }
-    else if (key === "id") el.setAttribute("data-testid", value);
-    else if (key === "value") el.value = value;
+    if (key.startsWith("on")) el.addEventListener(key.slice(2), /** @type {EventListener} */ (value));
+    else if (key === "style") { for (const [k, v] of Object.entries(value)) el.style.setProperty(k, String(v)); }
+    else if (key === "id") el.setAttribute("data-testid", String(value));
+    else if (key === "value") /** @type {HTMLInputElement} */ (el).value = String(value);
     else el.setAttribute(key, value === true ? "" : String(value));
   }
 }
 
+/**
+ * @param {Element} el
+ * @param {Child[]} children
+ */
 function add(el, children) {
-  for (const child of children.flat(3)) {
+  for (const child of /** @type {any[]} */ (children).flat(Infinity)) {
     if (child === null || child === undefined || child === false || child === "") continue;
     el.append(child instanceof Node ? child : document.createTextNode(String(child)));
   }
@@ -34,18 +61,30 @@ function add(el, children) {
 
 let filling = false;
 
-// Whether elements are being replaced right now: a field that loses the focus by that was not left by the person.
+/** Whether elements are being replaced right now: a field that loses the focus by that was not left by the person. */
 export function isFilling() {
   return filling;
 }
 
-// Puts new children into an element, and the focus back to where it was, found by its data-testid.
+/**
+ * The element that has the focus, also inside a shadow root.
+ * @param {Element} el any element of the page
+ */
+export function focused(el) {
+  return /** @type {Document | ShadowRoot} */ (el.getRootNode()).activeElement;
+}
+
+/**
+ * Puts new children into an element, and the focus back to where it was, found by its test id.
+ * @param {HTMLElement} el
+ * @param {Child[]} children
+ */
 export function fill(el, ...children) {
-  const root = el.getRootNode();
-  const active = root.activeElement;
+  const active = focused(el);
   const inside = active && el.contains(active) ? active : null;
-  const id = inside && inside.getAttribute("data-testid");
-  const typed = inside instanceof HTMLInputElement ? [inside.value, inside.selectionStart, inside.selectionEnd] : null;
+  const id = inside?.getAttribute("data-testid");
+  const typed = inside instanceof HTMLInputElement ? inside : null;
+  const was = typed && { value: typed.value, start: typed.selectionStart, end: typed.selectionEnd };
   const top = el.scrollTop;
   filling = true;
   try {
@@ -55,64 +94,61 @@ export function fill(el, ...children) {
   }
   add(el, children);
   el.scrollTop = top;
-  if (!id) return;
-  const again = find(el, id);
-  if (!again) return;
-  again.focus({ preventScroll: true });
-  if (typed && again instanceof HTMLInputElement) {
-    again.value = typed[0];
-    if (again.type === "text" || again.type === "search") again.setSelectionRange(typed[1], typed[2]);
+  const again = id ? find(el, id) : null;
+  again?.focus({ preventScroll: true });
+  if (was && again instanceof HTMLInputElement) {
+    again.value = was.value;
+    if (again.type === "text" || again.type === "search") again.setSelectionRange(was.start, was.end);
   }
 }
 
-// A button that copies an element's text; where the page may not (no secure context), it selects it for the person to copy.
+/**
+ * A button that copies an element's text; where the page may not (no secure context), it selects it for the person.
+ * @param {HTMLElement} element
+ * @param {string} id
+ * @param {string} title
+ */
 export function copyButton(element, id, title) {
-  const button = h("button", {
-    class: "sv-btn",
-    id,
-    title,
-    onclick: async () => {
-      const done = await write(element);
-      button.textContent = done ? "copied" : "press Ctrl+C";
-      setTimeout(() => {
-        button.textContent = "copy";
-      }, 1500);
-    },
-  }, "copy");
+  const button = h("button", { class: "sv-btn", id, title, onclick: copy }, "copy");
+  async function copy() {
+    button.textContent = await write(element) ? "copied" : "press Ctrl+C";
+    setTimeout(() => button.textContent = "copy", 1500);
+  }
   return button;
 }
 
+/** @param {HTMLElement} element */
 async function write(element) {
   try {
-    await navigator.clipboard.writeText(element.textContent);
+    await navigator.clipboard.writeText(element.textContent ?? "");
     return true;
   } catch {
-    const range = document.createRange();
-    range.selectNodeContents(element);
-    const selection = getSelection();
-    selection.removeAllRanges();
-    selection.addRange(range);
+    getSelection()?.selectAllChildren(element);
     return false;
   }
 }
 
-// A place in the source as a link to it.
+/**
+ * A place in the source as a link to it.
+ * @param {Context} ctx
+ * @param {string | null} [at] `model.py:20`
+ */
 export function lineLink(ctx, at) {
-  return at
-    ? h("button", {
-      class: "sv-link sv-soft",
-      title: "show this line",
-      onclick: (e) => {
-        e.stopPropagation();
-        ctx.showLine(at);
-      },
-    }, at)
-    : null;
+  if (!at) return null;
+  /** @param {Event} e */
+  const show = (e) => {
+    e.stopPropagation();
+    ctx.showLine(at);
+  };
+  return h("button", { class: "sv-link sv-soft", title: "show this line", onclick: show }, at);
 }
 
+/**
+ * The element under `el` with a test id.
+ * @param {Element} el
+ * @param {string} id
+ * @returns {HTMLElement | null}
+ */
 export function find(el, id) {
-  for (const candidate of el.querySelectorAll("[data-testid]")) {
-    if (candidate.getAttribute("data-testid") === id) return candidate;
-  }
-  return null;
+  return el.querySelector(`[data-testid="${CSS.escape(id)}"]`);
 }

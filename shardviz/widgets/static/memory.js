@@ -2,9 +2,15 @@
 import { fill, find, h, lineLink } from "./dom.js";
 import { waiting } from "./head.js";
 
+/** @import { Context } from "./types.d.ts" */
+
 const WORDS = { yes: "fits", no: "does not fit", unknown: "not known whether it fits" };
 const COLOURS = { arguments: 0, temporaries: 1, outputs: 2, "constants and other": 3, "kept for the backward pass": 4 };
 
+/**
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
 export function memoryTab(ctx, el) {
   function bar(data) {
     const line = data.line === null ? null : h("span", {

@@ -1,6 +1,12 @@
 // Problems, and the Python that rebuilds the plan.
 import { copyButton, fill, h, lineLink } from "./dom.js";
 
+/** @import { Context } from "./types.d.ts" */
+
+/**
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
 export function problems(ctx, el) {
   const signs = { error: "✖", warning: "▲", info: "i" };
   function row(d, under) {
@@ -47,6 +53,10 @@ export function problems(ctx, el) {
   draw();
 }
 
+/**
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
 export function code(ctx, el) {
   const text = h("pre", { class: "sv-code", id: "code", tabindex: "0" });
   const copy = copyButton(text, "copy-code", "copy the code");

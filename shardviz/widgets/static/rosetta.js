@@ -3,8 +3,14 @@ import { copyButton, fill, h } from "./dom.js";
 import { axisStyle, specChips } from "./chips.js";
 import { notice, waiting } from "./head.js";
 
+/** @import { Context } from "./types.d.ts" */
+
 const EXAMPLE = "{devices=[2,4]<=[8]}  ·  #sdy.sharding<@mesh, [{\"data\"}, {}]>  ·  P('data', None)  ·  [data, ·]";
 
+/**
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
 export function rosetta(ctx, el) {
   let showOwn = false; // the value's own notations, though something else was read
   let answered = null; // the text that was answered last
@@ -297,7 +303,8 @@ export function rosetta(ctx, el) {
       const nth = seen.get(part.word) || 0;
       seen.set(part.word, nth + 1);
       const mine = meanings.get(part.word);
-      const i = mine.length === 1 ? mine[0] : mine.length === times(part.word) ? mine[nth] : null; // which of several it means is not known then
+      // null: which of several meanings it has here is not known.
+      const i = mine.length === 1 ? mine[0] : mine.length === times(part.word) ? mine[nth] : null;
       const axis = axisOf(part.word, notation);
       return h("span", {
         "data-i": i,

@@ -2,6 +2,15 @@
 import { fill, h } from "./dom.js";
 import { notice } from "./head.js";
 
+const HELP = "A rule gives every argument that its pattern catches a spec. The first rule that catches an argument " +
+  "wins; an edit by hand goes before all rules. In a pattern * stands for any characters.";
+
+/** @import { Context } from "./types.d.ts" */
+
+/**
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
 export function rules(ctx, el) {
   const list = h("div", { class: "sv-rules", id: "rules" });
   const pattern = h("input", {
@@ -148,7 +157,7 @@ export function rules(ctx, el) {
       h(
         "p",
         { class: "sv-soft" },
-        "A rule gives every argument that its pattern catches a spec. The first rule that catches an argument wins; an edit by hand goes before all rules. In a pattern * stands for any characters.",
+        HELP,
       ),
       error && error.place === "rule" ? notice("sv-error", "rule-error", error.message, error.detail) : null,
       h("div", { role: "list", "aria-label": "rules" }, data.rows.map((row, i) => rule(row, i, data.rows.length))),

@@ -1,7 +1,35 @@
-// The machine that the plan is for: a button in the mesh's row, its menu, and what is to be said of the choice.
-import { fill, find, h } from "./dom.js";
+// @ts-check
+// The machine that the plan is for: a button in the mesh's row, its menu, and what there is to say of the choice.
+import { fill, find, focused, h } from "./dom.js";
 import { notice } from "./head.js";
 
+/** @import { Context, MachineGroup } from "./types.d.ts" */
+
+/**
+ * Where an arrow key leads in rows of buttons of different lengths; null where it leads nowhere.
+ * @template T
+ * @param {T[][]} rows none of them empty
+ * @param {T | null} from
+ * @param {string} key
+ * @returns {T | null}
+ */
+export function neighbour(rows, from, key) {
+  const at = rows.findIndex((row) => from !== null && row.includes(from));
+  const across = at < 0 || from === null ? 0 : rows[at].indexOf(from);
+  if (key === "ArrowDown" || key === "ArrowUp") {
+    const row = rows[key === "ArrowDown" ? at + 1 : at - 1];
+    return row ? row[Math.min(across, row.length - 1)] : null;
+  }
+  if (key === "ArrowRight" || key === "ArrowLeft") {
+    return rows[at]?.[key === "ArrowRight" ? across + 1 : across - 1] ?? null;
+  }
+  return null;
+}
+
+/**
+ * @param {Context} ctx
+ * @param {HTMLElement} el where the menu opens
+ */
 export function target(ctx, el) {
   const button = h("button", {
     class: "sv-target",
@@ -18,11 +46,13 @@ export function target(ctx, el) {
     "aria-label": "the machine",
     hidden: true,
   });
-  const refusal = h("div", {});
+  const refusal = h("div");
   el.append(box);
   let open = false;
-  let asked = null; // the number of the edit that has not been answered
+  /** The number of the edit that has not been answered. @type {number | null} */
+  let asked = null;
 
+  /** @param {string} text */
   function choose(text) {
     asked = ctx.edit({ op: "set_target", target: text });
     draw(); // where the answer has come already
@@ -34,10 +64,12 @@ export function target(ctx, el) {
     button.setAttribute("aria-expanded", "true");
     fill(box, contents());
     place();
-    const now = box.querySelector("[aria-pressed=true]") || find(box, "target-text");
-    now.focus({ preventScroll: true });
+    /** @type {HTMLElement | null} */
+    const now = box.querySelector("[aria-pressed=true]");
+    (now || find(box, "target-text"))?.focus({ preventScroll: true });
   }
 
+  /** @param {boolean} refocus whether the focus goes back to the button */
   function close(refocus) {
     open = false;
     asked = null;
@@ -55,7 +87,8 @@ export function target(ctx, el) {
     box.style.maxHeight = `${Math.max(220, b.height - (a.bottom - b.top) - 12)}px`;
   }
 
-  function option(text, label, title, on) {
+  /** @param {{ target: string, label: string, title: string, on: boolean }} option */
+  function choice({ target: text, label, title, on }) {
     return h("button", {
       class: "sv-shape",
       id: `target-${text}`,
@@ -80,108 +113,89 @@ export function target(ctx, el) {
         if (e.key === "Enter") choose(field.value.trim());
       },
     });
+    const examples = data.examples.map((text, i) => [i ? ", " : "", h("code", {}, text)]);
+    const cpu = { target: "cpu", label: "cpu", title: "simulated devices", on: data.target === "cpu" };
     return [
       h("div", { class: "sv-menuhead" }, `the machine of ${data.devices}`),
       h("div", { "data-row": "" }, field),
-      h(
-        "div",
-        { class: "sv-why" },
-        "any machine, such as ",
-        data.examples.map((text, i) => [i ? ", " : "", h("code", {}, text)]),
-        "; Enter takes it",
-      ),
+      h("div", { class: "sv-why" }, "any machine, such as ", examples, "; Enter takes it"),
       refusal,
       h(
         "div",
         { class: "sv-machine", "data-row": "" },
-        option("cpu", "cpu", "simulated devices", data.target === "cpu"),
+        choice(cpu),
         h("span", { class: "sv-soft sv-wide" }, "simulated devices, with no links and no speed"),
       ),
-      ...data.groups.flatMap(group),
+      data.groups.map(group),
     ];
   }
 
-  function group(g) {
+  /** @param {MachineGroup} group */
+  function group({ kind, ready, missing, install, chips }) {
+    const costsOnly = ["costs only; to compile for it: ", install ? h("code", {}, install) : missing];
+    const hint = ready
+      ? h("span", { class: "sv-hint sv-good" }, "compiled for here")
+      : h("span", { class: "sv-hint", title: missing }, costsOnly);
     return [
-      h(
-        "div",
-        { class: "sv-sec", id: `target-kind-${g.kind}` },
-        g.kind,
-        g.ready ? h("span", { class: "sv-hint sv-good" }, "compiled for here") : h(
-          "span",
-          { class: "sv-hint", title: g.missing },
-          "costs only; to compile for it: ",
-          g.install ? h("code", {}, g.install) : g.missing,
-        ),
-      ),
-      ...g.chips.map((c) =>
-        h(
+      h("div", { class: "sv-sec", id: `target-kind-${kind}` }, kind, hint),
+      chips.map((chip) => {
+        const none = chip.none ? h("span", { class: "sv-soft" }, chip.none) : null;
+        return h(
           "div",
           { class: "sv-machine", "data-row": "" },
-          h("b", {}, c.name),
-          h("span", { class: "sv-soft sv-num", title: "memory of one device" }, c.memory),
-          h(
-            "span",
-            { class: "sv-shapes" },
-            c.options.map((o) => option(o.target, o.label, o.title, o.on)),
-            c.none ? h("span", { class: "sv-soft" }, c.none) : null,
-          ),
-        )
-      ),
+          h("b", {}, chip.name),
+          h("span", { class: "sv-soft sv-num", title: "memory of one device" }, chip.memory),
+          h("span", { class: "sv-shapes" }, chip.options.map(choice), none),
+        );
+      }),
     ];
   }
 
   function draw() {
-    const data = ctx.get("targets");
+    const { label, words, trouble, remark, lack } = ctx.get("targets");
     const { error, seq } = ctx.get("status");
-    const refused = error && error.place === "target"
-      ? notice("sv-error", "target-error", error.message, error.detail)
-      : null;
-    button.textContent = `${data.label} ▾`;
-    button.title = `${data.words}. Choose the machine`;
-    button.classList.toggle("sv-wrong", Boolean(data.trouble));
+    const refused = error?.place === "target" ? notice("sv-error", "target-error", error.message, error.detail) : null;
+    button.textContent = `${label} ▾`;
+    button.title = `${words}. Choose the machine`;
+    button.classList.toggle("sv-wrong", Boolean(trouble));
     if (open && asked !== null && seq >= asked) {
       if (!refused) close(true);
       else asked = null;
     } else if (open && asked === null) {
       fill(box, contents());
     }
+    const install = lack?.install ? [" ", h("code", {}, lack.install)] : null;
     fill(refusal, open ? refused : null);
     fill(
       notes,
       open ? null : refused,
-      data.trouble ? h("p", { class: "sv-warn", id: "target-trouble" }, data.trouble) : null,
-      data.remark ? h("p", { class: "sv-soft", id: "target-remark" }, data.remark) : null,
-      data.lack
-        ? h(
-          "p",
-          { class: "sv-soft", id: "target-lack", title: data.lack.why },
-          data.lack.text,
-          data.lack.install ? [" ", h("code", {}, data.lack.install)] : null,
-        )
-        : null,
+      trouble ? h("p", { class: "sv-warn", id: "target-trouble" }, trouble) : null,
+      remark ? h("p", { class: "sv-soft", id: "target-remark" }, remark) : null,
+      lack ? h("p", { class: "sv-soft", id: "target-lack", title: lack.why }, lack.text, install) : null,
     );
   }
 
   box.addEventListener("keydown", (e) => {
     e.stopPropagation();
-    const active = box.getRootNode().activeElement;
-    const rows = [...box.querySelectorAll("[data-row]")].map((
-      row,
-    ) => [...row.querySelectorAll("button:not(:disabled), input")]).filter((row) => row.length);
-    const at = rows.findIndex((row) => row.includes(active));
-    const across = at < 0 ? 0 : rows[at].indexOf(active);
-    const typing = active instanceof HTMLInputElement;
-    const to = { ArrowDown: rows[at + 1], ArrowUp: rows[at - 1] }[e.key];
-    if (e.key === "Escape") close(true);
-    else if (to) to[Math.min(across, to.length - 1)].focus();
-    else if (e.key === "ArrowRight" && !typing && rows[at] && rows[at][across + 1]) rows[at][across + 1].focus();
-    else if (e.key === "ArrowLeft" && !typing && across > 0) rows[at][across - 1].focus();
-    else return;
+    if (e.key === "Escape") {
+      close(true);
+      e.preventDefault();
+      return;
+    }
+    const active = /** @type {HTMLElement | null} */ (focused(box));
+    const sideways = e.key === "ArrowLeft" || e.key === "ArrowRight";
+    if (sideways && active instanceof HTMLInputElement) return; // the cursor in the text moves
+    const rows = [...box.querySelectorAll("[data-row]")]
+      .map((row) => /** @type {HTMLElement[]} */ ([...row.querySelectorAll("button:not(:disabled), input")]))
+      .filter((row) => row.length);
+    const to = neighbour(rows, active, e.key);
+    if (!to) return;
+    to.focus();
     e.preventDefault();
   });
   el.addEventListener("pointerdown", (e) => {
-    if (open && !box.contains(e.target) && !button.contains(e.target)) close(false);
+    const where = /** @type {Node} */ (e.target);
+    if (open && !box.contains(where) && !button.contains(where)) close(false);
   });
   ctx.on("targets", draw);
   ctx.on("status", draw);

@@ -2,6 +2,12 @@
 import { fill, h, lineLink } from "./dom.js";
 import { shapeText, specChips } from "./chips.js";
 
+/** @import { Context } from "./types.d.ts" */
+
+/**
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
 export function values(ctx, el) {
   const filter = h("input", {
     type: "search",
