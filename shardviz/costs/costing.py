@@ -27,7 +27,7 @@ from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.costs.topologies import natural
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.layouts import itemsize
-from shardviz.records import Collective, Value
+from shardviz.records import Collective, Value, total_of
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
 
@@ -269,8 +269,7 @@ def _fit(needed: float, machine: Machine) -> Fit | None:
 
 def _seconds(collectives: Iterable[Collective]) -> float | None:
     """Of all in a step; None unless the time and the count of all are known."""
-    times = [None if c.seconds is None or c.count is None else c.seconds * c.count for c in collectives]
-    return None if None in times else math.fsum(t for t in times if t is not None)
+    return total_of(collectives).whole_seconds
 
 
 def _levels(report: Report, flops: float | None, traffic: str, needs: Needs, as_run: bool) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,40 +10,11 @@ from shardviz.costs.collective import collective_seconds
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.step import Knee, StepTime, roofline
-from shardviz.errors import ShardvizError
-from shardviz.notation import Axis, DeviceMesh
-from shardviz.notation.spec import axis_text
-from shardviz.records import Collective, Cost, Frame
+from shardviz.notation import DeviceMesh
+from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
 from shardviz.visible import Visible
 
 _LARGE = 1e15  # bytes: so many that no hop's time counts
-
-
-@dataclass(frozen=True)
-class Moved:
-    """Collectives that have something in common, with their time in a step.
-
-    Attributes:
-        key: what they have in common: mesh axes, a source line (`Frame` or None), or a kind.
-        kinds: their kinds, sorted.
-        operations: how many stand in the program.
-        runs: how often those with a known count run in a step, together.
-        bytes: operand bytes on one device in a step, of those with a known count.
-        seconds: in a step, of those whose time and count are known.
-        unknown: how many of the operations have a time or a count that is not known; they are in no sum.
-        at_most: one of them stands in a branch that may not run.
-        parts: the seconds again, by mesh axes, the most first.
-    """
-
-    key: Hashable
-    kinds: tuple[str, ...]
-    operations: int
-    runs: int
-    bytes: float
-    seconds: float
-    unknown: int
-    at_most: bool
-    parts: tuple[tuple[tuple[Axis, ...] | None, float], ...]
 
 
 @dataclass(frozen=True)
@@ -183,36 +154,34 @@ class StepCost(Visible):
     @property
     def unknown(self) -> tuple[Collective, ...]:
         """The collectives whose time or count is not known; no sum has them."""
-        return tuple(c for c in self.collectives if c.seconds is None or c.count is None)
+        return tuple(c for c in self.collectives if c.total_seconds is None)
 
-    def by(self, key: str) -> tuple[Moved, ...]:
+    @property
+    def total(self) -> CollectiveTotal:
+        """All collectives in one sum."""
+        return total_of(self.collectives)
+
+    def by(self, key: str) -> tuple[CollectiveTotal, ...]:
         """The collectives summed, the longest first.
 
         Args:
-            key: `axes`, `source` (the line) or `kind`.
+            key: `axes`, `source` (the line), `kind` or another key of `sum_collectives`.
 
         Raises:
             ShardvizError: for another key.
         """
-        if key not in ("axes", "source", "kind"):
-            raise ShardvizError(f"by({key!r}): collectives are summed by 'axes', 'source' or 'kind'")
-        groups: dict[Hashable, list[Collective]] = {}
-        for c in self.collectives:
-            groups.setdefault(_key(c, key), []).append(c)
-        rows = [_moved(k, group) for k, group in groups.items()]
-        return tuple(sorted(rows, key=lambda m: (-m.seconds, -m.bytes, str(m.key))))
+        return sum_collectives(self.collectives, key, order="seconds")
 
     def knees(self) -> tuple[Knee, ...]:
         """The knees of the roofline: HBM, and the links of each mesh axis and of axes that collectives join."""
         found = list(roofline(self.placement, self.machine, dtype=self.dtype))
         peak = self.machine.chip.flops(self.dtype) / self.machine.chip.devices_per_chip
         for moved in self.by("axes"):
-            axes = moved.key
-            if not isinstance(axes, tuple) or not moved.seconds or axes_name(axes) in {k.name for k in found}:
+            if moved.axes is None or not moved.seconds or moved.label in {k.name for k in found}:
                 continue
-            gather = collective_seconds("all-gather", _LARGE, axes, self.placement, self.machine, exact=False)
+            gather = collective_seconds("all-gather", _LARGE, moved.axes, self.placement, self.machine, exact=False)
             width = _LARGE / gather.seconds
-            found.append(Knee(axes_name(axes), width, peak / width, ""))
+            found.append(Knee(moved.label, width, peak / width, ""))
         return tuple(found)
 
     def line(self, frame: Frame | None) -> str:
@@ -246,34 +215,3 @@ class StepCost(Visible):
         from shardviz.render.mpl_cost import cost_axes
 
         return cost_axes(self, ax, kind, dark=dark)
-
-
-def axes_name(axes: tuple[Axis, ...]) -> str:
-    """`data`, or `data, model`: as a `Knee` is called."""
-    return ", ".join(map(axis_text, axes))
-
-
-def _key(collective: Collective, key: str) -> Hashable:
-    if key == "axes":
-        return collective.axes
-    if key == "kind":
-        return collective.kind
-    return collective.source and collective.source.bare
-
-
-def _moved(key: Hashable, group: list[Collective]) -> Moved:
-    times: dict[tuple[Axis, ...] | None, float] = {}
-    for c in group:
-        if c.seconds is not None and c.count is not None:
-            times[c.axes] = times.get(c.axes, 0.0) + c.count * c.seconds
-    return Moved(
-        key,
-        tuple(sorted({c.kind for c in group})),
-        len(group),
-        sum(c.count or 0 for c in group),
-        sum(c.total_bytes or 0.0 for c in group),
-        sum(times.values()),
-        sum(c.seconds is None or c.count is None for c in group),
-        any(c.conditional for c in group),
-        tuple(sorted(times.items(), key=lambda item: (-item[1], str(item[0])))),
-    )

@@ -7,13 +7,15 @@ holds them all together.
 from shardviz.records.collectives import KINDS, Collective, TargetCollective
 from shardviz.records.memory import Alive, Memory
 from shardviz.records.report import Diagnostic, PlanRecord
+from shardviz.records.sums import CollectiveTotal, Cost, WorkTotal, sum_collectives, total_of
 from shardviz.records.values import Frame, Residual, Value
-from shardviz.records.work import Cost, Stated, Work, WorkTally, WorkTotal
+from shardviz.records.work import Stated, Work, WorkTally
 
 __all__ = [
     "KINDS",
     "Alive",
     "Collective",
+    "CollectiveTotal",
     "Cost",
     "Diagnostic",
     "Frame",
@@ -26,4 +28,6 @@ __all__ = [
     "Work",
     "WorkTally",
     "WorkTotal",
+    "sum_collectives",
+    "total_of",
 ]

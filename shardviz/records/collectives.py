@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardviz.notation import Axis
+from shardviz.notation.spec import axis_text
 from shardviz.records.values import Frame
 
 KINDS = (
@@ -16,6 +17,13 @@ KINDS = (
     "ragged-all-to-all",
     "collective-broadcast",
 )
+
+
+def axes_words(axes: tuple[Axis, ...] | None) -> str:
+    """The axes of a collective in plain text: `data, model`, `no axis`, or `irregular groups`."""
+    if axes is None:
+        return "irregular groups"
+    return ", ".join(map(axis_text, axes)) or "no axis"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +76,21 @@ class Collective:
     def total_bytes(self) -> float | None:
         """Operand bytes on one device over the whole step; None where the count is not known."""
         return None if self.count is None else self.operand_bytes * self.count
+
+    @property
+    def total_seconds(self) -> float | None:
+        """The time on the target over the whole step; None where the time of a run or the count is not known."""
+        return None if self.seconds is None or self.count is None else self.seconds * self.count
+
+    @property
+    def assumed_bytes(self) -> float:
+        """Operand bytes on one device over the whole step; one run where the count is not known."""
+        return self.operand_bytes * (1 if self.count is None else self.count)
+
+    @property
+    def assumed_seconds(self) -> float:
+        """The time over the whole step; one run where the count is not known, none where the time is not."""
+        return (self.seconds or 0.0) * (1 if self.count is None else self.count)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records.collectives import Collective, TargetCollective
 from shardviz.records.memory import Memory
+from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Residual, Value
-from shardviz.records.work import Cost
 
 
 @dataclass(frozen=True)

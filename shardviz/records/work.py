@@ -1,4 +1,4 @@
-"""What a step computes, and reads and writes, on one device; in all, and where.
+"""What one device computes, and reads and writes, at each place of the program; and what XLA itself says.
 
 >>> tally = WorkTally()
 >>> for trips in (80, 1):
@@ -9,11 +9,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from shardviz.errors import ShardvizError
 from shardviz.records.values import Frame
 
 
@@ -112,34 +110,6 @@ def joined(computed: Iterable[Work], moved: Iterable[Work]) -> tuple[Work, ...]:
 
 
 @dataclass(frozen=True)
-class WorkTotal:
-    """`Work` that has something in common, summed.
-
-    Attributes:
-        key: what it has in common: a phase, a line (`Frame`, or None where not known), a module or an element type.
-        dot_flops, other_flops, hbm_bytes: the sums, as in `Work`.
-    """
-
-    key: str | Frame | None
-    dot_flops: float
-    other_flops: float
-    hbm_bytes: float | None
-
-    @property
-    def flops(self) -> float:
-        """All FLOPs."""
-        return self.dot_flops + self.other_flops
-
-
-_WORK_KEYS: Mapping[str, Callable[[Work], str | Frame | None]] = {
-    "phase": lambda row: row.phase,
-    "source": lambda row: row.source and row.source.bare,
-    "module": lambda row: row.module,
-    "dtype": lambda row: row.dtype,
-}
-
-
-@dataclass(frozen=True)
 class Stated:
     """What XLA's own `Compiled.cost_analysis()` says of a finished program, word for word.
 
@@ -154,57 +124,3 @@ class Stated:
     bytes_accessed: float | None
     transcendentals: float | None = None
     optimal_seconds: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What a step does on one device.
-
-    Attributes:
-        dot_flops: FLOPs of all matrix products: 2 x output size x contracted size, loops multiplied in.
-        unknown_loops: loops whose trip count could not be found; their bodies were counted once.
-        other_flops: FLOPs of all else, loops multiplied in, as in `Work`; None where the level does not count them.
-        once_flops: all FLOPs again, each loop's body counted once, as `cost_analysis()` does; None where not counted.
-        hbm_bytes: bytes read from and written to main memory by the target's optimised program, loops multiplied in;
-            None below level `compiled`.
-        once_hbm_bytes: the same, each loop's body counted once.
-        work: where it is done: one row for each phase, line, module and element type, the most FLOPs first.
-        stated: what `cost_analysis()` says; None unless the compile was finished.
-    """
-
-    dot_flops: float
-    unknown_loops: int = 0
-    other_flops: float | None = None
-    once_flops: float | None = None
-    hbm_bytes: float | None = None
-    once_hbm_bytes: float | None = None
-    work: tuple[Work, ...] = ()
-    stated: Stated | None = None
-
-    @property
-    def flops(self) -> float:
-        """All FLOPs that the level counts."""
-        return self.dot_flops + (self.other_flops or 0.0)
-
-    def by(self, key: str) -> tuple[WorkTotal, ...]:
-        """The work summed by what it has in common, the most FLOPs first, then the most bytes.
-
-        Args:
-            key: `phase`, `source` (the line), `module` or `dtype`.
-
-        Raises:
-            ShardvizError: for another key.
-        """
-        if key not in _WORK_KEYS:
-            raise ShardvizError(f"by({key!r}): work is summed by {', '.join(map(repr, _WORK_KEYS))}")
-        groups: dict[str | Frame | None, list[Work]] = {}
-        for row in self.work:
-            groups.setdefault(_WORK_KEYS[key](row), []).append(row)
-        totals = (_work_total(of, rows) for of, rows in groups.items())
-        return tuple(sorted(totals, key=lambda t: (-t.flops, -(t.hbm_bytes or 0.0), str(t.key))))
-
-
-def _work_total(key: str | Frame | None, rows: Sequence[Work]) -> WorkTotal:
-    moved = [row.hbm_bytes for row in rows if row.hbm_bytes is not None]
-    dot, other = (math.fsum(getattr(row, name) for row in rows) for name in ("dot_flops", "other_flops"))
-    return WorkTotal(key, dot, other, math.fsum(moved) if moved else None)

@@ -1,6 +1,8 @@
 """Reports and shardings made visible: text, HTML and matplotlib (`shardviz.render.matplotlib`, imported only there)."""
 
 from shardviz.paint.theme import AxisColour, axis_colours
+from shardviz.records.sums import CollectiveTotal as Total
+from shardviz.records.sums import sum_collectives as totals_by
 from shardviz.render.collectives import bars_html, collectives_html, collectives_text
 from shardviz.render.html import diagnostics_html, report_html
 from shardviz.render.mime import mimebundle
@@ -12,7 +14,6 @@ from shardviz.render.shardmap_text import shard_map_text
 from shardviz.render.show import show
 from shardviz.render.shown import Shown, ShownChange, ShownTree
 from shardviz.render.text import report_text
-from shardviz.render.totals import Total, totals_by
 from shardviz.render.unknown import ShownUnknown
 from shardviz.render.values import values_html, values_text
 

@@ -17,6 +17,7 @@ from typing import Any
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.notation.spec import axis_text
 from shardviz.paint.theme import MUTED, AxisColour, axis_colours, ink_for
+from shardviz.records.collectives import axes_words
 
 _SANS_FACE = "font-family:system-ui,sans-serif"
 SANS = f"{_SANS_FACE};font-size:13px;line-height:1.4"
@@ -52,13 +53,6 @@ def axes_html(axes: tuple[Axis, ...] | None, mesh: Any) -> str:
         return f'<span style="{QUIET}">{axes_words(axes)}</span>'
     colours = axis_colours(mesh)
     return mono(" ".join(chip(axis, colours) for axis in axes))
-
-
-def axes_words(axes: tuple[Axis, ...] | None) -> str:
-    """The axes of a collective in plain text: `data, model`, `no axis`, or `irregular groups`."""
-    if axes is None:
-        return "irregular groups"
-    return ", ".join(map(axis_text, axes)) or "no axis"
 
 
 def spec_html(spec: Spec | None, mesh: Any) -> str:

@@ -19,8 +19,8 @@ from shardviz.paint.columns import clip, columns
 from shardviz.paint.theme import MUTED, AxisColour, axis_colours
 from shardviz.records import Collective, Frame
 from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, format_count, format_seconds, format_shape
+from shardviz.records.sums import NO_SOURCE, CollectiveTotal
 from shardviz.render.chips import QUIET, axes_html, axes_words, cell, code, table
-from shardviz.render.totals import NO_SOURCE, Total
 
 LineText = Callable[[Frame], str]
 """From a source frame to the text of its line: `report.line`."""
@@ -35,7 +35,7 @@ def total_text(collective: Collective) -> str:
 
 def sorted_by_bytes(collectives: Sequence[Collective]) -> list[Collective]:
     """The most bytes over the step first; a count that is not known is taken as one run."""
-    return sorted(collectives, key=lambda c: (-(c.operand_bytes * (1 if c.count is None else c.count)), c.kind, c.name))
+    return sorted(collectives, key=lambda c: (-c.assumed_bytes, c.kind, c.name))
 
 
 def collectives_text(collectives: Sequence[Collective]) -> str:
@@ -106,8 +106,7 @@ def collectives_html(
             cell(f"<b>{total_text(c)}</b>", right=True),
         ]
         if timed:
-            whole = None if c.seconds is None or c.count is None else c.seconds * c.count
-            row.append(cell(format_seconds(whole), right=True, title=c.formula or ""))
+            row.append(cell(format_seconds(c.total_seconds), right=True, title=c.formula or ""))
         row += [cell(source_html(c.source, line), title=c.name_stack), cell(escape(_phase(c)), wrap=True, quiet=True)]
         rows.append(row)
     return table(heads, rows, caption=caption)
@@ -121,11 +120,11 @@ def source_html(frame: Frame | None, line: LineText | None = None) -> str:
     return f'<span style="{QUIET}">{escape(frame.short)}</span>' + (f" {code(clip(text, 72))}" if text else "")
 
 
-def bars_html(totals: Sequence[Total], mesh: Any, *, line: LineText | None = None, caption: str = "") -> str:
+def bars_html(totals: Sequence[CollectiveTotal], mesh: Any, *, line: LineText | None = None, caption: str = "") -> str:
     """A bar chart of summed collectives that reads without any style: block characters, and the numbers beside them.
 
     Args:
-        totals: as `totals_by` gives them.
+        totals: as `sum_collectives` gives them.
         mesh: the mesh, in any form that `DeviceMesh.of` reads; it sets the axes' colours.
         line: from a source frame to its text, `report.line`.
         caption: plain text above the chart.
@@ -154,14 +153,15 @@ def bars_html(totals: Sequence[Total], mesh: Any, *, line: LineText | None = Non
     return table(("", "", ">operand bytes per device and step", ">runs", "kinds"), rows, caption=caption)
 
 
-def _bar(total: Total, most: float, colours: dict[str, AxisColour], width: int = 24) -> str:
+def _bar(total: CollectiveTotal, most: float, colours: dict[str, AxisColour], width: int = 24) -> str:
     """Blocks in the colours of the axes, one stretch for each combination of axes."""
     stretches, begin = [], 0
-    for place, (axes, nbytes) in enumerate(total.parts):
+    for place, part in enumerate(total.parts):
+        axes, nbytes = part.axes, part.bytes
         known = axes and axis_name(axes[0]) in colours
         colour = colours[axis_name(axes[0])].light if axes and known else MUTED
         last = place == len(total.parts) - 1
-        end = round(8 * width * sum(b for _, b in total.parts[: place + 1]) / most) if most else 0
+        end = round(8 * width * sum(p.bytes for p in total.parts[: place + 1]) / most) if most else 0
         end = end if last else end // 8 * 8
         full, rest = divmod(end - begin, 8)
         begin = end

@@ -7,17 +7,17 @@ from html import escape
 
 import numpy as np
 
-from shardviz.costs.step_cost import Moved, StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.notation import axis_name
 from shardviz.paint.theme import MUTED, AxisColour, axis_colours
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
+from shardviz.records.sums import CollectiveTotal
 from shardviz.render.chips import QUIET, SANS, axes_html, cell, chip, mesh_html, mono, table
 from shardviz.render.collectives import source_html
 from shardviz.render.cost_text import BAR, bar
 from shardviz.render.cost_words import (
-    Alike,
     as_run_words,
     busy_words,
     from_rows,
@@ -30,8 +30,10 @@ from shardviz.render.cost_words import (
     moved_words,
     phases_words,
     placed_words,
+    run_words,
     time_rows,
     tokens_words,
+    where,
 )
 from shardviz.render.machine_scene import Panel, axis_between, panels
 from shardviz.render.work import why_words, work_html
@@ -124,14 +126,14 @@ def _colour(axes: object, colours: dict[str, AxisColour]) -> str:
 def _times(cost: StepCost) -> str:
     colours = axis_colours(cost.mesh)
     rows = time_rows(cost)
-    moved: list[Moved | None] = [None, None, None, *cost.by("axes")]
+    moved: list[CollectiveTotal | None] = [None, None, None, *cost.by("axes")]
     most = max((seconds or 0.0 for _, seconds, _ in rows), default=0.0)
     cells = []
     for (name, seconds, text), of in zip(rows, moved, strict=True):
         if of is None:
             label, colour = f"<b>{escape(name)}</b>", _PARTS[name]
         else:
-            label, colour = f"over {axes_html(of.key, cost.mesh)}", _colour(of.key, colours)  # pyright: ignore
+            label, colour = f"over {axes_html(of.axes, cost.mesh)}", _colour(of.axes, colours)
         time = f"<b>{format_seconds(seconds)}</b>" if of is None else format_seconds(seconds)
         cells.append(
             (
@@ -213,7 +215,8 @@ def _lines(cost: StepCost) -> str:
     rows = []
     for moved in totals[:MOST_LINES]:
         frame = moved.key if isinstance(moved.key, Frame) else None
-        stretches = [(seconds, _colour(axes, colours)) for axes, seconds in moved.parts]
+        times = sorted(((part.seconds, part.axes) for part in moved.parts), key=lambda each: -each[0])
+        stretches = [(seconds, _colour(axes, colours)) for seconds, axes in times]
         rows.append(
             (
                 cell(f"<b>{format_seconds(moved.seconds)}</b>", right=True),
@@ -238,15 +241,15 @@ def _collectives(cost: StepCost) -> str:
     return _folded(title, table(heads, rows) + more, opened=len(ordered) <= 16)
 
 
-def _row(row: Alike, cost: StepCost) -> tuple[str, ...]:
-    c = row.first
+def _row(row: CollectiveTotal, cost: StepCost) -> tuple[str, ...]:
+    c = row.collectives[0]
     return (
-        cell(f"<b>{format_seconds(row.seconds)}</b>", right=True),
-        cell(escape(row.run_words), right=True),
-        cell(escape(c.kind), title=", ".join(one.name for one in row.of)),
+        cell(f"<b>{format_seconds(row.whole_seconds)}</b>", right=True),
+        cell(escape(run_words(row)), right=True),
+        cell(escape(c.kind), title=", ".join(one.name for one in row.collectives)),
         cell(axes_html(c.axes, cost.mesh), title=c.groups),
         cell(escape(c.formula or ""), wrap=True),
-        cell(escape(row.where), wrap=True, quiet=True),
+        cell(escape(where(row)), wrap=True, quiet=True),
     )
 
 

@@ -22,10 +22,11 @@ from shardviz.render.cost_words import (
     moved_phases_words,
     phases_words,
     placed_words,
+    run_words,
     time_rows,
     tokens_words,
+    where,
 )
-from shardviz.render.totals import NO_SOURCE
 
 MOST_COLLECTIVES, MOST_LINES = 12, 8
 BAR = 24
@@ -109,17 +110,18 @@ def _collectives(cost: StepCost, width: int) -> list[str]:
     lines = wrap(head, width, "  ")
     rows = [("in a step", "runs × each", "kind", "axes", "line")]
     for row in ordered[:MOST_COLLECTIVES]:
-        c = row.first
-        rows.append((format_seconds(row.seconds), row.run_words, c.kind, axes_words(c.axes), clip(row.where, 48)))
+        c = row.collectives[0]
+        seconds, at = format_seconds(row.whole_seconds), clip(where(row), 48)
+        rows.append((seconds, run_words(row), c.kind, axes_words(c.axes), at))
     table = columns(rows, right=(0, 1))
     lines += _fold(table[0], width)
     for text, row in zip(table[1:], ordered, strict=False):
         lines += _fold(text, width)
-        lines += [f"      {line}" for line in wrap(row.first.formula or "", width - 6, "  ")]
+        lines += [f"      {line}" for line in wrap(row.collectives[0].formula or "", width - 6, "  ")]
     rest = ordered[MOST_COLLECTIVES:]
     if rest:
-        seconds = format_seconds(sum(row.seconds or 0.0 for row in rest))
-        lines.append(f"  … and {sum(len(row.of) for row in rest):,} more, {seconds}")
+        seconds = format_seconds(sum(row.seconds for row in rest))
+        lines.append(f"  … and {sum(row.operations for row in rest):,} more, {seconds}")
     return lines
 
 
@@ -129,8 +131,8 @@ def _lines(cost: StepCost, width: int) -> list[str]:
     rows = []
     for moved in totals[:MOST_LINES]:
         frame = moved.key if isinstance(moved.key, Frame) else None
-        seconds = None if moved.unknown == moved.operations else moved.seconds
-        rows.append((format_seconds(seconds), frame.short if frame else NO_SOURCE, clip(cost.line(frame), 60)))
+        seconds = None if moved.untimed == moved.operations else moved.seconds
+        rows.append((format_seconds(seconds), moved.label, clip(cost.line(frame), 60)))
     lines += _fitted(rows, width, right=(0,))
     left = totals[MOST_LINES:]
     if left:

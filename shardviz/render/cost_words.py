@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from shardviz.costs.step_cost import Moved, Needs, StepCost
-from shardviz.records import Collective, Frame
+from shardviz.costs.step_cost import Needs, StepCost
+from shardviz.records import Frame
 from shardviz.records.amounts import (
     format_bytes,
     format_count,
@@ -15,9 +13,8 @@ from shardviz.records.amounts import (
     format_seconds,
     plural,
 )
-from shardviz.render.chips import axes_words
-from shardviz.render.totals import NO_SOURCE
-from shardviz.render.work import name_of, phase_words, traffic_words
+from shardviz.records.sums import NO_SOURCE, CollectiveTotal
+from shardviz.render.work import phase_words, traffic_words
 
 BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing that is known"}
 
@@ -57,7 +54,7 @@ def time_rows(cost: StepCost) -> list[tuple[str, float | None, str]]:
         ("communication", step.communication, _communication(cost)),
     ]
     for moved in cost.by("axes"):
-        rows.append((f"  {moved_name(moved)}", moved.seconds, moved_words(moved)))
+        rows.append((f"  {moved.label}", moved.seconds, moved_words(moved)))
     return rows
 
 
@@ -68,22 +65,11 @@ def _communication(cost: StepCost) -> str:
     return f"{plural(len(cost.collectives), 'collective')}, {plural(runs, 'run')}"
 
 
-def moved_name(moved: Moved) -> str:
-    """What a sum is of, in plain text."""
-    if isinstance(moved.key, Frame):
-        return moved.key.short
-    if isinstance(moved.key, str):
-        return moved.key
-    if moved.key is None:
-        return NO_SOURCE if not moved.parts or moved.parts[0][0] is not None else axes_words(None)
-    return axes_words(moved.key)  # pyright: ignore[reportArgumentType]
-
-
-def moved_words(moved: Moved) -> str:
+def moved_words(moved: CollectiveTotal) -> str:
     """`640 runs, 34.4 GB of operands: all-gather, all-reduce`."""
     text = f"{plural(moved.runs, 'run')}, {format_bytes(moved.bytes)} of operands: {', '.join(moved.kinds)}"
-    if moved.unknown:
-        text += f"; {moved.unknown} of unknown time left out"
+    if moved.untimed:
+        text += f"; {moved.untimed} of unknown time left out"
     return ("at most " if moved.at_most else "") + text
 
 
@@ -112,7 +98,7 @@ def heaviest(cost: StepCost) -> list[tuple[str, str, str, str, str]]:
             share = f"{total.flops / counted.flops:.1%}"
             moved = format_bytes(total.hbm_bytes) if counted.hbm_bytes == cost.hbm_bytes and total.hbm_bytes else ""
             text = cost.line(total.key) if isinstance(total.key, Frame) else ""
-            rows.append((format_flops(total.flops), share, moved, name_of(total), text))
+            rows.append((format_flops(total.flops), share, moved, total.label, text))
     return rows
 
 
@@ -198,58 +184,22 @@ def from_rows(cost: StepCost) -> list[tuple[str, ...]]:
     return rows
 
 
-@dataclass(frozen=True)
-class Alike:
-    """Collectives of one kind that take as long, over the same axes, by the same formula.
-
-    Attributes:
-        of: the collectives, in the program's order.
-    """
-
-    of: tuple[Collective, ...]
-
-    @property
-    def first(self) -> Collective:
-        """One of them."""
-        return self.of[0]
-
-    @property
-    def seconds(self) -> float | None:
-        """Of all runs of all of them in a step; None where the count or the time is not known."""
-        c = self.first
-        return None if c.seconds is None or c.count is None else c.seconds * c.count * len(self.of)
-
-    @property
-    def run_words(self) -> str:
-        """`8 × 80 × 5.22 ms`: so many operations, runs of each in a step, seconds of a run."""
-        c, many = self.first, f"{len(self.of)} × " if len(self.of) > 1 else ""
-        return f"{'at most ' if c.conditional else ''}{many}{format_count(c.count)} × {format_seconds(c.seconds)}"
-
-    @property
-    def frames(self) -> tuple[Frame | None, ...]:
-        """Their source lines, each once."""
-        return tuple(dict.fromkeys(c.source and c.source.bare for c in self.of))
-
-    @property
-    def where(self) -> str:
-        """`llama.py:58, 59, 60`."""
-        lines: dict[str, list[str]] = {}
-        for frame in self.frames:
-            name, _, line = (frame.short if frame else NO_SOURCE).rpartition(":")
-            lines.setdefault(name or line, []).extend([line] if name else [])
-        parts = (f"{name}:{', '.join(sorted(at, key=int))}" if at else name for name, at in lines.items())
-        return "; ".join(parts)
-
-
-def longest(cost: StepCost) -> list[Alike]:
+def longest(cost: StepCost) -> tuple[CollectiveTotal, ...]:
     """The collectives, those alike together, the longest in a step first; those of unknown time last."""
-    groups: dict[object, list[Collective]] = {}
-    for c in cost.collectives:
-        groups.setdefault((c.kind, c.axes, c.count, c.conditional, c.seconds, c.formula), []).append(c)
-    rows = [Alike(tuple(group)) for group in groups.values()]
+    return cost.by("alike")
 
-    def time(row: Alike) -> tuple[float, float, str]:
-        seconds = row.seconds
-        return 1.0 if seconds is None else -seconds, -row.first.operand_bytes, row.first.name
 
-    return sorted(rows, key=time)
+def run_words(alike: CollectiveTotal) -> str:
+    """`8 × 80 × 5.22 ms`: so many operations, runs of each in a step, seconds of a run."""
+    c, many = alike.collectives[0], f"{alike.operations} × " if alike.operations > 1 else ""
+    return f"{'at most ' if c.conditional else ''}{many}{format_count(c.count)} × {format_seconds(c.seconds)}"
+
+
+def where(alike: CollectiveTotal) -> str:
+    """The source lines, each once: `llama.py:58, 59, 60`."""
+    lines: dict[str, list[str]] = {}
+    for frame in dict.fromkeys(c.source and c.source.bare for c in alike.collectives):
+        name, _, line = (frame.short if frame else NO_SOURCE).rpartition(":")
+        lines.setdefault(name or line, []).extend([line] if name else [])
+    parts = (f"{name}:{', '.join(sorted(at, key=int))}" if at else name for name, at in lines.items())
+    return "; ".join(parts)

@@ -12,6 +12,7 @@ from html import escape
 from shardviz.records import Cost, Diagnostic, Value
 from shardviz.records.amounts import plural
 from shardviz.records.report import Report
+from shardviz.records.sums import sum_collectives
 from shardviz.render.chips import QUIET, SANS, cell, code, mesh_html, table
 from shardviz.render.collectives import bars_html, collectives_html, sorted_by_bytes
 from shardviz.render.on_target import algorithms_text, alive_rows, run_rows, runs_text, stated_text
@@ -25,7 +26,6 @@ from shardviz.render.text import (
     memory_text,
     values_headline,
 )
-from shardviz.render.totals import totals_by
 from shardviz.render.values import values_html
 from shardviz.render.work import memory_name, why_words, work_html
 
@@ -110,11 +110,11 @@ def _values(title: str, values: Sequence[Value], report: Report) -> str:
 def _collectives(report: Report) -> str:
     if not report.collectives:
         return _line("Collectives", "not looked for at this level" if report.level == "notation" else "none")
-    lines = totals_by(report.collectives, "source")
+    lines = sum_collectives(report.collectives, "source")
     ordered = sorted_by_bytes(report.collectives)
     return (
         f'<div style="padding:4px 0"><b>Collectives</b>: {escape(collectives_headline(report))}</div>'
-        + bars_html(totals_by(report.collectives, "axes"), report.mesh, caption="by mesh axes")
+        + bars_html(sum_collectives(report.collectives, "axes"), report.mesh, caption="by mesh axes")
         + bars_html(lines[:MAX_LINES], report.mesh, line=report.line, caption="by source line")
         + _more(len(lines), MAX_LINES)
         + _folded(

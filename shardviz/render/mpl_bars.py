@@ -11,8 +11,8 @@ from shardviz.paint.theme import MUTED, axis_colours
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
+from shardviz.records.sums import sum_collectives
 from shardviz.render.mpl_look import EM, Look, figure, name_bars
-from shardviz.render.totals import totals_by
 
 
 def collective_bars_axes(
@@ -36,7 +36,7 @@ def collective_bars_axes(
     if by not in ("axes", "source"):
         raise ShardvizError(f"collective_bars_axes(by={by!r}): by is 'axes' or 'source'")
     look, colours = Look(dark), axis_colours(report.mesh)
-    totals = totals_by(report.collectives, by)
+    totals = sum_collectives(report.collectives, by)
     shown = totals[:limit]
     most = max((t.bytes for t in shown), default=0) or 1
     labels = []
@@ -54,11 +54,11 @@ def collective_bars_axes(
     beside = {"va": "center", "ha": "left", "color": look.ink, "fontsize": 8.5, "annotation_clip": False}
     for place, t in enumerate(shown):
         begin = 0.0
-        for over, nbytes in t.parts:
-            colour = colours.get(axis_name(over[0])) if over else None
+        for part in t.parts:
+            colour = colours.get(axis_name(part.axes[0])) if part.axes else None
             fill, hatch = (look.fill(colour), colour.hatch) if colour else (MUTED, None)
-            axes.barh(place, nbytes / most, 0.62, begin, color=fill, edgecolor=look.hatch, linewidth=0, hatch=hatch)
-            begin += nbytes / most
+            axes.barh(place, part.bytes / most, 0.62, begin, color=fill, edgecolor=look.hatch, linewidth=0, hatch=hatch)
+            begin += part.bytes / most
         axes.annotate(ends[place], (begin, place), (5, 0), "data", "offset points", **beside)
     name_bars(axes, look, labels)
     what = "mesh axes" if by == "axes" else "source line"

@@ -12,7 +12,7 @@ from shardviz.notation import axis_name
 from shardviz.paint.columns import wrap
 from shardviz.paint.theme import MUTED, axis_colours
 from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.render.cost_words import headline, memory_words, moved_name, time_rows
+from shardviz.render.cost_words import headline, memory_words, time_rows
 from shardviz.render.mpl_look import EM, Look, figure
 from shardviz.render.mpl_machine import machine_axes
 from shardviz.render.mpl_roofline import roofline_axes
@@ -62,7 +62,7 @@ def step_axes(cost: StepCost, ax: Axes | None = None, *, dark: bool = False) -> 
         text = ("at least " if least else "") + format_seconds(seconds)
         rows.append((name, seconds or 0.0, text, None))
     for m in shown:
-        rows.append((f"over {moved_name(m)}", m.seconds, format_seconds(m.seconds), m))
+        rows.append((f"over {m.label}", m.seconds, format_seconds(m.seconds), m))
     if rest:
         seconds = sum(m.seconds for m in rest)
         rows.append((f"over {len(rest)} more", seconds, format_seconds(seconds), None))

@@ -9,7 +9,7 @@ from shardviz.paint.columns import clip, wrap
 from shardviz.records import Frame, WorkTotal
 from shardviz.records.amounts import format_flops
 from shardviz.render.mpl_look import EM, Look, figure, name_bars
-from shardviz.render.work import PHASES, name_of, phase_words
+from shardviz.render.work import PHASES, phase_words
 
 MOST_LINES = 10
 _GREYS = {"forward": "#3F4C5A", "rematerialised": "#7A8795", "backward": "#9FABB7", "update": "#C9D1D9"}
@@ -58,14 +58,14 @@ def work_axes(cost: StepCost, ax: Axes | None = None, *, dark: bool = False) -> 
     more = f"; {len(rest)} more lines not drawn" if rest else ""
     lines = "\n".join(wrap(text + more, 72))
     axes.set_xlabel(lines, loc="left", color=look.quiet, fontsize=8.5, parse_math=False)
-    parts = "; ".join(f"{name_of(t)} {format_flops(t.flops)}" for t in shown)
+    parts = "; ".join(f"{t.label} {format_flops(t.flops)}" for t in shown)
     axes.set_label(f"FLOPs of a device by line: {parts or 'not known'}. {text}.")
     return axes
 
 
 def _label(cost: StepCost, total: WorkTotal) -> str:
     line = cost.line(total.key) if isinstance(total.key, Frame) else ""
-    return f"{name_of(total)}  {clip(line, 40)}" if line else name_of(total)
+    return f"{total.label}  {clip(line, 40)}" if line else total.label
 
 
 def _phases(cost: StepCost, total: WorkTotal) -> list[tuple[str, float]]:

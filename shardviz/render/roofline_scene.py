@@ -9,7 +9,6 @@ from shardviz.costs import Knee
 from shardviz.costs.step_cost import StepCost
 from shardviz.notation import axis_name
 from shardviz.records.amounts import format_flops, format_number, format_rate, format_seconds, plural
-from shardviz.render.cost_words import moved_name
 
 MOST = 6
 
@@ -69,7 +68,7 @@ def roofline_of(cost: StepCost) -> Roofline:
     the knee the bytes take longer than the FLOPs.
     """
     flops = cost.flops or 0.0
-    times = {"HBM": cost.step.memory} | {moved_name(m): m.seconds for m in cost.by("axes") if m.seconds}
+    times = {"HBM": cost.step.memory} | {m.label: m.seconds for m in cost.by("axes") if m.seconds}
     hbm, *links = cost.knees()
     counted = [k for k in links if times.get(k.name, 0.0) > cost.lower / 1000]
     knees = [hbm, *sorted(counted, key=lambda k: -times[k.name])[: MOST - 1]]

@@ -15,10 +15,10 @@ from shardviz.paint.columns import clip, columns
 from shardviz.records import Memory, Value
 from shardviz.records.amounts import format_bytes, format_flops, plural
 from shardviz.records.report import Report
+from shardviz.records.sums import sum_collectives, total_of
 from shardviz.render.chips import axes_words
 from shardviz.render.on_target import code_text, fit_text, on_target_lines
 from shardviz.render.residuals import residuals_text
-from shardviz.render.totals import total_of, totals_by
 from shardviz.render.values import total_bytes, values_text
 from shardviz.render.work import memory_name, work_lines
 
@@ -97,10 +97,10 @@ def _collectives(report: Report) -> list[str]:
         return ["", f"Collectives: {none}"]
     lines = ["", *textwrap.wrap(f"Collectives: {collectives_headline(report)}", 100, subsequent_indent="  ")]
     rows = [("kind", "axes", "operations", "runs", "operand bytes")]
-    for t in totals_by(report.collectives, "kind_axes"):
+    for t in sum_collectives(report.collectives, "kind_axes"):
         rows.append((t.kinds[0], axes_words(t.axes), f"{t.operations:,}", t.runs_text, t.bytes_text))
     lines += ["  " + line for line in columns(rows, right=(2, 3, 4))]
-    totals = totals_by(report.collectives, "source")
+    totals = sum_collectives(report.collectives, "source")
     lines += ["", "Lines that move most, operand bytes per device in a step:"]
     rows = [
         (t.label, t.bytes_text, ", ".join(t.kinds), clip(report.line(t.key) if t.key else "", 50))  # pyright: ignore

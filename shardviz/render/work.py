@@ -13,7 +13,6 @@ from shardviz.paint.columns import clip, columns, wrap
 from shardviz.records import Cost, Frame, WorkTotal
 from shardviz.records.amounts import format_bytes, format_flops, plural
 from shardviz.render.chips import cell, table
-from shardviz.render.totals import NO_SOURCE
 
 PHASES: tuple[str, ...] = ("forward", "rematerialised", "backward", "update")
 MOST_LINES, MOST_MODULES = 6, 6
@@ -87,16 +86,11 @@ def work_lines(cost: Cost, memory: str, line: Line) -> list[str]:
         rows = [(*heads, what, "")]
         for total in totals[:most]:
             text = clip(line(total.key), 50) if isinstance(total.key, Frame) else ""
-            rows.append((*_numbers(total, cost, moved), name_of(total), text))
+            rows.append((*_numbers(total, cost, moved), total.label, text))
         lines += ["", *("  " + each for each in columns(rows, right=range(len(heads))))]
         if len(totals) > most:
             lines.append(f"  … and {plural(len(totals) - most, f'more {what}')}")
     return lines
-
-
-def name_of(total: WorkTotal) -> str:
-    """What a sum is of, in plain text."""
-    return total.key.short if isinstance(total.key, Frame) else total.key or NO_SOURCE
 
 
 def _numbers(total: WorkTotal, cost: Cost, moved: bool) -> tuple[str, ...]:
@@ -122,7 +116,7 @@ def work_html(cost: Cost, memory: str, line: Line) -> str:
 
 
 def _row(total: WorkTotal, cost: Cost, moved: bool, line: Line) -> Sequence[str]:
-    cells = [cell(f"<b>{escape(name_of(total))}</b>")]
+    cells = [cell(f"<b>{escape(total.label)}</b>")]
     cells += [cell(text, right=True) for text in _numbers(total, cost, moved)]
     if isinstance(total.key, Frame) or total.key is None:
         cells.append(cell(escape(clip(line(total.key) if total.key else "", 60)), quiet=True))

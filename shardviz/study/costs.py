@@ -19,8 +19,8 @@ from shardviz.visible import Visible
 
 # column → (its number, None where not known; whether the least is the best)
 _BEST: Mapping[str, tuple[Callable[[StepCost], float | None], bool]] = {
-    "bytes": (lambda c: None if _unknown_count(c) else sum(x.total_bytes or 0.0 for x in c.collectives), True),
-    "runs": (lambda c: None if _unknown_count(c) else float(sum(x.count or 0 for x in c.collectives)), True),
+    "bytes": (lambda c: None if c.total.unknown else float(c.total.bytes), True),
+    "runs": (lambda c: None if c.total.unknown else float(c.total.runs), True),
     "lower": (lambda c: None if c.upper is None else c.lower, True),
     "upper": (lambda c: c.upper, True),
     "memory": (lambda c: c.needs.total if c.needs.complete else None, True),
@@ -139,7 +139,3 @@ def _cost(name: str, each: Any, machine: str | Machine | None, **options: Any) -
         if not name:
             raise
         raise type(error)(f"row {name!r}: {error}") from error
-
-
-def _unknown_count(cost: StepCost) -> bool:
-    return any(c.count is None for c in cost.collectives)

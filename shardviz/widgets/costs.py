@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shardviz.costs import time_of
-from shardviz.costs.step_cost import Moved, StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
-from shardviz.notation import Axis
-from shardviz.records import Cost, Frame, WorkTotal
+from shardviz.records import CollectiveTotal, Cost, WorkTotal
 from shardviz.records.amounts import format_flops, format_seconds, plural
 from shardviz.records.report import Report
 from shardviz.render.cost_words import (
-    Alike,
     as_run_words,
     busy_words,
     from_rows,
@@ -22,10 +20,11 @@ from shardviz.render.cost_words import (
     level_words,
     longest,
     mfu_words,
-    moved_name,
     moved_words,
+    run_words,
     time_rows,
     tokens_words,
+    where,
 )
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.payload import Json, axes_json
@@ -60,7 +59,7 @@ def cost_json(cost: StepCost, report: Report) -> Json:
     }
 
 
-def _step(cost: StepCost, rows: list[Alike]) -> Json:
+def _step(cost: StepCost, rows: Sequence[CollectiveTotal]) -> Json:
     """The bars; shares are of the longest time that the step can take."""
     whole = max(cost.upper or cost.step.upper, cost.lower) or 1.0
     (compute, hbm, _, *_), moved = time_rows(cost), cost.by("axes")
@@ -76,7 +75,7 @@ def _step(cost: StepCost, rows: list[Alike]) -> Json:
     work = max(cost.step.compute, cost.step.memory)
     first = "compute" if cost.step.compute >= cost.step.memory else "HBM"
     stack: list[Json] = [{"name": first, "axes": None, "share": work / whole}]
-    stack += [{"name": moved_name(m), "axes": axes_json(_axes(m)), "share": m.seconds / whole} for m in shown]
+    stack += [{"name": m.label, "axes": axes_json(m.axes), "share": m.seconds / whole} for m in shown]
     upper = cost.upper
     return {
         "bars": bars,
@@ -85,10 +84,6 @@ def _step(cost: StepCost, rows: list[Alike]) -> Json:
         "lower": {"share": cost.lower / whole, "text": format_seconds(cost.lower)},
         "upper": None if upper is None else {"share": upper / whole, "text": format_seconds(upper)},
     }
-
-
-def _axes(moved: Moved) -> tuple[Axis, ...] | None:
-    return moved.key if isinstance(moved.key, tuple) else None
 
 
 def _bar(
@@ -114,38 +109,39 @@ def _bar(
     }
 
 
-def _axes_bar(cost: StepCost, moved: Moved, whole: float, rows: list[Alike]) -> Json:
+def _axes_bar(cost: StepCost, moved: CollectiveTotal, whole: float, rows: Sequence[CollectiveTotal]) -> Json:
     """Of the axes: what moves, the arithmetic of what takes longest, and the link that it waits for."""
-    own = [row for row in rows if row.first.axes == moved.key]
+    own = [row for row in rows if row.axes == moved.axes]
     lines = [moved_words(moved)]
     for row in own[:MOST_FORMULAS]:
-        lines.append(f"{row.run_words} {row.first.kind} = {format_seconds(row.seconds)}: {row.first.formula or ''}")
+        c = row.collectives[0]
+        lines.append(f"{run_words(row)} {c.kind} = {format_seconds(row.whole_seconds)}: {c.formula or ''}")
     if len(own) > MOST_FORMULAS:
         lines.append(f"and {len(own) - MOST_FORMULAS} more")
-    name, axes = moved_name(moved), axes_json(_axes(moved))
+    name, axes = moved.label, axes_json(moved.axes)
     return _bar(name, f"axes-{name}", moved.seconds, whole, lines, axes=axes, bound=_bound(cost, own[0])["bound"])
 
 
-def _collective(cost: StepCost, row: Alike) -> Json:
-    c = row.first
-    line = row.frames[0]
+def _collective(cost: StepCost, row: CollectiveTotal) -> Json:
+    c = row.collectives[0]
+    line = c.source and c.source.bare
     return {
-        "seconds": format_seconds(row.seconds),
-        "runs": row.run_words,
+        "seconds": format_seconds(row.whole_seconds),
+        "runs": run_words(row),
         "kind": c.kind,
         "axes": axes_json(c.axes),
         "formula": c.formula or "",
-        "at": line.short if isinstance(line, Frame) else "",
-        "where": row.where,
+        "at": line.short if line else "",
+        "where": where(row),
         "line": cost.line(line),
         **_bound(cost, row),
     }
 
 
-def _bound(cost: StepCost, row: Alike) -> Json:
+def _bound(cost: StepCost, row: CollectiveTotal) -> Json:
     """What one run waits for: a link, or the latency of its hops; and every bound that was reckoned."""
     try:
-        found = time_of(row.first, cost.placement, cost.machine, exact=cost.exact)
+        found = time_of(row.collectives[0], cost.placement, cost.machine, exact=cost.exact)
     except ShardvizError:
         return {"bound": "", "floor": False, "terms": []}
     terms = [[t.bound, format_seconds(t.seconds), t.formula, t.source] for t in found.terms]

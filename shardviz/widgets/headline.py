@@ -8,9 +8,8 @@ from typing import Any
 from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.records import Memory, Value
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
-from shardviz.render.chips import axes_words
+from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.render.cost_words import BOUND_WORDS, level_words, memory_words, mfu_words, tokens_words
-from shardviz.render.totals import Total, total_of, totals_by
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.payload import Json, axes_json, severities
 
@@ -18,7 +17,7 @@ from shardviz.widgets.payload import Json, axes_json, severities
 def head_view(state: ExplorerState) -> Json:
     """The headline. What hangs on a machine is in it where there is one: `fit`, `step`, `bound`, or `trouble`."""
     report = state.report
-    totals = totals_by(report.collectives, "axes")
+    totals = sum_collectives(report.collectives, "axes")
     shown = _worth_showing(totals)
     problems, notes = severities(report)
     runs = total_of(report.collectives).runs_text
@@ -48,7 +47,7 @@ def head_view(state: ExplorerState) -> Json:
     return view
 
 
-def _worth_showing(totals: Sequence[Total]) -> list[Total]:
+def _worth_showing(totals: Sequence[CollectiveTotal]) -> list[CollectiveTotal]:
     """At most four, and none whose bytes are less than a thousandth of all; what moves how often unknown stays."""
     least = sum(t.bytes for t in totals) / 1000
     return [t for t in totals if t.unknown or t.bytes >= least][:4]
@@ -116,8 +115,8 @@ def _bound(cost: StepCost) -> Json:
     if cost.flops is not None:
         times["compute"] = step.compute
     order = sorted((name for name in times if times[name]), key=lambda name: -times[name])
-    axes = moved[0].key if moved and moved[0].seconds > 0.5 * step.communication else None
-    links = f" over {axes_words(axes)}" if isinstance(axes, tuple) and axes else ""
+    most = moved[0] if moved and moved[0].axes and moved[0].seconds > 0.5 * step.communication else None
+    links = "" if most is None else f" over {most.label}"
     word = {name: BOUND_WORDS.get(name, name) for name in times}
     over = {name: links if name == "communication" else "" for name in times}
     title = "; ".join(f"{word[name]}{over[name]} {format_seconds(times[name])}" for name in order)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.layouts import layout
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape
 from shardviz.records.report import Report
+from shardviz.records.sums import sum_collectives
 from shardviz.render.rosetta import sharding_of
 from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, notes
-from shardviz.render.totals import totals_by
-from shardviz.widgets.payload import Json, axes_json, axis_json, dims, known_bytes
-from shardviz.widgets.timing import compute_seconds, known_seconds
+from shardviz.widgets.payload import Json, axes_json, axis_json, dims
+from shardviz.widgets.timing import compute_seconds
 
 MOST_LINES = 600
 MOST_CELLS = 32
@@ -37,7 +39,7 @@ def source_view(report: Report, cost: StepCost | None = None) -> Json:
         if c.source is not None:
             place(c.source)[1].append(c)
     computes = compute_seconds(report, cost)
-    weigh = known_bytes if cost is None else known_seconds
+    weigh = attrgetter("assumed_bytes" if cost is None else "assumed_seconds")
     moves = {where: sum(map(weigh, cs)) for where, (_, cs) in at.items()}
     most = max((moves.get(w, 0.0) + computes.get(w, 0.0) for w in {*moves, *computes}), default=0.0) or 1.0
     files, left = [], MOST_LINES
@@ -84,7 +86,7 @@ def _line(report: Report, file: str, number: int, values: list[Value], collectiv
         ]
         row["more"] = len(values) - len(shown)
     if collectives:
-        row["moved"], row["collectives"] = format_bytes(sum(map(known_bytes, collectives))), _merged(collectives)
+        row["moved"], row["collectives"] = format_bytes(sum(c.assumed_bytes for c in collectives)), _merged(collectives)
     return row
 
 
@@ -99,18 +101,17 @@ def _main_values(values: list[Value]) -> list[Value]:
 def _merged(collectives: list[Collective]) -> list[Json]:
     """One entry for each kind over each set of axes."""
     rows = []
-    for total in totals_by(collectives, "kind_axes"):
-        group = [c for c in collectives if (c.kind, c.axes) == total.key]
-        sizes = {c.operand_bytes for c in group}
+    for total in sum_collectives(collectives, "kind_axes"):
+        sizes = {c.operand_bytes for c in total.collectives}
         rows.append(
             {
-                "kind": group[0].kind,
+                "kind": total.kinds[0],
                 "axes": axes_json(total.axes),
                 "total": total.bytes_text,
                 "count": total.runs_text,
                 "bytes": format_bytes(sizes.pop()) if len(sizes) == 1 else "",
-                "phases": sorted({c.phase for c in group}),
-                "seconds": "" if total.seconds is None else format_seconds(total.seconds),
+                "phases": sorted({c.phase for c in total.collectives}),
+                "seconds": "" if total.untimed else format_seconds(total.seconds),
             }
         )
     return rows

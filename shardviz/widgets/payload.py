@@ -11,7 +11,7 @@ from typing import Any
 
 from shardviz.notation import Axis, Spec
 from shardviz.paint.theme import axis_colours
-from shardviz.records import Collective, Value
+from shardviz.records import Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
 from shardviz.session.edits import choices, tree
@@ -124,11 +124,6 @@ def severities(report: Report) -> tuple[int, int]:
     """How many diagnostics are problems (warnings and errors), and how many are notes."""
     notes = sum(d.severity == "info" for d in report.diagnostics)
     return len(report.diagnostics) - notes, notes
-
-
-def known_bytes(collective: Collective) -> float:
-    """Operand bytes over the step; a run of unknown count is counted once."""
-    return collective.operand_bytes * (1 if collective.count is None else collective.count)
 
 
 def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.sums import sum_collectives, total_of
 from shardviz.render.cost_words import headline, memory_words
-from shardviz.render.totals import total_of, totals_by
 from shardviz.session.explorer import ExplorerState
 
 
@@ -20,7 +20,7 @@ def summary(state: ExplorerState) -> str:
     whole = total_of(report.collectives)
     runs = f", {whole.runs_text} runs a step" if whole.operations else ""
     lines.append(plural(whole.operations, "collective") + runs)
-    for total in totals_by(report.collectives, "axes"):
+    for total in sum_collectives(report.collectives, "axes"):
         lines.append(f"  over {total.label}: {total.bytes_text} per device")
     if report.memory is not None:
         memory = report.memory

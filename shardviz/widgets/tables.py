@@ -6,18 +6,18 @@ A program may have thousands of intermediates; the page asks for the rows it wan
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.records import Collective, Frame, TargetCollective, Value
 from shardviz.records.amounts import format_bytes, format_count, format_seconds, plural
 from shardviz.records.report import Report
+from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.render.chips import axes_words
 from shardviz.render.on_target import how_words, runs_text
-from shardviz.render.totals import key_of, total_of, totals_by
 from shardviz.render.values import spec_text
-from shardviz.widgets.payload import Json, axes_json, axis_json, dims, known_bytes
-from shardviz.widgets.timing import known_seconds, step_seconds
+from shardviz.widgets.payload import Json, axes_json, axis_json, dims
 
 PAGE = 200
 
@@ -90,10 +90,11 @@ def collectives_view(report: Report, query: Mapping[str, Any], cost: StepCost | 
         cost: what the step costs on a machine.
     """
     line = query.get("line") or ""
-    weigh = known_bytes if cost is None else known_seconds
-    ordered = sorted(report.collectives, key=lambda c: (-weigh(c), -known_bytes(c), c.kind, c.name))
+    weigh = attrgetter("assumed_bytes" if cost is None else "assumed_seconds")
+    ordered = sorted(report.collectives, key=lambda c: (-weigh(c), -c.assumed_bytes, c.kind, c.name))
     found = [c for c in ordered if not line or (c.source is not None and c.source.short == line)]
     most = max(map(weigh, ordered), default=0.0) or 1.0
+    whole = total_of(ordered)
     view: Json = {
         "rows": [_collective_row(c, report, weigh(c) / most, cost) for c in found[:PAGE]],
         "found": len(found),
@@ -102,12 +103,10 @@ def collectives_view(report: Report, query: Mapping[str, Any], cost: StepCost | 
         "by_line": _sums(report, "source", cost),
         "by_phase": _sums(report, "phase", cost),
         "by_kind": _sums(report, "kind", cost),
-        "bytes": total_of(ordered).bytes_text,
+        "bytes": whole.bytes_text,
     }
     if cost is not None:
-        seconds = format_seconds(step_seconds(ordered))
-        left = sum(c.seconds is None or c.count is None for c in ordered)
-        view |= {"target": cost.machine.text, "seconds": seconds, "untimed": left}
+        view |= {"target": cost.machine.text, "seconds": format_seconds(whole.seconds), "untimed": whole.untimed}
     if words := runs_text(report):
         view |= {"runs": words, "added": _added(report, cost)}
         if cost is not None and cost.as_run:
@@ -139,7 +138,7 @@ def _collective_row(c: Collective, report: Report, share: float, cost: StepCost 
     }
     if cost is not None:
         extra |= {"formula": c.formula, "each": format_seconds(c.seconds)}
-        extra["seconds"] = format_seconds(None if c.seconds is None or c.count is None else c.seconds * c.count)
+        extra["seconds"] = format_seconds(c.total_seconds)
     if report.target_collectives and report.target != "cpu":
         extra["as_run"] = [_run(t, c, cost) for t in report.runs_as(c.name)] or [{"text": "not found again"}]
     return row | {key: item for key, item in extra.items() if item}
@@ -164,8 +163,8 @@ def _run(run: TargetCollective, stands_for: Collective | None, cost: StepCost | 
         view["how"] = f"{view['how']} ({plural(len(run.stands_for), 'collective')})".strip()
     if cost is not None and cost.as_run:
         timed = next((t for t in cost.collectives if t.name == c.name), None)
-        if timed is not None and timed.seconds is not None and timed.count is not None:
-            view |= {"seconds": format_seconds(timed.seconds * timed.count), "formula": timed.formula or ""}
+        if timed is not None and timed.total_seconds is not None:
+            view |= {"seconds": format_seconds(timed.total_seconds), "formula": timed.formula or ""}
     if not differs and not view["how"]:
         view["text"] = "as partitioned"
     return {key: item for key, item in view.items() if item}
@@ -178,32 +177,30 @@ def _added(report: Report, cost: StepCost | None) -> list[Json]:
 
 def _sums(report: Report, key: str, cost: StepCost | None) -> list[Json]:
     """A bar for each group, of seconds where there is a cost; its parts have the colours of the axes they move over."""
-    totals = totals_by(report.collectives, key)
-    if cost is None:
-        rows = [(t, t.bytes, t.bytes_text, [(axes, n, format_bytes(n)) for axes, n in t.parts]) for t in totals]
-    else:
-        times: dict[Any, dict[Any, float]] = {}
-        for c in report.collectives:
-            own = times.setdefault(key_of(c, key), {})
-            own[c.axes] = own.get(c.axes, 0.0) + known_seconds(c)
-        rows = []
-        for t in totals:
-            parts = sorted(times[t.key].items(), key=lambda item: (-item[1], axes_words(item[0])))
-            whole = sum(times[t.key].values())
-            text = format_seconds(whole) + ("" if t.seconds is not None else " + not known")
-            rows.append((t, whole, text, [(axes, n, format_seconds(n)) for axes, n in parts]))
-        rows.sort(key=lambda row: -row[1])
-    most = max((whole for _, whole, _, _ in rows), default=0.0) or 1.0
+    size = attrgetter("bytes" if cost is None else "assumed_seconds")
+    totals = sorted(sum_collectives(report.collectives, key), key=size, reverse=True)
+    most = max(map(size, totals), default=0.0) or 1.0
+
+    def text(total: CollectiveTotal) -> str:
+        if cost is None:
+            return total.bytes_text
+        return format_seconds(total.assumed_seconds) + (" + not known" if total.untimed else "")
+
+    def part(total: CollectiveTotal) -> Json:
+        amount = size(total)
+        said = format_bytes(amount) if cost is None else format_seconds(amount)
+        return {"axes": axes_json(total.axes), "share": amount / most, "text": said}
+
     return [
         {
             "label": t.label,
-            "text": text,
+            "text": text(t),
             "bytes": t.bytes_text,
             "sentence": t.sentence,
             "collectives": t.operations,
             "axes": axes_json(t.axes) if key == "axes" else None,
-            "parts": [{"axes": axes_json(axes), "share": n / most, "text": said} for axes, n, said in parts if n],
+            "parts": [part(p) for p in sorted(t.parts, key=size, reverse=True) if size(p)],
             "line": report.line(t.key) if isinstance(t.key, Frame) else "",
         }
-        for t, _, text, parts in rows
+        for t in totals
     ]

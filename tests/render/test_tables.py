@@ -80,7 +80,7 @@ def test_the_sums_add_up_whatever_the_key():
         assert sum(t.bytes for t in rows) == whole
         assert sum(t.operations for t in rows) == len(moves)
         assert sum(t.unknown for t in rows) == 1
-        assert all(sum(nbytes for _, nbytes in t.parts) == t.bytes for t in rows)
+        assert all(sum(part.bytes for part in t.parts) == t.bytes for t in rows)
         assert [t.bytes for t in rows] == sorted((t.bytes for t in rows), reverse=True)
 
 
@@ -108,8 +108,8 @@ def test_a_line_is_one_line_whatever_function_it_is_in():
 
 
 def test_time_is_summed_only_where_all_is_known():
-    assert totals_by([move(count=2, seconds=3.0), move(seconds=1.0)], "axes")[0].seconds == 7.0
-    assert totals_by([move(count=2, seconds=3.0), move()], "axes")[0].seconds is None
+    assert totals_by([move(count=2, seconds=3.0), move(seconds=1.0)], "axes")[0].whole_seconds == 7.0
+    assert totals_by([move(count=2, seconds=3.0), move()], "axes")[0].whole_seconds is None
 
 
 def test_another_key_is_refused():

@@ -1,0 +1,295 @@
+"""Sums: what collectives move and how long they take, and what work is done, by what rows have in common.
+
+A collective whose count is not known (a loop with an unknown trip count) is never dropped: its sum says how many such
+there are and what one run of each would move.
+
+>>> gradient = Collective(kind="all-reduce", axes=("data",), dtype="float32", shape=(4,), operand_bytes=16,
+...                       result_bytes=16, count=3)
+>>> loss = Collective(kind="all-reduce", axes=("data", "model"), dtype="float32", shape=(), operand_bytes=4,
+...                   result_bytes=4, count=None)
+>>> for total in sum_collectives([gradient, loss], "axes"):
+...     print(total.label, total.operations, total.runs, total.bytes_text, sep="; ")
+data; 1; 3; 48 B
+data, model; 1; 0; count not known × 4 B
+>>> total_of([gradient, loss]).sentence
+'2 operations; 3 runs and 48 B of operands per device in a step; count not known for 1 of them, 4 B if each ran once'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from shardviz.errors import ShardvizError
+from shardviz.notation import Axis
+from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, plural
+from shardviz.records.collectives import Collective, axes_words
+from shardviz.records.values import Frame
+from shardviz.records.work import Stated, Work
+
+NO_SOURCE = "no source line"
+_Row = TypeVar("_Row")
+
+
+def _grouped(rows: Iterable[_Row], of: Callable[[_Row], Any]) -> dict[Any, list[_Row]]:
+    groups: dict[Any, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(of(row), []).append(row)
+    return groups
+
+
+@dataclass(frozen=True)
+class CollectiveTotal:
+    """Collectives that have something in common, and their sums on one device in a step.
+
+    Attributes:
+        key: what they have in common: mesh axes, a source line (`Frame` or None), a kind, ...
+        label: the key in plain text.
+        collectives: they, in the program's order.
+    """
+
+    key: Hashable
+    label: str
+    collectives: tuple[Collective, ...]
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...] | None:
+        """The mesh axes of all of them; None where they differ or follow no mesh axes."""
+        found = {c.axes for c in self.collectives}
+        return found.pop() if len(found) == 1 else None
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """Their kinds, sorted."""
+        return tuple(sorted({c.kind for c in self.collectives}))
+
+    @property
+    def operations(self) -> int:
+        """How many collectives stand in the program."""
+        return len(self.collectives)
+
+    @cached_property
+    def runs(self) -> int:
+        """How often those with a known count run, together."""
+        return sum(c.count or 0 for c in self.collectives)
+
+    @cached_property
+    def bytes(self) -> float:
+        """Operand bytes of those with a known count."""
+        return sum(c.total_bytes or 0 for c in self.collectives)
+
+    @cached_property
+    def unknown(self) -> int:
+        """How many of the operations have a count that is not known."""
+        return sum(c.count is None for c in self.collectives)
+
+    @cached_property
+    def unknown_bytes(self) -> float:
+        """Operand bytes of one run of each of these."""
+        return sum(c.operand_bytes for c in self.collectives if c.count is None)
+
+    @cached_property
+    def seconds(self) -> float:
+        """The time on the target of those whose time and count are known."""
+        return sum(c.total_seconds or 0.0 for c in self.collectives)
+
+    @cached_property
+    def untimed(self) -> int:
+        """How many of the operations have a time or a count that is not known."""
+        return sum(c.total_seconds is None for c in self.collectives)
+
+    @property
+    def whole_seconds(self) -> float | None:
+        """The time of all; None where any is not known."""
+        return None if self.untimed else self.seconds
+
+    @cached_property
+    def assumed_seconds(self) -> float:
+        """The time where a collective of unknown count is taken to run once, and one of unknown time to take none."""
+        return sum(c.assumed_seconds for c in self.collectives)
+
+    @cached_property
+    def at_most(self) -> bool:
+        """Whether one of them stands in a branch that may not run."""
+        return any(c.conditional for c in self.collectives)
+
+    @cached_property
+    def parts(self) -> tuple[CollectiveTotal, ...]:
+        """The same by mesh axes, the most bytes first."""
+        return sum_collectives(self.collectives, "axes")
+
+    @property
+    def sentence(self) -> str:
+        """`8 operations; 1,044 runs and 271 GB of operands per device in a step`, and what is not known."""
+        text = plural(self.operations, "operation")
+        known = self.operations - self.unknown
+        if known:
+            what = ("at most " if self.at_most else "") + format_bytes(self.bytes)
+            text += f"; {plural(self.runs, 'run')} and {what} of operands per device in a step"
+        if self.unknown:
+            whose = f"{COUNT_NOT_KNOWN} for {self.unknown:,}" + (" of them" if known else "")
+            text += f"; {whose}, {format_bytes(self.unknown_bytes)} if each ran once"
+        return text
+
+    @property
+    def bytes_text(self) -> str:
+        """`34.4 GB`, with `at most` and what is not known."""
+        if self.unknown and self.unknown == self.operations:
+            return f"{COUNT_NOT_KNOWN} × {format_bytes(self.unknown_bytes)}"
+        text = ("at most " if self.at_most else "") + format_bytes(self.bytes)
+        return text + (f" + {format_bytes(self.unknown_bytes)} × {COUNT_NOT_KNOWN}" if self.unknown else "")
+
+    @property
+    def runs_text(self) -> str:
+        """`640`, or that the count of some is not known."""
+        if self.unknown and self.unknown == self.operations:
+            return COUNT_NOT_KNOWN
+        return f"{self.runs:,}" + (f"; {COUNT_NOT_KNOWN} for {self.unknown:,}" if self.unknown else "")
+
+
+def _line_label(frame: Frame | None) -> str:
+    return NO_SOURCE if frame is None else frame.short
+
+
+def _over(kind: str, axes: tuple[Axis, ...] | None) -> str:
+    return f"{kind} over {axes_words(axes)}"
+
+
+# key → (what a collective is summed by, that in plain text)
+_COLLECTIVE_KEYS: Mapping[str, tuple[Callable[[Collective], Any], Callable[[Any], str]]] = {
+    "axes": (lambda c: c.axes, axes_words),
+    "source": (lambda c: c.source and c.source.bare, _line_label),
+    "kind": (lambda c: c.kind, str),
+    "kind_axes": (lambda c: (c.kind, c.axes), lambda key: _over(*key)),
+    "phase": (lambda c: c.phase, str),
+    "alike": (
+        lambda c: (c.kind, c.axes, c.count, c.conditional, c.seconds, c.formula),
+        lambda key: _over(*key[:2]),
+    ),
+}
+
+
+def sum_collectives(
+    collectives: Iterable[Collective], key: str, *, order: str = "bytes"
+) -> tuple[CollectiveTotal, ...]:
+    """Sums collectives that have something in common.
+
+    Args:
+        collectives: of a report, or of a cost with their seconds.
+        key: `axes`, `source` (the line), `kind`, `kind_axes`, `phase`, or `alike` (of one kind, over the same axes,
+            that run as often and take as long by the same formula).
+        order: `bytes` or `seconds`: the most first, then by label.
+
+    Raises:
+        ShardvizError: for another key.
+    """
+    if key not in _COLLECTIVE_KEYS:
+        have = ", ".join(map(repr, _COLLECTIVE_KEYS))
+        raise ShardvizError(f"collectives cannot be summed by {key!r}; the keys are {have}")
+    of, label = _COLLECTIVE_KEYS[key]
+    totals = [CollectiveTotal(k, label(k), tuple(group)) for k, group in _grouped(collectives, of).items()]
+    if order == "seconds":
+        totals.sort(key=lambda t: (-t.seconds, t.untimed == t.operations, -t.assumed_seconds, -t.bytes, t.label))
+    else:
+        totals.sort(key=lambda t: (-t.bytes, -t.unknown_bytes, t.label))
+    return tuple(totals)
+
+
+def total_of(collectives: Iterable[Collective]) -> CollectiveTotal:
+    """All collectives in one sum, whose label is empty."""
+    return CollectiveTotal(None, "", tuple(collectives))
+
+
+@dataclass(frozen=True)
+class WorkTotal:
+    """Work that has something in common, and its sums on one device in a step.
+
+    Attributes:
+        key: what it has in common: a phase, a line (`Frame`, or None where not known), a module or an element type.
+        work: the rows.
+    """
+
+    key: str | Frame | None
+    work: tuple[Work, ...]
+
+    @cached_property
+    def dot_flops(self) -> float:
+        """FLOPs of matrix products and convolutions."""
+        return math.fsum(row.dot_flops for row in self.work)
+
+    @cached_property
+    def other_flops(self) -> float:
+        """FLOPs of all else."""
+        return math.fsum(row.other_flops for row in self.work)
+
+    @cached_property
+    def hbm_bytes(self) -> float | None:
+        """Bytes read from and written to main memory; None where the level does not tell."""
+        known = [row.hbm_bytes for row in self.work if row.hbm_bytes is not None]
+        return math.fsum(known) if known else None
+
+    @property
+    def flops(self) -> float:
+        """All FLOPs."""
+        return self.dot_flops + self.other_flops
+
+    @property
+    def label(self) -> str:
+        """The key in plain text."""
+        return self.key.short if isinstance(self.key, Frame) else self.key or NO_SOURCE
+
+
+_WORK_KEYS: Mapping[str, Callable[[Work], str | Frame | None]] = {
+    "phase": lambda row: row.phase,
+    "source": lambda row: row.source and row.source.bare,
+    "module": lambda row: row.module,
+    "dtype": lambda row: row.dtype,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a step does on one device.
+
+    Attributes:
+        dot_flops: FLOPs of all matrix products: 2 x output size x contracted size, loops multiplied in.
+        unknown_loops: loops whose trip count could not be found; their bodies were counted once.
+        other_flops: FLOPs of all else, loops multiplied in, as in `Work`; None where the level does not count them.
+        once_flops: all FLOPs again, each loop's body counted once, as `cost_analysis()` does; None where not counted.
+        hbm_bytes: bytes read from and written to main memory by the target's optimised program, loops multiplied in;
+            None below level `compiled`.
+        once_hbm_bytes: the same, each loop's body counted once.
+        work: where it is done: one row for each phase, line, module and element type, the most FLOPs first.
+        stated: what `cost_analysis()` says; None unless the compile was finished.
+    """
+
+    dot_flops: float
+    unknown_loops: int = 0
+    other_flops: float | None = None
+    once_flops: float | None = None
+    hbm_bytes: float | None = None
+    once_hbm_bytes: float | None = None
+    work: tuple[Work, ...] = ()
+    stated: Stated | None = None
+
+    @property
+    def flops(self) -> float:
+        """All FLOPs that the level counts."""
+        return self.dot_flops + (self.other_flops or 0.0)
+
+    def by(self, key: str) -> tuple[WorkTotal, ...]:
+        """The work summed by what it has in common, the most FLOPs first, then the most bytes.
+
+        Args:
+            key: `phase`, `source` (the line), `module` or `dtype`.
+
+        Raises:
+            ShardvizError: for another key.
+        """
+        if key not in _WORK_KEYS:
+            raise ShardvizError(f"by({key!r}): work is summed by {', '.join(map(repr, _WORK_KEYS))}")
+        totals = [WorkTotal(of, tuple(rows)) for of, rows in _grouped(self.work, _WORK_KEYS[key]).items()]
+        return tuple(sorted(totals, key=lambda t: (-t.flops, -(t.hbm_bytes or 0.0), str(t.key))))
