@@ -14,8 +14,8 @@ from typing import Any
 import jax
 
 from shardviz import _jax
-from shardviz.errors import ShardingTypeError, ShardvizError, SpecError, TraceError
-from shardviz.notation import DeviceMesh, Spec, check_spec
+from shardviz.errors import ShardingTypeError, ShardvizError, TraceError
+from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Call
 from shardviz.program.explicit import mend, typed_arguments
 from shardviz.program.meshes import abstract_mesh
@@ -291,23 +291,3 @@ def _advice(error: BaseException) -> str:
             "\nName the argument that it depends on in static_argnums or static_argnames, or leave its value an array"
         )
     return ""
-
-
-def check_constraints(traced: Traced, mesh: DeviceMesh) -> None:
-    """Raises unless every constraint inside the program can be met on `mesh`.
-
-    Raises:
-        SpecError: naming the constraint's line, and what would do.
-    """
-    for constraint in traced.constraints:
-        where = (
-            f"with_sharding_constraint at {constraint.source.short}"
-            if constraint.source
-            else "with_sharding_constraint"
-        )
-        try:
-            check_spec(where, constraint.shape, constraint.spec, mesh)
-        except SpecError as error:
-            raise SpecError(
-                f"{error} (the array there has shape {constraint.shape})", argument=where, dimension=error.dimension
-            ) from None

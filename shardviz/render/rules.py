@@ -1,7 +1,8 @@
 """A table of rules in text and HTML: what each catches and wins, and what no rule catches.
 
 >>> from shardviz.program.bind import Row, RulesTable
->>> print(rules_text(RulesTable((Row("'*kernel'", Spec.of(("data",)), ("a.kernel",), (("b.kernel", 2),)),), ())))
+>>> row = Row(rule="'*kernel'", spec=Spec.of(("data",)), wins=("a.kernel",), loses=(("b.kernel", 2),))
+>>> print(rules_text(RulesTable((row,), ())))
 rule  filter     spec       catches  wins
 1     '*kernel'  P('data')        2     1
   wins a.kernel

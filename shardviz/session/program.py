@@ -12,30 +12,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardviz import diagnose
-from shardviz.errors import ShardvizError
-from shardviz.program import bind as ruling
+from shardviz.errors import MeshError, ShardvizError
+from shardviz.notation import DeviceMesh
 from shardviz.program import exports as exporting
 from shardviz.program import propagate as shardy
 from shardviz.program import transform as transforms
 from shardviz.program import vmap as batching
-from shardviz.program.bind import RulesTable
+from shardviz.program.bind import RulesTable, ruled_arguments, rules_table
 from shardviz.program.call import Call
 from shardviz.program.lower import CPU, LowerFor
+from shardviz.program.lowerings import Lowerings
 from shardviz.program.plan import Plan, plan_code
 from shardviz.program.residuals import residuals
 from shardviz.program.signature import CallSignature
-from shardviz.program.trace import Constraint
-from shardviz.records import Cost
+from shardviz.program.trace import Argument, Constraint
+from shardviz.records import Cost, PlanRecord
 from shardviz.records.report import Report
 from shardviz.session import reading as rows
 from shardviz.session import submitting
 from shardviz.session.reading import Reading, annotated, notes
 from shardviz.session.submitting import OnReport, ReportFuture
 from shardviz.session.targeting import aim
-from shardviz.session.traces import Traces
 
 
-class Program(Traces):
+class Program:
     """A function with abstract arguments, to be explored under plans. Made by `sv.trace`.
 
     Attributes:
@@ -43,10 +43,83 @@ class Program(Traces):
     """
 
     def __init__(self, call: Call, mesh: Any = None):
-        super().__init__(call, mesh)
+        self.name = call.name
+        self._call = call
+        self._lowerings = Lowerings(call, call.brings.mesh if mesh is None else DeviceMesh.of(mesh))
         self._propagated: tuple[Plan, LowerFor, Report] | None = None
         self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
         self._origin: tuple[Program, transforms.Transformed] | None = None
+
+    def __repr__(self) -> str:
+        if not self._lowerings.is_traced:
+            return f"Program {self.name}: not traced yet, it needs a plan's mesh"
+        lines = [f"Program {self.name}: {len(self.arguments)} arguments"]
+        width = max((len(a.name) for a in self.arguments), default=0)
+        for a in self.arguments:
+            shape = ", ".join(map(str, a.shape))
+            lines.append(f"  {a.name:<{width}}  {a.dtype}[{shape}]" + ("  donated" if a.donated else ""))
+        return "\n".join(lines)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Every array among the arguments: tree path, shape, dtype, whether it is donated.
+
+        Raises:
+            TraceError: if the function needs a mesh to be traced and has met no plan yet.
+        """
+        return self._lowerings.latest.arguments
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Every `with_sharding_constraint` inside: the shape and spec that it asks for, and its line.
+
+        Raises:
+            TraceError: as `arguments`.
+        """
+        return self._lowerings.latest.constraints
+
+    def outputs(self, plan: Plan) -> tuple[Argument, ...]:
+        """Every array of the result: tree path, shape, dtype."""
+        return self._lowerings.traced(plan).outputs
+
+    def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
+        """A plan, with what the function brings along where nothing is given.
+
+        Args:
+            mesh: a mesh in any form that `sv.mesh` takes. None for the function's own: that of its `in_shardings`, of
+                its arguments' shardings, of the call site (`jax.set_mesh`, `with mesh:`), or of the first
+                `shard_map` or sharding constraint inside it.
+            in_specs, out_specs: as for `Plan`; None for the function's own, see `Plan`.
+
+        Raises:
+            MeshError: if no mesh is given and the function brings none.
+        """
+        if mesh is None:
+            first = self._lowerings.first
+            mesh = self._call.brings.mesh or (first and first.mesh)
+        if mesh is None:
+            raise MeshError(
+                f"{self.name}: no mesh is given, and neither its shardings nor its arguments have one; give one, such "
+                "as mesh={'data': 8}"
+            )
+        return Plan(mesh, in_specs, out_specs)
+
+    def bind(self, plan: Plan) -> PlanRecord:
+        """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
+
+        Raises:
+            SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
+            TraceError: if the function cannot be traced on the plan's mesh.
+        """
+        return self._lowerings.bind(plan)
+
+    def rules_table(self, plan: Plan) -> RulesTable:
+        """For each of a plan's rules which arguments its filter catches and which it wins, and what no rule catches.
+
+        The table shows itself as text and HTML. A rule whose spec does not fit an array is no error here: the row says
+        which, and why.
+        """
+        return rules_table(plan, self._call, self._lowerings.known(plan.mesh))
 
     @property
     def calls(self) -> tuple[CallSignature, ...]:
@@ -65,15 +138,6 @@ class Program(Traces):
         signature = self._call.signed(args, kwargs)
         self._calls.append(signature)
         return signature
-
-    @property
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Every `with_sharding_constraint` inside: the shape and spec that it asks for, and its line.
-
-        Raises:
-            TraceError: as `arguments`.
-        """
-        return self._any_trace().constraints
 
     def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Program:
         """The program of the gradient, as `jax.grad` gives it, with the plan that this one brings.
@@ -103,7 +167,7 @@ class Program(Traces):
         Raises:
             TraceError: as `arguments`, or if the function cannot be transformed.
         """
-        return self._derived(transforms.vjp(self._call, self._any_trace()))
+        return self._derived(transforms.vjp(self._call, self._lowerings.latest))
 
     def jvp(self) -> Program:
         """The program of (outputs, their tangents), with one argument more, `tangents`: a tuple, one for each argument.
@@ -113,7 +177,7 @@ class Program(Traces):
         Raises:
             TraceError: as `arguments`, or if the function cannot be transformed.
         """
-        return self._derived(transforms.jvp(self._call, self._any_trace()))
+        return self._derived(transforms.jvp(self._call, self._lowerings.latest))
 
     def vmap(
         self,
@@ -137,7 +201,9 @@ class Program(Traces):
             TraceError: as `arguments`, or if `in_axes`, `out_axes` or `axis_size` do not fit.
             SpecError: if an axis of `spmd_axis_name` cuts an argument already.
         """
-        return self._derived(batching.vmap(self._call, self._any_trace(), in_axes, out_axes, axis_size, spmd_axis_name))
+        return self._derived(
+            batching.vmap(self._call, self._lowerings.latest, in_axes, out_axes, axis_size, spmd_axis_name)
+        )
 
     def plan_from(self, plan: Plan) -> Plan:
         """The plan for a transformed program that follows from one for the program that it was made from.
@@ -155,10 +221,10 @@ class Program(Traces):
         if self._origin is None:
             raise ShardvizError(f"{self.name} was not made by grad, value_and_grad, vjp, jvp or vmap; use its own plan")
         origin, transformed = self._origin
-        bound, of = origin.bind(plan), origin._traced(plan)
-        known = self._any_trace() if self._traces else self._known(plan.mesh)
+        bound, of, own = origin.bind(plan), origin._lowerings.traced(plan), self._lowerings
+        known = own.latest if own.is_traced else own.known(plan.mesh)
         edits = transforms.carried_ins(bound, of, transformed, [a.name for a in known.arguments])
-        traced = self._any_trace() if self._traces else self._traced(Plan(plan.mesh, edits=edits))
+        traced = own.latest if own.is_traced else own.traced(Plan(plan.mesh, edits=edits))
         outs = transforms.carried_outs(bound, of, transformed, traced)
         return Plan(plan.mesh, edits=edits, out_edits=outs)
 
@@ -182,7 +248,7 @@ class Program(Traces):
         if last is not None and last[:2] == (plan, target) and (last[2].stages or not texts):
             return last[2]
         bound = self.bind(plan)
-        lowered = self._lower(plan, target)
+        lowered = self._lowerings.lower(plan, target)
         if not lowered.rehearsed:
             shardy.rehearse(lowered, bound)
             lowered.rehearsed = True
@@ -303,21 +369,21 @@ class Program(Traces):
         until = submitting.last_milestone(level, finish)
         bound = self.bind(plan)
         aimed = aim(target, bound.mesh)
-        lowered = self._lower(plan, aimed.lowered_for)
+        lowered = self._lowerings.lower(plan, aimed.lowered_for)
         foretell = functools.partial(self._propagate, plan, target=aimed.lowered_for)
         reading = Reading(self._call, bound, lowered, aimed, foretell)
         return submitting.submit(reading, until, timeout, memory_limit, on_report)
 
     def texts(self, plan: Plan) -> dict[str, str]:
         """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` under the plan."""
-        bound, lowered = self.bind(plan), self._lower(plan)
+        bound, lowered = self.bind(plan), self._lowerings.lower(plan)
         jaxpr = {} if lowered.traced.closed is None else {"jaxpr": str(lowered.traced.closed)}
         return jaxpr | {"stablehlo": shardy.stablehlo_text(lowered, bound)}
 
     def code(self, plan: Plan) -> str:
         """Python that rebuilds the plan."""
-        traced = self._traced(plan)
-        return plan_code(plan, self.bind(plan), traced, ruling.ruled(plan, self._call, traced))
+        traced = self._lowerings.traced(plan)
+        return plan_code(plan, self.bind(plan), traced, ruled_arguments(plan, self._call, traced))
 
     def export(
         self,
@@ -346,19 +412,10 @@ class Program(Traces):
                 or exported before.
             ShardvizError: for a platform that there is not, or a path that cannot be written.
         """
-        exported = exporting.export(self._traced(plan), self.bind(plan), platforms)
+        exported = exporting.export(self._lowerings.traced(plan), self.bind(plan), platforms)
         return exporting.write(exported, path, vjp_order)
 
-    def rules_table(self, plan: Plan) -> RulesTable:
-        """For each of a plan's rules which arguments its filter catches and which it wins, and what no rule catches.
-
-        The table shows itself as text and HTML. A rule whose spec does not fit an array is no error here: the row says
-        which, and why.
-        """
-        known = self._known(plan.mesh)
-        return ruling.table(plan, self._in_specs(plan, known), self._call, known)
-
     def _derived(self, transformed: transforms.Transformed) -> Program:
-        made = Program(transformed.call, self._mesh)
+        made = Program(transformed.call, self._lowerings.mesh)
         made._origin = self, transformed
         return made

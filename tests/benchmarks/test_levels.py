@@ -32,7 +32,7 @@ def seconds(run, rounds=5):
 def test_a_changed_spec_costs_no_more_than_shardys_pipeline_as_it_comes(benchmark):
     example = sv.gallery.llama("70b", mesh="data=64,model=64")
     program, plan = example.program, example.plan
-    lowered = program._lower(plan)
+    lowered = program._lowerings.lower(plan)
     specs = [P(None, "data", "model"), P(None, None, "model")]
 
     def raw():
@@ -58,7 +58,7 @@ def test_a_changed_spec_costs_no_more_than_shardys_pipeline_as_it_comes(benchmar
 def test_what_a_step_costs_takes_a_tenth_of_shardys_pipeline_at_most(benchmark, target):
     example = sv.gallery.llama("70b", batch=512, mesh="data=64,model=64")
     program, plan = example.program, example.plan
-    lowered = program._lower(plan)
+    lowered = program._lowerings.lower(plan)
     specs = [P(None, "data", "model"), P(None, None, "model")]
 
     def raw():

@@ -361,4 +361,4 @@ def _module():
     from shardviz.program.lower import edited_bytecode
 
     program = traced(small)
-    return edited_bytecode(program._lower(PLAN), program.bind(PLAN))
+    return edited_bytecode(program._lowerings.lower(PLAN), program.bind(PLAN))

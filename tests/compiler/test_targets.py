@@ -175,9 +175,9 @@ def test_a_program_is_lowered_for_another_target_after_a_change_of_mesh():
     program = sv.trace(step, *(jax.ShapeDtypeStruct((64, 64), jnp.float32) for _ in "wx"))
     small, large = (sv.Plan({"data": n, "model": 1}, (P(), P("data", None))) for n in (4, 8))
     program.bind(small)
-    on_cpu = program._lower(small)
-    on_tpu = program._lower(large, LowerFor("tpu", "TPU v5", 2))
-    assert on_cpu.traced is on_tpu.traced and program._lower(large) is on_cpu
+    on_cpu = program._lowerings.lower(small)
+    on_tpu = program._lowerings.lower(large, LowerFor("tpu", "TPU v5", 2))
+    assert on_cpu.traced is on_tpu.traced and program._lowerings.lower(large) is on_cpu
 
 
 def test_the_environment_of_a_compile_is_taken_back(monkeypatch):

@@ -181,7 +181,7 @@ def test_what_shardy_made_is_valid(monkeypatch):
 
     example = sv.gallery.llama("8b")
     program, plan = example.program, example.plan
-    lowered = program._lower(plan)
+    lowered = program._lowerings.lower(plan)
     found = shardy.propagate(lowered, program.bind(plan))
     with lowered.module.context:
         assert found.module.verify()
