@@ -79,6 +79,7 @@ class CompileLoop:
         self._turn = 0
         self._due = 0
         self._began = 0.0
+        self._seconds: float | None = None
 
     def later(self, task: Task) -> Progress:
         """Drops the older task, and starts this one's compile when there has been no newer one for a moment.
@@ -87,7 +88,7 @@ class CompileLoop:
             The progress until then; it is not told.
         """
         self.cancel()
-        self._began = time.monotonic()
+        self._began, self._seconds = time.monotonic(), None
         if task.reach == "propagated":
             return Progress("propagated", seconds=0.0)
         self._pending = task
@@ -104,7 +105,7 @@ class CompileLoop:
     def now(self, task: Task) -> None:
         """Drops the older task, and starts this one's compile at once."""
         self.cancel()
-        self._began = time.monotonic()
+        self._began, self._seconds = time.monotonic(), None
         self._start(task)
 
     def cancel(self) -> None:
@@ -182,7 +183,10 @@ class CompileLoop:
 
     @property
     def _elapsed(self) -> float:
-        return time.monotonic() - self._began
+        """Seconds from the change to its last answer."""
+        if self._seconds is None:
+            self._seconds = time.monotonic() - self._began
+        return self._seconds
 
 
 def _stopped() -> CompileStopped:

@@ -97,7 +97,7 @@ class Progress:
     message: str = ""
     busy: bool = False
     trouble: BaseException | None = None
-    seconds: float | None = field(default=None, compare=False, repr=False)
+    seconds: float | None = field(default=None, repr=False)
 
     @property
     def failure(self) -> dict[str, str] | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from shardviz.errors import CompileCrashed, ShardvizError
 from shardviz.records import Value
 from shardviz.session.explorer import ExplorerState
-from shardviz.widgets.explorer import Explorer
+from shardviz.session.snapshot import Snapshot
+from shardviz.widgets.explorer import VIEWS, Explorer
 from shardviz.widgets.pages import shards_view
 from tests.widgets.page import PARTS
 
@@ -185,3 +187,51 @@ def test_state_options_are_refused_if_unknown(program, plan):
         ExplorerState(program, plan, level="nowhere")
     with pytest.raises(TypeError, match="speed"):
         ExplorerState(program, plan, speed=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_the_page_shows_what_would_be_built_anew(program, plan, compilers, seed):
+    """So no view misses a change that it depends on."""
+    explorer, draw = Explorer(ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")), random.Random(seed)
+    state = explorer.state
+
+    def answer(level):
+        state.loop.hurry()
+        if state.busy:
+            plan, job = program.jobs[-1]
+            report = replace(getattr(program, level)(plan), target=program.asked[-1][1])
+            job.on_report(report) if level == "partitioned" else job.answer(report)
+
+    steps = [
+        lambda: state.set_dim("x", draw.randrange(2), draw.choice([[], ["data"], ["model"]])),
+        lambda: state.set_out_dim("result", 0, draw.choice([[], ["data"]])),
+        lambda: state.set_target(draw.choice(["cpu", "v5p", "gpu h100", "v5e"])),
+        lambda: state.resize_axis("data", draw.choice([2, 4, 8])),
+        lambda: state.add_axis("odd", 3),
+        lambda: state.remove_axis("odd"),
+        lambda: state.set_order(draw.choice(["row-major", "mesh_utils"])),
+        state.undo,
+        state.redo,
+        state.stop,
+        state.recompile,
+        lambda: answer("partitioned"),
+        lambda: answer("compiled"),
+        lambda: state.select(draw.choice(["x", "dot.1", "result"])),
+        lambda: explorer.set_trait("selected", draw.choice(["x", "dot.2", ""])),
+        lambda: explorer.set_trait("tab", draw.choice(["source", "memory", "cost", "machine", "rosetta"])),
+        lambda: explorer.set_trait("device", draw.randrange(-1, 4)),
+        lambda: explorer.set_trait("query", draw.choice([{}, {"text": "dot"}, {"line": "model.py:3"}])),
+        lambda: explorer.set_trait("reading", draw.choice(["", "P('data')"])),
+    ]
+    for _ in range(60):
+        draw.choice(steps)()
+        for name, view in VIEWS.items():
+            shown = view.build(explorer) if view.tab in ("", explorer.tab) else {}
+            assert getattr(explorer, name) == shown, name
+
+
+def test_views_depend_on_what_there_is(explorer):
+    parts = {field.name for field in fields(Snapshot)} | {"mesh", "seq"}
+    for name, view in VIEWS.items():
+        assert explorer.has_trait(name)
+        assert all(change in parts or explorer.has_trait(change) for change in view.after), name
