@@ -1,10 +1,11 @@
-"""The ground truth, made once a session: raw JAX compiles in a process of their own."""
+"""The ground truth, made once by raw JAX in a process of its own; and a program that needs no JAX."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from tests.session.fake_program import a_plan, a_program, installed_compilers, programs  # noqa: F401 - fixtures
 from tests.truth import answers_of
 
 

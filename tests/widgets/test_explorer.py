@@ -235,3 +235,26 @@ def test_views_depend_on_what_there_is(explorer):
     for name, view in VIEWS.items():
         assert explorer.has_trait(name)
         assert all(change in parts or explorer.has_trait(change) for change in view.after), name
+
+
+def test_the_summary_is_the_same_on_every_run(explorer, program):
+    plan, job = program.jobs[0]
+    job.set_result(program.compiled(plan))
+    assert (
+        explorer.summary()
+        == """\
+step on data=4,model=2 (8 devices), compiled
+  x             P('data')  8.19 kB
+  params['w1']  P(None, 'model')  131 kB
+  params['w2']  P('model')  131 kB
+1 collective, 4 runs a step
+  over data: 131 kB per device
+memory per device, cpu plan: 4.20 kB set aside (arguments 1.00 kB, temporaries 3.00 kB, outputs not aliased 200 B); \
+alive at once, at most: 4.00 kB
+1 problem: levels-differ"""
+    )
+
+
+def test_the_summary_of_a_mesh_without_axes(explorer):
+    assert explorer.state.remove_axis("data") and explorer.state.remove_axis("model")
+    assert "on a mesh with no axes (1 device)" in explorer.summary()

@@ -21,7 +21,8 @@ from shardviz.errors import (
 )
 from shardviz.notation import Spec
 from shardviz.session.explorer import ExplorerState
-from shardviz.widgets.summary import summary
+from shardviz.session.machine_choice import MachineChoice
+from shardviz.session.selection import Selection
 
 W1 = "params['w1']"
 
@@ -200,7 +201,7 @@ def test_mesh_edits(state):
 
 def test_the_last_axis_can_be_removed(state):
     assert state.remove_axis("data") and state.remove_axis("model")
-    assert state.report.mesh.size == 1 and "no axes" in summary(state)
+    assert state.report.mesh.size == 1 and not state.report.mesh.names
 
 
 def test_legal_axes_say_why_not(state):
@@ -381,19 +382,68 @@ def test_propagated_only(program, plan):
         ExplorerState(program, plan, level="perfect")
 
 
-def test_the_summary_is_the_same_on_every_run(state, program):
+# Who looks on.
+
+
+@pytest.fixture
+def told(state):
+    """What each change told that it changed."""
+    heard = []
+    state.subscribe(heard.append)
+    return heard
+
+
+def test_a_change_is_told_once_with_all_that_is_new(state, program, told):
+    seen = []
+    state.subscribe(lambda new: seen.append((state.level, state.status, len(state.past))))
+    state.set_dim(W1, 0, ["data"])
+    assert told == [{"plan", "bound", "answers", "progress", "history"}] and seen == [("propagated", "propagating", 1)]
+    state.resize_axis("data", 2)
+    assert told[1:] == [{"plan", "bound", "answers", "history", "mesh"}]
+    state.loop.hurry()
+    plan, job = program.jobs[-1]
+    job.answer(program.compiled(plan))
+    assert told[2:] == [{"progress"}, {"answers", "progress"}]
+    assert seen[1:] == [("propagated", "propagating", 2), ("propagated", "compiling", 2), ("compiled", "compiled", 2)]
+
+
+def test_what_changes_nothing_is_not_told(state, told):
+    state.set_dim(W1, 1, ["model"])
+    state.select(state.selected)
+    state.finish()
+    assert not told and not state.redo()
+
+
+def test_a_refusal_is_told_and_so_is_its_end(state, told):
+    state.set_dim(W1, 0, ["nowhere"])
+    state.set_dim(W1, 1, ["model"])
+    assert told == [{"error"}, {"error"}] and state.error is None
+
+
+@pytest.mark.parametrize(
+    "place", ["Program.propagate", "MachineChoice.of", "MachineChoice.priced", "Selection.carried"]
+)
+def test_an_edit_that_fails_midway_changes_nothing(state, program, monkeypatch, place):
+    def broken(*_args, **_options):
+        raise KeyError("a bug")
+
+    state.select("dot.1")
+    before = state.now
+    owner = {"Program": program, "MachineChoice": MachineChoice, "Selection": Selection}[place.split(".")[0]]
+    monkeypatch.setattr(owner, place.split(".")[1], broken)
+    with pytest.raises(KeyError):
+        state.set_dim(W1, 0, ["data"])
+    assert state.error["place"] == "internal"
+    assert replace(state.now, error=None) == before
+    assert not program.jobs[0][1].stopped, "the compile that was under way goes on"
+
+
+def test_an_answer_that_cannot_be_read_is_shown_and_changes_nothing(state, program, monkeypatch):
     plan, job = program.jobs[0]
-    job.set_result(program.compiled(plan))
-    assert (
-        summary(state)
-        == """\
-step on data=4,model=2 (8 devices), compiled
-  x             P('data')  8.19 kB
-  params['w1']  P(None, 'model')  131 kB
-  params['w2']  P('model')  131 kB
-1 collective, 4 runs a step
-  over data: 131 kB per device
-memory per device, cpu plan: 4.20 kB set aside (arguments 1.00 kB, temporaries 3.00 kB, outputs not aliased 200 B); \
-alive at once, at most: 4.00 kB
-1 problem: levels-differ"""
-    )
+    here = state.report
+    with monkeypatch.context() as broken, pytest.raises(KeyError):
+        broken.setattr(MachineChoice, "priced", lambda *_: {}["a bug"])
+        job.on_report(program.partitioned(plan))
+    assert state.report is here and state.error["place"] == "internal"
+    job.on_report(program.compiled(plan))
+    assert state.level == "compiled" and not state.busy
