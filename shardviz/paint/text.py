@@ -11,11 +11,12 @@ w          512 B
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import Any
 
-from shardviz.paint.columns import columns, pad, text_width, wrap
+from shardviz.paint.columns import columns, cut, pad, text_width, wrap
 from shardviz.records.amounts import plural
 from shardviz.view.document import (
     Beside,
@@ -36,6 +37,7 @@ PROSE = 100
 
 BAR = 24
 _LEAST = 16  # columns that are worth wrapping words into
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # a file's names may be anything
 _TIPS = "▏▎▍▌▋▊▉"
 
 
@@ -47,13 +49,13 @@ def text_of(document: Document, width: int | None = None) -> str:
         width: the most columns in a line; None: sentences are wrapped at 100, and tables are as wide as they need.
 
     Returns:
-        Lines joined by newlines, with none at the end.
+        Lines joined by newlines, with none at the end; `�` for each character that would steer a terminal.
     """
     lines = _wrapped(plain(document.title), width) if document.title else []
     for inline in document.lead:
         lines += _wrapped(plain(inline), width)
     lines += _blocks(document.blocks, width, top=bool(lines))
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(_STEERING.sub("�", line.rstrip()) for line in lines)
 
 
 def _wrapped(text: str, width: int | None, indent: str = "  ") -> list[str]:
@@ -116,7 +118,10 @@ def table_lines(table: Table, width: int | None) -> list[str]:
     if any(heads):
         grid.insert(0, heads)
     right = [i for i, column in enumerate(table.columns) if column.right]
-    body = _fitted(grid, right, [i for i, column in enumerate(table.columns) if column.wrap], width)
+    if table.clip and width is not None:
+        body = [[cut(line, width)] for line in columns(grid, right)]
+    else:
+        body = _fitted(grid, right, [i for i, column in enumerate(table.columns) if column.wrap], width)
     if any(heads) and body:
         lines += body.pop(0)
     for made, r in zip(body, shown, strict=True):

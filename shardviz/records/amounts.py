@@ -63,8 +63,8 @@ def format_shape(shape: Sequence[int] | None) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 device`, `8 devices`, with thousands marked."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    """`1 device`, `8 devices`, `2 processes`, with thousands marked."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "es" if noun.endswith("s") else "s")
 
 
 def _scaled(number: float, unit: str) -> str:

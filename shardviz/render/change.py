@@ -21,8 +21,8 @@ from shardviz.layouts.reshard import Step
 from shardviz.paint.columns import clip, wrap
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.render.chips import QUIET, axes_html, axes_words, cell, spec_html, table
-from shardviz.render.ranges import device_ranges
 from shardviz.render.wording import spec_words
+from shardviz.view.ranges import device_ranges
 
 MOST_GROUPS = 24
 """Rows of the table of devices; devices with the same counts share a row."""

@@ -12,7 +12,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, way
 from shardviz.render.machine_parts import Picture
-from shardviz.render.ranges import device_ranges
+from shardviz.view.ranges import device_ranges
 
 
 @dataclass(frozen=True)

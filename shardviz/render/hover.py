@@ -10,9 +10,9 @@ import base64
 from html import escape
 
 from shardviz.render.picture import Picture
-from shardviz.render.ranges import device_ranges
 from shardviz.render.scene import Scene, Side
 from shardviz.render.wording import describe
+from shardviz.view.ranges import device_ranges
 
 MOST = 135_000
 """Characters of picture and titles together; where they would be more, whole rows say their slices and devices."""

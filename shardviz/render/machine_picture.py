@@ -18,7 +18,7 @@ from shardviz.costs.routes import torus_links
 from shardviz.render.hosts_picture import hosts_picture
 from shardviz.render.machine_parts import MOST_NODES, WIDE, Frame, Node, Picture, box, place_of
 from shardviz.render.machine_scene import axis_between
-from shardviz.render.ranges import device_ranges
+from shardviz.view.ranges import device_ranges
 
 MOST_PLANES = 8
 DENSE = 12.0

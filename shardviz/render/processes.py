@@ -25,7 +25,7 @@ from shardviz.layouts import Layout, ProcessLayout, by_process
 from shardviz.paint.columns import clip, columns, wrap
 from shardviz.records.amounts import format_shape, plural
 from shardviz.render.chips import QUIET, cell, table
-from shardviz.render.ranges import device_ranges
+from shardviz.view.ranges import device_ranges
 
 MOST_PROCESSES = 16
 """Rows; of more processes the first are shown."""

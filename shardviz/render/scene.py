@@ -22,9 +22,9 @@ import numpy as np
 from shardviz.layouts import Layout, ProcessLayout
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_size
-from shardviz.render.ranges import device_ranges, together
 from shardviz.render.sides import Nest, Side, nested_coordinates, nested_slices
 from shardviz.render.wording import describe, notes
+from shardviz.view.ranges import device_ranges, together
 
 __all__ = [
     "Nest",

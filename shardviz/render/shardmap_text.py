@@ -22,9 +22,9 @@ import numpy as np
 from shardviz.layouts import Layout, ProcessLayout
 from shardviz.paint.columns import text_width, wrap
 from shardviz.records.amounts import format_shape, plural
-from shardviz.render.ranges import device_ranges
 from shardviz.render.scene import Scene, build_scene, notes
 from shardviz.render.wording import spec_words
+from shardviz.view.ranges import device_ranges
 
 MAX_LINES = 72
 """Rows of cells that a text map may have before it says ranges instead."""

@@ -29,9 +29,9 @@ from shardviz.paint.columns import clip, columns, text_width, wrap
 from shardviz.paint.theme import axis_colours
 from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.render.chips import QUIET, cell, chip, mono, spec_html, table
-from shardviz.render.ranges import device_ranges
 from shardviz.render.values import MAX_NAME
 from shardviz.render.wording import spec_words
+from shardviz.view.ranges import device_ranges
 
 MOST_LEAVES = 60
 """Rows; of more arrays the heaviest are shown."""

@@ -117,6 +117,7 @@ class Table:
         most: rows that HTML and the page show.
         noun: what a row is, for `… and 5 more lines`.
         hidden: rows that exist and are in no medium.
+        clip: in plain text, a row that is too wide ends in `…` instead of going on in the next line.
         name: what tests and scripts find it by on the page.
     """
 
@@ -127,6 +128,7 @@ class Table:
     most: int = 48
     noun: str = "row"
     hidden: int = 0
+    clip: bool = False
     name: str = ""
 
     def __post_init__(self) -> None:

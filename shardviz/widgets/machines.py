@@ -14,9 +14,9 @@ from shardviz.render.company import Group, company
 from shardviz.render.cost_words import headline, placed_words
 from shardviz.render.machine_parts import Picture
 from shardviz.render.machine_picture import picture
-from shardviz.render.ranges import device_ranges
 from shardviz.render.rosetta import sharding_of
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.ranges import device_ranges
 from shardviz.widgets.payload import Json
 
 MOST_CYCLED = 8
