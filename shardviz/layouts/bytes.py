@@ -24,7 +24,7 @@ from shardviz.layouts.layout import Layout, itemsize, layout
 from shardviz.notation.spec import Axis, Spec, axis_name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ArrayBytes:
     """The bytes of one array on a mesh. `total == distinct + copies + padding`.
 
@@ -96,7 +96,7 @@ class Leaf:
         return self.bytes.per_device if self.bytes else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LessSharded:
     """A leaf that axes of the mesh could cut further.
 
@@ -227,4 +227,12 @@ def less_sharded(leaf: Leaf) -> LessSharded | None:
         return None
     better = Spec(tuple(dims), cut.spec.unreduced)
     after = layout(cut.shape, better, cut.mesh).bytes_per_device(leaf.dtype)
-    return LessSharded(leaf.name, cut.spec, tuple(taken), tuple(where), better, leaf.bytes.per_device, after)
+    return LessSharded(
+        name=leaf.name,
+        spec=cut.spec,
+        axes=tuple(taken),
+        dimensions=tuple(where),
+        better=better,
+        bytes_per_device=leaf.bytes.per_device,
+        better_bytes_per_device=after,
+    )

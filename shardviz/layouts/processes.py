@@ -27,7 +27,7 @@ from shardviz.errors import MeshError, SpecError
 from shardviz.layouts.layout import Layout, data_keys
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ProcessLayout:
     """What each process holds of an array. Arrays over processes are in the order of `processes`.
 
@@ -115,11 +115,9 @@ class ProcessLayout:
         Raises:
             KeyError: if there is no such device.
         """
-        places = np.flatnonzero(self.layout.device_ids == device)
-        if not len(places):
-            raise KeyError(f"the mesh {self.layout.mesh} has no device {device}")
-        begin = self.local_starts[places[0]]
-        end = begin + self.layout.stops[places[0]] - self.layout.starts[places[0]]
+        row = self.layout.row(device)
+        begin = self.local_starts[row]
+        end = begin + self.layout.stops[row] - self.layout.starts[row]
         return tuple(slice(int(a), int(b)) for a, b in zip(begin, end, strict=True))
 
     def global_shape(self, local_shape: Sequence[int]) -> tuple[int | None, ...]:
@@ -218,19 +216,19 @@ def by_process(cut: Layout, processes: Sequence[int] | np.ndarray | Mapping[int,
     box = np.prod(stops - starts, axis=1, dtype=np.int64)
     elements, different = _elements(cut, process_of, count)
     return ProcessLayout(
-        cut,
-        known,
-        process_of,
-        local_shapes,
-        starts,
-        stops,
-        local_starts,
-        parts,
-        tuple(counts),
-        elements == box * (different > 0),
-        different == tiles_of,
-        elements,
-        _boxes(cut, process_of, count),
+        layout=cut,
+        processes=known,
+        process_of=process_of,
+        local_shapes=local_shapes,
+        starts=starts,
+        stops=stops,
+        local_starts=local_starts,
+        parts=parts,
+        counts=tuple(counts),
+        contiguous=elements == box * (different > 0),
+        grid=different == tiles_of,
+        elements=elements,
+        boxes=_boxes(cut, process_of, count),
     )
 
 

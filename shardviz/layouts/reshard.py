@@ -1,4 +1,4 @@
-"""The collectives that take an array from one sharding to another, in named mesh axes.
+"""The collectives that take an array from one sharding to another, in named mesh axes: a search for the cheapest.
 
 Shardings are written as axes, or parts of axes, on dimensions; a collective moves some of them. Among all sequences of
 such moves the one is taken that brings the fewest elements to a device, and of these the shortest:
@@ -13,8 +13,6 @@ such moves the one is taken that brings the fewest elements to a device, and of 
 | `all-reduce` | adds up over unreduced axes | 2 s (n - 1) / n |
 
 XLA's partitioner may choose another way; this one is a good one, and exact.
-
-The search behind `reshard`: the cheapest moves of mesh axes from one spec to another.
 
 Axes are broken into atoms, so that both specs are made of the same ones: going from `x` of size 8 to its part
 `x:(1)2`, the atoms are `x:(1)2` and `x:(2)4`. A state says which atoms cut which dimension, major to minor, and which
@@ -31,18 +29,18 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from shardviz.layouts.layout import Layout, data_keys, same_places
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis, Spec, axis_name, axis_text
+from shardviz.notation.spec import Axis, Spec, axis_name, axis_part, axis_text
 from shardviz.notation.strides import digits, merge
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """One collective on the way, or a slice, which needs none.
 
@@ -56,12 +54,12 @@ class Step:
     """
 
     kind: str
-    axes: tuple[Axis, ...] | None
-    dimension: int | None
-    into: int | None
+    axes: tuple[Axis, ...] | None = None
+    dimension: int | None = None
+    into: int | None = None
     before: Spec | None
     after: Spec | None
-    elements: int
+    elements: int = 0
 
     def __str__(self) -> str:
         over = f" over {' '.join(map(axis_text, self.axes))}" if self.axes else ""
@@ -93,7 +91,15 @@ def _step(problem: Problem, move: Move) -> Step:
     before, after = problem.spec(move.before), problem.spec(move.after)
     if move.kind == "collective-permute":
         elements = problem.missing(before, after)
-    return Step(move.kind, problem.axes(move.atoms), move.dimension, move.into, before, after, elements)
+    return Step(
+        kind=move.kind,
+        axes=problem.axes(move.atoms),
+        dimension=move.dimension,
+        into=move.into,
+        before=before,
+        after=after,
+        elements=elements,
+    )
 
 
 def _unnamed(before: Layout, after: Layout) -> list[Step]:
@@ -105,7 +111,8 @@ def _unnamed(before: Layout, after: Layout) -> list[Step]:
         n = before.partial_sums // after.partial_sums
         axes = tuple(a for a in before.unreduced if a not in after.unreduced)
         summed = Spec(here.dims, after.unreduced) if here is not None else None
-        steps.append(Step("all-reduce", axes or None, None, None, here, summed, -(-2 * shard * (n - 1) // n)))
+        elements = -(-2 * shard * (n - 1) // n)
+        steps.append(Step(kind="all-reduce", axes=axes or None, before=here, after=summed, elements=elements))
         here = summed
     same = (before.starts == after.starts).all(axis=1) & (before.stops == after.stops).all(axis=1)
     if (same & (before.holds == after.holds)).all():
@@ -113,16 +120,16 @@ def _unnamed(before: Layout, after: Layout) -> list[Step]:
     whole = Spec(((),) * len(before.shape), after.unreduced)
     inside = ((before.starts <= after.starts) & (before.stops >= after.stops)).all(axis=1) & before.holds
     if (inside | ~after.holds).all():
-        steps.append(Step("slice", None, None, None, here, after.spec, 0))
+        steps.append(Step(kind="slice", before=here, after=after.spec))
     elif before.ways == after.ways and before.replicas == after.replicas and _as_many(before, after):
         missing = after.elements * ~(same & before.holds)
-        steps.append(Step("collective-permute", None, None, None, here, after.spec, int(missing.max())))
+        steps.append(Step(kind="collective-permute", before=here, after=after.spec, elements=int(missing.max())))
     else:
         kind = "collective-broadcast" if before.maximal else "all-gather"
         received = size if before.maximal else size - shard
-        steps.append(Step(kind, None, None, None, here, whole, received))
+        steps.append(Step(kind=kind, before=here, after=whole, elements=received))
         if any(n > 1 for n in after.ways) or after.maximal:
-            steps.append(Step("slice", None, None, None, whole, after.spec, 0))
+            steps.append(Step(kind="slice", before=whole, after=after.spec))
     return steps
 
 
@@ -145,17 +152,17 @@ class State:
     unreduced: frozenset[Atom]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Move:
     """One collective between two states: its kind, its atoms, its dimensions, and the elements a device receives."""
 
     kind: str
     atoms: tuple[Atom, ...]
-    dimension: int | None
-    into: int | None
+    dimension: int | None = None
+    into: int | None = None
     before: State
     after: State
-    elements: int
+    elements: int = 0
 
 
 @dataclass(frozen=True)
@@ -173,8 +180,11 @@ class Problem:
 
     def spec(self, state: State) -> Spec:
         """A state as a spec."""
-        unreduced = sorted(state.unreduced, key=lambda atom: (self.mesh.names.index(atom[0]), atom[1]))
-        return Spec(tuple(self.axes(atoms) for atoms in state.dims), self.axes(tuple(unreduced)))
+        return Spec(tuple(map(self.axes, state.dims)), self.axes(self.ordered(state.unreduced)))
+
+    def ordered(self, atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+        """Atoms in the mesh's order."""
+        return tuple(sorted(atoms, key=lambda atom: (self.mesh.names.index(atom[0]), atom[1])))
 
     def shard(self, state: State) -> int:
         """Elements of a shard, padding included."""
@@ -208,7 +218,7 @@ def problem_of(shape: tuple[int, ...], before: Spec, after: Spec, mesh: DeviceMe
     """The problem of going from one spec to another; None where their parts of axes have no common atoms."""
     atoms: dict[str, list[int]] = {}
     for axis in (*before.axes, *before.unreduced, *after.axes, *after.unreduced):
-        name, start, size = (axis, 1, mesh.shape[axis]) if isinstance(axis, str) else axis
+        name, start, size = axis_part(axis, mesh)
         atoms.setdefault(name, [1, mesh.shape[name]]).extend((start, start * size))
     for name, points in atoms.items():
         atoms[name] = points = sorted(set(points))
@@ -244,7 +254,7 @@ def search(problem: Problem) -> list[Move]:
         done.add(state)
         if state == problem.goal:
             return _path(came, problem)
-        for move in _moves(problem, state):
+        for move in filter(lambda move: problem.fits(move.before, move.after), _moves(problem, state)):
             cost = (elements + move.elements, length + 1)
             if move.after not in best or cost < best[move.after]:
                 best[move.after] = cost
@@ -282,13 +292,7 @@ def _through_whole(problem: Problem) -> list[Move]:
 
 
 def _moves(problem: Problem, state: State) -> Iterator[Move]:
-    """The moves from a state that can be of use."""
-    for move in _all_moves(problem, state):
-        if problem.fits(state, move.after):
-            yield move
-
-
-def _all_moves(problem: Problem, state: State) -> Iterator[Move]:
+    """The moves from a state that can be of use, whether the array's sizes allow them or not."""
     goal = problem.goal
     used = state.unreduced.union(*state.dims)
     wanted = [tuple(a for a in dim if a not in state.dims[d]) for d, dim in enumerate(goal.dims)]
@@ -320,33 +324,34 @@ def _with(state: State, changes: dict[int, tuple[Atom, ...]], unreduced: frozens
 
 
 def _slice(state: State, d: int, atoms: tuple[Atom, ...]) -> Move:
-    return Move("slice", atoms, d, None, state, _with(state, {d: state.dims[d] + atoms}), 0)
+    after = _with(state, {d: state.dims[d] + atoms})
+    return Move(kind="slice", atoms=atoms, dimension=d, before=state, after=after)
 
 
 def _gather(problem: Problem, state: State, d: int, k: int) -> Move:
-    atoms = state.dims[d][-k:]
+    atoms, after = state.dims[d][-k:], _with(state, {d: state.dims[d][:-k]})
     elements = problem.shard(state) * (ways(atoms) - 1)
-    return Move("all-gather", atoms, d, None, state, _with(state, {d: state.dims[d][:-k]}), elements)
+    return Move(kind="all-gather", atoms=atoms, dimension=d, before=state, after=after, elements=elements)
 
 
 def _all_to_all(problem: Problem, state: State, d: int, k: int, e: int) -> Move:
     atoms = state.dims[d][-k:]
     cut = {e: state.dims[e] + atoms}
+    after = _with(state, {d: state.dims[d][:-k], **cut})
     elements = problem.shard(_with(state, cut)) * (ways(atoms) - 1)  # a piece from each of the others
-    return Move("all-to-all", atoms, d, e, state, _with(state, {d: state.dims[d][:-k], **cut}), elements)
+    return Move(kind="all-to-all", atoms=atoms, dimension=d, into=e, before=state, after=after, elements=elements)
 
 
 def _reduce_scatter(problem: Problem, state: State, d: int, atoms: tuple[Atom, ...]) -> Move:
     after = _with(state, {d: state.dims[d] + atoms}, state.unreduced - set(atoms))
     elements = problem.shard(after) * (ways(atoms) - 1)
-    return Move("reduce-scatter", atoms, d, None, state, after, elements)
+    return Move(kind="reduce-scatter", atoms=atoms, dimension=d, before=state, after=after, elements=elements)
 
 
 def _all_reduce(problem: Problem, state: State, atoms: frozenset[Atom]) -> Move:
-    ordered = tuple(sorted(atoms, key=lambda atom: (problem.mesh.names.index(atom[0]), atom[1])))
-    after = _with(state, {}, state.unreduced - atoms)
+    ordered, after = problem.ordered(atoms), _with(state, {}, state.unreduced - atoms)
     elements = -(-2 * problem.shard(state) * (ways(ordered) - 1) // ways(ordered))
-    return Move("all-reduce", ordered, None, None, state, after, elements)
+    return Move(kind="all-reduce", atoms=ordered, before=state, after=after, elements=elements)
 
 
 def _permutes(problem: Problem, state: State) -> Iterator[Move]:
@@ -364,10 +369,9 @@ def _permutes(problem: Problem, state: State) -> Iterator[Move]:
 
 def _permute(problem: Problem, state: State, dims: tuple[tuple[Atom, ...], ...]) -> Move:
     changed = [d for d, (old, new) in enumerate(zip(state.dims, dims, strict=True)) if old != new]
-    atoms = {atom for d in changed for atom in (*state.dims[d], *dims[d])}
-    ordered = tuple(sorted(atoms, key=lambda atom: (problem.mesh.names.index(atom[0]), atom[1])))
-    after = State(dims, state.unreduced)
-    return Move("collective-permute", ordered, None, None, state, after, problem.shard(state))
+    atoms = problem.ordered({atom for d in changed for atom in (*state.dims[d], *dims[d])})
+    after, elements = State(dims, state.unreduced), problem.shard(state)
+    return Move(kind="collective-permute", atoms=atoms, before=state, after=after, elements=elements)
 
 
 def _towards(state: State, goal: State, exchange: bool) -> tuple[tuple[Atom, ...], ...]:

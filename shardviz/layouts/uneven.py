@@ -21,7 +21,7 @@ from shardviz.layouts.layout import Layout, itemsize, layout
 from shardviz.notation.spec import Axis, Spec, axis_size, axis_text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Uneven:
     """A dimension that does not divide.
 
@@ -51,19 +51,19 @@ def uneven(cut: Layout) -> tuple[Uneven, ...]:
     """The dimensions that do not divide, in order."""
     return tuple(
         Uneven(
-            dimension,
-            size,
-            ways,
-            cut.spec.dims[dimension] if cut.spec is not None else (),
-            size // ways * ways,
-            -(-size // ways) * ways,
+            dimension=dimension,
+            size=size,
+            ways=ways,
+            axes=cut.spec.dims[dimension] if cut.spec is not None else (),
+            smaller=size // ways * ways,
+            larger=-(-size // ways) * ways,
         )
         for dimension, (size, ways) in enumerate(zip(cut.shape, cut.ways, strict=True))
         if size % ways
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SilentCopies:
     """What JAX makes of a result that was meant to be cut in a way that does not divide.
 
@@ -133,13 +133,13 @@ def silent_copies(shape: Sequence[int], sharding: Any, mesh: Any, dtype: Any) ->
     made = layout(asked.shape, fallback(asked), asked.mesh)
     size = itemsize(dtype)
     return SilentCopies(
-        asked,
-        made,
-        dimensions,
-        asked.bytes_per_device(dtype),
-        made.bytes_per_device(dtype),
-        float(made.elements.sum() - asked.elements.sum()) * size,
-        _breaks(asked, made),
+        asked=asked,
+        made=made,
+        dimensions=dimensions,
+        asked_bytes_per_device=asked.bytes_per_device(dtype),
+        made_bytes_per_device=made.bytes_per_device(dtype),
+        wasted_bytes=float(made.elements.sum() - asked.elements.sum()) * size,
+        breaks=_breaks(asked, made),
     )
 
 

@@ -26,7 +26,7 @@ from shardviz.errors import SpecError
 from shardviz.notation.letters import UNCUT, Letter, Piece
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
-from shardviz.notation.spec import Axis
+from shardviz.notation.spec import Axis, axis_part
 from shardviz.notation.tiling import Tiling
 
 
@@ -242,7 +242,7 @@ def from_sharding(cut: Sharding) -> ShardingSpec:
 def _split(axis: Axis, cut: Sharding) -> list[tuple[str, int, int]]:
     """An axis cut wherever a dimension takes a part of it."""
     assert cut.spec is not None
-    name, before, size = (axis, 1, cut.mesh.shape[axis]) if isinstance(axis, str) else axis
+    name, before, size = axis_part(axis, cut.mesh)
     cuts = {before, before * size}
     for other in cut.spec.axes:
         if not isinstance(other, str) and other[0] == name:

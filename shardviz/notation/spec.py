@@ -30,6 +30,11 @@ def axis_size(axis: Axis, mesh: DeviceMesh) -> int:
     return mesh.shape[axis] if isinstance(axis, str) else axis[2]
 
 
+def axis_part(axis: Axis, mesh: DeviceMesh) -> tuple[str, int, int]:
+    """An axis in the form of a part: its name, the product of the sizes before it (1 for a whole axis), its size."""
+    return (axis, 1, mesh.shape[axis]) if isinstance(axis, str) else axis
+
+
 def axis_text(axis: Axis) -> str:
     """`data`, or `model:(2)4` for a part of an axis."""
     return axis if isinstance(axis, str) else f"{axis[0]}:({axis[1]}){axis[2]}"

@@ -17,7 +17,7 @@ import numpy as np
 
 from shardviz.notation.iota import levels
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis, axis_name, axis_size
+from shardviz.notation.spec import Axis, axis_name, axis_part
 
 
 def axes_along(places: np.ndarray | Iterable[int], mesh: DeviceMesh) -> tuple[Axis, ...] | None:
@@ -63,13 +63,13 @@ def joined(dim: Sequence[Axis], mesh: DeviceMesh) -> tuple[Axis, ...]:
     """Axes with neighbouring parts joined, whole axes by name; a whole axis of size 1 stays as it was written."""
     if all(isinstance(axis, str) for axis in dim):
         return tuple(dim)
-    return merge(((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in dim), mesh)
+    return merge((axis_part(axis, mesh) for axis in dim), mesh)
 
 
 def ordered(axes: Sequence[Axis], mesh: DeviceMesh) -> tuple[Axis, ...]:
     """A set of axes in the mesh's order, as XLA and Shardy insist on, with neighbouring parts joined."""
     place = {name: i for i, name in enumerate(mesh.names)}
-    return joined(sorted(axes, key=lambda a: (place[axis_name(a)], 1 if isinstance(a, str) else a[1])), mesh)
+    return joined(sorted(axes, key=lambda axis: (place[axis_name(axis)], axis_part(axis, mesh)[1])), mesh)
 
 
 def digits(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
@@ -77,7 +77,7 @@ def digits(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
     coordinates = mesh.coordinates()
     total = np.zeros(mesh.size, np.int64)
     for axis in axes:
-        name, before, size = (axis, 1, mesh.shape[axis]) if isinstance(axis, str) else axis
+        name, before, size = axis_part(axis, mesh)
         column = coordinates[:, mesh.names.index(name)]
         total = total * size + column // (mesh.shape[name] // (before * size)) % size
     return total
@@ -88,7 +88,7 @@ def places(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
     strides = dict(zip(mesh.names, np.cumprod((1, *mesh.sizes[:0:-1]))[::-1].tolist(), strict=False))
     result = np.zeros(1, np.int64)
     for axis in axes:
-        name, before, size = (axis, 1, axis_size(axis, mesh)) if isinstance(axis, str) else axis
+        name, before, size = axis_part(axis, mesh)
         stride = strides[name] * (mesh.shape[name] // (before * size))
         result = (result[:, None] + np.arange(size) * stride).ravel()
     return result

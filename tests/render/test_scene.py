@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardviz.layouts import layout
-from shardviz.layouts.layout import cut_of_spec, of_cut
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.render import build_scene, coarsen, describe, device_ranges
 from shardviz.render.scene import nested_coordinates, nested_slices, notes
 
@@ -171,8 +170,8 @@ def test_a_merged_cell_holds_the_devices_of_its_slice(cut, rows, columns, panels
 
 def apart(shape, spec, mesh, manual=()):
     """A layout with manual axes."""
-    mesh = DeviceMesh.of(mesh)
-    return of_cut(shape, cut_of_spec(shape, Spec.of(spec, rank=len(shape)), mesh, manual))
+    spec = Spec.of(spec, rank=len(shape))
+    return layout(shape, Sharding.from_spec(spec, DeviceMesh.of(mesh), len(shape), manual=manual))
 
 
 @pytest.mark.parametrize(
