@@ -2,8 +2,8 @@
 
 Each module becomes a function that is called once and gives its exports; nothing else is changed, so the files in
 `static/` stay ordinary modules that a browser can load as they are. Two rules make that simple, and are checked:
-imports are `import { a, b } from "./file.js";`, and exports are `export function`, `export const` or
-`export default`.
+imports are `import { a, b } from "./file.js";`, and exports are `export function`, `export const` or `export default`.
+The types in `types.d.ts` are named in comments only, so they are not in it.
 """
 
 from __future__ import annotations
