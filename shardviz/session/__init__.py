@@ -1,4 +1,4 @@
-"""One program explored: it drives tracing, Shardy, the compile server and the HLO walk, and writes the Report."""
+"""Program, and what an explorer and a script share: a plan and its history, the compile loop, the selection."""
 
 from shardviz.session.calls import analyze, trace
 from shardviz.session.program import Program

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from shardviz.costs.costing import StepCost
@@ -45,6 +46,10 @@ log = logging.getLogger(__name__)
 _TO_THE_END = 10  # how much longer than up to its plan a compile may take: it is 80 to 95 % machine code
 
 
+def _read(path: str) -> Any:
+    return property(attrgetter(f"now.{path}"))
+
+
 class ExplorerState:
     """A program under a plan that can be changed, undone and compiled.
 
@@ -60,9 +65,25 @@ class ExplorerState:
         model_flops: FLOPs of a whole step that the model needs, for its utilisation.
 
     Attributes:
-        now: the `Snapshot`, which is replaced as a whole; most of its parts can be read here too.
+        now: the `Snapshot`, which is replaced as a whole; what else is known is read from it.
         loop: the `CompileLoop`.
         timeout, memory_limit: what the next compile may take, in seconds and bytes (None: no limit); may be set.
+        plan, bound: the plan, and the same checked against the program, with a full spec for every argument.
+        report, level: what is known of it so far, at which level. After another target was chosen it is the old
+            target's, until the compiler answers: its shardings are the same.
+        changed, finishable: see `Answers`.
+        machine, target: the machine that the plan is for, and its text. When the mesh gets another size, it becomes the
+            same chip's most cube-like topology of that size, and `target_remark` says so.
+        missing: why this installation cannot compile for the machine, and the command that mends it; then reports go
+            no further than `partitioned`. Empty where it can.
+        cost: what the report's step costs on the machine; None for `cpu`, and where `cost_error` says why.
+        status, message, busy, failure: see `Progress`.
+        error: a change that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
+            `output`, `rule`, `target`, `order`, `plan` or `internal`), `argument`, `dimension`, `axis`, `kind`,
+            `detail`; None if all is well.
+        selected, remark: the name of the value that is looked at, which may be set, and how it came to it; see
+            `Selection`.
+        past, ahead: the steps that `undo` and `redo` go to.
 
     Raises:
         ShardvizError: if the plan does not fit the program, or the target the mesh.
@@ -114,128 +135,37 @@ class ExplorerState:
         """
         self._subscribers.append(callback)
 
-    # What is known.
+    # What is known: each name, and where it stands in the snapshot.
+
+    plan: Plan = _read("plan")
+    bound: PlanRecord = _read("bound")
+    report: Report = _read("answers.report")
+    level: str = _read("answers.report.level")
+    changed: frozenset[str] = _read("answers.changed")
+    finishable: bool = _read("answers.finishable")
+    machine: Machine = _read("machine.machine")
+    target: str = _read("machine.target")
+    target_remark: str = _read("machine.remark")
+    missing: str = _read("machine.missing")
+    cost: StepCost | None = _read("cost")
+    cost_error: str = _read("machine.trouble")
+    status: str = _read("progress.status")
+    message: str = _read("progress.message")
+    busy: bool = _read("progress.busy")
+    failure: dict[str, str] | None = _read("progress.failure")
+    error: dict[str, Any] | None = _read("error")
+    remark: str = _read("selection.remark")
+    past: tuple[Step, ...] = _read("history.past")
+    ahead: tuple[Step, ...] = _read("history.ahead")
 
     @property
-    def plan(self) -> Plan:
-        """The plan."""
-        return self.now.plan
-
-    @property
-    def bound(self) -> PlanRecord:
-        """The plan checked against the program, with a full spec for every argument."""
-        return self.now.bound
-
-    @property
-    def report(self) -> Report:
-        """What is known about the plan so far.
-
-        After another target was chosen it is the old target's, until the compiler answers: its shardings are the same.
-        """
-        return self.now.answers.report
-
-    @property
-    def level(self) -> str:
-        """The report's level."""
-        return self.report.level
-
-    @property
-    def changed(self) -> frozenset[str]:
-        """Names of the values that this plan shards otherwise than the one before; see `Answers`."""
-        return self.now.answers.changed
-
-    @property
-    def finishable(self) -> bool:
-        """Whether a finished compile would tell more; see `Answers`."""
-        return self.now.answers.finishable
-
-    @property
-    def machine(self) -> Machine:
-        """The machine that the plan is for.
-
-        When the mesh gets another size, it becomes the same chip's most cube-like topology of that size.
-        """
-        return self.now.machine.machine
-
-    @property
-    def target(self) -> str:
-        """The machine's text."""
-        return self.now.machine.target
-
-    @property
-    def target_remark(self) -> str:
-        """That the machine has followed the mesh; empty where it has not."""
-        return self.now.machine.remark
-
-    @property
-    def missing(self) -> str:
-        """Why this installation cannot compile for the machine, and the command that mends it; empty where it can.
-
-        Where something is missing, reports go no further than `partitioned`.
-        """
-        return self.now.machine.missing
-
-    @property
-    def cost(self) -> StepCost | None:
-        """What the report's step costs on the machine; None for `cpu`, and where `cost_error` says why."""
-        return self.now.cost
-
-    @property
-    def cost_error(self) -> str:
-        """Why there is no cost: the chip has no topology of so many devices, say."""
-        return self.now.machine.trouble
-
-    @property
-    def status(self) -> str:
-        """How far the compile is; see `Progress`, `message` and `busy` too."""
-        return self.now.progress.status
-
-    @property
-    def message(self) -> str:
-        """`status` in words."""
-        return self.now.progress.message
-
-    @property
-    def busy(self) -> bool:
-        """Whether an answer is awaited."""
-        return self.now.progress.busy
-
-    @property
-    def failure(self) -> dict[str, str] | None:
-        """Why the last compile gave no answer: `kind`, `message`, `stderr`; None if nothing failed."""
-        return self.now.progress.failure
-
-    @property
-    def error(self) -> dict[str, Any] | None:
-        """A change that was refused, or an error of the explorer's own; None if all is well.
-
-        It has `message`, `place` (`mesh`, `argument`, `output`, `rule`, `target`, `order`, `plan` or `internal`),
-        `argument`, `dimension`, `axis`, `kind` and `detail`.
-        """
-        return self.now.error
-
-    @property
-    def remark(self) -> str:
-        """How the selection came to its present name; empty where there is no doubt."""
-        return self.now.selection.remark
-
-    @property
-    def past(self) -> tuple[Step, ...]:
-        """What `undo` goes to, the newest last."""
-        return self.now.history.past
-
-    @property
-    def ahead(self) -> tuple[Step, ...]:
-        """What `redo` goes to, the next one first."""
-        return self.now.history.ahead
+    def future(self) -> ReportFuture | None:
+        """The compile that runs for this plan; None while none does."""
+        return self.loop.future
 
     @property
     def selected(self) -> str:
-        """The name of the value that is looked at, everywhere; may be set.
-
-        When a report of another level comes, it becomes an intermediate's name there, or empty where the report has no
-        such value.
-        """
+        """The name of the value that is looked at; may be set."""
         return self.now.selection.name
 
     @selected.setter

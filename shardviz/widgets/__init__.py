@@ -1,7 +1,6 @@
-"""The person's controls: the explorer, its state, and the page that draws it.
+"""The person's controls: the explorer as a notebook widget, and the page that draws it.
 
-`state` holds a plan and what follows from it and knows no view; `explorer` is the same state as a notebook widget;
-`opening.explore` makes one.
+What it shows and changes is an `ExplorerState` of `session`, which knows no view; `opening.explore` makes one.
 """
 
 from shardviz.session.explorer import ExplorerState
