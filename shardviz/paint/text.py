@@ -113,7 +113,8 @@ def table_lines(table: Table, width: int | None) -> list[str]:
     """A table in aligned columns; where it is too wide, words are wrapped in their column, else the line is broken."""
     lines = _wrapped(table.caption, width) if table.caption else []
     shown = table.rows[: table.first]
-    grid = [[_cell(cell) for cell in r.cells] for r in shown]
+    across = BAR if width is None else max(8, min(BAR, width // 5))
+    grid = [[_cell(cell, across) for cell in r.cells] for r in shown]
     heads = [column.title for column in table.columns]
     if any(heads):
         grid.insert(0, heads)
@@ -134,9 +135,9 @@ def table_lines(table: Table, width: int | None) -> list[str]:
     return lines
 
 
-def _cell(cell: Inline) -> str:
+def _cell(cell: Inline, across: int) -> str:
     pieces = (cell,) if isinstance(cell, Piece) else cell
-    return " ".join(filter(None, (bar_text(p.value) if p.kind == "bar" else plain(p) for p in pieces)))
+    return " ".join(filter(None, (bar_text(p.value, across) if p.kind == "bar" else plain(p) for p in pieces)))
 
 
 def _fitted(grid: list[list[str]], right: Sequence[int], wide: Sequence[int], width: int | None) -> list[list[str]]:

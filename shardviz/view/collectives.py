@@ -1,0 +1,291 @@
+"""Collectives: summed by mesh axes, line, phase and kind as bars, each of them in a table, and how a target runs them.
+
+What is told depends on what is known: seconds where there is a cost on a machine, what runs in a collective's place
+where a target's own compiler has answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from shardviz.records import Collective, Frame, TargetCollective
+from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, format_count, format_seconds, plural
+from shardviz.records.collectives import axes_words
+from shardviz.records.report import Report
+from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
+from shardviz.view.document import (
+    Block,
+    Column,
+    Inline,
+    Part,
+    Piece,
+    Row,
+    Section,
+    Table,
+    axes,
+    bar,
+    code,
+    count,
+    line,
+    nbytes,
+    paragraph,
+    row,
+    seconds,
+    shape,
+    words,
+)
+
+LineText = Callable[[Frame | None], str]
+
+MOST = 40
+_SUMS = {"axes": "by mesh axes", "source": "by source line", "phase": "by phase", "kind": "by kind"}
+
+HOW_WORDS = {
+    "asynchronous": "begun and ended apart",
+    "combined": "several in one",
+    "split": "parts of one, or one again",
+    "moved": "moved out of a loop",
+    "turned": "turned into another kind",
+    "converted": "in another element type",
+    "fused": "inside a kernel",
+    "added": "added by the target's compiler",
+}
+"""What was done to a collective on its way to the target's program: `TargetCollective.how`, in words."""
+
+
+def total_text(collective: Collective) -> str:
+    """Operand bytes over the whole step: `34.4 GB`, `at most 1.05 MB` in a branch, or `count not known`."""
+    if collective.total_bytes is None:
+        return COUNT_NOT_KNOWN
+    return ("at most " if collective.conditional else "") + format_bytes(collective.total_bytes)
+
+
+def by_bytes(collectives: Sequence[Collective]) -> list[Collective]:
+    """The most bytes over the step first; a count that is not known is taken as one run."""
+    return sorted(collectives, key=lambda c: (-(c.operand_bytes * (1 if c.count is None else c.count)), c.kind, c.name))
+
+
+def collectives_section(report: Report) -> Section:
+    """All that a report knows of its collectives, by bytes."""
+    if not report.collectives:
+        none = "not looked for at this level" if report.level == "notation" else "none"
+        return Section(title="Collectives", lead=(words(none),))
+    blocks: list[Block] = [
+        kinds_table(report.collectives),
+        sums_table(report.collectives, "axes"),
+        sums_table(report.collectives, "source", line_text=report.line),
+    ]
+    every = Section(
+        title=f"All {plural(len(report.collectives), 'collective')}, the most bytes first",
+        blocks=(collectives_table(by_bytes(report.collectives), line_text=report.line),),
+        fold="closed",
+        brief=True,
+    )
+    lead = (words(total_of(report.collectives).sentence),)
+    return Section(title="Collectives", lead=lead, blocks=(*blocks, every))
+
+
+def kinds_table(collectives: Sequence[Collective]) -> Table:
+    """One row for each kind over each set of mesh axes."""
+    heads = (Column("kind"), Column("axes"), *(Column(t, right=True) for t in ("operations", "runs", "operand bytes")))
+    rows = tuple(
+        row(words(t.kinds[0]), axes(t.axes), words(f"{t.operations:,}"), words(t.runs_text), words(t.bytes_text))
+        for t in sum_collectives(collectives, "kind_axes")
+    )
+    return Table(columns=heads, rows=rows, most=MOST)
+
+
+def sums_table(
+    collectives: Sequence[Collective],
+    key: str,
+    *,
+    line_text: LineText | None = None,
+    timed: bool = False,
+    most: int = 10,
+) -> Table:
+    """A bar for each group of collectives, cut by the mesh axes that they move over.
+
+    Args:
+        collectives: of a report, or of a cost.
+        key: `axes`, `source`, `phase` or `kind`, as `sum_collectives`.
+        line_text: gives a source line's text.
+        timed: bars of seconds in a step on the target, not of bytes.
+        most: rows that are shown.
+    """
+    totals = sum_collectives(collectives, key, order="seconds" if timed else "bytes")
+    longest = max((_amount(t, timed) for t in totals), default=0.0) or 1.0
+    what = "in a step" if timed else "operand bytes per device and step"
+    heads = (Column(""), Column(""), Column(what, right=True), Column("runs", right=True), Column("kinds"))
+    rows = []
+    for t in totals:
+        parts = (Part(share=_amount(p, timed) / longest, axes=p.axes, tip=_said(p, timed)) for p in t.parts)
+        amount = words(_text(t, timed), strong=True, tip=t.sentence)
+        kinds = words(", ".join(t.kinds), quiet=True)
+        rows.append(row(_key(t, key, line_text), bar(parts), amount, words(t.runs_text), kinds))
+    return Table(columns=heads, rows=tuple(rows), caption=_SUMS[key], first=most, most=most, noun="line")
+
+
+def _key(total: CollectiveTotal, key: str, line_text: LineText | None) -> Piece:
+    if key == "axes":
+        return axes(total.axes)
+    if key == "source":
+        frame = total.key if isinstance(total.key, Frame) else None
+        return line(frame, line_text(frame) if line_text and frame else "")
+    return words(total.label)
+
+
+def _amount(total: CollectiveTotal, timed: bool) -> float:
+    return total.assumed_seconds if timed else total.bytes
+
+
+def _text(total: CollectiveTotal, timed: bool) -> str:
+    if not timed:
+        return total.bytes_text
+    return format_seconds(total.assumed_seconds) + (" + not known" if total.untimed else "")
+
+
+def _said(part: CollectiveTotal, timed: bool) -> str:
+    amount = format_seconds(part.assumed_seconds) if timed else format_bytes(part.bytes)
+    return f"{amount} over {axes_words(part.axes)}"
+
+
+def collectives_table(
+    collectives: Sequence[Collective],
+    *,
+    line_text: LineText | None = None,
+    as_run: Callable[[Collective], Inline] | None = None,
+    most: int = MOST,
+    name: str = "",
+) -> Table:
+    """Each collective in the order given; its time on the target where any is known, with the formula below it.
+
+    Args:
+        collectives: of a report, or of a cost.
+        line_text: gives a source line's text; without it only file and line number stand there.
+        as_run: what the target runs in a collective's place, a column more.
+        most: rows that are shown.
+        name: as `Table.name`.
+
+    Returns:
+        Bytes are operand bytes on one device, the total and the time are over the whole step.
+    """
+    timed = any(c.seconds is not None for c in collectives)
+    heads = [
+        Column("kind"),
+        Column("axes"),
+        Column("moves"),
+        *(Column(title, right=True) for title in ("operand bytes", "count", "total per device")),
+        *([Column("time", right=True)] if timed else []),
+        *([Column("as the target runs it", wrap=True)] if as_run else []),
+        Column("phase"),
+        Column("source"),
+    ]
+    rows = tuple(_collective(c, timed, line_text, as_run) for c in collectives[:most])
+    left = max(0, len(collectives) - most)
+    return Table(columns=tuple(heads), rows=rows, first=most, most=most, noun="collective", hidden=left, name=name)
+
+
+def _collective(
+    c: Collective, timed: bool, line_text: LineText | None, as_run: Callable[[Collective], Inline] | None
+) -> Row:
+    phase = c.phase + (", user's own" if c.origin == "user" else "")
+    kind: list[Piece] = [words(c.kind, strong=True, tip=c.name)]
+    kind += [words(f"of {c.operand}", quiet=True)] if c.operand else []
+    cells: list[Inline] = [
+        tuple(kind),
+        axes(c.axes, tip=c.groups),
+        shape(c.shape, dtype=c.dtype, tip="the result on one device"),
+        nbytes(c.operand_bytes),
+        count(c.count),
+        words(total_text(c), strong=True),
+    ]
+    if timed:
+        cells.append(seconds(c.total_seconds, strong=True, tip=c.formula or ""))
+    if as_run:
+        cells.append(as_run(c))
+    cells += [words(phase, quiet=True), line(c.source, line_text(c.source) if line_text and c.source else "")]
+    detail: tuple[Block, ...] = ()
+    if c.formula:
+        each = words(f"{format_seconds(c.seconds)} each time", quiet=True)
+        detail = (paragraph(code(c.formula), each, quiet=True),)
+    return row(*cells, detail=detail, selects=("collective", c.name))
+
+
+# As the target runs them.
+
+
+def runs_text(report: Report) -> str:
+    """How the target runs the collectives; empty where that is not known, and for simulated devices."""
+    runs = report.target_collectives
+    if not runs or report.target == "cpu":
+        return ""
+    done = Counter(word for run in runs for word in run.how)
+    parts = [f"{done[word]} {said}" for word, said in HOW_WORDS.items() if done[word]]
+    left = [c for c in report.collectives if not report.runs_as(c.name)]
+    text = f"{plural(len(report.collectives), 'collective')} of the partitioner, {len(runs)} of the target's"
+    text += f": {', '.join(parts)}" if parts else ""
+    return text + (f"; {len(left):,} of the partitioner's not found again" if left else "")
+
+
+def algorithms_text(runs: Sequence[TargetCollective]) -> str:
+    """How collectives go, in the compiler's own words, and how many go so; empty where it does not say."""
+    found = Counter(run.algorithm for run in runs if run.algorithm)
+    if not found:
+        return ""
+    silent = len(runs) - found.total()
+    text = ", ".join(f"{said} ({n})" for said, n in sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    return text + (f"; not said of {silent}" if silent else "")
+
+
+def how_words(run: TargetCollective) -> str:
+    """What was done to a collective, in words: `several in one, begun and ended apart`; empty where nothing was."""
+    return ", ".join(HOW_WORDS.get(word, word) for word in run.how)
+
+
+def runs_section(report: Report) -> tuple[Block, ...]:
+    """How the target runs the collectives, and a row for each that runs otherwise than it was partitioned."""
+    text = runs_text(report)
+    if not text:
+        return ()
+    told = any(run.algorithm for run in report.target_collectives)
+    heads = (
+        Column("runs as"),
+        Column("axes"),
+        Column("operand bytes", right=True),
+        Column("how"),
+        Column("stands for"),
+        *([Column("algorithm")] if told else []),
+    )
+    rows = tuple(
+        row(
+            (words(run.collective.kind, strong=True), code(run.collective.name, quiet=True)),
+            axes(run.collective.axes),
+            nbytes(run.collective.operand_bytes),
+            words(", ".join(run.how)),
+            words(", ".join(run.stands_for), quiet=True),
+            *([words(run.algorithm)] if told else []),
+        )
+        for run in report.target_collectives
+        if run.how or run.algorithm
+    )
+    table = Table(columns=heads, rows=rows, most=MOST, noun="collective")
+    said = algorithms_text(report.target_collectives)
+    below = (paragraph(said, label="algorithms", quiet=True),) if said else ()
+    section = Section(
+        title="As the target runs them", lead=(words(text),), blocks=(table,), fold="closed", brief=True
+    )
+    return (section, *below)
+
+
+def run_differences(run: TargetCollective, of: Collective | None) -> str:
+    """In what a collective of the target's differs from the one that it stands for: all of it where there is none."""
+    c = run.collective
+    found = [
+        (of is None or c.kind != of.kind, c.kind),
+        (of is None or c.axes != of.axes, f"over {axes_words(c.axes)}"),
+        (of is None or c.dtype != of.dtype, c.dtype),
+        (of is None or c.operand_bytes != of.operand_bytes, format_bytes(c.operand_bytes)),
+        (of is None or c.count != of.count, f"× {format_count(c.count)}"),
+    ]
+    return " ".join(text for differs, text in found if differs)

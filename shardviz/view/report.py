@@ -1,0 +1,184 @@
+"""A Report: values, collectives, residuals, memory, cost and diagnostics, as far as it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardviz.records import Diagnostic, Memory
+from shardviz.records.amounts import format_bytes, format_flops, plural
+from shardviz.records.report import Report
+from shardviz.view.collectives import collectives_section, runs_section
+from shardviz.view.document import (
+    Block,
+    Column,
+    Document,
+    Section,
+    Table,
+    code,
+    document,
+    line,
+    mesh_axes,
+    nbytes,
+    notes,
+    paragraph,
+    row,
+    shape,
+    shorten,
+    words,
+)
+from shardviz.view.values import MOST, residuals_section, values_section, values_table
+from shardviz.view.work import memory_name, phase_words, traffic_words, work_blocks
+
+LEVEL_WORDS = {
+    "notation": "from the specs alone",
+    "propagated": "Shardy's propagation in the kernel; nothing was compiled",
+    "partitioned": "XLA's SPMD partitioner, before the target's own passes",
+    "compiled": "the target's optimised program",
+}
+_MOST_ALIVE = 8
+_MARKS = {"error": "✗", "warning": "⚠", "info": "ℹ"}
+
+
+@document.register
+def report_document(report: Report) -> Document:
+    """All that a report says. The same report always gives the same document; no timings stand in it."""
+    level = LEVEL_WORDS.get(report.level, "")
+    lead = (
+        *((words("mesh"), mesh_axes(report.mesh)) if report.mesh.names else ()),
+        words(f"{plural(report.mesh.size, 'device')}, target"),
+        code(report.target),
+    )
+    blocks: list[Block] = [diagnostics_section(report.diagnostics)] if report.diagnostics else []
+    blocks += [values_section("Arguments", report.arguments), values_section("Outputs", report.outputs)]
+    blocks.append(collectives_section(report))
+    blocks += [residuals_section(report.residuals)] if report.residuals else []
+    blocks += [memory_section(report)] if report.memory is not None else []
+    blocks += [cost_section(report)] if report.cost is not None else []
+    if report.intermediates:
+        table = values_table(report.intermediates[:MOST])
+        left = len(report.intermediates) - len(table.rows)
+        more = notes(f"… and {left:,} more" if left else "")
+        title = f"Intermediates: {plural(len(report.intermediates), 'value')}"
+        blocks.append(Section(title=title, blocks=(table, *more), fold="closed", brief=True))
+    title = (words(report.program, strong=True), words(report.level), words(f"({level})" if level else "", quiet=True))
+    return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=report.mesh)
+
+
+def diagnostics_section(diagnostics: Sequence[Diagnostic]) -> Section:
+    """What a person should look at: severity in words and a mark, rule, message with its numbers, and where."""
+    heads = (Column("severity"), Column("rule"), Column("where"), Column("what", wrap=True))
+    rows = tuple(
+        row(
+            words(f"{_MARKS.get(d.severity, '')} {d.severity}".strip()),
+            code(d.rule),
+            (words(d.value), *((line(d.source),) if d.source else ())),
+            words(" ".join(d.message.split())),
+        )
+        for d in diagnostics
+    )
+    table = Table(columns=heads, rows=rows, first=len(rows), most=len(rows), noun="diagnostic")
+    return Section(title="Diagnostics", lead=(words(str(len(diagnostics))),), blocks=(table,))
+
+
+# Memory.
+
+
+def fit_text(memory: Memory) -> str:
+    """`it fits: 60.3 GB of 103 GB, 42.5 GB to spare`; empty where the machine's memory is not known."""
+    if memory.hbm is None or memory.headroom is None:
+        return ""
+    of = f"{format_bytes(memory.takes)} of {format_bytes(memory.hbm)}"
+    if memory.fits is False:
+        return f"it DOES NOT FIT: {of}, {format_bytes(-memory.headroom)} too much"
+    return f"it fits: {of}, {format_bytes(memory.headroom)} to spare"
+
+
+def code_text(memory: Memory) -> str:
+    """`machine code 1.67 MB`, or why its size is not known."""
+    if memory.code is not None:
+        return f"machine code {format_bytes(memory.code)}"
+    if memory.stated:
+        return "machine code of a size that the compiler does not say"
+    return "machine code not waited for (finish=True)"
+
+
+def stated_text(memory: Memory) -> str:
+    """What `memory_analysis()` says of a finished compile, and why its peak is another; empty where nobody asked."""
+    found = {name.removesuffix("_bytes").removesuffix("_in"): n for name, n in memory.stated.items() if n}
+    if not found:
+        return ""
+    said = ", ".join(f"{name.removesuffix('_size').replace('_', ' ')} {format_bytes(n)}" for name, n in found.items())
+    peak = memory.stated.get("peak_memory_in_bytes", memory.peak)
+    if memory.target == "cpu" and peak < memory.peak:
+        said += " (a CPU's peak memory leaves temporaries out)"
+    elif peak > memory.peak and memory.target.startswith("tpu"):
+        said += " (peak memory with what is alive at once in the chip's own memory, in place of HBM's)"
+    return said
+
+
+def memory_section(report: Report) -> Section:
+    """The memory plan, what `memory_analysis()` says, what is alive at the peak, and how the target runs collectives."""
+    memory = report.memory
+    assert memory is not None
+    fits = f"; {text}" if (text := fit_text(memory)) else ""
+    parts = (
+        f"arguments {format_bytes(memory.arguments)}, outputs {format_bytes(memory.outputs)}, of which "
+        f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; alive at once, "
+        f"at most {format_bytes(memory.peak)}; {code_text(memory)}"
+    )
+    stated = stated_text(memory)
+    blocks: list[Block] = [paragraph(parts), *notes(f"memory_analysis() says: {stated}" if stated else "")]
+    if memory.hbm is not None and memory.alive_at_peak:
+        blocks.append(alive_section(report, memory))
+    return Section(
+        title="Memory on each device",
+        lead=(words(f"{format_bytes(memory.set_aside)} set aside ({memory.target} compiler's plan){fits}"),),
+        blocks=(*blocks, *runs_section(report)),
+    )
+
+
+def alive_section(report: Report, memory: Memory) -> Section:
+    """The heaviest values when the most is alive."""
+    heads = (Column("bytes", right=True), Column("kind"), Column("name"), Column("on one device"), Column("line"))
+    rows = tuple(
+        row(
+            nbytes(a.bytes),
+            words(a.kind),
+            words(shorten(a.name, 48), tip=a.name_stack, selects=("value", a.name)),
+            shape(a.shape, dtype=a.dtype) if a.dtype else words(""),
+            line(a.source, report.line(a.source)) if a.source else words(""),
+        )
+        for a in memory.alive_at_peak[:_MOST_ALIVE]
+    )
+    table = Table(columns=heads, rows=rows)
+    return Section(title="Heaviest values when the most is alive", blocks=(table,), fold="closed")
+
+
+# What it computes.
+
+
+def cost_text(report: Report) -> str:
+    """FLOPs and memory traffic in a step, loops multiplied in, and loops that could not be counted."""
+    cost = report.cost
+    if cost is None:
+        return "not known"
+    text = f"{format_flops(cost.dot_flops)} of matrix products in a step"
+    if cost.other_flops:
+        text += f" and {format_flops(cost.other_flops)} of all else"
+    if cost.hbm_bytes is not None:
+        text += f"; {format_bytes(cost.hbm_bytes)} read from and written to {memory_name(report.target)}"
+    loops = cost.unknown_loops
+    return text + (f"; {plural(loops, 'loop')} with unknown trip count, counted once" if loops else "")
+
+
+def cost_section(report: Report) -> Section:
+    """FLOPs and memory traffic, by phase, line and module."""
+    cost = report.cost
+    assert cost is not None
+    memory = memory_name(report.target)
+    phases, traffic = phase_words(cost), traffic_words(cost)
+    said = [paragraph(phases, label="FLOPs")] if phases else []
+    said += [paragraph(traffic, label=f"{memory} traffic")] if traffic else []
+    more = work_blocks(cost, memory, report.line)
+    folded = (Section(title="By phase, line and module", blocks=more, fold="closed"),) if more else ()
+    return Section(title="Cost on each device", lead=(words(cost_text(report)),), blocks=(*said, *folded))

@@ -1,0 +1,404 @@
+"""What a step costs on a machine: its times with their arithmetic, its memory, its collectives by time, and where each
+number is from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shardviz.costs.step_cost import Needs, StepCost
+from shardviz.records import Frame
+from shardviz.records.amounts import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_number,
+    format_rate,
+    format_seconds,
+    plural,
+)
+from shardviz.records.sums import NO_SOURCE, CollectiveTotal
+from shardviz.view.collectives import sums_table
+from shardviz.view.document import (
+    Block,
+    Column,
+    Document,
+    Inline,
+    Part,
+    Piece,
+    Row,
+    Section,
+    Table,
+    axes,
+    bar,
+    document,
+    line,
+    mesh_axes,
+    nbytes,
+    notes,
+    paragraph,
+    row,
+    seconds,
+    words,
+)
+from shardviz.view.work import phase_words, traffic_words, work_blocks
+
+BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing that is known"}
+_MOST_COLLECTIVES, _MOST_LINES = 40, 10
+
+
+@document.register
+def step_cost_document(cost: StepCost) -> Document:
+    """All that a cost says."""
+    blocks: list[Block] = [step_section(cost), memory_section(cost.needs), machine_section(cost)]
+    if cost.collectives:
+        blocks += [longest_section(cost), sums_table(cost.collectives, "source", line_text=cost.line, timed=True)]
+    blocks += work_sections(cost)
+    blocks.append(sources_section(cost))
+    lead = (words("mesh"), mesh_axes(cost.mesh), words(f"; {level_words(cost)}"))
+    title = (words(cost.program, strong=True), words(f"on {cost.machine}"))
+    return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=cost.mesh)
+
+
+# How long a step takes.
+
+
+def headline(cost: StepCost) -> str:
+    """`4.99 s if all overlaps, 8.55 s if no communication does; bound by compute`."""
+    best, bound = format_seconds(cost.lower), BOUND_WORDS.get(cost.bound, cost.bound)
+    if cost.upper is None:
+        return f"at least {best}, by {bound}; FLOPs are not known at level {cost.level}, so neither is how much longer"
+    text = f"{best} if all overlaps, {format_seconds(cost.upper)} if no communication does; bound by {bound}"
+    if cost.counted is not None and cost.counted.unknown_loops:
+        text += f"; {plural(cost.counted.unknown_loops, 'loop')} of unknown trip count taken once"
+    return text + (f"; {plural(len(cost.unknown), 'collective')} of unknown time left out" if cost.unknown else "")
+
+
+def level_words(cost: StepCost) -> str:
+    """Which program the numbers are of."""
+    level = {"compiled": f"program compiled for {cost.compiled_for}"}.get(cost.level, f"{cost.level} program")
+    return level + ("" if cost.exact else "; rings without the factor (N-1)/N")
+
+
+def step_section(cost: StepCost) -> Section:
+    """The times as bars with their arithmetic, and how well the machine is used."""
+    return Section(
+        title="Step",
+        lead=(words(headline(cost)),),
+        blocks=(
+            times_table(cost),
+            *notes(
+                phases_words(cost),
+                moved_phases_words(cost),
+                busy_words(cost),
+                mfu_words(cost),
+                tokens_words(cost),
+                as_run_words(cost),
+            ),
+        ),
+    )
+
+
+def times_table(cost: StepCost) -> Table:
+    """Compute, HBM traffic and communication, then each of its sets of mesh axes; the arithmetic beside each."""
+    step, moved = cost.step, cost.by("axes")
+    longest = max(step.compute, step.memory, step.communication) or 1.0
+    rows = [
+        _time(
+            "compute",
+            None if cost.flops is None else step.compute,
+            f"not known at level {cost.level}" if cost.flops is None else " + ".join(s.formula for s in step.computing),
+            Part(share=step.compute / longest, role="work"),
+        ),
+        _time(
+            "HBM traffic",
+            step.memory,
+            ("" if cost.hbm_exact else "at least ") + f"{step.moving.formula}: {cost.hbm_formula}",
+            Part(share=step.memory / longest, role="work"),
+        ),
+        _time(
+            "communication",
+            step.communication,
+            f"{plural(len(cost.collectives), 'collective')}, {plural(cost.total.runs, 'run')}"
+            if cost.collectives
+            else "no collectives",
+            *(Part(share=m.seconds / longest, axes=m.axes, tip=m.label) for m in moved),
+        ),
+    ]
+    rows += [
+        row(
+            (words("over", quiet=True), axes(m.axes)),
+            seconds(m.seconds),
+            bar([Part(share=m.seconds / longest, axes=m.axes)]),
+            words(moved_words(m)),
+            detail=[paragraph(text, quiet=True) for text in _formulas(cost, m)],
+        )
+        for m in moved
+    ]
+    heads = (Column(""), Column("in a step", right=True), Column(""), Column("how", wrap=True))
+    return Table(columns=heads, rows=tuple(rows), name="step-times")
+
+
+def _time(name: str, amount: float | None, how: str, *parts: Part) -> Row:
+    return row(words(name, strong=True), seconds(amount, strong=True), bar(parts), words(how))
+
+
+_MOST_FORMULAS = 4
+
+
+def _formulas(cost: StepCost, moved: CollectiveTotal) -> list[str]:
+    """The arithmetic of what takes longest over some mesh axes; told where the axes' collectives are few."""
+    alike = [a for a in cost.by("alike") if a.axes == moved.axes]
+    return [run_formula(a) for a in alike] if len(alike) <= _MOST_FORMULAS and len(cost.by("axes")) > 1 else []
+
+
+def run_formula(alike: CollectiveTotal) -> str:
+    """`8 × 80 × 5.22 ms all-gather = 3.34 s: V / (2 W)`."""
+    formula = alike.collectives[0].formula or ""
+    return f"{run_words(alike)} {alike.collectives[0].kind} = {format_seconds(alike.whole_seconds)}: {formula}"
+
+
+def moved_words(moved: CollectiveTotal) -> str:
+    """`640 runs, 34.4 GB of operands: all-gather, all-reduce`."""
+    text = f"{plural(moved.runs, 'run')}, {format_bytes(moved.bytes)} of operands: {', '.join(moved.kinds)}"
+    if moved.untimed:
+        text += f"; {moved.untimed} of unknown time left out"
+    return ("at most " if moved.at_most else "") + text
+
+
+def phases_words(cost: StepCost) -> str:
+    """FLOPs by phase, the optimizer's (`update`) apart; empty where the report does not tell."""
+    said = "" if cost.counted is None else phase_words(cost.counted)
+    return f"FLOPs: {said}" if said else ""
+
+
+def moved_phases_words(cost: StepCost) -> str:
+    """HBM traffic by phase, where it was counted for this machine; else empty."""
+    counted = cost.counted
+    if counted is None or not cost.hbm_exact or counted.hbm_bytes != cost.hbm_bytes:
+        return ""
+    return f"HBM traffic: {traffic_words(counted)}"
+
+
+def busy_words(cost: StepCost) -> str:
+    """How much of the peak the matrix products are."""
+    if cost.busy is None:
+        return ""
+    least, most = cost.busy
+    return f"peak FLOPs in use: {least:.1%} to {most:.1%} (all matrix products, recomputed ones too)"
+
+
+def mfu_words(cost: StepCost) -> str:
+    """Model FLOPs utilisation with its arithmetic."""
+    if cost.step.model_flops is None:
+        return ""
+    if cost.mfu is None:
+        return "model FLOPs utilisation: not known, as the step's longest time is not"
+    chips, peak = cost.machine.num_chips, cost.step.peak_flops_per_s
+    sums = f"{format_flops(cost.step.model_flops)} / ({chips} chips x {format_flops(peak / chips)}/s x time)"
+    return f"model FLOPs utilisation: {cost.mfu[0]:.1%} to {cost.mfu[1]:.1%} = {sums}"
+
+
+def tokens_words(cost: StepCost) -> str:
+    """Tokens (or samples) a second, and for each chip, and how many a step has."""
+    both, each = cost.tokens_per_s, cost.tokens_per_s_per_chip
+    if both is None or each is None or cost.step.tokens is None:
+        return ""
+    return (
+        f"{cost.tokens_are}: {format_number(both[0])}/s to {format_number(both[1])}/s; "
+        f"a chip {format_number(each[0])}/s to {format_number(each[1])}/s; "
+        f"{cost.step.tokens:,.0f} in a step ({cost.tokens_from})"
+    )
+
+
+def as_run_words(cost: StepCost) -> str:
+    """That the collectives are as the target's compiler runs them, and what the partitioner's would take."""
+    if not cost.as_run:
+        return ""
+    text = "collectives are as the target's compiler runs them"
+    if cost.partitioned_seconds is None:
+        return text
+    partitioned = format_seconds(cost.partitioned_seconds)
+    return f"{text}: {format_seconds(cost.step.communication)}; as partitioned {partitioned}"
+
+
+# What it holds.
+
+PARTS = {
+    "arguments": "what the step is given",
+    "outputs": "what it gives back, but for what goes where a donated argument was",
+    "temporaries": "one block for everything in between; values not alive at the same time share places in it",
+    "constants and other": "constants, and what the compiler rounds up or keeps for itself",
+    "kept for the backward pass": "what the forward pass keeps, by the traced program; a compiler may recompute some",
+}
+"""What each part of the memory is."""
+
+
+def memory_words(needs: Needs) -> str:
+    """Whether it fits, who says so, and by how much."""
+    total = format_bytes(needs.total)
+    if needs.usable is None:
+        return f"{'' if needs.complete else 'at least '}{total}; what a device has is not known"
+    of = f"{total} of {format_bytes(needs.usable)}"
+    left = needs.usable - needs.total
+    room = f"{format_bytes(abs(left))} {'to spare' if left >= 0 else 'too much'}"
+    if needs.complete:
+        return f"{'fits' if needs.fits else 'DOES NOT FIT'}: {of}, {room}; {needs.verdict}"
+    if needs.fits is False:
+        return f"DOES NOT FIT: at least {of}, {room}; {needs.verdict}"
+    over = "" if left >= 0 else f", {room} unless the compiler recomputes some of it"
+    return f"not known whether it fits: at least {of}{over}; {needs.verdict}"
+
+
+def memory_section(needs: Needs) -> Section:
+    """Its parts as bars against what a device has."""
+    return Section(title="Memory on each device", lead=(words(memory_words(needs)),), blocks=(parts_table(needs),))
+
+
+def parts_table(needs: Needs) -> Table:
+    """Each part of the memory, what is left or too much, and what a device has."""
+    whole = max(needs.usable or 0.0, needs.total) or 1.0
+    rows = [
+        row(words(what, tip=PARTS.get(what, "")), nbytes(size), bar([Part(share=size / whole, role="work")]))
+        for what, size in needs.parts.items()
+    ]
+    if needs.usable is not None:
+        left = needs.usable - needs.total
+        word = "to spare" if left >= 0 else "too much"
+        rows.append(row(words(word), nbytes(abs(left)), bar([Part(share=abs(left) / whole, role="room")])))
+        share = Part(share=needs.usable / whole, role="room")
+        rows.append(row(words("usable", strong=True), nbytes(needs.usable, strong=True), bar([share])))
+    return Table(columns=(Column(""), Column("", right=True), Column("")), rows=tuple(rows), name="memory-parts")
+
+
+# The mesh on the machine.
+
+
+def placed_words(cost: StepCost) -> str:
+    """Who chose the order of the devices."""
+    return "in the mesh's own order" if cost.placement.chosen else "in the order that JAX's mesh_utils would choose"
+
+
+def machine_section(cost: StepCost) -> Section:
+    """What each mesh axis rides on, and how fast a device gathers along it."""
+    knees = {k.name: k for k in cost.knees()}
+    rows = []
+    for path in cost.placement.paths:
+        knee = knees.get(path.name)
+        rate = words(format_rate(knee.bytes_per_s) if knee else "")
+        rows.append(row((axes((path.name,)), words(f"= {path.size}")), rate, words(str(path))))
+    heads = (Column("axis"), Column("a device gathers along it", right=True), Column("rides on", wrap=True))
+    table = Table(columns=heads, rows=tuple(rows), noun="axis")
+    return Section(title="Mesh on the machine", lead=(words(placed_words(cost)),), blocks=(table,) if rows else ())
+
+
+# What its collectives take.
+
+
+def run_words(alike: CollectiveTotal) -> str:
+    """`8 × 80 × 5.22 ms`: so many operations, runs of each in a step, seconds of a run."""
+    c, many = alike.collectives[0], f"{alike.operations} × " if alike.operations > 1 else ""
+    return f"{'at most ' if c.conditional else ''}{many}{format_count(c.count)} × {format_seconds(c.seconds)}"
+
+
+def where(alike: CollectiveTotal) -> str:
+    """The source lines, each once: `llama.py:58, 59, 60`."""
+    lines: dict[str, list[str]] = {}
+    for frame in dict.fromkeys(c.source and c.source.bare for c in alike.collectives):
+        name, _, number = (frame.short if frame else NO_SOURCE).rpartition(":")
+        lines.setdefault(name or number, []).extend([number] if name else [])
+    parts = (f"{name}:{', '.join(sorted(at, key=int))}" if at else name for name, at in lines.items())
+    return "; ".join(parts)
+
+
+def longest_section(cost: StepCost) -> Section:
+    """The collectives, those alike in one row, the longest first, each with its formula."""
+    count = len(cost.collectives)
+    title = f"{plural(count, 'collective').capitalize()}, the longest in a step first, those alike in one row"
+    fold = "open" if len(cost.by("alike")) <= 16 else "closed"
+    return Section(title=title, blocks=(longest_table(cost),), fold=fold)
+
+
+def longest_table(cost: StepCost, most: int = _MOST_COLLECTIVES) -> Table:
+    """A row for the collectives that are alike: of one kind over the same axes, by the same formula."""
+    heads = (
+        Column("in a step", right=True),
+        Column("runs × each", right=True),
+        Column("kind"),
+        Column("over"),
+        Column("line"),
+    )
+    alike = cost.by("alike")
+    rows = tuple(_longest(cost, a) for a in alike[:most])
+    return Table(
+        columns=heads,
+        rows=rows,
+        first=12,
+        most=most,
+        noun="row",
+        hidden=max(0, len(alike) - most),
+        name="longest",
+    )
+
+
+def _longest(cost: StepCost, alike: CollectiveTotal) -> Row:
+    c = alike.collectives[0]
+    frames = dict.fromkeys(x.source and x.source.bare for x in alike.collectives)
+    first = next(iter(frames))
+    at: Inline = line(first, cost.line(first)) if len(frames) == 1 else _several(alike, first)
+    return row(
+        seconds(alike.whole_seconds, strong=True),
+        words(run_words(alike)),
+        words(c.kind, strong=True, tip=", ".join(one.name for one in alike.collectives)),
+        axes(c.axes, tip=c.groups),
+        at,
+        detail=notes(c.formula or ""),
+        selects=("collective", c.name),
+    )
+
+
+def _several(alike: CollectiveTotal, first: Frame | None) -> Piece:
+    said = words(where(alike), quiet=True)
+    return replace(said, selects=("line", first.short)) if first else said
+
+
+# What it computes, and where the numbers are from.
+
+
+def work_sections(cost: StepCost) -> tuple[Section, ...]:
+    """FLOPs and HBM traffic by phase, line and module; none where the report does not tell."""
+    if cost.counted is None or not cost.counted.work:
+        return ()
+    own = cost.counted.hbm_bytes == cost.hbm_bytes
+    counted = cost.counted if own else replace(cost.counted, hbm_bytes=None, once_hbm_bytes=None)
+    found = work_blocks(counted, "HBM", cost.line)
+    title = f"{format_flops(counted.flops)} on each device"
+    return (Section(title=title, blocks=found, fold="closed"),) if found else ()
+
+
+def source_rows(cost: StepCost) -> list[tuple[str, str]]:
+    """Where each number is from: the level, and the chip's numbers with their sources."""
+    rows = list(cost.levels.items())
+    chip = cost.machine.chip
+    for what, name, of in (
+        ("HBM", "hbm_bytes_per_s", "chip"),
+        ("ICI link, one way", "ici_link_bytes_per_s", "chip"),
+        ("DCN", "dcn_bytes_per_s", "chip"),
+        ("NVLink, one way", "nvlink_bytes_per_s", "GPU"),
+        ("out of an NVLink domain", "node_egress_bytes_per_s", "domain"),
+    ):
+        width = getattr(chip, name)
+        if width and (name != "dcn_bytes_per_s" or cost.machine.num_slices > 1):
+            rows.append((what, f"{format_rate(width)} a {of}: {chip.source(name)}"))
+    if cost.needs.usable is not None:
+        rows.append(("usable memory", f"{format_bytes(cost.needs.usable)} a device: {cost.needs.source}"))
+    return rows
+
+
+def sources_section(cost: StepCost) -> Section:
+    """Where each number is from."""
+    rows = tuple(row(words(what), words(text)) for what, text in source_rows(cost))
+    heads = (Column("number"), Column("from", wrap=True))
+    table = Table(columns=heads, rows=rows, name="sources")
+    return Section(title="Where the numbers are from", blocks=(table,), fold="closed")

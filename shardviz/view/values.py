@@ -1,0 +1,185 @@
+"""Values as a table: how arguments, outputs, intermediates and residuals are cut, and what a device holds of them.
+
+>>> from shardviz.notation import Spec
+>>> made = values_table([Value(name="w", shape=(8, 4), dtype="float32", spec=Spec.of(("x", None)), bytes_per_device=64)])
+>>> [plain(cell) for cell in made.rows[0].cells]
+['w', 'float32 [8, 4]', "P('x')", 'not known', '64 B']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from shardviz.records import Frame, Residual, Value
+from shardviz.records.amounts import format_bytes, format_count, plural
+from shardviz.view.document import (
+    Block,
+    Column,
+    Piece,
+    Row,
+    Section,
+    Table,
+    line,
+    nbytes,
+    paragraph,
+    plain,
+    row,
+    shape,
+    shorten,
+    value_spec,
+    words,
+)
+
+__all__ = ["plain", "residuals_section", "total_bytes", "values_headline", "values_section", "values_table"]
+
+LineText = Callable[[Frame | None], str]
+"""From a source frame to the text of its line: `report.line`."""
+
+_COLUMNS = (Column("name"), Column("type and shape"), Column("spec"), Column("shard"), Column("per device", right=True))
+_LONGEST_NAME = 44
+FIRST, MOST = 48, 48
+
+
+def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
+    """(bytes on each device of the values whose bytes are known, number of values whose bytes are not known)."""
+    known = [v.bytes_per_device for v in values if v.bytes_per_device is not None]
+    return sum(known), len(values) - len(known)
+
+
+def values_headline(values: Sequence[Value]) -> str:
+    """`10 values, 3.37 GB per device`, and how many have bytes that are not known."""
+    known, unknown = total_bytes(values)
+    text = f"{plural(len(values), 'value')}, {format_bytes(known)} per device"
+    return text + (f" and {plural(unknown, 'value')} whose bytes are not known" if unknown else "")
+
+
+def values_section(title: str, values: Sequence[Value]) -> Section | Block:
+    """Arguments, or outputs, under a heading that sums them."""
+    if not values:
+        return Section(title=title, lead=(words("none"),))
+    table = values_table(values)
+    rest = values[MOST:]
+    more = (paragraph(f"… and {values_headline(rest)}", quiet=True),) if rest else ()
+    return Section(
+        title=title,
+        lead=(words(values_headline(values)),),
+        blocks=(table, *more),
+        fold="open" if len(values) <= 16 else "closed",
+    )
+
+
+def values_table(
+    values: Sequence[Value],
+    *,
+    roles: Mapping[str, str] | None = None,
+    changed: Collection[str] = (),
+    most: int = MOST,
+    name: str = "",
+) -> Table:
+    """The values in the order given.
+
+    Args:
+        values: arguments, outputs or intermediates of a report.
+        roles: name → `argument`, `output` or `intermediate`, where they stand together in one table.
+        changed: names that the last change of the plan has cut differently; they are marked.
+        most: rows that are shown; whoever shows fewer says so itself.
+        name: as `Table.name`.
+    """
+    rows = tuple(_row(value, (roles or {}).get(value.name, ""), value.name in changed) for value in values[:most])
+    return Table(columns=_COLUMNS, rows=rows, most=most, noun="value", name=name)
+
+
+def _row(value: Value, role: str, changed: bool) -> Row:
+    shown = value.label or value.name
+    made = " · ".join(filter(None, (value.op, value.source.short if value.source else "", value.name_stack)))
+    named: list[Piece] = [words(shorten(shown, _LONGEST_NAME), strong=True, tip=made or value.name)]
+    if value.label and value.label != value.name:
+        named.append(words(shorten(value.name, _LONGEST_NAME), quiet=True))
+    if value.count != 1:
+        named.append(words(f"× {format_count(value.count)}", quiet=True))
+    if role:
+        named.append(words(value.op or role, quiet=True))
+    if role and value.source is not None:
+        named.append(line(value.source))
+    return row(
+        tuple(named),
+        shape(value.shape, dtype=value.dtype),
+        value_spec(value),
+        shape(value.shard_shape),
+        nbytes(value.bytes_per_device),
+        selects=("value", value.name),
+        marked=changed,
+    )
+
+
+# What the backward pass needs of what ran before it.
+
+_KINDS = {
+    "kept": "kept",
+    "outside": "kept, made outside",
+    "offloaded": "kept in the host's memory",
+    "recomputed": "computed again",
+    "argument": "argument",
+    "constant": "constant",
+}
+_BESIDES: tuple[tuple[str, Callable[[int], str]], ...] = (
+    ("offloaded", lambda n: f"{plural(n, 'value')} kept in the host's memory"),
+    ("argument", lambda n: f"{plural(n, 'argument')} needed again"),
+    ("constant", lambda n: f"{plural(n, 'constant')} made from no argument"),
+    ("recomputed", lambda n: f"{plural(n, 'value')} dropped by jax.checkpoint and computed again"),
+)
+
+
+def residuals_headline(residuals: Sequence[Residual]) -> str:
+    """How many values are kept and their bytes on one device; how many more are needed and take no memory of their own.
+
+    Args:
+        residuals: a report's.
+    """
+    kept = [r for r in residuals if r.takes_memory]
+    size = sum(r.value.bytes_per_device or 0 for r in kept)
+    text = f"{plural(len(kept), 'value')} kept for the backward pass, {format_bytes(size)} per device"
+    more = [say(n) for kind, say in _BESIDES if (n := sum(r.kind == kind for r in residuals))]
+    return text + (f"; besides, {', '.join(more)}" if more else "")
+
+
+def residuals_section(residuals: Sequence[Residual]) -> Section:
+    """What is kept, and what is made again, the largest of each kind first."""
+    ordered = sorted(residuals, key=lambda r: (list(_KINDS).index(r.kind), -(r.value.bytes_per_device or 0)))
+    columns = (Column("what"), Column("made by"), *_COLUMNS[1:], Column("line"))
+    rows = tuple(_residual(r) for r in ordered)
+    return Section(
+        title="Residuals",
+        lead=(words(residuals_headline(residuals)),),
+        blocks=(Table(columns=columns, rows=rows, first=10, most=40, noun="value"),),
+        fold="closed",
+    )
+
+
+def _residual(residual: Residual) -> Row:
+    v = residual.value
+    return row(
+        words(_KINDS[residual.kind]),
+        words(shorten(residual_name(residual), _LONGEST_NAME), strong=True, tip=v.name_stack),
+        shape(v.shape, dtype=v.dtype),
+        value_spec(v),
+        shape(v.shard_shape),
+        nbytes(v.bytes_per_device),
+        line(v.source) if v.source else words(""),
+    )
+
+
+def residual_name(residual: Residual) -> str:
+    """The operation that made it, its `checkpoint_name`, and how many of a scan's iterations it has or is made in."""
+    text = residual.value.name
+    if residual.checkpoint_name:
+        text += f" '{residual.checkpoint_name}'"
+    if residual.layers is None:
+        text += ", stacked by a scan"
+    elif residual.layers > 1:
+        text += f", {residual.layers} iterations stacked"
+    elif residual.value.count is None:
+        text += ", in a loop"
+    elif residual.value.count > 1:
+        text += f", {residual.value.count} times"
+    return text
