@@ -21,7 +21,20 @@ from shardviz.notation.spec import axis_text
 from shardviz.paint.text import blocks
 from shardviz.paint.theme import MUTED, AxisColour, axis_colours, ink_for
 from shardviz.records.amounts import plural
-from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Part, Piece, Row, Section, Table
+from shardviz.view.document import (
+    Beside,
+    Block,
+    Document,
+    Figure,
+    Inline,
+    Paragraph,
+    Part,
+    Piece,
+    Row,
+    Section,
+    Table,
+    joined,
+)
 
 Colours = Mapping[str, AxisColour]
 
@@ -117,7 +130,7 @@ def _row(row: Row, table: Table, line: str, colours: Colours) -> str:
         for cell, column in zip(row.cells, table.columns, strict=True)
     )
     below = ""
-    if row.detail:
+    if row.detail and not table.opens:
         content = _blocks(row.detail, colours)
         below = f'{line}<td colspan="{len(table.columns)}" style="padding:0 8px 3px 24px;{QUIET}">{content}</td></tr>'
     return f"{line}{cells}</tr>{below}"
@@ -146,7 +159,7 @@ def _tip(inline: Inline) -> str:
 
 def _inline(inline: Inline, colours: Colours) -> str:
     pieces = (inline,) if isinstance(inline, Piece) else inline
-    return " ".join(filter(None, (piece_html(piece, colours) for piece in pieces)))
+    return joined(pieces, [piece_html(piece, colours) for piece in pieces])
 
 
 def piece_html(piece: Piece, colours: Colours) -> str:

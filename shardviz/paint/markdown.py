@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from shardviz.paint.text import blocks, figure_lines
 from shardviz.records.amounts import plural
-from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Piece, Section, Table
+from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Piece, Section, Table, joined
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 _MONO = ("code", "axes", "mesh", "spec")
@@ -62,7 +62,7 @@ def _table(table: Table) -> list[str]:
 
 def _inline(inline: Inline) -> str:
     pieces = (inline,) if isinstance(inline, Piece) else inline
-    return " ".join(filter(None, map(_piece, pieces)))
+    return joined(pieces, list(map(_piece, pieces)))
 
 
 def _piece(piece: Piece) -> str:

@@ -22,13 +22,13 @@ from shardviz.view.document import (
     Beside,
     Block,
     Document,
-    Figure,
     Inline,
     Paragraph,
     Part,
     Piece,
     Section,
     Table,
+    joined,
     plain,
 )
 
@@ -69,8 +69,7 @@ def _blocks(blocks: Iterable[Block], width: int | None, *, top: bool) -> list[st
         made = _block(block, width)
         if not made:
             continue
-        apart = isinstance(block, Section | Figure | Beside) or (isinstance(block, Table) and not block.caption)
-        if (lines or top) and apart and (lines[-1:] != [""]):
+        if (lines or top) and not isinstance(block, Paragraph) and lines[-1:] != [""]:
             lines.append("")
         lines += made
     return lines
@@ -104,7 +103,7 @@ def _section(block: Section, width: int | None) -> list[str]:
     lead = plain(block.lead)
     lines = _wrapped(f"{block.title}: {lead}" if lead else block.title, width)
     if block.brief:
-        return lines
+        return lines if lead else []
     inner = None if width is None else width - 2
     return lines + [f"  {line}" if line else "" for line in _blocks(block.blocks, inner, top=False)]
 
@@ -128,7 +127,8 @@ def table_lines(table: Table, width: int | None) -> list[str]:
     for made, r in zip(body, shown, strict=True):
         lines += made
         inner = None if width is None else max(width - 4, _LEAST)
-        lines += [f"    {line}" for line in _blocks(r.detail, inner, top=False)]
+        detail = () if table.opens else r.detail
+        lines += [f"    {line}" for line in _blocks(detail, inner, top=False)]
     more = len(table.rows) - len(shown) + table.hidden
     if more:
         lines.append(f"… and {plural(more, f'more {table.noun}')}")
@@ -137,7 +137,7 @@ def table_lines(table: Table, width: int | None) -> list[str]:
 
 def _cell(cell: Inline, across: int) -> str:
     pieces = (cell,) if isinstance(cell, Piece) else cell
-    return " ".join(filter(None, (bar_text(p.value, across) if p.kind == "bar" else plain(p) for p in pieces)))
+    return joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else plain(p) for p in pieces])
 
 
 def _fitted(grid: list[list[str]], right: Sequence[int], wide: Sequence[int], width: int | None) -> list[list[str]]:

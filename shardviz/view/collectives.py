@@ -116,7 +116,7 @@ def sums_table(
     totals = sum_collectives(collectives, key, order="seconds" if timed else "bytes")
     longest = max((_amount(t, timed) for t in totals), default=0.0) or 1.0
     what = "in a step" if timed else "operand bytes per device and step"
-    heads = (Column(""), Column(""), Column(what, right=True), Column("runs", right=True), Column("kinds"))
+    heads = (Column(""), Column(""), Column(what, right=True), Column("runs", right=True), Column("kinds", wrap=True))
     rows = []
     for t in totals:
         parts = (Part(share=_amount(p, timed) / longest, axes=p.axes, tip=_said(p, timed)) for p in t.parts)
@@ -272,9 +272,7 @@ def runs_section(report: Report) -> tuple[Block, ...]:
     table = Table(columns=heads, rows=rows, most=MOST, noun="collective")
     said = algorithms_text(report.target_collectives)
     below = (paragraph(said, label="algorithms", quiet=True),) if said else ()
-    section = Section(
-        title="As the target runs them", lead=(words(text),), blocks=(table,), fold="closed", brief=True
-    )
+    section = Section(title="As the target runs them", lead=(words(text),), blocks=(table,), fold="closed", brief=True)
     return (section, *below)
 
 

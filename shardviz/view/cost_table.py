@@ -36,9 +36,9 @@ def cost_table_document(compared: CostTable) -> Document:
     same = {h: next(iter(v)) for h, v in _common(costs).items() if len(v) == 1 and len(costs) > 1}
     texts = {name: _texts(compared, name) for name in compared.costs}
     heads = [h for h in _HEADS if h not in same and any(text[h] for text in texts.values())]
+    best = {h: compared.best(h) if h in _NUMBERS else frozenset() for h in heads}
     rows = tuple(
-        row(*(_cell(compared.costs[name], h, text[h], name in compared.best(h) if h in _NUMBERS else False) for h in heads))
-        for name, text in texts.items()
+        row(*(_cell(compared.costs[name], h, text[h], name in best[h]) for h in heads)) for name, text in texts.items()
     )
     columns = tuple(Column(_head(compared, h), right=h in _NUMBERS) for h in heads)
     names = {"target": "machine", "runs": "runs of collectives"}

@@ -27,6 +27,7 @@ from shardviz.records.amounts import format_bytes, format_count, format_flops, f
 Kind = Literal["words", "code", "axes", "mesh", "spec", "bar", "line"]
 NO_SOURCE = "no source line"
 _LONGEST_LINE = 72
+_CLOSING = (",", ";", ":", ".", ")")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,7 @@ class Table:
         noun: what a row is, for `… and 5 more lines`.
         hidden: rows that exist and are in no medium.
         clip: in plain text, a row that is too wide ends in `…` instead of going on in the next line.
+        opens: the rows' details are shown only where a person can open them.
         name: what tests and scripts find it by on the page.
     """
 
@@ -129,6 +131,7 @@ class Table:
     noun: str = "row"
     hidden: int = 0
     clip: bool = False
+    opens: bool = False
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -163,7 +166,7 @@ class Section:
         lead: what the heading itself has to say, behind a colon; may be empty.
         blocks: what belongs to it.
         fold: None: always shown; `open` or `closed`: can be folded away where the medium can.
-        brief: plain text shows the heading and the lead alone.
+        brief: plain text shows the heading and the lead alone; nothing where there is no lead.
         name: as `Table.name`.
     """
 
@@ -344,7 +347,15 @@ def shorten(text: str, most: int) -> str:
 def plain(inline: Inline) -> str:
     """Pieces in plain text, a space between them."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
-    return " ".join(filter(None, (_plain(piece) for piece in pieces)))
+    return joined(pieces, [_plain(piece) for piece in pieces])
+
+
+def joined(pieces: Sequence[Piece], made: Sequence[str]) -> str:
+    """What a painter made of each piece, with a space between them but before a comma, a colon or the like."""
+    text = ""
+    for piece, part in zip(pieces, made, strict=True):
+        text += (" " if text and part and not piece.text.startswith(_CLOSING) else "") + part
+    return text
 
 
 def _plain(piece: Piece) -> str:

@@ -45,7 +45,7 @@ def report_document(report: Report) -> Document:
     level = LEVEL_WORDS.get(report.level, "")
     lead = (
         *((words("mesh"), mesh_axes(report.mesh)) if report.mesh.names else ()),
-        words(f"{plural(report.mesh.size, 'device')}, target"),
+        words((", " if report.mesh.names else "") + f"{plural(report.mesh.size, 'device')}, target"),
         code(report.target),
     )
     blocks: list[Block] = [diagnostics_section(report.diagnostics)] if report.diagnostics else []
@@ -58,8 +58,8 @@ def report_document(report: Report) -> Document:
         table = values_table(report.intermediates[:MOST])
         left = len(report.intermediates) - len(table.rows)
         more = notes(f"… and {left:,} more" if left else "")
-        title = f"Intermediates: {plural(len(report.intermediates), 'value')}"
-        blocks.append(Section(title=title, blocks=(table, *more), fold="closed", brief=True))
+        many = (words(plural(len(report.intermediates), "value")),)
+        blocks.append(Section(title="Intermediates", lead=many, blocks=(table, *more), fold="closed", brief=True))
     title = (words(report.program, strong=True), words(report.level), words(f"({level})" if level else "", quiet=True))
     return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=report.mesh)
 
@@ -117,7 +117,7 @@ def stated_text(memory: Memory) -> str:
 
 
 def memory_section(report: Report) -> Section:
-    """The memory plan, what `memory_analysis()` says, what is alive at the peak, and how the target runs collectives."""
+    """The memory plan, what `memory_analysis()` says, what is alive at the peak, how the target runs collectives."""
     memory = report.memory
     assert memory is not None
     fits = f"; {text}" if (text := fit_text(memory)) else ""

@@ -4,7 +4,6 @@ number is from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from shardviz.costs.step_cost import Needs, StepCost
@@ -137,7 +136,7 @@ def times_table(cost: StepCost) -> Table:
         for m in moved
     ]
     heads = (Column(""), Column("in a step", right=True), Column(""), Column("how", wrap=True))
-    return Table(columns=heads, rows=tuple(rows), name="step-times")
+    return Table(columns=heads, rows=tuple(rows), opens=True, name="step-times")
 
 
 def _time(name: str, amount: float | None, how: str, *parts: Part) -> Row:
@@ -148,9 +147,10 @@ _MOST_FORMULAS = 4
 
 
 def _formulas(cost: StepCost, moved: CollectiveTotal) -> list[str]:
-    """The arithmetic of what takes longest over some mesh axes; told where the axes' collectives are few."""
-    alike = [a for a in cost.by("alike") if a.axes == moved.axes]
-    return [run_formula(a) for a in alike] if len(alike) <= _MOST_FORMULAS and len(cost.by("axes")) > 1 else []
+    """The arithmetic of what takes longest over some mesh axes."""
+    alike = [a for a in cost.by("alike") if a.axes == moved.axes and a.whole_seconds is not None]
+    more = [f"and {len(alike) - _MOST_FORMULAS} more"] if len(alike) > _MOST_FORMULAS else []
+    return [*(run_formula(a) for a in alike[:_MOST_FORMULAS]), *more]
 
 
 def run_formula(alike: CollectiveTotal) -> str:
@@ -327,7 +327,7 @@ def longest_table(cost: StepCost, most: int = _MOST_COLLECTIVES) -> Table:
         Column("runs × each", right=True),
         Column("kind"),
         Column("over"),
-        Column("line"),
+        Column("line", wrap=True),
     )
     alike = cost.by("alike")
     rows = tuple(_longest(cost, a) for a in alike[:most])
