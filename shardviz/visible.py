@@ -17,7 +17,7 @@ word
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 
 class Painters(Protocol):
@@ -58,11 +58,17 @@ def painters() -> Painters:
 
 
 class Visible:
-    """Anything that a person may look at: painters know how by its type."""
+    """Anything that a person may look at: painters know how by its type.
+
+    Attributes:
+        width: columns of its text where none are asked for; None: sentences of 100, and tables as wide as they need.
+    """
+
+    width: ClassVar[int | None] = None
 
     def text(self, width: int | None = None) -> str:
-        """It in plain text, at most `width` columns wide; None for sentences of 100 columns and tables as they need."""
-        return painters().text(self, width)
+        """It in plain text, at most `width` columns wide."""
+        return painters().text(self, self.width if width is None else width)
 
     def html(self) -> str:
         """It in HTML that survives JupyterLab's sanitizer and GitHub."""

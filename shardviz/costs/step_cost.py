@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from shardviz.costs.collective import collective_seconds
 from shardviz.costs.machine import Machine
@@ -76,6 +76,8 @@ class StepCost(Visible):
         counted: the report's FLOPs and HBM traffic, by phase, line and module: `cost.counted.by("phase")`; None where
             the level does not count them.
     """
+
+    width: ClassVar[int | None] = 100
 
     program: str
     level: str
@@ -187,18 +189,6 @@ class StepCost(Visible):
     def line(self, frame: Frame | None) -> str:
         """The text of a source line, stripped; empty where it is not known."""
         return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
-
-    def text(self, width: int = 100) -> str:
-        """It in plain text, at most `width` columns wide."""
-        from shardviz.render.cost_text import step_cost_text
-
-        return step_cost_text(self, width)
-
-    def html(self) -> str:
-        """It in HTML that survives JupyterLab's sanitizer."""
-        from shardviz.render.cost_html import step_cost_html
-
-        return step_cost_html(self)
 
     def plot(self, ax: Any = None, kind: str = "step", *, dark: bool = False) -> Any:
         """It as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes.

@@ -41,6 +41,7 @@ Colours = Mapping[str, AxisColour]
 _SANS_FACE = "font-family:system-ui,sans-serif"
 SANS = f"{_SANS_FACE};font-size:13px;line-height:1.4"
 MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
+_MONO_SPAN = f'<span style="{MONO};white-space:nowrap">'
 HAIRLINE = "1px solid rgba(128,128,128,0.35)"
 QUIET = "opacity:0.75"
 _UNNAMED = AxisColour(MUTED, "#B5B5B5", ink_for(MUTED), "#111111", "")
@@ -126,7 +127,7 @@ def _table(table: Table, colours: Colours) -> str:
 
 def _row(row: Row, table: Table, line: str, colours: Colours) -> str:
     cells = "".join(
-        _cell(_inline(cell, colours), right=column.right, wrap=column.wrap, tip=_tip(cell))
+        _cell(_inline(cell, colours, inside=not column.wrap), right=column.right, wrap=column.wrap, tip=_tip(cell))
         for cell, column in zip(row.cells, table.columns, strict=True)
     )
     below = ""
@@ -157,9 +158,11 @@ def _tip(inline: Inline) -> str:
     return "; ".join(dict.fromkeys(piece.tip for piece in pieces if piece.tip))
 
 
-def _inline(inline: Inline, colours: Colours) -> str:
+def _inline(inline: Inline, colours: Colours, *, inside: bool = False) -> str:
+    """Pieces as HTML; `inside` a table, where all is in monospace, no piece says so again."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
-    return joined(pieces, [piece_html(piece, colours) for piece in pieces])
+    made = [piece_html(piece, colours) for piece in pieces]
+    return joined(pieces, [text.replace(_MONO_SPAN, "<span>") for text in made] if inside else made)
 
 
 def piece_html(piece: Piece, colours: Colours) -> str:
@@ -220,7 +223,7 @@ def spec_html(spec: Spec, colours: Colours) -> str:
 
 def mono(html: str) -> str:
     """HTML in monospace, on one line."""
-    return html and f'<span style="{MONO};white-space:nowrap">{html}</span>'
+    return html and f"{_MONO_SPAN}{html}</span>"
 
 
 def bar_html(parts: Sequence[Part], colours: Colours) -> str:

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from shardviz.records.collectives import Collective, TargetCollective
 from shardviz.records.memory import Memory
 from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Residual, Value
+from shardviz.visible import Visible
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ SCHEMA_VERSION = 1
 LEVELS = ("notation", "propagated", "partitioned", "compiled")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Report(Visible):
     """Everything found out about Program x Plan x Target at a level.
 
     Attributes:
@@ -169,18 +170,6 @@ class Report:
             return _build(cls, data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ShardvizError(f"this shardviz report is damaged: {error!r}") from error
-
-    def __repr__(self) -> str:
-        from shardviz.render.text import report_text  # the painters stand above; only a person's look needs them
-
-        return report_text(self)
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        from shardviz.render import mimebundle
-
-        return mimebundle(self, include, exclude)
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from shardviz.costs import Machine
 from shardviz.costs.costing import cost_of
@@ -38,6 +38,8 @@ class CostTable(Visible):
         costs: name → cost, in the order given.
     """
 
+    width: ClassVar[int | None] = 120
+
     costs: Mapping[str, StepCost]
 
     def value(self, name: str, column: str) -> float | None:
@@ -65,18 +67,6 @@ class CostTable(Visible):
     def levels(self) -> tuple[str, ...]:
         """Which programs the rows are of, each once: see `StepCost.basis`."""
         return tuple(dict.fromkeys(c.basis for c in self.costs.values()))
-
-    def text(self, width: int = 120) -> str:
-        """It in plain text, at most `width` columns wide; the best of a column is marked with `*`."""
-        from shardviz.render.cost_table import cost_table_text
-
-        return cost_table_text(self, width)
-
-    def html(self) -> str:
-        """It in HTML that survives JupyterLab's sanitizer; the best of a column is bold and marked with `★`."""
-        from shardviz.render.cost_table import cost_table_html
-
-        return cost_table_html(self)
 
 
 def compare_costs(

@@ -39,7 +39,7 @@ from shardviz.view.document import (
 LineText = Callable[[Frame | None], str]
 
 MOST = 40
-_SUMS = {"axes": "by mesh axes", "source": "by source line", "phase": "by phase", "kind": "by kind"}
+_SUMS = {"axes": "By mesh axes", "source": "By source line", "phase": "By phase", "kind": "By kind"}
 
 HOW_WORDS = {
     "asynchronous": "begun and ended apart",
@@ -115,7 +115,7 @@ def sums_table(
     """
     totals = sum_collectives(collectives, key, order="seconds" if timed else "bytes")
     longest = max((_amount(t, timed) for t in totals), default=0.0) or 1.0
-    what = "in a step" if timed else "operand bytes per device and step"
+    what, of = ("in a step", "seconds") if timed else ("operand bytes", "operand bytes per device")
     heads = (Column(""), Column(""), Column(what, right=True), Column("runs", right=True), Column("kinds", wrap=True))
     rows = []
     for t in totals:
@@ -123,7 +123,7 @@ def sums_table(
         amount = words(_text(t, timed), strong=True, tip=t.sentence)
         kinds = words(", ".join(t.kinds), quiet=True)
         rows.append(row(_key(t, key, line_text), bar(parts), amount, words(t.runs_text), kinds))
-    return Table(columns=heads, rows=tuple(rows), caption=_SUMS[key], first=most, most=most, noun="line")
+    return Table(columns=heads, rows=tuple(rows), caption=f"{_SUMS[key]}, {of} in a step", first=most, most=most, noun="line")
 
 
 def _key(total: CollectiveTotal, key: str, line_text: LineText | None) -> Piece:

@@ -230,6 +230,11 @@ def document(subject: Any) -> Document:
     raise ShardvizError(f"nothing here tells of a {type(subject).__name__}")
 
 
+@document.register
+def _itself(subject: Document) -> Document:
+    return subject
+
+
 # The pieces.
 
 

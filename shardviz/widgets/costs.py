@@ -12,21 +12,21 @@ from shardviz.errors import ShardvizError
 from shardviz.records import CollectiveTotal, Cost, WorkTotal
 from shardviz.records.amounts import format_flops, format_seconds, plural
 from shardviz.records.report import Report
-from shardviz.render.cost_words import (
+from shardviz.session.explorer import ExplorerState
+from shardviz.view.document import plain
+from shardviz.view.step_cost import (
     as_run_words,
     busy_words,
-    from_rows,
     headline,
     level_words,
-    longest,
     mfu_words,
     moved_words,
     run_words,
-    time_rows,
+    source_rows,
+    times_table,
     tokens_words,
     where,
 )
-from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.payload import Json, axes_json
 from shardviz.widgets.roofs import roofline_json
 from shardviz.widgets.traffics import traffic_json
@@ -43,7 +43,7 @@ def cost_view(state: ExplorerState) -> Json:
 
 def cost_json(cost: StepCost, report: Report) -> Json:
     """`cost_view` of a cost and the report that it is of."""
-    rows = longest(cost)
+    rows = cost.by("alike")
     return {
         "headline": headline(cost),
         "of": f"{cost.machine.text} · {level_words(cost)}",
@@ -54,7 +54,7 @@ def cost_json(cost: StepCost, report: Report) -> Json:
         "total": plural(len(cost.collectives), "collective"),
         "roofline": roofline_json(cost),
         "work": _work(report.cost, report),
-        "levels": [list(row) for row in from_rows(cost)],
+        "levels": [list(row) for row in source_rows(cost)],
         "traffic": traffic_json(cost),
     }
 
@@ -62,7 +62,10 @@ def cost_json(cost: StepCost, report: Report) -> Json:
 def _step(cost: StepCost, rows: Sequence[CollectiveTotal]) -> Json:
     """The bars; shares are of the longest time that the step can take."""
     whole = max(cost.upper or cost.step.upper, cost.lower) or 1.0
-    (compute, hbm, _, *_), moved = time_rows(cost), cost.by("axes")
+    moved = cost.by("axes")
+    how = [plain(row.cells[3]) for row in times_table(cost).rows]
+    compute = ("compute", None if cost.flops is None else cost.step.compute, how[0])
+    hbm = ("HBM traffic", cost.step.memory, how[1])
     shown, rest = moved[:MOST_AXES], moved[MOST_AXES:]
     bars = [
         _bar("compute", "compute", compute[1], whole, [compute[2]], bound="matrix units"),

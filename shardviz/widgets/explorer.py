@@ -15,8 +15,8 @@ import anywidget
 import traitlets
 
 from shardviz.errors import ShardvizError
+from shardviz.paint import html
 from shardviz.records.report import Report
-from shardviz.render import report_html
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets import bundle
 from shardviz.widgets.costs import cost_view
@@ -144,7 +144,7 @@ class Explorer(anywidget.AnyWidget):
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any
     ) -> Any:
         # a page that no kernel serves shows the HTML
-        data: dict[str, Any] = {"text/plain": self.summary(), "text/html": report_html(self.report)}
+        data: dict[str, Any] = {"text/plain": self.summary(), "text/html": html(self.report)}
         if self._view_name is not None:
             data["application/vnd.jupyter.widget-view+json"] = {
                 "version_major": 2,

@@ -9,9 +9,9 @@ from shardviz.diagnose.compiled import what_helps
 from shardviz.records import Alive, Memory
 from shardviz.records.amounts import format_bytes, format_shape
 from shardviz.records.report import Report
-from shardviz.render.cost_words import memory_words
-from shardviz.render.on_target import code_text, stated_text
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.report import code_text, stated_text
+from shardviz.view.step_cost import memory_words
 from shardviz.widgets.headline import CPU_CAUTION, CPU_DETAIL, usable_text
 from shardviz.widgets.payload import Json
 

@@ -9,8 +9,8 @@ from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.records import Memory, Value
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
-from shardviz.render.cost_words import BOUND_WORDS, level_words, memory_words, mfu_words, tokens_words
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.step_cost import BOUND_WORDS, level_words, memory_words, mfu_words, tokens_words
 from shardviz.widgets.payload import Json, axes_json, severities
 
 

@@ -11,12 +11,12 @@ from shardviz.errors import ShardvizError
 from shardviz.layouts import layout
 from shardviz.records.amounts import format_rate, format_seconds, plural
 from shardviz.render.company import Group, company
-from shardviz.render.cost_words import headline, placed_words
 from shardviz.render.machine_parts import Picture
 from shardviz.render.machine_picture import picture
 from shardviz.render.rosetta import sharding_of
 from shardviz.session.explorer import ExplorerState
 from shardviz.view.ranges import device_ranges
+from shardviz.view.step_cost import headline, placed_words
 from shardviz.widgets.payload import Json
 
 MOST_CYCLED = 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.sums import sum_collectives, total_of
-from shardviz.render.cost_words import headline, memory_words
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.step_cost import headline, memory_words
 
 
 def summary(state: ExplorerState) -> str:

@@ -15,8 +15,8 @@ from shardviz.records.amounts import format_bytes, format_count, format_seconds,
 from shardviz.records.report import Report
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.render.chips import axes_words
-from shardviz.render.on_target import how_words, runs_text
-from shardviz.render.values import spec_text
+from shardviz.view.collectives import how_words, runs_text
+from shardviz.view.document import plain, value_spec
 from shardviz.widgets.payload import Json, axes_json, axis_json, dims
 
 PAGE = 200
@@ -66,7 +66,7 @@ def _value_row(role: str, value: Value, changed: frozenset[str]) -> Json:
     if value.spec is not None and value.spec.unreduced:
         row["unreduced"] = [axis_json(a) for a in value.spec.unreduced]
     if value.manual:
-        row |= {"dims": None, "sharding": spec_text(value)}
+        row |= {"dims": None, "sharding": plain(value_spec(value))}
     elif value.spec is None and value.sharding:
         row["sharding"] = next(iter(value.sharding.values()))
     if value.shard_shape is not None:

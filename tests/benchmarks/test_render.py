@@ -8,10 +8,11 @@ import timeit
 import numpy as np
 import pytest
 
+from shardviz import paint as painters
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
-from shardviz.render import report_html, report_text, shard_map_html, shard_map_text
-from tests.render.sample import report
+from shardviz.render import shard_map_html, shard_map_text
+from tests.view.sample import report
 
 CASES = {
     "8 devices": ((8192, 4096), ("data", "model"), "data=4,model=2", 0.003),
@@ -84,6 +85,6 @@ def test_text_shard_map_of_2048_devices(benchmark):
     assert benchmark.stats.stats.median <= 0.020
 
 
-@pytest.mark.parametrize("paint", [report_text, report_html])
+@pytest.mark.parametrize("paint", [painters.text, painters.html])
 def test_report(benchmark, paint):
     benchmark(paint, report())

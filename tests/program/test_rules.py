@@ -14,7 +14,7 @@ import shardviz as sv
 from shardviz.notation import Spec
 from shardviz.program.rules import Leaf, catches, filter_text
 from shardviz.render.rules import rules_html, rules_text
-from tests.render.sanitizer import read
+from tests.view.sanitizer import read
 
 MESH = {"data": 2, "model": 4}
 SHAPES = {"embed": (64, 8), "layers": [{"wq": (8, 8), "norm": (8,)}, {"wq": (8, 8), "norm": (8,)}], "step": ()}

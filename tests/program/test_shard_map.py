@@ -15,8 +15,10 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz import paint
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.render.values import values_html, values_text
+from shardviz.view.document import Document
+from shardviz.view.values import values_table
 from tests.program import manual_programs as programs
 from tests.session.counting import count
 from tests.truth import answers_of, counted
@@ -150,8 +152,8 @@ def test_inside_values_are_each_devices_own():
         assert (sine.manual, sine.spec) == (("data", "model"), None)
         shown = repr(sv.show(report, leaf=sine.name))
         assert "manual: devices along data, model hold arrays of their own" in " ".join(shown.split()), shown
-        assert "per device over data, model" in values_text([sine])
-        assert "per device over data, model" in values_html([sine], report.mesh)
+        assert "per device over data, model" in paint.text(Document(blocks=(values_table([sine]),)))
+        assert "per device over data, model" in paint.html(Document(blocks=(values_table([sine]),)))
         assert sv.Report.from_json(report.to_json()) == report
         assert "P()" not in str(sine)
 

@@ -7,7 +7,7 @@ import pytest
 
 from shardviz.errors import ShardvizError
 from shardviz.render import ShownChange, show
-from tests.render.sanitizer import read, words
+from tests.view.sanitizer import read, words
 
 MESH = "data=4,model=2"
 

@@ -10,7 +10,7 @@ import pytest
 from shardviz.layouts import layout
 from shardviz.render import Shown, show
 from shardviz.render.contents import contents_text, number, shard_lines
-from tests.render.sanitizer import words
+from tests.view.sanitizer import words
 
 
 @pytest.mark.parametrize(

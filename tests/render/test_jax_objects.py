@@ -15,7 +15,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, Sing
 from jax._src.sharding_impls import GSPMDSharding
 from jaxlib._hlo import HloSharding
 import shardviz as sv
-from tests.render.sanitizer import read
+from tests.view.sanitizer import read
 from tests.render.test_scene import expand
 
 rng, devices, wrong, kinds = random.Random(0), jax.devices(), [], {}

@@ -18,8 +18,8 @@ from shardviz.notation import DeviceMesh, Spec  # noqa: E402
 from shardviz.render import Shown, axis_colours, describe, show  # noqa: E402
 from shardviz.render.matplotlib import collective_bars_axes, shard_map_axes  # noqa: E402
 from shardviz.render.scene import build_scene  # noqa: E402
-from tests.render.sample import report  # noqa: E402
 from tests.render.test_scene import expand  # noqa: E402
+from tests.view.sample import report  # noqa: E402
 
 CASES = {
     "scalar": ((), (), "data=4"),

@@ -9,7 +9,7 @@ from shardviz.errors import MeshError
 from shardviz.layouts import by_process, layout
 from shardviz.notation import DeviceMesh
 from shardviz.render import build_scene, coarsen, shard_map_html, show
-from tests.render.sanitizer import read, words
+from tests.view.sanitizer import read, words
 
 MESH = "data=4,model=2"
 

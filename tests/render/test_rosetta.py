@@ -14,7 +14,7 @@ from shardviz.notation.read import sharding
 from shardviz.records import Value
 from shardviz.render import show_rosetta
 from shardviz.render.rosetta import MET, NAMES
-from tests.render.sanitizer import read, words
+from tests.view.sanitizer import read, words
 
 MESH = "data=2,model=4"
 CUT = sharding("[data, ·]", MESH)

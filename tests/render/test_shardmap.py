@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.render import shard_map_html, shard_map_text
-from tests.render.sample import HOSTILE
-from tests.render.sanitizer import read, words
 from tests.render.test_scene import expand, layouts, slice_text
+from tests.view.sample import HOSTILE
+from tests.view.sanitizer import read, words
 
 GOLDEN = {
     "cut by rows, copied along model": (

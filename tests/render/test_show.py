@@ -18,8 +18,8 @@ from shardviz.notation.tiling import Tiling
 from shardviz.paint.columns import text_width
 from shardviz.records import Value
 from shardviz.render import Shown, ShownTree, ShownUnknown, shard_map_html, shard_map_text, show
-from tests.render.sample import MESH, report, value
-from tests.render.sanitizer import read, words
+from tests.view.sample import MESH, report, value
+from tests.view.sanitizer import read, words
 
 
 def test_a_shape():

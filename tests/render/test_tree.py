@@ -11,8 +11,8 @@ from shardviz.errors import ShardvizError
 from shardviz.layouts import Leaf, add_up, layout
 from shardviz.render import ShownTree, show
 from shardviz.render.tree import leaves_html, leaves_text
-from tests.render.sample import HOSTILE
-from tests.render.sanitizer import read, words
+from tests.view.sample import HOSTILE
+from tests.view.sanitizer import read, words
 
 jax = pytest.importorskip("jax")
 P = jax.sharding.PartitionSpec

@@ -8,8 +8,8 @@ from shardviz.errors import SpecError
 from shardviz.notation.read import sharding
 from shardviz.records import Value
 from shardviz.render import ShownUnknown, show
-from tests.render.sample import HOSTILE, MESH
-from tests.render.sanitizer import read, words
+from tests.view.sample import HOSTILE, MESH
+from tests.view.sanitizer import read, words
 
 jax = pytest.importorskip("jax")
 P = jax.sharding.PartitionSpec

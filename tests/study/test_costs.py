@@ -14,7 +14,7 @@ from shardviz.records import Collective, Cost, Memory, PlanRecord, Value
 from shardviz.records.amounts import format_seconds
 from shardviz.records.report import Report
 from shardviz.study import compare_costs
-from tests.render.sanitizer import words
+from tests.view.sanitizer import words
 
 TARGETS = ("tpu v5p:4x4x4", "tpu v5e:8x8", "gpu h100:8x8")
 

@@ -9,7 +9,7 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, Cost, Frame
 from shardviz.records.report import Report
-from tests.render.sample import report
+from tests.view.sample import report
 
 MESHES = {
     "tpu v5p:4x4x4": "data=8,model=8",

@@ -20,7 +20,7 @@ from shardviz.widgets.costs import cost_json
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.roofs import roofline_json
 from shardviz.widgets.traffics import MOST_CELLS, merged, traffic_json
-from tests.render.sample import HOSTILE, report
+from tests.view.sample import HOSTILE, report
 from tests.widgets.machines import LARGE, MESHES, stepped
 from tests.widgets.page import CONTRAST, UNREADABLE
 from tests.widgets.test_looks import LONG, crowded, specs

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """A whole report in text and HTML."""
 
 from __future__ import annotations
@@ -8,16 +9,20 @@ import sys
 
 import pytest
 
+from shardviz import paint
 from shardviz.notation import DeviceMesh
 from shardviz.records import Memory, TargetCollective
 from shardviz.records.report import PlanRecord, Report
-from shardviz.render import mimebundle, report_html, report_text
-from tests.render.sample import HOSTILE, report
-from tests.render.sanitizer import read, words
+from tests.view.sample import HOSTILE, report
+from tests.view.sanitizer import read, words
 
 TEXT = """\
-train_step  partitioned (XLA's SPMD partitioner, before the target's own passes)
-mesh data=8,model=8, 64 devices  target cpu
+train_step partitioned (XLA's SPMD partitioner, before the target's own passes)
+mesh data=8,model=8, 64 devices, target cpu
+
+Diagnostics: 1
+  severity   rule           where          what
+  ⚠ warning  levels-differ  x model.py:27  XLA gathers x, 4.29 GB
 
 Arguments: 2 values, 1.05 MB per device
   name          type and shape         spec                shard        per device
@@ -29,8 +34,6 @@ Outputs: 2 values, 4 B per device and 1 value whose bytes are not known
   loss  float32 []        P()                    []                4 B
   aux   float32 [64, 64]  {devices=[8,8]<=[64]}  not known   not known
 
-Intermediates: 1 value
-
 Collectives: 6 operations; 484 runs and at most 231 MB of operands per device in a step; count not
   known for 1 of them, 2.05 kB if each ran once
   kind                axes              operations             runs              operand bytes
@@ -41,61 +44,78 @@ Collectives: 6 operations; 484 runs and at most 231 MB of operands per device in
   all-reduce          data, model                1                1                        4 B
   all-to-all          irregular groups           1  count not known  count not known × 2.05 kB
 
-Lines that move most, operand bytes per device in a step:
-  model.py:20                                       168 MB  all-gather                      q = x @ wq
-  model.py:23                                      63.2 MB  all-reduce, reduce-scatter      y = q @ wo
-  no source line  at most 48 B + 2.05 kB × count not known  all-to-all, collective-permute
-  model.py:40                                          4 B  all-reduce
+  By mesh axes, operand bytes per device in a step
+                                                          operand bytes             runs  kinds
+  data              ████████████████████████                     168 MB              240  all-gather, reduce-scatter
+  model             █████████                                   62.9 MB              240  all-reduce
+  model:(2)4        ▏                                      at most 48 B                3  collective-permute
+  data, model       ▏                                               4 B                1  all-reduce
+  irregular groups                            count not known × 2.05 kB  count not known  all-to-all
+
+  By source line, operand bytes per device in a step
+                                                                               operand bytes                      runs  kinds
+  model.py:20 q = x @ wq  ████████████████████████                                    168 MB                       160  all-gather
+  model.py:23 y = q @ wo  █████████                                                  63.2 MB                       320  all-reduce, reduce-scatter
+  no source line          ▏                         at most 48 B + 2.05 kB × count not known  3; count not known for 1  all-to-all, collective-permute
+  model.py:40             ▏                                                              4 B                         1  all-reduce
 
 Memory on each device: 40.4 GB set aside (cpu compiler's plan)
-  arguments 2.30 GB, outputs 2.30 GB, of which 2.20 GB aliased, temporaries 38.0 GB; alive at once,
-    at most 39.2 GB; machine code not waited for (finish=True)
+  arguments 2.30 GB, outputs 2.30 GB, of which 2.20 GB aliased, temporaries 38.0 GB; alive at once, at
+    most 39.2 GB; machine code not waited for (finish=True)
 
 Cost on each device: 1.30 PFLOP of matrix products in a step and 2.00 TFLOP of all else; 6.00 TB
   read from and written to main memory; 1 loop with unknown trip count, counted once
   FLOPs: forward 500 TFLOP, backward 801 TFLOP, update 1.00 TFLOP
   main memory traffic: forward 2.50 TB, backward 3.00 TB, update 500 GB
-  cost_analysis() counts each loop's body once: 16.3 TFLOP; loops make it 80 times as much, and the
-    memory traffic 60 times 100 GB
 
-       FLOPs  share  main memory  line
-  1.20 PFLOP  92.2%      5.00 TB  model.py:27
-   100 TFLOP   7.7%       500 GB  model.py:20     q = x @ wq
-  1.00 TFLOP   0.1%       500 GB  no source line
+  By phase, line and module
+    cost_analysis() counts each loop's body once: 16.3 TFLOP; loops make it 80 times as much, and the
+      memory traffic 60 times 100 GB
 
-       FLOPs  share  main memory  module
-  1.20 PFLOP  92.2%      5.00 TB  mlp
-   100 TFLOP   7.7%       500 GB  attention
+    By phase
+         FLOPs  share  main memory                            phase
+     500 TFLOP  38.4%      2.50 TB  ███████████████           forward
+     801 TFLOP  61.5%      3.00 TB  ████████████████████████  backward
+    1.00 TFLOP   0.1%       500 GB  ▏                         update
 
-Diagnostics: 1
-  warning levels-differ: x model.py:27
-    XLA gathers x, 4.29 GB"""
+    By line
+         FLOPs  share  main memory                            line
+    1.20 PFLOP  92.2%      5.00 TB  ████████████████████████  model.py:27
+     100 TFLOP   7.7%       500 GB  ██                        model.py:20 q = x @ wq
+    1.00 TFLOP   0.1%       500 GB  ▏                         no source line
+
+    By module
+         FLOPs  share  main memory                            module
+    1.20 PFLOP  92.2%      5.00 TB  ████████████████████████  mlp
+     100 TFLOP   7.7%       500 GB  ██                        attention
+
+Intermediates: 1 value"""
 
 
 def test_text():
-    assert report_text(report()) == TEXT
+    assert paint.text(report()) == TEXT
     assert repr(report()) == TEXT
 
 
 def test_text_has_no_timings_and_survives_json():
-    assert "0.12" not in report_text(report())
-    assert report_text(dataclasses.replace(report(), timings={"partition": 9.0})) == TEXT
-    assert report_text(Report.from_json(report().to_json())) == TEXT
+    assert "0.12" not in paint.text(report())
+    assert paint.text(dataclasses.replace(report(), timings={"partition": 9.0})) == TEXT
+    assert paint.text(Report.from_json(report().to_json())) == TEXT
 
 
 def test_html_says_what_the_text_says():
-    text = words(report_html(report()))
-    for part in ("train_step · partitioned", "mesh data=8 model=8, 64 devices", "Arguments: 2 values, 1.05 MB",
-                 "params['wq'] [8192, 4096] bfloat16 [data, model]", "count not known × 2.05 kB", "irregular groups",
+    text = words(paint.html(report()))
+    for part in ("train_step partitioned", "mesh data=8 model=8, 64 devices", "Arguments: 2 values, 1.05 MB",
+                 "params['wq'] bfloat16 [8192, 4096] [data, model]", "count not known × 2.05 kB", "irregular groups",
                  "model.py:20 q = x @ wq", "40.4 GB set aside", "1.30 PFLOP",
-                 "warning levels-differ XLA gathers x, 4.29 GB",
+                 "warning levels-differ x model.py:27 XLA gathers x, 4.29 GB",
                  "collective-permute", "{devices=[8,8]<=[64]}", "at most 48 B"):  # fmt: skip
         assert part in text, part
 
 
 def test_nothing_from_outside_becomes_a_tag():
     mesh = DeviceMesh((HOSTILE, f"{HOSTILE}2"), (8, 8))
-    html = report_html(report(mesh, evil=HOSTILE))
+    html = paint.html(report(mesh, evil=HOSTILE))
     page = read(html)  # an unescaped tag would be one too many, or have an attribute that is not allowed
     assert not page.images and "<img" not in html
     assert html.count("&lt;img src=x onerror=alert(1)&gt;") > 20
@@ -105,32 +125,32 @@ def test_nothing_from_outside_becomes_a_tag():
 @pytest.mark.parametrize("level", ["notation", "propagated", "partitioned", "compiled"])
 def test_an_empty_report_says_its_level_and_what_was_not_looked_for(level):
     empty = Report(level=level, program="f", plan=PlanRecord(DeviceMesh((), ()), {}, {}), arguments=(), outputs=())
-    text = report_text(empty)
-    assert text.startswith(f"f  {level} (")
+    text = paint.text(empty)
+    assert text.startswith(f"f {level} (")
     assert ("Collectives: not looked for at this level" in text) == (level == "notation")
-    assert f"f · {level}" in words(report_html(empty))
+    assert f"f {level}" in words(paint.html(empty))
 
 
 def test_many_values_are_cut_short_and_counted():
     r = report()
     many = dataclasses.replace(r, arguments=r.arguments[:1] * 100, intermediates=r.intermediates * 100)
-    assert "… and 52 values, 54.5 MB per device" in report_text(many)
-    assert "… and 52 more" in words(report_html(many))
-    assert len(report_html(many)) < 150_000
+    assert "… and 52 values, 54.5 MB per device" in paint.text(many)
+    assert "… and 52 more" in words(paint.html(many))
+    assert len(paint.html(many)) < 150_000
 
 
 def test_the_bundle_makes_what_is_asked_for():
     r = report()
-    assert set(mimebundle(r)) == {"text/plain", "text/html"}
-    assert mimebundle(r)["text/plain"] == TEXT
-    assert set(mimebundle(r, include=["text/plain"])) == {"text/plain"}
-    assert set(mimebundle(r, exclude=["text/plain"])) == {"text/html"}
-    assert mimebundle(r, include=["image/png"]) == {}
+    assert set(r._repr_mimebundle_()) == {"text/plain", "text/html"}
+    assert r._repr_mimebundle_()["text/plain"] == TEXT
+    assert set(r._repr_mimebundle_(include=["text/plain"])) == {"text/plain"}
+    assert set(r._repr_mimebundle_(exclude=["text/plain"])) == {"text/html"}
+    assert r._repr_mimebundle_(include=["image/png"]) == {}
     assert r._repr_mimebundle_(include=["text/plain"]) == {"text/plain": TEXT}
 
 
-def test_render_does_not_import_matplotlib():
-    code = "import sys, shardviz.render as r; r.show((8,), ('x',), 'x=2').html(); sys.exit('matplotlib' in sys.modules)"
+def test_looking_does_not_import_matplotlib():
+    code = "import sys, shardviz as sv; sv.show((8,), ('x',), 'x=2').html(); sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -162,7 +182,7 @@ NUMBERS = {"argument_size_in_bytes": 2 * 10**9, "generated_code_size_in_bytes": 
 )
 def test_whether_machine_code_was_waited_for_is_said(memory, says):
     shown = dataclasses.replace(report(), memory=memory)
-    assert says in " ".join(report_text(shown).split()) and says in words(report_html(shown))
+    assert says in " ".join(paint.text(shown).split()) and says in words(paint.html(shown))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +221,7 @@ def test_whether_machine_code_was_waited_for_is_said(memory, says):
 )
 def test_what_memory_analysis_states_stands_beside_the_plan_and_says_why_it_differs(memory, says):
     shown = dataclasses.replace(report(), memory=memory)
-    assert says in " ".join(report_text(shown).split()) + " " and says.strip() in words(report_html(shown))
+    assert says in " ".join(paint.text(shown).split()) + " " and says.strip() in words(paint.html(shown))
 
 
 def test_algorithms_are_counted_and_stand_with_their_collectives():
@@ -211,8 +231,8 @@ def test_algorithms_are_counted_and_stand_with_their_collectives():
         for c, algorithm in zip(moved, ("Ring", "Ring", f"Pincer{HOSTILE}", "", "", ""), strict=True)
     )
     shown = dataclasses.replace(report(), target="tpu v5e:8x8", target_collectives=runs)
-    assert f"algorithms: Ring (2), Pincer{HOSTILE} (1); not said of 3" in " ".join(report_text(shown).split())
-    page = report_html(shown)
+    assert f"algorithms: Ring (2), Pincer{HOSTILE} (1); not said of 3" in " ".join(paint.text(shown).split())
+    page = paint.html(shown)
     assert HOSTILE not in page and "Ring (2)" in words(page) and ">algorithm<" in page
     silent = tuple(dataclasses.replace(run, algorithm="") for run in runs)
-    assert "algorithm" not in report_text(dataclasses.replace(shown, target_collectives=silent))
+    assert "algorithm" not in paint.text(dataclasses.replace(shown, target_collectives=silent))
