@@ -123,7 +123,8 @@ def sums_table(
         amount = words(_text(t, timed), strong=True, tip=t.sentence)
         kinds = words(", ".join(t.kinds), quiet=True)
         rows.append(row(_key(t, key, line_text), bar(parts), amount, words(t.runs_text), kinds))
-    return Table(columns=heads, rows=tuple(rows), caption=f"{_SUMS[key]}, {of} in a step", first=most, most=most, noun="line")
+    caption = f"{_SUMS[key]}, {of} in a step"
+    return Table(columns=heads, rows=tuple(rows), caption=caption, first=most, most=most, noun="line")
 
 
 def _key(total: CollectiveTotal, key: str, line_text: LineText | None) -> Piece:
