@@ -9,14 +9,13 @@ from shardviz.costs.collective import (
     whole_bytes,
     with_seconds,
 )
-from shardviz.costs.costing import cost_of as cost
-from shardviz.costs.device_order import device_order
 from shardviz.costs.machine import Machine
-from shardviz.costs.placement import AxisPath, Placement, placement
+from shardviz.costs.placement import AxisPath, Placement, device_order, placement
 from shardviz.costs.routes import Leg, Route, route
 from shardviz.costs.stages import Stage, Term
 from shardviz.costs.step import Fit, Knee, Share, StepTime, fits, roofline, step_time
 from shardviz.costs.step_cost import StepCost
+from shardviz.costs.step_cost import cost_of as cost
 
 __all__ = [
     "AxisPath",

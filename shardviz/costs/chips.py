@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -74,6 +74,7 @@ class Chip:
 
     name: str
     kind: str
+    _: KW_ONLY
     hbm_bytes: float | None = None
     hbm_bytes_per_s: float | None = None
     flops_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)

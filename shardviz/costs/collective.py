@@ -32,7 +32,7 @@ from shardviz.records import KINDS, Collective
 from shardviz.records.amounts import format_bytes, format_rate, format_seconds, plural
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CollectiveTime:
     """How long one run of a collective takes.
 
@@ -171,7 +171,9 @@ def _time(
     inputs: dict[str, Any] = {"V": nbytes, "N": over.size, "groups": len(groups), "links": str(over)}
     if over.size <= 1 or nbytes == 0:
         why = "one device: nothing moves" if over.size <= 1 else "no bytes: nothing moves"
-        return CollectiveTime(kind, nbytes, axes, 0.0, why, "nothing", inputs, (), over)
+        return CollectiveTime(
+            kind=kind, nbytes=nbytes, axes=axes, seconds=0.0, formula=why, bound="nothing", inputs=inputs, route=over
+        )
     rates = ("ici_link_bytes_per_s", "dcn_bytes_per_s", "nvlink_bytes_per_s", "node_egress_bytes_per_s", "hop_seconds")
     inputs |= {name: value for name in rates if (value := getattr(machine.chip, name))}
     if kind == "collective-permute":
@@ -186,7 +188,17 @@ def _time(
     formula = f"{longest.formula if len(found) == 1 else ' + '.join(each)} = {format_seconds(seconds)} [{sources}]"
     if kind == "ragged-all-to-all":
         formula += "; at most, as an all-to-all of all rows"
-    return CollectiveTime(kind, nbytes, axes, seconds, formula, longest.bound, inputs, found, over)
+    return CollectiveTime(
+        kind=kind,
+        nbytes=nbytes,
+        axes=axes,
+        seconds=seconds,
+        formula=formula,
+        bound=longest.bound,
+        inputs=inputs,
+        stages=found,
+        route=over,
+    )
 
 
 def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Machine) -> Stage:
@@ -306,12 +318,12 @@ def _pairs(collective: Collective, place: Placement) -> CollectiveTime:
     stage = _messages(collective.operand_bytes, pairs[:, 0], pairs[:, 1], place.machine)
     top = stage.largest
     return CollectiveTime(
-        collective.kind,
-        collective.operand_bytes * len(pairs),
-        collective.axes,
-        stage.seconds,
-        f"{top.formula} = {format_seconds(stage.seconds)} [{top.source}]",
-        top.bound if stage.seconds else "nothing",
-        {"pairs": len(pairs), "bytes of a pair": collective.operand_bytes},
-        (stage,),
+        kind=collective.kind,
+        nbytes=collective.operand_bytes * len(pairs),
+        axes=collective.axes,
+        seconds=stage.seconds,
+        formula=f"{top.formula} = {format_seconds(stage.seconds)} [{top.source}]",
+        bound=top.bound if stage.seconds else "nothing",
+        inputs={"pairs": len(pairs), "bytes of a pair": collective.operand_bytes},
+        stages=(stage,),
     )

@@ -12,6 +12,25 @@ tpu v5e:8x16*2: 256 chips in 2 slices of 8x16 (y wraps around), 64 hosts
 
 Devices stand in the order in which JAX lists them: slice by slice, host by host, on a host x before y before z, and
 last the devices of one chip (`jax.experimental.topologies` on libtpu 0.0.50).
+
+The machines of one chip with a number of devices, and the one to go to from another:
+
+>>> [machine.text for machine in topologies("v5p", 64)]
+['tpu v5p:4x4x4', 'tpu v5p:2x4x4*2', 'tpu v5p:2x2x4*4', 'tpu v5p:2x2x2*8', 'tpu v5p:2x2x1*16']
+>>> grown(Machine.of("tpu v5p:4x4x4"), 128).text, grown(Machine.of("gpu h100:8x8"), 128).text
+('tpu v5p:4x4x8', 'gpu h100:16x8')
+>>> print(grown(Machine.of("tpu v5p:4x4x4"), 6), sizes_near("v5p", 6))
+None (4, 8)
+
+The target `attached` is the devices that JAX sees in this process:
+
+>>> from types import SimpleNamespace as Device
+>>> chip = lambda x, y: Device(platform="tpu", device_kind="TPU v5 lite", coords=(x, y, 0), slice_index=0)
+>>> target_of([chip(x, y) for x in range(4) for y in range(2)])
+'tpu v5e:4x2'
+>>> gpu = lambda host: Device(platform="gpu", device_kind="NVIDIA H100 80GB HBM3", process_index=host)
+>>> target_of([gpu(host) for host in (0, 0, 1, 1)])
+'gpu h100:2x2'
 """
 
 from __future__ import annotations
@@ -19,12 +38,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
-from shardviz.costs.chips import Chip
+from shardviz.costs.chips import Chip, chips
 from shardviz.costs.chips import chip as named
 from shardviz.errors import TargetError
 
@@ -33,6 +54,8 @@ _TEXT = re.compile(
 )
 _EXAMPLES = "'tpu v5p:4x4x4', 'tpu v5e:4x4*2' (two slices), 'gpu h100:32x8' (hosts x GPUs) or 'cpu'"
 _MOST_DEVICES = 1 << 20
+_FARTHEST = 1 << 16  # devices: how far above a size another one is looked for
+_HOST = 4  # chips: no slice of several is smaller
 
 
 @dataclass(frozen=True)
@@ -298,3 +321,167 @@ def _check_gpu(machine: Machine) -> None:
 def _check_cpu(machine: Machine) -> None:
     if machine.topology or machine.num_slices != 1:
         raise TargetError("target 'cpu': simulated devices have no topology; write 'cpu' alone")
+
+
+def topologies(of: str | Chip, size: int) -> tuple[Machine, ...]:
+    """Every machine of a chip with so many JAX devices, those of one slice first, the most cube-like before the rest.
+
+    Of TPUs in several slices, each of one host or more, there is one for each number of slices. GPUs come in whole
+    NVLink domains first.
+
+    Args:
+        of: the chip, or its name.
+        size: JAX devices.
+
+    Raises:
+        TargetError: if there is no such chip.
+    """
+    return _topologies(named(of) if isinstance(of, str) else of, size)
+
+
+@lru_cache(maxsize=512)
+def _topologies(of: Chip, size: int) -> tuple[Machine, ...]:
+    if of.kind == "cpu" or not 1 <= size <= _MOST_DEVICES:
+        return ()
+    if of.kind == "gpu":
+        each = (of.domain_size, *(n for n in range(min(size, of.domain_size), 0, -1) if n != of.domain_size))
+        return tuple(m for n in each if size % n == 0 and (m := _made(of, (size // n, n))) is not None)
+    if size % of.devices_per_chip:
+        return ()
+    chips, found = size // of.devices_per_chip, []
+    for slices in _divisors(chips):
+        if slices > 1 and chips // slices < min(_HOST, math.prod(of.host_bounds)):
+            break
+        same = (m for box in _boxes(chips // slices, of.ici_axes) if (m := _made(of, box, slices)) is not None)
+        found += list(same) if slices == 1 else list(same)[:1]
+    return tuple(found)
+
+
+def natural(of: str | Chip, size: int) -> Machine | None:
+    """The most cube-like machine of a chip with so many JAX devices; None where there is none.
+
+    It is one slice; several only where one cannot be so large.
+    """
+    of = named(of) if isinstance(of, str) else of
+    first = next(iter(topologies(of, size)), None)
+    return first if first is not None and (first.num_slices == 1 or size > _largest(of)) else None
+
+
+def grown(machine: Machine, size: int) -> Machine | None:
+    """The machine of the same chip with another number of devices; None where there is none.
+
+    It keeps the number of slices, or of GPUs on a host, where it can, and is as cube-like as it can be. There are more
+    slices only where one cannot be so large.
+
+    Args:
+        machine: the machine.
+        size: JAX devices.
+    """
+    if machine.chip.kind == "gpu":
+        alike = (m for m in topologies(machine.chip, size) if m.topology[1] == machine.topology[1])
+    else:
+        alike = (m for m in topologies(machine.chip, size) if m.num_slices == machine.num_slices)
+    return next(alike, None) or natural(machine.chip, size)
+
+
+def sizes_near(of: str | Chip, size: int) -> tuple[int, ...]:
+    """The next numbers of devices below and above one for which there is a `natural` machine; fewer if there is none.
+
+    Args:
+        of: the chip, or its name.
+        size: JAX devices.
+    """
+    of = named(of) if isinstance(of, str) else of
+    there = lambda n: (of.kind == "gpu" or n % _HOST == 0 or n < _HOST) and natural(of, n) is not None  # noqa: E731
+    below = next((n for n in range(min(size - 1, _MOST_DEVICES), 0, -1) if there(n)), None)
+    end = min(4 * size + 64, size + _FARTHEST, _MOST_DEVICES + 1)
+    above = next((n for n in range(size + 1, end) if there(n)), None)
+    return tuple(n for n in (below, above) if n is not None)
+
+
+def _largest(of: Chip) -> int:
+    """The devices of the largest slice that is known of."""
+    listed = (math.prod(map(int, shape.split("x"))) for shape in of.shapes)
+    chips = max(listed, default=of.max_chips or _MOST_DEVICES)
+    return chips * of.devices_per_chip
+
+
+def _made(of: Chip, sizes: tuple[int, ...], slices: int = 1) -> Machine | None:
+    if of.cube and not (all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)):
+        return None  # most boxes are none, and to say why takes its time
+    try:
+        return Machine(of, sizes, slices)
+    except TargetError:
+        return None
+
+
+def _boxes(chips: int, axes: int) -> list[tuple[int, ...]]:
+    """Every box of so many chips, the most cube-like first.
+
+    Sizes are in rising order, but those of 1 stand last: of a plane of chips, z is what it has not.
+    """
+    found = sorted(_rising(chips, axes, 1), key=lambda box: (sum(box), box))
+    return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in found]
+
+
+def _rising(size: int, factors: int, least: int) -> Iterator[tuple[int, ...]]:
+    if factors == 1:
+        yield (size,)
+        return
+    for first in _divisors(size):
+        if first >= least and first**factors <= size:
+            for rest in _rising(size // first, factors - 1, first):
+                yield (first, *rest)
+
+
+def _divisors(size: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(size) + 1) if size % d == 0]
+    return small + [size // d for d in reversed(small) if d * d != size]
+
+
+def attached() -> str:
+    """The target that JAX's devices are; this starts JAX's backend, as nothing else here does.
+
+    Raises:
+        TargetError: if they are of a kind that is not known.
+    """
+    import jax
+
+    return target_of(jax.devices())
+
+
+def machine_of(target: str | Machine) -> Machine:
+    """The machine of a target, which may be `attached`.
+
+    Raises:
+        TargetError: as `Machine.of` and `attached`.
+    """
+    return Machine.of(attached() if target == "attached" else target)
+
+
+def target_of(devices: Sequence[Any]) -> str:
+    """The target's text of some devices.
+
+    Args:
+        devices: JAX devices, all of a machine.
+
+    Raises:
+        TargetError: if they are of a kind that is not known.
+    """
+    first = devices[0]
+    if first.platform == "cpu":
+        return "cpu"
+    kind = str(first.device_kind)
+    known = {chip.device_kind: chip for chip in chips().values() if chip.kind != "cpu"}
+    chip = known.get(kind)
+    if chip is None:
+        raise TargetError(
+            f"target 'attached': JAX's devices are {len(devices)} x {kind!r}, which is none of {', '.join(known)}; "
+            "name the target that is nearest"
+        )
+    if chip.kind == "gpu":
+        hosts = len({d.process_index for d in devices})
+        return f"gpu {chip.name}:{hosts}x{len(devices) // hosts}"
+    sizes = [len({d.coords[axis] for d in devices}) for axis in range(chip.ici_axes)]
+    slices = len({getattr(d, "slice_index", None) or 0 for d in devices})
+    return f"tpu {chip.name}:{'x'.join(map(str, sizes))}" + (f"*{slices}" if slices > 1 else "")

@@ -1,6 +1,5 @@
 """What the devices of a group are joined by: which axes of the torus, ring or line, how many slices, NVLink domains.
 
->>> from shardviz.costs.machine import Machine
 >>> v5e = Machine.of("tpu v5e:8x4")
 >>> ids = v5e.ids().argsort().reshape(4, 8)           # y, x
 >>> print(route(v5e, ids.T))                         # the groups run along y
@@ -8,9 +7,8 @@ line of 4 along y
 >>> print(route(Machine.of("tpu v4:4x4x4"), [[0, 1, 4, 5]]))
 ring of 4 along x
 
-The links of a machine's torus, one by one: which chips they join, and which of them a message passes.
+And the links of a torus one by one: which chips they join, and which of them a message passes.
 
->>> from shardviz.costs.machine import Machine
 >>> v5e = Machine.of("tpu v5e:4x2")
 >>> links = torus_links(v5e)
 >>> len(links), links[0]
@@ -26,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -90,6 +88,7 @@ class Route:
     """
 
     size: int
+    _: KW_ONLY
     legs: tuple[Leg, ...] = ()
     on_chip: int = 1
     slices: int = 1
@@ -195,7 +194,7 @@ def _of_group(machine: Machine, groups: np.ndarray, group: int, hosts: int) -> R
         if len(places[axis]) > 1:
             leg = _leg("xyz"[axis], places[axis], size, wraps)
             legs.append(leg or _uneven_leg(machine, groups, axis, places[axis]))
-    return Route(len(coords), tuple(legs), on_chip, len(which), hosts=hosts)
+    return Route(len(coords), legs=tuple(legs), on_chip=on_chip, slices=len(which), hosts=hosts)
 
 
 def _leg(axis: str, values: np.ndarray, size: int, wraps: bool) -> Leg | None:

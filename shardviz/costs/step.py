@@ -15,7 +15,7 @@ between 5.01 ms (all overlapped) and 5.01 ms (nothing overlapped); bound by comp
 The lower bound of the time lets all three go on at once; the upper bound lets compute and memory do so, and
 communication wait for both (*How to Scale Your Model*, part 1).
 
-Does it fit?
+Whether a program fits a device's memory:
 
 >>> print(fits(110e9, "tpu v5p:4x4x4"))
 does not fit: 110 GB needed, 103 GB usable on each v5p; 7.21 GB (7.0%) too much
@@ -55,7 +55,7 @@ class Share:
     formula: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepTime:
     """How long a step takes.
 
@@ -218,16 +218,16 @@ def step_time(
         shares.append(Share(f"{one.count} x {one.kind} {one.name}".rstrip(), one.count * one.seconds, text))
     peak = chip.flops(next(iter(each), dtype)) * machine.num_chips
     return StepTime(
-        machine,
-        tuple(computing),
-        moving,
-        tuple(shares),
-        unknown,
-        sum(each.values()),
-        float(hbm_bytes),
-        peak,
-        model_flops,
-        tokens,
+        machine=machine,
+        computing=tuple(computing),
+        moving=moving,
+        communicating=tuple(shares),
+        unknown=unknown,
+        flops=sum(each.values()),
+        hbm_bytes=float(hbm_bytes),
+        peak_flops_per_s=peak,
+        model_flops=model_flops,
+        tokens=tokens,
     )
 
 

@@ -23,9 +23,9 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from shardviz.costs.costing import StepCost
 from shardviz.costs.machine import Machine
 from shardviz.costs.orders import exchanged, reordered
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError, SpecError
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.records.report import LEVELS, PlanRecord, Report

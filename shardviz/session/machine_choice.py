@@ -20,12 +20,10 @@ import re
 from dataclasses import dataclass, replace
 
 from shardviz.compiler.targets import TPU_CHIPS
-from shardviz.costs.attached import machine_of
 from shardviz.costs.chips import Chip, chip, chips
-from shardviz.costs.costing import StepCost, cost_of
-from shardviz.costs.machine import Machine
+from shardviz.costs.machine import Machine, grown, machine_of, natural, sizes_near
 from shardviz.costs.placement import other_size
-from shardviz.costs.topologies import grown, natural, sizes_near
+from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.records.report import Report

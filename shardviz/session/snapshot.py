@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardviz.costs.costing import StepCost
 from shardviz.costs.machine import Machine
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.records.report import LEVELS, PlanRecord, Report
 from shardviz.session.machine_choice import MachineChoice

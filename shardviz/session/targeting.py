@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from shardviz.compiler.server import Topology
 from shardviz.compiler.targets import TargetStatus, gpu_config, targets
-from shardviz.costs.attached import machine_of
 from shardviz.costs.chips import chips
-from shardviz.costs.machine import Machine
+from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.placement import other_size, placement
 from shardviz.costs.step import fits
 from shardviz.errors import MeshError, TargetError

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shardviz.costs import Machine
-from shardviz.costs.costing import cost_of
-from shardviz.costs.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.records.report import Report
 from shardviz.visible import Visible

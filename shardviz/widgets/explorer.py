@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -30,7 +30,6 @@ from shardviz.widgets.ruling import rules_view
 from shardviz.widgets.summary import summary
 from shardviz.widgets.tables import collectives_view, values_view
 from shardviz.widgets.targets import targets_view
-from shardviz.widgets.timing import timed
 
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
@@ -160,7 +159,8 @@ class Explorer(anywidget.AnyWidget):
         """Makes every trait again that depends on what has changed."""
         with self.hold_sync():
             if changed & {"answers", "cost"}:
-                self._timed = timed(self.report, self.state.cost)
+                cost = self.state.cost
+                self._timed = self.report if cost is None else replace(self.report, collectives=cost.partitioned)
             for name, view in VIEWS.items():
                 if changed & view.after or (view.tab and "tab" in changed):
                     setattr(self, name, view.build(self) if view.tab in ("", self.tab) else {})

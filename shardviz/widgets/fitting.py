@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardviz.costs.costing import memory_parts
+from shardviz.costs.step_cost import memory_parts
 from shardviz.diagnose.compiled import what_helps
 from shardviz.records import Alive, Memory
 from shardviz.records.amounts import format_bytes, format_shape

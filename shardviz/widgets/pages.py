@@ -14,7 +14,6 @@ from shardviz.records.sums import sum_collectives
 from shardviz.render.rosetta import sharding_of
 from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, notes
 from shardviz.widgets.payload import Json, axes_json, axis_json, dims
-from shardviz.widgets.timing import compute_seconds
 
 MOST_LINES = 600
 MOST_CELLS = 32
@@ -27,7 +26,7 @@ def source_view(report: Report, cost: StepCost | None = None) -> Json:
     The share is of the seconds of a step where a cost is given, else of the bytes that move.
 
     Args:
-        report: whose lines; its collectives with their seconds where there is a cost (`timing.timed`).
+        report: whose lines; its collectives with their seconds where there is a cost (`StepCost.partitioned`).
         cost: what its step costs.
     """
     at: dict[tuple[str, int], tuple[list[Value], list[Collective]]] = {}
@@ -38,7 +37,7 @@ def source_view(report: Report, cost: StepCost | None = None) -> Json:
     for c in report.collectives:
         if c.source is not None:
             place(c.source)[1].append(c)
-    computes = compute_seconds(report, cost)
+    computes = {} if cost is None else cost.compute_by_line()
     weigh = attrgetter("assumed_bytes" if cost is None else "assumed_seconds")
     moves = {where: sum(map(weigh, cs)) for where, (_, cs) in at.items()}
     most = max((moves.get(w, 0.0) + computes.get(w, 0.0) for w in {*moves, *computes}), default=0.0) or 1.0

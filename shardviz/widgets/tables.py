@@ -85,7 +85,7 @@ def collectives_view(report: Report, query: Mapping[str, Any], cost: StepCost | 
     """The collectives, the longest first (without a cost: most bytes), and their sums by axes, source line and phase.
 
     Args:
-        report: whose collectives, with their seconds where there is a cost (`timing.timed`).
+        report: whose collectives, with their seconds where there is a cost (`StepCost.partitioned`).
         query: `line`, to see only those of a source line (`model.py:20`).
         cost: what the step costs on a machine.
     """

@@ -7,7 +7,7 @@ import re
 from shardviz.compiler.targets import Targets, TargetStatus, targets
 from shardviz.costs import Machine, chips
 from shardviz.costs.chips import Chip
-from shardviz.costs.topologies import natural, sizes_near, topologies
+from shardviz.costs.machine import natural, sizes_near, topologies
 from shardviz.notation import DeviceMesh
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.session.explorer import ExplorerState

@@ -14,9 +14,8 @@ from shardviz.compiler import server
 from shardviz.compiler import targets as targets_module
 from shardviz.compiler.server.job import _environment
 from shardviz.compiler.targets import GPUS, TargetStatus, gpu_config, targets
-from shardviz.costs.attached import target_of
 from shardviz.costs.chips import chips
-from shardviz.costs.machine import Machine
+from shardviz.costs.machine import Machine, target_of
 from shardviz.errors import TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.program.lower import LowerFor

@@ -13,7 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import gallery
-from shardviz.costs.costing import batch_of, cost_of
+from shardviz.costs.batch import batch_of
+from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.records import Cost, PlanRecord, Value

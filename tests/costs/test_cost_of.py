@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from shardviz import gallery
 from shardviz.costs import Machine, chip, collective_seconds
-from shardviz.costs.costing import cost_of
-from shardviz.costs.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh

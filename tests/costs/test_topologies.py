@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardviz.costs import Machine, chips
-from shardviz.costs.topologies import grown, natural, sizes_near, topologies
+from shardviz.costs.machine import grown, natural, sizes_near, topologies
 from shardviz.errors import TargetError
 
 NAMES = sorted(name for name, chip in chips().items() if chip.kind != "cpu")

@@ -9,7 +9,7 @@ import pytest
 
 from shardviz.compiler import targets as installed
 from shardviz.costs import Machine, chip
-from shardviz.costs.costing import cost_of
+from shardviz.costs.step_cost import cost_of
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.session.explorer import ExplorerState
 

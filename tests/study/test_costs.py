@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from shardviz.costs.costing import cost_of
+from shardviz.costs.step_cost import cost_of
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.paint.columns import text_width

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from shardviz import paint
-from shardviz.costs.costing import cost_of
-from shardviz.costs.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.paint.columns import text_width

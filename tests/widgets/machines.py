@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from shardviz.costs.costing import cost_of
-from shardviz.costs.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, Cost, Frame
 from shardviz.records.report import Report

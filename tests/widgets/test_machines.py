@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardviz.costs import Machine, Placement, collective_seconds
-from shardviz.costs.costing import cost_of
 from shardviz.costs.orders import ROW_MAJOR, exchanged, orders, reordered
 from shardviz.costs.routes import torus_links
+from shardviz.costs.step_cost import cost_of
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.program.plan import Plan

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from shardviz.records import Cost, Frame, Memory, TargetCollective, Work
+from shardviz.records import Cost, Frame, Memory, TargetCollective, Work, total_of
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.summary import summary
-from shardviz.widgets.timing import compute_seconds, step_seconds, timed
 
 W1 = "params['w1']"
 V5E = "tpu v5e:2x4"
@@ -99,11 +98,11 @@ def test_seconds_of_lines_add_up_to_the_steps(program, plan, compilers):
     )
     runs = tuple(TargetCollective(collective=c, stands_for=(c.name,)) for c in program.partitioned(plan).collectives)
     explorer = explorer_of(program, plan, cost=Cost(dot_flops=7e12, work=work), target_collectives=runs)
-    cost, report = explorer.state.cost, explorer.report
-    by_line = compute_seconds(report, cost)
+    cost = explorer.state.cost
+    by_line = cost.compute_by_line()
     assert sum(by_line.values()) == pytest.approx(cost.step.compute)
     assert by_line["model.py", 3] == pytest.approx(6 * by_line["model.py", 2])
-    assert step_seconds(timed(report, cost).collectives) == pytest.approx(cost.step.communication)
+    assert total_of(cost.partitioned).seconds == pytest.approx(cost.step.communication)
     lines = {row["n"]: row for row in explorer.source["files"][0]["lines"]}
     assert lines[3]["heat"] + lines[3]["computing"] == pytest.approx(1), "the longest line is the hottest"
     assert lines[2]["computing"] == pytest.approx(
@@ -145,7 +144,7 @@ def test_collectives_as_partitioned_and_as_the_target_runs_them(program, plan, c
     assert row["formula"].startswith("12 hops x 1.00 µs") and row["seconds"] == "48.0 µs", "four runs of twelve hops"
     (added,) = data["added"]
     assert added["text"].startswith("all-gather over model") and "added" in added["how"]
-    (timed_move,) = timed(explorer.report, cost).collectives
+    (timed_move,) = cost.partitioned
     assert timed_move.kind == "all-reduce" and (timed_move.seconds or 0) * 4 == pytest.approx(cost.partitioned_seconds)
 
 

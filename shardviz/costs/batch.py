@@ -1,0 +1,115 @@
+"""How many tokens or samples a step takes in, guessed from the program's arguments, with what the guess rests on.
+
+No program says what a batch is. But what a step gets anew each time is mostly an array of whole numbers: token ids
+(batch x sequence) or labels (one a sample); or, beside a model's parameters, arrays of floats whose first dimension is
+the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardviz.layouts import itemsize
+from shardviz.records import Value
+from shardviz.records.report import Report
+
+_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (16, 32, 64))
+"""Eight bits are weights of a quantised model, or pixels."""
+_NAMED = ("token", "input_ids", "inputs")
+_PIXELS = 3  # dimensions of an image: height, width, channels
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a step takes in.
+
+    Attributes:
+        count: how many, on all devices together.
+        what: `tokens` or `samples`.
+        source: the sum, and the argument that it is from.
+    """
+
+    count: float
+    what: str
+    source: str
+
+
+def batch_of(report: Report) -> Batch | None:
+    """Tokens or samples of a step, from its arguments.
+
+    Tokens are the product of the dimensions of the largest array of whole numbers (16 bits or more) with two dimensions
+    or more, if it is not donated; of those with `token`, `input_ids` or `inputs` in their names where there are such.
+    Labels of images (an array that has three dimensions more than they) and arrays of one dimension are one a sample.
+    Scalars, PRNG keys, and what lies in the model (the argument of most arrays) never count.
+
+    Where there are none, floats beside the model are samples by their first dimension, if all have two or four
+    dimensions (or one) and agree. Arrays of a shape that the model has too, such as moments, are none.
+
+    Args:
+        report: of any level.
+
+    Returns:
+        The guess; None where there is nothing to rest it on.
+    """
+    model = _model(report.arguments)
+    others = [v for v in report.arguments if not v.donated and len(v.shape) > 0 and _root(v) != model]
+    found = [v for v in others if v.dtype in _INTEGERS and not _is_key(v)]
+    if found:
+        return _counted(found, others)
+    if model is None:
+        return None
+    known = {v.shape for v in report.arguments if _root(v) == model}
+    floats = [v for v in others if ("float" in v.dtype or v.dtype == "uint8") and v.shape not in known]
+    batches = {v.shape[0] for v in floats}
+    ranks = {len(v.shape) for v in floats}
+    if len(batches) != 1 or not ranks & {2, 4} or not ranks <= {1, 2, 4}:
+        return None
+    return Batch(batches.pop(), "samples", f"the first dimension of argument {_largest(floats).name}")
+
+
+def _counted(found: Sequence[Value], others: Sequence[Value]) -> Batch:
+    """From arrays of whole numbers."""
+    flat = [v for v in found if len(v.shape) > 1] or found
+    named = [v for v in flat if any(name in v.name.lower() for name in _NAMED)]
+    one = _largest(named or flat)
+    rank = len(one.shape)
+    pictures = any(v.shape[:rank] == one.shape and len(v.shape) == rank + _PIXELS for v in others)
+    what = "samples" if pictures or rank == 1 else "tokens"
+    sizes = " x ".join(map(str, one.shape))
+    return Batch(
+        math.prod(one.shape), what, f"{sizes}, from argument {one.name}" if rank > 1 else f"argument {one.name}"
+    )
+
+
+def _model(arguments: Sequence[Value]) -> str | None:
+    """The argument of most arrays; of single ones, one that is donated. None where there is none or nothing else."""
+    roots: dict[str, list[Value]] = {}
+    for v in arguments:
+        roots.setdefault(_root(v), []).append(v)
+    if len(roots) < 2:
+        return None
+
+    def rank(name: str) -> tuple[int, bool, float]:
+        arrays = roots[name]
+        size = sum(math.prod(v.shape) * itemsize(v.dtype) for v in arrays)
+        return len(arrays), any(v.donated for v in arrays), size
+
+    found = max(roots, key=rank)
+    many, donated, _ = rank(found)
+    return found if many > 1 or donated else None
+
+
+def _root(value: Value) -> str:
+    """`params` of `params['layers']['wq']` and of `params.layers.wq`."""
+    return value.name.split("[", 1)[0].split(".", 1)[0]
+
+
+def _largest(values: Sequence[Value]) -> Value:
+    return max(values, key=lambda v: math.prod(v.shape))
+
+
+def _is_key(value: Value) -> bool:
+    """Whether it is the two or four words of a PRNG key, or a batch of such."""
+    return value.dtype == "uint32" and value.shape[-1] in (2, 4)
