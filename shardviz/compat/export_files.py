@@ -73,7 +73,7 @@ class LoadedExport(Visible):
         except Exception as error:  # what a damaged module says of itself
             raise ParseError(_damaged(self.source, error)) from error
 
-    def text(self, width: int = 80) -> str:
+    def text(self, width: int | None = None) -> str:
         """What it is, in plain text; as wide as its names need, whatever the `width`."""
         from shardviz.render.exports import export_text
 

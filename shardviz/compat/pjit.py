@@ -4,13 +4,10 @@
 >>> step = pjit(lambda x, w: x @ w, in_axis_resources=(P("data", None), None), out_axis_resources=P("data", None))
 
 `step(x, w)` runs inside `with mesh:` or after `jax.set_mesh(mesh)`; `sv.explore(step, x, w)` takes it with the mesh of
-the call site, or with any that is named. What is told of the original: a resource is a PartitionSpec, None (replicated,
-not the compiler's choice, which `jax.jit` has it mean) or `FROM_GDA`; the mesh is that of the call, not that of the
-wrapping; arguments are positional. It ran on GPU and TPU only; this one runs wherever `jax.jit` does.
-
-Axis resources, as pjit of 2021 took them: what each array is to be cut along.
-
-A resource is a PartitionSpec, None for replicated, or `FROM_GDA`: the sharding that an argument has already.
+the call site, or with any that is named. Three things differ from `jax.jit`: a resource is a PartitionSpec, None
+(replicated, which for `jax.jit` is the compiler's choice) or `FROM_GDA`, the sharding that an argument has already; the
+mesh is that of the call, not that of the wrapping; arguments are positional. The original ran on GPU and TPU only; this
+one runs wherever `jax.jit` does.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Recompilation(Visible):
         worst = min((d.effect for d in self.differences), key=EFFECTS.index)
         return _WORDS[worst] if self.compiled else f"no recompilation: {_WORDS[worst]}"
 
-    def text(self, width: int = 80) -> str:
+    def text(self, width: int | None = None) -> str:
         """It in plain text: a line a difference; as wide as what was given needs, whatever the `width`."""
         lines = [f"{self.name}: {self.verdict}"]
         for d in self.differences:

@@ -1,1 +1,1 @@
-"""What to compile: a traced function, a plan for it, Shardy's propagation in the kernel, and the compile server."""
+"""What to compile, in one straight line: adapt, trace, bind a plan, lower, propagate."""

@@ -189,11 +189,11 @@ class RulesTable(Visible):
     rows: tuple[Row, ...]
     uncaught: tuple[tuple[str, Spec | None], ...]
 
-    def text(self, width: int = 100) -> str:
+    def text(self, width: int | None = None) -> str:
         """It in plain text, what each rule wins and loses at most `width` columns wide."""
         from shardviz.render.rules import rules_text
 
-        return rules_text(self, width)
+        return rules_text(self, width or 100)
 
     def html(self) -> str:
         """It in HTML that survives JupyterLab's sanitizer."""

@@ -10,10 +10,8 @@ arguments are cut over those axes. Where an operation's result could be cut in s
 >>> mend(_jax.Refusal((lhs, rhs)))
 "jax.sharding.reshard(operand 2, P('data', 'model'))"
 
-Under Explicit mesh axes: the sharding in a value's JAX type, carried through Shardy's passes.
-
 JAX writes a `sdy.sharding_constraint` behind every operation whose type has a sharding. Shardy's passes take it away,
-so that it is noted on the operation first.
+so `mark_types` notes it on the operation first.
 """
 
 from __future__ import annotations

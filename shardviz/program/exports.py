@@ -1,6 +1,7 @@
-"""What an export is, as plain data: everything that `jax.export` wrote down of a function.
+"""Files of `jax.export`: what one says of its function, as plain data, and how a program under a plan becomes one.
 
-Writing a program under a plan as a file of `jax.export`, without devices: mesh, specs and donation go into it.
+No devices are needed to write one: mesh, specs and names go into it. An `ExportRecord` holds everything that JAX wrote
+down: arguments and results, symbolic dimensions and their constraints, custom calls, platforms, calling convention.
 """
 
 from __future__ import annotations

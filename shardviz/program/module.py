@@ -1,19 +1,12 @@
-"""Shardy's and MLIR's attributes as plain data: shardings, lists of axes, element types.
+"""A lowered module in plain data: its mesh, its main function, its shardings, and where its operations come from.
 
-Where an operation comes from: JAX writes its name stack and the Python frames into each MLIR location.
-
+JAX writes its name stack and the Python frames into each MLIR location:
 `loc("jit(f)/jvp()/while/body/mul"(callsite("block"("model.py":20:8 to :30) at "f"("train.py":7:4 to :9))))`: the name
 stack is the outermost name, the frames follow from the innermost outwards.
 
-The mesh that a lowered module's shardings are over: read, called by one name, written over another mesh's axes.
-
-The main function of a module that JAX lowered, given the arguments that a person thinks of.
-
 JAX leaves out arguments that nothing uses, adds one for the platform where a program is for several, and leaves
-dimensions open where they are symbolic. Here each argument of the flat program is an argument of the module again, of
-fixed shape, in order.
-
-Every operation of a module, and what its operations say: custom calls, and checks of its arguments' shapes.
+dimensions open where they are symbolic. `complete` makes each argument of the flat program an argument of the module
+again, of fixed shape, in order; `write_over` writes another mesh's axes into every sharding.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 >>> plan.with_spec("params['w']", P(None, "model")).edits
 (("params['w']", Spec(dims=((), ('model',)), unreduced=())),)
 
-The Python that rebuilds a plan.
+`plan_code` writes the Python that rebuilds a plan.
 """
 
 from __future__ import annotations

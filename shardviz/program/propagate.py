@@ -18,7 +18,7 @@ from shardviz.compiler import server
 from shardviz.notation import Spec
 from shardviz.program.explicit import mark_types
 from shardviz.program.lower import Lowered, edited, edited_bytecode
-from shardviz.program.propagated import Walk
+from shardviz.program.propagated import Reading
 from shardviz.records import Collective, PlanRecord, Value, Work
 
 PIPELINE = (
@@ -81,12 +81,11 @@ def propagate(lowered: Lowered, bound: PlanRecord) -> Propagated:
         passes.enable_verifier(False)
         passes.run(module)
         done = time.perf_counter()
-        walk = Walk(lowered, bound.mesh)
-        walk.run(module)
-        outputs = walk.outputs(module, bound)
+        reading = Reading(module, lowered, bound.mesh)
+        outputs = reading.outputs()
         seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
-        found = tuple(walk.values), tuple(walk.collectives), walk.tally.rows
-        return Propagated(outputs, *found, walk.unknown_loops, walk.reshards_left, seconds, module)
+        found = tuple(reading.values), tuple(reading.collectives), reading.tally.rows
+        return Propagated(outputs, *found, reading.unknown_loops, reading.reshards_left, seconds, module)
 
 
 def text_of(propagated: Propagated, lowered: Lowered) -> str:

@@ -1,15 +1,9 @@
-"""How the values of a propagated module are cut: each stands on the operation that makes it, or around it.
+"""What Shardy leaves of a module, read once: every value and how it is cut, every collective, every product's FLOPs.
 
-Which operations of a module are collectives, which only hand a value on, and which are no values to show.
-
-Which mesh axes a StableHLO collective spans: from its replica groups, of devices or of axes, or its pairs.
-
-One reading of the module that Shardy's passes leave: every value and how it is cut, every collective.
-
-Outside a `shard_map` the collectives are Shardy's own (`sdy.all_gather`), with named axes and global shapes. Inside one
-(`sdy.manual_computation`) shapes are single devices' already, and the collectives are those that the program says.
-
-FLOPs that one device does of StableHLO's matrix products and convolutions, from how Shardy cuts them.
+How a value is cut stands on the operation that makes it, or around it. Outside a `shard_map` the collectives are
+Shardy's own (`sdy.all_gather`), with named axes and global shapes. Inside one (`sdy.manual_computation`) shapes are
+single devices' already, and the collectives are those that the program says; which mesh axes those span follows from
+their replica groups, of devices or of axes, or their pairs.
 
 After the pass that makes every resharding explicit, the operands of a product are cut as it uses them: a dimension that
 is summed over and cut on both sides is summed over in part by each device, and an all-reduce follows. So one device's
@@ -35,11 +29,11 @@ from shardviz.notation.scan import unescaped
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.explicit import type_of
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, axes_by_dimension, call_target, dtype_of, place_of, spec_of, within
+from shardviz.program.module import Place, axes_by_dimension, call_target, dtype_of, spec_of
 from shardviz.program.module import axes_of as axes_in
 from shardviz.program.shards import shard_shape
-from shardviz.program.stablehlo import pass_of, trip_count
-from shardviz.records import Collective, PlanRecord, Value, WorkTally
+from shardviz.program.stablehlo import ENTERED, Walker, pass_of
+from shardviz.records import Collective, Value, WorkTally
 from shardviz.records.counting import Window, convolution_flops, dot_flops
 from shardviz.records.source import module_of
 
@@ -170,115 +164,76 @@ class _Cut(NamedTuple):
     manual: tuple[Axis, ...]
 
 
-class Walk:
-    """One reading of a propagated module, in program order."""
+class Reading(Walker):
+    """One reading of a propagated module: every value that has a sharding, every collective, every product's FLOPs."""
 
-    def __init__(self, lowered: Lowered, mesh: DeviceMesh):
-        self.lowered, self.mesh = lowered, mesh
+    def __init__(self, module: ir.Operation, lowered: Lowered, mesh: DeviceMesh):
+        super().__init__(module, lowered.locations)
+        self.mesh, self.traced = mesh, lowered.traced
         self.values: list[Value] = []
         self.collectives: list[Collective] = []
-        self.unknown_loops = self.reshards_left = 0
+        self.reshards_left = 0
         self.cuts: dict[Any, _Cut] = {}
-        self.places: dict[tuple[Any, str], Place] = {}
         self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
-        self.times, self.branches = 1, 0
-        self.manual: tuple[Axis, ...] = ()
-        self.calls: list[ir.Operation] = []
-        self.differentiated = lowered.traced.differentiated
+        self.read(self.main)
 
-    def run(self, module: ir.Operation) -> None:
-        self.functions = {
-            ir.StringAttr(op.attributes["sym_name"]).value: op.operation
-            for op in module.regions[0].blocks[0].operations
-            if op.operation.name == "func.func"
-        }
-        self._inside(self.functions["main"], 1)
+    def caller(self, op: ir.Operation) -> Place | None:
+        stack = self.place(op).name_stack
+        return Place(stack, None) if stack else None  # what has no line of its own has none
 
-    def _inside(self, operation: ir.Operation, count: int | None, where: str = "") -> None:
-        for region in operation.regions:
-            self._region(region, count, where)
-
-    def _region(self, region: Any, count: int | None, where: str) -> None:
-        for block in region.blocks:
-            for op in block.operations:
-                self._visit(op.operation, count, where)
-
-    def _visit(self, op: ir.Operation, count: int | None, where: str) -> None:
+    def visit(self, op: ir.Operation) -> None:
         name = op.name
         said = USER_KINDS.get(name) or (name == "stablehlo.custom_call" and USER_KINDS.get(call_target(op)))
         if said:
-            self._user_collective(op, said, count, where)
+            self._user_collective(op, said)
         if name in KINDS:
-            self._collective(op, count, where)
+            self._collective(op)
         elif name == "sdy.reshard":
             self.reshards_left += 1
         elif name not in SKIPPED:
-            self._value(op, count, where)
+            self._value(op)
         if name in PRODUCTS:
-            place = self._place(op, where)
-            flops = self.times * product_flops(op, self._shard_of)
+            place = self.place(op)
+            flops = self.around.times * product_flops(op, self._shard_of)
             module = module_of(place.name_stack, place.frame)
-            self.tally.add(self._phase(op, place, where), place.frame, module, factor_dtype(op), flops)
-        if name == "func.call":
-            callee = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
-            self.calls.append(op)
-            self._inside(callee, count, self._place(op, where).name_stack)
-            self.calls.pop()
-        elif name == "stablehlo.while":
-            trips = trip_count(op)
-            self.unknown_loops += trips is None
-            before, self.times = self.times, self.times * (1 if trips is None else trips)
-            self._inside(op, None if trips is None or count is None else count * trips, where)
-            self.times = before
-        elif name in ("stablehlo.case", "stablehlo.if"):
-            self._branches(op, count, where)
-        elif name == "sdy.manual_computation":
-            around = self.manual
-            self.manual = (*around, *axes_in(str(op.attributes["manual_axes"])))
-            self._inside(op, count, self._place(op, where).name_stack)
-            self.manual = around
-        elif name == "sdy.named_computation":
-            self._inside(op, count, where)
+            self.tally.add(self._phase(op, place), place.frame, module, factor_dtype(op), flops)
+        if name in ENTERED:
+            with self.inside(op) as blocks:
+                if name in ("stablehlo.case", "stablehlo.if"):
+                    self._branches(blocks)
+                else:
+                    for block in blocks:
+                        self.read(block)
 
-    def _branches(self, op: ir.Operation, count: int | None, where: str) -> None:
+    def _branches(self, blocks: Sequence[Any]) -> None:
         """Every branch's values and collectives; the FLOPs of the branch that has most."""
         around, found = self.tally, []
-        self.branches += 1
-        for region in op.regions:
+        for block in blocks:
             self.tally = WorkTally()
-            self._region(region, count, where)
+            self.read(block)
             found.append(self.tally)
-        self.branches -= 1
         self.tally = around
         self.tally.join(max(found, key=lambda tally: tally.flops).rows)
 
-    def _phase(self, op: ir.Operation, place: Place, where: str) -> str:
-        said = place.phase(self.differentiated)
-        return said if said != "update" else pass_of(op, lambda near: self._place(near, where).phase(True))
+    def _phase(self, op: ir.Operation, place: Place) -> str:
+        said = place.phase(self.traced.differentiated)
+        return said if said != "update" else pass_of(op, lambda near: self.place(near).phase(True))
 
-    def _place(self, op: ir.Operation, where: str) -> Place:
-        key = op.location.attr, where
-        found = self.places.get(key)
-        if found is None:
-            found = within(place_of(op.location, self.lowered.locations), Place(where, None) if where else None)
-            self.places[key] = found
-        return found
-
-    def _value(self, op: ir.Operation, count: int | None, where: str) -> None:
+    def _value(self, op: ir.Operation) -> None:
         attributes = op.attributes
         cut = "sdy.sharding" in attributes
-        if not len(op.results) or not (cut or self.manual):
+        if not len(op.results) or not (cut or self.around.manual):
             return
         if op.name == "stablehlo.broadcast_in_dim" and not self._type(op.operands[0].type)[0]:
             return
         shape, dtype = self._type(op.results[0].type)
-        key = shape, dtype, attributes["sdy.sharding"] if cut else None, self.manual
+        key = shape, dtype, attributes["sdy.sharding"] if cut else None, self.around.manual
         known = self.cuts.get(key)
         if known is None:
             known = self.cuts[key] = self._cut(*key)
-        place = self._place(op, where)
+        place = self.place(op)
         short = op.name.split(".", 1)[1]
         number = self.numbers[short] = self.numbers.get(short, -1) + 1
         self.values.append(
@@ -294,7 +249,7 @@ class Walk:
                 op=place.op or short,
                 name_stack=place.name_stack,
                 label="",
-                count=count,
+                count=self.around.count,
                 manual=known.manual,
                 fixed=type_of(op),
             )
@@ -319,18 +274,18 @@ class Walk:
 
     def _left(self) -> bool:
         """Whether any axis is left that is not manual here."""
-        return any(size > 1 and name not in self.manual for name, size in self.mesh.shape.items())
+        return any(size > 1 and name not in self.around.manual for name, size in self.mesh.shape.items())
 
-    def _user_collective(self, op: ir.Operation, kind: str, count: int | None, where: str) -> None:
+    def _user_collective(self, op: ir.Operation, kind: str) -> None:
         """A collective that stands in the program, on single devices' shapes."""
         ins, outs = (
-            [(*self._type(v.type), cut_of(v, self.manual) or Spec()) for v in values]
+            [(*self._type(v.type), cut_of(v, self.around.manual) or Spec()) for v in values]
             for values in (op.operands, op.results)
         )
         size = lambda row: math.prod(shard_shape(row[0], row[2], self.mesh)) * itemsize(row[1])  # noqa: E731
         shape, dtype, spec = max(outs, key=size)
         axes, members = span(op, kind, self.mesh)
-        place = self._place(op, where)
+        place = self.place(op)
         self.collectives.append(
             Collective(
                 kind=kind,
@@ -339,19 +294,19 @@ class Walk:
                 shape=shard_shape(shape, spec, self.mesh),
                 operand_bytes=sum(map(size, ins)),
                 result_bytes=sum(map(size, outs)),
-                count=count,
+                count=self.around.count,
                 source=place.frame,
                 name_stack=place.name_stack,
-                phase=self._phase(op, place, where),
+                phase=self._phase(op, place),
                 origin="user",
                 name=f"{kind.replace('-', '_')}.{len(self.collectives)}",
                 operand=self._operand(op.operands[0]),
                 group_size=members,
-                conditional=self.branches > 0,
+                conditional=self.around.conditional,
             )
         )
 
-    def _collective(self, op: ir.Operation, count: int | None, where: str) -> None:
+    def _collective(self, op: ir.Operation) -> None:
         kind, attribute = KINDS[op.name]
         after = spec_of(op.attributes["out_sharding"])
         shape, dtype = self._type(op.results[0].type)
@@ -364,7 +319,7 @@ class Walk:
         result = shard_shape(shape, after, self.mesh)
         size = itemsize(dtype)
         operand = self._operand(op.operands[0])
-        place = self._used_at(op, where) if operand else self._place(op, where)
+        place = self._used_at(op) if operand else self.place(op)
         self.collectives.append(
             Collective(
                 kind=kind,
@@ -373,36 +328,36 @@ class Walk:
                 shape=result,
                 operand_bytes=math.prod(shard_shape(shape, before, self.mesh)) * size,
                 result_bytes=math.prod(result) * size,
-                count=count,
+                count=self.around.count,
                 source=place.frame,
                 name_stack=place.name_stack,
-                phase=self._phase(op, place, where),
+                phase=self._phase(op, place),
                 name=f"{op.name.split('.')[1]}.{len(self.collectives)}",
                 operand=operand,
                 group_size=math.prod(axis_size(a, self.mesh) for a in axes),
-                conditional=self.branches > 0,
+                conditional=self.around.conditional,
             )
         )
 
-    def _used_at(self, op: ir.Operation, where: str) -> Place:
+    def _used_at(self, op: ir.Operation) -> Place:
         """Where the result is used, for a collective on an argument's way in: its own line is only where a scan
         starts.
         """
-        own = self._place(op, where)
+        own = self.place(op)
         value = op.results[0]
         for _ in range(8):
             use = next(iter(value.uses), None)
             if use is None:
                 break
             op = use.owner.operation
-            if op.name == "func.return" and self.calls:
-                value = self.calls[-1].results[use.operand_number]
+            if op.name == "func.return" and self.around.calls:
+                value = self.around.calls[-1].results[use.operand_number]
             elif op.name == "stablehlo.optimization_barrier":
                 value = op.results[use.operand_number]
             elif op.name in TRIVIAL:
                 value = op.results[0]
             else:
-                used = self._place(op, where)
+                used = self.place(op)
                 return used if used.frame else own
         return own
 
@@ -416,7 +371,7 @@ class Walk:
             for i, axes in enumerate(axes_by_dimension(str(op.attributes["reduce_scatter_axes"]))):
                 dims[i] = dims[i][: len(dims[i]) - len(axes)]
         elif op.name == "sdy.collective_permute":
-            return cut_of(op.operands[0], self.manual) or after
+            return cut_of(op.operands[0], self.around.manual) or after
         return Spec(tuple(dims))
 
     def _shard_of(self, value: Any) -> tuple[int, ...]:
@@ -424,30 +379,29 @@ class Walk:
         shape, dtype = self._type(value.type)
         owner = value.owner
         if not isinstance(owner, ir.Block) and "sdy.sharding" in owner.attributes and len(owner.results) == 1:
-            known = self.cuts.get((shape, dtype, owner.attributes["sdy.sharding"], self.manual))
+            known = self.cuts.get((shape, dtype, owner.attributes["sdy.sharding"], self.around.manual))
             if known is not None:
                 return known.shard
-        return shard_shape(shape, cut_of(value, self.manual) or Spec(), self.mesh)
+        return shard_shape(shape, cut_of(value, self.around.manual) or Spec(), self.mesh)
 
     def _operand(self, value: Any) -> str:
         """The argument that a value is a slice, a copy or a rearrangement of; empty if it is none."""
-        calls = list(self.calls)
+        calls = list(self.around.calls)
         for _ in range(64):
             owner = value.owner
             if isinstance(owner, ir.Block):
                 parent, place = owner.owner.operation, ir.BlockArgument(value).arg_number
                 if parent.name in ("stablehlo.while", "sdy.manual_computation"):
                     value = parent.operands[place]
-                elif parent == self.functions["main"]:
-                    return self.lowered.traced.arguments[place].name
+                elif owner == self.main:
+                    return self.traced.arguments[place].name
                 elif parent.name == "func.func" and calls:
                     value = calls.pop().operands[place]
                 else:
                     return ""
                 continue
             if owner.name == "func.call":
-                callee = self.functions[ir.FlatSymbolRefAttr(owner.attributes["callee"]).value]
-                block = callee.regions[0].blocks[0]
+                block = self.callee(owner.operation)
                 calls.append(owner.operation)
                 value = block.operations[len(block.operations) - 1].operands[ir.OpResult(value).result_number]
             elif owner.name == "stablehlo.optimization_barrier":
@@ -458,9 +412,10 @@ class Walk:
                 return ""
         return ""
 
-    def outputs(self, module: ir.Operation, bound: PlanRecord) -> tuple[Spec, ...]:
+    def outputs(self) -> tuple[Spec, ...]:
+        """How every output is cut."""
         main = self.functions["main"]
-        traced = self.lowered.traced
+        traced = self.traced
         found = (
             ir.ArrayAttr(main.attributes["res_attrs"])
             if "res_attrs" in main.attributes

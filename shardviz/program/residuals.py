@@ -18,19 +18,20 @@ from functools import lru_cache
 from typing import Any
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy
 
 from shardviz import _jax
 from shardviz.layouts import itemsize
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_size
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, axes_of, dtype_of, place_of, spec_of, within
+from shardviz.program.module import Place, dtype_of, spec_of
 from shardviz.program.propagate import Propagated
+from shardviz.program.propagated import cut_of
 from shardviz.program.shards import shard_shape
-from shardviz.program.stablehlo import trip_count
+from shardviz.program.stablehlo import ENTERED, Walker
 from shardviz.program.trace import Traced
 from shardviz.records import Frame, PlanRecord, Residual, Value
+from shardviz.records.source import phase
 
 _MADE_HERE = {"stablehlo.constant", "sdy.constant", "stablehlo.iota"}
 _MOVED = {  # the value as it was made is what is kept, not what this gathers or moves of it
@@ -41,7 +42,6 @@ _MOVED = {  # the value as it was made is what is kept, not what this gathers or
     "stablehlo.optimization_barrier",
 }
 _CUT = {"sdy.all_reduce", "sdy.all_slice", "sdy.reduce_scatter", "sdy.sharded_to_unreduced", "sdy.sharding_constraint"}
-_RETURNS = {"stablehlo.return", "func.return", "sdy.return"}
 _KEPT = {"forward": "kept", "update": "outside", "argument": "argument", "carried": "argument", "constant": "constant"}
 
 
@@ -53,7 +53,6 @@ class _Origin:
         made: `forward`, `backward`, `rematerialised`, `update`, `argument`, `constant`; `carry` for what a loop hands
             from one iteration to the next, `carried` if whole steps with both passes run inside the loop.
         value: the MLIR value as it was made.
-        by: the operation and the number of its result that says how it is cut; None for an argument.
         place: its line and name stack.
         op: the operation that made it.
         phase: for a constant, in which pass it was made.
@@ -68,7 +67,6 @@ class _Origin:
 
     made: str
     value: Any
-    by: tuple[ir.Operation, int] | None
     place: Place
     op: str = ""
     phase: str = ""
@@ -95,30 +93,21 @@ def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tu
     if not lowered.traced.differentiated:
         return ()
     with lowered.lock, lowered.module.context, ir.Location.unknown():
-        walk = _Walk(lowered, propagated.module)
-        known = _known(lowered.traced)
-        return tuple(_row(o, kind, bound, known) for o, kind in walk.rows())
+        known, origins = _known(lowered.traced), _Origins(lowered, propagated.module)
+        return tuple(_row(o, kind, bound, known) for o, kind in origins.rows())
 
 
-class _Walk:
-    """One reading of a propagated module, calls written out."""
+class _Origins(Walker):
+    """Where every value of a propagated module was made, and what the backward pass uses of the other passes."""
 
     def __init__(self, lowered: Lowered, module: ir.Operation):
-        self.known = lowered.locations
-        self.functions = {
-            ir.StringAttr(op.attributes["sym_name"]).value: op.operation
-            for op in module.regions[0].blocks[0].operations
-            if op.operation.name == "func.func"
-        }
+        super().__init__(module, lowered.locations)
         self.origins: dict[Any, _Origin] = {}
         self.used: dict[_Origin, str] = {}
         self.phases: dict[str, str] = {}
-        self.placed: dict[tuple[Any, int], tuple[Place, str, Place | None]] = {}
-        self.manual: tuple[Axis, ...] = ()
-        block = self.functions["main"].regions[0].blocks[0]
-        for value, argument in zip(block.arguments, lowered.traced.arguments, strict=True):
-            self.origins[value] = _Origin("argument", value, None, Place("", None), name=argument.name)
-        self._block(block, 1, None)
+        for value, argument in zip(self.main.arguments, lowered.traced.arguments, strict=True):
+            self.origins[value] = _Origin("argument", value, Place("", None), name=argument.name)
+        self.read(self.main)
 
     def rows(self) -> Iterable[tuple[_Origin, str]]:
         """What the backward pass uses, and how it comes to have it."""
@@ -129,46 +118,34 @@ class _Walk:
             if kind != "constant" or _shape(origin.value):
                 yield origin, kind
 
-    def _block(self, block: Any, count: int | None, outer: Place | None) -> list[_Origin]:
-        """Reads a block; the origins of what it returns."""
-        for op in block.operations:
-            op = op.operation
-            if op.name in _RETURNS:
-                return [self._of(v) for v in op.operands]
-            self._visit(op, count, outer)
-        return []
-
     def _of(self, value: Any) -> _Origin:
         found = self.origins.get(value)
         if found is None:  # an index of a reduction's own region, say
-            found = self.origins[value] = _Origin("constant", value, None, Place("", None))
+            found = self.origins[value] = _Origin("constant", value, Place("", None))
         return found
 
-    def _visit(self, op: ir.Operation, count: int | None, outer: Place | None) -> None:
+    def visit(self, op: ir.Operation) -> None:
         name = op.name
-        key = op.location.attr, id(outer)
-        place, made, _ = self.placed.get(key) or self._place(op, key, outer)
         operands = [self._of(v) for v in op.operands]
         if name in _MOVED:
-            for result, origin in zip(op.results, operands, strict=True):
-                self.origins[result] = origin
+            self._set(op.results, operands)
             return
         if name in _CUT:
-            self._cut(op, operands[0], count)
+            self._cut(op, operands[0])
             return
-        if name == "func.call":
-            self._call(op, operands, count, place)
-            return
-        if name == "sdy.named_computation":
-            self._bind(op.regions[0].blocks[0], operands)
-            self._bind_results(op, self._block(op.regions[0].blocks[0], count, outer))
+        place, made = self.place(op), self._pass(op)
+        if name in ("func.call", "sdy.named_computation"):
+            with self.inside(op) as (block,):
+                self._set(block.arguments, operands)
+                returned = self.read(block)
+            self._set(op.results, map(self._of, returned))
             return
         self._uses(operands, made)
         if name == "stablehlo.while":
-            self._while(op, operands, count, outer, made, place)
+            self._while(op, operands, made, place)
             return
         if name == "sdy.manual_computation":
-            self._manual(op, operands, count, outer, place)
+            self._manual(op, operands, place)
             return
         constant = name in _MADE_HERE or (
             bool(operands)
@@ -177,24 +154,22 @@ class _Walk:
             and not op.regions
         )
         kind, short = "constant" if constant else made, name.split(".", 1)[1]
-        for i, result in enumerate(op.results):
-            self.origins[result] = _Origin(
-                kind, result, (op, i), place, short, made, "", count, 1, 0, None, False, self.manual
-            )
+        count, manual = self.around.count, self.around.manual
+        for result in op.results:
+            self.origins[result] = _Origin(kind, result, place, short, made, count=count, manual=manual)
         if name == "stablehlo.dynamic_update_slice" and operands[0].made in ("carry", "carried", "constant"):
             self.origins[op.results[0]].stacks = self._written(op.operands[1])
-        if name in ("stablehlo.case", "stablehlo.if"):
-            for region in op.regions:
-                self._block(region.blocks[0], count, outer)
+        if name in ENTERED:  # a branch
+            with self.inside(op) as blocks:
+                for block in blocks:
+                    self.read(block)
 
-    def _place(self, op: ir.Operation, key: tuple[Any, int], outer: Place | None) -> tuple[Place, str, Place | None]:
-        """An operation's place and pass, kept for those at the same location in the same call; `outer` for its id."""
-        place = within(place_of(op.location, self.known), outer)
-        made = self.phases.get(place.name_stack)
+    def _pass(self, op: ir.Operation) -> str:
+        stack = self.place(op).name_stack
+        made = self.phases.get(stack)
         if made is None:
-            made = self.phases[place.name_stack] = place.phase(True)
-        found = self.placed[key] = place, made, outer
-        return found
+            made = self.phases[stack] = phase(stack)
+        return made
 
     def _written(self, value: Any) -> _Origin:
         """What is written into a stack, before a dimension of size one was put in front of it."""
@@ -217,73 +192,51 @@ class _Walk:
             else:
                 origin.forward = True
 
-    def _cut(self, op: ir.Operation, origin: _Origin, count: int | None) -> None:
+    def _cut(self, op: ir.Operation, origin: _Origin) -> None:
         """A value that is summed over devices, or cut further: that is how it is kept. An argument stays one."""
         result = op.results[0]
-        if origin.made in ("argument", "carry", "carried", "constant"):
-            self.origins[result] = origin
-            return
-        self.origins[result] = replace(origin, value=result, by=(op, 0), count=count, forward=False)
+        if origin.made not in ("argument", "carry", "carried", "constant"):
+            origin = replace(origin, value=result, count=self.around.count, forward=False)
+        self.origins[result] = origin
 
-    def _bind(self, block: Any, operands: list[_Origin]) -> None:
-        for argument, origin in zip(block.arguments, operands, strict=True):
-            self.origins[argument] = origin
+    def _set(self, values: Iterable[Any], origins: Iterable[_Origin]) -> None:
+        self.origins.update(zip(values, origins, strict=True))
 
-    def _bind_results(self, op: ir.Operation, origins: list[_Origin]) -> None:
-        for result, origin in zip(op.results, origins, strict=True):
-            self.origins[result] = origin
-
-    def _call(self, op: ir.Operation, operands: list[_Origin], count: int | None, place: Place) -> None:
-        callee = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].regions[0].blocks[0]
-        self._bind(callee, operands)
-        self._bind_results(op, self._block(callee, count, place))
-
-    def _manual(
-        self, op: ir.Operation, operands: list[_Origin], count: int | None, outer: Place | None, place: Place
-    ) -> None:
+    def _manual(self, op: ir.Operation, operands: list[_Origin], place: Place) -> None:
         """A `shard_map`: inside, arrays are single devices'; what it gives is the whole array again."""
-        block, around = op.regions[0].blocks[0], self.manual
-        self._bind(block, operands)
-        self.manual = (*around, *axes_of(str(op.attributes["manual_axes"])))
-        made = self._block(block, count, place)  # JAX names what is inside as it names a nested function's
-        self.manual = around
-        for i, (result, origin) in enumerate(zip(op.results, made, strict=True)):
+        with self.inside(op) as (block,):
+            self._set(block.arguments, operands)
+            made = [self._of(v) for v in self.read(block)]
+        for result, origin in zip(op.results, made, strict=True):
             if origin.made == "argument":
-                origin = _Origin(place.phase(True), result, None, place, "shard_map", count=count)
-            self.origins[result] = replace(origin, value=result, by=(op, i), forward=False, manual=around)
+                origin = _Origin(self._pass(op), result, place, "shard_map", count=self.around.count)
+            self.origins[result] = replace(origin, value=result, forward=False, manual=self.around.manual)
 
-    def _while(
-        self,
-        op: ir.Operation,
-        operands: list[_Origin],
-        count: int | None,
-        outer: Place | None,
-        made: str,
-        place: Place,
-    ) -> None:
+    def _while(self, op: ir.Operation, operands: list[_Origin], made: str, place: Place) -> None:
         """A loop: what it hands on unchanged is what it was given; what it stacks is as many as it runs."""
-        condition, body = (region.blocks[0] for region in op.regions)
-        trips = trip_count(op)
-        times = None if trips is None or count is None else count * trips
-        last = body.operations[len(body.operations) - 1].operation
+        count, manual = self.around.count, self.around.manual
         carry = "carried" if made == "update" else "carry"
-        for i, origin in enumerate(operands):
-            kept = last.operands[i] == body.arguments[i]
-            inside = origin if kept else _Origin(carry, body.arguments[i], (op, i), place, "while", manual=self.manual)
-            self.origins[body.arguments[i]] = inside
-            self.origins[condition.arguments[i]] = inside
-        self._block(condition, times, outer)
-        ends = self._block(body, times, outer)
+        with self.inside(op) as (condition, body):
+            last = body.operations[len(body.operations) - 1].operation
+            kept = [last.operands[i] == body.arguments[i] for i in range(len(operands))]
+            for origin, stays, argument, tested in zip(
+                operands, kept, body.arguments, condition.arguments, strict=True
+            ):
+                inside = origin if stays else _Origin(carry, argument, place, "while", manual=manual)
+                self.origins[argument] = self.origins[tested] = inside
+            self.read(condition)
+            ends = [self._of(v) for v in self.read(body)]
+            trips = self.around.trips
         for argument, end in zip(body.arguments, ends, strict=True):
             inside = self.origins[argument]
             if inside.made == carry:  # the line that makes it is one of the body's
                 inside.place, inside.op = end.place, end.op
-        for i, (result, end) in enumerate(zip(op.results, ends, strict=True)):
-            if last.operands[i] == body.arguments[i]:
-                self.origins[result] = operands[i]
+        for result, origin, stays, end in zip(op.results, operands, kept, ends, strict=True):
+            if stays:
+                self.origins[result] = origin
                 continue
             inner = end.stacks or end
-            found = _Origin(made, result, (op, i), inner.place, inner.op, count=count, manual=self.manual)
+            found = _Origin(made, result, inner.place, inner.op, count=count, manual=manual)
             if not inner.place.name_stack:
                 found.place, found.op = place, "while"
             if end.stacks is not None:
@@ -296,16 +249,14 @@ def _shape(value: Any) -> tuple[int, ...]:
     return tuple(ir.RankedTensorType(value.type).shape)
 
 
-def _spec(op: ir.Operation, index: int) -> Spec:
-    """How an operation's result is cut; one without a sharding is whole on every device."""
-    attributes = op.attributes
-    for name in ("out_sharding", "sharding"):
-        if name in attributes:
-            return spec_of(attributes[name])
-    for name in ("sdy.sharding", "out_shardings"):
-        if name in attributes:
-            return spec_of(sdy.TensorShardingPerValueAttr(attributes[name]).shardings[index])
-    return Spec()
+def _spec(origin: _Origin, bound: PlanRecord) -> Spec:
+    """How a value is cut as it was made; one without a sharding is whole on every device."""
+    if origin.made == "argument":
+        return bound.in_specs[origin.name]
+    owner = origin.value.owner
+    if not isinstance(owner, ir.Block) and "sharding" in owner.attributes:  # a constraint's
+        return spec_of(owner.attributes["sharding"])
+    return cut_of(origin.value) or Spec()
 
 
 _Key = tuple[Frame | None, tuple[int, ...], str]
@@ -339,7 +290,7 @@ def _known(traced: Traced) -> _Known:
 
 def _row(origin: _Origin, kind: str, bound: PlanRecord, known: _Known) -> Residual:
     shape, dtype = _shape(origin.value), dtype_of(str(ir.RankedTensorType(origin.value.type).element_type))
-    spec = Spec.of(bound.in_specs.get(origin.name) if origin.by is None else _spec(*origin.by), len(shape))
+    spec = Spec.of(_spec(origin, bound), len(shape))
     shard = shard_shape(shape, spec, bound.mesh)
     left = any(size > 1 and name not in origin.manual for name, size in bound.mesh.shape.items())
     key = origin.place.frame, shape[origin.depth :], dtype

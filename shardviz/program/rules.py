@@ -7,8 +7,6 @@
 2 '*kernel' → P('data', 'model')
 3 '*norm*' → P()
 
-Filters: which arrays of a tree of arguments a rule means.
-
 A filter is a pattern of the tree path, a function of path and array, `...` for everything, or what `flax.nnx` takes: a
 type of variable, a predicate, `nnx.All`, `nnx.Any`, `nnx.Not`, a tuple of filters (any of them).
 

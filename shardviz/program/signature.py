@@ -4,7 +4,7 @@ JAX keeps three things: a trace for each function, tree, abstract value and stat
 for each trace and placing of its arguments; and a table for a fast look-up, which sees a little more, such as whether
 an argument is a NumPy array. A `CallSignature` holds what all three are keyed by, as text and numbers: no array.
 
-What to call the arrays among a call's arguments before anything is traced: tree paths, as `jax.jit` has them.
+Arrays go by their tree paths, as `jax.jit` has them: `params['w']`, `rest[0]`.
 """
 
 from __future__ import annotations

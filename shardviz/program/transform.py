@@ -1,13 +1,8 @@
-"""New programs from a program: its gradient, its vector-Jacobian and Jacobian-vector products, and it mapped over a
-batch.
+"""What every transform of a program shares: a call wrapped anew, and the plan that follows from the original's.
 
-A transformed call keeps the person's parameter names, and each of its arrays knows which array of the original it takes
-its spec from: a cotangent from its output, a tangent from its primal, a mapped argument from the unmapped one with a
-dimension put in.
-
-How a transformed program comes by its plan: each of its arrays takes its spec from one of the original's.
-
-A call's function wrapped anew by a transform: its parameters keep their names, its static arguments stay static.
+A transformed call keeps the person's parameter names, its static arguments stay static, and each of its arrays knows
+which array of the original it takes its spec from (a `Carry`): a cotangent from its output, a tangent from its
+primal, a mapped argument from the unmapped one with a dimension put in.
 """
 
 from __future__ import annotations

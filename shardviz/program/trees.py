@@ -1,12 +1,11 @@
-"""Two pytrees: an object's arrays under their attributes' names, and a result beside the arguments' new values.
+"""Pytrees that stand for objects: arrays under their attributes' names, and a result beside what changed in them.
 
 >>> tree = Attributes.nested({("layers", 0, "kernel"): 1, ("layers", 1, "kernel"): 2, ("out",): 3})
 >>> [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
 ['.layers[0].kernel', '.layers[1].kernel', '.out']
 
-What is read of flax.nnx objects: their arrays by path, their partitions, and trees of specs in their shape.
-
-Nothing here imports flax before somebody else has; `load` says how to install it where it is missing.
+Objects of flax.nnx are read here: their arrays by path, their partitions, and trees of specs in their shape. Nothing
+here imports flax before somebody else has; `load` says how to install it where it is missing.
 """
 
 from __future__ import annotations

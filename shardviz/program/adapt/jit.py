@@ -1,11 +1,9 @@
 """Plain functions, and those that `jax.jit` has wrapped: its `in_shardings` and `out_shardings` become the plan.
 
-The partitions that flax.linen's boxes ask for: `nn.Partitioned` and `nn.LogicallyPartitioned` around parameters.
-
-Functions that `equinox.filter_jit` has wrapped: arrays are traced, everything else in the arguments is static.
-
-What is no array in the result (an activation function of a model that comes out, say) is left out of it.
-Nothing here imports equinox before somebody who has imported it comes along.
+So do the partitions that boxes of flax.linen ask for, `nn.Partitioned` and `nn.LogicallyPartitioned`. What
+`equinox.filter_jit` has wrapped is here too: arrays are traced, everything else in the arguments is static, and what is
+no array in the result (an activation function of a model that comes out, say) is left out of it. Neither flax nor
+equinox is imported before somebody who has imported it comes along.
 """
 
 from __future__ import annotations

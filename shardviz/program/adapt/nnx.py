@@ -5,8 +5,6 @@ changes in place (parameters by the optimizer, batch statistics, counters of ran
 `updated.model.layers[0].kernel`. Arrays that two modules share are one argument, of the first.
 
 flax is an extra: nothing here imports it before somebody who has imported it comes along.
-
-Functions of flax.nnx objects made pure: split into arrays, merged again inside, and what changed given back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""`jax.stages.Traced` and `jax.stages.Lowered`, taken as they are: the jaxpr of the one, the module of the other.
+"""What has its arguments already: a `jax.stages.Traced` or `Lowered`, and what `jax.export` made.
 
-What `jax.export` made: a function that is StableHLO already, perhaps for several platforms and any batch size.
-
-Its module is read and never called. Where its file is not to be trusted, whoever loads it has it read in a process of
-its own first.
+Of a trace the jaxpr is taken as it is, of the others the module, which is read and never called. An export may be for
+several platforms and for any batch size. Where its file is not to be trusted, whoever loads it has it read in a process
+of its own first.
 """
 
 from __future__ import annotations
