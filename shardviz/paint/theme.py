@@ -73,11 +73,44 @@ def ink_for(fill: str) -> str:
 
 
 @cache
-def _colour(place: int) -> AxisColour:
+def axis_colour(place: int) -> AxisColour:
+    """The colour of the mesh axis at a place of its mesh."""
     light, dark = _HUES[place % len(_HUES)]
     turn = place // len(_HUES)
     hatch = _HATCHES[(place + turn) % len(_HATCHES)] + (_HATCHES[place % len(_HATCHES)] if turn else "")
     return AxisColour(light, dark, ink_for(light), ink_for(dark), hatch)
+
+
+ROLES = {
+    "ink": ("#1F2328", "#E6E6E6"),
+    "quiet": ("#59636E", "#A6ADB5"),
+    "line": ("#C3CCD6", "#4A5560"),
+    "ground": ("#FFFFFF", "#111111"),
+    "tile": ("#EEF2F6", "#1F2933"),
+    "shade": ("#D9E0E7", "#323E4A"),
+    "muted": (MUTED, "#B5B5B5"),
+    "work": ("#59636E", "#A6ADB5"),
+    "forward": ("#3F4C5A", "#D3DAE1"),
+    "rematerialised": ("#7A8795", "#8E9BA8"),
+    "backward": ("#9FABB7", "#6B7884"),
+    "update": ("#C9D1D9", "#46515C"),
+}
+"""The colours of a Picture's roles that are words, on a light page and on a dark one."""
+
+HATCH_INK = ((1.0, 1.0, 1.0, 0.45), (0.07, 0.07, 0.07, 0.45))
+"""Red, green, blue and opacity of hatches over a fill, on a light page and on a dark one."""
+
+
+def paint_of(role: int | str, dark: bool) -> str:
+    """The colour of a Picture's role: a mesh axis by its place in the mesh, or a word of `ROLES`."""
+    if isinstance(role, int):
+        return axis_colour(role).dark if dark else axis_colour(role).light
+    return ROLES[role][dark]
+
+
+def ink_on(role: int | str | None, dark: bool) -> str:
+    """The colour of text on the fill of a role."""
+    return ROLES["ink"][dark] if role is None else ink_for(paint_of(role, dark))
 
 
 def axis_colours(mesh: Any) -> dict[str, AxisColour]:
@@ -92,4 +125,4 @@ def axis_colours(mesh: Any) -> dict[str, AxisColour]:
     Raises:
         MeshError: if `mesh` is no mesh.
     """
-    return {name: _colour(place) for place, name in enumerate(DeviceMesh.of(mesh).names)}
+    return {name: axis_colour(place) for place, name in enumerate(DeviceMesh.of(mesh).names)}

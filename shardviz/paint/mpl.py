@@ -1,0 +1,214 @@
+"""Any Picture as a matplotlib figure, for papers and slides; imported only where one is drawn.
+
+>>> from shardviz.view.picture import Picture, Rects
+>>> bar = Rects(x=(0,), y=(0,), wide=40, high=10, fill=0)
+>>> ax = draw(Picture(width=40, height=10, shapes=(bar,), title="a bar", alt="one bar", axes=("data",)))
+>>> ax.get_title(loc="left"), ax.get_label()
+('a bar', 'one bar')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+from shardviz.paint.columns import wrap
+from shardviz.paint.theme import HATCH_INK, axis_colour, ink_on, paint_of
+from shardviz.view.picture import DASHES, SIZES, Key, Labels, Lines, Marks, Picture, Point, Rects, Shape, text_wide
+
+PIXELS = 96.0
+"""Pixels of a Picture in an inch of a new figure."""
+_LEAST_WIDE = 620.0
+_PAD, _HEAD, _LINE, _GAP, _SAMPLE = 16.0, 34.0, 17.0, 8.0, 42.0
+_MARKS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", "plus": "P"}
+
+
+def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axes:
+    """Draws a Picture.
+
+    Args:
+        picture: what to draw.
+        ax: where; the Axes of a new figure that pyplot knows nothing of if None. Everything is set inside, smaller where
+            there is little room.
+        dark: colours for a dark page.
+
+    Returns:
+        The Axes; its label says the picture in words.
+    """
+    wide = max(picture.width, _LEAST_WIDE if picture.keys or picture.notes else 0.0, text_wide(picture.title, "head"))
+    rows = list(_rows(picture, wide))
+    high = picture.height + sum(row.height for row in rows) + _GAP * bool(rows)
+    if ax is None:
+        whole = wide + 2 * _PAD, high + 2 * _PAD + _HEAD
+        figure = Figure(figsize=(whole[0] / PIXELS, whole[1] / PIXELS), facecolor=paint_of("ground", dark))
+        ax = figure.add_axes((_PAD / whole[0], _PAD / whole[1], wide / whole[0], high / whole[1]))
+        scale = 72 / PIXELS
+    else:
+        across, down = _room(ax)
+        scale = 72 * min(across / wide, down / high)
+    ax.set_xlim(0, wide)
+    ax.set_ylim(high, 0)
+    ax.set_aspect("equal", anchor="NW")
+    ax.set_axis_off()
+    painter = _Painter(ax, scale, dark)
+    for shape in picture.ordered:
+        painter.shape(shape)
+    y = picture.height + _GAP
+    for row in rows:
+        painter.row(row, y + row.height / 2)
+        y += row.height
+    title = {"color": paint_of("ink", dark), "fontsize": SIZES["head"] * scale, "parse_math": False}
+    ax.set_title(picture.title, loc="left", pad=10 * scale, **title)
+    ax.set_label(picture.alt)
+    return ax
+
+
+class _Row(NamedTuple):
+    """A line below the shapes: of the legend, with the key whose sample stands before it, or of a note."""
+
+    height: float
+    text: str
+    left: float = 0.0
+    quiet: bool = True
+    key: Key | None = None
+
+
+def _rows(picture: Picture, wide: float) -> Iterator[_Row]:
+    """The legend and the notes, wrapped."""
+    letter = text_wide("x")
+    for key in picture.keys:
+        for number, text in enumerate(wrap(key.text, int((wide - _SAMPLE) / letter)) or [""]):
+            yield _Row(_LINE, text, _SAMPLE, quiet=False, key=None if number else key)
+        for text in wrap(key.more, int((wide - _SAMPLE) / letter)):
+            yield _Row(_LINE - 2, text, _SAMPLE)
+    for note in picture.notes:
+        for text in wrap(note, int(wide / letter)):
+            yield _Row(_LINE, text)
+
+
+def _room(ax: Axes) -> tuple[float, float]:
+    """Width and height in inches of the Axes that somebody gave."""
+    whole = ax.get_figure(root=True)
+    box = ax.get_window_extent()
+    return (box.width / whole.dpi, box.height / whole.dpi) if whole is not None else (4.0, 4.0)
+
+
+class _Painter:
+    """Draws shapes on Axes whose units are pixels; `scale` is points of one."""
+
+    def __init__(self, ax: Axes, scale: float, dark: bool):
+        self.ax, self.scale, self.dark = ax, scale, dark
+
+    def shape(self, shape: Shape) -> None:
+        if isinstance(shape, Rects):
+            self.rects(shape)
+        elif isinstance(shape, Lines):
+            self.lines(shape)
+        elif isinstance(shape, Marks):
+            self.marks(shape)
+        else:
+            self.labels(shape)
+
+    def colour(self, role: Any, strength: float = 1.0) -> Any:
+        return "none" if role is None else to_rgba(paint_of(role, self.dark), strength)
+
+    def dash(self, number: int | None, width: float) -> Any:
+        """Matplotlib counts dashes in widths of the line."""
+        return (0, tuple(n / max(width, 1.0) for n in DASHES[number])) if number and DASHES[number] else "solid"
+
+    def rects(self, shape: Rects) -> None:
+        boxes = list(shape.boxes)
+        corners = np.array([[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes])
+        if not len(corners):
+            return
+        look = {"zorder": 2 + shape.layer, "linewidths": 0.8 * self.scale}
+        edge = self.colour(shape.stroke)
+        face = self.colour(shape.fill, shape.strength)
+        dash = self.dash(shape.dash, 0.8)
+        self.ax.add_collection(
+            PolyCollection(corners, facecolors=face, edgecolors=edge, linestyles=[dash], **look), autolim=False
+        )
+        if shape.hatch is not None:  # the axis once more, without colour
+            over = {"facecolors": "none", "edgecolors": [HATCH_INK[self.dark]], "linewidths": 0}
+            lines = PolyCollection(corners, hatch=axis_colour(shape.hatch).hatch, zorder=2 + shape.layer, **over)
+            self.ax.add_collection(lines, autolim=False)
+        ink = ink_on(shape.fill, self.dark)
+        for (x, y, wide, high), text in zip(boxes, shape.labels, strict=False):
+            if text:
+                size = min(SIZES["small"], 1.5 * wide / len(text), high)
+                self.text((x + wide / 2, y + high / 2), text, size, ink, layer=shape.layer)
+
+    def lines(self, shape: Lines) -> None:
+        lines = [_bent(line) for line in shape.lines] if shape.curved else list(shape.lines)
+        stroke, width = self.colour(shape.stroke, shape.strength), shape.width * self.scale
+        look = {"linewidths": width, "linestyles": [self.dash(shape.dash, shape.width)], "zorder": 2 + shape.layer}
+        if shape.closed:
+            face = self.colour(shape.fill, shape.strength)
+            made: Any = PolyCollection([np.array(line) for line in lines], facecolors=face, edgecolors=stroke, **look)
+        else:
+            made = LineCollection(lines, colors=[stroke], **look)
+        self.ax.add_collection(made, autolim=False)
+
+    def marks(self, shape: Marks) -> None:
+        xs, ys = zip(*shape.at, strict=True)
+        look = {"markerfacecolor": self.colour(shape.fill), "markeredgecolor": self.colour(shape.stroke)}
+        size = {"markersize": shape.size * self.scale, "markeredgewidth": self.scale, "zorder": 2 + shape.layer}
+        self.ax.plot(xs, ys, _MARKS[shape.mark], linestyle="none", clip_on=False, **look, **size)
+
+    def labels(self, shape: Labels) -> None:
+        for at, text in zip(shape.at, shape.texts, strict=True):
+            self.text(
+                at,
+                text,
+                SIZES[shape.size],
+                paint_of(shape.ink, self.dark),
+                align={"start": "left", "middle": "center", "end": "right"}[shape.align],
+                weight="bold" if shape.bold else "normal",
+                family="monospace" if shape.mono else "sans-serif",
+                halo=shape.halo,
+                layer=shape.layer,
+            )
+
+    def text(
+        self,
+        at: Point,
+        text: str,
+        size: float,
+        ink: str,
+        *,
+        align: str = "center",
+        weight: str = "normal",
+        family: str = "sans-serif",
+        halo: bool = False,
+        layer: int = 0,
+    ) -> None:
+        look: dict[str, Any] = {"color": ink, "fontsize": size * self.scale, "fontweight": weight, "family": family}
+        if halo:
+            look["path_effects"] = [withStroke(linewidth=3 * self.scale, foreground=paint_of("ground", self.dark))]
+        self.ax.text(*at, text, ha=align, va="center_baseline", zorder=2.5 + layer, parse_math=False, **look)
+
+    def row(self, row: _Row, y: float) -> None:
+        """A line of the legend with its sample, or of a note."""
+        key = row.key
+        if key is not None and key.fill is not None:
+            self.rects(Rects(x=(9,), y=(y - 6,), wide=12, high=12, fill=key.fill, hatch=key.hatch, stroke="line"))
+        if key is not None and key.stroke is not None:
+            self.lines(Lines(lines=(((0, y), (32, y)),), stroke=key.stroke, dash=key.dash, width=2.2))
+            if key.mark:
+                self.marks(Marks(at=((16, y),), mark=key.mark, size=8, fill=key.stroke, stroke="ground"))
+        ink = paint_of("quiet" if row.quiet else "ink", self.dark)
+        self.text((row.left, y), row.text, SIZES["normal"], ink, align="left")
+
+
+def _bent(line: tuple[Point, ...]) -> np.ndarray:
+    """Points along a cubic curve."""
+    t = np.linspace(0, 1, 25)[:, None]
+    a, b, c, d = (np.array(point, float) for point in line)
+    return a * (1 - t) ** 3 + 3 * b * t * (1 - t) ** 2 + 3 * c * t**2 * (1 - t) + d * t**3

@@ -1,0 +1,347 @@
+"""Where everything stands when a machine is drawn: chips in their torus, GPUs on their hosts, links and frames around.
+
+Lengths are in pixels of a page. A torus of two axes lies flat, x to the right and y downwards; one of three is drawn as
+leaning planes, one below the other. GPUs stand on their hosts, those of one NVLink domain together. Of more chips than
+can be drawn a block of chips, or a host, stands for several.
+
+>>> stand = floor(Placement.of("data=4,model=2", "tpu v5e:2x4"))
+>>> stand.nodes[1].text, stand.nodes[1].places
+('chip (1, 0), host 0', (1,))
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import Placement
+from shardviz.costs.routes import torus_links
+from shardviz.notation import DeviceMesh
+from shardviz.records.amounts import plural
+from shardviz.view.ranges import device_ranges
+
+MOST_NODES = 1024
+WIDE = 600.0
+MOST_PLANES = 8
+DENSE = 12.0
+"""Pixels between rows of a leaning plane below which chips are dots, and links that wrap are not drawn one by one."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """What is drawn as one tile: a chip, a GPU, or a block of chips or a host that stands for several.
+
+    Attributes:
+        x, y: its middle.
+        places: the places of the mesh on it, ascending.
+        text: where in the machine it is.
+        shade: 0 or 1: other than that of the hosts beside it.
+    """
+
+    x: float
+    y: float
+    places: tuple[int, ...]
+    text: str
+    shade: int = 0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An outline around tiles: a `plane` or a `slice` of a torus, a `host`, an NVLink `domain`.
+
+    Attributes:
+        points: its corners.
+        text: what it is; stands at the first corner.
+    """
+
+    kind: str
+    points: tuple[tuple[float, float], ...]
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """A machine with a mesh on it: what stands where.
+
+    Attributes:
+        width, height: of the whole.
+        tile: width and height of a tile.
+        nodes: the tiles.
+        node_of: the node of each place of the mesh.
+        frames: outlines, the outer ones first.
+        links: mesh axis that steps along them (None: along no single one) → pairs of nodes; without those that wrap.
+        wraps: likewise the links that go round to the other side: (node, to which x, y its stub points); empty where
+            there are too many to draw.
+        switch: of a node's NVLink domain, the y of the bar that stands for its switch; empty for a torus.
+        grain: what a tile is, in words; empty where it is a chip or a GPU.
+        lean: how far one step along y goes to the side and down; (0, pitch) where the torus lies flat.
+        pitch: how far one step along x goes.
+        block: chips of a tile along x, y and z.
+    """
+
+    width: float
+    height: float
+    tile: tuple[float, float]
+    nodes: tuple[Node, ...]
+    node_of: np.ndarray
+    frames: tuple[Frame, ...]
+    links: dict[str | None, list[tuple[int, int]]]
+    wraps: dict[str | None, list[tuple[int, float, float]]]
+    switch: dict[int, float]
+    grain: str
+    lean: tuple[float, float] = (0.0, 0.0)
+    pitch: float = 0.0
+    block: tuple[int, int, int] = (1, 1, 1)
+
+
+def place_of(placed: Placement) -> np.ndarray:
+    """The place in the mesh of each device of the machine's list."""
+    found = np.empty(placed.mesh.size, int)
+    found[np.asarray(placed.order)] = np.arange(placed.mesh.size)
+    return found
+
+
+def box(x: float, y: float, wide: float, high: float) -> tuple[tuple[float, float], ...]:
+    """The corners of a rectangle."""
+    return (x, y), (x + wide, y), (x + wide, y + high), (x, y + high)
+
+
+def axis_between(mesh: DeviceMesh, one: int, other: int) -> str | None:
+    """The mesh axis along which two places of the mesh differ; None where they differ along several."""
+    places = mesh.coordinates()
+    different = np.flatnonzero(places[one] != places[other])
+    return mesh.names[different[0]] if len(different) == 1 else None
+
+
+@lru_cache(maxsize=8)
+def floor(placed: Placement) -> Floor:
+    """What stands where on a machine with a mesh on it."""
+    return _torus(placed) if placed.machine.chip.kind == "tpu" else _hosts(placed)
+
+
+def blocks(machine: Machine) -> tuple[int, int, int]:
+    """How many chips along x, y and z one tile stands for: 1, 1, 1 where all can be drawn, else hosts, or more."""
+    shape, found = machine.shape, [1, 1, 1]
+
+    def many() -> int:
+        return machine.num_slices * math.prod(-(-n // b) for n, b in zip(shape, found, strict=True))
+
+    if many() > MOST_NODES or shape[2] > MOST_PLANES:
+        found = [min(n, b) for n, b in zip(shape, machine.chip.host_bounds, strict=True)]
+    while many() > MOST_NODES or shape[2] // found[2] > MOST_PLANES:
+        axis = 2 if shape[2] // found[2] > MOST_PLANES else max(range(3), key=lambda a: shape[a] / found[a])
+        found[axis] = next(b for b in range(found[axis] + 1, shape[axis] + 1) if shape[axis] % b == 0)
+    return found[0], found[1], found[2]
+
+
+def _torus(placed: Placement) -> Floor:
+    machine = placed.machine
+    block = blocks(machine)
+    nx, ny, nz = (n // b for n, b in zip(machine.shape, block, strict=True))
+    per_row = _per_row(machine.num_slices, nx, nz)
+    titled = machine.num_slices > 1
+    flat = nz == 1
+    margin = 20.0 if any(machine.wrap) else 10.0
+    room = WIDE / per_row - 2 * margin - 8
+    if flat:
+        pitch = max(11.0, min(44.0, room / nx, 560 / ny))
+        lean, plane = (0.0, pitch), 0.0
+        tile = (pitch * 0.68, pitch * 0.68)
+    else:
+        pitch = max(13.0, min(46.0, room / (nx + 0.34 * ny)))
+        lean = (-pitch * 0.34, max(8.0, min(24.0, 520 / (nz * (ny + 1.2)))))
+        plane = lean[1] * (ny + 1.2)
+        tile = (pitch * 0.66, lean[1] * 0.66)
+        if lean[1] < DENSE:
+            tile = (min(12.0, pitch * 0.4), lean[1] * 0.72)
+    beside = 0 if flat else 40 if machine.wrap[2] else 22  # room for the planes' names, and links that wrap from z to z
+    left = margin + tile[0] / 2 - lean[0] * (ny - 1) + beside
+    top = margin + tile[1] / 2 + (18 if titled else 4)
+    wide = pitch * (nx - 1) + left + tile[0] / 2 + margin + (beside if machine.wrap[2] else 0)
+    high = lean[1] * (ny - 1) + plane * (nz - 1) + top + tile[1] / 2 + margin
+
+    def at(part: int, x: int, y: int, z: int) -> tuple[float, float]:
+        x0, y0 = part % per_row * wide, part // per_row * high
+        return x0 + left + x * pitch + y * lean[0], y0 + top + y * lean[1] + z * plane
+
+    order = np.asarray(placed.order)
+    coords, slices, hosts = machine.coords()[order], machine.slices()[order], machine.processes()[order]
+    cell = coords[:, :3] // np.asarray(block)
+    node_of = ((slices * nz + cell[:, 2]) * ny + cell[:, 1]) * nx + cell[:, 0]
+    held: list[list[int]] = [[] for _ in range(machine.num_slices * nx * ny * nz)]
+    for place, node in enumerate(node_of.tolist()):
+        held[node].append(place)
+    nodes, frames = [], []
+    rank = len(machine.topology)
+    for part in range(machine.num_slices):
+        x0, y0 = part % per_row * wide, part // per_row * high
+        if titled:
+            frames.append(Frame("slice", box(x0 + 3, y0 + 3, wide - 6, high - 6), f"slice {part}"))
+        for z in range(nz):
+            if not flat:
+                ends = [at(part, x, y, z) for x, y in ((0, 0), (nx - 1, 0), (nx - 1, ny - 1), (0, ny - 1))]
+                w, h = tile[0] * 0.75, tile[1] * 0.8
+                grown = zip(ends, ((-w, -h), (w, -h), (w, h), (-w, h)), strict=True)
+                layer = f"z={z}" if block[2] == 1 else f"z={z * block[2]}-{(z + 1) * block[2] - 1}"
+                frames.append(Frame("plane", tuple((x + dx, y + dy) for (x, y), (dx, dy) in grown), layer))
+            for y, x in itertools.product(range(ny), range(nx)):
+                number = ((part * nz + z) * ny + y) * nx + x
+                text = _where(machine, (x, y, z), block, rank, sorted({int(hosts[p]) for p in held[number]}))
+                text += f", slice {part}" if titled else ""
+                chip = zip((x, y, z), block, machine.chip.host_bounds, strict=True)
+                shade = sum(i * b // bound for i, b, bound in chip) % 2
+                nodes.append(Node(*at(part, x, y, z), tuple(held[number]), text, shade))
+    links, wraps = _links(placed, block, (nx, ny, nz), lean, plane)
+    wraps = {} if not flat and lean[1] < DENSE else wraps
+    grain = f"a tile is {_of_block(machine, block)}; all {machine.size:,} devices are too many to draw"
+    grain = "" if block == (1, 1, 1) else grain
+    rows = -(-machine.num_slices // per_row)
+    return Floor(
+        width=wide * min(per_row, machine.num_slices),
+        height=high * rows,
+        tile=tile,
+        nodes=tuple(nodes),
+        node_of=node_of,
+        frames=tuple(frames),
+        links=links,
+        wraps=wraps,
+        switch={},
+        grain=grain,
+        lean=lean,
+        pitch=pitch,
+        block=block,
+    )
+
+
+def _per_row(slices: int, nx: int, nz: int) -> int:
+    most = 1 if nx > 16 else 2 if nx > 8 or nz > 1 else 4
+    return max(1, min(slices, most))
+
+
+def _of_block(machine: Machine, block: tuple[int, int, int]) -> str:
+    host = all(min(n, b) == k for n, b, k in zip(machine.shape, machine.chip.host_bounds, block, strict=True))
+    chips = f"{'x'.join(map(str, block))} chips"
+    return f"a host of {chips}" if host else chips
+
+
+def _where(machine: Machine, at: tuple[int, int, int], block: tuple[int, int, int], rank: int, hosts: list[int]) -> str:
+    """`chip (3, 0, 1), host 4`."""
+    parts = [str(i * b) if b == 1 else f"{i * b}-{(i + 1) * b - 1}" for i, b in zip(at, block, strict=True)]
+    chip = f"chip{'' if block == (1, 1, 1) else 's'} ({', '.join(parts[: max(2, rank)])})"
+    return f"{chip}, host{'s' if len(hosts) > 1 else ''} {device_ranges(hosts)}"
+
+
+def _links(
+    placed: Placement,
+    block: tuple[int, int, int],
+    shape: tuple[int, int, int],
+    lean: tuple[float, float],
+    plane: float,
+) -> tuple[dict[str | None, list[tuple[int, int]]], dict[str | None, list[tuple[int, float, float]]]]:
+    """The links between tiles, and the stubs of those that wrap, by the mesh axis that steps along them."""
+    machine = placed.machine
+    where = place_of(placed)
+    torus = np.empty((machine.num_slices, *machine.shape), int)
+    at, first = machine.coords(), machine.coords()[:, 3] == 0
+    torus[machine.slices()[first], at[first, 0], at[first, 1], at[first, 2]] = where[first]
+    nx, ny, nz = shape
+    links: dict[str | None, list[tuple[int, int]]] = {}
+    wraps: dict[str | None, list[tuple[int, float, float]]] = {}
+    steps = ((1.0, 0.0), lean, (0.0, plane))
+    for link in torus_links(machine):
+        if any(link.one[a] % block[a] for a in range(3) if a != link.axis):
+            continue
+        one, other = (tuple(c // b for c, b in zip(end, block, strict=True)) for end in (link.one, link.other))
+        if one == other:
+            continue
+        ends = torus[link.slice][link.one], torus[link.slice][link.other]
+        name = axis_between(placed.mesh, *ends)
+        numbers = [((link.slice * nz + z) * ny + y) * nx + x for x, y, z in (one, other)]
+        if not link.wraps:
+            links.setdefault(name, []).append((numbers[0], numbers[1]))
+            continue
+        dx, dy = steps[link.axis]
+        norm = math.hypot(dx, dy) or 1.0
+        for number, sign in ((numbers[0], 1), (numbers[1], -1)):
+            wraps.setdefault(name, []).append((number, sign * dx / norm, sign * dy / norm))
+    return links, wraps
+
+
+def _hosts(placed: Placement) -> Floor:
+    """GPUs on their hosts; where there are too many, a tile for each host."""
+    machine = placed.machine
+    hosts, per_host = machine.topology
+    domain_hosts = hosts // machine.domains
+    order = np.asarray(placed.order)
+    whole_hosts = machine.size > MOST_NODES
+    where = place_of(placed)
+    if whole_hosts:
+        many = hosts
+        inside, per_row = 1, 1
+        number_of = order // per_host
+    else:
+        many, inside = machine.size, per_host
+        even = [d for d in range(1, min(12, per_host // 2) + 1) if per_host % d == 0]
+        per_row = per_host if per_host <= 4 else max(even)
+        number_of = order
+    rows = -(-inside // per_row)
+    together = domain_hosts > 1
+    size = 22.0 if not whole_hosts else max(12.0, min(34.0, WIDE / math.ceil(math.sqrt(many * 1.6)) - 4))
+    pitch = size + 3
+    host_wide, host_high = per_row * pitch + 7, rows * pitch + (21 if not whole_hosts else 7)
+    across = max(1, int(WIDE // (host_wide + 6)))
+    if together:
+        across = max(d for d in range(1, domain_hosts + 1) if domain_hosts % d == 0 and d <= across)
+    elif not whole_hosts:
+        across = min(across, hosts, max(2, 2 ** int(math.log2(across)))) if hosts > 1 else 1
+    groups = machine.domains if together else 1
+    in_group = hosts // groups
+    columns, lines = min(across, in_group), -(-in_group // across)
+    bar = 12.0
+    group_wide = columns * (host_wide + 6) + 10
+    group_high = lines * (host_high + 6) + (24 + bar if together else 6)
+    group_row = max(1, int((WIDE + 20) // group_wide)) if together else 1
+    nodes: list[Node] = [Node(0, 0, (), "")] * many
+    frames, switch = [], {}
+    for host in range(hosts):
+        group, index = (host // domain_hosts, host % domain_hosts) if together else (0, host)
+        gx, gy = group % group_row * (group_wide + 8), group // group_row * (group_high + 8)
+        x0 = gx + 8 + index % across * (host_wide + 6)
+        y0 = gy + (20 if together else 4) + index // across * (host_high + 6)
+        if together and index == 0:
+            frames.append(
+                Frame("domain", box(gx + 2, gy + 2, group_wide - 2, group_high - 2), f"NVLink domain {group}")
+            )
+        if not whole_hosts:
+            frames.append(Frame("host", box(x0, y0, host_wide, host_high), f"host {host}"))
+        bar_y = gy + group_high - bar / 2 - 3 if together else y0 + host_high - 5
+        for i in range(inside):
+            number = host if whole_hosts else host * per_host + i
+            x = x0 + 5 + (i % per_row) * pitch + size / 2
+            y = y0 + (14 if not whole_hosts else 4) + (i // per_row) * pitch + size / 2 - 2
+            listed = range(host * per_host, (host + 1) * per_host) if whole_hosts else [number]
+            places = tuple(sorted(int(where[d]) for d in listed))
+            text = f"host {host}" + (f", NVLink domain {group}" if together else "")
+            text = f"{text}, {plural(per_host, 'GPU')}" if whole_hosts else f"GPU {i} of {text}"
+            nodes[number] = Node(x, y, places, text)
+            switch[number] = bar_y
+    grain = f"a tile is a host of {per_host} GPUs; all {machine.size:,} are too many to draw" if whole_hosts else ""
+    wide = min(group_row, groups) * (group_wide + 8) if together else group_wide + 4
+    high = -(-groups // group_row) * (group_high + 8) + 4
+    return Floor(
+        width=wide,
+        height=high,
+        tile=(size, size - 3),
+        nodes=tuple(nodes),
+        node_of=number_of,
+        frames=tuple(frames),
+        links={},
+        wraps={},
+        switch=switch,
+        grain=grain,
+    )

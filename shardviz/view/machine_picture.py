@@ -1,0 +1,380 @@
+"""A machine's picture: chips and links with the mesh on them, and over it one device's company along each mesh axis.
+
+>>> from shardviz.costs.placement import Placement
+>>> place = Placement.of("data=4,model=2", "tpu v5e:2x4")
+>>> [(group.axis, group.members) for group in company(place, 5)]
+[('data', (1, 3, 5, 7)), ('model', (4, 5))]
+>>> picture = machine_picture(place)
+>>> picture.over(company_picture(place, 5)).axes
+('data', 'model')
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import Placement
+from shardviz.costs.routes import Route, way
+from shardviz.view.machine import Floor, Node, floor
+from shardviz.view.picture import Key, Labels, Lines, Marks, Picture, Point, Rects, Shape, dash_of
+from shardviz.view.ranges import device_ranges
+
+MOST_CYCLED = 8
+"""Devices of a tile up to which clicking it again goes from one to the next."""
+MOST_FAR = 128
+"""Ways over the network of which more are not drawn."""
+_WAYS, _TILES, _MEMBERS, _NAMES = 1, 2, 3, 4  # layers
+
+
+def machine_picture(placed: Placement) -> Picture:
+    """A machine with a mesh on it; each tile selects its devices.
+
+    A link has the colour and the dash of the mesh axis that steps along it; a stub with an open end is a link that goes
+    round to the other side.
+    """
+    stand, machine, names = floor(placed), placed.machine, placed.mesh.names
+    tpu = machine.chip.kind == "tpu"
+    wide, strong = (0.8, 0.4) if tpu and not stand.wraps and len(stand.nodes) > 128 else (1.2, 0.6)
+    shapes: list[Shape] = [*_frames(stand)]
+    for name, pairs in _by_axis(stand.links):
+        place = None if name is None else names.index(name)
+        lines = tuple(_ends(stand, pair) for pair in pairs)
+        look = {"stroke": "muted", "dash": 4} if place is None else {"stroke": place, "dash": dash_of(place)}
+        shapes.append(Lines(lines=lines, width=wide, strength=strong, **look))
+    for name, stubs in _by_axis(stand.wraps):
+        shapes += _stubs(stand, stubs, "muted" if name is None else names.index(name))
+    shapes += [_tiles(placed, stand, shade) for shade in sorted({n.shade for n in stand.nodes})]
+    paths = [path for path in placed.paths if path.size > 1]
+    keys = tuple(
+        Key(text=f"{path.name}={path.size}: {path}", **_look(names.index(path.name), tpu)) for path in placed.paths
+    )
+    return Picture(
+        width=stand.width,
+        height=stand.height,
+        shapes=tuple(shapes),
+        title=f"mesh {placed.mesh} on {machine.text}",
+        alt=f"mesh {placed.mesh} on {machine.text}. " + " ".join(f"{p.name}: {p}." for p in paths or placed.paths),
+        axes=names,
+        keys=keys,
+        notes=tuple(_notes(placed, stand)),
+    )
+
+
+def company_picture(placed: Placement, place: int) -> Picture:
+    """What lies over a machine's picture when a device is picked: its groups' members and the links between them.
+
+    Args:
+        placed: the mesh on the machine.
+        place: the device, by its place in the mesh.
+    """
+    stand, names = floor(placed), placed.mesh.names
+    shapes: list[Shape] = []
+    named: set[str] = set()
+    own = int(stand.node_of[place])
+    for group in reversed(company(placed, place)):
+        axis = names.index(group.axis)
+        look = {"stroke": axis, "dash": dash_of(axis), "width": 2.8, "layer": _WAYS, "name": group.axis}
+        nodes = list(dict.fromkeys(int(stand.node_of[m]) for m in group.members))
+        straight = [_ends(stand, pair) for pair in group.hops]
+        if group.domains and stand.switch and not stand.grain:
+            straight += _drops(stand, nodes)
+        if straight:
+            shapes.append(Lines(lines=tuple(straight), **look))
+        if group.arcs:
+            shapes.append(Lines(lines=tuple(arc.curve for arc in group.arcs), curved=True, **look))
+        if 0 < len(group.far) <= MOST_FAR:
+            far = tuple(_ends(stand, pair) for pair in group.far)
+            shapes.append(Lines(lines=far, strength=0.8, **(look | {"width": 1.6})))
+        shapes.append(_lit(stand, [n for n in nodes if n != own], axis))
+        for arc in group.arcs:
+            if arc.text not in named:  # one of them is enough to say it
+                named.add(arc.text)
+                shapes.append(
+                    Labels(
+                        at=(arc.name_at,),
+                        texts=(arc.text,),
+                        align="middle",
+                        size="small",
+                        bold=True,
+                        halo=True,
+                        layer=_NAMES,
+                    )
+                )
+    shapes.append(_lit(stand, [own], "ink"))
+    word = f"device {place}" if not placed.mesh.device_ids else f"the device at place {place}"
+    key = Key(text=f"{word}; filled in an axis' colour: its company along that axis", fill="ink")
+    return Picture(
+        width=stand.width, height=stand.height, shapes=tuple(shapes), axes=names, keys=(key,) if names else ()
+    )
+
+
+def tile_words(placed: Placement, node: Node) -> tuple[str, str]:
+    """The devices on a tile with their places along the mesh axes, and where in the machine it is."""
+    if floor(placed).grain or len(node.places) > 1:
+        return f"devices {device_ranges(node.places)}", node.text
+    at = zip(placed.mesh.names, placed.mesh.coordinates()[node.places[0]].tolist(), strict=True)
+    return ": ".join(filter(None, (f"device {node.places[0]}", ", ".join(f"{a} {i}" for a, i in at)))), node.text
+
+
+def _look(place: int, tpu: bool) -> dict[str, int | None]:
+    return {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}
+
+
+def _by_axis(found: dict) -> list[tuple[str | None, list]]:
+    return sorted(found.items(), key=lambda item: (item[0] is not None, item[0] or ""))
+
+
+def _ends(stand: Floor, pair: tuple[int, int]) -> tuple[Point, Point]:
+    one, other = (stand.nodes[n] for n in pair)
+    return (one.x, one.y), (other.x, other.y)
+
+
+def _frames(stand: Floor) -> Iterator[Shape]:
+    """Outlines, each with its name."""
+    outer = {"stroke": "muted", "dash": 1}
+    looks = {"slice": outer, "domain": outer, "host": {"stroke": "line"}}
+    looks["plane"] = {"stroke": None, "fill": "ink", "strength": 0.045}
+    names = {"plane": (-4, 6), "slice": (5, 9), "domain": (6, 9), "host": (4, 7)}
+    for kind in dict.fromkeys(frame.kind for frame in stand.frames):
+        found = [frame for frame in stand.frames if frame.kind == kind]
+        yield Lines(lines=tuple(frame.points for frame in found), closed=True, **looks[kind])
+        dx, dy = names[kind]
+        yield Labels(
+            at=tuple((frame.points[0][0] + dx, frame.points[0][1] + dy) for frame in found),
+            texts=tuple(frame.text for frame in found),
+            align="end" if kind == "plane" else "start",
+            size="small",
+            ink="quiet",
+            layer=_TILES,
+        )
+
+
+def _stubs(stand: Floor, stubs: list[tuple[int, float, float]], role: int | str) -> list[Shape]:
+    """The links that go round to the other side: short lines with open ends."""
+    wide, high = stand.tile
+    stub = max(wide, high) / 2 + 7
+    lines = []
+    for node, dx, dy in stubs:
+        x, y = stand.nodes[node].x, stand.nodes[node].y
+        along = stub if high < wide * 0.8 and dx else high / 2 + 6  # to the side of a leaning tile, or up and down
+        lines.append(((x, y), (x + dx * stub, y + dy * along)))
+    ends = tuple(line[1] for line in lines)
+    return [
+        Lines(lines=tuple(lines), stroke=role, width=1.2, strength=0.6),
+        Marks(at=ends, size=4, fill="ground", stroke=role),
+    ]
+
+
+def _tiles(placed: Placement, stand: Floor, shade: int) -> Rects:
+    """The tiles of one shade."""
+    nodes = [node for node in stand.nodes if node.shade == shade]
+    keys = tuple(node.places if len(node.places) <= MOST_CYCLED else node.places[:1] for node in nodes)
+    return Rects(
+        **_boxes(stand, nodes),
+        fill="shade" if shade else "tile",
+        stroke="line",
+        tip="{} · {}",
+        told=tuple(tile_words(placed, node) for node in nodes),
+        select="device",
+        keys=keys,
+        layer=_TILES,
+    )
+
+
+def _lit(stand: Floor, numbers: list[int], fill: int | str) -> Rects:
+    """Tiles once more, filled."""
+    nodes = [stand.nodes[n] for n in numbers]
+    keys = tuple(node.places[:1] for node in nodes)
+    return Rects(**_boxes(stand, nodes), fill=fill, keys=keys, layer=_MEMBERS)
+
+
+def _boxes(stand: Floor, nodes: list[Node]) -> dict:
+    """Corners, size and labels of tiles."""
+    wide, high = stand.tile
+    return {
+        "x": tuple(node.x - wide / 2 for node in nodes),
+        "y": tuple(node.y - high / 2 for node in nodes),
+        "wide": wide,
+        "high": high,
+        "corner": min(3.0, high / 5),
+        "labels": tuple(_label(node, stand.tile) for node in nodes) if high >= 11 else (),
+    }
+
+
+def _label(node: Node, tile: tuple[float, float]) -> str:
+    """The devices of a tile where there is room for their numbers."""
+    text = " ".join(map(str, node.places)) if len(node.places) <= 2 else ""
+    return text if len(text) * 5.8 <= tile[0] else ""
+
+
+def _drops(stand: Floor, nodes: list[int]) -> list[tuple[Point, ...]]:
+    """From each member down to the bar of its domain's switch, and the bars."""
+    bars: dict[float, list[float]] = {}
+    lines: list[tuple[Point, ...]] = []
+    for node in nodes:
+        x, y, bar = stand.nodes[node].x, stand.nodes[node].y, stand.switch[node]
+        lines.append(((x, y), (x, bar)))
+        bars.setdefault(bar, []).append(x)
+    return lines + [((min(xs), bar), (max(xs), bar)) for bar, xs in bars.items()]
+
+
+def order_words(placed: Placement) -> str:
+    """Who chose the order of the devices."""
+    return "in the mesh's own order" if placed.chosen else "in the order that JAX's mesh_utils would choose"
+
+
+def _notes(placed: Placement, stand: Floor) -> Iterator[str]:
+    if stand.grain:
+        yield stand.grain
+    if placed.machine.chip.kind == "gpu":
+        yield "the GPUs of an NVLink domain reach each other through its switch; domains are joined by the network"
+        return
+    if len({n.shade for n in stand.nodes}) > 1:
+        yield "tiles of another shade are on another host"
+    if stand.wraps:
+        yield "a short line with an open end is a link that goes round to the other side"
+    elif any(placed.machine.wrap):
+        yield "links that go round to the other side are drawn for the device that was picked"
+    if None in stand.links:
+        yield "a dotted link joins two chips that differ along several mesh axes: no axis steps along it"
+
+
+@dataclass(frozen=True)
+class Arc:
+    """A link that wraps around, stand as a curve between two nodes.
+
+    Attributes:
+        one, other: the nodes.
+        curve: where it begins, two points that it bends towards, and where it ends.
+        name_at: where its name stands.
+        text: `x wraps`.
+    """
+
+    one: int
+    other: int
+    curve: tuple[Point, ...]
+    name_at: Point
+    text: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The devices that one device has for company along a mesh axis.
+
+    Attributes:
+        axis: the mesh axis.
+        members: places of the mesh, in order along the axis.
+        hops: pairs of nodes that a link joins, on the way from each member to the next.
+        arcs: likewise the links that wrap around.
+        far: pairs of nodes that stand for their slices or NVLink domains, from each to the next over the network.
+        domains: whether the group's members reach each other through the switch of their NVLink domain.
+        text: the members' places, and what joins them.
+    """
+
+    axis: str
+    members: tuple[int, ...]
+    hops: tuple[tuple[int, int], ...]
+    arcs: tuple[Arc, ...]
+    far: tuple[tuple[int, int], ...]
+    domains: bool
+    text: str
+
+
+def company(placed: Placement, place: int) -> tuple[Group, ...]:
+    """The groups of the device at a place of the mesh, one for each mesh axis of more than one device."""
+    return tuple(
+        _group(placed, floor(placed), place, axis, name)
+        for axis, (name, size) in enumerate(placed.mesh.shape.items())
+        if size > 1
+    )
+
+
+def _group(placed: Placement, stand: Floor, place: int, axis: int, name: str) -> Group:
+    grid = np.arange(placed.mesh.size).reshape(placed.mesh.sizes)
+    index = list(np.unravel_index(place, placed.mesh.sizes))
+    index[axis] = slice(None)  # type: ignore[call-overload]
+    members = tuple(grid[tuple(index)].tolist())
+    route, machine = placed.route((name,)), placed.machine
+    hops: dict[tuple[int, int], None] = {}
+    arcs: dict[tuple[int, int], Arc] = {}
+    far: dict[tuple[int, int], None] = {}
+    node, order = stand.node_of, np.asarray(placed.order)
+    devices = order[list(members)]
+    across = [stand.nodes[node[m]].x for m in members]
+    right = 2 * sum(across) > len(across) * stand.width  # the nearer side, to go round
+    where = (machine.nvlink_domains() if machine.chip.kind == "gpu" else machine.slices())[devices]
+    if machine.chip.kind == "tpu":
+        for part in np.unique(where).tolist():
+            for one, other in _ring(machine, route, devices[where == part]):
+                for hop, along, wraps in _hops(placed, stand, one, other):
+                    if wraps:
+                        arcs.setdefault((min(hop), max(hop)), _arc(stand, hop, along, right))
+                    else:
+                        hops.setdefault((min(hop), max(hop)))
+    heads = [members[int(np.argmax(where == part))] for part in dict.fromkeys(where.tolist())]
+    for one, other in itertools.pairwise(heads):
+        if node[one] != node[other]:
+            far.setdefault((int(node[one]), int(node[other])))
+    domains = machine.chip.kind == "gpu" and route.per_domain > 1
+    text = f"{device_ranges(members)}: {route}"
+    return Group(name, members, tuple(hops), tuple(arcs.values()), tuple(far), domains, text)
+
+
+def _ring(machine: Machine, route: Route, devices: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Which of a group's devices in one slice pass data to each other: along every leg of a block of the torus, else in
+    the group's order, round a ring."""
+    if not route.regular:
+        yield from zip(devices.tolist(), np.roll(devices, -1).tolist(), strict=True)
+        return
+    coords = machine.coords()[devices]
+    for leg in route.legs:
+        axis = "xyz".index(leg.axis)
+        rest = np.delete(coords, axis, axis=1)
+        for line in np.unique(rest, axis=0):
+            along = devices[(rest == line).all(axis=1)]
+            along = along[np.argsort(machine.coords()[along, axis])]
+            gaps = np.diff(machine.coords()[along, axis], append=machine.coords()[along[0], axis] + machine.shape[axis])
+            if machine.wrap[axis] and not leg.ring:  # a line ends at its largest gap, which may not be the torus' end
+                along = np.roll(along, -int(gaps.argmax()) - 1)
+            yield from zip(along[:-1].tolist(), along[1:].tolist(), strict=True)
+            if leg.ring and len(along) > 2:
+                yield int(along[-1]), int(along[0])
+
+
+def _hops(placed: Placement, stand: Floor, one: int, other: int) -> Iterator[tuple[tuple[int, int], int, bool]]:
+    """The nodes of each link of the way between two devices of a slice, its axis, and whether it wraps."""
+    machine = placed.machine
+    coords, part = machine.coords(), int(machine.slices()[one])
+    counts = [n // b for n, b in zip(machine.shape, stand.block, strict=True)]
+    chips = way(machine, *(tuple(map(int, coords[end, :3])) for end in (one, other)))  # type: ignore[arg-type]
+
+    def number(chip: tuple[int, int, int]) -> int:
+        x, y, z = (c // b for c, b in zip(chip, stand.block, strict=True))
+        return ((part * counts[2] + z) * counts[1] + y) * counts[0] + x
+
+    for a, b in itertools.pairwise(chips):
+        along = next(i for i in range(3) if a[i] != b[i])
+        pair = number(a), number(b)
+        if pair[0] != pair[1]:
+            yield pair, along, abs(a[along] - b[along]) > 1
+
+
+def _arc(stand: Floor, pair: tuple[int, int], along: int, right: bool) -> Arc:
+    """A curve that bulges away from the row, column or pile that its ends close."""
+    one, other = sorted((stand.nodes[n] for n in pair), key=lambda n: (n.x, n.y))
+    bulge = 14 + 0.12 * (abs(other.x - one.x) + abs(other.y - one.y))
+    if along == 0:
+        dx, dy = 0.0, -min(bulge, 34)
+    elif along == 1:
+        dx, dy = -min(bulge, 34), 0.0
+    else:
+        edge = max(n.x for n in stand.nodes) + 30 if right else min(n.x for n in stand.nodes) - 30
+        dx, dy = (edge - one.x) / 0.75, 0.0  # past the planes
+    curve = (one.x, one.y), (one.x + dx, one.y + dy), (other.x + dx, other.y + dy), (other.x, other.y)
+    middle = (one.x + other.x) / 2 + 0.75 * dx, (one.y + other.y) / 2 + 0.75 * dy
+    return Arc(*pair, curve, middle, f"{'xyz'[along]} wraps")
