@@ -35,8 +35,8 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
 
     Args:
         picture: what to draw.
-        ax: where; the Axes of a new figure that pyplot knows nothing of if None. Everything is set inside, smaller where
-            there is little room.
+        ax: where; the Axes of a new figure that pyplot knows nothing of if None. All is set inside, smaller where there
+            is little room.
         dark: colours for a dark page.
 
     Returns:

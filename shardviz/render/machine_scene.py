@@ -1,4 +1,4 @@
-"""Where the chips of a machine stand, to be drawn: layers of a torus, or hosts of GPUs, with the mesh's places."""
+"""Where the chips of a machine stand in a table: layers of a torus, or hosts of GPUs, with the mesh's places."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardviz.costs.step_cost import StepCost
-from shardviz.notation import DeviceMesh
-from shardviz.render.machine_parts import place_of
+from shardviz.view.machine import place_of
 
 
 @dataclass(frozen=True)
@@ -56,18 +55,3 @@ def panels(cost: StepCost, most: int | None = None) -> tuple[tuple[Panel, ...], 
         found = [Panel(f"host {h}", table[h]) for h in range(hosts)]
     shown = found if most is None else found[:most]
     return tuple(shown), len(found) - len(shown)
-
-
-def axis_between(mesh: DeviceMesh, one: int, other: int) -> str | None:
-    """The mesh axis along which two places of the mesh differ; None where they differ along several."""
-    places = mesh.coordinates()
-    different = np.flatnonzero(places[one] != places[other])
-    return mesh.names[different[0]] if len(different) == 1 else None
-
-
-def first_group(cost: StepCost, axis: str) -> list[int]:
-    """The places of the group of the mesh's first device along an axis."""
-    names = cost.mesh.names
-    grid = np.arange(cost.mesh.size).reshape(cost.mesh.sizes)
-    index = tuple(slice(None) if name == axis else 0 for name in names)
-    return np.atleast_1d(grid[index]).ravel().tolist()

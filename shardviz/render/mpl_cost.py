@@ -10,14 +10,15 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import axis_name
 from shardviz.paint.columns import wrap
+from shardviz.paint.mpl import draw
 from shardviz.paint.theme import MUTED, axis_colours
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.render.cost_words import headline, memory_words, time_rows
 from shardviz.render.mpl_look import EM, Look, figure
-from shardviz.render.mpl_machine import machine_axes
 from shardviz.render.mpl_roofline import roofline_axes
 from shardviz.render.mpl_traffic import traffic_axes
 from shardviz.render.mpl_work import work_axes
+from shardviz.view.cost_pictures import machine_figure
 
 MOST_ROWS = 8
 
@@ -42,7 +43,7 @@ def cost_axes(cost: StepCost, ax: Axes | None = None, kind: str = "step", *, dar
         "roofline": roofline_axes,
         "memory": memory_axes,
         "traffic": traffic_axes,
-        "machine": machine_axes,
+        "machine": lambda cost, ax, dark: draw(machine_figure(cost), ax, dark=dark),
         "work": work_axes,
     }
     if kind not in painters:

@@ -21,7 +21,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, way
 from shardviz.view.machine import Floor, Node, floor
-from shardviz.view.picture import Key, Labels, Lines, Marks, Picture, Point, Rects, Shape, dash_of
+from shardviz.view.picture import Key, Labels, Lines, Marks, Picture, Point, Rects, Shape, dash_of, text_wide
 from shardviz.view.ranges import device_ranges
 
 MOST_CYCLED = 8
@@ -94,17 +94,7 @@ def company_picture(placed: Placement, place: int) -> Picture:
         for arc in group.arcs:
             if arc.text not in named:  # one of them is enough to say it
                 named.add(arc.text)
-                shapes.append(
-                    Labels(
-                        at=(arc.name_at,),
-                        texts=(arc.text,),
-                        align="middle",
-                        size="small",
-                        bold=True,
-                        halo=True,
-                        layer=_NAMES,
-                    )
-                )
+                shapes.append(_arc_name(stand, arc))
     shapes.append(_lit(stand, [own], "ink"))
     word = f"device {place}" if not placed.mesh.device_ids else f"the device at place {place}"
     key = Key(text=f"{word}; filled in an axis' colour: its company along that axis", fill="ink")
@@ -150,7 +140,8 @@ def _frames(stand: Floor) -> Iterator[Shape]:
             align="end" if kind == "plane" else "start",
             size="small",
             ink="quiet",
-            layer=_TILES,
+            halo=kind == "plane",
+            layer=_NAMES,
         )
 
 
@@ -206,6 +197,13 @@ def _boxes(stand: Floor, nodes: list[Node]) -> dict:
     }
 
 
+def _arc_name(stand: Floor, arc: Arc) -> Labels:
+    half = text_wide(arc.text, "small") * 0.55
+    at = min(max(arc.name_at[0], half), stand.width - half), arc.name_at[1]
+    look = {"align": "middle", "size": "small", "bold": True, "halo": True}
+    return Labels(at=(at,), texts=(arc.text,), layer=_NAMES, **look)
+
+
 def _label(node: Node, tile: tuple[float, float]) -> str:
     """The devices of a tile where there is room for their numbers."""
     text = " ".join(map(str, node.places)) if len(node.places) <= 2 else ""
@@ -229,6 +227,7 @@ def order_words(placed: Placement) -> str:
 
 
 def _notes(placed: Placement, stand: Floor) -> Iterator[str]:
+    """What the picture's signs mean."""
     if stand.grain:
         yield stand.grain
     if placed.machine.chip.kind == "gpu":

@@ -1,8 +1,8 @@
 """A picture as plain geometry: shapes whose looks are roles, to be painted by any medium.
 
-A role is a number, the place of a mesh axis in its mesh (each axis has one colour everywhere), or a word: `ink`, `quiet`,
-`line`, `ground`, `tile`, `shade` (a tile of another host), `muted` (what belongs to no axis), a phase of the step. A
-painter knows colours and fonts; a builder knows neither. Lengths are pixels of a page, y runs downwards.
+A role is a number, the place of a mesh axis in its mesh (each axis has one colour everywhere), or a word: `ink`,
+`quiet`, `line`, `ground`, `tile`, `shade` (a tile of another host), `muted` (what belongs to no axis), a phase of the
+step. A painter knows colours and fonts; a builder knows neither. Lengths are pixels of a page, y runs downwards.
 
 >>> tiles = Rects(x=(0, 20), y=(0, 0), wide=16, high=16, fill=0, hatch=0, labels=("0", "1"), tip="device {}",
 ...               told=(("0",), ("1",)), select="device", keys=((0,), (1,)))
@@ -18,8 +18,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, singledispatch
 from typing import Any
+
+from shardviz.errors import ShardvizError
 
 Json = Any
 Role = int | str
@@ -89,6 +91,15 @@ class Rects:
         wide = self.wide if isinstance(self.wide, tuple) else (self.wide,) * len(self.x)
         high = self.high if isinstance(self.high, tuple) else (self.high,) * len(self.x)
         return zip(self.x, self.y, wide, high, strict=True)
+
+    def only(self, numbers: list[int]) -> Rects:
+        """Some of them."""
+        each = {
+            field.name: tuple(value[n] for n in numbers)
+            for field in dataclasses.fields(self)
+            if isinstance(value := getattr(self, field.name), tuple) and value
+        }
+        return dataclasses.replace(self, **each)
 
     @property
     def tips(self) -> list[str]:
@@ -230,8 +241,24 @@ class Picture:
     notes: tuple[str, ...] = ()
 
     def over(self, other: Picture) -> Picture:
-        """This picture with the shapes of another on it, layer by layer."""
-        return dataclasses.replace(self, shapes=(*self.shapes, *other.shapes))
+        """This picture with the shapes of another on it, layer by layer, and its keys and notes.
+
+        Of rectangles with the same key only the last one stays.
+        """
+        seen: set[int] = set()
+        shapes: list[Shape] = []
+        for shape in reversed((*self.shapes, *other.shapes)):
+            if isinstance(shape, Rects) and shape.keys:
+                shown = [n for n, keys in enumerate(shape.keys) if keys[0] not in seen]
+                seen |= {keys[0] for keys in shape.keys}
+                shape = shape.only(shown)
+            shapes.append(shape)
+        return dataclasses.replace(
+            self,
+            shapes=tuple(reversed(shapes)),
+            keys=(*self.keys, *other.keys),
+            notes=(*self.notes, *other.notes),
+        )
 
     @cached_property
     def ordered(self) -> tuple[Shape, ...]:
@@ -250,6 +277,20 @@ class Picture:
             "keys": [_fields(key) for key in self.keys],
             "notes": list(self.notes),
         }
+
+
+@singledispatch
+def picture(subject: Any, kind: str = "") -> Picture:
+    """The Picture of a subject, by the builder that is registered for its type.
+
+    Args:
+        subject: what is shown.
+        kind: which of its pictures, where it has several.
+
+    Raises:
+        ShardvizError: if there is no such picture.
+    """
+    raise ShardvizError(f"there is no picture of {type(subject).__name__}")
 
 
 def _fields(shape: Shape | Key) -> Json:

@@ -1,8 +1,6 @@
-"""The machine as the page gets it: its chips and links with the mesh on them, one device's company, and the orders."""
+"""The machine as the page gets it: its picture, what each mesh axis rides on, one device, and the orders."""
 
 from __future__ import annotations
-
-import itertools
 
 from shardviz.costs import AxisPath, Knee, Placement, collective_seconds
 from shardviz.costs.orders import Order, orders
@@ -10,17 +8,13 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.layouts import layout
 from shardviz.records.amounts import format_rate, format_seconds, plural
-from shardviz.render.company import Group, company
-from shardviz.render.machine_parts import Picture
-from shardviz.render.machine_picture import picture
 from shardviz.render.rosetta import sharding_of
 from shardviz.session.explorer import ExplorerState
-from shardviz.view.ranges import device_ranges
+from shardviz.view.machine import floor
+from shardviz.view.machine_picture import company, company_picture, machine_picture
 from shardviz.view.step_cost import headline, placed_words
 from shardviz.widgets.payload import Json
 
-MOST_CYCLED = 8
-"""Devices of a tile up to which clicking it again goes from one to the next."""
 MAY_DIFFER = "; in another order the compiler may run other collectives than these"
 _SAMPLE = 1e9  # bytes of the gather that an axis' formula is shown with
 
@@ -38,54 +32,14 @@ def machine_view(state: ExplorerState) -> Json:
 
 def machine_json(cost: StepCost) -> Json:
     """`machine_view` of a cost."""
-    drawn = picture(cost.placement)
-    paths = [p for p in cost.placement.paths if p.size > 1]
     knees = {knee.name: knee for knee in cost.knees()}
-    axes = [_axis(cost, path, knees.get(path.name)) for path in paths]
     return {
         "title": str(cost.machine),
-        "text": f"mesh {cost.mesh} on {cost.machine.text}. " + " ".join(f"{a['name']}: {a['rides']}." for a in axes),
         "kind": cost.machine.chip.kind,
-        "width": round(drawn.width),
-        "height": round(drawn.height),
-        "tile": [round(n, 1) for n in drawn.tile],
-        "nodes": _nodes(cost, drawn),
-        "frames": [
-            {"kind": f.kind, "points": " ".join(f"{x:.0f},{y:.0f}" for x, y in f.points), "text": f.text,
-             "x": round(f.points[0][0]), "y": round(f.points[0][1])}
-            for f in drawn.frames
-        ],
-        "links": [{"axis": a, "pairs": list(itertools.chain(*pairs))} for a, pairs in _by_axis(drawn.links)],
-        "wraps": [
-            {"axis": a, "stubs": [[n, round(x, 2), round(y, 2)] for n, x, y in stubs]}
-            for a, stubs in _by_axis(drawn.wraps)
-        ],
-        "grain": drawn.grain,
-        "dense": cost.machine.chip.kind == "tpu" and not drawn.wraps and len(drawn.nodes) > 128,
-        "axes": axes,
-        "notes": _notes(cost, drawn),
+        "picture": machine_picture(cost.placement).to_json(),
+        "axes": [_axis(cost, path, knees.get(path.name)) for path in cost.placement.paths if path.size > 1],
         "order": _orders(cost),
-    }  # fmt: skip
-
-
-def _by_axis(found: dict) -> list[tuple[str | None, list]]:
-    return sorted(found.items(), key=lambda item: (item[0] is not None, item[0] or ""))
-
-
-def _nodes(cost: StepCost, drawn: Picture) -> Json:
-    """Column by column: middles, the first place, how many devices, and where each is."""
-    several = any(len(n.places) > 1 for n in drawn.nodes)
-    view: Json = {
-        "x": [round(n.x, 1) for n in drawn.nodes],
-        "y": [round(n.y, 1) for n in drawn.nodes],
-        "place": [n.places[0] for n in drawn.nodes],
-        "text": [n.text for n in drawn.nodes],
-        "shade": [n.shade for n in drawn.nodes],
     }
-    if several:
-        view["holds"] = [device_ranges(n.places) for n in drawn.nodes]
-        view["all"] = [list(n.places) if len(n.places) <= MOST_CYCLED else [n.places[0]] for n in drawn.nodes]
-    return view
 
 
 def _axis(cost: StepCost, path: AxisPath, knee: Knee | None) -> Json:
@@ -116,24 +70,6 @@ def _axis(cost: StepCost, path: AxisPath, knee: Knee | None) -> Json:
         "formula": gather.formula,
         "bound": gather.bound,
     }
-
-
-def _notes(cost: StepCost, drawn: Picture) -> list[str]:
-    found = [drawn.grain] if drawn.grain else []
-    if cost.machine.chip.kind == "tpu":
-        if len({n.shade for n in drawn.nodes}) > 1:
-            found.append("tiles of another shade are on another host")
-        if drawn.wraps:
-            found.append("a short line with an open end is a link that goes round to the other side")
-        elif any(cost.machine.wrap):
-            found.append("links that go round to the other side are drawn for the device that was picked")
-        if None in drawn.links:
-            found.append("a dotted link joins two chips that differ along several mesh axes: no axis steps along it")
-    else:
-        found.append(
-            "the GPUs of an NVLink domain reach each other through its switch; domains are joined by the network"
-        )
-    return found
 
 
 def _orders(cost: StepCost) -> Json:
@@ -210,33 +146,15 @@ def company_view(state: ExplorerState, device: int) -> Json:
 
 def company_json(cost: StepCost, device: int) -> Json:
     """`company_view` of a cost, without what the device holds."""
-    drawn = picture(cost.placement)
-    place, node = cost.placement, int(drawn.node_of[device])
-    listed = place.order[device]
-    ident = int(cost.machine.ids()[listed])
-    where = drawn.nodes[node].text
-    if drawn.grain:
-        where = f"one of {len(drawn.nodes[node].places)} of {where}"
-    name = f"device {device}" if not cost.mesh.device_ids else f"place {device}"
+    place, stand = cost.placement, floor(cost.placement)
+    node = stand.nodes[stand.node_of[device]]
+    ident = int(cost.machine.ids()[place.order[device]])
+    where = f"one of {len(node.places)} of {node.text}" if stand.grain else node.text
     return {
         "device": device,
-        "node": node,
-        "title": name,
+        "title": f"device {device}" if not cost.mesh.device_ids else f"place {device}",
         "where": where + (f"; JAX's id {ident}" if ident != device else ""),
         "at": [int(n) for n in cost.mesh.coordinates()[device]],
-        "groups": [_group(group, drawn) for group in company(cost.placement, drawn, device)],
-    }
-
-
-def _group(group: Group, drawn: Picture) -> Json:
-    nodes = list(dict.fromkeys(int(drawn.node_of[m]) for m in group.members))
-    drops = [[n, round(drawn.switch[n])] for n in nodes] if group.domains and drawn.switch and not drawn.grain else []
-    return {
-        "axis": group.axis,
-        "nodes": nodes,
-        "hops": list(itertools.chain(*group.hops)),
-        "arcs": [{"d": a.path, "x": round(a.x, 1), "y": round(a.y, 1), "text": a.text} for a in group.arcs],
-        "far": list(itertools.chain(*group.far)),
-        "drops": drops,
-        "text": group.text,
+        "picture": company_picture(place, device).to_json(),
+        "groups": [{"axis": group.axis, "text": group.text} for group in company(place, device)],
     }

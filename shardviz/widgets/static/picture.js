@@ -53,7 +53,11 @@ export function tips(shape) {
   if (!each) return [];
   const found = [];
   for (let i = 0; i < told.length; i += each) {
-    found.push(parts.reduce((/** @type {string} */ text, /** @type {string} */ part, /** @type {number} */ n) => text + words[told[i + n - 1]] + part));
+    found.push(
+      parts.reduce((/** @type {string} */ text, /** @type {string} */ part, /** @type {number} */ n) =>
+        text + words[told[i + n - 1]] + part
+      ),
+    );
   }
   return found;
 }
@@ -63,7 +67,9 @@ export function tips(shape) {
  * @param {number} from
  * @param {[number, number]} way */
 export function nearest(items, from, way) {
-  const middle = (/** @type {{ x: number, y: number, w: number, h: number }} */ item) => [item.x + item.w / 2, item.y + item.h / 2];
+  const middle = (
+    /** @type {{ x: number, y: number, w: number, h: number }} */ item,
+  ) => [item.x + item.w / 2, item.y + item.h / 2];
   const [x, y] = middle(items[from]);
   let best = -1;
   let least = Infinity;
@@ -122,7 +128,9 @@ export function picture(ctx, data, { id, said, hint, pick }) {
   const style = (/** @type {any} */ role) => (typeof role === "number" ? axisStyle(ctx, data.axes[role]) : {});
   /** Classes for the roles of a fill and a stroke. @param {Shape} shape */
   function look({ fill, stroke, ...more }) {
-    const of = (/** @type {any} */ role) => (role === undefined || role === null ? "none" : typeof role === "number" ? "axis" : role);
+    const of = (
+      /** @type {any} */ role,
+    ) => (role === undefined || role === null ? "none" : typeof role === "number" ? "axis" : role);
     const painted = stroke === undefined && more.kind === "lines" ? "line" : stroke;
     return { class: `sv-f-${of(fill)} sv-s-${of(painted)}`, style: { ...style(fill), ...style(stroke) } };
   }
@@ -131,8 +139,13 @@ export function picture(ctx, data, { id, said, hint, pick }) {
   function pattern(d) {
     patterns += 1;
     const name = `sv-hatch-${patterns}`;
-    defs.append(svg("pattern", { width: 6, height: 6, patternUnits: "userSpaceOnUse", "xml:id": name }, svg("path", { d, class: "sv-hatch" })));
-    /** @type {Element} */ (defs.lastChild).setAttribute("id", name);
+    const tile = svg(
+      "pattern",
+      { width: 6, height: 6, patternUnits: "userSpaceOnUse" },
+      svg("path", { d, class: "sv-hatch" }),
+    );
+    tile.setAttribute("id", name);
+    defs.append(tile);
     return `url(#${name})`;
   }
 
@@ -142,64 +155,129 @@ export function picture(ctx, data, { id, said, hint, pick }) {
     const found = tips(shape);
     const size = (/** @type {number[]} */ [, , w, hh]) => ({ width: w, height: hh, rx: shape.corner });
     const label = (/** @type {number} */ n, /** @type {number[]} */ [x, y, w, hh]) =>
-      shape.labels && shape.labels[n] ? svg("text", { x: x + w / 2, y: y + hh / 2 + 3.3, class: `sv-label sv-on-${typeof shape.fill === "number" ? "axis" : shape.fill}`, style: style(shape.fill) }, shape.labels[n]) : null;
+      shape.labels && shape.labels[n]
+        ? svg("text", {
+          x: x + w / 2,
+          y: y + hh / 2 + 3.3,
+          class: `sv-label sv-on-${typeof shape.fill === "number" ? "axis" : shape.fill}`,
+          style: style(shape.fill),
+        }, shape.labels[n])
+        : null;
     if (shape.select && !over) {
-      return svg("g", {}, all.map((/** @type {number[]} */ box, /** @type {number} */ n) => {
-        const keys = shape.keys[n];
-        const [x, y, w, hh] = box;
-        const tile = svg("rect", { x, y, ...size(box), ...look(shape) });
-        const thin = hh < 12 ? svg("rect", { x: x - 3, y: y + hh / 2 - 5, width: w + 6, height: 10, class: "sv-hit" }) : null;
-        const element = svg("g", {
-          class: "sv-item",
-          id: `${shape.select}-${keys[0]}`,
-          tabindex: items.length ? "-1" : "0",
-          role: "button",
-          "aria-label": found[n],
-          "aria-pressed": "false",
-          "data-item": items.length,
-        }, thin, tile, label(n, box));
-        items.push({ x, y, w, h: hh, tip: found[n], keys, element });
-        return element;
-      }));
+      return svg(
+        "g",
+        {},
+        all.map((/** @type {number[]} */ box, /** @type {number} */ n) => {
+          const keys = shape.keys[n];
+          const [x, y, w, hh] = box;
+          const tile = svg("rect", { x, y, ...size(box), ...look(shape) });
+          const thin = hh < 12
+            ? svg("rect", { x: x - 3, y: y + hh / 2 - 5, width: w + 6, height: 10, class: "sv-hit" })
+            : null;
+          const element = svg(
+            "g",
+            {
+              class: "sv-item",
+              id: `${shape.select}-${keys[0]}`,
+              tabindex: items.length ? "-1" : "0",
+              role: "button",
+              "aria-label": found[n],
+              "aria-pressed": "false",
+              "data-item": items.length,
+            },
+            thin,
+            tile,
+            label(n, box),
+          );
+          items.push({ x, y, w, h: hh, tip: found[n], keys, element });
+          return element;
+        }),
+      );
     }
-    if (found.length) all.forEach(([x, y, w, hh], n) => items.push({ x, y, w, h: hh, tip: found[n], keys: [], element: null }));
+    if (found.length) {
+      all.forEach(([x, y, w, hh], n) => items.push({ x, y, w, h: hh, tip: found[n], keys: [], element: null }));
+    }
     if (over) {
-      return svg("g", {}, all.map((/** @type {number[]} */ box, /** @type {number} */ n) => [
-        svg("rect", { x: box[0], y: box[1], ...size(box), ...look(shape), "data-key": shape.keys && shape.keys[n][0] }),
-        label(n, box),
-      ]));
+      return svg(
+        "g",
+        {},
+        all.map((/** @type {number[]} */ box, /** @type {number} */ n) => [
+          svg("rect", {
+            x: box[0],
+            y: box[1],
+            ...size(box),
+            ...look(shape),
+            "data-key": shape.keys && shape.keys[n][0],
+          }),
+          label(n, box),
+        ]),
+      );
     }
     const d = all.map(([x, y, w, hh]) => `M${x} ${y}h${w}v${hh}h${-w}z`).join("");
-    return svg("g", {},
+    return svg(
+      "g",
+      {},
       svg("path", { d, ...look(shape), "fill-opacity": shape.strength }),
       shape.hatch ? svg("path", { d, fill: pattern(shape.hatch) }) : null,
-      all.map(label));
+      all.map(label),
+    );
   }
 
   /** @param {Shape} shape */
   function lines(shape) {
     const { strength, width = 1, dash, name, tip } = shape;
-    return svg("path", { d: path(shape), ...look(shape), "stroke-width": width, opacity: strength, "stroke-dasharray": dash, "data-name": name }, tip ? svg("title", {}, tip) : null);
+    return svg("path", {
+      d: path(shape),
+      ...look(shape),
+      "stroke-width": width,
+      opacity: strength,
+      "stroke-dasharray": dash,
+      "data-name": name,
+    }, tip ? svg("title", {}, tip) : null);
   }
 
   /** @param {Shape} shape */
   function marks(shape) {
     const { at, mark = "circle", size = 10, name, tip } = shape;
     const places = at.filter((/** @type {number} */ _, /** @type {number} */ i) => i % 2 === 0);
-    return svg("g", { ...look({ fill: "ink", ...shape }), "data-name": name }, tip ? svg("title", {}, tip) : null,
-      places.map((/** @type {number} */ x, /** @type {number} */ n) => svg("path", { d: SVG_MARKS[mark], "vector-effect": "non-scaling-stroke", transform: `translate(${x},${at[2 * n + 1]}) scale(${size / 10})` })));
+    return svg(
+      "g",
+      { ...look({ fill: "ink", ...shape }), "data-name": name },
+      tip ? svg("title", {}, tip) : null,
+      places.map((/** @type {number} */ x, /** @type {number} */ n) =>
+        svg("path", {
+          d: SVG_MARKS[mark],
+          "vector-effect": "non-scaling-stroke",
+          transform: `translate(${x},${at[2 * n + 1]}) scale(${size / 10})`,
+        })
+      ),
+    );
   }
 
   /** @param {Shape} shape */
   function labels(shape) {
     const { at, texts, align = "start", size = "normal", ink = "ink", bold, mono, halo, name } = shape;
-    const names = `sv-text sv-${size} sv-i-${ink} ${bold ? "sv-bold" : ""} ${mono ? "sv-mono" : ""} ${halo ? "sv-halo" : ""}`;
-    return svg("g", { class: names, "text-anchor": align, "data-name": name }, texts.map((/** @type {string} */ text, /** @type {number} */ n) => svg("text", { x: at[2 * n], y: at[2 * n + 1] + 3.6 }, text)));
+    const names = `sv-text sv-${size} sv-i-${ink} ${bold ? "sv-bold" : ""} ${mono ? "sv-mono" : ""} ${
+      halo ? "sv-halo" : ""
+    }`;
+    return svg(
+      "g",
+      { class: names, "text-anchor": align, "data-name": name },
+      texts.map((/** @type {string} */ text, /** @type {number} */ n) =>
+        svg("text", { x: at[2 * n], y: at[2 * n + 1] + 3.6 }, text)
+      ),
+    );
   }
 
   /** @param {Shape} shape @param {boolean} over */
   const draw = (shape, over) =>
-    shape.kind === "rects" ? rects(shape, over) : shape.kind === "lines" ? lines(shape) : shape.kind === "marks" ? marks(shape) : labels(shape);
+    shape.kind === "rects"
+      ? rects(shape, over)
+      : shape.kind === "lines"
+      ? lines(shape)
+      : shape.kind === "marks"
+      ? marks(shape)
+      : labels(shape);
 
   /** The group of a layer; those of lower numbers stand before it. @param {number} n */
   function layer(n) {
@@ -220,7 +298,9 @@ export function picture(ctx, data, { id, said, hint, pick }) {
     sentence.textContent = item ? item.tip : hint;
     cursor.setAttribute("visibility", item ? "visible" : "hidden");
     if (!item) return;
-    for (const [key, value] of Object.entries({ x: item.x, y: item.y, width: item.w, height: item.h })) cursor.setAttribute(key, String(value));
+    for (const [key, value] of Object.entries({ x: item.x, y: item.y, width: item.w, height: item.h })) {
+      cursor.setAttribute(key, String(value));
+    }
   }
 
   /** The item at a place of the page; -1 for none. @param {MouseEvent} event */
@@ -228,7 +308,10 @@ export function picture(ctx, data, { id, said, hint, pick }) {
     const box = element.getBoundingClientRect();
     const scale = data.width / box.width;
     const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
-    return items.findIndex((item) => x >= item.x && x <= item.x + item.w && y >= item.y - Math.max(0, 5 - item.h / 2) && y <= item.y + Math.max(item.h, item.h / 2 + 5));
+    return items.findIndex((item) =>
+      x >= item.x && x <= item.x + item.w && y >= item.y - Math.max(0, 5 - item.h / 2) &&
+      y <= item.y + Math.max(item.h, item.h / 2 + 5)
+    );
   }
 
   /** @param {KeyboardEvent} event */
@@ -243,13 +326,19 @@ export function picture(ctx, data, { id, said, hint, pick }) {
     event.stopPropagation();
   }
 
-  const first = () => items.reduce((best, item, n) => (item.y < items[best].y || (item.y === items[best].y && item.x < items[best].x) ? n : best), 0);
+  const first = () =>
+    items.reduce(
+      (best, item, n) => (item.y < items[best].y || (item.y === items[best].y && item.x < items[best].x) ? n : best),
+      0,
+    );
 
   /** @param {number} n */
   function focus(n) {
     const now = items[n].element;
     if (now) {
-      for (const item of items) if (item.element) item.element.setAttribute("tabindex", item.element === now ? "0" : "-1");
+      for (const item of items) {
+        if (item.element) item.element.setAttribute("tabindex", item.element === now ? "0" : "-1");
+      }
       now.focus();
     }
     show(n);
@@ -257,30 +346,35 @@ export function picture(ctx, data, { id, said, hint, pick }) {
 
   const selecting = data.shapes.some((shape) => shape.select);
   const pointed = data.shapes.some((shape) => shape.told);
-  const element = svg("svg", {
-    viewBox: `0 0 ${data.width} ${data.height}`,
-    class: "sv-picture",
-    role: selecting ? "group" : "img",
-    "aria-label": data.alt,
-    id,
-    tabindex: selecting ? "-1" : pointed ? "0" : null,
-    onclick: (/** @type {MouseEvent} */ event) => {
-      const n = at(event);
-      if (pick && n >= 0) pick(items[n].keys);
+  const element = svg(
+    "svg",
+    {
+      viewBox: `0 0 ${data.width} ${data.height}`,
+      class: "sv-picture",
+      role: selecting ? "group" : "img",
+      "aria-label": data.alt,
+      id,
+      tabindex: selecting ? "-1" : pointed ? "0" : null,
+      onclick: (/** @type {MouseEvent} */ event) => {
+        const n = at(event);
+        if (pick && n >= 0) pick(items[n].keys);
+      },
+      onmousemove: (/** @type {MouseEvent} */ event) => {
+        const n = at(event);
+        if (n >= 0) show(n);
+      },
+      onmouseleave: () => {
+        if (!element.contains(/** @type {ShadowRoot | Document} */ (element.getRootNode()).activeElement)) show(-1);
+      },
+      onfocusin: (/** @type {FocusEvent} */ event) => {
+        const tile = /** @type {Element} */ (event.target).closest("[data-item]");
+        if (tile) show(Number(tile.getAttribute("data-item")));
+      },
+      onkeydown: keys,
     },
-    onmousemove: (/** @type {MouseEvent} */ event) => {
-      const n = at(event);
-      if (n >= 0) show(n);
-    },
-    onmouseleave: () => {
-      if (!element.contains(/** @type {ShadowRoot | Document} */ (element.getRootNode()).activeElement)) show(-1);
-    },
-    onfocusin: (/** @type {FocusEvent} */ event) => {
-      const tile = /** @type {Element} */ (event.target).closest("[data-item]");
-      if (tile) show(Number(tile.getAttribute("data-item")));
-    },
-    onkeydown: keys,
-  }, defs, cursor);
+    defs,
+    cursor,
+  );
   for (const shape of data.shapes) layer(shape.layer || 0).append(draw(shape, false));
 
   return {
@@ -305,19 +399,42 @@ export function picture(ctx, data, { id, said, hint, pick }) {
     },
     /** Lights what belongs to a key of the legend. @param {string} name @param {boolean} on */
     light(name, on) {
-      for (const part of element.querySelectorAll("[data-name]")) part.classList.toggle("sv-lit", on && part.getAttribute("data-name") === name);
+      for (const part of element.querySelectorAll("[data-name]")) {
+        part.classList.toggle("sv-lit", on && part.getAttribute("data-name") === name);
+      }
     },
   };
 }
 
-/** A sample of a key: a patch, or a line with its mark. @param {any} ctx @param {Picture} data @param {Shape} key */
+/** A sample of a key: a patch, or a line with its mark.
+ * @param {any} ctx
+ * @param {{ axes: string[] }} data
+ * @param {Shape} key */
 export function sample(ctx, data, key) {
   const role = key.fill === undefined ? key.stroke : key.fill;
   const style = typeof role === "number" ? axisStyle(ctx, data.axes[role]) : {};
   const name = typeof role === "number" ? "axis" : role;
-  return svg("svg", { width: 34, height: 14, class: "sv-sample", "aria-hidden": "true" },
-    key.fill === undefined ? svg("path", { d: "M0 7H34", class: `sv-f-none sv-s-${name}`, style, "stroke-width": 2.2, "stroke-dasharray": key.dash }) : svg("rect", { x: 10, y: 1, width: 12, height: 12, class: `sv-f-${name} sv-s-line`, style }),
-    key.mark ? svg("path", { d: SVG_MARKS[key.mark], transform: "translate(17,7) scale(.85)", class: `sv-f-${name} sv-s-ground`, style }) : null);
+  return svg(
+    "svg",
+    { width: 34, height: 14, class: "sv-sample", "aria-hidden": "true" },
+    key.fill === undefined
+      ? svg("path", {
+        d: "M0 7H34",
+        class: `sv-f-none sv-s-${name}`,
+        style,
+        "stroke-width": 2.2,
+        "stroke-dasharray": key.dash,
+      })
+      : svg("rect", { x: 10, y: 1, width: 12, height: 12, class: `sv-f-${name} sv-s-line`, style }),
+    key.mark
+      ? svg("path", {
+        d: SVG_MARKS[key.mark],
+        transform: "translate(17,7) scale(.85)",
+        class: `sv-f-${name} sv-s-ground`,
+        style,
+      })
+      : null,
+  );
 }
 
 /** The legend: each key with its sample; pointing at one lights what belongs to it.
@@ -326,13 +443,30 @@ export function sample(ctx, data, key) {
  * @param {{ light: (name: string, on: boolean) => void }} view
  * @param {string} id */
 export function legend(ctx, data, view, id) {
-  return h("ul", { class: "sv-legend", id }, data.keys.map((key) => {
-    const over = (/** @type {boolean} */ on) => () => {
-      view.light(key.name, on);
-      item.classList.toggle("sv-lit", on);
-    };
-    const events = key.name ? { tabindex: "0", onmouseenter: over(true), onmouseleave: over(false), onfocus: over(true), onblur: over(false) } : {};
-    const item = h("li", { title: key.title, ...events }, sample(ctx, data, key), h("span", {}, h("b", {}, key.text), key.more ? [h("br"), h("span", { class: "sv-soft" }, key.more)] : null));
-    return item;
-  }));
+  return h(
+    "ul",
+    { class: "sv-legend", id },
+    data.keys.map((key) => {
+      const over = (/** @type {boolean} */ on) => () => {
+        view.light(key.name, on);
+        item.classList.toggle("sv-lit", on);
+      };
+      const events = key.name
+        ? {
+          tabindex: "0",
+          onmouseenter: over(true),
+          onmouseleave: over(false),
+          onfocus: over(true),
+          onblur: over(false),
+        }
+        : {};
+      const item = h(
+        "li",
+        { title: key.title, ...events },
+        sample(ctx, data, key),
+        h("span", {}, h("b", {}, key.text), key.more ? [h("br"), h("span", { class: "sv-soft" }, key.more)] : null),
+      );
+      return item;
+    }),
+  );
 }
