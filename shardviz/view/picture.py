@@ -308,18 +308,11 @@ def _fields(shape: Shape | Key) -> Json:
         elif field.name == "told":
             words = {word: n for n, word in enumerate(dict.fromkeys(word for parts in value for word in parts))}
             found["words"], found["told"] = list(words), [words[word] for parts in value for word in parts]
-        elif field.name in ("lines", "at"):
-            found[field.name] = _flat(value)
+        elif field.name == "lines":
+            found["lines"] = [_short(sum(line, ())) for line in value]
         else:
             found[field.name] = _short(value)
     return found
-
-
-def _flat(points: tuple) -> Json:
-    """x and y by turns; a list for each line."""
-    if points and isinstance(points[0][0], tuple):
-        return [_flat(line) for line in points]
-    return [_short(n) for point in points for n in point]
 
 
 def _short(value: Any) -> Any:

@@ -38,7 +38,7 @@ def test_cost_and_machine(lab: Lab, page: LabPage):
     # a chip, its company, and the same device on the shard map and in the kernel
     view.get_by_test_id("tab-machine").click()
     expect(view.get_by_test_id("machine-title")).to_contain_text("tpu v5e:4x8: 32 chips")
-    view.get_by_test_id("node-5").click()
+    view.get_by_test_id("device-5").click()
     expect(view.get_by_test_id("device-groups")).to_contain_text("line of 8 along")
     device = view.get_by_test_id("pick-device").input_value()
     page.screenshot("costs_machine", of=view)

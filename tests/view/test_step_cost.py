@@ -16,7 +16,8 @@ from shardviz.notation import DeviceMesh
 from shardviz.paint.columns import text_width
 from shardviz.records import Collective, Cost
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
-from shardviz.render.machine_scene import axis_between, first_group, panels
+from shardviz.view.machine import axis_between, floor
+from shardviz.view.machine_picture import company
 from shardviz.view.work import phase_words
 from tests.view.sample import HOSTILE, report
 from tests.view.sanitizer import read, words
@@ -133,27 +134,15 @@ def test_bundle_has_text_and_html():
 @pytest.mark.parametrize("target", MESHES)
 def test_every_place_of_the_mesh_is_drawn_once(target):
     found = made_for(target)
-    shown, left_out = panels(found)
-    assert left_out == 0
-    assert sorted(p for panel in shown for p in panel.places.ravel().tolist()) == list(range(found.mesh.size))
-    few, rest = panels(found, 1)
-    assert len(few) + rest == len(shown)
-
-
-def test_layers_are_the_machines_coordinates():
-    found = made_for("tpu v5p:4x4x4")
-    at, ids = found.machine.coords(), found.placement.order
-    for panel in panels(found)[0]:
-        for y, row in enumerate(panel.places[..., 0].tolist()):
-            for x, place in enumerate(row):
-                assert at[ids[place]].tolist() == [x, y, panel.z, 0]
+    drawn = floor(found.placement).nodes
+    assert sorted(place for node in drawn for place in node.places) == list(range(found.mesh.size))
 
 
 def test_axes_between_places():
     found = made_for("tpu v5p:4x4x4")
     assert axis_between(found.mesh, 0, 8) == "data" and axis_between(found.mesh, 0, 3) == "model"
     assert axis_between(found.mesh, 0, 9) is None
-    assert first_group(found, "data") == [8 * i for i in range(8)]
+    assert company(found.placement, 0)[0].members == tuple(8 * i for i in range(8))
 
 
 # ---------------------------------------------------------------- figures

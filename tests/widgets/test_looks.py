@@ -348,6 +348,6 @@ def test_the_machine_is_one_stop_of_the_tab_key(open_page, program, plan):
     page.at("tab-machine").click()
     page.answer()
     page.tab.keyboard.press("Tab")
-    assert page.focus() == "node-0", "not the picture around it"
+    assert page.focus() == "device-0", "not the picture around it"
     page.tab.keyboard.press("Tab")
     assert page.focus() == "pick-device"

@@ -20,10 +20,9 @@ from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.program.plan import Plan
 from shardviz.records.amounts import format_seconds
-from shardviz.render.company import company
-from shardviz.render.machine_parts import MOST_NODES
-from shardviz.render.machine_picture import blocks, picture
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.machine import MOST_NODES, blocks, floor
+from shardviz.view.machine_picture import company
 from shardviz.widgets.costs import cost_json
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.machines import company_json, machine_json
@@ -42,7 +41,7 @@ def placed(target: str) -> Placement:
 
 def chips(place: Placement) -> tuple[set, set]:
     """The pairs of tiles that a link joins, without and with those that wrap: by coordinates, not by the picture."""
-    machine, drawn = place.machine, picture(place)
+    machine, drawn = place.machine, floor(place)
     of_chip = {}
     for position, device in enumerate(place.order):
         at = (int(machine.slices()[device]), *machine.coords()[device, :3].tolist())
@@ -57,7 +56,7 @@ def chips(place: Placement) -> tuple[set, set]:
 
 @pytest.mark.parametrize("target", MESHES)
 def test_every_device_is_on_one_tile_and_tiles_lie_apart(target):
-    place, drawn = placed(target), picture(placed(target))
+    place, drawn = placed(target), floor(placed(target))
     assert sorted(itertools.chain(*(n.places for n in drawn.nodes))) == list(range(place.mesh.size))
     assert all(p in drawn.nodes[drawn.node_of[p]].places for p in range(0, place.mesh.size, 7))
     assert len(drawn.nodes) <= MOST_NODES
@@ -75,7 +74,7 @@ def test_every_device_is_on_one_tile_and_tiles_lie_apart(target):
 @pytest.mark.parametrize("target", [t for t in SOME if t in TPUS])
 def test_tiles_say_where_their_chips_are(target):
     place = placed(target)
-    machine, drawn = place.machine, picture(place)
+    machine, drawn = place.machine, floor(place)
     for position in range(0, place.mesh.size, 5):
         device = place.order[position]
         x, y, z, _ = machine.coords()[device].tolist()
@@ -87,7 +86,7 @@ def test_tiles_say_where_their_chips_are(target):
 
 @pytest.mark.parametrize("target", TPUS)
 def test_links_join_neighbours_and_have_the_axis_that_steps_along_them(target):
-    place, drawn = placed(target), picture(placed(target))
+    place, drawn = placed(target), floor(placed(target))
     plain, wrapping = chips(place)
     found = {(min(p), max(p)): axis for axis, pairs in drawn.links.items() for p in pairs}
     assert set(found) == plain
@@ -104,10 +103,10 @@ def test_links_join_neighbours_and_have_the_axis_that_steps_along_them(target):
 
 @pytest.mark.parametrize("target", MESHES)
 def test_company_is_the_groups_of_the_placement_and_its_ways_are_links(target):
-    place, drawn = placed(target), picture(placed(target))
+    place, drawn = placed(target), floor(placed(target))
     plain, wrapping = chips(place) if target in TPUS else (set(), set())
     for position in (0, place.mesh.size // 3, place.mesh.size - 1):
-        groups = company(place, drawn, position)
+        groups = company(place, position)
         assert [g.axis for g in groups] == [n for n, s in place.mesh.shape.items() if s > 1]
         for group in groups:
             listed = place.groups((group.axis,)).tolist()
@@ -132,21 +131,21 @@ def test_any_mesh_on_any_machine_is_drawn(found, data):
     machine, mesh, _ = found
     cost, made = stepped(machine.text, mesh.text)
     view = machine_json(cost)
-    places = sorted(itertools.chain(*(n.places for n in picture(cost.placement).nodes)))
+    places = sorted(itertools.chain(*(n.places for n in floor(cost.placement).nodes)))
     assert places == list(range(machine.size))
     assert [a["name"] for a in view["axes"]] == [n for n, s in mesh.shape.items() if s > 1]
     device = data.draw(st.integers(0, machine.size - 1))
     company_view = company_json(cost, device)
     assert company_view["at"] == mesh.coordinates()[device].tolist()
     plain, wrapping = chips(cost.placement) if machine.chip.kind == "tpu" else (set(), set())
-    for group in company(cost.placement, picture(cost.placement), device):
+    for group in company(cost.placement, device):
         assert set(group.hops) <= plain
         assert {(min(a.one, a.other), max(a.one, a.other)) for a in group.arcs} <= wrapping
     assert len(json.dumps([view, company_view, cost_json(cost, made)])) < 400_000
 
 
 def test_slices_and_domains_are_framed():
-    kinds = {t: [f.kind for f in picture(placed(t)).frames] for t in MESHES}
+    kinds = {t: [f.kind for f in floor(placed(t)).frames] for t in MESHES}
     assert kinds["tpu v5e:16x16*2"].count("slice") == 2
     assert kinds["gpu h100:32x8"].count("host") == 32
     assert kinds["gpu gb200:36x4"].count("domain") == 2 and kinds["gpu gb200:36x4"].count("host") == 36
@@ -159,8 +158,9 @@ def test_what_is_sent_stays_small_and_says_what_is_not_drawn(target):
     view = machine_json(cost)
     assert len(json.dumps(view)) < 200_000
     assert len(json.dumps(company_json(cost, cost.mesh.size // 2))) < 50_000
-    several = len(view["nodes"]["x"]) < cost.machine.num_chips
-    assert bool(view["grain"]) == several and (not several or view["grain"] in view["notes"])
+    stand, notes = floor(cost.placement), view["picture"]["notes"]
+    several = len(stand.nodes) < cost.machine.num_chips
+    assert bool(stand.grain) == several and (not several or stand.grain in notes)
 
 
 @pytest.mark.parametrize("target", MESHES)
@@ -318,19 +318,18 @@ def test_a_chip_is_picked_and_its_company_lit_and_the_shard_map_follows(open_pag
     page = open_page(on_tpu, width=1500)
     page.at("tab-machine").click()
     page.answer()
-    first = page.at("node-0")
+    first = page.at("device-0")
     first.focus()
     assert "chip (0, 0)" in page.at("hovered").inner_text()
     page.tab.keyboard.press("ArrowRight")
-    assert page.focus() == "node-1"
+    place = floor(on_tpu.state.cost.placement).nodes[1].places[0]
+    assert page.focus() == f"device-{place}"
     page.tab.keyboard.press("Enter")
     page.answer()
-    place = on_tpu.machine["nodes"]["place"][1]
     assert on_tpu.device == place and page.at("device-title").inner_text() == f"device {place}"
-    for group in on_tpu.company["groups"]:
-        lit = {int(n.get_attribute("data-node")) for n in page.tab.locator(".sv-node.sv-member").all()}
-        assert set(group["nodes"]) <= lit
-    assert page.at("node-1").get_attribute("aria-pressed") == "true"
+    lit = {int(n.get_attribute("data-key")) for n in page.tab.locator(".sv-over [data-key]").all()}
+    assert {m for group in company(on_tpu.state.cost.placement, place) for m in group.members} == lit
+    assert page.at(f"device-{place}").get_attribute("aria-pressed") == "true"
     page.at("tab-shards").click()
     page.answer()
     pressed = page.at("map").locator("[aria-pressed=true]")

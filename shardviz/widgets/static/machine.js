@@ -1,4 +1,3 @@
-// @ts-check
 // The machine with the mesh on it, one device's company, and the order of the devices.
 import { fill, find, h } from "./dom.js";
 import { chip } from "./chips.js";
@@ -26,7 +25,7 @@ export function machine(ctx, el) {
   /** The sample of an axis: its colour and its dash. @param {string} axis */
   function key(axis) {
     const { axes, keys } = ctx.get("machine").picture;
-    return sample(ctx, { axes }, keys[axes.indexOf(axis)]);
+    return sample(ctx, axes, keys[axes.indexOf(axis)]);
   }
 
   /** The picture of the machine; a click on a tile picks its device, once more the next on it, and at last none.
