@@ -125,8 +125,8 @@ class _Painter:
 
     def rects(self, shape: Rects) -> None:
         boxes = list(shape.boxes)
-        corners = np.array([[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes])
-        if not len(corners):
+        corners = [np.array([(x, y), (x + w, y), (x + w, y + h), (x, y + h)]) for x, y, w, h in boxes]
+        if not corners:
             return
         look = {"zorder": 2 + shape.layer, "linewidths": 0.8 * self.scale}
         edge = self.colour(shape.stroke)

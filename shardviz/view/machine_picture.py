@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, way
 from shardviz.view.machine import Floor, Node, floor
-from shardviz.view.picture import Key, Labels, Lines, Marks, Picture, Point, Rects, Shape, dash_of, text_wide
+from shardviz.view.picture import Key, Labels, Lines, Marks, Picture, Point, Rects, Role, Shape, dash_of, text_wide
 from shardviz.view.ranges import device_ranges
 
 MOST_CYCLED = 8
@@ -44,7 +45,9 @@ def machine_picture(placed: Placement) -> Picture:
     for name, pairs in _by_axis(stand.links):
         place = None if name is None else names.index(name)
         lines = tuple(_ends(stand, pair) for pair in pairs)
-        look = {"stroke": "muted", "dash": 4} if place is None else {"stroke": place, "dash": dash_of(place)}
+        look: dict[str, Any] = (
+            {"stroke": "muted", "dash": 4} if place is None else {"stroke": place, "dash": dash_of(place)}
+        )
         shapes.append(Lines(lines=lines, width=wide, strength=strong, **look))
     for name, stubs in _by_axis(stand.wraps):
         shapes += _stubs(stand, stubs, "muted" if name is None else names.index(name))
@@ -78,7 +81,7 @@ def company_picture(placed: Placement, place: int) -> Picture:
     own = int(stand.node_of[place])
     for group in reversed(company(placed, place)):
         axis = names.index(group.axis)
-        look = {"stroke": axis, "dash": dash_of(axis), "width": 2.8, "layer": _WAYS, "name": group.axis}
+        look: dict[str, Any] = {"stroke": axis, "dash": dash_of(axis), "width": 2.8, "layer": _WAYS, "name": group.axis}
         nodes = list(dict.fromkeys(int(stand.node_of[m]) for m in group.members))
         straight = [_ends(stand, pair) for pair in group.hops]
         if group.domains and stand.switch and not stand.grain:
@@ -89,7 +92,7 @@ def company_picture(placed: Placement, place: int) -> Picture:
             shapes.append(Lines(lines=tuple(arc.curve for arc in group.arcs), curved=True, **look))
         if 0 < len(group.far) <= MOST_FAR:
             far = tuple(_ends(stand, pair) for pair in group.far)
-            shapes.append(Lines(lines=far, strength=0.8, **(look | {"width": 1.6})))
+            shapes.append(Lines(lines=far, **{**look, "width": 1.6, "strength": 0.8}))
         shapes.append(_lit(stand, [n for n in nodes if n != own], axis))
         for arc in group.arcs:
             if arc.text not in named:  # one of them is enough to say it
@@ -105,13 +108,14 @@ def company_picture(placed: Placement, place: int) -> Picture:
 
 def tile_words(placed: Placement, node: Node) -> tuple[str, str]:
     """The devices on a tile with their places along the mesh axes, and where in the machine it is."""
-    if floor(placed).grain or len(node.places) > 1:
+    place, *others = node.places
+    if floor(placed).grain or others:
         return f"devices {device_ranges(node.places)}", node.text
-    at = zip(placed.mesh.names, placed.mesh.coordinates()[node.places[0]].tolist(), strict=True)
-    return ": ".join(filter(None, (f"device {node.places[0]}", ", ".join(f"{a} {i}" for a, i in at)))), node.text
+    at = zip(placed.mesh.names, placed.mesh.coordinates()[place].tolist(), strict=True)
+    return ": ".join(filter(None, (f"device {place}", ", ".join(f"{a} {i}" for a, i in at)))), node.text
 
 
-def _look(place: int, tpu: bool) -> dict[str, int | None]:
+def _look(place: int, tpu: bool) -> dict[str, Any]:
     return {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}
 
 
@@ -126,8 +130,8 @@ def _ends(stand: Floor, pair: tuple[int, int]) -> tuple[Point, Point]:
 
 def _frames(stand: Floor) -> Iterator[Shape]:
     """Outlines, each with its name."""
-    outer = {"stroke": "muted", "dash": 1}
-    looks = {"slice": outer, "domain": outer, "host": {"stroke": "line"}}
+    outer: dict[str, Any] = {"stroke": "muted", "dash": 1}
+    looks: dict[str, dict[str, Any]] = {"slice": outer, "domain": outer, "host": {"stroke": "line"}}
     looks["plane"] = {"stroke": None, "fill": "ink", "strength": 0.045}
     names = {"plane": (-4, 6), "slice": (5, 9), "domain": (6, 9), "host": (4, 7)}
     for kind in dict.fromkeys(frame.kind for frame in stand.frames):
@@ -145,7 +149,7 @@ def _frames(stand: Floor) -> Iterator[Shape]:
         )
 
 
-def _stubs(stand: Floor, stubs: list[tuple[int, float, float]], role: int | str) -> list[Shape]:
+def _stubs(stand: Floor, stubs: list[tuple[int, float, float]], role: Role) -> list[Shape]:
     """The links that go round to the other side: short lines with open ends."""
     wide, high = stand.tile
     stub = max(wide, high) / 2 + 7
@@ -177,14 +181,14 @@ def _tiles(placed: Placement, stand: Floor, shade: int) -> Rects:
     )
 
 
-def _lit(stand: Floor, numbers: list[int], fill: int | str) -> Rects:
+def _lit(stand: Floor, numbers: list[int], fill: Role) -> Rects:
     """Tiles once more, filled."""
     nodes = [stand.nodes[n] for n in numbers]
     keys = tuple(node.places[:1] for node in nodes)
     return Rects(**_boxes(stand, nodes), fill=fill, keys=keys, layer=_MEMBERS)
 
 
-def _boxes(stand: Floor, nodes: list[Node]) -> dict:
+def _boxes(stand: Floor, nodes: list[Node]) -> dict[str, Any]:
     """Corners, size and labels of tiles."""
     wide, high = stand.tile
     return {
@@ -200,7 +204,7 @@ def _boxes(stand: Floor, nodes: list[Node]) -> dict:
 def _arc_name(stand: Floor, arc: Arc) -> Labels:
     half = text_wide(arc.text, "small") * 0.55
     at = min(max(arc.name_at[0], half), stand.width - half), arc.name_at[1]
-    look = {"align": "middle", "size": "small", "bold": True, "halo": True}
+    look: dict[str, Any] = {"align": "middle", "size": "small", "bold": True, "halo": True}
     return Labels(at=(at,), texts=(arc.text,), layer=_NAMES, **look)
 
 

@@ -1,14 +1,21 @@
+// @ts-check
 // The machine with the mesh on it, one device's company, and the order of the devices.
-import { fill, find, h } from "./dom.js";
+import { fill, h } from "./dom.js";
 import { chip } from "./chips.js";
 import { notice, waiting } from "./head.js";
 import { picture, sample } from "./picture.js";
 
-/** @param {any} ctx @param {HTMLElement} el */
+/** @import { Context, Untyped } from "./types.d.ts" */
+
+/**
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
 export function machine(ctx, el) {
   /** @type {any} */
   let view = null;
   const box = h("div", { class: "sv-picture" });
+  const title = h("p", { class: "sv-lead", id: "machine-title" });
   const facts = h("div", { class: "sv-facts", id: "company" });
   const order = h("div", {});
   const rides = h("div", {});
@@ -16,7 +23,7 @@ export function machine(ctx, el) {
   const inside = h(
     "div",
     {},
-    h("p", { class: "sv-lead", id: "machine-title" }),
+    title,
     h("div", { class: "sv-machinebox" }, box, h("div", { class: "sv-machineside" }, facts, order)),
     rides,
   );
@@ -29,7 +36,7 @@ export function machine(ctx, el) {
   }
 
   /** The picture of the machine; a click on a tile picks its device, once more the next on it, and at last none.
-   * @param {any} data */
+   * @param {Untyped} data */
   function drawPicture(data) {
     view = picture(ctx, data.picture, {
       id: "machine-picture",
@@ -57,7 +64,7 @@ export function machine(ctx, el) {
     drawFacts(found);
   }
 
-  /** @param {any} found */
+  /** @param {Untyped} found */
   function drawFacts(found) {
     const devices = ctx.get("mesh").devices;
     const field = h("input", {
@@ -114,7 +121,7 @@ export function machine(ctx, el) {
           h(
             "div",
             { class: "sv-groups", id: "device-groups" },
-            found.groups.map((g) => h("div", {}, key(g.axis), chip(ctx, g.axis), " ", g.text)),
+            found.groups.map((/** @type {Untyped} */ g) => h("div", {}, key(g.axis), chip(ctx, g.axis), " ", g.text)),
           ),
         ]
         : h(
@@ -126,7 +133,7 @@ export function machine(ctx, el) {
   }
 
   // The order of the devices: which there are, what the collectives take in each, and what the present one changes.
-  /** @param {any} data */
+  /** @param {Untyped} data */
   function drawOrder(data) {
     const { options, changes, words, listed } = data.order;
     const { error } = ctx.get("status");
@@ -145,7 +152,7 @@ export function machine(ctx, el) {
     });
     const set = () => ctx.edit({ op: "set_order", order: own.value });
     const choose = (
-      o,
+      /** @type {Untyped} */ o,
     ) => (typeof o.key === "string"
       ? o.key !== "own" && ctx.edit({ op: "set_order", order: o.key })
       : ctx.edit({ op: "exchange_axes", one: o.key[0], other: o.key[1] }));
@@ -160,7 +167,7 @@ export function machine(ctx, el) {
       h(
         "div",
         { class: "sv-orders", role: "radiogroup", "aria-label": "order of the devices", id: "orders" },
-        options.map((o) =>
+        options.map((/** @type {Untyped} */ o) =>
           h(
             "label",
             {},
@@ -193,7 +200,7 @@ export function machine(ctx, el) {
         ? h(
           "div",
           { class: "sv-changes", id: "order-changes" },
-          changes.map((c) =>
+          changes.map((/** @type {Untyped} */ c) =>
             h(
               "p",
               {},
@@ -208,7 +215,7 @@ export function machine(ctx, el) {
     );
   }
 
-  /** @param {any} data */
+  /** @param {Untyped} data */
   function drawRides(data) {
     fill(
       rides,
@@ -232,7 +239,7 @@ export function machine(ctx, el) {
           h(
             "tbody",
             {},
-            data.axes.map((a) =>
+            data.axes.map((/** @type {Untyped} */ a) =>
               h(
                 "tr",
                 {},
@@ -244,10 +251,7 @@ export function machine(ctx, el) {
                   h(
                     "div",
                     {},
-                    a.tags.map((
-                      t,
-                      i,
-                    ) => [
+                    a.tags.map((/** @type {string} */ t, /** @type {number} */ i) => [
                       i ? h("span", { class: "sv-soft" }, " · ") : null,
                       h("span", { class: `sv-tag ${/not|DCN|network/.test(t) ? "sv-caution" : ""}` }, t),
                     ]),
@@ -263,6 +267,7 @@ export function machine(ctx, el) {
     );
   }
 
+  /** @type {Untyped} */
   let drawn = null;
   function draw() {
     const data = ctx.get("machine");
@@ -282,7 +287,7 @@ export function machine(ctx, el) {
       );
       return;
     }
-    fill(find(inside, "machine-title"), h("b", {}, data.title));
+    fill(title, h("b", {}, data.title));
     drawPicture(data);
     drawCompany();
     drawOrder(data);

@@ -26,6 +26,8 @@ const MARKS = {
 /** @type {Record<string, [number, number]>} */
 const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
+/** @import { Context } from "./types.d.ts" */
+
 let patterns = 0;
 
 /**
@@ -94,7 +96,7 @@ const word = (role) => (role === undefined || role === null ? "none" : typeof ro
 
 /**
  * Class and colours of the roles of a fill and a stroke.
- * @param {any} ctx
+ * @param {Context} ctx
  * @param {string[]} axes
  * @param {any} fill
  * @param {any} stroke
@@ -109,7 +111,7 @@ function look(ctx, axes, fill, stroke) {
 
 /**
  * A picture, and below it the sentence on what is pointed at.
- * @param {any} ctx
+ * @param {Context} ctx
  * @param {Picture} data
  * @param {{ id: string, said?: string, hint?: string, pick?: (keys: number[]) => void }} options  `id` and `said` name
  *   the picture and the sentence; `hint` is the sentence while nothing is pointed at; `pick` gets the keys of what is
@@ -126,6 +128,7 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
   const sentence = h("p", { class: "sv-said", id: said, "aria-live": "polite" }, hint);
   const defs = svg("defs", {});
   const cursor = svg("rect", { class: "sv-cursor", visibility: "hidden" });
+  /** @type {SVGSVGElement} */
   const element = svg(
     "svg",
     {
@@ -231,7 +234,7 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
 
   /** @param {Shape} shape */
   function marks({ at, mark = "circle", size = 10, fill = "ink", stroke, name, tip }) {
-    const all = at.map(([x, y]) =>
+    const all = at.map((/** @type {number[]} */ [x, y]) =>
       svg("path", {
         d: MARKS[mark],
         "vector-effect": "non-scaling-stroke",
@@ -351,7 +354,7 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
 
 /**
  * A sample of a key: a patch, or a line with its mark.
- * @param {any} ctx
+ * @param {Context} ctx
  * @param {string[]} axes
  * @param {Shape} key
  */
@@ -370,7 +373,7 @@ export function sample(ctx, axes, { fill, stroke, dash, mark }) {
 
 /**
  * The legend: each key with its sample; pointing at one lights what belongs to it.
- * @param {any} ctx
+ * @param {Context} ctx
  * @param {Picture} data
  * @param {{ light: (name: string, on: boolean) => void }} view
  * @param {string} id

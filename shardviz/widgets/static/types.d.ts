@@ -72,7 +72,7 @@ export interface Tree {
 
 /** Why the last edit was refused, and the place where the page says so. */
 export interface EditError {
-  place: "argument" | "output" | "mesh" | "target" | "rule" | "plan" | "internal";
+  place: "argument" | "output" | "mesh" | "target" | "rule" | "plan" | "order" | "internal";
   message: string;
   detail: string;
   argument: string | null;
