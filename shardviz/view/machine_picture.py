@@ -225,11 +225,6 @@ def _drops(stand: Floor, nodes: list[int]) -> list[tuple[Point, ...]]:
     return lines + [((min(xs), bar), (max(xs), bar)) for bar, xs in bars.items()]
 
 
-def order_words(placed: Placement) -> str:
-    """Who chose the order of the devices."""
-    return "in the mesh's own order" if placed.chosen else "in the order that JAX's mesh_utils would choose"
-
-
 def _notes(placed: Placement, stand: Floor) -> Iterator[str]:
     """What the picture's signs mean."""
     if stand.grain:
