@@ -165,10 +165,15 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None) -> Layout:
     shard_shape = tuple(-(-size // n) for size, n in zip(shape, ways, strict=True))
     limit, shard = np.asarray(shape, np.int64), np.asarray(shard_shape, np.int64)
     starts = np.minimum(tiles * shard, limit)
-    stops = np.where(holds[:, None], np.minimum(starts + shard, limit), starts)
+    stops = np.minimum(starts + shard, limit)
+    padding = shard - (stops - starts)
     partial_ids, partial_sums = _subgroup(record, "unreduced")
     manual_ids, manual_ways = _subgroup(record, "manual")
     keys = _keys(tiles, ways, manual_ids * partial_sums + partial_ids)
+    replica_ids = ranks(keys)
+    if not holds.all():
+        replica_ids = np.where(holds, 0, -1)
+        stops, padding = np.where(holds[:, None], stops, starts), np.where(holds[:, None], padding, 0)
     return Layout(
         shape=shape,
         spec=record.spec,
@@ -177,9 +182,9 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None) -> Layout:
         tiles=tiles,
         starts=starts,
         stops=stops,
-        replica_ids=np.where(holds, ranks(np.where(holds, keys, -1)), -1),
+        replica_ids=replica_ids,
         device_ids=where.ids(),
-        padding=np.where(holds[:, None], shard - (stops - starts), 0),
+        padding=padding,
         ways=ways,
         partial_ids=partial_ids,
         manual_ids=manual_ids,

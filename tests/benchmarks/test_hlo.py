@@ -18,7 +18,7 @@ MESH = DeviceMesh.of({"data": 2, "model": 4})
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hlo")
-    script = Path(__file__).parents[1] / "hlo" / "programs.py"
+    script = Path(__file__).parents[1] / "compiler" / "programs.py"
     environment = {key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "JAX_PLATFORMS")}
     subprocess.run(
         [sys.executable, str(script), str(folder), "llama"], env=environment, capture_output=True, check=True
