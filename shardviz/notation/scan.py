@@ -134,16 +134,13 @@ class Scanner:
     def balanced(self) -> str:
         """Text in braces, braces inside it and in quotes allowed for."""
         start, depth = self.at, 0
-        while found := _BRACED.match(self.text, self.at):
-            self.at = found.end()
+        for found in _BRACED.finditer(self.text, start) if self.sees("{") else ():
             depth += {"{": 1, "}": -1}.get(found[0], 0)
-            if depth <= 0:
-                break
-        if depth or self.at == start:
-            self.fail("'{' with its '}'")
-        inside = self.text[start : self.at]
-        self._space()
-        return inside
+            if not depth:
+                self.at = found.end()
+                self._space()
+                return self.text[start : found.end()]
+        self.fail("'{' with its '}'")
 
     def end(self) -> None:
         """The text has to end here."""
