@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import graphlib
 import importlib
 import io
 import json
@@ -142,6 +143,44 @@ def test_rooms_import_downwards_only():
         for fault in faults(path.read_text(encoding="utf-8"), module_name(path), path.name == "__init__.py")
     ]
     assert not found, "\n" + "\n".join(found)
+
+
+def files_imported(path: Path, names: frozenset[str]) -> set[str]:
+    """The modules of ours that a module imports, wherever in it: for type checking and inside functions included.
+
+    To import a module runs the `__init__` of each package around it, but for those around the importer itself.
+    """
+    module = module_name(path)
+    found = set()
+    for it in imports(path.read_text(encoding="utf-8"), module, path.name == "__init__.py"):
+        target = next((name for name in (it.module, it.module.rpartition(".")[0]) if name in names), None)
+        parts = target.split(".") if target else []
+        around = {".".join(parts[:n]) for n in range(2, len(parts) + 1)}
+        found |= {name for name in around if name == target or not f"{module}.".startswith(f"{name}.")}
+    return found - {module}
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other round in a circle; empty where none do."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    names = frozenset(map(module_name, MODULES))
+    found = circle_in({module_name(path): files_imported(path, names) for path in MODULES})
+    assert not found, " imports ".join(reversed(found))
+
+
+def test_circles_are_found(tmp_path):
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
+    assert not circle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+    names = frozenset(map(module_name, MODULES))
+    inside = files_imported(PACKAGE / "session" / "calls.py", names)
+    assert "shardviz.program.adapt" in inside and "shardviz.session" not in inside
 
 
 def test_every_room_is_in_the_houses_order():

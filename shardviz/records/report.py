@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh, Spec
@@ -146,7 +145,7 @@ class Report(Visible):
             stages: keep the stages' texts, which may be megabytes.
             indent: as `json.dumps`.
         """
-        data = _plain(self if stages else dataclasses.replace(self, stages={}))
+        data = msgspec.to_builtins(self if stages else dataclasses.replace(self, stages={}), str_keys=True)
         return json.dumps({"shardviz_report": SCHEMA_VERSION, **data}, indent=indent)
 
     @classmethod
@@ -154,7 +153,8 @@ class Report(Visible):
         """Reads what `to_json` wrote.
 
         Raises:
-            ShardvizError: if the text is no report, or of a schema version that this shardviz does not know.
+            ShardvizError: if the text is no report, or of a schema version that this shardviz does not know; or if a
+                field is missing or of another type than it should be, which the message names.
         """
         try:
             data = json.loads(text)
@@ -167,46 +167,6 @@ class Report(Visible):
                 "a newer shardviz may read it"
             )
         try:
-            return _build(cls, data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ShardvizError(f"this shardviz report is damaged: {error!r}") from error
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
-    return value
-
-
-def _build(kind: Any, data: Any) -> Any:
-    """`data`, as `json.loads` gives it, as a value of the annotated type `kind`."""
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        return kind(**{name: _build(hints[name], item) for name, item in data.items()})
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        if data is None:
-            return None
-        if not isinstance(data, list | dict):
-            return data
-        kind = next(k for k in arguments if k not in (type(None), str))
-        return _build(kind, data)
-    if origin is tuple:
-        items = (arguments[0],) * len(data) if arguments[1:] == (Ellipsis,) else arguments
-        return tuple(_build(k, item) for k, item in zip(items, data, strict=True))
-    if origin is not None and issubclass(origin, Mapping):
-        return {arguments[0](key): _build(arguments[1], item) for key, item in data.items()}
-    return data
-
-
-_HINTS: dict[type, dict[str, Any]] = {}
-
-
-def _hints(kind: type) -> dict[str, Any]:
-    if kind not in _HINTS:
-        _HINTS[kind] = typing.get_type_hints(kind)
-    return _HINTS[kind]
+            return msgspec.convert(data, cls, str_keys=True)
+        except (msgspec.ValidationError, ShardvizError) as error:
+            raise ShardvizError(f"this shardviz report is damaged: {error}") from error
