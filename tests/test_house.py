@@ -35,7 +35,6 @@ EXCEPTIONS = {
     ("costs", "render"): "so does whatever there is `Visible`",
     ("program", "render"): "so does whatever there is `Visible`",
     ("study", "render"): "so does a comparison",
-    ("compiler", "program"): "to be mended",
 }
 
 ROOMS = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}

@@ -17,7 +17,6 @@ import jax.export
 
 from shardviz import _jax
 from shardviz.compiler import server
-from shardviz.compiler.server.job import READ_EXPORT
 from shardviz.errors import ParseError, ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapt.stages import call_of
@@ -171,9 +170,8 @@ def _options(symbols: Mapping[str, int] | None, mesh: DeviceMesh | None) -> dict
 
 def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
     """Has a file read in a process of its own, which may die of it where the kernel must not."""
-    job = server.submit(
-        server.Request(data, 1, (), passes=READ_EXPORT, options=options), timeout=_TIMEOUT, memory_limit=_MEMORY
-    )
+    trial = server.Trial("shardviz.program.exports:rehearse", data, {"options": options})
+    job = server.submit(trial, timeout=_TIMEOUT, memory_limit=_MEMORY)
     error = job.exception()
     if job.state == "refused" and UNREADABLE in str(error):
         raise ParseError(_damaged(name, UNREADABLE + str(error).partition(UNREADABLE)[2])) from error

@@ -62,8 +62,8 @@ def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
     Raises:
         CompileError: if the process died or Shardy refused the program.
     """
-    request = server.Request(edited_bytecode(lowered, bound), bound.mesh.size, (), passes=PIPELINE)
-    job = server.submit(request, timeout=_REHEARSAL)
+    trial = server.Trial("shardviz._jax:run_passes", edited_bytecode(lowered, bound), {"passes": PIPELINE})
+    job = server.submit(trial, timeout=_REHEARSAL)
     error = job.exception()
     if error is not None and job.begun:
         raise error

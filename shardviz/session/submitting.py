@@ -51,7 +51,13 @@ def submit(
         future.set_exception(CompileRefused(f"{why}; level 'propagated' works all the same"))
         return future
     chosen = tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs)
-    request = server.Request(edited_bytecode(lowered, bound), bound.mesh.size, chosen, until, topology=aimed.topology)
+    request = server.Request(
+        module=edited_bytecode(lowered, bound),
+        devices=bound.mesh.size,
+        out_chosen=chosen,
+        until=until,
+        topology=aimed.topology,
+    )
 
     def reached(job: server.Job, milestone: str, texts: dict[str, str]) -> None:
         future.deliver(milestone, lambda: reading.report(milestone, texts, job))

@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.compiler import server
-from shardviz.compiler.server import job as folders
+from shardviz.compiler.server import dumps
 from shardviz.program import propagate as shardy
 
 PLAN = sv.Plan("x=4", (P("x"), None))
@@ -70,7 +70,7 @@ def nothing_is_left_behind():
 
 def mine():
     """This process's folders and compile servers."""
-    folder = [p.name for p in folders.base().glob(f"shardviz-{os.getpid()}-*")]
+    folder = [p.name for p in dumps.base().glob(f"shardviz-{os.getpid()}-*")]
     return folder + [
         p for p in psutil.Process().children(recursive=True) if "shardviz.compiler.server" in " ".join(_line(p))
     ]
@@ -113,7 +113,7 @@ def test_both_ways_say_the_same(way):
 def test_a_job_is_a_pure_function_that_any_executor_runs():
     from loky import get_reusable_executor
 
-    request = server.Request(_module(), 4, (True,))
+    request = server.Request(module=_module(), devices=4, out_chosen=(True,))
     executor = get_reusable_executor(max_workers=1)
     texts = executor.submit(server.run, request).result(120)
     executor.shutdown(wait=True, kill_workers=True)
@@ -122,7 +122,7 @@ def test_a_job_is_a_pure_function_that_any_executor_runs():
 
 def test_what_no_worker_can_be_given_ends_the_future_all_the_same(monkeypatch):
     monkeypatch.setenv("SHARDVIZ_COMPILE", "loky")
-    job = server.submit(server.Request(threading.Lock(), 4, (True,)))  # it cannot be pickled
+    job = server.submit(server.Request(module=threading.Lock(), devices=4, out_chosen=(True,)))  # it cannot be pickled
     with pytest.raises(sv.CompileCrashed, match="ended without an answer"):
         job.result(60)
     assert works()
@@ -172,7 +172,11 @@ def test_a_server_that_cannot_start(monkeypatch):
 
 
 def test_a_compiler_that_aborts(way):
-    job = server.submit(server.Request(_module(), 4, (True,), options={"xla_cpu_parallel_codegen_split_count": -1}))
+    job = server.submit(
+        server.Request(
+            module=_module(), devices=4, out_chosen=(True,), options={"xla_cpu_parallel_codegen_split_count": -1}
+        )
+    )
     assert isinstance(job.exception(60), sv.CompileCrashed | sv.CompileRefused)  # older XLA aborts, newer refuses
     assert works()
 
@@ -227,7 +231,7 @@ def test_where_no_process_can_be_had_shardy_answers_all_the_same(monkeypatch):
 
 
 def test_a_program_that_the_compiler_refuses(way):
-    job = server.submit(server.Request(b"no bytecode", 4, (True,)))
+    job = server.submit(server.Request(module=b"no bytecode", devices=4, out_chosen=(True,)))
     with pytest.raises(sv.CompileRefused, match="refused the program"):
         job.result(60)
     assert works()
@@ -302,7 +306,7 @@ def test_nothing_outlives_the_kernel_however_it_ends(end):
         left = [
             p for p in (parent, child) if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE
         ]
-        left += list(folders.base().glob(f"shardviz-{kernel}-*"))
+        left += list(dumps.base().glob(f"shardviz-{kernel}-*"))
         time.sleep(0.05)
     assert not left
 
@@ -351,7 +355,7 @@ def compiling():
 
 
 def test_folders_of_dead_kernels_are_swept():
-    stale = folders.base() / "shardviz-999999999-stale"
+    stale = dumps.base() / "shardviz-999999999-stale"
     stale.mkdir()
     works()
     assert not stale.exists()

@@ -130,5 +130,5 @@ def test_only_a_compile_is_finished(program):
 def test_a_job_that_is_run_whole_has_the_milestone_too(program):
     code = edited_bytecode(program._lowerings.lower(PLAN), program.bind(PLAN))
     for until, reached in (("compiled", ["partitioned", "compiled"]), ("finished", list(server.MILESTONES))):
-        found = server.run(server.Request(code, 8, (False,), until))
+        found = server.run(server.Request(module=code, devices=8, out_chosen=(False,), until=until))
         assert list(found) == reached and all(found.values())

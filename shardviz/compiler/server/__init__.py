@@ -6,6 +6,7 @@ is waited for only where somebody asks for the milestone `finished`.
 """
 
 from shardviz.compiler.server.client import Job, shutdown, start, submit
-from shardviz.compiler.server.job import LEVELS, MILESTONES, Request, Topology, run
+from shardviz.compiler.server.dumps import LEVELS, MILESTONES
+from shardviz.compiler.server.job import Request, Topology, Trial, run
 
-__all__ = ["LEVELS", "MILESTONES", "Job", "Request", "Topology", "run", "shutdown", "start", "submit"]
+__all__ = ["LEVELS", "MILESTONES", "Job", "Request", "Topology", "Trial", "run", "shutdown", "start", "submit"]

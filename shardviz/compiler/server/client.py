@@ -21,8 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from shardviz.compiler.server import job as jobs
-from shardviz.compiler.server.job import Request
+from shardviz.compiler.server.dumps import new_folder
+from shardviz.compiler.server.job import Request, Trial
 from shardviz.errors import (
     CompileCrashed,
     CompileError,
@@ -49,7 +49,7 @@ class Job(Future[dict[str, Texts]]):
         texts: what has been reached so far.
     """
 
-    def __init__(self, request: Request, on_milestone: Milestone | None):
+    def __init__(self, request: Request | Trial, on_milestone: Milestone | None):
         super().__init__()
         self.request, self.on_milestone = request, on_milestone
         self.state, self.stderr, self.pid = "queued", "", None
@@ -138,7 +138,7 @@ class _Server:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self.root = jobs.make()
+        self.root = new_folder()
         self.log = self.root / "server-stderr"
         try:
             self.process = _spawn(theirs.fileno(), self.root)
@@ -283,16 +283,16 @@ def shutdown() -> None:
 
 
 def submit(
-    request: Request,
+    request: Request | Trial,
     *,
     timeout: float | None = None,
     memory_limit: float | None = None,
     on_milestone: Milestone | None = None,
 ) -> Job:
-    """Starts a compile.
+    """Starts a compile, or a trial.
 
     Args:
-        request: what to compile.
+        request: what to compile, or to try.
         timeout: seconds that it may take; 600 if not given.
         memory_limit: bytes that its process may use; three quarters of the machine's if not given.
         on_milestone: called with the job, the milestone's name and its texts, on another thread.

@@ -21,8 +21,9 @@ from typing import Any
 
 import psutil
 
-from shardviz.compiler.server import job as jobs
-from shardviz.compiler.server.job import Request, refusal
+from shardviz import _jax
+from shardviz.compiler.server import dumps
+from shardviz.compiler.server.job import Request, Trial, refusal
 
 _POLL = 0.003
 _IDLE = 1.0
@@ -31,7 +32,7 @@ _IDLE = 1.0
 @dataclass
 class _Child:
     job: int
-    request: Request
+    request: Request | Trial
     timeout: float
     memory_limit: float
     pid: int = 0
@@ -98,18 +99,12 @@ class Server:
         pid, status = os.waitpid(child.pid, os.WNOHANG)
         ended = pid != 0
         finished = ended and os.waitstatus_to_exitcode(status) == 0
-        folder, devices, at = child.folder / "dumps", child.request.devices, child.request.topology
-        platform = at.platform if at else "cpu"
-        for milestone in jobs.MILESTONES if child.request.until == "finished" else jobs.LEVELS:
-            if milestone not in child.sent and jobs.complete(
-                folder, milestone, devices, ended=finished, platform=platform
-            ):
-                child.sent.add(milestone)
-                texts = jobs.read(folder, milestone, devices)
-                self.connection.send(("milestone", child.job, milestone, texts, _said(child)))
-        if child.request.until in child.sent:
+        wanted = child.request.milestones
+        if isinstance(child.request, Request):
+            self.tell(child, child.request, ended=finished)
+        if wanted and wanted[-1] in child.sent:
             self.end(child, "done", alive=not ended)
-        elif finished and (child.request.passes or "compiled" in child.sent):  # what does not fit is not finished
+        elif finished and (not wanted or "compiled" in child.sent):  # what does not fit is not finished
             self.end(child, "done", alive=False)
         elif ended:
             code = os.waitstatus_to_exitcode(status)
@@ -122,6 +117,18 @@ class Server:
             self.end(child, "timeout", limit=child.timeout)
         elif (used := _memory(child)) > child.memory_limit:
             self.end(child, "memory", limit=child.memory_limit, used=used)
+
+    def tell(self, child: _Child, request: Request, *, ended: bool) -> None:
+        """Sends the milestones that a compiler has reached since it was last looked at."""
+        folder = child.folder / "dumps"
+        platform = request.topology.platform if request.topology else "cpu"
+        for milestone in request.milestones:
+            if milestone not in child.sent and dumps.complete(
+                folder, milestone, request.devices, ended=ended, platform=platform
+            ):
+                child.sent.add(milestone)
+                texts = dumps.read(folder, milestone, request.devices)
+                self.connection.send(("milestone", child.job, milestone, texts, _said(child)))
 
     def end(self, child: _Child, state: str, *, alive: bool = True, **details: Any) -> None:
         """Ends a job: its process, its folder, and the kernel's waiting."""
@@ -189,11 +196,8 @@ def main(descriptor: int, root: str, at_once: int) -> None:
         root: the folder for jobs; removed at the end.
         at_once: how many jobs run side by side.
     """
-    from shardviz import _jax
-    from shardviz.compiler.server import job as jobs
-
     _jax.preload()
-    jobs.sweep()
+    dumps.sweep_folders()
     connection = Connection(descriptor)
     connection.send(("ready", os.getpid()))
     Server(connection, Path(root), at_once).serve()

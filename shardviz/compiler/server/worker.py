@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shardviz.compiler.server import job as jobs
+from shardviz.compiler.server import dumps
 from shardviz.compiler.server.job import run_in_worker
 
 _POLL = 0.02
@@ -34,7 +34,7 @@ def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event)
         if stop.is_set():
             job.end("stopped", {})
             return
-        folder = jobs.make()
+        folder = dumps.new_folder()
         executor = get_reusable_executor(max_workers=1, timeout=300)
         future = executor.submit(run_in_worker, str(folder), job.request)
         job.state, job.begun, started = "running", True, time.monotonic()
@@ -63,10 +63,10 @@ def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event)
 def _finish(job: Any, state: str, details: dict[str, Any], folder: Path) -> None:
     log = folder / "stderr"
     details["stderr"] = log.read_text(errors="replace") if log.exists() else ""
-    if state in ("done", "refused") and not job.request.passes:
-        for milestone in jobs.MILESTONES[: jobs.MILESTONES.index(job.request.until) + 1]:
-            if jobs.complete(folder / "dumps", milestone, job.request.devices, ended=True):
-                job.reached(milestone, jobs.read(folder / "dumps", milestone, job.request.devices), details["stderr"])
+    if state in ("done", "refused"):
+        for milestone in job.request.milestones:
+            if dumps.complete(folder / "dumps", milestone, job.request.devices, ended=True):
+                job.reached(milestone, dumps.read(folder / "dumps", milestone, job.request.devices), details["stderr"])
     shutil.rmtree(folder, ignore_errors=True)
     job.end(state, details)
 

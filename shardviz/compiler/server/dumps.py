@@ -1,0 +1,146 @@
+"""What XLA writes down while it compiles: where a job keeps its files, and which texts are whole already.
+
+XLA writes each text when its pass is done. A program's text is complete when its entry computation, the last that XLA
+prints, is closed. The optimised program, buffer assignment and memory report are written one after the other within two
+milliseconds, each in one piece, in an order that differs between versions; they are complete when all have been left
+alone for a while. The TPU's compiler writes the program once more when it has found that it fits, and ends with an
+error where it does not: its answer is complete when it has done one or the other.
+
+A job's folder is in memory where there is room, and named after the kernel that owns it. Whoever ends last removes it;
+what a machine's sudden end leaves behind is swept when the next server starts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+_NAME = re.compile(r"shardviz-(\d+)-\w+$")
+_ROOM = 256 * 2**20
+
+
+def base() -> Path:
+    """A folder in memory if the machine has one with room, else the usual temporary folder."""
+    memory = Path("/dev/shm")
+    if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM:
+        return memory
+    return Path(tempfile.gettempdir())
+
+
+def new_folder() -> Path:
+    """A new folder of this process."""
+    return Path(tempfile.mkdtemp(prefix=f"shardviz-{os.getpid()}-", dir=base()))
+
+
+def sweep_folders() -> None:
+    """Removes this user's folders whose process is no more."""
+    import psutil
+
+    for entry in os.scandir(base()):
+        match = _NAME.match(entry.name)
+        if (
+            match
+            and not psutil.pid_exists(int(match[1]))
+            and (not hasattr(os, "getuid") or entry.stat().st_uid == os.getuid())
+        ):
+            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+PARTITIONER = "spmd-partitioning"
+"""The partitioner's pass, `spmd-partitioning` or `tpu-spmd-partitioning`: XLA dumps before and after it."""
+
+LEVELS = ("partitioned", "compiled")
+"""What a compile is asked for."""
+
+MILESTONES = (*LEVELS, "finished")
+"""What is told of on the way; `finished` only where the compile is to end, with machine code."""
+
+_SETTLED = 15_000_000
+"""Nanoseconds without a change after which a file is taken to be whole."""
+
+NO_ROOM = "does-not-fit.txt"
+"""The compiler's message where a program does not fit into the machine's memory; written by the job."""
+
+STATED, FINAL = "as-finished.json", "as-finished.txt"
+"""What the executable says of itself, and its program; written by the job, the first of them last."""
+
+_FITS = "after_optimizations_after_buffer_assignment.txt"
+
+_STAGES = {
+    "partitioned": {"before": "before the partitioner", "partitioned": "after it"},
+    "compiled": {
+        "optimized": "after_optimizations.txt",
+        "buffers": "after_optimizations-buffer-assignment.txt",
+        "live_ranges": "after_optimizations-live-range.txt",
+    },
+    "finished": {"stated": STATED, "final": FINAL},
+}
+_MORE = {"memory_report": "after_optimizations-memory-usage-report.txt", "no_room": NO_ROOM}
+"""Stages that not every compiler or program has."""
+
+
+def _find(folder: Path, milestone: str, devices: int) -> dict[str, Path]:
+    """Stage → file for those of a milestone's files that exist.
+
+    For a single device XLA runs no partitioner; the program that it was given stands for both sides of it.
+    """
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    found = {}
+    for name in names:
+        for stage in _stages(name, milestone, devices):
+            found.setdefault(stage, folder / name)
+    return found
+
+
+def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
+    if milestone != "partitioned":
+        stages = _STAGES[milestone] | (_MORE if milestone == "compiled" else {})
+        return tuple(stage for stage, end in stages.items() if name.endswith(end))
+    if devices == 1:
+        return ("before", "partitioned") if name.endswith("before_optimizations.txt") else ()
+    if "spmd-partitioning" not in name or not name.endswith(".txt"):
+        return ()
+    return ("before",) if "spmd-partitioning" in name.rsplit(".before_", 1)[-1] else ("partitioned",)
+
+
+def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platform: str = "cpu") -> bool:
+    """Whether all of a milestone's files are there and whole.
+
+    Args:
+        folder: XLA's dump folder.
+        milestone: `partitioned`, `compiled` or `finished`.
+        devices: how many the program is for.
+        ended: whether the compiler has ended, so that nothing is still being written.
+        platform: whose compiler it is: `cpu`, `tpu` or `gpu`.
+    """
+    found = _find(folder, milestone, devices)
+    if not _STAGES[milestone].keys() <= found.keys():
+        return False
+    if ended or milestone == "finished":
+        return True
+    if milestone == "partitioned":
+        return all(_closed(path) for path in found.values())
+    if platform == "tpu":
+        return any(name.endswith(_FITS) for name in os.listdir(folder)) and _closed(found["optimized"])
+    last = max(path.stat().st_mtime_ns for path in found.values())
+    return _closed(found["optimized"]) and time.time_ns() - last > _SETTLED
+
+
+def _closed(path: Path) -> bool:
+    """Whether a program's text has its entry computation, to the end."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 4))
+        if not file.read().rstrip(b"\n").endswith(b"}"):
+            return False
+        file.seek(0)
+        return b"\nENTRY " in file.read()
+
+
+def read(folder: Path, milestone: str, devices: int) -> dict[str, str]:
+    """Stage → text of a milestone."""
+    return {stage: path.read_text(errors="replace") for stage, path in _find(folder, milestone, devices).items()}
