@@ -9,14 +9,13 @@ from shardviz.compiler.memory import Buffers, alive_at_peak, memory
 from shardviz.compiler.module import Computation, Instruction, Module, Shape, parse, parse_shape
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.shardings import cut, output_shardings, parameter_shardings, values
-from shardviz.compiler.work import ByteCount, FlopCount, count_bytes, count_flops
+from shardviz.compiler.work import ByteCount, count_bytes, count_flops, with_bytes
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 
 __all__ = [
     "Buffers",
     "ByteCount",
     "Computation",
-    "FlopCount",
     "FrameTable",
     "Instruction",
     "Module",
@@ -43,4 +42,5 @@ __all__ = [
     "runs",
     "trip_count",
     "values",
+    "with_bytes",
 ]

@@ -62,7 +62,7 @@ _VALUE = re.compile(
 _RANGE = re.compile(r"^\s+([\w.\-]+)\{([\d,]*)\}:(\d+)-(\d+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Allocation:
     """A block of memory.
 
@@ -88,7 +88,7 @@ class Allocation:
         return self.color == 0 and (self.is_argument or self.is_output or self.is_constant)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Placed:
     """A value's name, the part of its tuple, and where it lies."""
 
@@ -126,7 +126,9 @@ class Buffers:
             if a.stands or (a.is_temporary and a.color == 0):
                 for v in _VALUE.finditer(self.text, a.begin, a.end):
                     part = v[2].strip("{}")
-                    found[v[1], part] = Placed(v[1], part, number, int(v[4]), int(v[3]), v[5] == "(")
+                    found[v[1], part] = Placed(
+                        name=v[1], part=part, allocation=number, offset=int(v[4]), size=int(v[3]), is_table=v[5] == "("
+                    )
         return found
 
     @cached_property
@@ -201,14 +203,14 @@ def _allocation(found: re.Match[str], end: int) -> Allocation:
     uses = _SHAPE.sub("", found[2])
     color = _COLOR.search(uses)
     return Allocation(
-        int(found[1]),
-        int(color[1]) if color else 0,
-        ", parameter " in uses,
-        ", maybe-live-out" in uses,
-        ", preallocated-temp" in uses,
-        ", constant" in uses,
-        found.start(),
-        end,
+        size=int(found[1]),
+        color=int(color[1]) if color else 0,
+        is_argument=", parameter " in uses,
+        is_output=", maybe-live-out" in uses,
+        is_temporary=", preallocated-temp" in uses,
+        is_constant=", constant" in uses,
+        begin=found.start(),
+        end=end,
     )
 
 

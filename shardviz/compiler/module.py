@@ -9,7 +9,11 @@ A module of HLO: computations of instructions, whose parts are read from their l
 
 Most of a line is never looked at: a module of a thousand instructions is there in two milliseconds:
 
->>> add = Instruction("x", "add", True, "f32[4]{0}", "%a, %loop#2", ', metadata={op_name="jit(f)/add"}')
+>>> add = parse('''HloModule m
+...
+... ENTRY %main {
+...   ROOT %x = f32[4]{0} add(%a, %loop#2), metadata={op_name="jit(f)/add"}
+... }''').entry.root
 >>> add.shape, add.operands, add.operand_parts, add.op_name
 (Shape(dtype='float32', dims=(4,)), ('a', 'loop'), ((), (2,)), 'jit(f)/add')
 
@@ -193,7 +197,7 @@ class Named(dict[str, T]):
         raise ParseError(f"HLO {self.owner} has no {key!r}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Instruction:
     """One instruction.
 
@@ -557,7 +561,12 @@ def _instruction(line: str, number: int) -> Instruction:
     if end < 0:
         raise ParseError(f"HLO line {number}: the operands do not end: {_shown(line)}")
     return Instruction(
-        name.lstrip("%"), found[1], is_root, line[equals + 3 : found.start()], line[begin:end], line[end + 1 :]
+        name=name.lstrip("%"),
+        opcode=found[1],
+        is_root=is_root,
+        shape_text=line[equals + 3 : found.start()],
+        operands_text=line[begin:end],
+        attributes_text=line[end + 1 :],
     )
 
 

@@ -1,18 +1,17 @@
-"""Which machines this installation can compile for, told from the installed packages alone.
+"""Which machines this installation can compile for, and GPUs as XLA's compiler wants them described.
 
 A compiler needs no machine of its kind: XLA for CPU comes with jaxlib, the TPU compiler is the package libtpu, the
 GPU compiler is JAX's CUDA plugin plus NVIDIA's ptxas. Looking at packages starts no JAX backend and imports none of
-them, so it costs milliseconds and cannot fail for lack of a driver.
+them, so it costs milliseconds and cannot fail for want of a driver.
 
 >>> [status.name for status in targets()]
 ['cpu', 'tpu', 'gpu']
 >>> targets()[0].ready
 True
 
-GPUs as XLA's compiler wants them described: facts about each chip, and the text that is made of them.
-
-The numbers are those of the chips' own data sheets and of XLA's descriptions of them
-(https://github.com/openxla/xla/tree/main/xla/backends/gpu/target_config/specs, read 2026-11-20).
+A GPU that is not there is described to XLA by its numbers, which are those of the chips' own data sheets and of XLA's
+descriptions of them (https://github.com/openxla/xla/tree/main/xla/backends/gpu/target_config/specs, read
+2026-11-20).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import importlib.util
 import platform
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 TPU_CHIPS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
 """The TPUs that libtpu has topologies of."""
@@ -32,7 +31,7 @@ GPU_EXAMPLE = "'gpu h100:2x8', hosts x GPUs of each"
 ATTACHED = "attached      the devices that JAX sees in this process, by the compiler of their kind"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TargetStatus:
     """Whether programs can be compiled for one kind of machine here.
 
@@ -77,52 +76,63 @@ def targets() -> Targets:
     Returns:
         One `TargetStatus` each, telling what is installed and what is missing. No JAX backend is started.
     """
-    tpu = replace(_tpu(), chips=TPU_CHIPS, example=TPU_EXAMPLE)
-    return Targets((_cpu(), tpu, replace(_gpu(), chips=tuple(GPUS), example=GPU_EXAMPLE)))
+    return Targets((_cpu(), _tpu(), _gpu()))
 
 
 def _cpu() -> TargetStatus:
     version = _version("jaxlib")
-    if version is None or not _importable("jaxlib"):
-        return TargetStatus("cpu", False, (), "jaxlib is not installed", "pip install shardviz")
-    return TargetStatus("cpu", True, (f"jaxlib {version}",))
+    missing = "" if version and _importable("jaxlib") else "jaxlib is not installed"
+    return _status("cpu", {"jaxlib": version}, missing, "pip install shardviz")
 
 
 def _tpu() -> TargetStatus:
-    install = "pip install 'shardviz[tpu]'"
-    version = _version("libtpu")
-    found = (f"libtpu {version}",) if version else ()
-    if version is None or not _importable("libtpu"):
-        if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-            lack = f"the TPU compiler exists for Linux x86-64 only, this is {_here()}"
-            return TargetStatus("tpu", False, found, lack)
-        return TargetStatus("tpu", False, found, "the package libtpu (0.6 GB) is not installed", install)
+    version, install = _version("libtpu"), "pip install 'shardviz[tpu]'"
     wanted = _wanted("libtpu", extra="tpu")
-    if wanted is not None and not version.startswith(wanted):
-        jax = _version("jax")
-        return TargetStatus("tpu", False, found, f"jax {jax} goes with libtpu {wanted}*, not {version}", install)
-    return TargetStatus("tpu", True, found)
+    missing = ""
+    if version is None or not _importable("libtpu"):
+        missing = "the package libtpu (0.6 GB) is not installed"
+        if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+            missing, install = f"the TPU compiler exists for Linux x86-64 only, this is {_here()}", ""
+    elif wanted is not None and not version.startswith(wanted):
+        missing = f"jax {_version('jax')} goes with libtpu {wanted}*, not {version}"
+    return _status("tpu", {"libtpu": version}, missing, install, TPU_CHIPS, TPU_EXAMPLE)
 
 
 def _gpu() -> TargetStatus:
     install = "pip install 'shardviz[cuda]'"
     packages = ("jax-cuda13-plugin", "jax-cuda13-pjrt", "nvidia-cuda-nvcc")
     versions = {name: _version(name) for name in packages}
-    found = tuple(f"{name} {version}" for name, version in versions.items() if version)
-    if sys.platform != "linux":
-        lack = f"the GPU compiler exists for Linux only, this is {_here()}"
-        return TargetStatus("gpu", False, found, lack)
     absent = [name for name, version in versions.items() if version is None]
     absent += [] if absent or _importable("jax_cuda13_plugin") else ["jax_cuda13_plugin"]
-    if absent:
-        lack = f"not installed: {', '.join(absent)} (1.3 GB in all; no driver, cuDNN or NCCL is needed)"
-        return TargetStatus("gpu", False, found, lack, install)
     jaxlib = _version("jaxlib")
-    for name in packages[:2]:
-        if versions[name] != jaxlib:
-            lack = f"jaxlib {jaxlib} goes with {name} {jaxlib}, not {versions[name]}"
-            return TargetStatus("gpu", False, found, lack, install)
-    return TargetStatus("gpu", True, found)
+    other = next((name for name in packages[:2] if versions[name] != jaxlib), "")
+    missing = ""
+    if sys.platform != "linux":
+        missing, install = f"the GPU compiler exists for Linux only, this is {_here()}", ""
+    elif absent:
+        missing = f"not installed: {', '.join(absent)} (1.3 GB in all; no driver, cuDNN or NCCL is needed)"
+    elif other:
+        missing = f"jaxlib {jaxlib} goes with {other} {jaxlib}, not {versions[other]}"
+    return _status("gpu", versions, missing, install, tuple(GPUS), GPU_EXAMPLE)
+
+
+def _status(
+    name: str,
+    versions: dict[str, str | None],
+    missing: str,
+    install: str,
+    chips: tuple[str, ...] = (),
+    example: str = "",
+) -> TargetStatus:
+    return TargetStatus(
+        name=name,
+        ready=not missing,
+        compiler=tuple(f"{package} {version}" for package, version in versions.items() if version),
+        missing=missing,
+        install=install if missing else "",
+        chips=chips,
+        example=example,
+    )
 
 
 def _here() -> str:
@@ -150,7 +160,7 @@ def _wanted(package: str, *, extra: str) -> str | None:
     return next((match[1] for line in requirements if (match := pattern.match(line))), None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Gpu:
     """What the compiler asks of a GPU beyond what all NVIDIA's GPUs of these generations share.
 
@@ -180,11 +190,56 @@ class Gpu:
 
 
 GPUS = {
-    "a100": Gpu("NVIDIA A100-SXM4-80GB", 8, 108, 1.41, 85100068864, 2039040000000, 41943040, 64, (167936, 166912), 12),
-    "h100": Gpu("NVIDIA H100 80GB HBM3", 9, 132, 1.98, 84942979072, 3352320000000, 52428800),
-    "h200": Gpu("NVIDIA H200 141GB HBM3e", 9, 132, 1.98, 151397597184, 4800000000000, 52428800),
-    "b200": Gpu("NVIDIA B200", 10, 148, 1.965, 191514411008, 7672320000000, 132644864, pcie=68719476736),
-    "gb200": Gpu("NVIDIA GB200", 10, 152, 2.062, 197897748480, 7928064000000, 135528448, pcie=68719476736),
+    "a100": Gpu(
+        name="NVIDIA A100-SXM4-80GB",
+        capability=8,
+        cores=108,
+        clock_ghz=1.41,
+        memory=85100068864,
+        bandwidth=2039040000000,
+        cache=41943040,
+        lanes=64,
+        shared=(167936, 166912),
+        links=12,
+    ),
+    "h100": Gpu(
+        name="NVIDIA H100 80GB HBM3",
+        capability=9,
+        cores=132,
+        clock_ghz=1.98,
+        memory=84942979072,
+        bandwidth=3352320000000,
+        cache=52428800,
+    ),
+    "h200": Gpu(
+        name="NVIDIA H200 141GB HBM3e",
+        capability=9,
+        cores=132,
+        clock_ghz=1.98,
+        memory=151397597184,
+        bandwidth=4800000000000,
+        cache=52428800,
+    ),
+    "b200": Gpu(
+        name="NVIDIA B200",
+        capability=10,
+        cores=148,
+        clock_ghz=1.965,
+        memory=191514411008,
+        bandwidth=7672320000000,
+        cache=132644864,
+        pcie=68719476736,
+    ),
+    "gb200": Gpu(
+        name="NVIDIA GB200",
+        capability=10,
+        cores=152,
+        clock_ghz=2.062,
+        memory=197897748480,
+        bandwidth=7928064000000,
+        cache=135528448,
+        pcie=68719476736,
+    ),
 }
 
 _SHARED_BY_ALL = {

@@ -36,6 +36,7 @@ FLOPs of what is no matrix product, as XLA's `HloCostAnalysis` counts them.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from dataclasses import dataclass
@@ -46,28 +47,11 @@ from shardviz.compiler.phases import Phases, full_name, teller
 from shardviz.compiler.traffic import Traffic
 from shardviz.errors import ParseError
 from shardviz.layouts.layout import itemsize
-from shardviz.records import Frame, Work, WorkTally
+from shardviz.records import Cost, Frame, Work, WorkTally
 from shardviz.records.counting import Window, convolution_flops
 from shardviz.records.counting import dot_flops as product_flops
 from shardviz.records.source import module_of
-
-
-@dataclass(frozen=True)
-class FlopCount:
-    """The FLOPs of a module on one device.
-
-    Attributes:
-        dot, other: of matrix products and convolutions, and of all else; loops multiplied in.
-        once: of both, each loop's body counted once.
-        unknown_loops: how many loops' trip counts are not known.
-        work: the same by phase, line, module and element type, the most first.
-    """
-
-    dot: float
-    other: float
-    once: float
-    unknown_loops: int
-    work: tuple[Work, ...]
+from shardviz.records.work import joined
 
 
 @dataclass(frozen=True)
@@ -85,8 +69,8 @@ class ByteCount:
     work: tuple[Work, ...]
 
 
-def count_flops(module: Module, phases: Phases | None = None) -> FlopCount:
-    """Counts the FLOPs of a module.
+def count_flops(module: Module, phases: Phases | None = None) -> Cost:
+    """Counts the FLOPs of a module on one device.
 
     Args:
         module: the partitioned module, whose shapes are one device's, or any other.
@@ -114,12 +98,12 @@ def count_flops(module: Module, phases: Phases | None = None) -> FlopCount:
             dtype = _factors(computation, instruction) if dot else instruction.shapes[0].dtype
             tally.add(*place_of(computation, instruction), dtype, times * dot, times * other)
     rows = tally.rows
-    return FlopCount(
-        sum(row.dot_flops for row in rows),
-        sum(row.other_flops for row in rows),
-        float(sum(times * own[name] for name, times in once.items())),
-        sum(trip is None for trip in trips.values()),
-        rows,
+    return Cost(
+        dot_flops=sum(row.dot_flops for row in rows),
+        unknown_loops=sum(trip is None for trip in trips.values()),
+        other_flops=sum(row.other_flops for row in rows),
+        once_flops=float(sum(times * own[name] for name, times in once.items())),
+        work=rows,
     )
 
 
@@ -153,6 +137,12 @@ def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
     return ByteCount(
         sum(row.hbm_bytes or 0.0 for row in rows), float(sum(times * own(name) for name, times in once.items())), rows
     )
+
+
+def with_bytes(cost: Cost, moved: ByteCount) -> Cost:
+    """FLOPs and bytes in one, which may be of two programs: as partitioned, and as the target runs it."""
+    work = joined(cost.work, moved.work)
+    return dataclasses.replace(cost, hbm_bytes=moved.bytes, once_hbm_bytes=moved.once, work=work)
 
 
 class _Places:

@@ -1,4 +1,4 @@
-"""Rule `levels-differ`: what Shardy foretold and what XLA's partitioner made are not the same.
+"""Rule `levels-differ`: what Shardy predicted and what XLA's partitioner made are not the same.
 
 That is no fault of either. Shardy decides the shardings, XLA how to get from one to the next, and XLA may choose
 another collective, put several into one, or cut a product in another way.
@@ -34,10 +34,10 @@ def levels_differ(
     """What is different between the two levels.
 
     Args:
-        propagated: outputs and collectives that Shardy foretold.
+        propagated: outputs and collectives that Shardy predicted.
         partitioned: outputs and collectives of the partitioner.
         mesh: the mesh of both.
-        flops: of one device's matrix products, foretold and made.
+        flops: of one device's matrix products, predicted and made.
 
     Returns:
         One diagnostic an output whose spec differs, one a kind of collective and mesh axes whose number of runs in
@@ -63,7 +63,7 @@ def levels_differ(
                 Diagnostic(
                     "levels-differ",
                     "info",
-                    f"{kind} over {axes}: Shardy foretold {plural(before[key], 'run')} in a step, "
+                    f"{kind} over {axes}: Shardy predicted {plural(before[key], 'run')} in a step, "
                     f"the partitioner made {plural(after[key], 'run')}",
                 )
             )
@@ -73,7 +73,7 @@ def levels_differ(
             Diagnostic(
                 "levels-differ",
                 "info",
-                f"matrix products: Shardy foretold {ours} on each device, the partitioner made {theirs}",
+                f"matrix products: Shardy predicted {ours} on each device, the partitioner made {theirs}",
             )
         )
     return tuple(found)
@@ -130,12 +130,14 @@ def callbacks_left_out(lines: Iterable[Frame | None]) -> tuple[Diagnostic, ...]:
     )
 
 
-def simulated(lack: str) -> tuple[Diagnostic, ...]:
-    """A note if nothing here can compile for the target; `lack` says why and what mends it."""
-    if not lack:
+def simulated(missing: str) -> tuple[Diagnostic, ...]:
+    """A note if nothing here can compile for the target; `missing` says why and what mends it."""
+    if not missing:
         return ()
     return (
         Diagnostic(
-            "simulated-devices", "info", f"partitioned on simulated devices, not by the target's own compiler: {lack}"
+            "simulated-devices",
+            "info",
+            f"partitioned on simulated devices, not by the target's own compiler: {missing}",
         ),
     )

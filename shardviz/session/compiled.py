@@ -7,24 +7,21 @@ partitioned, the compiler's warnings) is not in the report.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-from shardviz import _jax, diagnose
-from shardviz import compiler as hlo
+from shardviz import _jax, compiler, diagnose
 from shardviz.errors import ShardvizError
-from shardviz.layouts import itemsize
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import stablehlo_program as ready
 from shardviz.program.shards import shard_shape
-from shardviz.records import Cost, Diagnostic, Memory, PlanRecord, Value
+from shardviz.records import Diagnostic, Memory, PlanRecord, Value
 from shardviz.records.report import Report
-from shardviz.records.work import joined
-from shardviz.session import reading as rows
+from shardviz.session import rows
 from shardviz.session.reading import code_size, stated_cost
 
 
@@ -45,7 +42,7 @@ def compiled_report(compiled: Any) -> Report:
     text = compiled.as_text()
     if not text:
         raise ShardvizError("this jax.stages.Compiled gives no text of its program; analyse the function itself")
-    module = hlo.parse(text)
+    module = compiler.parse(text)
     name = module.name.removeprefix("jit_")
     infos = jax.tree.leaves(compiled.args_info)
     ins = _flat(compiled.input_shardings, len(infos), compiled.in_tree)
@@ -60,9 +57,8 @@ def compiled_report(compiled: Any) -> Report:
     results = zip(ready.result_names(compiled.out_tree), out_infos, outs, strict=True)
     outputs = tuple(_row(n, i, s, mesh) for n, i, s in results)
     called = [names[i] for i in kept]
-    found = hlo.collectives(module, mesh, arguments=called if len(called) == len(located) else None)
-    counted, moved = hlo.count_flops(module), hlo.count_bytes(module)
-    unknown = counted.unknown_loops
+    found = compiler.collectives(module, mesh, arguments=called if len(called) == len(located) else None)
+    cost = compiler.with_bytes(compiler.count_flops(module), compiler.count_bytes(module))
     said = _jax.finished_numbers(compiled.runtime_executable())
     return Report(
         level="compiled",
@@ -78,18 +74,9 @@ def compiled_report(compiled: Any) -> Report:
         collectives=found,
         target=_platform((*ins, *outs)),
         memory=_memory(said["memory"], _platform((*ins, *outs))),
-        cost=Cost(
-            dot_flops=counted.dot,
-            unknown_loops=unknown,
-            other_flops=counted.other,
-            once_flops=counted.once,
-            hbm_bytes=moved.bytes,
-            once_hbm_bytes=moved.once,
-            work=joined(counted.work, moved.work),
-            stated=stated_cost(said["cost"]),
-        ),
-        diagnostics=_said(mesh, (*ins, *outs)) + diagnose.unknown_loops(unknown),
-        source=rows.source((), (*found, *counted.work, *moved.work)),
+        cost=replace(cost, stated=stated_cost(said["cost"])),
+        diagnostics=_said(mesh, (*ins, *outs)) + diagnose.unknown_loops(cost.unknown_loops),
+        source=rows.source((), (*found, *cost.work)),
         stages={"optimized": text},
         versions=rows.versions(),
     )
@@ -112,27 +99,15 @@ def _mesh(shardings: Sequence[Any], devices: int) -> DeviceMesh:
 def _row(name: str, info: Any, sharding: Any, mesh: DeviceMesh) -> Value:
     shape, dtype = tuple(info.shape), str(info.dtype)
     if sharding is None or isinstance(sharding, SingleDeviceSharding):
-        spec, shard, notations = Spec.of(None, len(shape)), shape, {}
+        spec, shard, text = Spec.of(None, len(shape)), shape, ""
     elif isinstance(sharding, NamedSharding) and DeviceMesh.of(sharding.mesh).shape == mesh.shape:
-        spec = Spec.of(sharding.spec, len(shape))
-        shard, notations = shard_shape(shape, spec, mesh), {}
+        spec, text = Spec.of(sharding.spec, len(shape)), ""
+        shard = shard_shape(shape, spec, mesh)
     else:
         text = _jax.hlo_sharding_of(sharding, len(shape)) or ""
-        spec, shard = hlo.cut(text, shape, mesh) if text else (None, None)
-        notations = {"hlo": text} if text else {}
-    if spec is not None:
-        notations = {"pspec": str(spec), **notations}
-    size = None if shard is None else math.prod(shard) * itemsize(dtype)
-    return Value(
-        name=name,
-        shape=shape,
-        dtype=dtype,
-        spec=spec,
-        shard_shape=shard,
-        bytes_per_device=size,
-        sharding=notations,
-        donated=getattr(info, "donated", False),
-    )
+        spec, shard = compiler.cut(text, shape, mesh) if text else (None, None)
+    notations = {"hlo": text} if text else {}
+    return rows.value(name, shape, dtype, spec, shard, donated=getattr(info, "donated", False), **notations)
 
 
 def _platform(shardings: Sequence[Any]) -> str:

@@ -158,7 +158,7 @@ def missing_for(machine: Machine, mesh: DeviceMesh) -> str:
     if not _nameable(machine):
         return f"libtpu compiles for {', '.join(TPU_CHIPS)}, and not for a chip of one's own, {machine.chip.name!r}"
     try:
-        return aim(machine, mesh).lack
+        return aim(machine, mesh).missing
     except ShardvizError:  # the mesh's devices are no places of this machine: the compile says so
         return ""
 

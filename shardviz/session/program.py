@@ -28,9 +28,8 @@ from shardviz.program.signature import CallSignature
 from shardviz.program.trace import Argument, Constraint
 from shardviz.records import Cost, PlanRecord
 from shardviz.records.report import Report
-from shardviz.session import reading as rows
-from shardviz.session import submitting
-from shardviz.session.reading import Reading, annotated, notes
+from shardviz.session import rows, submitting
+from shardviz.session.reading import Reading
 from shardviz.session.submitting import OnReport, ReportFuture
 from shardviz.session.targeting import aim
 
@@ -267,7 +266,7 @@ class Program:
                 unknown_loops=found.unknown_loops,
                 work=found.work,
             ),
-            diagnostics=notes(lowered.traced)
+            diagnostics=rows.notes(lowered.traced)
             + diagnose.unknown_loops(found.unknown_loops)
             + diagnose.reshards_left(found.reshards_left),
             source=rows.source(found.intermediates, (*found.collectives, *found.work)),
@@ -276,7 +275,7 @@ class Program:
             versions=rows.versions(),
             residuals=residuals(found, lowered, bound),
         )
-        report = annotated(report, self._call)
+        report = rows.annotated(report, self._call)
         self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
         return report
 
@@ -370,8 +369,8 @@ class Program:
         bound = self.bind(plan)
         aimed = aim(target, bound.mesh)
         lowered = self._lowerings.lower(plan, aimed.lowered_for)
-        foretell = functools.partial(self._propagate, plan, target=aimed.lowered_for)
-        reading = Reading(self._call, bound, lowered, aimed, foretell)
+        propagate = functools.partial(self._propagate, plan, target=aimed.lowered_for)
+        reading = Reading(self._call, bound, lowered, aimed, propagate)
         return submitting.submit(reading, until, timeout, memory_limit, on_report)
 
     def texts(self, plan: Plan) -> dict[str, str]:

@@ -44,8 +44,8 @@ def submit(
     """
     bound, lowered, aimed = reading.bound, reading.lowered, reading.aimed
     future = ReportFuture(on_report)
-    if aimed.lack and until != "partitioned":
-        future.set_exception(CompileRefused(aimed.lack))
+    if aimed.missing and until != "partitioned":
+        future.set_exception(CompileRefused(aimed.missing))
         return future
     if why := _not_compilable(bound.mesh, simulated=aimed.topology is None):
         future.set_exception(CompileRefused(f"{why}; level 'propagated' works all the same"))

@@ -28,14 +28,14 @@ class Aim:
         text: the target's text, as `Machine.text` writes it.
         machine: the machine.
         topology: what the compile server is told; None for `cpu`, and where nothing here can compile for the machine.
-        lack: why nothing can, and the command that mends it; empty where something can.
+        missing: why nothing can, and the command that mends it; empty where something can.
         slices: the slice of the device at each place of the mesh, where there are several.
     """
 
     text: str
     machine: Machine
     topology: Topology | None
-    lack: str = ""
+    missing: str = ""
     slices: tuple[int, ...] = ()
 
     @property
@@ -75,7 +75,7 @@ def aim(target: str | Machine, mesh: DeviceMesh) -> Aim:
         raise MeshError(other_size(mesh, machine))
     status = next(s for s in targets() if s.name == kind)
     if not status.ready:
-        return Aim(machine.text, machine, None, _lack(machine, status))
+        return Aim(machine.text, machine, None, _missing(machine, status))
     if kind == "tpu" and machine.chip.name not in chips():
         why = f"{machine.text}: libtpu has no compiler for a chip called {machine.chip.name!r}"
         return Aim(machine.text, machine, None, f"{why}; level 'partitioned' works all the same")
@@ -110,7 +110,7 @@ def _gpu(machine: Machine, ids: tuple[int, ...]) -> Topology | None:
     return Topology("gpu", name, ids, config=config)
 
 
-def _lack(machine: Machine, status: TargetStatus) -> str:
+def _missing(machine: Machine, status: TargetStatus) -> str:
     mend = f"; to install it: {status.install}" if status.install else ""
     return (
         f"{machine.text} cannot be compiled for here: {status.missing}{mend}; level 'partitioned' works all the same, "

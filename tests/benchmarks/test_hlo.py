@@ -46,7 +46,7 @@ def test_values(benchmark, texts):
 
 
 def test_flops(benchmark, texts):
-    assert benchmark(lambda: count_flops(parse(texts["after"]))).dot > 1e9
+    assert benchmark(lambda: count_flops(parse(texts["after"]))).dot_flops > 1e9
 
 
 def test_bytes(benchmark, texts):

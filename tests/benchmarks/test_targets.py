@@ -8,10 +8,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz import compiler as hlo
+from shardviz import compiler
 from shardviz.compiler import server
 from shardviz.compiler.targets import gpu_config
-from shardviz.session.reading import compiled_facts
+from shardviz.session.reading import on_target
 from shardviz.session.targeting import aim
 from tests.watched import memory_of_children
 
@@ -93,13 +93,13 @@ def test_from_a_megabyte_of_hlo_to_the_reports_part(benchmark):
     names = [a.name for a in first.arguments]
 
     def read():
-        before, after = (hlo.parse(first.stages[stage]) for stage in ("before", "partitioned"))
-        return compiled_facts(reached, aimed, first.mesh, first.collectives, before, after, names)
+        before, after = (compiler.parse(first.stages[stage]) for stage in ("before", "partitioned"))
+        return on_target(reached, aimed, first, before, after, names)
 
     found = benchmark.pedantic(read, rounds=5, warmup_rounds=1)
     server.shutdown()
     size = len(reached["optimized"])
-    assert size >= 1e6 and found.collectives
+    assert size >= 1e6 and found.target_collectives
     seconds = benchmark.stats.stats.median * 1e6 / size
     print(f"HLO to report: {benchmark.stats.stats.median * 1e3:.0f} ms for {size / 1e6:.2f} MB")
     assert seconds <= 0.5

@@ -13,7 +13,7 @@ from tests.truth import answers_of
 def dot_flops(module):
     """FLOPs of all products, and how many loops' trip counts are not known."""
     counted = count_flops(module)
-    return counted.dot, counted.unknown_loops
+    return counted.dot_flops, counted.unknown_loops
 
 
 def test_train_step(all_compiled):

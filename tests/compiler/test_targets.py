@@ -37,8 +37,8 @@ def installed(monkeypatch):
     """Pretends that every compiler is here, or none is."""
 
     def pretend(ready):
-        lack = ("", "") if ready else ("the compiler is not installed", "pip install 'shardviz[such]'")
-        statuses = [TargetStatus(name, ready, (), *lack) for name in ("cpu", "tpu", "gpu")]
+        more = {} if ready else {"missing": "the compiler is not installed", "install": "pip install 'shardviz[such]'"}
+        statuses = [TargetStatus(name=name, ready=ready, **more) for name in ("cpu", "tpu", "gpu")]
         monkeypatch.setattr(targeting, "targets", lambda: statuses)
 
     return pretend
@@ -62,7 +62,7 @@ def test_a_target_in_its_compilers_words(installed, target, name, details):
     found = aim(target, DeviceMesh.of({"data": Machine.of(target).size}))
     assert (found.topology.name, dict(found.topology.details)) == (name, details)
     assert sorted(found.topology.device_ids) == sorted(Machine.of(target).ids())
-    assert (found.text, found.lack) == (target, "")
+    assert (found.text, found.missing) == (target, "")
 
 
 def test_a_mesh_keeps_its_own_order_of_devices(installed):
@@ -191,4 +191,4 @@ def test_the_environment_of_a_compile_is_taken_back(monkeypatch):
 def test_a_chip_that_no_compiler_knows_is_a_machine_all_the_same():
     mine = Machine(dataclasses.replace(chips()["v5e"], name="mine"), (2, 2))
     found = aim(mine, DeviceMesh.of("data=4"))
-    assert found.topology is None and "mine" in found.lack and "level 'partitioned' works" in found.lack
+    assert found.topology is None and "mine" in found.missing and "level 'partitioned' works" in found.missing

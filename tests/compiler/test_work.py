@@ -36,7 +36,9 @@ def pointers(module, size):
 @pytest.mark.parametrize("stage", ["after", "optimized"])
 def test_flops_counted_once_are_xlas(compiled, stage):
     module = {"after": compiled.after, "optimized": compiled.optimized}[stage]
-    assert count_flops(module).once == pytest.approx(compiled.facts["walked"][stage]["cost"]["flops"], rel=FLOAT32)
+    assert count_flops(module).once_flops == pytest.approx(
+        compiled.facts["walked"][stage]["cost"]["flops"], rel=FLOAT32
+    )
 
 
 def test_loops_multiply_what_is_counted_once(all_compiled):
@@ -44,13 +46,13 @@ def test_loops_multiply_what_is_counted_once(all_compiled):
     for name, trips, body in (("while_down", 12, 2), ("nested", 75, 2), ("reverse_unrolled", 3, 4)):
         counted = count_flops(all_compiled[name].after)
         product = 2 * 8 * 16 * 64  # 16 / 2 rows x 64 / 4 columns x 64
-        assert counted.unknown_loops == 0 and counted.dot == trips * body / 2 * product
-        assert counted.once < counted.dot + counted.other
+        assert counted.unknown_loops == 0 and counted.dot_flops == trips * body / 2 * product
+        assert counted.once_flops < counted.dot_flops + counted.other_flops
 
 
 def test_a_loop_of_unknown_trip_count_counts_once(all_compiled):
     counted = count_flops(all_compiled["while_dynamic"].after)
-    assert counted.unknown_loops == 1 and counted.once == counted.dot + counted.other
+    assert counted.unknown_loops == 1 and counted.once_flops == counted.dot_flops + counted.other_flops
 
 
 def test_a_conditional_counts_its_heaviest_branch():
@@ -72,7 +74,7 @@ def test_a_conditional_counts_its_heaviest_branch():
         computations=branches,
     )
     counted = count_flops(module)
-    assert (counted.dot, counted.other, counted.once) == (128, 0, 128)
+    assert (counted.dot_flops, counted.other_flops, counted.once_flops) == (128, 0, 128)
     assert count_bytes(module).bytes == 3 * 64
 
 
@@ -116,7 +118,7 @@ def test_flops_of_one_instruction(line, flops):
         f"ROOT %y = {result} {line}",
         computations=APPLIED,
     )
-    assert count_flops(module).other == flops
+    assert count_flops(module).other_flops == flops
 
 
 # bytes
@@ -303,11 +305,11 @@ def test_a_collective_that_runs_beside_fusions_moves_once():
 def test_rows_sum_up_to_the_totals(compiled):
     flops, moved = count_flops(compiled.after), count_bytes(compiled.optimized)
     work = joined(flops.work, moved.work)
-    cost = Cost(dot_flops=flops.dot, other_flops=flops.other, hbm_bytes=moved.bytes, work=work)
+    cost = Cost(dot_flops=flops.dot_flops, other_flops=flops.other_flops, hbm_bytes=moved.bytes, work=work)
     for key in ("phase", "source", "module", "dtype"):
         rows = cost.by(key)
-        assert sum(r.dot_flops for r in rows) == pytest.approx(flops.dot)
-        assert sum(r.other_flops for r in rows) == pytest.approx(flops.other)
+        assert sum(r.dot_flops for r in rows) == pytest.approx(flops.dot_flops)
+        assert sum(r.other_flops for r in rows) == pytest.approx(flops.other_flops)
         assert sum(r.hbm_bytes for r in rows) == pytest.approx(moved.bytes)
         assert [r.flops for r in rows] == sorted((r.flops for r in rows), reverse=True)
         assert len({r.key for r in rows}) == len(rows)

@@ -14,7 +14,7 @@ from shardviz.compiler import count_flops, parse
 def dot_flops(module):
     """FLOPs of all products, and how many loops' trip counts are not known."""
     counted = count_flops(module)
-    return counted.dot, counted.unknown_loops
+    return counted.dot_flops, counted.unknown_loops
 
 
 MESHES = {"data": 2, "stage": 4}

@@ -84,7 +84,7 @@ def test_where_features_are_cut_xla_turns_to_the_batch():
     cut_both_ways, attention = 4 * d * d + 2 * d * f + d * vocabulary, 2 * length * d
     assert forward == 2 * tokens * (cut_both_ways / 8 + attention / 2)
     said = [d.message for d in made.diagnostics if d.message.startswith("matrix products")]
-    assert len(said) == 1 and "Shardy foretold 2.68 TFLOP on each device, the partitioner made 2.37 TFLOP" in said[0]
+    assert len(said) == 1 and "Shardy predicted 2.68 TFLOP on each device, the partitioner made 2.37 TFLOP" in said[0]
 
 
 def conv(groups=1, stride=1):
