@@ -1,6 +1,4 @@
-"""The two sides that `matching` matches: a collective as the partitioner made it, and one as the target runs it.
-
-The collectives of the optimised program, matched with those that the partitioner made.
+"""The collectives of the optimised program, matched with those that the partitioner made.
 
 A target's compiler combines collectives, splits them, makes them asynchronous, changes their element type (CPU adds up
 bfloat16 in float32), or turns an all-reduce of which each device keeps a part into a reduce-scatter:
@@ -9,7 +7,7 @@ bfloat16 in float32), or turns an all-reduce of which each device keeps a part i
     partitioned   all-reduce.17, all-reduce.18              optimised   all-reduce.40 of both
 
 Instructions get new names on the way. What stays is looked for in this order: the channel (`channel_id`), then the
-source line and name stack, then axes and sizes. What is found by none of them is not matched, and is said to be so.
+source line and name stack, then axes and sizes. What is found by none of them is not matched, and is marked so.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What is alive when: the moment at which temporaries take the most of main memory, and what that is.
+"""A compiler's memory plan, and what is alive when it is fullest, from the text of its buffer assignment.
 
 XLA writes down where each value lies (`*-buffer-assignment.txt`) and when it is alive (`*-live-range.txt`):
 
 >>> buffers = Buffers('''BufferAssignment:
-... allocation 0: size 8, parameter 0, shape |f32[2]| at ShapeIndex {}:
+... allocation 0: size 8, page 0, parameter 0, shape |f32[2]| at ShapeIndex {}, maybe-live-out:
 ...  value: <0 x @0> (size=8,offset=0): f32[2]{0}
-... allocation 1: size 24, preallocated-temp:
+... allocation 1: size 24, page 0, preallocated-temp:
 ...  value: <1 a @0> (size=16,offset=0): f32[4]{0}
 ...  value: <2 loop{0} (phi) @0> (size=16,offset=0): f32[4]{0}
 ...  value: <3 b @0> (size=8,offset=16): f32[2]{0}
@@ -17,27 +17,16 @@ XLA writes down where each value lies (`*-buffer-assignment.txt`) and when it is
 ... ''')
 >>> buffers.moment, buffers.temporaries  # `loop{0}` lies where `a` does
 (2, 24)
-
-XLA's own list of what is alive at the peak counts values that share a place (a loop's parameter and what it was given)
-several times, and may therefore be of another moment. Its heap simulator counts a place once, and no tables of a
-tuple's parts; so is it done here. The format is that of `BufferAllocation::ToString` and `HloLiveRange::ToString`.
-
-A compiler's memory plan, from the text of its buffer assignment.
-
-XLA writes one line an allocation, and what it is for:
-
->>> plan = memory('''BufferAssignment:
-... allocation 0: size 1024, page 0, parameter 0, shape |f32[256]| at ShapeIndex {}, maybe-live-out:
-...  value: <3 x @0> (size=1024,offset=0): f32[256]{0}
-... allocation 1: size 512, page 0, parameter 1, shape |f32[128]| at ShapeIndex {}:
-... allocation 2: size 4096, page 0, preallocated-temp:
-... ''')
+>>> plan = memory(buffers)
 >>> plan.arguments, plan.outputs, plan.aliased, plan.temporaries, plan.peak
-(1536, 1024, 1024, 4096, 5632)
+(8, 8, 8, 24, 32)
 
-The format is that of XLA's `BufferAllocation::ToString` (the dump `*-buffer-assignment.txt`). The sums are those of
-`Compiled.memory_analysis()`, long before it can be asked; only a TPU's `temp_size_in_bytes` is another, in which the
-gaps between temporaries count twice. Main memory is color 0; a TPU's VMEM is color 1, its SMEM color 2.
+The sums are those of `Compiled.memory_analysis()`, long before it can be asked; only a TPU's `temp_size_in_bytes` is
+another, in which the gaps between temporaries count twice. XLA's own list of what is alive at the peak counts values
+that share a place (a loop's parameter and what it was given) several times, and may therefore be of another moment. Its
+heap simulator counts a place once, and no tables of a tuple's parts; this file does the same. Main memory is color 0; a
+TPU's VMEM is color 1, its SMEM color 2. The formats are those of `BufferAllocation::ToString` and
+`HloLiveRange::ToString`.
 """
 
 from __future__ import annotations

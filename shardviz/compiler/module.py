@@ -1,41 +1,24 @@
-"""HLO's shapes: an element type and dimensions, or a tuple of shapes.
-
->>> parse_shape("(bf16[4,8]{1,0:T(8,128)(2,1)}, /*index=1*/pred[])")
-(Shape(dtype='bfloat16', dims=(4, 8)), Shape(dtype='bool', dims=()))
->>> parse_shape("f8e4m3fn[128]{0}").nbytes
-128.0
-
-A module of HLO: computations of instructions, whose parts are read from their line when they are asked for.
-
-Most of a line is never looked at: a module of a thousand instructions is there in two milliseconds:
-
->>> add = parse('''HloModule m
-...
-... ENTRY %main {
-...   ROOT %x = f32[4]{0} add(%a, %loop#2), metadata={op_name="jit(f)/add"}
-... }''').entry.root
->>> add.shape, add.operands, add.operand_parts, add.op_name
-(Shape(dtype='float32', dims=(4,)), ('a', 'loop'), ((), (2,)), 'jit(f)/add')
-
-The format is that of XLA's `HloModule::ToString`. What cannot be read raises a `ParseError` that names the instruction.
-
-HLO text read into a module, line by line.
-
-A module is a header, tables of source locations, and computations, the entry last. Every instruction is one line:
+"""HLO text read into a module: computations of instructions, each with its shape, operands and attributes.
 
 >>> module = parse('''HloModule jit_f, num_partitions=8
 ...
 ... ENTRY %main (a: f32[4,8], b: f32[8,2]) -> f32[4,2] {
 ...   %a = f32[4,8]{1,0} parameter(0), sharding={devices=[2,4]<=[8]}, metadata={op_name="a"}
 ...   %b = f32[8,2]{1,0} parameter(1)
-...   ROOT %dot = f32[4,2]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+...   ROOT %dot = f32[4,2]{1,0} dot(%a, %b#1), lhs_contracting_dims={1}, metadata={op_name="jit(f)/dot"}
 ... }''')
->>> module.name, module.num_partitions, module.entry.root.operands
-('jit_f', 8, ('a', 'b'))
->>> module.entry.root.shape, module.entry.root.attributes["lhs_contracting_dims"]
-(Shape(dtype='float32', dims=(4, 2)), '{1}')
+>>> module.name, module.num_partitions, module.entry.root.shape
+('jit_f', 8, Shape(dtype='float32', dims=(4, 2)))
+>>> dot = module.entry.root
+>>> dot.operands, dot.operand_parts, dot.attributes["lhs_contracting_dims"], dot.op_name
+(('a', 'b'), ((), (1,)), '{1}', 'jit(f)/dot')
+>>> parse_shape("(bf16[4,8]{1,0:T(8,128)(2,1)}, /*index=1*/pred[])")
+(Shape(dtype='bfloat16', dims=(4, 8)), Shape(dtype='bool', dims=()))
 
-The format is that of XLA's `HloModule::ToString`. A line that cannot be read raises, and is shown.
+The text is a header, tables of source locations, and computations, the entry last; the format is that of XLA's
+`HloModule::ToString`. Most of a line is never looked at: an instruction's parts are read when they are asked for, so
+that a module of a thousand instructions is there in two milliseconds. What cannot be read raises a `ParseError` that
+shows the line or names the instruction.
 """
 
 from __future__ import annotations

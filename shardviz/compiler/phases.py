@@ -11,7 +11,8 @@ An instruction outside that a gradient reaches, past no other derivative, is the
 gradient reaches and whose result a derivative uses, or that uses the forward pass's, is `forward`. One with neither is
 `update` too.
 
-An instruction's whole name stack, and which instruction tells where one without a name stems from.
+Where the name stack is not the instruction's own (inside a `shard_map`, or for what the compiler adds), `full_name` and
+`teller` find it.
 """
 
 from __future__ import annotations

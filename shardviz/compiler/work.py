@@ -6,21 +6,8 @@ it, whose products may be calls of a library that say no FLOPs. Each is summed b
     dot in a scan's body, 80 trips, jit(step)/transpose(jvp(block))/while/body/dot_general, model.py:31
     → Work(phase="backward", source=model.py:31, module="block", dtype="bfloat16", dot_flops=80 x 2 x ...)
 
-A conditional counts the branch that costs most. A loop whose trip count is not known counts once.
-
-FLOPs of one matrix product or convolution: 2 for every product of two numbers that it does.
-
->>> from shardviz.compiler.module import parse
->>> entry = parse('''HloModule m
-... ENTRY %main (a: f32[4,8], b: f32[8,2]) -> f32[4,2] {
-...   %a = f32[4,8]{1,0} parameter(0)
-...   %b = f32[8,2]{1,0} parameter(1)
-...   ROOT %dot = f32[4,2]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-... }''').entry
->>> dot_flops_of(entry, entry.root)
-128.0
-
-FLOPs of what is no matrix product, as XLA's `HloCostAnalysis` counts them.
+A conditional counts the branch that costs most. A loop whose trip count is not known counts once. A matrix product or a
+convolution counts 2 for every product of two numbers; all else counts as in XLA's `HloCostAnalysis`:
 
 | operation | FLOPs |
 |---|---|
@@ -32,6 +19,16 @@ FLOPs of what is no matrix product, as XLA's `HloCostAnalysis` counts them.
 | all-reduce | 1 for each element |
 | sort | elements x log2 of their number, rounded up |
 | what only moves or makes values | 0 |
+
+>>> from shardviz.compiler.module import parse
+>>> entry = parse('''HloModule m
+... ENTRY %main (a: f32[4,8], b: f32[8,2]) -> f32[4,2] {
+...   %a = f32[4,8]{1,0} parameter(0)
+...   %b = f32[8,2]{1,0} parameter(1)
+...   ROOT %dot = f32[4,2]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+... }''').entry
+>>> dot_flops_of(entry, entry.root)
+128.0
 """
 
 from __future__ import annotations
@@ -244,7 +241,7 @@ def _convolution(computation: Computation, instruction: Instruction) -> float:
     )
     spatial = [label for label in labels[3] if label.isdecimal()]
     try:
-        steps = _window(instruction.attributes.get("window", ""), len(spatial))
+        steps = _window_steps(instruction.attributes.get("window", ""), len(spatial))
         windows = [
             Window(left[d], out[d], kernel[d], *(steps[name][int(d)] for name in ("stride", "pad", "lhs", "rhs")))
             for d in spatial
@@ -264,7 +261,7 @@ def _convolution(computation: Computation, instruction: Instruction) -> float:
         ) from error
 
 
-def _window(text: str, dimensions: int) -> dict[str, list[int]]:
+def _window_steps(text: str, dimensions: int) -> dict[str, list[int]]:
     """Stride, low padding, and dilation of input (`lhs`) and kernel (`rhs`) along each spatial dimension."""
     said = {key: value.split("x") for key, value in _WINDOW.findall(text)}
     ones, zeros = ["1"] * dimensions, ["0_0"] * dimensions

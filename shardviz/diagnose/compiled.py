@@ -1,10 +1,11 @@
-"""Rule `does-not-fit`: the program needs more memory than a device of the target has.
+"""Rules about a compile: what its compiler complained of, whether the program fits, and whether it came to its end.
 
-Rules of a compile that was to go on to its end: `not-finished`, it did not; `not-stated`, it did and says less.
-
-Rule `involuntary-rematerialisation`: the partitioner gave up and gathered a whole array on every device.
-
-XLA says so only on its standard error. The text is that of `spmd_partitioner.cc`.
+| rule | what it says |
+|---|---|
+| `involuntary-rematerialisation` | the partitioner gave up and gathered a whole array on every device |
+| `does-not-fit` | the program needs more memory than a device of the target has |
+| `not-finished` | the compile did not come to its end |
+| `not-stated` | it did, and its compiler does not say everything |
 """
 
 from __future__ import annotations
@@ -15,6 +16,44 @@ from collections.abc import Sequence
 from shardviz.compiler import Module
 from shardviz.records import Alive, Diagnostic, Frame, Memory
 from shardviz.records.amounts import format_bytes
+
+_GIVEN_UP = re.compile(
+    r"Involuntary full rematerialization\. The compiler (?:cannot|was not able to) go from sharding "
+    r"(?P<before>.+?) to (?P<after>.+?) "
+    r"(?:efficiently|without doing a full rematerialization of the tensor)?\s*for HLO operation:? "
+    r"%?(?P<name>[\w.\-]+) = (?P<shape>\S+)"
+)
+
+
+def compiler_warnings(stderr: str, before: Module | None = None) -> tuple[Diagnostic, ...]:
+    """What the compiler complained of on its standard error, in the words of XLA's `spmd_partitioner.cc`.
+
+    Args:
+        stderr: all that it wrote.
+        before: the module before partitioning, to find the operation's source line.
+    """
+    found = {}
+    for match in _GIVEN_UP.finditer(stderr):
+        name, shape = match["name"], match["shape"].split("{")[0]
+        found[name] = Diagnostic(
+            "involuntary-rematerialisation",
+            "warning",
+            f"the partitioner could not go from sharding {match['before']} to {match['after']} for {shape}, gathered "
+            "all of it on every device and cut it again; a sharding constraint that both sides can meet avoids this",
+            source=_line(name, before),
+            value=name,
+        )
+    return tuple(found.values())
+
+
+def _line(name: str, module: Module | None) -> Frame | None:
+    if module is None:
+        return None
+    for computation in module.computations.values():
+        instruction = computation.by_name.get(name)
+        if instruction is not None:
+            return module.source(instruction)
+    return None
 
 
 def does_not_fit(memory: Memory, target: str) -> tuple[Diagnostic, ...]:
@@ -104,42 +143,3 @@ def not_stated(target: str, what: Sequence[str]) -> tuple[Diagnostic, ...]:
         return ()
     text = f"the compile for {target} came to its end; its compiler does not say {', nor '.join(what)}"
     return (Diagnostic("not-stated", "info", text),)
-
-
-_GIVEN_UP = re.compile(
-    r"Involuntary full rematerialization\. The compiler (?:cannot|was not able to) go from sharding "
-    r"(?P<before>.+?) to (?P<after>.+?) "
-    r"(?:efficiently|without doing a full rematerialization of the tensor)?\s*for HLO operation:? "
-    r"%?(?P<name>[\w.\-]+) = (?P<shape>\S+)"
-)
-
-
-def compiler_warnings(stderr: str, before: Module | None = None) -> tuple[Diagnostic, ...]:
-    """What the compiler complained of on its standard error.
-
-    Args:
-        stderr: all that it wrote.
-        before: the module before partitioning, to find the operation's source line.
-    """
-    found = {}
-    for match in _GIVEN_UP.finditer(stderr):
-        name, shape = match["name"], match["shape"].split("{")[0]
-        found[name] = Diagnostic(
-            "involuntary-rematerialisation",
-            "warning",
-            f"the partitioner could not go from sharding {match['before']} to {match['after']} for {shape}, gathered "
-            "all of it on every device and cut it again; a sharding constraint that both sides can meet avoids this",
-            source=_line(name, before),
-            value=name,
-        )
-    return tuple(found.values())
-
-
-def _line(name: str, module: Module | None) -> Frame | None:
-    if module is None:
-        return None
-    for computation in module.computations.values():
-        instruction = computation.by_name.get(name)
-        if instruction is not None:
-            return module.source(instruction)
-    return None

@@ -1,15 +1,15 @@
-"""Rule `levels-differ`: what Shardy predicted and what XLA's partitioner made are not the same.
+"""Rules about a level of the ladder of truth: what it leaves out, and where two levels differ.
 
-That is no fault of either. Shardy decides the shardings, XLA how to get from one to the next, and XLA may choose
-another collective, put several into one, or cut a product in another way.
+| rule | what it says |
+|---|---|
+| `levels-differ` | what Shardy predicted and what XLA's partitioner made are not the same |
+| `reshards-left` | Shardy did not say by which collectives some values change their sharding |
+| `unknown-loops` | totals leave out what a loop of unknown length does |
+| `callbacks-left-out` | `jax.debug` callbacks are not part of what was explored |
+| `simulated-devices` | the target cannot be compiled for here, so simulated CPU devices stood in for it |
 
-Rule `reshards-left`: Shardy did not say by which collectives some values change their sharding.
-
-Rule `unknown-loops`: totals leave out what a loop of unknown length does.
-
-Rule `callbacks-left-out`: `jax.debug` callbacks are not part of what was explored.
-
-Rule `simulated-devices`: the target cannot be compiled for here, so simulated CPU devices stood in for it.
+A difference of levels is no fault of either. Shardy decides the shardings, XLA how to get from one to the next, and XLA
+may choose another collective, put several into one, or cut a product in another way.
 """
 
 from __future__ import annotations
