@@ -226,7 +226,7 @@ def installed_compilers(monkeypatch):
     def say(tpu=True, gpu=True):
         lack = ("the package libtpu (0.6 GB) is not installed", "pip install 'shardviz[tpu]'")
         known = Targets(
-            TargetStatus(name, ready, missing="" if ready else lack[0], install="" if ready else lack[1])
+            TargetStatus(name=name, ready=ready, missing="" if ready else lack[0], install="" if ready else lack[1])
             for name, ready in (("cpu", True), ("tpu", tpu), ("gpu", gpu))
         )
         for module in ("shardviz.session.targeting", "shardviz.widgets.targets"):
