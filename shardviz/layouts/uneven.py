@@ -18,6 +18,7 @@ from typing import Any
 
 from shardviz.errors import SpecError
 from shardviz.layouts.layout import Layout, itemsize, layout
+from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis, Spec, axis_size, axis_text
 
 
@@ -169,3 +170,12 @@ def fallback(cut: Layout) -> Spec:
             kept -= 1
         dims.append(axes[:kept])
     return Spec(tuple(dims), cut.spec.unreduced)
+
+
+def shard_shape(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[int, ...]:
+    """One device's shape; dimensions that do not divide are padded, as XLA does."""
+    cut = list(shape)
+    for dimension, axes in enumerate(spec.dims):
+        if axes:
+            cut[dimension] = -(-cut[dimension] // math.prod(axis_size(a, mesh) for a in axes))
+    return tuple(cut)

@@ -22,6 +22,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardviz.layouts import itemsize
+from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.groups import axes_of, axes_of_pairs
 from shardviz.notation.record import Sharding
@@ -31,7 +32,6 @@ from shardviz.program.explicit import type_of
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, axes_by_dimension, call_target, dtype_of, spec_of
 from shardviz.program.module import axes_of as axes_in
-from shardviz.program.shards import shard_shape
 from shardviz.program.stablehlo import ENTERED, Walker, pass_of
 from shardviz.records import Collective, Value, WorkTally
 from shardviz.records.counting import Window, convolution_flops, dot_flops

@@ -21,13 +21,13 @@ from jax.extend.mlir import ir
 
 from shardviz import _jax
 from shardviz.layouts import itemsize
+from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_size
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, dtype_of, spec_of
 from shardviz.program.propagate import Propagated
 from shardviz.program.propagated import cut_of
-from shardviz.program.shards import shard_shape
 from shardviz.program.stablehlo import ENTERED, Walker
 from shardviz.program.trace import Traced
 from shardviz.records import Frame, PlanRecord, Residual, Value

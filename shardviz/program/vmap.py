@@ -13,7 +13,7 @@ from shardviz.errors import TraceError
 from shardviz.program.call import Call
 from shardviz.program.trace import Traced
 from shardviz.program.transform import (
-    Carry,
+    SpecSource,
     Transformed,
     bring,
     dtype_of,
@@ -85,16 +85,16 @@ def vmap(
     own = numbered("in", (tuple(call.args[i] for i in dynamic), {k: call.kwargs[k] for k in keyed}))
     spots = [p for i in dynamic for p in _leaves(places[i])] + [p for k in sorted(keyed) for p in _leaves(keyed[k])]
     ins = tuple(
-        carry if spot is None else replace(carry, dimension=spot, axes=axes)
-        for carry, spot in zip(jax.tree.leaves(own), spots, strict=True)
+        source if spot is None else replace(source, dimension=spot, axes=axes)
+        for source, spot in zip(jax.tree.leaves(own), spots, strict=True)
     )
 
     def outs(of: Traced) -> Any:
         avals = out_avals(of)
         put = _axes(f"vmap of {call.name}: out_axes", out_axes, avals)
         found = [
-            carry if spot is None else replace(carry, dimension=spot, axes=axes)
-            for carry, spot in zip(jax.tree.leaves(numbered("out", avals)), _leaves(put), strict=True)
+            source if spot is None else replace(source, dimension=spot, axes=axes)
+            for source, spot in zip(jax.tree.leaves(numbered("out", avals)), _leaves(put), strict=True)
         ]
         return jax.tree.unflatten(jax.tree.structure(avals), found)
 
@@ -102,7 +102,7 @@ def vmap(
     return bring(call, traced, made, ins, outs)
 
 
-def _leads(ins: Sequence[Carry], place: Place) -> bool:
+def _leads(ins: Sequence[SpecSource], place: Place) -> bool:
     """Whether an argument is mapped along dimension 0, as its new value is."""
     return place.number is not None and ins[place.number].dimension == 0
 

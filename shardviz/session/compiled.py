@@ -16,9 +16,9 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from shardviz import _jax, compiler, diagnose
 from shardviz.errors import ShardvizError
+from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import stablehlo_program as ready
-from shardviz.program.shards import shard_shape
 from shardviz.records import Diagnostic, Memory, PlanRecord, Value
 from shardviz.records.report import Report
 from shardviz.session import rows

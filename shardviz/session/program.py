@@ -14,18 +14,20 @@ from typing import Any
 from shardviz import diagnose
 from shardviz.errors import MeshError, ShardvizError
 from shardviz.notation import DeviceMesh
-from shardviz.program import exports as exporting
+from shardviz.program import derivatives
 from shardviz.program import propagate as shardy
 from shardviz.program import transform as transforms
-from shardviz.program import vmap as batching
 from shardviz.program.bind import RulesTable, ruled_arguments, rules_table
 from shardviz.program.call import Call
+from shardviz.program.exports import export
+from shardviz.program.exports import write as write_export
 from shardviz.program.lower import CPU, LowerFor
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.plan import Plan, plan_code
 from shardviz.program.residuals import residuals
 from shardviz.program.signature import CallSignature
 from shardviz.program.trace import Argument, Constraint
+from shardviz.program.vmap import vmap as mapped
 from shardviz.records import Cost, PlanRecord
 from shardviz.records.report import Report
 from shardviz.session import rows, submitting
@@ -152,11 +154,11 @@ class Program:
             TraceError: if the result is no real scalar, or an argument is static, not floating point, or of flax.nnx
                 and without an `nnx.Param`.
         """
-        return self._derived(transforms.grad(self._call, argnums, has_aux))
+        return self._derived(derivatives.grad(self._call, argnums, has_aux))
 
     def value_and_grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Program:
         """The program of the value and its gradient; arguments and errors as `grad`."""
-        return self._derived(transforms.grad(self._call, argnums, has_aux, value=True))
+        return self._derived(derivatives.grad(self._call, argnums, has_aux, value=True))
 
     def vjp(self) -> Program:
         """The program of (outputs, gradients by every positional argument), with one argument more, `cotangents`.
@@ -166,7 +168,7 @@ class Program:
         Raises:
             TraceError: as `arguments`, or if the function cannot be transformed.
         """
-        return self._derived(transforms.vjp(self._call, self._lowerings.latest))
+        return self._derived(derivatives.vjp(self._call, self._lowerings.latest))
 
     def jvp(self) -> Program:
         """The program of (outputs, their tangents), with one argument more, `tangents`: a tuple, one for each argument.
@@ -176,7 +178,7 @@ class Program:
         Raises:
             TraceError: as `arguments`, or if the function cannot be transformed.
         """
-        return self._derived(transforms.jvp(self._call, self._lowerings.latest))
+        return self._derived(derivatives.jvp(self._call, self._lowerings.latest))
 
     def vmap(
         self,
@@ -200,9 +202,7 @@ class Program:
             TraceError: as `arguments`, or if `in_axes`, `out_axes` or `axis_size` do not fit.
             SpecError: if an axis of `spmd_axis_name` cuts an argument already.
         """
-        return self._derived(
-            batching.vmap(self._call, self._lowerings.latest, in_axes, out_axes, axis_size, spmd_axis_name)
-        )
+        return self._derived(mapped(self._call, self._lowerings.latest, in_axes, out_axes, axis_size, spmd_axis_name))
 
     def plan_from(self, plan: Plan) -> Plan:
         """The plan for a transformed program that follows from one for the program that it was made from.
@@ -222,9 +222,9 @@ class Program:
         origin, transformed = self._origin
         bound, of, own = origin.bind(plan), origin._lowerings.traced(plan), self._lowerings
         known = own.latest if own.is_traced else own.known(plan.mesh)
-        edits = transforms.carried_ins(bound, of, transformed, [a.name for a in known.arguments])
+        edits = transforms.argument_specs(bound, of, transformed, [a.name for a in known.arguments])
         traced = own.latest if own.is_traced else own.traced(Plan(plan.mesh, edits=edits))
-        outs = transforms.carried_outs(bound, of, transformed, traced)
+        outs = transforms.output_specs(bound, of, transformed, traced)
         return Plan(plan.mesh, edits=edits, out_edits=outs)
 
     def propagate(self, plan: Plan, *, texts: bool = False) -> Report:
@@ -411,8 +411,8 @@ class Program:
                 or exported before.
             ShardvizError: for a platform that there is not, or a path that cannot be written.
         """
-        exported = exporting.export(self._lowerings.traced(plan), self.bind(plan), platforms)
-        return exporting.write(exported, path, vjp_order)
+        exported = export(self._lowerings.traced(plan), self.bind(plan), platforms)
+        return write_export(exported, path, vjp_order)
 
     def _derived(self, transformed: transforms.Transformed) -> Program:
         made = Program(transformed.call, self._lowerings.mesh)

@@ -11,11 +11,11 @@ from importlib import metadata
 
 from shardviz import diagnose
 from shardviz.layouts import itemsize
+from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.adapt.pmap import sharding_spec
 from shardviz.program.call import Call
 from shardviz.program.lower import sdy_spec
-from shardviz.program.shards import shard_shape
 from shardviz.program.trace import Argument, Traced
 from shardviz.records import Alive, Collective, Diagnostic, Frame, PlanRecord, Value, Work
 from shardviz.records.report import Report
