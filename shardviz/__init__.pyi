@@ -35,14 +35,14 @@ from .program.plan import Plan as Plan
 from .program.rules import Rules as Rules
 from .program.rules import path_ends_with as path_ends_with
 from .records.report import Report as Report
-from .render import rosetta as rosetta
-from .render import show as show
 from .session import Program as Program
 from .session import ReportFuture as ReportFuture
 from .session import analyze as analyze
 from .session import trace as trace
 from .study import CostTable as CostTable
 from .study import cost_table as cost_table
+from .view.rosetta import rosetta as rosetta
+from .view.show import show as show
 from .widgets import Explorer as Explorer
 from .widgets import explore as explore
 

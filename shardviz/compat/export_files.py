@@ -72,18 +72,6 @@ class LoadedExport(Visible):
         except Exception as error:  # what a damaged module says of itself
             raise ParseError(_damaged(self.source, error)) from error
 
-    def text(self, width: int | None = None) -> str:
-        """What it is, in plain text; as wide as its names need, whatever the `width`."""
-        from shardviz.render.exports import export_text
-
-        return export_text(self.record, self.source)
-
-    def html(self) -> str:
-        """What it is, in HTML that survives JupyterLab's sanitizer; every name from the file is escaped."""
-        from shardviz.render.exports import export_html
-
-        return export_html(self.record, self.source)
-
 
 def load(source: Any) -> LoadedExport:
     """A function that `jax.export` wrote. Nothing in it is run.

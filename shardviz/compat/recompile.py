@@ -85,20 +85,6 @@ class Recompilation(Visible):
         worst = min((d.effect for d in self.differences), key=EFFECTS.index)
         return _WORDS[worst] if self.compiled else f"no recompilation: {_WORDS[worst]}"
 
-    def text(self, width: int | None = None) -> str:
-        """It in plain text: a line a difference; as wide as what was given needs, whatever the `width`."""
-        lines = [f"{self.name}: {self.verdict}"]
-        for d in self.differences:
-            lines.append(f"  {d}  ({d.consequence})")
-            lines += [f"    {d.advice}"] if d.advice else []
-        return "\n".join(lines)
-
-    def html(self) -> str:
-        """It in HTML that survives JupyterLab's sanitizer; every text from outside is escaped."""
-        from shardviz.render.recompile import recompilation_html
-
-        return recompilation_html(self)
-
 
 def why_recompiled(a: Any, b: Any) -> Recompilation:
     """Names what differs between two calls, as the caches of `jax.jit` see it, and of `jax.pmap`, which is built on it.

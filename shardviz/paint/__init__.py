@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardviz.paint import shard_maps
 from shardviz.paint.html import html_of
 from shardviz.paint.json import Json, json_of
 from shardviz.paint.markdown import markdown_of
+from shardviz.paint.plot import plot
 from shardviz.paint.text import text_of
 from shardviz.view.subjects import document
 
-__all__ = ["html", "json", "markdown", "text"]
+__all__ = ["html", "json", "markdown", "plot", "shard_maps", "text"]
 
 
 def text(subject: Any, width: int | None = None) -> str:

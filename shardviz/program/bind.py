@@ -189,18 +189,6 @@ class RulesTable(Visible):
     rows: tuple[Row, ...]
     uncaught: tuple[tuple[str, Spec | None], ...]
 
-    def text(self, width: int | None = None) -> str:
-        """It in plain text, what each rule wins and loses at most `width` columns wide."""
-        from shardviz.render.rules import rules_text
-
-        return rules_text(self, width or 100)
-
-    def html(self) -> str:
-        """It in HTML that survives JupyterLab's sanitizer."""
-        from shardviz.render.rules import rules_html
-
-        return rules_html(self)
-
 
 def rules_table(plan: Plan, call: Call, known: Traced | Signature) -> RulesTable:
     """For each rule of a plan what it catches and wins, and the arguments that none catches.

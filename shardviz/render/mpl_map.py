@@ -14,15 +14,15 @@ from shardviz.layouts import Layout, Moves, ProcessLayout
 from shardviz.notation import axis_name
 from shardviz.notation.spec import axis_text
 from shardviz.paint.columns import clip
+from shardviz.paint.text import text_of
 from shardviz.paint.theme import axis_colours
 from shardviz.records.amounts import format_shape
-from shardviz.render.change import moves_text
 from shardviz.render.mpl_look import EM, Look, figure, room_of
 from shardviz.render.mpl_plan import BAR, GAP, Plan, plan_of
-from shardviz.render.remarks import uneven_words
 from shardviz.render.scene import Scene, Side, build_scene, describe, notes
-from shardviz.render.unknown import ShownUnknown
-from shardviz.render.wording import spec_words
+from shardviz.view.document import Document
+from shardviz.view.layouts import move_blocks, spec_words, uneven_words
+from shardviz.view.shown import ShownUnknown
 
 _CAPTION = 96
 """Characters of a line of the caption."""
@@ -93,7 +93,7 @@ def change_axes(way: Moves, dtype: Any = None, ax: Axes | None = None, *, dark: 
     for word, plan in zip(("before", "after"), plans, strict=True):
         said = "; ".join(filter(None, [*notes(plan.scene), uneven_words(plan.scene.layout, dtype)]))
         caption += _wrapped([f"{word}: {said}"]) if said else []
-    caption += moves_text(way, dtype, _CAPTION).splitlines()
+    caption += text_of(Document(blocks=move_blocks(way, dtype)), _CAPTION).splitlines()
     axes = _page(ax, look, head, caption, width, height)
     for plan, text, x in zip(plans, words, (0.0, left), strict=True):
         _map(axes, plan, look, (x, _HEAD))
@@ -118,13 +118,15 @@ def unknown_axes(shown: ShownUnknown, ax: Axes | None = None, *, dark: bool = Fa
     """
     look = Look(dark)
     mesh = f"mesh {shown.mesh}" if shown.mesh is not None and shown.mesh.names else ""
-    axes = _page(ax, look, f"{shown.named}  sharding not known yet", _wrapped([mesh, shown.why]), 2.6, 0.9)
+    axes = _page(
+        ax, look, f"{shown.title}  {shown.typed}  sharding not known yet".strip(), _wrapped([mesh, shown.why]), 2.6, 0.9
+    )
     axes.add_patch(
         Rectangle((0.02, 0.02), 2.56, 0.86, fc="none", ec=look.quiet, hatch="//", linestyle="--", linewidth=1.2)
     )
     ground = {"facecolor": look.page, "edgecolor": "none", "pad": 2.0}
     axes.text(1.3, 0.45, "?", color=look.ink, fontsize=14, ha="center", va="center", bbox=ground)
-    axes.set_label(shown.described)
+    axes.set_label(shown.alt)
     return axes
 
 

@@ -32,7 +32,7 @@ from shardviz.render.scene import (
     nested_slices,
     notes,
 )
-from shardviz.render.wording import spec_words
+from shardviz.view.layouts import spec_words
 
 TABLE_CELLS, TABLE_COLUMNS, TABLE_ROWS, TABLE_PANELS = 256, 32, 64, 16
 """The most cells that are drawn as a table (of stacked cards half as many), and the most each way."""

@@ -23,7 +23,7 @@ from shardviz.layouts import Layout, ProcessLayout
 from shardviz.paint.columns import text_width, wrap
 from shardviz.records.amounts import format_shape, plural
 from shardviz.render.scene import Scene, build_scene, notes
-from shardviz.render.wording import spec_words
+from shardviz.view.layouts import spec_words
 from shardviz.view.ranges import device_ranges
 
 MAX_LINES = 72

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from shardviz.render.scene import Scene, Side
 
 
-def spec_words(layout: Layout) -> str:
-    """The spec, or what there is instead of one: `P('data', None)`, `all on device 3`, `not a PartitionSpec`.
-
-    Manual axes are said too, which a PartitionSpec leaves out.
-    """
-    if layout.maximal:
-        return f"all on device {_holder(layout)}"
-    if layout.spec is None:
-        return "not a PartitionSpec"
-    return str(layout.spec) + (f", manual over {_names(layout.manual)}" if layout.manual else "")
-
-
 def describe(scene: Scene) -> str:
     """The shard map in a sentence or two: the alt text of every picture of it."""
     layout = scene.layout

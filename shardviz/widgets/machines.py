@@ -8,10 +8,10 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.layouts import layout
 from shardviz.records.amounts import format_rate, format_seconds, plural
-from shardviz.render.rosetta import sharding_of
 from shardviz.session.explorer import ExplorerState
 from shardviz.view.machine import floor
 from shardviz.view.machine_picture import company, company_picture, machine_picture
+from shardviz.view.rosetta import sharding_of
 from shardviz.view.step_cost import headline, placed_words
 from shardviz.widgets.payload import Json
 

@@ -13,7 +13,7 @@ from shardviz.paint.columns import clip
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.records.report import Report
-from shardviz.render.rosetta import MET, NAMES, sharding_of
+from shardviz.view.rosetta import MET, NAMES, sharding_of
 from shardviz.widgets.payload import Json, axis_json, dims
 
 MOST_CHARACTERS = 20_000

@@ -13,7 +13,6 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.notation import Spec
 from shardviz.program.rules import Leaf, catches, filter_text
-from shardviz.render.rules import rules_html, rules_text
 from tests.view.sanitizer import read
 
 MESH = {"data": 2, "model": 4}
@@ -193,7 +192,7 @@ def test_code_spells_out_what_a_function_filters():
 def test_the_table_says_who_wins_in_text_and_html():
     rules = [("*[0]*", P("model")), ("*wq']", None), ("*bias", P()), ("*step']", P("data")), ("<b>", P())]
     table = PROGRAM.rules_table(sv.Plan(MESH, rules=rules))
-    text = rules_text(table)
+    text = table.text()
     assert text == repr(table) == table._repr_mimebundle_()["text/plain"]
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines == [
@@ -212,6 +211,6 @@ def test_the_table_says_who_wins_in_text_and_html():
         "catches none",
         "No rule catches 3 arrays: params['embed'] P(), params['layers'][1]['norm'] P(), x P()",
     ]
-    html = rules_html(table)
+    html = table.html()
     assert "&lt;b&gt;" in html and "<b>'<b>" not in html
     assert not read(html).faults

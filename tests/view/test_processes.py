@@ -8,7 +8,8 @@ import pytest
 from shardviz.errors import MeshError
 from shardviz.layouts import by_process, layout
 from shardviz.notation import DeviceMesh
-from shardviz.render import build_scene, coarsen, shard_map_html, show
+from shardviz.render import build_scene, coarsen, shard_map_html
+from shardviz.view.show import show
 from tests.view.sanitizer import read, words
 
 MESH = "data=4,model=2"
@@ -106,7 +107,7 @@ def test_pictures_and_figures_have_them_too():
 
 def test_many_processes_are_counted():
     shown = show((8192, 4096), ("a", "b"), "a=64,b=32", processes=8)
-    assert "256 processes" in shown.text() and "and 240 more processes" in shown.text()
+    assert "256 processes" in shown.text() and "… and 240 more processes" in shown.text()
     assert len(shown.html()) < 175_000
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shardviz.errors import SpecError
+from shardviz.notation import DeviceMesh
 from shardviz.notation.read import sharding
 from shardviz.records import Value
-from shardviz.render import ShownUnknown, show
+from shardviz.view.show import show
+from shardviz.view.shown import ShownUnknown
 from tests.view.sample import HOSTILE, MESH
 from tests.view.sanitizer import read, words
 
@@ -97,5 +99,5 @@ def test_what_moves_from_or_to_it_is_not_known():
 
 
 def test_names_are_escaped():
-    html = ShownUnknown((8,), HOSTILE, HOSTILE, HOSTILE, {HOSTILE: 2}).html()
+    html = ShownUnknown((8,), HOSTILE, HOSTILE, HOSTILE, DeviceMesh.of({HOSTILE: 2})).html()
     assert len(read(html).images) == 1 and HOSTILE in words(html)

@@ -9,8 +9,9 @@ import pytest
 
 from shardviz.errors import ShardvizError
 from shardviz.layouts import Leaf, add_up, layout
-from shardviz.render import ShownTree, show
-from shardviz.render.tree import leaves_html, leaves_text
+from shardviz.paint import html, text
+from shardviz.view.show import show
+from shardviz.view.shown import ShownTree
 from tests.view.sample import HOSTILE
 from tests.view.sanitizer import read, words
 
@@ -42,9 +43,9 @@ def test_a_table_its_total_and_the_heaviest_leaf():
     once = 1024 * 64 * 4 + 2 * (64 * 64 * 4 + 128)
     assert f"{8 * each / once:.3g} copies of each byte" in shown.text()
     assert "[1024, 64]  P('data', 'model')" in shown.text()
-    text = words(shown.html())
-    assert "['embed'] [1024, 64] float32 [data, model] [256, 32] 32.8 kB 8" in text
-    assert "49.4 kB on each of 8 devices" in text
+    page = words(shown.html())
+    assert "['embed'] 32.8 kB 8 float32 [1024, 64] [data, model] [256, 32]" in page
+    assert "49.4 kB on each of 8 devices" in page
 
 
 def test_a_leaf_can_be_chosen_and_a_wrong_name_is_said():
@@ -75,10 +76,10 @@ def test_specs_are_one_for_all_or_a_tree_of_them():
 def test_devices_that_hold_different_amounts_are_said_apart():
     cuts = {"a": layout((8,), ("x",), {"x": 2}), "b": layout((8,), ("x",), {"x": 4})}
     tree = add_up(Leaf.of(name, cut, "int8") for name, cut in cuts.items())
-    for text in (leaves_text(tree), words(leaves_html(tree))):
-        assert "6 B on each of the devices 0-1, 2 B on each of the devices 2-3" in text
+    for said in (text(tree), words(html(tree))):
+        assert "6 B on each of the devices 0-1, 2 B on each of the devices 2-3" in said
     many = add_up(Leaf.of(str(n), layout((8 * n,), ("x",), {"x": n}), "int8") for n in range(1, 8))
-    assert "8 B to 56 B on 7 devices" in leaves_text(many)
+    assert "8 B to 56 B on 7 devices" in text(many)
 
 
 def test_leaves_that_could_be_cut_further_are_listed():
@@ -90,9 +91,9 @@ def test_leaves_that_could_be_cut_further_are_listed():
 
     shown = show({"b": on((128,)), "w": on((64, 64), "data"), "x": on((64, 64), "data", "model"), "odd": on((5, 7))})
     spared = (512 - 4) + (2048 - 128)
-    for text in (shown.text(120), words(shown.html())):
-        assert f"2 arrays could be cut further: {spared / 1000:.2f} kB less on each device" in text
-        assert "model → 0, data → 0" in text and "model → 1" in text and "['odd'] 140 B" not in text.split("further")[1]
+    for said in (shown.text(120), words(shown.html())):
+        assert f"2 arrays could be cut further: {spared / 1000:.2f} kB less on each device" in said
+        assert "model → 0, data → 0" in said and "model → 1" in said and "['odd'] 140 B" not in said.split("further")[1]
     rows = shown.text(120).split("could be  ")[1].splitlines()
     assert [row.split()[0] for row in rows[1:3]] == ["['w']", "['b']"]
 
@@ -111,9 +112,9 @@ def test_nothing_is_said_of_trees_that_use_the_whole_mesh():
 
 
 def test_the_heaviest_are_named_with_their_share():
-    text = show(params()).text(120)
+    said = show(params()).text(120)
     each = 1024 * 64 * 4 / 8 + 2 * (64 * 64 * 4 / 2 + 128)
-    assert f"heaviest: ['embed'] 32.8 kB per device ({100 * 32768 / each:.0f} %), ['blocks'][0]['w'] 8.19 kB" in text
+    assert f"heaviest: ['embed'] 32.8 kB per device ({100 * 32768 / each:.0f} %), ['blocks'][0]['w'] 8.19 kB" in said
 
 
 def test_many_leaves_are_cut_to_the_heaviest():
@@ -126,12 +127,12 @@ def test_many_leaves_are_cut_to_the_heaviest():
 
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_no_line_is_wider_than_asked_for(width):
-    text = show(params()).text(width)
-    assert max(map(len, text.splitlines())) <= width
-    assert text == show(params()).text(width)
+    said = show(params()).text(width)
+    assert max(map(len, said.splitlines())) <= width
+    assert said == show(params()).text(width)
 
 
 def test_names_are_escaped():
-    html = show({HOSTILE: leaf((8,), "data")}).html()
-    assert "<img" not in html
-    read(html)
+    page = show({HOSTILE: leaf((8,), "data")}).html()
+    assert "<img" not in page
+    read(page)

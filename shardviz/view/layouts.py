@@ -1,0 +1,451 @@
+"""What there is to say of layouts: of one in words, of many together, of its processes, and of what a change moves.
+
+>>> from shardviz.layouts import layout
+>>> spec_words(layout((8, 6), ("data",), {"data": 2}))
+"P('data', None)"
+>>> for sentence in uneven_words(layout((17, 4), ("data", None), {"data": 8}), "float32").split(". "):
+...     print(sentence)
+JAX refuses this of an argument, as dimension 0 is 17 and does not divide by 8 (16 or 24 would)
+Of a result it quietly makes P(None, None): 272 B on each device instead of 48 B, 1.90 kB of copies in all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardviz.layouts import (
+    Layout,
+    Leaf,
+    LessSharded,
+    Moves,
+    ProcessLayout,
+    Step,
+    TreeBytes,
+    itemsize,
+    silent_copies,
+    uneven,
+)
+from shardviz.notation import DeviceMesh
+from shardviz.notation.spec import axis_text
+from shardviz.records.amounts import format_bytes, format_shape, plural
+from shardviz.view.document import (
+    Block,
+    Column,
+    Document,
+    Piece,
+    Row,
+    Section,
+    Table,
+    axes,
+    document,
+    nbytes,
+    notes,
+    row,
+    shape,
+    shorten,
+    spec,
+    words,
+)
+from shardviz.view.ranges import device_ranges
+
+MOST_LEAVES = 60
+"""Rows of a tree's table; of more arrays the heaviest are shown."""
+
+MOST_NAME = 44
+"""Characters of an array's name; a longer one is said in full when hovering."""
+
+_MOST_BETTER, _MOST_HEAVY, _MOST_AMOUNTS = 10, 3, 4
+_MOST_PROCESSES = 16
+_MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts share a row
+
+
+# One layout in words.
+
+
+def spec_words(layout: Layout) -> str:
+    """The spec, or what there is instead of one: `P('data', None)`, `all on device 3`, `not a PartitionSpec`.
+
+    Manual axes are said too, which a PartitionSpec leaves out.
+    """
+    if layout.maximal:
+        return f"all on device {int(layout.device_ids[np.argmax(layout.holds)])}"
+    if layout.spec is None:
+        return "not a PartitionSpec"
+    return str(layout.spec) + (f", {_manual(layout)}" if layout.manual else "")
+
+
+def _manual(layout: Layout) -> str:
+    return f"manual over {', '.join(map(axis_text, layout.manual))}"
+
+
+def spec_pieces(layout: Layout) -> tuple[Piece, ...]:
+    """The same as pieces."""
+    if layout.maximal or layout.spec is None:
+        return (words(spec_words(layout), quiet=True, tip=layout.why),)
+    said = Piece(text=str(layout.spec), kind="spec", value=layout.spec, tip=str(layout.spec))
+    return (said, words(_manual(layout))) if layout.manual else (said,)
+
+
+def uneven_words(layout: Layout, dtype: Any = None) -> str:
+    """What JAX does with a cut that does not divide (the map shows what XLA would do, which pads); empty where it
+    divides, or no PartitionSpec says it.
+
+    Args:
+        layout: the cut.
+        dtype: the element type, for bytes; None for elements.
+    """
+    dimensions = uneven(layout)
+    if not dimensions or layout.spec is None:
+        return ""
+    causes = []
+    for it in dimensions:
+        sizes = f"{it.smaller} or {it.larger}" if it.smaller else f"{it.larger}"
+        causes.append(f"dimension {it.dimension} is {it.size} and does not divide by {it.ways} ({sizes} would)")
+    text = f"JAX refuses this of an argument, as {' and '.join(causes)}."
+    copies = silent_copies(layout.shape, layout.spec, layout.mesh, dtype or "int8")
+    if copies is None or layout.manual:
+        return text
+
+    def size(count: float) -> str:
+        return plural(round(count), "element") if dtype is None else format_bytes(count)
+
+    made, asked = size(copies.made_bytes_per_device), size(copies.asked_bytes_per_device)
+    text += f" Of a result it quietly makes {copies.made.spec}: {made} on each device instead of {asked}, "
+    text += f"{size(copies.wasted_bytes)} of copies in all"
+    return text + ("; JAX 0.12 stops with an IndivisibleError instead." if copies.breaks else ".")
+
+
+def all_axes(layouts: Iterable[Layout]) -> DeviceMesh:
+    """The mesh of the layouts; of several meshes, the axes of all, so that each name has one colour."""
+    meshes = list(dict.fromkeys(cut.mesh for cut in layouts))
+    if len(meshes) == 1:
+        return meshes[0]
+    names = tuple(dict.fromkeys(name for mesh in meshes for name in mesh.names))
+    return DeviceMesh(names, (1,) * len(names))
+
+
+# Many arrays at once: a table of them, what they come to on each device, and those that could be cut further.
+
+
+@document.register
+def of_tree(tree: TreeBytes) -> Document:
+    """Many arrays.
+
+    >>> from shardviz.layouts import add_up, layout
+    >>> from shardviz.paint import text
+    >>> mesh = {"data": 2, "model": 2}
+    >>> w, b = layout((8, 4), ("data", "model"), mesh), layout((4,), (), mesh)
+    >>> print(text(add_up([Leaf.of("w", w, "float32"), Leaf.of("b", b, "int8")])))
+    name  per device  ways  type and shape  spec                shard
+    w           32 B     4  float32 [8, 4]  P('data', 'model')  [4, 2]
+    b            4 B     1  int8 [4]        P(None)             [4]
+    2 arrays, 132 B in all; 36 B on each of 4 devices (1.09 copies of each byte on average)
+    heaviest: w 32 B per device (89 %), b 4 B (11 %)
+    <BLANKLINE>
+    1 array could be cut further: 3 B less on each device
+      name  per device  could be  unused axis → dimension  spec then
+      b            4 B       1 B  data → 0, model → 0      P(('data', 'model'))
+    """
+    return Document(blocks=tree_blocks(tree), mesh=all_axes(leaf.layout for leaf in tree.leaves))
+
+
+def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, ...]:
+    """The arrays in a table, their total, and a table of those that could be cut further.
+
+    Args:
+        tree: the arrays, in tree order.
+        left_out: names of leaves that are no arrays with a known sharding.
+    """
+    columns = (
+        *(Column("name"), Column("per device", right=True), Column("ways", right=True)),
+        *(Column("type and shape"), Column("spec"), Column("shard")),
+    )
+    listed = tuple(map(_leaf, _listed(tree)))
+    table = Table(columns=columns, rows=listed, first=MOST_LEAVES, most=MOST_LEAVES, clip=True, name="leaves")
+    count = len(tree.leaves) - MOST_LEAVES
+    more = f"the {MOST_LEAVES} heaviest are listed, {count:,} more are not" if count > 0 else ""
+    return (table, *notes(more, _total(tree, left_out), _heaviest(tree)), *_better(tree))
+
+
+def _listed(tree: TreeBytes) -> list[Leaf]:
+    leaves = tree.leaves
+    if len(leaves) <= MOST_LEAVES:
+        return list(leaves)
+    order = sorted(range(len(leaves)), key=lambda i: (-leaves[i].per_device, i))[:MOST_LEAVES]
+    return [leaves[i] for i in sorted(order)]
+
+
+def _leaf(leaf: Leaf) -> Row:
+    cut = leaf.layout
+    return row(
+        _name(leaf.name),
+        nbytes(leaf.bytes.per_device if leaf.bytes else None),
+        words(str(math.prod(cut.ways))),
+        shape(cut.shape, dtype=leaf.dtype or ""),
+        spec_pieces(cut),
+        shape(cut.shard_shape),
+    )
+
+
+def _name(name: str) -> Piece:
+    short = shorten(name, MOST_NAME)
+    return words(short, strong=True, tip=name if short != name else "")
+
+
+def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
+    """`2 arrays, 132 B in all; 36 B on each of 4 devices`, with what differs and what was left out said."""
+    text = f"{plural(len(tree.leaves), 'array')}, {format_bytes(tree.array)} in all; {_per_device(tree)}"
+    if tree.array:
+        text += f" ({tree.total / tree.array:.3g} copies of each byte on average)"
+    if any(leaf.bytes is None for leaf in tree.leaves):
+        text += "; arrays whose type is not known are not counted"
+    if left_out:
+        text += f"; left out, having no sharding: {', '.join(left_out[:3])}"
+        text += f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
+    return text
+
+
+def _per_device(tree: TreeBytes) -> str:
+    """What is on each device; devices with the same amount are said together, where these are few groups."""
+    amounts, group = np.unique(tree.per_device, return_inverse=True)
+    count = len(tree.per_device)
+    if len(amounts) == 1:
+        return f"{format_bytes(amounts[0])} on {'each of ' if count > 1 else ''}{plural(count, 'device')}"
+    if len(amounts) > _MOST_AMOUNTS:
+        return f"{format_bytes(amounts[0])} to {format_bytes(amounts[-1])} on {plural(count, 'device')}"
+    parts = []
+    for place in reversed(range(len(amounts))):
+        ids = tree.device_ids[group.reshape(-1) == place].tolist()
+        noun = "device" if len(ids) == 1 else "each of the devices"
+        parts.append(f"{format_bytes(amounts[place])} on {noun} {shorten(device_ranges(ids), 40)}")
+    return ", ".join(parts)
+
+
+def _heaviest(tree: TreeBytes) -> str:
+    """`heaviest: w 32 B per device (89 %), b 4 B (11 %)`; empty where there is one array, or nothing weighs."""
+    most = float(tree.per_device.max(initial=0))
+    if len(tree.leaves) < 2 or not most:
+        return ""
+    parts = []
+    for place, leaf in enumerate(tree.heaviest(_MOST_HEAVY)):
+        unit = "" if place else " per device"
+        share = f"{100 * leaf.per_device / most:.0f} %"
+        parts.append(f"{shorten(leaf.name, MOST_NAME)} {format_bytes(leaf.per_device)}{unit} ({share})")
+    return f"heaviest: {', '.join(parts)}"
+
+
+def _better(tree: TreeBytes) -> tuple[Block, ...]:
+    """The arrays that could be cut further, the one that saves most first."""
+    better = tree.less_sharded()
+    if not better:
+        return ()
+    columns = (
+        *(Column("name"), Column("per device", right=True), Column("could be", right=True)),
+        *(Column("unused axis → dimension"), Column("spec then")),
+    )
+    rows = tuple(map(_further, better[:_MOST_BETTER]))
+    rest = better[_MOST_BETTER:]
+    more = f"and {plural(len(rest), 'more array')}, {_saved(rest)} less" if rest else ""
+    title = f"{plural(len(better), 'array')} could be cut further: {_saved(better)} less on each device"
+    table = Table(columns=columns, rows=rows, clip=True, name="better")
+    return (Section(title=title, blocks=(table, *notes(more))),)
+
+
+def _saved(better: Sequence[LessSharded]) -> str:
+    return format_bytes(sum(it.saved_bytes_per_device for it in better))
+
+
+def _further(it: LessSharded) -> Row:
+    ways = [(axes((axis,)), words(f"→ {d},")) for axis, d in zip(it.axes, it.dimensions, strict=True)]
+    pieces = [*itertools.chain.from_iterable(ways)]
+    pieces[-1] = words(pieces[-1].text.removesuffix(","))
+    now, then = nbytes(it.bytes_per_device), nbytes(it.better_bytes_per_device)
+    return row(_name(it.name), now, then, tuple(pieces), spec(it.better))
+
+
+# What each process (host) of several holds, and how the global and the local views go together.
+
+
+@document.register
+def of_processes(hosts: ProcessLayout) -> Document:
+    """What each process holds.
+
+    >>> from shardviz.layouts import by_process, layout
+    >>> from shardviz.paint import text
+    >>> cut = layout((8, 6), ("data", "model"), {"data": 4, "model": 2})
+    >>> print(text(by_process(cut, [0, 0, 0, 0, 1, 1, 1, 1])))
+    2 processes
+    process  devices  holds       local data  part
+          0  0-3      [0:4, 0:6]  [4, 6]      0 of 2 along dimension 0
+          1  4-7      [4:8, 0:6]  [4, 6]      1 of 2 along dimension 0
+    global view: jax.Array of [8, 6], in every process; from its local data each process makes it with
+      jax.make_array_from_process_local_data(sharding, local_data), and x.addressable_shards are its own
+    local view: the old pjit took [4, 6] from each process, its own part, and gave as much back
+    """
+    return Document(blocks=process_blocks(hosts), mesh=hosts.layout.mesh)
+
+
+def process_blocks(hosts: ProcessLayout, of: str = "") -> tuple[Block, ...]:
+    """What each process holds, then the global and the local view.
+
+    Args:
+        hosts: what each process holds.
+        of: which of several arrays it is about, in words.
+    """
+    heads = (Column("process", right=True), *map(Column, ("devices", "holds", "local data")), Column("part", wrap=True))
+    count = len(hosts.processes)
+    table = Table(
+        columns=heads,
+        rows=tuple(_process(hosts, place) for place in range(min(count, _MOST_PROCESSES))),
+        caption=f"{of}: {count} processes" if of else f"{count} processes",
+        noun="process",
+        hidden=max(0, count - _MOST_PROCESSES),
+        name="processes",
+    )
+    return (table, *notes(*_views(hosts)))
+
+
+def _process(hosts: ProcessLayout, place: int) -> Row:
+    process = int(hosts.processes[place])
+    bounds = zip(hosts.starts[place].tolist(), hosts.stops[place].tolist(), strict=True)
+    box = f"[{', '.join(f'{start}:{stop}' for start, stop in bounds)}]"
+    holds = box if hosts.elements[place] or not hosts.layout.shape else "nothing"
+    if not hosts.contiguous[place]:
+        holds = f"{plural(int(hosts.elements[place]), 'element')} in {holds}, with gaps"
+    devices = shorten(device_ranges(hosts.devices(process)), 40)
+    local = shape(hosts.local_shapes[place].tolist())
+    return row(words(str(process)), words(devices), words(holds), local, words(_part(hosts, place)))
+
+
+def _part(hosts: ProcessLayout, place: int) -> str:
+    """Which part of the array a process holds: `0 of 2 along dimension 0`, `all`, or along what it is irregular."""
+    texts = []
+    for dimension, count in enumerate(hosts.counts):
+        if count is None:
+            texts.append(f"irregular along dimension {dimension}")
+        elif count > 1:
+            texts.append(f"{hosts.parts[place, dimension]} of {count} along dimension {dimension}")
+    return "; ".join(texts) or "all"
+
+
+def _views(hosts: ProcessLayout) -> list[str]:
+    """The global view, JAX's of today, and the local one, the old pjit's, of this array."""
+    whole = format_shape(hosts.layout.shape)
+    if not hosts.layout.divides:
+        return [
+            f"no process can make this array of {whole}: JAX refuses a cut that does not divide, as the old pjit did"
+        ]
+    which = [str(d) for d, count in enumerate(hosts.counts) if count is None]
+    more = f", global_shape={tuple(hosts.layout.shape)}" if which else ""
+    text = (
+        f"global view: jax.Array of {whole}, in every process; from its local data each process makes it with "
+        f"jax.make_array_from_process_local_data(sharding, local_data{more}), and x.addressable_shards are its own"
+    )
+    if which:
+        noun = "dimension" if len(which) == 1 else "dimensions"
+        text += f"; the global shape does not follow from the local one along {noun} {', '.join(which)}"
+    return [text, f"local view: the old pjit {_old_pjit(hosts)}"]
+
+
+def _old_pjit(hosts: ProcessLayout) -> str:
+    shapes = {hosts.pjit_shape(int(process)) for process in hosts.processes}
+    if None not in shapes and len(shapes) == 1:
+        local = next(iter(shapes))
+        own = "its own part" if local != hosts.layout.shape else "the whole, the same from all"
+        return f"took {format_shape(local)} from each process, {own}, and gave as much back"
+    if not hosts.boxes.all():
+        return "refused this, as a process's devices make no box of the mesh"
+    if None in shapes:
+        return "knew PartitionSpecs of whole axes only, and refused this"
+    return "took from each process a part of another shape, and gave as much back"
+
+
+# What moves when an array changes its sharding: the collectives, and each device's share.
+
+
+@document.register
+def of_moves(way: Moves) -> Document:
+    """What moves.
+
+    >>> from shardviz.layouts import moves
+    >>> from shardviz.paint import text
+    >>> print(text(moves((8, 8), ("data", None), (None, "data"), {"data": 4})))
+    what moves, P('data', None) → P(None, 'data'): 1 collective
+         step        over  spec after it    received, at most  what it does
+      1  all-to-all  data  P(None, 'data')        12 elements  dimension 0 becomes whole, dimension 1 is cut
+    <BLANKLINE>
+      devices       keeps     receives        drops
+      0-3      4 elements  12 elements  12 elements
+    """
+    return Document(blocks=move_blocks(way), mesh=way.before.mesh)
+
+
+def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
+    """The steps in order, then what devices keep, receive and drop.
+
+    Args:
+        way: from `layout.moves`.
+        dtype: the element type, for bytes; None for elements.
+    """
+    heads = (
+        *(Column("", right=True), Column("step"), Column("over"), Column("spec after it")),
+        *(Column("received, at most", right=True), Column("what it does", wrap=True)),
+    )
+    steps = Table(columns=heads, rows=tuple(_step(n, step, dtype) for n, step in enumerate(way.steps, 1)), name="steps")
+    groups = _groups(way)
+    rows = tuple(row(words(who), *(_amount(n, dtype) for n in counts)) for who, *counts in groups[:_MOST_GROUPS])
+    shares = Table(
+        columns=(Column("devices"), *(Column(verb, right=True) for verb in ("keeps", "receives", "drops"))),
+        rows=rows,
+        noun="group",
+        hidden=len(groups) - len(rows),
+        name="shares",
+    )
+    title = f"what moves, {spec_words(way.before)} → {spec_words(way.after)}"
+    blocks = (steps, shares) if way.steps else (shares,)
+    return (Section(title=title, lead=(words(_collectives(way)),), blocks=blocks),)
+
+
+def _collectives(way: Moves) -> str:
+    """How many collectives it takes: `2 collectives`, `no collective, 1 slice that ...`, `nothing`."""
+    if not way.steps:
+        return "nothing" if way.free else "not said by any steps"
+    slices = sum(step.kind == "slice" for step in way.steps)
+    count = len(way.steps) - slices
+    local = f"{plural(slices, 'slice')} that each device takes of its own" if slices else ""
+    if not count:
+        return f"no collective, {local}"
+    return plural(count, "collective") + (f", {local}" if local else "")
+
+
+def _step(number: int, step: Step, dtype: Any) -> Row:
+    over = axes(step.axes) if step.axes else words("no named axes", quiet=True)
+    after = () if step.after is None else Piece(text=str(step.after), kind="spec", value=step.after)
+    received = _amount(step.elements, dtype) if step.elements else words("nothing")
+    head = str(step).split("; ")[0]
+    done = head.split(": ", 1)[1] if ": " in head else ""
+    return row(words(str(number)), words(step.kind, strong=True), over, after, received, words(done))
+
+
+def _groups(way: Moves) -> list[tuple[str, int, int, int]]:
+    """(devices, elements kept, received, dropped), the most received first; equal devices share a row."""
+    counts = np.stack([way.keep, way.receive, way.drop], axis=1)
+    kinds, inverse = np.unique(counts, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    rows = []
+    for kind in np.lexsort((-kinds[:, 2], -kinds[:, 0], -kinds[:, 1])).tolist():
+        ids = way.device_ids[inverse == kind]
+        kept, received, dropped = kinds[kind].tolist()
+        rows.append((shorten(device_ranges(ids.tolist()), 60), kept, received, dropped))
+    return rows
+
+
+def _amount(elements: int, dtype: Any) -> Piece:
+    """Elements, as bytes where the element type is known."""
+    count = plural(elements, "element")
+    return words(count) if dtype is None else nbytes(elements * itemsize(dtype), tip=count)

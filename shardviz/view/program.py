@@ -1,0 +1,184 @@
+"""What there is to say of how a program is given its specs and called: its rules, its calls, an exported file.
+
+>>> from shardviz.program.bind import Row, RulesTable
+>>> rule = Row(rule="'*kernel'", spec=Spec.of(("data",)), wins=("a.kernel",), loses=(("b.kernel", 2),))
+>>> RulesTable((rule,), ())
+rule  filter     spec       catches  wins
+   1  '*kernel'  P('data')        2     1
+    wins a.kernel
+    rule 2 wins b.kernel
+No array is left without a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from shardviz.compat.export_files import LoadedExport
+from shardviz.compat.recompile import Recompilation
+from shardviz.notation import Spec
+from shardviz.program.bind import Row as Rule
+from shardviz.program.bind import RulesTable
+from shardviz.program.exports import ExportedArray, ExportRecord
+from shardviz.records.amounts import format_bytes, plural
+from shardviz.view.document import (
+    Block,
+    Column,
+    Document,
+    Piece,
+    Section,
+    Table,
+    code,
+    document,
+    mesh_axes,
+    notes,
+    paragraph,
+    row,
+    shorten,
+    spec,
+    words,
+)
+from shardviz.view.layouts import MOST_NAME
+
+_MOST_NAMES = 4  # of more names the first are listed
+_MOST_TREE = 400
+
+
+# Rules: what each catches and wins, and what no rule catches.
+
+
+@document.register
+def of_rules(found: RulesTable) -> Document:
+    """A row a rule; below it what it wins, what others win, and what does not fit."""
+    columns = (
+        *(Column("rule", right=True), Column("filter"), Column("spec")),
+        *(Column("catches", right=True), Column("wins", right=True)),
+    )
+    rows = tuple(
+        row(
+            *(words(str(number)), words(rule.rule, strong=True), spec(rule.spec)),
+            *(words(str(rule.caught)), words(str(len(rule.wins)))),
+            detail=notes(*_does(rule)),
+        )
+        for number, rule in enumerate(found.rows, 1)
+    )
+    table = Table(columns=columns, rows=rows, first=len(rows), most=len(rows), name="rules")
+    left = "No array is left without a rule."
+    if found.uncaught:
+        names = [f"{name} {(cut or Spec()).canonical()}" for name, cut in found.uncaught]
+        left = f"No rule catches {plural(len(names), 'array')}: {_names(names)}"
+    return Document(blocks=(table if rows else paragraph("No rules."), paragraph(left)))
+
+
+def _does(rule: Rule) -> Iterator[str]:
+    """What a rule does, in words."""
+    if not rule.caught:
+        yield "catches none"
+        return
+    yield f"wins {_names(rule.wins)}" if rule.wins else "wins none"
+    for winner, lost in groupby(sorted(rule.loses, key=lambda pair: pair[1]), key=lambda pair: pair[1]):
+        yield f"rule {winner} wins {_names([name for name, _ in lost])}"
+    if rule.edited:
+        yield f"edited by hand: {_names(rule.edited)}"
+    yield from (f"does not fit: {why}" for _, why in rule.unfit)
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f", … and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+# Why a function was compiled again.
+
+
+@document.register
+def of_recompilation(found: Recompilation) -> Document:
+    """The verdict, and a row a difference with what helps below it."""
+    columns = tuple(map(Column, ("where", "what", "first call", "second call", "so it is")))
+    rows = tuple(
+        row(*map(words, (d.where, d.what, d.before, d.after, d.consequence)), detail=notes(d.advice))
+        for d in found.differences
+    )
+    table = Table(columns=columns, rows=rows, first=len(rows), most=len(rows), name="differences")
+    return Document(title=words(f"{found.name}: {found.verdict}", strong=True), blocks=(table,) if rows else ())
+
+
+# A file that jax.export wrote: its arguments and results, what it was made for, and what it needs to run.
+
+
+@document.register
+def of_export(found: LoadedExport) -> Document:
+    """What an export is."""
+    record: ExportRecord = found.record
+    title = (words(record.name, strong=True), words("exported by jax.export"), words(found.source, quiet=True))
+    over = (words("on no mesh"),) if record.mesh is None else (words("on the mesh"), mesh_axes(record.mesh))
+    facts = tuple(row(words(what, strong=True), words(said)) for what, said in _facts(record))
+    blocks = (
+        _arrays("Arguments", record.arguments),
+        _arrays("Results", record.results),
+        Table(columns=(Column("what"), Column("in this file", wrap=True)), rows=facts, name="facts"),
+        paragraph(words(shorten(record.in_tree, _MOST_TREE), quiet=True), label="arguments' tree"),
+    )
+    return Document(title=title, lead=(over,), blocks=blocks, mesh=record.mesh)
+
+
+def _arrays(title: str, arrays: Sequence[ExportedArray]) -> Block:
+    if not arrays:
+        return paragraph(f"{title}: none")
+    rows = tuple(
+        row(
+            words(shorten(array.name, MOST_NAME), tip=array.name),
+            code(f"{array.dtype} [{', '.join(array.shape)}]"),
+            _cut(array),
+        )
+        for array in arrays
+    )
+    columns = tuple(map(Column, ("name", "type and shape", "spec")))
+    return Section(
+        title=f"{title}: {len(arrays)}", blocks=(Table(columns=columns, rows=rows, first=len(rows), most=len(rows)),)
+    )
+
+
+def _cut(array: ExportedArray) -> Piece:
+    if not array.kept:
+        return words("not used", quiet=True)
+    if array.spec is not None:
+        return spec(array.spec)
+    return words(shorten(array.sharding, 60) or "not said", quiet=True)
+
+
+def _facts(record: ExportRecord) -> Iterator[tuple[str, str]]:
+    """(what, in words) of everything in an export but its arrays, its mesh and its tree."""
+    low, high = record.supported
+    reads = "" if record.is_supported else f"; this JAX reads {low} to {high}, so it cannot run here"
+    meaning = f": {record.meaning}" if record.meaning else ""
+    yield "devices", f"{record.devices:,}"
+    yield "platforms", ", ".join(record.platforms) or "none"
+    yield "convention", f"calling convention {record.version}{meaning}{reads}"
+    if record.symbols:
+        rules = f"; {', '.join(record.constraints)}" if record.constraints else ""
+        yield "symbols", f"{', '.join(record.symbols)}{rules}"
+    for call in record.custom_calls:
+        times = f" ({call.count} times)" if call.count > 1 else ""
+        promise = "JAX keeps its meaning" if call.stable else "no promise that it keeps its meaning"
+        switched = "" if call.stable or not call.allowed else "; the check was switched off for it"
+        yield "custom call", f"{call.target}{times}: {promise}{switched}"
+    if not record.custom_calls:
+        yield "custom calls", "none: the file defines all that it does"
+    for kind, effects in (("ordered", record.ordered_effects), ("unordered", record.unordered_effects)):
+        if effects:
+            yield f"{kind} effects", ", ".join(effects)
+    yield "derivative", _derivative(record.vjp_order)
+    if record.disabled_checks:
+        yield "checks off", ", ".join(record.disabled_checks)
+    size = "" if record.file_bytes is None else f" in a file of {format_bytes(record.file_bytes)}"
+    yield "size", f"{format_bytes(record.module_bytes)} of StableHLO{size}"
+
+
+def _derivative(order: int | None) -> str:
+    if order is None:
+        return "made when asked for, as this export still has its function"
+    if order == 0:
+        return "none inside; jax.grad of it fails"
+    return f"the VJP is inside, to order {order}"

@@ -1,0 +1,412 @@
+"""`show`: the shard map of anything that has a sharding.
+
+Nothing here knows JAX's classes: an array is whatever has a `shape` and a `sharding`, and a sharding whatever says its
+`spec` and `mesh`, or whatever `layout` reads.
+
+>>> print(show((8, 6), ("data",), {"data": 2}))
+[8, 6]  P('data', None)  mesh data=2, 2 devices  shard [4, 6]
+rows     dimension 0: 8 by data=2, 4 each
+columns  dimension 1: 6, not cut
+<BLANKLINE>
+       0:6
+     ┌─────┐
+ 0:4 │  0  │
+ 4:8 │  1  │
+     └─────┘
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shardviz.errors import MeshError, ShardvizError, SpecError
+from shardviz.layouts import Layout, ProcessLayout, by_process, itemsize, layout
+from shardviz.layouts.layout import is_plain
+from shardviz.notation import DeviceMesh, Sharding, Spec
+from shardviz.notation.read import sharding as read_sharding
+from shardviz.records import Value
+from shardviz.records.amounts import plural
+from shardviz.records.report import Report
+from shardviz.view.shown import Shown, ShownChange, ShownTree, ShownUnknown
+
+MOST_VALUES = 256
+"""Elements; the values of larger arrays are not fetched."""
+
+Processes = int | Sequence[int] | Mapping[int, int] | None
+
+
+def show(
+    array_or_shape: Any,
+    spec: Any = None,
+    mesh: Any = None,
+    *,
+    after: Any = None,
+    leaf: str | None = None,
+    dtype: Any = None,
+    processes: Processes = None,
+) -> Shown | ShownTree | ShownChange | ShownUnknown:
+    """The shard map of an array, a shape, a report's value, or a tree of arrays; or of an array before and after.
+
+    Args:
+        array_or_shape: a shape such as `(8192, 4096)`; a `records.Value`; anything with `.shape` and `.sharding` (a
+            `jax.Array`, a `jax.ShapeDtypeStruct`), or a traced value; a pytree of these, such as a model's parameters;
+            or a `Report`, which is the tree of its arguments.
+        spec: a PartitionSpec, a tuple such as `("data", None)`, any `jax.sharding.Sharding`, or whatever else `layout`
+            reads; overrides the array's own. For a tree: one for all leaves, or a tree of them (or of its top).
+        mesh: a mesh in any form that `DeviceMesh.of` reads; overrides the array's own.
+        after: of one array, the sharding that it changes to, as `spec`; what moves is shown too.
+        leaf: of a tree, the name of the leaf whose shard map is drawn, the heaviest if None; of a report, the name of
+            any argument, output or intermediate.
+        dtype: of a shape, the element type, for bytes; overrides an array's own.
+        processes: which devices belong to one process (host): how many each has, counted by device id; or the process
+            of each device in mesh order, or device id → process. None for what a mesh of devices itself says.
+
+    Returns:
+        A `Shown`, a `ShownTree` for a tree, a `ShownChange` with `after`, a `ShownUnknown` where nobody has said yet
+        how the array is cut. It shows itself in a notebook; `.text()`, `.html()`, `.plot(ax=None)`.
+
+    Raises:
+        SpecError: if no spec is given and the array has none, or it does not fit.
+        MeshError: if `mesh` is no mesh, or `processes` does not fit it.
+        ShardvizError: if it has no shape, no mesh is given and the array has none, or `leaf` is no leaf.
+    """
+    if isinstance(array_or_shape, Report):
+        return _report(array_or_shape, spec, after, leaf, processes)
+    if _is_array(array_or_shape) or _is_shape(array_or_shape):
+        return _one(array_or_shape, spec, mesh, after, dtype, processes)
+    names, leaves, specs = _flatten(array_or_shape, spec)
+    if not any(map(_is_array, leaves)):
+        read_one(array_or_shape, spec, mesh)  # says what it is not
+    if after is not None:
+        raise ShardvizError("show(after=...): it is of one array, not of a tree; give one leaf of it")
+    found: list[Shown | ShownUnknown] = []
+    left_out = []
+    for name, array, one in zip(names, leaves, specs, strict=True):
+        if not _is_array(array) or (mesh is None and one is None and not _says_sharding(array)):
+            left_out.append(name)
+        else:
+            found.append(_shown(read_one(array, one, mesh, name=name), processes))
+    return _tree(found, left_out, leaf, len(leaves))
+
+
+def _tree(found: Sequence[Shown | ShownUnknown], left_out: list[str], leaf: str | None, count: int) -> ShownTree:
+    known = [shown for shown in found if isinstance(shown, Shown)]
+    left_out = left_out + [shown.title for shown in found if isinstance(shown, ShownUnknown)]
+    if not known:
+        raise ShardvizError(
+            f"show: none of the {count} leaves has a sharding ({', '.join(left_out[:3])}, ...); give a mesh and a "
+            "spec, such as show(params, ('data', None), {'data': 8})"
+        )
+    if leaf is None:
+        return _heaviest(known, left_out)
+    chosen = [shown for shown in found if shown.title == leaf]
+    if not chosen:
+        have = ", ".join(repr(shown.title) for shown in found[:6]) + (", ..." if len(found) > 6 else "")
+        raise ShardvizError(f"show(leaf={leaf!r}): no leaf has this name; they are {have}")
+    return ShownTree(tuple(known), chosen[0], tuple(left_out))
+
+
+def _heaviest(leaves: Sequence[Shown], left_out: Sequence[str]) -> ShownTree:
+    """A tree of which the leaf that weighs most on a device is drawn."""
+    tree = ShownTree(tuple(leaves), leaves[0], tuple(left_out))
+    weights = [leaf.per_device for leaf in tree.bytes.leaves]
+    return replace(tree, chosen=leaves[weights.index(max(weights))])
+
+
+def _report(
+    report: Report, spec: Any, after: Any, leaf: str | None, processes: Processes
+) -> Shown | ShownTree | ShownChange | ShownUnknown:
+    """A report's arguments as a tree, with the value called `leaf` drawn; that value alone with `spec` or `after`."""
+    if leaf is not None and (spec is not None or after is not None):
+        return _one(report.value(leaf), spec, report.mesh, after, None, processes)
+    if spec is not None or after is not None:
+        raise ShardvizError("show(report): spec and after are of one value; name it, such as leaf=\"params['w']\"")
+    found = [_shown(read_one(value, None, report.mesh), processes) for value in report.arguments]
+    chosen = None if leaf is None else _shown(read_one(report.value(leaf), None, report.mesh), processes)
+    known = [shown for shown in found if isinstance(shown, Shown)]
+    if not known:
+        if chosen is not None:
+            return chosen
+        raise ShardvizError(f"show(report): {report.program} has no argument whose sharding is known; name a value")
+    left_out = [shown.title for shown in found if isinstance(shown, ShownUnknown)]
+    if chosen is None:
+        return _heaviest(known, left_out)
+    return ShownTree(tuple(known), chosen, tuple(left_out))
+
+
+def _one(
+    array: Any, spec: Any, mesh: Any, after: Any, dtype: Any, processes: Processes
+) -> Shown | ShownChange | ShownUnknown:
+    subject = read_one(array, spec, mesh)
+    if dtype is not None:
+        subject = replace(subject, dtype=str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)))
+        itemsize(subject.dtype)
+    shown = _shown(subject, processes)
+    if after is None:
+        return shown
+    given, where, _ = _unpack(after)
+    if where is None and not isinstance(given, Sharding):
+        where = shown.layout.mesh if isinstance(shown, Shown) else shown.mesh
+    then = _shown(replace(read_one(subject.shape, given, where), name=subject.name, dtype=subject.dtype), processes)
+    for word, one in (("before", shown), ("after", then)):
+        if isinstance(one, ShownUnknown):
+            raise SpecError(f"show(after=...): what moves is not known, for {word} the change {one.why}")
+    assert isinstance(shown, Shown) and isinstance(then, Shown)
+    return ShownChange(Shown(shown.layout, shown.title, shown.dtype, hosts=shown.hosts), then)
+
+
+def _shown(subject: Subject, processes: Processes) -> Shown | ShownUnknown:
+    if subject.unknown:
+        mesh = None if subject.mesh is None else DeviceMesh.of(subject.mesh)
+        return ShownUnknown(subject.shape, subject.unknown, subject.name, subject.dtype, mesh)
+    cut = layout(subject.shape, subject.sharding, subject.mesh)
+    return Shown(cut, subject.name, subject.dtype, subject.values, _processes(cut, processes))
+
+
+def _flatten(tree: Any, spec: Any) -> tuple[list[str], list[Any], list[Any]]:
+    """(tree path, leaf, spec or None) of every leaf, as three lists."""
+    import jax  # a tree is JAX's notion; nothing else here needs it
+
+    paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    if _is_spec(spec):
+        return names, [leaf for _, leaf in paths], [spec] * len(paths)
+    try:
+        specs = structure.flatten_up_to(jax.tree.broadcast(spec, tree, is_leaf=_is_spec))
+    except ValueError as error:
+        raise ShardvizError(f"show: the tree of specs does not fit the tree of arrays: {error}") from error
+    return names, [leaf for _, leaf in paths], specs
+
+
+def _is_spec(thing: Any) -> bool:
+    """Whether it is one spec, not a tree of them."""
+    if isinstance(thing, dict | list):
+        return False
+    if type(thing) is tuple:
+        return all(e is None or isinstance(e, str) or (type(e) is tuple and _is_spec(e)) for e in thing)
+    return True
+
+
+# What `show` is given, read into one record.
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """One array to be drawn.
+
+    Attributes:
+        name: what it is called; may be empty.
+        shape: its global shape.
+        dtype: its element type's name, or None where it is not known.
+        sharding: how it is cut, in any notation that `layout` reads.
+        mesh: the mesh, in any form that `DeviceMesh.of` reads.
+        values: the array's elements where they are few and all within reach, else None.
+        unknown: where nobody has said yet how it is cut, who decides; else "".
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str | None
+    sharding: Any
+    mesh: Any
+    values: np.ndarray | None = None
+    unknown: str = ""
+
+
+def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Subject:
+    """An array, a shape or a report's value as a `Subject`.
+
+    Args:
+        array_or_shape: what `show` takes, no pytree of them.
+        spec: how it is cut; overrides the array's own.
+        mesh: the mesh; overrides the array's own.
+        name: what to call it if it has no name of its own.
+
+    Raises:
+        ShardvizError: if it has no shape, or no mesh is given and it has none.
+        SpecError, ParseError, MeshError: if the sharding cannot be read.
+    """
+    shape, own_name, dtype = _shape_of(array_or_shape)
+    name = own_name or name
+    sharding, where, lack, unknown = (*_unpack(spec), "") if spec is not None else _own(array_or_shape)
+    if unknown and (mesh is None or isinstance(array_or_shape, Value)):
+        return Subject(name, shape, dtype, None, where if mesh is None else mesh, unknown=unknown)
+    mesh = where if mesh is None else mesh
+    if mesh is None and sharding is not None and is_plain(sharding):
+        lack = lack or "a spec alone does not say how many devices its axes have"
+    if mesh is None and lack:
+        raise ShardvizError(f"show({name or list(shape)}): {lack}; give a mesh, such as mesh={{'data': 8}}")
+    if spec is None and isinstance(array_or_shape, Value) and array_or_shape.manual:
+        sharding = Sharding.from_spec(sharding or Spec(), DeviceMesh.of(mesh), len(shape), manual=array_or_shape.manual)
+    if not is_plain(sharding) and not isinstance(sharding, Sharding):
+        sharding, mesh = read_sharding(sharding, mesh, len(shape)), None
+    if isinstance(sharding, Sharding):
+        unknown = _undecided(sharding)
+        if unknown:
+            return Subject(name, shape, dtype, None, sharding.mesh, unknown=unknown)
+    return Subject(name, shape, dtype, sharding, mesh, _values(array_or_shape))
+
+
+def _says_sharding(thing: Any) -> bool:
+    """Whether it is of a kind that says how it is cut, or that nobody has said so yet: arrays of JAX and their like."""
+    return hasattr(thing, "sharding") or hasattr(thing, "aval")
+
+
+def _is_array(thing: Any) -> bool:
+    """Whether it has a shape of its own."""
+    return isinstance(getattr(thing, "shape", None), Iterable)
+
+
+def _is_shape(thing: Any) -> bool:
+    """Whether it is a size or a sequence of sizes."""
+    sizes = thing if isinstance(thing, tuple | list) else (thing,)
+    return all(isinstance(n, np.integer) or (hasattr(n, "__index__") and not _is_more(n)) for n in sizes)
+
+
+def _is_more(number: Any) -> bool:
+    """Whether something that can be an index is no size: a bool, or an array of one element."""
+    return isinstance(number, bool) or hasattr(number, "shape")
+
+
+def _unpack(sharding: Any) -> tuple[Any, Any, str]:
+    """(how it cuts, the mesh that it is over or None, and what it lacks for want of one), of any sharding.
+
+    A `NamedSharding` is its spec and its mesh; everything else is handed on as it is, for `layout` to read, which knows
+    whether it has a mesh of its own.
+    """
+    if not isinstance(sharding, Sharding) and hasattr(sharding, "spec") and hasattr(sharding, "mesh"):
+        return sharding.spec, sharding.mesh, ""
+    return sharding, None, ""
+
+
+def _shape_of(thing: Any) -> tuple[tuple[int, ...], str, str | None]:
+    """(shape, name, element type or None)."""
+    if _is_array(thing):
+        dtype = getattr(thing, "dtype", None)
+        name = thing.name if isinstance(thing, Value) else ""
+        return tuple(thing.shape), name, None if dtype is None else str(getattr(dtype, "name", dtype))
+    if _is_shape(thing):
+        sizes = thing if isinstance(thing, tuple | list) else (thing,)
+        return tuple(int(n) for n in sizes), "", None
+    raise ShardvizError(
+        f"show: expected a shape such as (8192, 4096) or an array with a sharding, not "
+        f"{type(thing).__name__} {str(thing)[:60]}"
+    )
+
+
+def _own(array: Any) -> tuple[Any, Any, str, str]:
+    """(the sharding and the mesh that it has itself, or None each, what it lacks, and who decides if nobody has)."""
+    if isinstance(array, Value):
+        own = array.spec if array.spec is not None else array.sharding.get("hlo") or array.sharding.get("sdy")
+        own = (array.spec or Spec()) if array.manual else own
+        lack = "a report's value does not carry its mesh; show(report, leaf=...) has it, and so has report.mesh"
+        return own, None, lack, "" if own is not None else _A_REPORT
+    if hasattr(array, "aval") and not hasattr(array, "sharding"):
+        array = array.aval  # a traced value
+    if type(array).__name__ == "ShapedArray":
+        return _of_a_type(array.sharding)
+    sharding = getattr(array, "sharding", None)
+    if sharding is None:
+        return None, None, "a shape alone does not say on which devices it lies", _says_sharding(array) * _NOBODY_YET
+    found, mesh, _ = _unpack(sharding)
+    own = mesh is not None or isinstance(sharding, Sharding) or hasattr(sharding, "device_set")
+    lack = "" if own else f"its sharding is a {type(sharding).__name__}, which has no PartitionSpec and mesh"
+    return found, mesh, lack, ""
+
+
+def _of_a_type(sharding: Any) -> tuple[Any, Any, str, str]:
+    """As `_own`, of the type of a traced value, which says what Explicit axes do; along Auto ones all is open."""
+    mesh = DeviceMesh.of(sharding.mesh)
+    sizes = zip(mesh.names, mesh.sizes, mesh.types, strict=True)
+    auto = [name for name, size, kind in sizes if kind == "Auto" and size > 1]
+    if not mesh.names or (auto and len(auto) == sum(size > 1 for size in mesh.sizes)):
+        return None, mesh if mesh.names else None, "", _traced(auto)
+    if not auto:
+        return sharding.spec, mesh, "", ""
+    record = read_sharding(sharding.spec, mesh)
+    return replace(record, open=(True,) * len(record.tiles)), None, "", ""
+
+
+def _values(array: Any) -> np.ndarray | None:
+    """The elements of a small array all of whose shards this process can reach; None for every other thing."""
+    if not hasattr(array, "sharding"):  # a traced value has no elements yet, and a NumPy array's are no shards
+        return None
+    if not getattr(array, "is_fully_addressable", False) or math.prod(array.shape) > MOST_VALUES:
+        return None
+    if array.is_deleted() or not isinstance(array.dtype, np.dtype):  # donated; or random keys, which have no numbers
+        return None
+    if getattr(getattr(array.sharding, "spec", None), "unreduced", None):
+        return None  # the devices hold partial sums: there are no elements yet
+    return np.asarray(array)
+
+
+# Who decides, where nobody has said yet how an array is cut.
+
+_THE_COMPILER = (
+    "the compiler has not said how it is cut: its partitioner decides, and a constraint on it "
+    "(jax.lax.with_sharding_constraint) would settle it"
+)
+_ALL_OPEN = (
+    "every dimension is open, so the compiler may cut it in any way: its partitioner decides, and what it chose stands "
+    "in the compiled program"
+)
+_NOBODY_YET = (
+    "it is a shape and a type with no sharding: jit's in_shardings decide, or the sharding of the array that takes its "
+    "place; where there is neither, the compiler"
+)
+_A_REPORT = "the report does not say how it is cut: at its level the compiler has not decided"
+
+
+def _traced(axes: Sequence[str]) -> str:
+    """Who decides about a traced value, whose type says only what Explicit axes do."""
+    if not axes:
+        return (
+            "it is a traced value, and no mesh is set: what it is called with decides, and the compiler; the finished "
+            "program tells, as sv.analyze does"
+        )
+    return (
+        f"it is a traced value, whose type says nothing about the Auto {'axis' if len(axes) == 1 else 'axes'} "
+        f"{', '.join(axes)}: there the compiler's partitioner decides; the finished program tells, as sv.analyze does"
+    )
+
+
+def _undecided(record: Sharding) -> str:
+    """Why a sharding says nothing about where the array lies; empty where it does."""
+    if record.unknown:
+        return _THE_COMPILER
+    said = record.unreduced or record.manual or record.replicated or any(n > 1 for n in record.tiles)
+    return _ALL_OPEN if record.open and all(record.open) and not said and record.mesh.size > 1 else ""
+
+
+# Which devices belong to one process.
+
+
+def _processes(cut: Layout, processes: int | Sequence[int] | Mapping[int, int] | None) -> ProcessLayout | None:
+    """What each process holds; None where there is one, or nothing says which devices belong together.
+
+    Args:
+        cut: what each device holds.
+        processes: how many devices each process has, counted by device id; or the process of each device, as
+            `by_process` takes it; or None for what the mesh itself says.
+
+    Raises:
+        MeshError: if the devices do not divide into processes of this many, or a device has no process.
+    """
+    if processes is None and not cut.mesh.process_ids:
+        return None
+    given: Any = processes
+    if isinstance(processes, int | np.integer):
+        count = len(cut.device_ids)
+        if isinstance(processes, bool) or processes < 1 or count % processes:
+            raise MeshError(
+                f"processes={processes}: the {plural(count, 'device')} of the mesh {cut.mesh} do not divide into "
+                "processes of that many; give a number that divides them, or the process of each device"
+            )
+        given = np.argsort(np.argsort(cut.device_ids)) // processes
+    hosts = by_process(cut, given)
+    return hosts if len(hosts.processes) > 1 else None
