@@ -142,7 +142,7 @@ def _wrapped(texts: list[str]) -> list[str]:
 def _page(ax: Axes | None, look: Look, head: str, caption: list[str], width: float, height: float) -> Axes:
     """Axes in inches from the top left, with a title and a caption; of a new figure that has room for both, if None."""
     if ax is None:
-        widest = max(len(head) * 11 * EM, max(map(len, caption)) * 8 * EM * 0.9)
+        widest = max(len(head) * 11 * EM, max(map(len, caption)) * 8 * EM)
         bottom = 0.22 + 0.16 * len(caption)
         box = (0.15, bottom, width, height)
         axes = figure(look, max(width, widest) + 0.3, height + bottom + 0.45, box)
@@ -157,6 +157,7 @@ def _page(ax: Axes | None, look: Look, head: str, caption: list[str], width: flo
         "ha": "left",
         "color": look.quiet,
         "fontsize": 8,
+        "fontfamily": "monospace",
         "annotation_clip": False,
         "parse_math": False,
     }

@@ -95,11 +95,8 @@ def _names(names: Sequence[str]) -> str:
 @document.register
 def of_recompilation(found: Recompilation) -> Document:
     """The verdict, and a row a difference with what helps below it."""
-    columns = tuple(map(Column, ("where", "what", "first call", "second call", "so it is")))
-    rows = tuple(
-        row(*map(words, (d.where, d.what, d.before, d.after, d.consequence)), detail=notes(d.advice))
-        for d in found.differences
-    )
+    columns = (Column("so it is"), Column("what differs", wrap=True))
+    rows = tuple(row(words(d.consequence), words(str(d)), detail=notes(d.advice)) for d in found.differences)
     table = Table(columns=columns, rows=rows, first=len(rows), most=len(rows), name="differences")
     return Document(title=words(f"{found.name}: {found.verdict}", strong=True), blocks=(table,) if rows else ())
 
