@@ -13,7 +13,8 @@ from shardviz.view.document import document as built
 
 __all__ = ["Document", "cost_table", "document", "layouts", "report", "rosetta", "shown", "step_cost"]
 
-_NEED_JAX = ("shardviz.program.", "shardviz.compat.")
+_NEED_JAX = ("program", "compat", "session")
+"""Rooms whose objects have their builders in `view.program` and `view.summary`."""
 
 
 def document(subject: Any) -> Document:
@@ -22,6 +23,7 @@ def document(subject: Any) -> Document:
     Raises:
         ShardvizError: for an object that nobody has a builder for.
     """
-    if type(subject).__module__.startswith(_NEED_JAX):
-        import shardviz.view.program  # noqa: F401
+    _, _, inside = type(subject).__module__.partition("shardviz.")
+    if inside.partition(".")[0] in _NEED_JAX:
+        from shardviz.view import program, summary  # noqa: F401
     return built(subject)

@@ -15,7 +15,7 @@ import anywidget
 import traitlets
 
 from shardviz.errors import ShardvizError
-from shardviz.paint import html
+from shardviz.paint import html, text
 from shardviz.records.report import Report
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets import bundle
@@ -27,7 +27,6 @@ from shardviz.widgets.notations import rosetta_view
 from shardviz.widgets.pages import shards_view, source_view
 from shardviz.widgets.payload import inputs_view, mesh_view, outputs_view, problems_view, status_view
 from shardviz.widgets.ruling import rules_view
-from shardviz.widgets.summary import summary
 from shardviz.widgets.tables import collectives_view, values_view
 from shardviz.widgets.targets import targets_view
 
@@ -134,7 +133,7 @@ class Explorer(anywidget.AnyWidget):
 
     def summary(self) -> str:
         """The plan and the headline numbers as text that is the same on every run."""
-        return summary(self.state)
+        return text(self.state)
 
     def __repr__(self) -> str:
         return self.summary()

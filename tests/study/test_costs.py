@@ -55,7 +55,7 @@ def test_the_best_of_each_column():
         values = {name: table.value(name, column) for name in table.costs}
         assert all(values[name] == min(values.values()) for name in table.best(column))  # type: ignore[type-var]
     lines = table.text(160).splitlines()
-    assert [line.split()[0] for line in lines if "*" in line] == ["little"]
+    assert [line.split()[0] for line in lines if "★" in line] == ["little"]
     said = words(table.html())
     assert said.count("★") == said.count("★ ") > 2
 

@@ -244,13 +244,16 @@ def test_the_summary_is_the_same_on_every_run(explorer, program):
         explorer.summary()
         == """\
 step on data=4,model=2 (8 devices), compiled
-  x             P('data')  8.19 kB
-  params['w1']  P(None, 'model')  131 kB
-  params['w2']  P('model')  131 kB
-1 collective, 4 runs a step
-  over data: 131 kB per device
-memory per device, cpu plan: 4.20 kB set aside (arguments 1.00 kB, temporaries 3.00 kB, outputs not aliased 200 B); \
-alive at once, at most: 4.00 kB
+
+arguments: 3 values, 270 kB per device
+  x             P('data')         8.19 kB
+  params['w1']  P(None, 'model')   131 kB
+  params['w2']  P('model')         131 kB
+
+collectives: 1 collective, 4 runs a step
+  data  131 kB
+memory per device, cpu plan: 4.20 kB set aside (arguments 1.00 kB, temporaries 3.00 kB, outputs not
+  aliased 200 B); alive at once, at most: 4.00 kB
 1 problem: levels-differ"""
     )
 
