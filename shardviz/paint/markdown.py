@@ -12,11 +12,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from shardviz.paint.text import blocks, figure_lines
 from shardviz.records.amounts import plural
-from shardviz.view.document import Beside, Block, Document, Figure, Inline, Paragraph, Piece, Section, Table, joined
+from shardviz.view.document import (
+    Beside,
+    Block,
+    Document,
+    Figure,
+    Inline,
+    Paragraph,
+    Piece,
+    Row,
+    Section,
+    Table,
+    joined,
+)
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 _MONO = ("code", "axes", "mesh", "spec")
@@ -46,18 +58,44 @@ def _block(block: Block, level: int) -> list[str]:
         return [head, *([lead] if lead else []), *_blocks(block.blocks, level + 1)]
     if isinstance(block, Beside):
         return _blocks(block.blocks, level)
-    return [f"```\n{figure_lines(block.of, None)}\n```"] if isinstance(block, Figure) else []
+    return [_fenced(figure_lines(block.of, None))] if isinstance(block, Figure) else []
+
+
+def _fenced(text: str) -> str:
+    """Text as it stands, between lines of backticks, more of them than stand in it."""
+    fence = _ticks(text, 3)
+    return f"{fence}\n{text}\n{fence}"
 
 
 def _table(table: Table) -> list[str]:
     shown = table.rows[: table.most]
     lines = ["| " + " | ".join(_escaped(column.title) for column in table.columns) + " |"]
     lines.append("| " + " | ".join("---:" if column.right else "---" for column in table.columns) + " |")
-    lines += ["| " + " | ".join(map(_inline, row.cells)) + " |" for row in shown]
+    lines += ["| " + " | ".join(_cells(row, table.opens)) + " |" for row in shown]
     more = len(table.rows) - len(shown) + table.hidden
     rest = [f"… and {plural(more, f'more {table.noun}')}"] if more else []
     caption = [f"**{_escaped(table.caption)}**"] if table.caption else []
     return [*caption, "\n".join(lines), *rest]
+
+
+def _cells(row: Row, opens: bool) -> list[str]:
+    """The cells of a row; its details stand in the last one, a line each."""
+    *cells, last = map(_inline, row.cells)
+    return [*cells, "<br>".join(filter(None, (last, *([] if opens else _lines(row.detail)))))]
+
+
+def _lines(found: Iterable[Block]) -> Iterator[str]:
+    """Blocks in lines, as a cell of a table can hold them."""
+    for block in found:
+        if isinstance(block, Table):
+            yield from (" ".join(map(_inline, row.cells)) for row in block.rows[: block.most])
+        elif isinstance(block, Paragraph):
+            yield from _block(block, 0)
+        elif isinstance(block, Section):
+            yield " ".join((f"{_escaped(block.title)}:", _inline(block.lead)))
+            yield from _lines(block.blocks)
+        elif isinstance(block, Beside):
+            yield from _lines(block.blocks)
 
 
 def _inline(inline: Inline) -> str:
@@ -77,11 +115,15 @@ def _piece(piece: Piece) -> str:
     return f"**{made}**" if piece.strong and made else made
 
 
+def _ticks(text: str, least: int) -> str:
+    return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
+
+
 def _code(text: str) -> str:
     """Text between backticks, more of them than stand in it."""
     if not text:
         return ""
-    ticks = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    ticks = _ticks(text, 1)
     space = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{space}{_one_line(text).replace('|', chr(92) + '|')}{space}{ticks}"
 

@@ -10,8 +10,7 @@ import base64
 from html import escape
 
 from shardviz.render.picture import Picture
-from shardviz.render.scene import Scene, Side
-from shardviz.render.wording import describe
+from shardviz.render.scene import Scene, Side, describe
 from shardviz.view.ranges import device_ranges
 
 MOST = 135_000
