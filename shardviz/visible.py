@@ -35,8 +35,8 @@ class Painters(Protocol):
         """A subject in Markdown."""
         ...
 
-    def plot(self, subject: Any, ax: Any = None, *, dark: bool = False) -> Any:
-        """A subject drawn with matplotlib."""
+    def plot(self, subject: Any, ax: Any = None, kind: str = "", *, dark: bool = False) -> Any:
+        """A subject's picture, of the kind where it has several, drawn with matplotlib."""
         ...
 
 

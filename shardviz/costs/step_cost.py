@@ -22,7 +22,7 @@ from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
-from shardviz.visible import Visible
+from shardviz.visible import Visible, painters
 
 _LARGE = 1e15  # bytes: so many that no hop's time counts
 _PARTITIONED = "matrix products of the partitioned program"
@@ -231,9 +231,7 @@ class StepCost(Visible):
         Raises:
             ShardvizError: for another kind.
         """
-        from shardviz.render.mpl_cost import cost_axes
-
-        return cost_axes(self, ax, kind, dark=dark)
+        return painters().plot(self, ax, kind, dark=dark)
 
 
 def cost_of(

@@ -12,10 +12,11 @@ from shardviz.paint.html import html_of
 from shardviz.paint.json import Json, json_of
 from shardviz.paint.markdown import markdown_of
 from shardviz.paint.plot import plot
+from shardviz.paint.svg import svg_of
 from shardviz.paint.text import text_of
-from shardviz.view.subjects import document
+from shardviz.view.subjects import document, picture
 
-__all__ = ["html", "json", "markdown", "plot", "shard_maps", "text"]
+__all__ = ["html", "json", "markdown", "plot", "shard_maps", "svg", "text"]
 
 
 def text(subject: Any, width: int | None = None) -> str:
@@ -36,3 +37,8 @@ def markdown(subject: Any) -> str:
 def json(subject: Any) -> Json:
     """A subject as the page renders it."""
     return json_of(document(subject))
+
+
+def svg(subject: Any, kind: str = "", *, dark: bool | None = None) -> str:
+    """A subject's picture as a standalone SVG file, of the kind where it has several; it follows the page's theme."""
+    return svg_of(picture(subject, kind), dark=dark)

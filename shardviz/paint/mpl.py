@@ -9,8 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,14 +18,12 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from shardviz.paint.columns import wrap
+from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, width_of
 from shardviz.paint.theme import HATCH_INK, axis_colour, ink_on, paint_of
-from shardviz.view.picture import DASHES, SIZES, Key, Labels, Lines, Marks, Picture, Point, Rects, Shape, text_wide
+from shardviz.view.picture import DASHES, SIZES, Labels, Lines, Marks, Picture, Point, Rects, Shape
 
 PIXELS = 96.0
 """Pixels of a Picture in an inch of a new figure."""
-_LEAST_WIDE = 620.0
-_PAD, _HEAD, _LINE, _GAP, _SAMPLE = 16.0, 34.0, 17.0, 8.0, 42.0
 _MARKS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", "plus": "P"}
 
 
@@ -42,13 +39,13 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     Returns:
         The Axes; its label says the picture in words.
     """
-    wide = max(picture.width, _LEAST_WIDE if picture.keys or picture.notes else 0.0, text_wide(picture.title, "head"))
-    rows = list(_rows(picture, wide))
-    high = picture.height + sum(row.height for row in rows) + _GAP * bool(rows)
+    wide = width_of(picture)
+    rows = rows_of(picture, wide)
+    high = picture.height + sum(row.height for row in rows) + GAP * bool(rows)
     if ax is None:
-        whole = wide + 2 * _PAD, high + 2 * _PAD + _HEAD
+        whole = wide + 2 * PAD, high + 2 * PAD + HEAD
         figure = Figure(figsize=(whole[0] / PIXELS, whole[1] / PIXELS), facecolor=paint_of("ground", dark))
-        ax = figure.add_axes((_PAD / whole[0], _PAD / whole[1], wide / whole[0], high / whole[1]))
+        ax = figure.add_axes((PAD / whole[0], PAD / whole[1], wide / whole[0], high / whole[1]))
         scale = 72 / PIXELS
     else:
         across, down = _room(ax)
@@ -60,7 +57,7 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     painter = _Painter(ax, scale, dark)
     for shape in picture.ordered:
         painter.shape(shape)
-    y = picture.height + _GAP
+    y = picture.height + GAP
     for row in rows:
         painter.row(row, y + row.height / 2)
         y += row.height
@@ -68,29 +65,6 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     ax.set_title(picture.title, loc="left", pad=10 * scale, **title)
     ax.set_label(picture.alt)
     return ax
-
-
-class _Row(NamedTuple):
-    """A line below the shapes: of the legend, with the key whose sample stands before it, or of a note."""
-
-    height: float
-    text: str
-    left: float = 0.0
-    quiet: bool = True
-    key: Key | None = None
-
-
-def _rows(picture: Picture, wide: float) -> Iterator[_Row]:
-    """The legend and the notes, wrapped."""
-    letter = text_wide("x")
-    for key in picture.keys:
-        for number, text in enumerate(wrap(key.text, int((wide - _SAMPLE) / letter)) or [""]):
-            yield _Row(_LINE, text, _SAMPLE, quiet=False, key=None if number else key)
-        for text in wrap(key.more, int((wide - _SAMPLE) / letter)):
-            yield _Row(_LINE - 2, text, _SAMPLE)
-    for note in picture.notes:
-        for text in wrap(note, int(wide / letter)):
-            yield _Row(_LINE, text)
 
 
 def _room(ax: Axes) -> tuple[float, float]:
@@ -194,7 +168,7 @@ class _Painter:
             look["path_effects"] = [withStroke(linewidth=3 * self.scale, foreground=paint_of("ground", self.dark))]
         self.ax.text(*at, text, ha=align, va="center_baseline", zorder=2.5 + layer, parse_math=False, **look)
 
-    def row(self, row: _Row, y: float) -> None:
+    def row(self, row: Row, y: float) -> None:
         """A line of the legend with its sample, or of a note."""
         key = row.key
         if key is not None and key.fill is not None:

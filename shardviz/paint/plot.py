@@ -1,20 +1,24 @@
-"""Subjects drawn with matplotlib, which is loaded only when something is drawn; whoever draws one registers it here."""
+"""Subjects drawn with matplotlib, which is loaded only when something is drawn.
+
+What has a Picture is drawn by `paint.mpl`; whoever draws another subject registers it here.
+"""
 
 from __future__ import annotations
 
 from functools import singledispatch
 from typing import Any
 
-from shardviz.errors import ShardvizError
+from shardviz.view.subjects import picture
 
 
 @singledispatch
-def plot(subject: Any, ax: Any = None, *, dark: bool = False) -> Any:
+def plot(subject: Any, ax: Any = None, kind: str = "", *, dark: bool = False) -> Any:
     """A subject drawn with matplotlib.
 
     Args:
         subject: what to draw.
         ax: where; the Axes of a new figure if None.
+        kind: which of its pictures, where it has several.
         dark: colours for a dark page.
 
     Returns:
@@ -23,4 +27,6 @@ def plot(subject: Any, ax: Any = None, *, dark: bool = False) -> Any:
     Raises:
         ShardvizError: for an object that nobody draws.
     """
-    raise ShardvizError(f"nothing here draws a {type(subject).__name__}")
+    from shardviz.paint.mpl import draw
+
+    return draw(picture(subject, kind), ax, dark=dark)

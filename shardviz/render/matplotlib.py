@@ -12,7 +12,32 @@ nothing of, and returns the Axes. Colour is never alone: bars carry hatches and 
 
 from __future__ import annotations
 
-from shardviz.render.mpl_bars import collective_bars_axes
+from matplotlib.axes import Axes
+
+from shardviz.paint.mpl import draw
+from shardviz.records.report import Report
 from shardviz.render.mpl_map import change_axes, shard_map_axes, unknown_axes
+from shardviz.view.bars import collective_bars
 
 __all__ = ["change_axes", "collective_bars_axes", "shard_map_axes", "unknown_axes"]
+
+
+def collective_bars_axes(
+    report: Report, by: str = "axes", ax: Axes | None = None, *, dark: bool = False, limit: int = 12
+) -> Axes:
+    """Operand bytes of the collectives on one device over the step, as horizontal bars.
+
+    Args:
+        report: whose collectives.
+        by: `axes` (mesh axes) or `source` (source line).
+        ax: where to draw; a new figure's Axes if None.
+        dark: colours for a dark page.
+        limit: the most bars; a note says how many more there are.
+
+    Returns:
+        The Axes. Collectives whose count is not known have a bar of length 0 and say so beside it.
+
+    Raises:
+        ShardvizError: for another `by`.
+    """
+    return draw(collective_bars(report, by, limit), ax, dark=dark)

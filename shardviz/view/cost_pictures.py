@@ -1,7 +1,7 @@
 """The pictures of a step's cost.
 
 >>> list(KINDS)
-['machine']
+['step', 'roofline', 'memory', 'traffic', 'machine', 'work']
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import dataclasses
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
+from shardviz.view.bars import memory_bar, step_bars, work_bars
 from shardviz.view.machine_picture import company_picture, machine_picture
 from shardviz.view.picture import Picture, picture
+from shardviz.view.roofline import roofline_picture
 from shardviz.view.step_cost import placed_words
+from shardviz.view.traffic import traffic_figure
 
 
 def machine_figure(cost: StepCost) -> Picture:
@@ -22,11 +25,19 @@ def machine_figure(cost: StepCost) -> Picture:
     return found.over(company_picture(cost.placement, 0))
 
 
-KINDS = {"machine": machine_figure}
+KINDS = {
+    "step": step_bars,
+    "roofline": roofline_picture,
+    "memory": memory_bar,
+    "traffic": traffic_figure,
+    "machine": machine_figure,
+    "work": work_bars,
+}
 
 
 @picture.register
-def _(cost: StepCost, kind: str = "step") -> Picture:
+def _(cost: StepCost, kind: str = "") -> Picture:
+    kind = kind or "step"
     if kind not in KINDS:
         raise ShardvizError(f"plot(kind={kind!r}): kind is {', '.join(map(repr, KINDS))}")
     return KINDS[kind](cost)

@@ -16,7 +16,7 @@ step. A painter knows colours and fonts; a builder knows neither. Lengths are pi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, singledispatch
 from typing import Any
@@ -279,6 +279,32 @@ class Picture:
         }
 
 
+def shortened(text: str, most: int = 24) -> str:
+    """A text of at most so many letters, the last of them `…` where it is longer."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def beside(pictures: Sequence[Picture], gap: float = 36.0) -> Picture:
+    """Pictures side by side, each with its title above it."""
+    shapes: list[Shape] = []
+    x, top, high = 0.0, 24.0, 0.0
+    for each in pictures:
+        shapes.append(Labels(at=((x, 8.0),), texts=(each.title,)))
+        shapes += [_shifted(shape, x, top) for shape in each.shapes]
+        x += max(each.width, text_wide(each.title)) + gap
+        high = max(high, each.height)
+    return Picture(width=max(x - gap, 1.0), height=top + high, shapes=tuple(shapes))
+
+
+def _shifted(shape: Shape, dx: float, dy: float) -> Shape:
+    if isinstance(shape, Rects):
+        return dataclasses.replace(shape, x=tuple(x + dx for x in shape.x), y=tuple(y + dy for y in shape.y))
+    if isinstance(shape, Lines):
+        moved = tuple(tuple((x + dx, y + dy) for x, y in line) for line in shape.lines)
+        return dataclasses.replace(shape, lines=moved)
+    return dataclasses.replace(shape, at=tuple((x + dx, y + dy) for x, y in shape.at))
+
+
 @singledispatch
 def picture(subject: Any, kind: str = "") -> Picture:
     """The Picture of a subject, by the builder that is registered for its type.
@@ -290,7 +316,7 @@ def picture(subject: Any, kind: str = "") -> Picture:
     Raises:
         ShardvizError: if there is no such picture.
     """
-    raise ShardvizError(f"there is no picture of {type(subject).__name__}")
+    raise ShardvizError(f"nothing here draws a {type(subject).__name__}")
 
 
 def _fields(shape: Shape | Key) -> Json:

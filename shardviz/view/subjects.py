@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.view import cost_table, layouts, report, rosetta, shown, step_cost
+from shardviz.view import step_cost
 from shardviz.view.document import Document
 from shardviz.view.document import document as built
 
-__all__ = ["Document", "cost_table", "document", "layouts", "report", "rosetta", "shown", "step_cost"]
+__all__ = [
+    *("Document", "cost_pictures", "cost_table", "document", "layouts", "picture", "report", "rosetta", "shown"),
+    "step_cost",
+]
 
 _NEED_JAX = ("program", "compat", "session")
 """Rooms whose objects have their builders in `view.program` and `view.summary`."""

@@ -14,6 +14,7 @@ from shardviz.records.amounts import format_flops, format_seconds, plural
 from shardviz.records.report import Report
 from shardviz.session.explorer import ExplorerState
 from shardviz.view.document import plain
+from shardviz.view.roofline import roofline_picture
 from shardviz.view.step_cost import (
     as_run_words,
     busy_words,
@@ -27,9 +28,8 @@ from shardviz.view.step_cost import (
     tokens_words,
     where,
 )
+from shardviz.view.traffic import traffic_pictures
 from shardviz.widgets.payload import Json, axes_json
-from shardviz.widgets.roofs import roofline_json
-from shardviz.widgets.traffics import traffic_json
 
 MOST_COLLECTIVES, MOST_AXES, MOST_FORMULAS, MOST_WORK = 24, 8, 4, 8
 
@@ -52,10 +52,10 @@ def cost_json(cost: StepCost, report: Report) -> Json:
         "collectives": [_collective(cost, row) for row in rows[:MOST_COLLECTIVES]],
         "more": f"{plural(len(rows) - MOST_COLLECTIVES, 'more row')}" if len(rows) > MOST_COLLECTIVES else "",
         "total": plural(len(cost.collectives), "collective"),
-        "roofline": roofline_json(cost),
+        "roofline": roofline_picture(cost).to_json(),
         "work": _work(report.cost, report),
         "levels": [list(row) for row in source_rows(cost)],
-        "traffic": traffic_json(cost),
+        "traffic": [picture.to_json() for picture in traffic_pictures(cost)],
     }
 
 

@@ -14,12 +14,12 @@ from shardviz.costs import time_of
 from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.records import Collective, Cost, Frame, Stated, Work
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
-from shardviz.render.roofline_scene import roofline_of
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.picture import Labels, Lines, Marks, Rects
+from shardviz.view.roofline import BOTTOM, LEFT, RIGHT, TOP, roofline_of, roofline_picture
+from shardviz.view.traffic import MOST_CELLS, STEPS, merged, traffic_pictures
 from shardviz.widgets.costs import cost_json
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.roofs import roofline_json
-from shardviz.widgets.traffics import MOST_CELLS, merged, traffic_json
 from tests.view.sample import HOSTILE, report
 from tests.widgets.machines import LARGE, MESHES, stepped
 from tests.widgets.page import CONTRAST, UNREADABLE
@@ -85,28 +85,32 @@ def test_what_no_time_is_known_of_is_said_and_in_no_sum():
 @pytest.mark.parametrize("target", TARGETS)
 def test_roofline_marks_stand_where_their_numbers_say(target):
     cost, _ = stepped(target)
-    found, view = roofline_of(cost), roofline_json(cost)
-    left, top, right, bottom = view["box"]
+    found, drawn = roofline_of(cost), roofline_picture(cost)
 
     def intensity(x):
         low, high = map(math.log10, found.x)
-        return 10 ** (low + (x - left) / (right - left) * (high - low))
+        return 10 ** (low + (x - LEFT) / (RIGHT - LEFT) * (high - low))
 
     def rate(y):
         low, high = map(math.log10, found.y)
-        return 10 ** (low + (bottom - y) / (bottom - top) * (high - low))
+        return 10 ** (low + (BOTTOM - y) / (BOTTOM - TOP) * (high - low))
+
+    def of(kind, name):
+        return next(shape for shape in drawn.shapes if isinstance(shape, kind) and shape.name == name)
 
     times = {"HBM": cost.step.memory} | {", ".join(m.key): m.seconds for m in cost.by("axes")}
-    assert len(view["roofs"]) == len(found.roofs) > 1
-    for roof, knee in zip(view["roofs"], (r.knee for r in found.roofs), strict=True):
-        x, y = roof["mark"]
+    assert [key.name for key in drawn.keys] == [roof.knee.name for roof in found.roofs] and len(found.roofs) > 1
+    heights = []
+    for knee in (r.knee for r in found.roofs):
+        ((x, y),) = of(Marks, knee.name).at
         assert intensity(x) == pytest.approx(cost.flops / (times[knee.name] * knee.bytes_per_s), rel=0.01)
         assert rate(y) == pytest.approx(knee.attainable(intensity(x)), rel=0.02)
-        assert intensity(roof["line"][1][0]) == pytest.approx(knee.intensity, rel=0.01)
-        for a, b in (*roof["line"], roof["mark"], roof["label"]):
-            assert left - 0.1 <= a <= right + 0.1 and top <= b <= bottom + 0.1
-    heights = sorted(roof["label"][1] for roof in view["roofs"])
-    assert all(b - a >= 15 for a, b in itertools.pairwise(heights)), "no name covers another"
+        (line,), (label,) = of(Lines, knee.name).lines, of(Labels, knee.name).at
+        assert intensity(line[1][0]) == pytest.approx(knee.intensity, rel=0.01)
+        heights.append(label[1])
+        for a, b in (*line, (x, y), label):
+            assert LEFT - 0.1 <= a <= RIGHT + 0.1 and TOP <= b <= BOTTOM + 0.1
+    assert all(b - a >= 15 for a, b in itertools.pairwise(sorted(heights))), "no name covers another"
 
 
 def sent(cost) -> float:
@@ -119,32 +123,44 @@ def sent(cost) -> float:
     return total
 
 
+def filled(picture):
+    """The cells in which something is sent: what is said of each, its axis and its strength."""
+    for shape in picture.shapes:
+        if isinstance(shape, Rects) and shape.fill != "tile" and shape.fill is not None:
+            yield from ((tip, shape.fill, shape.strength) for tip in shape.tips)
+
+
 @pytest.mark.parametrize("target", ["tpu v5p:4x4x4", "gpu h100:2x8", "tpu tpu7x:2x2x1"])
 def test_traffic_cells_are_the_bytes_of_the_collectives(target):
     cost, _ = stepped(target)
-    (table,) = traffic_json(cost)["tables"]
+    (picture,) = traffic_pictures(cost)
     wanted = traffic(cost)
     assert wanted.sum() == pytest.approx(sent(cost))
-    assert len(table["cells"]) == np.count_nonzero(wanted)
+    said = {tip: (fill, strength) for tip, fill, strength in filled(picture)}
+    assert len(said) == np.count_nonzero(wanted)
     places = cost.mesh.coordinates()
-    for i, j, strong, word, axis in table["cells"]:
-        assert table["words"][word] == format_bytes(wanted[i, j]) and 1 <= strong <= 8
+    for i, j in np.argwhere(wanted).tolist():
         differ = np.flatnonzero(places[i] != places[j]).tolist()
-        assert axis == (differ[0] if len(differ) == 1 else -1)
-    assert table["sent"] == format_bytes(wanted.sum(axis=1).max())
+        over = cost.mesh.names[differ[0]] if len(differ) == 1 else "several axes at once"
+        fill, strength = said[f"device {i} sends device {j} {format_bytes(wanted[i, j])} a step, over {over}"]
+        assert fill == (differ[0] if len(differ) == 1 else "muted") and 1 / STEPS <= strength <= 1
+    assert f"a device sends {format_bytes(wanted.sum(axis=1).max())} at most" in picture.alt
+    said = [tip for shape in picture.shapes if isinstance(shape, Rects) for tip in shape.tips]
+    assert len(said) == wanted.size and "device 0: itself" in said
 
 
 @pytest.mark.parametrize("target", ["tpu v5p:8x8x8", "gpu h100:256x8"])
 def test_many_devices_are_seen_axis_by_axis_and_long_axes_in_blocks(target):
     cost, _ = stepped(target)
-    tables, found = traffic_json(cost)["tables"], axis_traffic(cost)
-    assert [t["along"] for t in tables] == list(found)
+    pictures, found = traffic_pictures(cost), axis_traffic(cost)
+    assert [p.title for p in pictures] == [f"along {name}, place to place" for name in found]
     assert sum(values.sum() / len(values) for values in found.values()) == pytest.approx(sent(cost) / cost.mesh.size)
-    for table, values in zip(tables, found.values(), strict=True):
+    for picture, values in zip(pictures, found.values(), strict=True):
         few, block = merged(values)
-        assert table["size"] == len(few) <= MOST_CELLS and table["block"] == block == len(values) // len(few)
+        assert len(few) <= MOST_CELLS and block == len(values) // len(few)
+        assert (f"a cell is {block} x {block} places" in picture.alt) == (block > 1)
         assert few.sum() * block == pytest.approx(values.sum())
-        assert len(table["cells"]) == np.count_nonzero(few)
+        assert len(list(filled(picture))) == np.count_nonzero(few)
 
 
 @pytest.mark.parametrize("target", MESHES)
@@ -257,7 +273,7 @@ def test_it_can_be_read_at_any_width(open_page, make_program, plan, compilers, w
         closed.first.click()
     assert page.at("panel-cost").evaluate(UNREADABLE) == []
     assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
-    names = page.tab.locator(".sv-rooflabel").all()
+    names = page.at("roofline").locator("g[data-name] text").all()
     boxes = [name.bounding_box() for name in names]
     for i, a in enumerate(boxes):
         for b in boxes[:i]:

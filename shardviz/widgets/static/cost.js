@@ -1,9 +1,8 @@
 // What a step costs: its times with their arithmetic, the collectives that take longest, the roofline, FLOPs, traffic.
 import { fill, h, lineLink } from "./dom.js";
 import { axesChips, axisStyle } from "./chips.js";
-import { roofline } from "./roofline.js";
 import { waiting } from "./head.js";
-import { traffic } from "./traffic.js";
+import { legend, picture } from "./picture.js";
 
 /** @import { Context } from "./types.d.ts" */
 
@@ -264,6 +263,30 @@ export function cost(ctx, el) {
     );
   }
 
+  function roofline(data) {
+    const view = picture(ctx, data, { id: "roofline" });
+    const rest = data.notes.map((text) => h("p", { class: "sv-soft" }, text));
+    return h("div", {}, view.element, legend(ctx, data, view, "roofline-legend"), rest);
+  }
+
+  function traffic(tables) {
+    if (!tables.length) return h("p", { class: "sv-soft" }, "One device: nothing moves.");
+    const hint = "point at a cell, or walk with the arrow keys";
+    const figures = tables.map((data, i) => {
+      const view = picture(ctx, data, { id: `traffic-${i}`, said: `traffic-said-${i}`, hint });
+      const text = data.alt.slice(data.title.length);
+      return h(
+        "figure",
+        { class: "sv-trafficbox" },
+        h("figcaption", {}, h("b", {}, data.title), h("span", { class: "sv-soft" }, text)),
+        view.element,
+        legend(ctx, data, view, `traffic-legend-${i}`),
+      );
+    });
+    const words = "the stronger, the more bytes: the lightest a ten-thousandth of the most, or less";
+    return h("div", {}, h("div", { class: "sv-traffics" }, figures), h("p", { class: "sv-soft" }, words));
+  }
+
   function draw() {
     const data = ctx.get("costs");
     if (data.why) {
@@ -315,7 +338,7 @@ export function cost(ctx, el) {
             ),
           ),
         ),
-        h("section", {}, h("div", { class: "sv-sec" }, "roofline of one device"), roofline(ctx, data.roofline)),
+        h("section", {}, h("div", { class: "sv-sec" }, "roofline of one device"), roofline(data.roofline)),
       ),
       longest(data),
       work(data.work),
@@ -328,7 +351,7 @@ export function cost(ctx, el) {
           "traffic in a step",
           h("span", { class: "sv-hint" }, "row sends, column receives, whatever way it goes"),
         ),
-        traffic(ctx, data.traffic),
+        traffic(data.traffic),
       ),
     );
   }

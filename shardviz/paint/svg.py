@@ -1,0 +1,185 @@
+"""Any Picture as a standalone SVG file, whose colours follow the page's theme.
+
+>>> from shardviz.view.picture import Picture, Rects
+>>> bar = Rects(x=(0,), y=(0,), wide=40, high=10, fill=0, tip="{}", told=(("a & b",),))
+>>> text = svg_of(Picture(width=40, height=10, shapes=(bar,), title="a bar", axes=("data",)))
+>>> "<title>a &amp; b</title>" in text, ".f-0{fill:#0072B2}" in text, "prefers-color-scheme:dark" in text
+(True, True, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from html import escape
+from typing import Any
+
+from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, width_of
+from shardviz.paint.theme import ink_on, paint_of
+from shardviz.view.picture import DASHES, HATCHES, SIZES, Labels, Lines, Marks, Picture, Rects, Role, Shape
+
+_MARKS = {
+    "circle": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
+    "square": "M-4.5-4.5H4.5V4.5H-4.5Z",
+    "diamond": "M0-6L5.5 0L0 6L-5.5 0Z",
+    "up": "M0-5.5L5.5 4.5H-5.5Z",
+    "down": "M0 5.5L5.5-4.5H-5.5Z",
+    "plus": "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
+}
+_FONTS = "font-family:system-ui,sans-serif;dominant-baseline:central"
+
+
+def svg_of(picture: Picture, *, dark: bool | None = None) -> str:
+    """A Picture with its title, legend and notes.
+
+    Args:
+        picture: what to draw.
+        dark: colours for a dark page; None for those of the reader's theme.
+
+    Returns:
+        The text of an SVG file. Every text from outside is escaped.
+    """
+    wide = width_of(picture)
+    rows = rows_of(picture, wide)
+    high = picture.height + sum(row.height for row in rows) + GAP * bool(rows)
+    body = [part for shape in picture.ordered for part in _shape(shape)]
+    y = picture.height + GAP
+    for row in rows:
+        body += _row(row, y + row.height / 2)
+        y += row.height
+    whole = f"{wide + 2 * PAD:.0f}", f"{high + 2 * PAD + HEAD:.0f}"
+    roles = _roles(picture)
+    title = _labels(Labels(at=((PAD, PAD + 8),), texts=(picture.title,), size="head"))
+    return "".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole[0]}" height="{whole[1]}" '
+            f'viewBox="0 0 {whole[0]} {whole[1]}" role="img" aria-label="{escape(picture.alt or picture.title)}">',
+            f"<style>{_style(roles, dark)}</style>",
+            "<defs>",
+            *_patterns(picture),
+            "</defs>",
+            '<rect class="f-ground" width="100%" height="100%"/>',
+            *title,
+            f'<g transform="translate({PAD:g},{PAD + HEAD:g})">',
+            *body,
+            "</g></svg>",
+        ]
+    )
+
+
+def _roles(picture: Picture) -> list[Role]:
+    """The roles that occur, and those of the words around the picture."""
+    found: dict[Role, None] = dict.fromkeys(("ink", "quiet", "line", "ground"))
+    for each in (*picture.shapes, *picture.keys):
+        for name in ("fill", "stroke", "ink"):
+            role = getattr(each, name, None)
+            if role is not None:
+                found[role] = None
+    return list(found)
+
+
+def _style(roles: list[Role], dark: bool | None) -> str:
+    def colours(night: bool) -> str:
+        return "".join(
+            f".f-{_word(r)}{{fill:{paint_of(r, night)}}}.s-{_word(r)}{{stroke:{paint_of(r, night)}}}"
+            f".i-{_word(r)}{{fill:{paint_of(r, night)}}}.o-{_word(r)}{{fill:{ink_on(r, night)}}}"
+            for r in roles
+        )
+
+    fixed = f"text{{{_FONTS}}}.none{{fill:none}}.h{{stroke:{paint_of('ground', bool(dark))};stroke-opacity:.5}}"
+    if dark is not None:
+        return fixed + colours(dark)
+    return f"{fixed}{colours(False)}@media(prefers-color-scheme:dark){{{colours(True)}}}"
+
+
+def _word(role: Role) -> str:
+    return str(role).replace(" ", "-")
+
+
+def _patterns(picture: Picture) -> Iterator[str]:
+    """A pattern for each hatch that occurs."""
+    hatches = {shape.hatch for shape in picture.shapes if isinstance(shape, Rects)} | {k.hatch for k in picture.keys}
+    for number in sorted(hatch for hatch in hatches if hatch is not None):
+        d = HATCHES[number % len(HATCHES)]
+        size = 'width="6" height="6" patternUnits="userSpaceOnUse"'
+        yield f'<pattern id="h{number}" {size}><path class="h" d="{d}"/></pattern>'
+
+
+def _look(fill: Role | None, stroke: Role | None, **more: Any) -> str:
+    """Classes of a fill and a stroke, and attributes that are not as by default."""
+    classes = "none" if fill is None else f"f-{_word(fill)}"
+    classes += "" if stroke is None else f" s-{_word(stroke)}"
+    given = {name.replace("_", "-"): value for name, value in more.items() if value not in ("", 1.0)}
+    return f'class="{classes}"' + "".join(f' {name}="{value}"' for name, value in given.items())
+
+
+def _dash(number: int | None) -> str:
+    return " ".join(f"{n:g}" for n in DASHES[number]) if number is not None else ""
+
+
+def _shape(shape: Shape) -> Iterable[str]:
+    if isinstance(shape, Rects):
+        return _rects(shape)
+    if isinstance(shape, Lines):
+        return _lines(shape)
+    return _marks(shape) if isinstance(shape, Marks) else _labels(shape)
+
+
+def _tip(text: str) -> str:
+    return f"<title>{escape(text)}</title>" if text else ""
+
+
+def _rects(shape: Rects) -> Iterator[str]:
+    tips = shape.tips or [""] * len(shape.x)
+    look = _look(shape.fill, shape.stroke, fill_opacity=shape.strength, stroke_dasharray=_dash(shape.dash))
+    for number, (x, y, wide, high) in enumerate(shape.boxes):
+        box = f'x="{x:g}" y="{y:g}" width="{wide:g}" height="{high:g}"'
+        corner = f' rx="{shape.corner:g}"' if shape.corner else ""
+        yield f"<rect {box}{corner} {look}>{_tip(tips[number])}</rect>"
+        if shape.hatch is not None:
+            yield f'<rect {box} fill="url(#h{shape.hatch})" pointer-events="none"/>'
+        if shape.labels and (text := shape.labels[number]):
+            ink = "i-ink" if shape.fill is None else f"o-{_word(shape.fill)}"
+            size = min(SIZES["small"], 1.5 * wide / len(text), high)
+            at = f'x="{x + wide / 2:g}" y="{y + high / 2:g}" text-anchor="middle" font-size="{size:.1f}"'
+            yield f'<text class="{ink}" {at} pointer-events="none">{escape(text)}</text>'
+
+
+def _lines(shape: Lines) -> Iterator[str]:
+    join = "C" if shape.curved else "L"
+    end = "Z" if shape.closed else ""
+    d = "".join(f"M{_points(line[:1])}{join}{_points(line[1:])}{end}" for line in shape.lines)
+    more = {"stroke_width": f"{shape.width:g}", "opacity": shape.strength, "stroke_dasharray": _dash(shape.dash)}
+    yield f'<path d="{d}" {_look(shape.fill, shape.stroke, **more)}>{_tip(shape.tip)}</path>'
+
+
+def _points(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def _marks(shape: Marks) -> Iterator[str]:
+    look = _look(shape.fill, shape.stroke)
+    for x, y in shape.at:
+        scale = f"translate({x:.1f},{y:.1f}) scale({shape.size / 10:g})"
+        yield f'<path d="{_MARKS[shape.mark]}" transform="{scale}" {look}>{_tip(shape.tip)}</path>'
+
+
+def _labels(shape: Labels) -> Iterator[str]:
+    look = [f'class="i-{_word(shape.ink)}{" s-ground" if shape.halo else ""}" font-size="{SIZES[shape.size]}"']
+    look += [f'text-anchor="{shape.align}"'] if shape.align != "start" else []
+    look += ['font-weight="600"'] if shape.bold else []
+    look += ['style="font-family:monospace"'] if shape.mono else []
+    look += ['paint-order="stroke" stroke-width="3"'] if shape.halo else []
+    for (x, y), text in zip(shape.at, shape.texts, strict=True):
+        yield f'<text x="{x:.1f}" y="{y:.1f}" {" ".join(look)}>{escape(text)}</text>'
+
+
+def _row(row: Row, y: float) -> Iterator[str]:
+    """A line of the legend with its sample, or of a note."""
+    key = row.key
+    if key is not None and key.fill is not None:
+        yield from _rects(Rects(x=(9,), y=(y - 6,), wide=12, high=12, fill=key.fill, hatch=key.hatch))
+    if key is not None and key.stroke is not None:
+        yield from _lines(Lines(lines=(((0, y), (32, y)),), stroke=key.stroke, dash=key.dash, width=2.2))
+        if key.mark:
+            yield from _marks(Marks(at=((16, y),), mark=key.mark, size=8, fill=key.stroke, stroke="ground"))
+    yield from _labels(Labels(at=((row.left, y),), texts=(row.text,), ink="quiet" if row.quiet else "ink"))

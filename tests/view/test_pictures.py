@@ -1,0 +1,65 @@
+"""A picture is plain data: the same shapes in every medium, text escaped, overlays in the place of what they cover."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from shardviz import paint
+from shardviz.notation import DeviceMesh
+from shardviz.paint.svg import svg_of
+from shardviz.view.cost_pictures import KINDS
+from shardviz.view.machine_picture import company_picture, machine_picture
+from shardviz.view.picture import Labels, Picture, Rects, beside, picture
+from tests.view.sample import HOSTILE, report
+from tests.widgets.machines import MESHES, stepped
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dark", [None, True])
+def test_svg_is_well_formed_and_says_what_the_picture_says(kind, dark):
+    cost, _ = stepped("tpu v5p:4x4x4")
+    drawn = picture(cost, kind)
+    root = ElementTree.fromstring(paint.svg(cost, kind, dark=dark))
+    texts = [text.text or "" for text in root.iter(f"{SVG}text")]
+    assert root.get("aria-label") == drawn.alt and drawn.title in texts
+    for shape in drawn.shapes:
+        if isinstance(shape, Labels):
+            assert set(shape.texts) <= set(texts)
+    tips = {tip for shape in drawn.shapes if isinstance(shape, Rects) for tip in shape.tips}
+    assert tips <= {title.text for title in root.iter(f"{SVG}title")}
+
+
+def test_text_from_outside_is_escaped():
+    cost, _ = stepped("tpu v5e:2x4", DeviceMesh((HOSTILE, "b"), (4, 2)).text)
+    for kind in KINDS:
+        root = ElementTree.fromstring(paint.svg(cost, kind))
+        assert not list(root.iter("img")) and not list(root.iter(f"{SVG}img"))
+
+
+@pytest.mark.parametrize("target", MESHES)
+def test_what_lies_over_a_tile_takes_its_place(target):
+    cost, _ = stepped(target)
+    below, above = machine_picture(cost.placement), company_picture(cost.placement, 3)
+
+    def keys(drawn):
+        return [keys[0] for shape in drawn.shapes if isinstance(shape, Rects) for keys in shape.keys]
+
+    assert sorted(keys(below.over(above))) == sorted(keys(below))
+    assert json.loads(json.dumps(below.to_json()))["width"] == pytest.approx(below.width, abs=0.1)
+
+
+def test_pictures_beside_each_other_do_not_overlap():
+    one = Picture(width=50, height=20, shapes=(Rects(x=(0,), y=(0,), wide=50, high=20),), title="one")
+    both = beside([one, one])
+    first, second = (shape for shape in both.shapes if isinstance(shape, Rects))
+    assert first.x[0] + 50 < second.x[0] and both.width >= second.x[0] + 50
+
+
+def test_svg_of_a_report_free_picture_has_both_themes():
+    text = svg_of(Picture(width=10, height=10, shapes=(Rects(x=(0,), y=(0,), wide=9, high=9, fill=0),), axes=("a",)))
+    assert text.count(".f-0{") == 2 and report().mesh
