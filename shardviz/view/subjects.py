@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.view import step_cost
+from shardviz.view import cost_pictures, cost_table, layouts, report, rosetta, shown, step_cost
 from shardviz.view.document import Document
 from shardviz.view.document import document as built
+from shardviz.view.picture import picture
 
 __all__ = [
-    *("Document", "cost_pictures", "cost_table", "document", "layouts", "picture", "report", "rosetta", "shown"),
+    "Document",
+    "cost_pictures",
+    "cost_table",
+    "document",
+    "layouts",
+    "picture",
+    "report",
+    "rosetta",
+    "shown",
     "step_cost",
 ]
 
