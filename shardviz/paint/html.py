@@ -47,6 +47,7 @@ QUIET = "opacity:0.75"
 _UNNAMED = AxisColour(MUTED, "#B5B5B5", ink_for(MUTED), "#111111", "")
 _ROLES = {"work": "#5B6770", "room": "rgba(128,128,128,0.25)"}
 _ALIGN = ' align="right"'
+_ONE_LINE = 60  # characters; longer names and texts may take several lines
 
 
 def html_of(document: Document) -> str:
@@ -197,7 +198,7 @@ def _bar(piece: Piece, colours: Colours) -> str:
 
 _PIECES = {
     "words": lambda piece, _: escape(piece.text),
-    "code": lambda piece, _: mono(escape(piece.text)),
+    "code": lambda piece, _: mono(escape(piece.text), one_line=len(piece.text) <= _ONE_LINE),
     "axes": _axes,
     "mesh": _mesh,
     "spec": _spec,
@@ -221,9 +222,10 @@ def spec_html(spec: Spec, colours: Colours) -> str:
     return mono(text)
 
 
-def mono(html: str) -> str:
-    """HTML in monospace, on one line."""
-    return html and f"{_MONO_SPAN}{html}</span>"
+def mono(html: str, *, one_line: bool = True) -> str:
+    """HTML in monospace, on one line or on as many as it needs."""
+    begin = _MONO_SPAN if one_line else f'<span style="{MONO}">'
+    return html and f"{begin}{html}</span>"
 
 
 def bar_html(parts: Sequence[Part], colours: Colours) -> str:

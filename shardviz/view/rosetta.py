@@ -141,9 +141,9 @@ def told(shown: ShownRosetta) -> Document:
 def _row(said: Said) -> Row:
     text: Inline = (words("not possible:", strong=True, quiet=True), words(said.why, quiet=True))
     if said.text is not None:
-        text = words(shorten(said.text, MOST_CHARACTERS))
+        text = code(shorten(said.text, MOST_CHARACTERS))
     letters = tuple(
-        row(words(shorten(letter.piece, _MOST_PIECE), strong=True), words(letter.meaning)) for letter in said.letters
+        row(code(shorten(letter.piece, _MOST_PIECE), strong=True), words(letter.meaning)) for letter in said.letters
     )
     pieces = (Table(columns=(Column(""), Column("", wrap=True)), rows=letters),) if letters else ()
     return row(words(NAMES.get(said.notation, said.notation), strong=True), text, detail=pieces)
