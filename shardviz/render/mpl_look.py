@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -41,18 +39,6 @@ def figure(look: Look, width: float, height: float, box: tuple[float, float, flo
     made = whole.add_axes((left / width, bottom / height, across / width, up / height))
     made.set_facecolor(look.page)
     return made
-
-
-def name_bars(axes: Axes, look: Look, labels: Sequence[str]) -> None:
-    """Names horizontal bars of lengths up to 1, the first on top, and leaves out everything else around them."""
-    axes.set_yticks(range(len(labels)), labels, color=look.ink, fontsize=9, fontfamily="monospace", parse_math=False)
-    axes.set_ylim(max(len(labels), 1) - 0.4, -0.6)
-    axes.set_xlim(0, 1)
-    axes.set_xticks([])
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_facecolor("none")
 
 
 def room_of(ax: Axes) -> tuple[float, float]:

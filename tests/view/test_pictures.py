@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import struct
 from xml.etree import ElementTree
 
 import pytest
 
 from shardviz import paint
 from shardviz.notation import DeviceMesh
+from shardviz.paint.png import png_of
 from shardviz.paint.svg import svg_of
 from shardviz.view.cost_pictures import KINDS
 from shardviz.view.machine_picture import company_picture, machine_picture
 from shardviz.view.picture import Labels, Picture, Rects, beside, picture
-from tests.view.sample import HOSTILE, report
+from tests.view.sample import HOSTILE
 from tests.widgets.machines import MESHES, stepped
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -60,6 +62,8 @@ def test_pictures_beside_each_other_do_not_overlap():
     assert first.x[0] + 50 < second.x[0] and both.width >= second.x[0] + 50
 
 
-def test_svg_of_a_report_free_picture_has_both_themes():
-    text = svg_of(Picture(width=10, height=10, shapes=(Rects(x=(0,), y=(0,), wide=9, high=9, fill=0),), axes=("a",)))
-    assert text.count(".f-0{") == 2 and report().mesh
+def test_svg_has_both_themes_and_png_its_size():
+    drawn = Picture(width=10, height=10, shapes=(Rects(x=(0,), y=(0,), wide=9, high=9, fill=0),), axes=("a",))
+    assert svg_of(drawn).count(".f-0{") == 2 and svg_of(drawn, dark=True).count(".f-0{") == 1
+    small, large = (struct.unpack(">II", png_of(drawn, scale=scale)[16:24]) for scale in (1, 3))
+    assert large == pytest.approx([3 * n for n in small], abs=3)
