@@ -52,12 +52,10 @@ from shardviz.view.document import (
     words,
 )
 from shardviz.view.ranges import device_ranges
+from shardviz.view.values import LONGEST_NAME
 
 MOST_LEAVES = 60
 """Rows of a tree's table; of more arrays the heaviest are shown."""
-
-MOST_NAME = 44
-"""Characters of an array's name; a longer one is said in full when hovering."""
 
 _MOST_BETTER, _MOST_HEAVY, _MOST_AMOUNTS = 10, 3, 4
 _MOST_PROCESSES = 16
@@ -193,7 +191,7 @@ def _leaf(leaf: Leaf) -> Row:
 
 
 def _name(name: str) -> Piece:
-    short = shorten(name, MOST_NAME)
+    short = shorten(name, LONGEST_NAME)
     return words(short, strong=True, tip=name if short != name else "")
 
 
@@ -235,7 +233,7 @@ def _heaviest(tree: TreeBytes) -> str:
     for place, leaf in enumerate(tree.heaviest(_MOST_HEAVY)):
         unit = "" if place else " per device"
         share = f"{100 * leaf.per_device / most:.0f} %"
-        parts.append(f"{shorten(leaf.name, MOST_NAME)} {format_bytes(leaf.per_device)}{unit} ({share})")
+        parts.append(f"{shorten(leaf.name, LONGEST_NAME)} {format_bytes(leaf.per_device)}{unit} ({share})")
     return f"heaviest: {', '.join(parts)}"
 
 

@@ -39,7 +39,7 @@ from shardviz.view.document import (
     spec,
     words,
 )
-from shardviz.view.layouts import MOST_NAME
+from shardviz.view.values import LONGEST_NAME
 
 _MOST_NAMES = 4  # of more names the first are listed
 _MOST_TREE = 400
@@ -125,7 +125,7 @@ def _arrays(title: str, arrays: Sequence[ExportedArray]) -> Block:
         return paragraph(f"{title}: none")
     rows = tuple(
         row(
-            words(shorten(array.name, MOST_NAME), tip=array.name),
+            words(shorten(array.name, LONGEST_NAME), tip=array.name),
             code(f"{array.dtype} [{', '.join(array.shape)}]"),
             _cut(array),
         )

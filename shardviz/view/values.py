@@ -36,7 +36,9 @@ LineText = Callable[[Frame | None], str]
 """From a source frame to the text of its line: `report.line`."""
 
 _COLUMNS = (Column("name"), Column("type and shape"), Column("spec"), Column("shard"), Column("per device", right=True))
-_LONGEST_NAME = 44
+LONGEST_NAME = 44
+"""Characters of an array's name in a table; a longer one ends in `…`."""
+
 FIRST, MOST = 48, 48
 
 
@@ -92,9 +94,9 @@ def values_table(
 def _row(value: Value, role: str, changed: bool) -> Row:
     shown = value.label or value.name
     made = " · ".join(filter(None, (value.op, value.source.short if value.source else "", value.name_stack)))
-    named: list[Piece] = [words(shorten(shown, _LONGEST_NAME), strong=True, tip=made or value.name)]
+    named: list[Piece] = [words(shorten(shown, LONGEST_NAME), strong=True, tip=made or value.name)]
     if value.label and value.label != value.name:
-        named.append(words(shorten(value.name, _LONGEST_NAME), quiet=True))
+        named.append(words(shorten(value.name, LONGEST_NAME), quiet=True))
     if value.count != 1:
         named.append(words(f"× {format_count(value.count)}", quiet=True))
     if role:
@@ -160,7 +162,7 @@ def _residual(residual: Residual) -> Row:
     v = residual.value
     return row(
         words(_KINDS[residual.kind]),
-        words(shorten(residual_name(residual), _LONGEST_NAME), strong=True, tip=v.name_stack),
+        words(shorten(residual_name(residual), LONGEST_NAME), strong=True, tip=v.name_stack),
         shape(v.shape, dtype=v.dtype),
         value_spec(v),
         shape(v.shard_shape),
