@@ -6,8 +6,9 @@ from shardviz.compiler.frames import FrameTable
 from shardviz.compiler.loops import Runs, runs, trip_count
 from shardviz.compiler.matching import algorithms, as_run
 from shardviz.compiler.memory import Buffers, alive_at_peak, memory
-from shardviz.compiler.module import Computation, Instruction, Module, Shape, parse, parse_shape
+from shardviz.compiler.module import Computation, Instruction, Module, parse
 from shardviz.compiler.phases import Phases
+from shardviz.compiler.shapes import Shape, parse_shape
 from shardviz.compiler.shardings import cut, output_shardings, parameter_shardings, values
 from shardviz.compiler.work import ByteCount, count_bytes, count_flops, with_bytes
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs

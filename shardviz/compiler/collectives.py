@@ -29,8 +29,9 @@ from dataclasses import dataclass
 
 from shardviz.compiler.dataflow import Origin
 from shardviz.compiler.loops import Runs, runs
-from shardviz.compiler.module import CALLERS, Computation, Instruction, Module, Shape, element, leaves
+from shardviz.compiler.module import CALLERS, Computation, Instruction, Module
 from shardviz.compiler.phases import Phases, full_name
+from shardviz.compiler.shapes import Shape, element, leaves
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis

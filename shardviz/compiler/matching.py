@@ -19,7 +19,8 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from shardviz.compiler.collectives import collectives
-from shardviz.compiler.module import Computation, Instruction, Module, element, leaves
+from shardviz.compiler.module import Computation, Instruction, Module
+from shardviz.compiler.shapes import element, leaves
 from shardviz.layouts.layout import itemsize
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh

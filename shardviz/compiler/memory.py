@@ -37,7 +37,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardviz.compiler.module import Instruction, Module, Shape, element
+from shardviz.compiler.module import Instruction, Module
+from shardviz.compiler.shapes import Shape, element
 from shardviz.errors import ParseError
 from shardviz.records import Alive, Memory
 

@@ -12,8 +12,6 @@
 >>> dot = module.entry.root
 >>> dot.operands, dot.operand_parts, dot.attributes["lhs_contracting_dims"], dot.op_name
 (('a', 'b'), ((), (1,)), '{1}', 'jit(f)/dot')
->>> parse_shape("(bf16[4,8]{1,0:T(8,128)(2,1)}, /*index=1*/pred[])")
-(Shape(dtype='bfloat16', dims=(4, 8)), Shape(dtype='bool', dims=()))
 
 The text is a header, tables of source locations, and computations, the entry last; the format is that of XLA's
 `HloModule::ToString`. Most of a line is never looked at: an instruction's parts are read when they are asked for, so
@@ -23,126 +21,20 @@ shows the line or names the instruction.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TypeVar
 
 from shardviz.compiler.frames import FrameTable
+from shardviz.compiler.shapes import Shape, ShapeTree, leaves, parse_shape
 from shardviz.errors import ParseError
-from shardviz.layouts.layout import itemsize
 from shardviz.records import Frame
 
-_LEAF = re.compile(r"([a-z][a-z0-9]*)\[((?:(?:<=)?\d+|\?)(?:,\s*(?:(?:<=)?\d+|\?))*)?\](?:\{[^}]*\})?")
-_COMMENT = re.compile(r"/\*.*?\*/")
-_PLAIN = {
-    "pred": "bool",
-    "bf16": "bfloat16",
-    "c64": "complex64",
-    "c128": "complex128",
-    "token": "token",
-    "opaque": "opaque",
-}
-_PREFIX = {"s": "int", "u": "uint", "f": "float"}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """An array's element type and dimensions.
-
-    Attributes:
-        dtype: NumPy's name of the element type.
-        dims: the dimensions; of one that is bounded (`<=8`), the bound.
-    """
-
-    dtype: str
-    dims: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.dims)
-
-    @property
-    def nbytes(self) -> float:
-        """Bytes; half a byte for each element of a 4-bit type."""
-        if self.dtype in ("token", "opaque"):
-            return 0.0
-        try:
-            return self.size * itemsize(self.dtype)
-        except TypeError as error:
-            raise ParseError(f"HLO: the size of element type {self.dtype!r} is not known") from error
-
-
-ShapeTree = Shape | tuple["ShapeTree", ...]
-"""A shape, or a tuple of them."""
-
-
-def leaves(shape: ShapeTree) -> tuple[Shape, ...]:
-    """The arrays of a shape, tuples flattened."""
-    return (shape,) if isinstance(shape, Shape) else tuple(leaf for part in shape for leaf in leaves(part))
-
-
-def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
-    """The part of a tuple's shape that `path` leads to."""
-    for index in path:
-        if isinstance(shape, Shape) or index >= len(shape):
-            raise ParseError(f"HLO: there is no element {path} of {shape}")
-        shape = shape[index]
-    return shape
-
-
-@lru_cache(maxsize=8192)
-def parse_shape(text: str) -> ShapeTree:
-    """Reads a shape.
-
-    Args:
-        text: such as `f32[4,8]{1,0}` or `(s32[], f32[8])`.
-
-    Raises:
-        ParseError: if it is none.
-    """
-    plain = _COMMENT.sub("", text).strip()
-    shape, end = _tree(plain, 0, text)
-    if end != len(plain):
-        raise ParseError(f"HLO shape {text!r}: unexpected {plain[end:]!r}")
-    return shape
-
-
-def numpy_name(dtype: str) -> str:
-    """NumPy's (or ml_dtypes') name of one of HLO's element types: `bfloat16` for `bf16`."""
-    if dtype in _PLAIN:
-        return _PLAIN[dtype]
-    found = re.fullmatch(r"([suf])(\d+)(e\w+)?", dtype)
-    if found is None:
-        return dtype
-    return _PREFIX[found[1]] + found[2] + (f"_{found[3]}" if found[3] else "")
-
-
-def _tree(text: str, at: int, whole: str) -> tuple[ShapeTree, int]:
-    if text.startswith("(", at):
-        parts: list[ShapeTree] = []
-        at += 1
-        while not text.startswith(")", at):
-            part, at = _tree(text, at, whole)
-            parts.append(part)
-            while at < len(text) and text[at] in ", ":
-                at += 1
-            if at >= len(text):
-                raise ParseError(f"HLO shape {whole!r}: a tuple does not end")
-        return tuple(parts), at + 1
-    found = _LEAF.match(text, at)
-    if found is None:
-        raise ParseError(f"HLO shape {whole!r}: expected a shape such as f32[4,8]{{1,0}} at {text[at : at + 40]!r}")
-    dims = tuple(
-        int(d.strip().lstrip("<=")) if d.strip() != "?" else 0 for d in (found[2] or "").split(",") if d.strip()
-    )
-    return Shape(numpy_name(found[1]), dims), found.end()
-
-
 T = TypeVar("T")
+_OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")
+_PARENTHESIS = re.compile(r"[()]")
 _OPERAND = re.compile(r"%([\w.\-]+)((?:#\d+)*)")
 _ATTRIBUTE_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]()]|, ')
 _METADATA = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|([^\s"{}]+))')
@@ -411,6 +303,101 @@ class Module:
         return None
 
 
+def parse(text: str) -> Module:
+    """Reads the text of an HLO module.
+
+    Args:
+        text: what XLA writes under `xla_dump_to`, or `Compiled.as_text()`.
+
+    Returns:
+        The module. Computations and instructions are found now, their parts are read on first use.
+
+    Raises:
+        ParseError: for a line that is no instruction, text without an entry computation, or a computation that does
+            not end; the message shows the line.
+    """
+    start = text.find("HloModule ")
+    if start < 0:
+        raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {text[:80]!r}...")
+    lines = text[start:].splitlines()
+    computations: Named[Computation] = Named("module")
+    entry: Computation | None = None
+    tables: list[str] = []
+    current: list[Instruction] = []
+    name, is_entry = "", False
+    for at, line in enumerate(lines[1:], 2):
+        if not line or line.isspace():
+            continue
+        if line[0] in " \t":
+            if not name:
+                raise ParseError(f"HLO line {at}: an instruction outside of a computation: {_shown(line)}")
+            current.append(_instruction(line, at))
+        elif line[0] == "}":
+            computation = computations[name] = Computation(name, tuple(current))
+            entry = computation if is_entry else entry
+            name = ""
+        elif line.rstrip()[-1] == "{" and not line[0].isdecimal():
+            if name:
+                raise ParseError(f"HLO line {at}: computation {name!r} does not end before {_shown(line)}")
+            is_entry = line.startswith("ENTRY ")
+            found = NAME.match(line, 6 if is_entry else 0)
+            if found is None:
+                raise ParseError(
+                    f"HLO line {at}: expected a computation such as '%name (...) -> ... {{', not {_shown(line)}"
+                )
+            name, current = found[1], []
+        elif name:
+            raise ParseError(
+                f"HLO line {at}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}"
+            )
+        else:
+            tables.append(line)
+    if name:
+        raise ParseError(f"HLO: computation {name!r} does not end; the text is cut short")
+    if entry is None:
+        raise ParseError("HLO: the module has no ENTRY computation; the text is cut short")
+    header = lines[0]
+    return Module(header[10:].partition(",")[0].strip(), entry, computations, header, "\n".join(tables))
+
+
+def _instruction(line: str, at: int) -> Instruction:
+    equals = line.find(" = ")
+    found = _OPCODE.search(line, equals + 3) if equals > 0 else None
+    if found is None:
+        raise ParseError(
+            f"HLO line {at}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}"
+        )
+    name = line[:equals].strip()
+    is_root = name.startswith("ROOT ")
+    if is_root:
+        name = name[5:]
+    begin = found.end()
+    end = line.find(")", begin)
+    if line.find("(", begin, end) >= 0:
+        depth = 1
+        end = -1
+        for parenthesis in _PARENTHESIS.finditer(line, begin):
+            depth += 1 if parenthesis[0] == "(" else -1
+            if depth == 0:
+                end = parenthesis.start()
+                break
+    if end < 0:
+        raise ParseError(f"HLO line {at}: the operands do not end: {_shown(line)}")
+    return Instruction(
+        name=name.lstrip("%"),
+        opcode=found[1],
+        is_root=is_root,
+        shape_text=line[equals + 3 : found.start()],
+        operands_text=line[begin:end],
+        attributes_text=line[end + 1 :],
+    )
+
+
+def _shown(line: str) -> str:
+    line = line.strip()
+    return repr(line if len(line) <= 200 else line[:200] + "...")
+
+
 def _split(text: str, separator: str | None) -> list[str]:
     """`text` at its commas outside of brackets and strings."""
     token = _ATTRIBUTE_TOKEN if separator is None else re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]()]|' + separator)
@@ -457,102 +444,3 @@ def number(text: str, instruction: Instruction) -> int:
     if not text.strip().isdecimal():
         raise ParseError(f"HLO instruction {instruction.name!r} ({instruction.opcode}): {text!r} is not a number")
     return int(text)
-
-
-_OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")
-_PARENTHESIS = re.compile(r"[()]")
-
-
-def parse(text: str) -> Module:
-    """Reads the text of an HLO module.
-
-    Args:
-        text: what XLA writes under `xla_dump_to`, or `Compiled.as_text()`.
-
-    Returns:
-        The module. Computations and instructions are found now, their parts are read on first use.
-
-    Raises:
-        ParseError: for a line that is no instruction, text without an entry computation, or a computation that does
-            not end; the message shows the line.
-    """
-    start = text.find("HloModule ")
-    if start < 0:
-        raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {text[:80]!r}...")
-    lines = text[start:].splitlines()
-    computations: Named[Computation] = Named("module")
-    entry: Computation | None = None
-    tables: list[str] = []
-    current: list[Instruction] = []
-    name, is_entry = "", False
-    for number, line in enumerate(lines[1:], 2):
-        if not line or line.isspace():
-            continue
-        if line[0] in " \t":
-            if not name:
-                raise ParseError(f"HLO line {number}: an instruction outside of a computation: {_shown(line)}")
-            current.append(_instruction(line, number))
-        elif line[0] == "}":
-            computation = computations[name] = Computation(name, tuple(current))
-            entry = computation if is_entry else entry
-            name = ""
-        elif line.rstrip()[-1] == "{" and not line[0].isdecimal():
-            if name:
-                raise ParseError(f"HLO line {number}: computation {name!r} does not end before {_shown(line)}")
-            is_entry = line.startswith("ENTRY ")
-            found = NAME.match(line, 6 if is_entry else 0)
-            if found is None:
-                raise ParseError(
-                    f"HLO line {number}: expected a computation such as '%name (...) -> ... {{', not {_shown(line)}"
-                )
-            name, current = found[1], []
-        elif name:
-            raise ParseError(
-                f"HLO line {number}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}"
-            )
-        else:
-            tables.append(line)
-    if name:
-        raise ParseError(f"HLO: computation {name!r} does not end; the text is cut short")
-    if entry is None:
-        raise ParseError("HLO: the module has no ENTRY computation; the text is cut short")
-    header = lines[0]
-    return Module(header[10:].partition(",")[0].strip(), entry, computations, header, "\n".join(tables))
-
-
-def _instruction(line: str, number: int) -> Instruction:
-    equals = line.find(" = ")
-    found = _OPCODE.search(line, equals + 3) if equals > 0 else None
-    if found is None:
-        raise ParseError(
-            f"HLO line {number}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}"
-        )
-    name = line[:equals].strip()
-    is_root = name.startswith("ROOT ")
-    if is_root:
-        name = name[5:]
-    begin = found.end()
-    end = line.find(")", begin)
-    if line.find("(", begin, end) >= 0:
-        depth = 1
-        end = -1
-        for parenthesis in _PARENTHESIS.finditer(line, begin):
-            depth += 1 if parenthesis[0] == "(" else -1
-            if depth == 0:
-                end = parenthesis.start()
-                break
-    if end < 0:
-        raise ParseError(f"HLO line {number}: the operands do not end: {_shown(line)}")
-    return Instruction(
-        name=name.lstrip("%"),
-        opcode=found[1],
-        is_root=is_root,
-        shape_text=line[equals + 3 : found.start()],
-        operands_text=line[begin:end],
-        attributes_text=line[end + 1 :],
-    )
-
-
-def _shown(line: str) -> str:
-    line = line.strip()
-    return repr(line if len(line) <= 200 else line[:200] + "...")

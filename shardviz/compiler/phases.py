@@ -21,7 +21,8 @@ from collections.abc import Iterable, Set
 from functools import cached_property
 
 from shardviz.compiler.loops import BRANCHES
-from shardviz.compiler.module import Computation, Instruction, Module, Shape, number
+from shardviz.compiler.module import Computation, Instruction, Module, number
+from shardviz.compiler.shapes import Shape
 from shardviz.records.source import is_differentiated, phase
 
 _PASSING = frozenset(

@@ -13,8 +13,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from shardviz.compiler.loops import runs
-from shardviz.compiler.module import Computation, Instruction, Module, Shape, leaves
+from shardviz.compiler.module import Computation, Instruction, Module
 from shardviz.compiler.phases import full_name
+from shardviz.compiler.shapes import Shape, leaves
 from shardviz.errors import ParseError, SpecError
 from shardviz.notation import hlo
 from shardviz.notation.hlo import read_spec, split_tuple, tile_counts

@@ -24,7 +24,8 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from shardviz.compiler.module import Computation, Instruction, Module, Shape, ShapeTree, parse_shape
+from shardviz.compiler.module import Computation, Instruction, Module
+from shardviz.compiler.shapes import Shape, ShapeTree, parse_shape
 from shardviz.layouts.layout import itemsize
 from shardviz.records import KINDS
 
