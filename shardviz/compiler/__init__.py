@@ -4,7 +4,7 @@ from shardviz.compiler.collectives import collectives
 from shardviz.compiler.dataflow import Origin
 from shardviz.compiler.frames import FrameTable
 from shardviz.compiler.loops import Runs, runs, trip_count
-from shardviz.compiler.matching import algorithms, as_run
+from shardviz.compiler.matching import algorithms, target_collectives
 from shardviz.compiler.memory import Buffers, alive_at_peak, memory
 from shardviz.compiler.module import Computation, Instruction, Module, parse
 from shardviz.compiler.phases import Phases
@@ -26,7 +26,6 @@ __all__ = [
     "Shape",
     "algorithms",
     "alive_at_peak",
-    "as_run",
     "axes_of",
     "axes_of_pairs",
     "collectives",
@@ -41,6 +40,7 @@ __all__ = [
     "parse_pairs",
     "parse_shape",
     "runs",
+    "target_collectives",
     "trip_count",
     "values",
     "with_bytes",

@@ -1,13 +1,13 @@
 """The collectives of the optimised program, matched with those that the partitioner made.
 
 A target's compiler combines collectives, splits them, makes them asynchronous, changes their element type (CPU adds up
-bfloat16 in float32), or turns an all-reduce of which each device keeps a part into a reduce-scatter:
+bfloat16 in float32), or turns an all-reduce into a reduce-scatter where each device keeps only a part:
 
     partitioned   all-reduce.3 bf16[512,1024]               optimised   fusion.62 = reduce-scatter bf16[128,1024]
     partitioned   all-reduce.17, all-reduce.18              optimised   all-reduce.40 of both
 
-Instructions get new names on the way. What stays is looked for in this order: the channel (`channel_id`), then the
-source line and name stack, then axes and sizes. What is found by none of them is not matched, and is marked so.
+Instructions get new names on the way. They are matched by the channel (`channel_id`), then by source line and name
+stack, then by axes and sizes. What none of these finds stays unmatched, and is marked `added`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,113 @@ def is_collective(instruction: Instruction) -> bool:
     return instruction.opcode.removesuffix("-start") in KINDS
 
 
-class Made:
-    """A collective of the partitioner.
+def family(kind: str) -> str:
+    """A kind, where all-reduce and reduce-scatter are one, `reduce`: compilers turn one into the other."""
+    return "reduce" if kind in REDUCES else kind
+
+
+def target_collectives(
+    optimized: Module,
+    mesh: DeviceMesh,
+    partitioned: Sequence[Collective],
+    after: Module,
+    before: Module | None = None,
+    *,
+    arguments: Sequence[str] | None = None,
+    slices: Sequence[int] = (),
+) -> tuple[TargetCollective, ...]:
+    """The collectives as the target runs them, in program order.
+
+    Args:
+        optimized: the optimised module.
+        mesh: the mesh.
+        partitioned: the collectives of the partitioner's module.
+        after: that module.
+        before, arguments: as for `collectives`.
+        slices: the slice of the device at each place of the mesh, where there are several. The TPU's compiler then
+            writes a program for one slice, whose devices it counts from 0; between slices it sends and receives.
+    """
+    places = {i.name: (c, i) for c, i in optimized if is_collective(i)}
+    runs = [
+        OptimizedCollective(on_slices(c, mesh, slices, optimized.num_partitions), *places[c.name], optimized)
+        for c in collectives(optimized, mesh, before, arguments=arguments)
+    ]
+    made_by = {i.name: i for _, i in after if is_collective(i)}
+    made = {c.name: PartitionedCollective(c, made_by[c.name], after) for c in partitioned}
+    left = dict(made)
+    for of_run, of_made in _EVIDENCE[:2]:
+        _pair(runs, left, of_run, of_made)
+    _combined(runs, left, made)
+    for of_run, of_made in _EVIDENCE[2:]:
+        _pair(runs, left, of_run, of_made)
+    _serving_several(runs, left, made, after)
+    _further_parts(runs, made)
+    several: dict[str, int] = {}
+    for run in runs:
+        for name in run.stands_for:
+            several[name] = several.get(name, 0) + 1
+    return tuple(_record(run, made, several) for run in runs)
+
+
+def _record(run: OptimizedCollective, made: _ByName, several: dict[str, int]) -> TargetCollective:
+    stands_for = [made[name].collective for name in run.stands_for]
+    shown = run.shown
+    if stands_for:
+        first = stands_for[0]
+        shown = dataclasses.replace(
+            shown,
+            origin=first.origin,
+            source=shown.source or first.source,
+            name_stack=shown.name_stack or first.name_stack,
+            phase=shown.phase if shown.name_stack else first.phase,
+        )
+    split = any(several[c.name] > 1 for c in stands_for)
+    how = {
+        "combined": len(stands_for) > 1,
+        "split": split,
+        "moved": not split and any(c.count != shown.count for c in stands_for),
+        "turned": any(c.kind != shown.kind for c in stands_for),
+        "converted": any(c.dtype not in run.dtypes for c in stands_for),
+        "asynchronous": run.apart,
+        "fused": run.fused,
+        "added": not stands_for,
+    }
+    return TargetCollective(
+        collective=shown,
+        stands_for=tuple(run.stands_for),
+        how=tuple(k for k, holds in how.items() if holds),
+        algorithm=run.algorithm,
+    )
+
+
+def on_slices(found: Collective, mesh: DeviceMesh, slices: Sequence[int], devices: int) -> Collective:
+    """A collective within one slice, with the mesh axes that its groups span on all slices.
+
+    Args:
+        found: the collective, whose groups count the devices of one slice from 0.
+        mesh: the whole mesh.
+        slices: the slice of the device at each place of the mesh.
+        devices: how many devices the program is for.
+    """
+    places = [np.flatnonzero(np.asarray(slices) == s) for s in sorted(set(slices))]
+    if len(places) < 2 or {len(p) for p in places} != {devices}:
+        return found
+    if found.kind == "collective-permute":
+        pairs = parse_pairs(found.groups)
+        return dataclasses.replace(found, axes=axes_of_pairs(np.concatenate([p[pairs] for p in places]), mesh))
+    groups = parse_groups(found.groups, devices)
+    if groups.min() < 0:
+        return found
+    return dataclasses.replace(found, axes=axes_of(np.concatenate([p[groups] for p in places]), mesh))
+
+
+class PartitionedCollective:
+    """A collective of the partitioner, with what may identify it in the optimised program.
 
     Attributes:
-        collective: it.
+        collective: the record.
         whole: the elements of the whole array on one device: what a gather gives, what a reduction takes.
-        channel, place: what may stay on the way to the target.
+        channel, place: what the target's compiler may have kept: the channel's number; name stack, line and axes.
     """
 
     def __init__(self, collective: Collective, instruction: Instruction, module: Module):
@@ -57,18 +157,18 @@ class Made:
         self.whole = max(collective.operand_bytes, collective.result_bytes) / itemsize(collective.dtype)
 
 
-class Run:
+class OptimizedCollective:
     """A collective of the optimised module.
 
     Attributes:
-        shown: it, as it is to be reported.
-        parts: for each array that goes in the family and, as `Made.whole`, the size: several, where several
+        shown: the record, as the report gives it.
+        parts: for each array that goes in the family and, as `PartitionedCollective.whole`, the size: several, where several
             collectives are combined in it. A sum of shards that were padded with zeros is a gather.
         dtypes: the element types of these.
-        apart: whether it is begun and ended apart.
+        apart: whether it is asynchronous: begun by one instruction, ended by another.
         fused: whether it is inside a kernel.
-        algorithm: what the compiler says of how it goes.
-        stands_for: what it carries out of the partitioner's, by name; filled by `matching`.
+        algorithm: the compiler's words for its algorithm.
+        stands_for: names of the partitioner's collectives that it carries out; filled while matching.
     """
 
     def __init__(self, found: Collective, computation: Computation, instruction: Instruction, module: Module):
@@ -96,58 +196,6 @@ class Run:
     def whole(self) -> float:
         """The elements of all parts together."""
         return sum(size for _, size in self.parts)
-
-
-def algorithms(module: Module) -> dict[str, str]:
-    """What a compiler says of how each collective goes, by the collective's name; without those it says nothing of.
-
-    A TPU's says so in the program that it has made machine code of, and for what is inside a kernel with the kernel.
-    """
-    found = {}
-    for computation, instruction in module:
-        if is_collective(instruction):
-            callers = module.callers.get(computation.name, ())
-            found[instruction.name] = _words(instruction, callers[0].instruction if callers else None)
-    return {name: words for name, words in found.items() if words}
-
-
-def _words(instruction: Instruction, caller: Instruction | None) -> str:
-    kernel = caller is not None and caller.opcode in ("fusion", "async-start")
-    return _said(instruction) or (_said(caller) if caller is not None and kernel else "")
-
-
-def _said(instruction: Instruction) -> str:
-    """The words for an algorithm in a `backend_config`; those of a TPU: what emits the code, and its strategy."""
-    text = instruction.attributes_text
-    if config := _TPU_ALGORITHM.search(text):
-        return " ".join(_TPU_WORDS.findall(config[1]))
-    return next((found[1] for found in _ALGORITHM.finditer(text) if not found[1].endswith("DEFAULT")), "")
-
-
-def family(kind: str) -> str:
-    """A reduction of which each device keeps a part is a reduction."""
-    return "reduce" if kind in REDUCES else kind
-
-
-def on_slices(found: Collective, mesh: DeviceMesh, slices: Sequence[int], devices: int) -> Collective:
-    """A collective within one slice, with the mesh axes that its groups span on all slices.
-
-    Args:
-        found: the collective, whose groups count the devices of one slice from 0.
-        mesh: the whole mesh.
-        slices: the slice of the device at each place of the mesh.
-        devices: how many devices the program is for.
-    """
-    places = [np.flatnonzero(np.asarray(slices) == s) for s in sorted(set(slices))]
-    if len(places) < 2 or {len(p) for p in places} != {devices}:
-        return found
-    if found.kind == "collective-permute":
-        pairs = parse_pairs(found.groups)
-        return dataclasses.replace(found, axes=axes_of_pairs(np.concatenate([p[pairs] for p in places]), mesh))
-    groups = parse_groups(found.groups, devices)
-    if groups.min() < 0:
-        return found
-    return dataclasses.replace(found, axes=axes_of(np.concatenate([p[groups] for p in places]), mesh))
 
 
 def _scattered(found: Collective, computation: Computation, caller: Instruction) -> Collective:
@@ -185,65 +233,47 @@ def _place(instruction: Instruction, collective: Collective, module: Module) -> 
     return instruction.op_name, module.source(instruction), collective.axes
 
 
-_Open = dict[str, Made]
+def _words(instruction: Instruction, caller: Instruction | None) -> str:
+    kernel = caller is not None and caller.opcode in ("fusion", "async-start")
+    return _said(instruction) or (_said(caller) if caller is not None and kernel else "")
 
 
-def as_run(
-    optimized: Module,
-    mesh: DeviceMesh,
-    partitioned: Sequence[Collective],
-    after: Module,
-    before: Module | None = None,
-    *,
-    arguments: Sequence[str] | None = None,
-    slices: Sequence[int] = (),
-) -> tuple[TargetCollective, ...]:
-    """The collectives as the target runs them, in program order.
+def _said(instruction: Instruction) -> str:
+    """The words for an algorithm in a `backend_config`; those of a TPU: what emits the code, and its strategy."""
+    text = instruction.attributes_text
+    if config := _TPU_ALGORITHM.search(text):
+        return " ".join(_TPU_WORDS.findall(config[1]))
+    return next((found[1] for found in _ALGORITHM.finditer(text) if not found[1].endswith("DEFAULT")), "")
 
-    Args:
-        optimized: the optimised module.
-        mesh: the mesh.
-        partitioned: the collectives of the partitioner's module.
-        after: that module.
-        before, arguments: as for `collectives`.
-        slices: the slice of the device at each place of the mesh, where there are several. The TPU's compiler then
-            writes a program for one slice, whose devices it counts from 0; between slices it sends and receives.
+
+def algorithms(module: Module) -> dict[str, str]:
+    """The compiler's words for the algorithm of each collective, by the collective's name; only those it names.
+
+    A TPU's compiler names them in the program that it made machine code of; inside a kernel, at the kernel.
     """
-    places = {i.name: (c, i) for c, i in optimized if is_collective(i)}
-    runs = [
-        Run(on_slices(c, mesh, slices, optimized.num_partitions), *places[c.name], optimized)
-        for c in collectives(optimized, mesh, before, arguments=arguments)
-    ]
-    made_by = {i.name: i for _, i in after if is_collective(i)}
-    made = {c.name: Made(c, made_by[c.name], after) for c in partitioned}
-    left = dict(made)
-    for of_run, of_made in _EVIDENCE[:2]:
-        _pair(runs, left, of_run, of_made)
-    _combined(runs, left, made)
-    for of_run, of_made in _EVIDENCE[2:]:
-        _pair(runs, left, of_run, of_made)
-    _shared(runs, left, made, after)
-    _again(runs, made)
-    several: dict[str, int] = {}
-    for run in runs:
-        for name in run.stands_for:
-            several[name] = several.get(name, 0) + 1
-    return tuple(_record(run, made, several) for run in runs)
+    found = {}
+    for computation, instruction in module:
+        if is_collective(instruction):
+            callers = module.callers.get(computation.name, ())
+            found[instruction.name] = _words(instruction, callers[0].instruction if callers else None)
+    return {name: words for name, words in found.items() if words}
 
 
-def _told(collective: Collective) -> Hashable:
+def _origin_of(collective: Collective) -> Hashable:
     return collective.source, collective.name_stack, collective.axes
 
 
+_ByName = dict[str, PartitionedCollective]
+
 # What a run and a partitioner's collective have in common, the surest first: a key of each; None is no evidence.
-_EVIDENCE: tuple[tuple[Callable[[Run], Hashable], Callable[[Made], Hashable]], ...] = (
+_EVIDENCE: tuple[tuple[Callable[[OptimizedCollective], Hashable], Callable[[PartitionedCollective], Hashable]], ...] = (
     (lambda r: r.channel and (r.channel, r.family), lambda m: m.channel and (m.channel, m.family)),
     (lambda r: r.place and (r.place, r.parts[0][1]), lambda m: m.place and (m.place, m.whole)),
     (
-        lambda r: (_told(r.shown), r.family, r.whole, r.shown.count),
-        lambda m: (_told(m.collective), m.family, m.whole, m.collective.count),
+        lambda r: (_origin_of(r.shown), r.family, r.whole, r.shown.count),
+        lambda m: (_origin_of(m.collective), m.family, m.whole, m.collective.count),
     ),
-    (lambda r: (_told(r.shown), r.family), lambda m: (_told(m.collective), m.family)),
+    (lambda r: (_origin_of(r.shown), r.family), lambda m: (_origin_of(m.collective), m.family)),
     (
         lambda r: (r.parts[0][0], r.shown.axes, r.whole, r.shown.count),
         lambda m: (m.family, m.collective.axes, m.whole, m.collective.count),
@@ -252,7 +282,10 @@ _EVIDENCE: tuple[tuple[Callable[[Run], Hashable], Callable[[Made], Hashable]], .
 
 
 def _pair(
-    runs: Sequence[Run], left: _Open, of_run: Callable[[Run], Hashable], of_made: Callable[[Made], Hashable]
+    runs: Sequence[OptimizedCollective],
+    left: _ByName,
+    of_run: Callable[[OptimizedCollective], Hashable],
+    of_made: Callable[[PartitionedCollective], Hashable],
 ) -> None:
     """Matches what has the same key and is not matched, in program order."""
     waiting: dict[str, list[str]] = {}
@@ -267,7 +300,7 @@ def _pair(
             del left[run.stands_for[-1]]
 
 
-def _combined(runs: Sequence[Run], left: _Open, made: _Open) -> None:
+def _combined(runs: Sequence[OptimizedCollective], left: _ByName, made: _ByName) -> None:
     """The other parts of combined collectives: the same axes, count and size as something that goes in.
 
     First what stands at the same place as a part that is known, then what is of the same kind.
@@ -287,7 +320,7 @@ def _combined(runs: Sequence[Run], left: _Open, made: _Open) -> None:
                     del left[other.name]
 
 
-def _unknown(run: Run, made: _Open) -> list[tuple[str, float]]:
+def _unknown(run: OptimizedCollective, made: _ByName) -> list[tuple[str, float]]:
     parts = list(run.parts)
     for name in run.stands_for:
         if (part := _part(made[name], parts, True)) is not None:
@@ -295,14 +328,16 @@ def _unknown(run: Run, made: _Open) -> list[tuple[str, float]]:
     return parts
 
 
-def _part(made: Made, parts: Sequence[tuple[str, float]], any_family: bool) -> tuple[str, float] | None:
+def _part(
+    made: PartitionedCollective, parts: Sequence[tuple[str, float]], any_family: bool
+) -> tuple[str, float] | None:
     """The part that is of the size of a collective, and of its family if there is such a one."""
     if (made.family, made.whole) in parts:
         return made.family, made.whole
     return next((part for part in parts if any_family and part[1] == made.whole), None)
 
 
-def _shared(runs: Sequence[Run], left: _Open, made: _Open, after: Module) -> None:
+def _serving_several(runs: Sequence[OptimizedCollective], left: _ByName, made: _ByName, after: Module) -> None:
     """What one run does for several: the same gather asked for twice, and all-reduces whose results are added up.
 
     The sum of two all-reduces is the all-reduce of a sum, so that compilers make one of them.
@@ -341,22 +376,22 @@ def _added_up(module: Module) -> list[list[str]]:
     return sorted(found, key=len, reverse=True)
 
 
-def _again(runs: Sequence[Run], made: _Open) -> None:
+def _further_parts(runs: Sequence[OptimizedCollective], made: _ByName) -> None:
     """What is left of the target's: further parts of what was split, of whatever kind, or the same again."""
     keys: dict[Hashable, str] = {}
     for name, one in made.items():
-        for key in _marks(one.channel, one.collective):
+        for key in _keys(one.channel, one.collective):
             keys.setdefault(key, name)
     for run in runs:
         if not run.stands_for:
-            name = next((keys[key] for key in _marks(run.channel, run.shown) if key in keys), None)
+            name = next((keys[key] for key in _keys(run.channel, run.shown) if key in keys), None)
             if name is not None:
                 run.stands_for.append(name)
 
 
-def _marks(channel: str, collective: Collective) -> list[Hashable]:
+def _keys(channel: str, collective: Collective) -> list[Hashable]:
     found: list[Hashable] = [("channel", channel)] if channel else []
-    found += [("line", _told(collective))] if collective.source is not None else []
+    found += [("line", _origin_of(collective))] if collective.source is not None else []
     return found + ([("moved", _moved(collective))] if collective.kind not in REDUCES else [])
 
 
@@ -364,34 +399,3 @@ def _moved(collective: Collective) -> Hashable:
     """A gather, or another that computes nothing, is told by what it moves; a sum is not."""
     dims = tuple(sorted(d for d in collective.shape if d != 1))
     return collective.kind, collective.axes, collective.dtype, dims, collective.operand
-
-
-def _record(run: Run, made: _Open, several: dict[str, int]) -> TargetCollective:
-    stands_for = [made[name].collective for name in run.stands_for]
-    shown = run.shown
-    if stands_for:
-        first = stands_for[0]
-        shown = dataclasses.replace(
-            shown,
-            origin=first.origin,
-            source=shown.source or first.source,
-            name_stack=shown.name_stack or first.name_stack,
-            phase=shown.phase if shown.name_stack else first.phase,
-        )
-    split = any(several[c.name] > 1 for c in stands_for)
-    how = {
-        "combined": len(stands_for) > 1,
-        "split": split,
-        "moved": not split and any(c.count != shown.count for c in stands_for),
-        "turned": any(c.kind != shown.kind for c in stands_for),
-        "converted": any(c.dtype not in run.dtypes for c in stands_for),
-        "asynchronous": run.apart,
-        "fused": run.fused,
-        "added": not stands_for,
-    }
-    return TargetCollective(
-        collective=shown,
-        stands_for=tuple(run.stands_for),
-        how=tuple(k for k, holds in how.items() if holds),
-        algorithm=run.algorithm,
-    )

@@ -25,8 +25,7 @@ from shardviz import _jax
 from shardviz.errors import ParseError, ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_text
-from shardviz.program import stablehlo_program as ready
-from shardviz.program import symbols
+from shardviz.program import stablehlo_program, symbols
 from shardviz.program.adapt.stages import call_of, mesh_of
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import argument_names, assertions, custom_calls, mesh_in
@@ -167,7 +166,7 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
     stable = _jax.stable_custom_calls()
     ins, outs = _jax.export_shardings(exported)
     kept = tuple(exported.module_kept_var_idx)
-    names = ready.names(exported.in_tree, kept, named)
+    names = stablehlo_program.names(exported.in_tree, kept, named)
     return ExportRecord(
         exported.fun_name,
         tuple(
@@ -176,7 +175,9 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
         ),
         tuple(
             _array(name, aval, cut, True)
-            for name, aval, cut in zip(ready.result_names(exported.out_tree), exported.out_avals, outs, strict=True)
+            for name, aval, cut in zip(
+                stablehlo_program.result_names(exported.out_tree), exported.out_avals, outs, strict=True
+            )
         ),
         str(exported.in_tree),
         str(exported.out_tree),

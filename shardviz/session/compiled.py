@@ -18,7 +18,7 @@ from shardviz import _jax, compiler, diagnose
 from shardviz.errors import ShardvizError
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program import stablehlo_program as ready
+from shardviz.program import stablehlo_program
 from shardviz.records import Diagnostic, Memory, PlanRecord, Value
 from shardviz.records.report import Report
 from shardviz.session import rows
@@ -52,9 +52,11 @@ def compiled_report(compiled: Any) -> Report:
     kept = tuple(i for i, sharding in enumerate(ins) if sharding is not None)
     parameters = module.entry.parameters
     located = [parameters[n].op_name or None for n in sorted(parameters)]
-    names = ready.names(compiled.in_tree, kept, located if len(located) == len(kept) else [None] * len(kept))
+    names = stablehlo_program.names(
+        compiled.in_tree, kept, located if len(located) == len(kept) else [None] * len(kept)
+    )
     arguments = tuple(_row(n, i, s, mesh) for n, i, s in zip(names, infos, ins, strict=True))
-    results = zip(ready.result_names(compiled.out_tree), out_infos, outs, strict=True)
+    results = zip(stablehlo_program.result_names(compiled.out_tree), out_infos, outs, strict=True)
     outputs = tuple(_row(n, i, s, mesh) for n, i, s in results)
     called = [names[i] for i in kept]
     found = compiler.collectives(module, mesh, arguments=called if len(called) == len(located) else None)

@@ -140,7 +140,7 @@ def on_target(
     assert first.cost is not None
     optimized = compiler.parse(texts["optimized"])
     memory = _memory(texts, optimized, aimed, arguments)
-    collectives = compiler.as_run(
+    collectives = compiler.target_collectives(
         optimized, first.mesh, first.collectives, after, before, arguments=arguments, slices=aimed.slices
     )
     cost = compiler.with_bytes(first.cost, compiler.count_bytes(optimized))

@@ -1,7 +1,4 @@
-"""A compile begun, its milestones read as they come, and its end, whatever it is.
-
-A report that is on its way: a future that can be stopped, and that says how far it has come.
-"""
+"""Starting a compile: a `ReportFuture` says how far it has come, can be stopped, and ends with a report or an error."""
 
 from __future__ import annotations
 
@@ -17,6 +14,73 @@ from shardviz.notation import DeviceMesh
 from shardviz.program.lower import edited_bytecode
 from shardviz.records.report import Report
 from shardviz.session.reading import Reading, unfinished
+
+OnReport = Callable[[Report], None]
+
+
+class ReportFuture(Future[Report]):
+    """The report of a compile under way.
+
+    `result(timeout)` waits for the report, or raises a `CompileError` that says what happened. `on_report`, if given to
+    `Program.submit`, is called with the report of each level as it is reached, and with that of a finished compile.
+
+    Attributes:
+        reports: what was reached so far: `partitioned`, `compiled`, and `finished` (level `compiled` too).
+        job: the compile server's side of it.
+    """
+
+    def __init__(self, on_report: OnReport | None = None):
+        super().__init__()
+        self.on_report = on_report
+        self.reports: dict[str, Report] = {}
+        self.job: Job | None = None
+
+    @property
+    def state(self) -> str:
+        """`queued`, `running`, `partitioned`, `compiled`, `finished` where that was asked for, then `done`, `stopped`,
+        `crashed`, `timeout`, `memory` or `refused`.
+        """
+        return "queued" if self.job is None else self.job.state
+
+    @property
+    def stderr(self) -> str:
+        """What the compiler wrote to its standard error; there when the job has ended."""
+        return "" if self.job is None else self.job.stderr
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the report was asked for, until it came."""
+        return 0.0 if self.job is None else self.job.elapsed
+
+    def stop(self) -> None:
+        """Stops the compile; the future then ends with `CompileStopped`."""
+        if self.job is not None:
+            self.job.stop()
+
+    def cancel(self) -> bool:
+        """As `stop`; True if the report had not come."""
+        running = not self.done()
+        self.stop()
+        return running
+
+    def deliver(self, level: str, build: Callable[[], Report]) -> None:
+        """Builds the report of a level and hands it to `on_report`. An error in either ends the future."""
+        if self.done():
+            return
+        try:
+            report = self.reports[level] = build()
+            if self.on_report is not None:
+                self.on_report(report)
+        except BaseException as error:  # noqa: BLE001 - it runs on a thread of its own, where nobody else would see it
+            self.finish(error)
+
+    def finish(self, outcome: Report | BaseException) -> None:
+        """Ends the future, once."""
+        with contextlib.suppress(InvalidStateError):
+            if isinstance(outcome, BaseException):
+                self.set_exception(outcome)
+            else:
+                self.set_result(outcome)
 
 
 def last_milestone(level: str, finish: bool) -> str:
@@ -35,7 +99,7 @@ def last_milestone(level: str, finish: bool) -> str:
 def submit(
     reading: Reading, until: str, timeout: float | None, memory_limit: float | None, on_report: OnReport | None
 ) -> ReportFuture:
-    """Starts the compile that is to be read, or refuses it in the future that it returns.
+    """Starts a compile; one that cannot be made is refused in the future that this returns.
 
     Args:
         reading: the plan, the lowered program and the target.
@@ -99,71 +163,3 @@ def _not_compilable(mesh: DeviceMesh, *, simulated: bool = True) -> str:
                 "other things, so rename the axis"
             )
     return ""
-
-
-OnReport = Callable[[Report], None]
-
-
-class ReportFuture(Future[Report]):
-    """The report of a compile under way.
-
-    `result(timeout)` waits for the report, or raises a `CompileError` that says what happened. `on_report`, if given to
-    `Program.submit`, is called with the report of each level as it is reached, and with that of a finished compile.
-
-    Attributes:
-        reports: what was reached so far: `partitioned`, `compiled`, and `finished` (level `compiled` too).
-        job: the compile server's side of it.
-    """
-
-    def __init__(self, on_report: OnReport | None = None):
-        super().__init__()
-        self.on_report = on_report
-        self.reports: dict[str, Report] = {}
-        self.job: Job | None = None
-
-    @property
-    def state(self) -> str:
-        """`queued`, `running`, `partitioned`, `compiled`, `finished` where that was asked for, then `done`, `stopped`,
-        `crashed`, `timeout`, `memory` or `refused`.
-        """
-        return "queued" if self.job is None else self.job.state
-
-    @property
-    def stderr(self) -> str:
-        """What the compiler wrote to its standard error; there when the job has ended."""
-        return "" if self.job is None else self.job.stderr
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the report was asked for, until it came."""
-        return 0.0 if self.job is None else self.job.elapsed
-
-    def stop(self) -> None:
-        """Stops the compile; the future then ends with `CompileStopped`."""
-        if self.job is not None:
-            self.job.stop()
-
-    def cancel(self) -> bool:
-        """As `stop`; True if the report had not come."""
-        running = not self.done()
-        self.stop()
-        return running
-
-    def deliver(self, level: str, build: Callable[[], Report]) -> None:
-        """Builds the report of a level and tells of it. What goes wrong in it ends the future, and is not lost."""
-        if self.done():
-            return
-        try:
-            report = self.reports[level] = build()
-            if self.on_report is not None:
-                self.on_report(report)
-        except BaseException as error:  # noqa: BLE001 - it runs on a thread of its own, where nobody else would see it
-            self.finish(error)
-
-    def finish(self, outcome: Report | BaseException) -> None:
-        """Ends the future, once."""
-        with contextlib.suppress(InvalidStateError):
-            if isinstance(outcome, BaseException):
-                self.set_exception(outcome)
-            else:
-                self.set_result(outcome)

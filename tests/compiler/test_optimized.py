@@ -3,7 +3,7 @@
 import re
 
 from shardviz import compiler as hlo
-from shardviz.compiler import as_run, parse
+from shardviz.compiler import parse, target_collectives
 from shardviz.notation import DeviceMesh
 
 MESH = DeviceMesh.of("data=2,model=4")
@@ -11,7 +11,7 @@ MESH = DeviceMesh.of("data=2,model=4")
 
 def matched(compiled):
     partitioned = hlo.collectives(compiled.after, compiled.mesh, compiled.before)
-    runs = as_run(compiled.optimized, compiled.mesh, partitioned, compiled.after, compiled.before)
+    runs = target_collectives(compiled.optimized, compiled.mesh, partitioned, compiled.after, compiled.before)
     return {c.name: c for c in partitioned}, runs
 
 
@@ -64,7 +64,7 @@ def module(body, *more, devices=8):
 
 
 def run(after, optimized):
-    return as_run(optimized, MESH, hlo.collectives(after, MESH), after)
+    return target_collectives(optimized, MESH, hlo.collectives(after, MESH), after)
 
 
 GROUPS = "replica_groups=[2,4]<=[8], to_apply=%add"
@@ -182,7 +182,7 @@ def test_within_a_slice_groups_are_counted_from_its_first_device():
     for groups in ("{{0,1,2,3}}", "[1,4]<=[4]"):
         line = f"  ROOT %ar.5 = f32[64]{{0}} all-reduce(%a), channel_id=1, replica_groups={groups}, to_apply=%add"
         optimized = module(["  %a = f32[64]{0} parameter(0)", line], devices=4)
-        (one,) = as_run(optimized, MESH, partitioned, after, slices=(0, 0, 0, 0, 1, 1, 1, 1))
+        (one,) = target_collectives(optimized, MESH, partitioned, after, slices=(0, 0, 0, 0, 1, 1, 1, 1))
         assert (one.collective.axes, one.collective.group_size, one.stands_for) == (("model",), 4, ("ar.1",))
 
 

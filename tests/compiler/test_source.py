@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-import shardviz.records.source
+import shardviz
 from shardviz.compiler import FrameTable
 from shardviz.records import Frame
 from shardviz.records.source import innermost, is_differentiated, phase
 
-HERE = os.path.dirname(shardviz.records.source.__file__)
+HERE = os.path.dirname(shardviz.__file__)
 PACKAGES = "/env/lib/python3.12/site-packages"
 
 

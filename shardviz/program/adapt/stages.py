@@ -18,8 +18,7 @@ from jax.sharding import NamedSharding
 from shardviz import _jax
 from shardviz.errors import ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program import stablehlo_program as ready
-from shardviz.program import symbols
+from shardviz.program import stablehlo_program, symbols
 from shardviz.program.call import Brings, Call, Options, abstract_tree
 from shardviz.program.module import assertions
 from shardviz.records import Diagnostic
@@ -103,7 +102,7 @@ def _lowered(lowered: Any) -> Call:
             "export it with jax.export and give them values: sv.load(exported).program(symbols=...)"
         )
     module = _jax.module_from(_jax.bytecode(source.operation))  # a copy: JAX keeps the module for its own compile
-    outline = ready.Outline(
+    outline = stablehlo_program.Outline(
         name,
         "lowered",
         facts.avals,
@@ -114,7 +113,7 @@ def _lowered(lowered: Any) -> Call:
         tuple(bool(a.donated) for a in jax.tree.leaves(lowered.args_info)),
         facts.names,
     )
-    return ready.call_of(module, outline)
+    return stablehlo_program.call_of(module, outline)
 
 
 def _specs(shardings: Sequence[Any]) -> tuple[tuple[Spec | None, ...], DeviceMesh | None]:
@@ -192,7 +191,7 @@ def _exported(exported: Any, shapes: list[tuple[int, ...]], mesh: DeviceMesh | N
     avals = tuple(_jax.with_shape(aval, shape) for shape, aval in zip(shapes, exported.in_avals, strict=True))
     outs = _out_avals(exported, avals)
     platforms = tuple(exported.platforms)
-    outline = ready.Outline(
+    outline = stablehlo_program.Outline(
         exported.fun_name,
         "exported",
         avals,
@@ -203,7 +202,9 @@ def _exported(exported: Any, shapes: list[tuple[int, ...]], mesh: DeviceMesh | N
         mesh=mesh_of(exported),
         platform=platforms.index("cpu") if "cpu" in platforms else 0,
     )
-    return ready.call_of(module, outline, mesh=mesh, notes=_notes(exported), refine=_told(exported.fun_name))
+    return stablehlo_program.call_of(
+        module, outline, mesh=mesh, notes=_notes(exported), refine=_told(exported.fun_name)
+    )
 
 
 def _out_avals(exported: Any, avals: tuple[Any, ...]) -> tuple[Any, ...]:
