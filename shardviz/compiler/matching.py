@@ -162,8 +162,8 @@ class OptimizedCollective:
 
     Attributes:
         shown: the record, as the report gives it.
-        parts: for each array that goes in the family and, as `PartitionedCollective.whole`, the size: several, where several
-            collectives are combined in it. A sum of shards that were padded with zeros is a gather.
+        parts: for each array that goes in the family and the number of elements of the whole array: several, where
+            several collectives are combined in it. A sum of shards that were padded with zeros is a gather.
         dtypes: the element types of these.
         apart: whether it is asynchronous: begun by one instruction, ended by another.
         fused: whether it is inside a kernel.
