@@ -21,7 +21,7 @@ class MeshError(ShardvizError):
 
 
 class TargetError(ShardvizError):
-    """A machine that there is not: an unknown chip, a topology that the chip has not, a mesh of another size."""
+    """There is no such machine: an unknown chip, a topology that the chip does not have, a mesh of another size."""
 
 
 class SpecError(ShardvizError):
@@ -76,7 +76,7 @@ class CompileRefused(CompileError):
 
 
 class CompileCrashed(CompileError):
-    """The compiling process died: a failed check inside the compiler, or somebody killed it."""
+    """The compiling process died: a failed check inside the compiler, or a signal from outside."""
 
 
 class CompileStopped(CompileError):

@@ -1,7 +1,7 @@
 """The base of what shows itself: text in a terminal, HTML in a notebook, and only what is asked for is made.
 
 Plain data stand low in the house, and what paints them stands high. So nothing here imports a painter: the package's
-`__init__`, which stands above everything, says where they are (`painters`), and they are loaded when somebody looks.
+`__init__`, the top of the house, says where they are (`painters`); they are loaded when an object is first displayed.
 
 >>> class Word(Visible):
 ...     def text(self, width=80):

@@ -73,7 +73,7 @@ def compile_for_tpu(
         The executable, which cannot be run here.
 
     Raises:
-        Exception: whatever libtpu raises, for a topology that the chip has not or a program that does not fit.
+        Exception: whatever libtpu raises, for a topology that the chip does not have or a program that does not fit.
     """
     return _compile_only(module, "tpu", {"topology_name": topology, **details}, device_ids, out_chosen, options)
 
@@ -143,7 +143,7 @@ def finished_text(executable: Any) -> str:
 
 
 def _compile_options(device_ids: Sequence[int], out_chosen: Sequence[bool], options: dict[str, Any]) -> Any:
-    """What XLA is told of a program that Shardy partitions over devices, one replica of it."""
+    """XLA's compile options for a program that Shardy partitions over devices, one replica of it."""
     import numpy as np
     from jax.extend.backend import get_compile_options
 

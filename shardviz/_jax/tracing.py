@@ -1,4 +1,4 @@
-"""Tracing for a mesh that has no devices: where JAX looks for some, it is told of the plan's mesh."""
+"""Tracing for a mesh that has no devices: where JAX looks for devices, it gets the plan's mesh."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ all enclosing loops:
           while heads   4 trips
             body        320
 
-The partitioner's snapshots mostly lack `known_trip_count`; then the count follows from the loop's own arithmetic: it
+The partitioner's snapshots mostly have no `known_trip_count`; the count then follows from the loop's arithmetic: it
 begins at a constant, steps by a constant, and ends by a comparison with a constant.
 """
 

@@ -21,7 +21,7 @@ XLA writes down where each value lies (`*-buffer-assignment.txt`) and when it is
 >>> plan.arguments, plan.outputs, plan.aliased, plan.temporaries, plan.peak
 (8, 8, 8, 24, 32)
 
-The sums are those of `Compiled.memory_analysis()`, long before it can be asked; only a TPU's `temp_size_in_bytes` is
+The sums are those of `Compiled.memory_analysis()`, long before the compile ends; only a TPU's `temp_size_in_bytes` is
 another, in which the gaps between temporaries count twice. XLA's own list of what is alive at the peak counts values
 that share a place (a loop's parameter and what it was given) several times, and may therefore be of another moment. Its
 heap simulator counts a place once, and no tables of a tuple's parts; this file does the same. Main memory is color 0; a
@@ -246,7 +246,7 @@ def memory(
         The plan. Only main memory (color 0) counts, not what a thread keeps to itself; on-chip buffers are counted
         apart. `peak` is what is held for the whole step, and the most of the temporaries that are alive at one time,
         as XLA's heap simulator counts them; without live ranges, all that is set aside: arguments, outputs and
-        temporaries, aliased ones once. `fits` is False with `no_room`, else None: who knows the machine may say more.
+        temporaries, aliased ones once. `fits` is False with `no_room`, else None, as the machine is not known here.
 
     Raises:
         ParseError: if the text has no allocations.

@@ -58,7 +58,7 @@ _LITERAL_OPCODES = frozenset(("constant", "parameter", "iota", "partition-id", "
 
 
 class Named(dict[str, T]):
-    """A dictionary that says what it has not.
+    """A dictionary whose error names the missing entry.
 
     Args:
         owner: what the entries belong to, for the message of the `ParseError` that a missing one raises.

@@ -208,7 +208,7 @@ _FAR = 8
 def full_name(module: Module, computation: Computation, instruction: Instruction, prefixes: dict[str, str]) -> str:
     """An instruction's whole name stack.
 
-    Inside a `shard_map` JAX begins the name stack anew (`psum`); the caller's (`jit(f)/transpose(jvp(shard_map))`) then
+    Inside a `shard_map` JAX begins a new name stack (`psum`); the caller's (`jit(f)/transpose(jvp(shard_map))`) then
     is put before it.
 
     Args:

@@ -5,7 +5,7 @@ There each instruction carries its sharding over its global shape:
     %dot.1 = bf16[8,64,256] dot(...), sharding={mesh['data'=2,'model'=4], [{'data'}, {}, {'model'}]}
 
 so `values` gives `Value("dot.1", (8, 64, 256), "bfloat16", P('data', None, 'model'), shard_shape=(4, 64, 64), ...)`.
-After partitioning the outputs' shardings are in the text no more.
+After partitioning, the text no longer holds the outputs' shardings.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def output_shardings(before: Module, after: Module | None = None) -> tuple[str, 
     """The sharding of each output, as HLO text.
 
     The compiler takes the outputs' shardings from the entry's root just before it partitions; afterwards the text has
-    them no more.
+    them no longer.
 
     Args:
         before: the module before partitioning.

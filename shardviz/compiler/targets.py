@@ -39,7 +39,7 @@ class TargetStatus:
         name: `cpu`, `tpu` or `gpu`.
         ready: its compiler is installed and fits this jaxlib.
         compiler: the packages that make the compiler, with their versions, as far as they are installed.
-        missing: what stands in the way, in words; empty where nothing does.
+        missing: what is missing, in words; empty where nothing is.
         install: the command that mends it; empty where nothing is missing, or nothing can be done on this platform.
         chips: the chips that it compiles for.
         example: how a target of this kind is written.

@@ -9,12 +9,12 @@ Every operand is read once and every result written once, by each instruction:
 | ... that updates a slice of an operand in place | the slice, not the array |
 | slice, dynamic-slice, gather | the result, read and written, and the indices |
 | dynamic-update-slice, scatter | the update, read and written (and what is there, for a scatter), and the indices |
-| begun and ended apart | once, where it begins |
+| asynchronous: begun and ended by two instructions | once, where it begins |
 | bitcast, tuple, parameter, loop, call, ... | none: they move nothing, or what they call is counted |
 
 Values in a chip's own memories (`S(1)`: a TPU's VMEM) and in the host's (`S(5)`) are not in main memory: a copy between
-the two counts its one end. A tiled layout (`T(8,128)`) is counted with its padding. A custom call, whose inside nobody
-knows, counts its operands and results.
+the two counts its one end. A tiled layout (`T(8,128)`) is counted with its padding. A custom call, which is opaque,
+counts its operands and results.
 """
 
 from __future__ import annotations

@@ -418,7 +418,7 @@ def _made(of: Chip, sizes: tuple[int, ...], slices: int = 1) -> Machine | None:
 def _boxes(chips: int, axes: int) -> list[tuple[int, ...]]:
     """Every box of so many chips, the most cube-like first.
 
-    Sizes are in rising order, but those of 1 stand last: of a plane of chips, z is what it has not.
+    Sizes are in rising order, but those of 1 come last: a plane of chips has x and y, and no z.
     """
     found = sorted(_rising(chips, axes, 1), key=lambda box: (sum(box), box))
     return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in found]

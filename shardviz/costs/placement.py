@@ -225,7 +225,7 @@ def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:
 
 
 def other_size(mesh: DeviceMesh, machine: Machine) -> str:
-    """What is wrong where a mesh has not as many devices as a machine, and meshes that would do."""
+    """The error for a mesh that has another number of devices than the machine, with meshes that would fit."""
     fitting = []
     for name, size in mesh.shape.items():
         rest = mesh.size // size

@@ -68,7 +68,7 @@ class Example:
 
 
 def fitted(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -> PartitionSpec:
-    """The spec without the axes that the mesh has not, or that do not divide their dimension.
+    """The spec without axes that are not in the mesh, or that do not divide their dimension.
 
     >>> fitted((8, 128), PartitionSpec("model", "data"), {"data": 4, "model": 16})
     P(None, 'data')

@@ -3,7 +3,7 @@
 The specs are not written beside the weights. A list of rules, each a pattern of names and a PartitionSpec, is matched
 against the path of every parameter, as the Megatron-style examples of the time did (Shoeybi et al., 2019,
 "Megatron-LM"); the optimizer's state takes the same specs over. `pjit` is shardviz's own, with the signature and rules
-that JAX's had, since JAX has it no more; all the rest is unchanged. What to look for: two all-reduces over `mp` for
+that JAX's had, since JAX no longer has it; all the rest is unchanged. What to look for: two all-reduces over `mp` for
 each layer forward and four backward (one for the feed-forward block, and one each for queries, keys and values, where
 one of their sum would do), one over `dp` for each weight's gradient, and weights that are whole along `dp`: the copies
 that later came to be cut away (FSDP).
@@ -168,11 +168,11 @@ def gpt_2021(
         The `Example`; its `fn` is what `pjit` returns, and its specs are those that `pjit` was given.
 
     Raises:
-        ShardvizError: if the mesh lacks an axis.
+        ShardvizError: if the mesh has no axis `dp` or `mp`.
     """
     mesh = mesh_of(mesh, {"dp": 2, "mp": 4})
     if missing := {"dp", "mp"} - set(mesh):
-        raise ShardvizError(f"gpt_2021(mesh): its rules are over 'dp' and 'mp'; {mesh} lacks {', '.join(missing)}")
+        raise ShardvizError(f"gpt_2021(mesh): its rules are over 'dp' and 'mp'; {mesh} has no {', '.join(missing)}")
     params = parameters(layers, features, vocabulary, length)
     specs = set_partitions(params)
     state_spec = {"params": specs, "mu": specs, "nu": specs}

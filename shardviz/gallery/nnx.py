@@ -61,7 +61,7 @@ def decoder(
         The `Example`. Its specs stand on the model's variables, so `in_specs` is None.
 
     Raises:
-        ShardvizError: without flax and optax, or if the mesh lacks an axis.
+        ShardvizError: without flax and optax, or if the mesh has no axis `data` or `model`.
     """
     try:
         from shardviz.gallery import flax_decoder

@@ -82,7 +82,7 @@ def step_flops(batch: int, length: int, d: int) -> tuple[float, float]:
         model_flops = 24 t d^2 + 12 t length d        6 x parameters x tokens, and three times attention's two products
         flops       = 18 t d^2 + 14 t length d
 
-    The second lacks the gradients of three projections' inputs, for the batch itself needs none, and has the scores
+    The second has no gradients of three projections' inputs, for the batch itself needs none, and has the scores
     once more, which the backward pass computes again. Every block of the sequence meets every other, those that the
     causal mask hides too.
 

@@ -33,8 +33,8 @@ class Moves:
     Attributes:
         before, after: the two layouts, both in the mesh order of `before`.
         keep: elements that the device has and still needs.
-        receive: elements that it needs and has not: `keep + receive` is what it holds afterwards.
-        drop: elements that it has and needs no more: `keep + drop` is what it holds before.
+        receive: elements that it needs and does not have: `keep + receive` is what it holds afterwards.
+        drop: elements that it has and no longer needs: `keep + drop` is what it holds before.
         steps: the collectives that do it, in order; empty where nothing changes.
     """
 

@@ -47,7 +47,7 @@ class ProcessLayout:
         grid: booleans, one a process: it holds every combination of its tiles along the dimensions, so that its local
             data are all in use.
         elements: integers, one a process: different elements that it holds.
-        boxes: booleans, one a process: its devices make a box of the mesh, with nobody else's in it.
+        boxes: booleans, one a process: whether its devices make a box of the mesh, without any other process's.
     """
 
     layout: Layout

@@ -199,7 +199,7 @@ class Problem:
         return True
 
     def missing(self, before: Spec, after: Spec) -> int:
-        """Elements, padding included, that a device needs at most and has not, both cut in the same number of ways."""
+        """The most elements, padding included, that a device needs and does not have; both cut in as many ways."""
         common = np.ones(self.mesh.size, np.int64)
         total = 1
         for size, old, new in zip(self.shape, before.dims, after.dims, strict=True):
@@ -273,7 +273,7 @@ def _path(came: dict[State, Move], problem: Problem) -> list[Move]:
 
 
 def _through_whole(problem: Problem) -> list[Move]:
-    """The way that always is: add up, gather the dimensions that change, cut them anew."""
+    """The way that always works: add up, gather the dimensions that change, cut them again."""
     path: list[Move] = []
     state, goal = problem.start, problem.goal
     if rest := state.unreduced - goal.unreduced:

@@ -20,7 +20,7 @@ from shardviz.notation.spec import Axis, Spec, only_sums
 
 
 class Dimension(NamedTuple):
-    """A dimension as it is written: its axes, whether it is open, its priority (which HLO has not)."""
+    """A dimension as it is written: its axes, whether it is open, its priority (HLO has none)."""
 
     axes: tuple[Axis, ...]
     open: bool = False

@@ -1,7 +1,7 @@
 """A spec that a transform has changed, and how far it still is what the person wrote.
 
 `vmap` and its like insert and permute an array's dimensions; the spec has to follow. A message must then not say "you
-wrote P(None, 'x')" to somebody who wrote P('x'), so the spec keeps what was written and how far it is from it. pjit's
+wrote P(None, 'x')" to a person who wrote P('x'), so the spec keeps what was written and how far it is from it. pjit's
 parsed specs did the same.
 
 >>> spec = ParsedSpec.of(("x", None))

@@ -37,7 +37,7 @@ _LONGEST = 20_000
 
 
 def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Sharding:
-    """Reads a sharding, whatever it is written in.
+    """Reads a sharding in any notation.
 
     Args:
         anything: a PartitionSpec or a tuple such as `("data", None)`; text of a PartitionSpec, of HLO (V1, V2, V3) or
@@ -103,7 +103,7 @@ def _read(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
         return _read_text(given, mesh, rank)
     if isinstance(given, ShardingSpec):
         return given.to_sharding(mesh)
-    if isinstance(given, Spec):  # somebody may have built it of anything
+    if isinstance(given, Spec):  # its entries may be of any type
         given = Spec(Spec.of(given.dims).dims, Spec.of((given.unreduced,)).axes)
     if given is None or isinstance(given, Spec | tuple | list) or pspec.is_pspec(given):
         return pspec.from_entries(given, _needed(mesh, given), rank)

@@ -324,7 +324,7 @@ class Sharding:
     def _alike(self, kind: str) -> np.ndarray:
         """For each place a label that it shares with the copies of what it holds, and of its subgroup of this kind.
 
-        In which order the copies stand says nothing, so subgroups are told apart by all copies of their members.
+        The order of the copies has no meaning, so subgroups differ by all copies of their members.
         """
         if self.assignment is not None:
             return self.assignment.groups("replicated", kind)

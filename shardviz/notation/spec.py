@@ -224,8 +224,8 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
         divide: also ask that every dimension divides, as arguments and results of `jax.jit` must.
 
     Raises:
-        SpecError: an axis used twice, an axis that the mesh has not, more entries than dimensions, or a dimension that
-            does not divide. The message says which, and what would do.
+        SpecError: an axis used twice, an axis that is not in the mesh, more entries than dimensions, or a dimension
+            that does not divide. The message says which, and what would do.
     """
     given = f"{name} {spec}" if "'" in name or " " in name else f"{name!r} {spec}"
     axes = mesh.shape

@@ -103,7 +103,7 @@ def _whose(plan: Plan, name: str, call: Call, known: Traced | Signature) -> str:
         leaf = next(leaf for leaf in _leaves(call, known) if leaf.name == name)
         if (place := plan.rules.winner(leaf)) is not None:
             return f"rule {place + 1}, {filter_text(plan.rules.rules[place].filter)}"
-    return call.brings.whence if plan.in_specs is None and call.brings.in_specs else ""
+    return call.brings.specs_from if plan.in_specs is None and call.brings.in_specs else ""
 
 
 def _output_specs(plan: Plan, call: Call, traced: Traced, ins: dict[str, Spec]) -> dict[str, Spec | None]:

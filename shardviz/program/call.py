@@ -23,7 +23,7 @@ from shardviz.records import Diagnostic
 
 @dataclass(frozen=True)
 class Options:
-    """What `jax.jit` is told of a function's arguments, each a tuple."""
+    """What `jax.jit` takes about a function's arguments, each a tuple."""
 
     static_argnums: tuple[int, ...] = ()
     static_argnames: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Options:
         """Options from single values, iterables or None.
 
         Raises:
-            TraceError: for an option that there is not.
+            TraceError: for an unknown option.
         """
         known = [f.name for f in fields(cls)]
         if unknown := [name for name in options if name not in known]:
@@ -74,13 +74,13 @@ class Brings:
         in_specs: a spec or None for each array among the arguments, in the order of the flat program; empty where
             nothing is known of any.
         out_specs: a pytree prefix of the result: specs, None where the compiler chooses.
-        whence: in words, where the specs come from, for error messages.
+        specs_from: in words, where the specs come from, for error messages.
     """
 
     mesh: DeviceMesh | None = None
     in_specs: tuple[Spec | None, ...] = ()
     out_specs: Any = None
-    whence: str = ""
+    specs_from: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class Call:
         kind: what it was given as: `function`, `jit`, `pjit`, `nnx`, `shard_map`, `pmap`, `exported`, `lowered`.
         options: which arguments are static or donated.
         brings: the plan that it comes with.
-        notes: what is to be said of it whatever the plan.
+        notes: diagnostics that hold under any plan.
         signature: what `jax.jit` would know this call by; None where it is not known.
         in_shardings: those that the function was wrapped with, for the signatures of further calls.
         bound: what a method is bound to, which comes before the arguments of further calls.

@@ -354,8 +354,8 @@ def write(exported: Any, path: str | os.PathLike[str] | None, vjp_order: int = 0
         vjp_order: how many orders of the derivative to put in.
 
     Raises:
-        ShardvizError: for an order below 0, a type of pytree that cannot be written, a derivative that there is not, or
-            a folder that is not there.
+        ShardvizError: for an order below 0, a type of pytree that cannot be written, a derivative that does not exist,
+            or a missing folder.
     """
     if isinstance(vjp_order, bool) or not isinstance(vjp_order, int) or vjp_order < 0:
         raise ShardvizError(f"vjp_order={vjp_order!r}: expected 0, 1, 2, ...")

@@ -248,7 +248,7 @@ def _parting(where: str, prefix: Any, tree: Any) -> str:
         return f"{where} lacks {', '.join(missing[:5])}; give it a spec, or None"
     if extra := [key(p) for p in ours if p not in theirs]:
         return (
-            f"{where} has {', '.join(extra[:5])}, which the function has not; "
+            f"{where} has {', '.join(extra[:5])}, which the function does not have; "
             f"it has {', '.join(key(p) for p in list(theirs)[:8])}"
         )
     for path, node in ours.items():

@@ -35,7 +35,7 @@ class ArgumentSignature:
         typed: the mesh of a NamedSharding, its axes' types, and the part of the spec that is over Explicit axes: these
             are in the array's type.
         committed: whether it must stay where it is.
-        placed: its sharding as the compiler is told of it, device numbers included; empty where it is not committed,
+        placed: its sharding as the compiler gets it, device numbers included; empty where it is not committed,
             or where the function has in_shardings for it.
     """
 
@@ -203,7 +203,7 @@ def _fixed(in_shardings: Any, args: tuple[Any, ...]) -> list[bool]:
     prefix = boxed if isinstance(boxed, tuple | bool) else (boxed,)
     try:
         return jax.tree.leaves(jax.tree.broadcast(prefix, args))
-    except ValueError:  # it fits the call no more; JAX will say so
+    except ValueError:  # it no longer fits the call; JAX will say so
         return []
 
 

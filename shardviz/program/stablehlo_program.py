@@ -88,7 +88,7 @@ def call_of(
         module: StableHLO as JAX lowers it; it is changed.
         outline: what else is known.
         mesh: the person's own mesh; its axes take the places of the module's.
-        notes: what is to be said of it whatever the plan.
+        notes: diagnostics that hold under any plan.
         refine: settles the module's dynamic shapes.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What every transform of a program shares: a call wrapped anew, and the plan that follows from the original's.
+"""What every transform of a program shares: a wrapped call, and the plan that follows from the original's.
 
 A transformed call keeps the person's parameter names, its static arguments stay static, and each of its arrays knows
 which array of the original it takes its spec from (a `SpecSource`): a cotangent from its output, a tangent from its
@@ -126,7 +126,7 @@ def bring(
         own.mesh,
         specs if any(s is not None for s in specs) else (),
         anything if given else None,
-        own.whence,
+        own.specs_from,
     )
     return Transformed(replace(made, brings=brings), ins, outs)
 

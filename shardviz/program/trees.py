@@ -5,7 +5,7 @@
 ['.layers[0].kernel', '.layers[1].kernel', '.out']
 
 Objects of flax.nnx are read here: their arrays by path, their partitions, and trees of specs in their shape. Nothing
-here imports flax before somebody else has; `load` says how to install it where it is missing.
+here imports flax before the person's code has; `load` says how to install it where it is missing.
 """
 
 from __future__ import annotations

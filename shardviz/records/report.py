@@ -1,6 +1,4 @@
-"""What was asked, and what is to be said of the answer.
-
-The Report: everything found out about a program under a plan on a target, as plain data.
+"""The Report: everything found out about a program under a plan on a target, as plain data.
 
 Nothing in it is a JAX object, a widget or a figure, so it can be kept, sent, compared and drawn anywhere.
 `Report.from_json(report.to_json()) == report`.

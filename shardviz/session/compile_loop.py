@@ -1,7 +1,7 @@
 """The compile loop: one compile at a time, for the newest plan, a moment after the last change.
 
 Each plan makes a `Task`. `later` waits until there has been no newer one for a moment, then the compile is started; its
-milestones and its end are told as `Progress`, some with a report. Whatever still comes for an older task is dropped.
+milestones and its end are delivered as `Progress`, some with a report. Answers for an older task are dropped.
 Compiles answer on threads of their own, so their answers pass through an `Inbox`, which runs one call at a time.
 
 >>> loop = CompileLoop(submit=lambda task, on_report: 1 / 0, tell=lambda progress, report: None, debounce=60)

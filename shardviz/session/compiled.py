@@ -1,7 +1,7 @@
 """A `jax.stages.Compiled` as a Report: what the compiler made, read from the finished program.
 
 Shardings of arguments and results are JAX's own, collectives are those of the optimised module, memory is the
-executable's own plan. What the module does not hold any more (how values inside were cut, the program as it was
+executable's own plan. What is no longer in the module (how values inside were cut, the program as it was
 partitioned, the compiler's warnings) is not in the report.
 """
 

@@ -326,8 +326,8 @@ class Program:
 
         Raises:
             SpecError, TraceError: as `bind`.
-            TargetError: for a chip or a topology that there is not.
-            MeshError: if the mesh has not as many devices as the target.
+            TargetError: if there is no such chip or topology.
+            MeshError: if the mesh and the target differ in their number of devices.
             CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
                 the target.
         """
@@ -363,7 +363,7 @@ class Program:
 
         Raises:
             SpecError, TraceError: as `bind`.
-            ShardvizError: for a level or target that there is not, or a mesh of another size than the target.
+            ShardvizError: if there is no such level or target, or if the mesh and the target differ in size.
         """
         until = submitting.last_milestone(level, finish)
         bound = self.bind(plan)
@@ -393,7 +393,7 @@ class Program:
     ) -> bytes:
         """The program under the plan as a file of `jax.export`: mesh, specs, names and source lines go into it.
 
-        No devices of the mesh are needed. What is donated is not written down: whoever calls the file says so. A
+        No devices of the mesh are needed. Donation is not written down: the caller of the file chooses it. A
         flax.nnx object becomes a dictionary of its arrays, and what is changed in it a second result, a tuple.
 
         Args:
@@ -409,7 +409,7 @@ class Program:
             SpecError, TraceError: as `bind`; TraceError too where JAX cannot export it, for a type of pytree that
                 `jax.export` was not told how to write (with the lines that tell it), or for a program that was lowered
                 or exported before.
-            ShardvizError: for a platform that there is not, or a path that cannot be written.
+            ShardvizError: for an unknown platform, or a path that cannot be written.
         """
         exported = export(self._lowerings.traced(plan), self.bind(plan), platforms)
         return write_export(exported, path, vjp_order)

@@ -1,6 +1,6 @@
 """The one value that is looked at, and how it stays the same value when a report of another level comes.
 
-Arguments and outputs have the same name everywhere. An intermediate has not: what Shardy's propagation calls
+Arguments and outputs have the same name everywhere. An intermediate does not: what Shardy's propagation calls
 `dot_general.0` XLA's partitioner calls `dot_general.44`, and what it calls `dot_general.0` is another value. So what a
 person chose is remembered with the report that it was chosen in, and looked up in every new report by `counterpart`:
 what both levels know of a value is the source line, the name stack (which function, which loop, forward or backward),

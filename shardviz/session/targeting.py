@@ -64,8 +64,8 @@ def aim(target: str | Machine, mesh: DeviceMesh) -> Aim:
         mesh: the plan's mesh. Where it does not say its devices' order, it gets the one of JAX's `mesh_utils`.
 
     Raises:
-        TargetError: for a chip or a topology that there is not.
-        MeshError: if the mesh has not as many devices as the machine.
+        TargetError: if there is no such chip or topology.
+        MeshError: if the mesh and the machine differ in their number of devices.
     """
     machine = machine_of(target)
     kind = machine.chip.kind

@@ -101,13 +101,13 @@ def test_bounds_utilisation_and_tokens(cost: StepCost):
 
 def test_the_foretold_program_has_the_same_products(cost: StepCost):
     example = gallery.llama("70b", batch=512, mesh="data=64,model=8")
-    foretold = cost_of(example.program.propagate(example.plan), "tpu v5p:8x8x8", model_flops=1e18)
-    assert foretold.flops == pytest.approx(cost.flops) and foretold.step.compute == pytest.approx(cost.step.compute)
-    assert foretold.upper == max(foretold.step.compute, foretold.step.memory) + foretold.step.communication
-    assert foretold.bound == "compute" and foretold.lower == foretold.step.compute
-    assert foretold.levels["FLOPs"] == "matrix products as Shardy cuts them"
-    assert foretold.step.tokens == TOKENS and foretold.tokens_from == "512 x 4096, from argument tokens"
-    assert foretold.mfu is not None and foretold.mfu[1] == pytest.approx(1e18 / (512 * 4.59e14) / foretold.lower)
+    propagated = cost_of(example.program.propagate(example.plan), "tpu v5p:8x8x8", model_flops=1e18)
+    assert propagated.flops == pytest.approx(cost.flops) and propagated.step.compute == pytest.approx(cost.step.compute)
+    assert propagated.upper == max(propagated.step.compute, propagated.step.memory) + propagated.step.communication
+    assert propagated.bound == "compute" and propagated.lower == propagated.step.compute
+    assert propagated.levels["FLOPs"] == "matrix products as Shardy cuts them"
+    assert propagated.step.tokens == TOKENS and propagated.tokens_from == "512 x 4096, from argument tokens"
+    assert propagated.mfu is not None and propagated.mfu[1] == pytest.approx(1e18 / (512 * 4.59e14) / propagated.lower)
 
 
 def test_what_a_level_has_not_is_left_out_and_said(llama: Report, cost: StepCost):

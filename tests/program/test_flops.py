@@ -37,10 +37,10 @@ def work(report):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_gallery_is_cut_as_the_partitioner_cuts_it(name):
     example = EXAMPLES[name]()
-    foretold, made = example.program.propagate(example.plan), example.program.partition(example.plan)
-    assert foretold.cost.dot_flops == pytest.approx(made.cost.dot_flops, rel=1e-12) and made.cost.dot_flops > 0
-    assert work(foretold) == pytest.approx(work(made), rel=1e-12)
-    assert foretold.cost.unknown_loops == made.cost.unknown_loops == 0
+    propagated, made = example.program.propagate(example.plan), example.program.partition(example.plan)
+    assert propagated.cost.dot_flops == pytest.approx(made.cost.dot_flops, rel=1e-12) and made.cost.dot_flops > 0
+    assert work(propagated) == pytest.approx(work(made), rel=1e-12)
+    assert propagated.cost.unknown_loops == made.cost.unknown_loops == 0
     assert not [d for d in made.diagnostics if d.message.startswith("matrix products")]
 
 
@@ -62,8 +62,8 @@ def test_a_change_of_plan_changes_both_alike():
     plans += [sv.Plan(example.mesh, (P(), P(), spec), (P(), P(), P())) for spec in (P(), P("data"))]
     found = []
     for plan in plans:
-        foretold, made = example.program.propagate(plan), example.program.partition(plan)
-        assert foretold.cost.dot_flops == pytest.approx(made.cost.dot_flops, rel=1e-12), plan
+        propagated, made = example.program.propagate(plan), example.program.partition(plan)
+        assert propagated.cost.dot_flops == pytest.approx(made.cost.dot_flops, rel=1e-12), plan
         found.append(made.cost.dot_flops)
     # a constraint in the model keeps the batch cut over `data`; with whole weights nothing is cut over `model`
     assert found[:-2] == pytest.approx([found[0]] * len(EDITS), rel=1e-12)
@@ -77,10 +77,10 @@ def test_where_features_are_cut_xla_turns_to_the_batch():
     pytest.importorskip("flax")
     pytest.importorskip("optax")
     example = gallery.decoder(layers=1)
-    foretold, made = example.program.propagate(example.plan), example.program.partition(example.plan)
-    assert made.cost.dot_flops < foretold.cost.dot_flops < 1.3 * made.cost.dot_flops
+    propagated, made = example.program.propagate(example.plan), example.program.partition(example.plan)
+    assert made.cost.dot_flops < propagated.cost.dot_flops < 1.3 * made.cost.dot_flops
     tokens, d, f, length, vocabulary = 64 * 1024, 1024, 4096, 1024, 32768
-    forward = sum(row.dot_flops for row in foretold.cost.work if row.phase == "forward")
+    forward = sum(row.dot_flops for row in propagated.cost.work if row.phase == "forward")
     cut_both_ways, attention = 4 * d * d + 2 * d * f + d * vocabulary, 2 * length * d
     assert forward == 2 * tokens * (cut_both_ways / 8 + attention / 2)
     said = [d.message for d in made.diagnostics if d.message.startswith("matrix products")]
@@ -157,9 +157,9 @@ def reports(fn, x, y, *specs):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_products_and_convolutions(name):
-    foretold, made = reports(*PROGRAMS[name])
-    assert foretold.cost.dot_flops == made.cost.dot_flops > 0
-    assert foretold.cost.unknown_loops == made.cost.unknown_loops == (name == "endless")
+    propagated, made = reports(*PROGRAMS[name])
+    assert propagated.cost.dot_flops == made.cost.dot_flops > 0
+    assert propagated.cost.unknown_loops == made.cost.unknown_loops == (name == "endless")
 
 
 def test_by_hand():
@@ -171,8 +171,8 @@ def test_by_hand():
 
 def test_one_operand_cut_where_the_other_is_whole():
     """Over what is summed: Shardy cuts the other too and sums up what comes out, XLA gathers the first."""
-    foretold, made = reports(jnp.matmul, (64, 128), (128, 32), P(None, "b"), P())
-    assert foretold.cost.dot_flops == 2 * 64 * 128 * 32 / 2 and made.cost.dot_flops == 2 * 64 * 128 * 32
+    propagated, made = reports(jnp.matmul, (64, 128), (128, 32), P(None, "b"), P())
+    assert propagated.cost.dot_flops == 2 * 64 * 128 * 32 / 2 and made.cost.dot_flops == 2 * 64 * 128 * 32
 
 
 @pytest.mark.parametrize(("fn", "specs", "sizes"), [
@@ -181,8 +181,8 @@ def test_one_operand_cut_where_the_other_is_whole():
     (lambda x, y: jnp.tanh(x)[:, :63] @ y[:63], (P(None, "a"), P("a")), (64, 16, 64)),
 ])  # fmt: skip
 def test_dimensions_that_do_not_divide_count_as_padded(fn, specs, sizes):
-    foretold, made = reports(fn, SQUARE, SQUARE, *specs)
-    assert foretold.cost.dot_flops == made.cost.dot_flops == 2 * math.prod(sizes)
+    propagated, made = reports(fn, SQUARE, SQUARE, *specs)
+    assert propagated.cost.dot_flops == made.cost.dot_flops == 2 * math.prod(sizes)
 
 
 def test_a_shard_map_has_single_devices_shapes():
@@ -190,8 +190,8 @@ def test_a_shard_map_has_single_devices_shapes():
         body = lambda a, b: lax.psum(a @ b, "b")  # noqa: E731
         return jax.shard_map(body, in_specs=(P("a", "b"), P("b")), out_specs=P("a"))(x, y)
 
-    foretold, made = reports(fn, SQUARE, SQUARE, P("a", "b"), P("b"))
-    assert foretold.cost.dot_flops == made.cost.dot_flops == 2 * 64**3 / 8
+    propagated, made = reports(fn, SQUARE, SQUARE, P("a", "b"), P("b"))
+    assert propagated.cost.dot_flops == made.cost.dot_flops == 2 * 64**3 / 8
 
 
 @pytest.mark.parametrize(("name_stack", "module"), [

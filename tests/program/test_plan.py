@@ -70,7 +70,8 @@ def test_a_prefix_covers_its_subtree(in_specs, expected):
         ),
         (
             ({"w": None, "b": None, "c": None}, None),
-            "in_specs must be a pytree prefix of the arguments: in_specs[0] has ['c'], which the function has not; "
+            "in_specs must be a pytree prefix of the arguments: in_specs[0] has ['c'], "
+            "which the function does not have; "
             "it has ['b'], ['w']",
         ),
         (

@@ -94,12 +94,12 @@ def test_the_program_is_the_one_that_jaxs_own_pmap_lowers(explored, truth, name,
 
 
 @pytest.mark.parametrize(("name", "n"), CASES)
-def test_shardy_foretells_what_the_function_itself_says(explored, name, n):
+def test_shardy_predicts_what_the_function_itself_says(explored, name, n):
     program, report = explored(name, n)
-    foretold = program.propagate(program.plan())
+    propagated = program.propagate(program.plan())
     said = lambda r: Counter((c.kind, c.axes, c.dtype, c.origin) for c in r.collectives)  # noqa: E731
-    assert said(foretold) == said(report)
-    assert [o.spec for o in foretold.outputs] == [o.spec for o in report.outputs]
+    assert said(propagated) == said(report)
+    assert [o.spec for o in propagated.outputs] == [o.spec for o in report.outputs]
 
 
 def test_arguments_are_named_donated_and_mapped_as_pmap_was_told(explored):

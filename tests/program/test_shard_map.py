@@ -200,7 +200,7 @@ def test_a_shard_map_of_another_size_is_explored_on_any_mesh(mesh):
         }
 
 
-def test_an_axis_that_the_plan_lacks_is_named_with_the_line():
+def test_an_axis_missing_from_the_plan_is_named_with_the_line():
     own = jax.sharding.AbstractMesh((2,), ("stage",), axis_types=(AxisType.Auto,))
     fn = jax.shard_map(lambda x: lax.psum(x, "stage"), mesh=own, in_specs=P("stage"), out_specs=P())
 

@@ -51,7 +51,7 @@ def test_what_differs_in_anything_that_both_know_is_another_value(other):
     assert counterpart(value("a"), [value("a")], [other]) is None
 
 
-def test_an_operation_that_a_pass_put_in_may_lack_line_and_name():
+def test_an_operation_that_a_pass_put_in_may_have_no_line_and_name():
     one = replace(value("maximum.0", op="maximum", source=None), name_stack="jit(f)/jvp()/jit(relu)/")
     other = value("max.8", op="max", scope="jit(f)/jvp()/jit(relu)")
     assert counterpart(one, [one], [other]).name == "max.8"

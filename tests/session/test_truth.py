@@ -120,7 +120,7 @@ def test_dot_flops_are_those_of_arithmetic(reports, name, mesh):
 @pytest.mark.parametrize(("name", "mesh"), CASES)
 def test_where_the_levels_differ_the_report_says_so(reports, name, mesh):
     report, program = reports(name, mesh), example(name, mesh)
-    foretold = program.program.propagate(program.plan)
+    propagated = program.program.propagate(program.plan)
 
     def runs(report):
         total = Counter()
@@ -128,7 +128,7 @@ def test_where_the_levels_differ_the_report_says_so(reports, name, mesh):
             total[c.kind, " x ".join(sorted(map(axis_text, c.axes)))] += c.count
         return total
 
-    ours, theirs = runs(foretold), runs(report)
+    ours, theirs = runs(propagated), runs(report)
     said = [d.message for d in report.diagnostics if d.rule == "levels-differ"]
     assert ours != theirs or name == "mlp" or "data=1" in mesh
     for kind, axes in ours.keys() | theirs.keys():

@@ -244,10 +244,10 @@ def test_levels_agree_on_phases():
         sv.Plan("data=4", (P("data"), P(None, "data")), P("data")),
     )
     for program, plan in (one, many):
-        foretold, made = program.propagate(plan), program.partition(plan)
-        sums = [{key: t.dot_flops for key, t in phases(r.cost).items() if t.dot_flops} for r in (foretold, made)]
+        propagated, made = program.propagate(plan), program.partition(plan)
+        sums = [{key: t.dot_flops for key, t in phases(r.cost).items() if t.dot_flops} for r in (propagated, made)]
         assert set(sums[1]) == {"forward", "backward", "update"} and sums[0] == pytest.approx(sums[1])
-        assert {c.phase for c in foretold.collectives} >= {"backward", "update"}
+        assert {c.phase for c in propagated.collectives} >= {"backward", "update"}
 
 
 def test_a_program_without_a_derivative_is_forward():

@@ -61,8 +61,8 @@ def test_the_best_of_each_column():
 
 
 def test_levels_are_not_ranked_against_each_other():
-    foretold = dataclasses.replace(report(5e7), level="propagated", cost=None)
-    table = compare_costs([("a", foretold), ("b", report())], targets="tpu v5p:4x4x4")
+    propagated = dataclasses.replace(report(5e7), level="propagated", cost=None)
+    table = compare_costs([("a", propagated), ("b", report())], targets="tpu v5p:4x4x4")
     assert table.levels == ("propagated", "partitioned")
     assert not any(table.best(column) for column in ("bytes", "lower", "upper", "memory"))
     assert "none is marked as best" in " ".join(table.text().split()) and "≥" in table.text(160)

@@ -87,7 +87,7 @@ def test_the_strangest_shardings_survive_the_sanitizer(given):
 
 
 @pytest.mark.parametrize("given", ["P('data', None)", "{maximal device=3}", "{devices=[8,1]0,3,1,2,4,7,5,6}", "P()"])
-def test_every_notation_is_said_or_its_lack_is(given):
+def test_every_notation_is_given_or_why_it_cannot_be(given):
     shown = show_rosetta(given, MESH, 2)
     text, page = " ".join(shown.text(400).split()), words(shown.html())
     for row in rosetta(sharding(given, MESH, 2)):

@@ -83,7 +83,7 @@ def test_every_edit_that_the_page_knows(explorer):
 
 
 @pytest.mark.parametrize("bad", [{"name": "x", "dimension": 0}, {"dimension": 0, "axes": []}])
-def test_an_edit_that_lacks_something_is_shown_and_raised(explorer, bad):
+def test_an_incomplete_edit_is_shown_and_raised(explorer, bad):
     with pytest.raises(TypeError):
         edit(explorer, op="set_dim", **bad)
     assert explorer.report.level == "propagated" and explorer.status["seq"] == 1

@@ -226,4 +226,4 @@ def test_the_page_is_told_once_for_each_change(state, program):
     assert sorted(sent) == sorted(set(sent)) and {"head", "targets"} <= set(sent)
     sent.clear()
     state.set_dim(W1, 0, ["data"])
-    assert "targets" not in sent, "what may be chosen hangs on the mesh's size alone"
+    assert "targets" not in sent, "what may be chosen depends on the mesh's size alone"

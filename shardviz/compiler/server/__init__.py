@@ -1,8 +1,8 @@
 """The compile server: compiling outside the kernel, in children that can be stopped, crash, or run out of memory.
 
-`submit(request)` gives a `Job`, a future that is told of milestones (the partitioned program, then the optimised one
+`submit(request)` gives a `Job`, a future that reports milestones (the partitioned program, then the optimised one
 with its memory plan) while the compiler is still at work, and that ends as soon as nothing more is wanted: machine code
-is waited for only where somebody asks for the milestone `finished`.
+is waited for only where the milestone `finished` is asked for.
 """
 
 from shardviz.compiler.server.client import Job, shutdown, start, submit

@@ -76,7 +76,7 @@ class Job(Future[dict[str, Texts]]):
         return running
 
     def reached(self, milestone: str, texts: Texts, stderr: str) -> None:
-        """Takes in a milestone, and what the compiler has written by then, and tells whoever asked to be told."""
+        """Takes in a milestone with what the compiler has written by then, and calls `on_milestone`."""
         self.texts[milestone], self.stderr = texts, stderr
         if self.on_milestone is not None:
             self.on_milestone(self, milestone, texts)
@@ -124,7 +124,7 @@ def _crash(details: dict[str, Any], stderr: str) -> str:
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         how = f"was ended by {name}" + (
-            " (somebody killed it, perhaps the system for want of memory)" if name == "SIGKILL" else ""
+            " (killed from outside, perhaps by the system when memory ran out)" if name == "SIGKILL" else ""
         )
     elif code:
         how = f"ended with exit code {code}"

@@ -37,7 +37,7 @@ def new_folder() -> Path:
 
 
 def sweep_folders() -> None:
-    """Removes this user's folders whose process is no more."""
+    """Removes this user's folders whose process has ended."""
     import psutil
 
     for entry in os.scandir(base()):
@@ -57,7 +57,7 @@ LEVELS = ("partitioned", "compiled")
 """What a compile is asked for."""
 
 MILESTONES = (*LEVELS, "finished")
-"""What is told of on the way; `finished` only where the compile is to end, with machine code."""
+"""The milestones; `finished` only where the compile is to end, with machine code."""
 
 _SETTLED = 15_000_000
 """Nanoseconds without a change after which a file is taken to be whole."""

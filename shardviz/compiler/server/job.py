@@ -81,7 +81,7 @@ class Request:
 
     @property
     def milestones(self) -> tuple[str, ...]:
-        """What is told of on the way, the last that is wanted included."""
+        """The milestones up to the last that is wanted."""
         return MILESTONES[: MILESTONES.index(self.until) + 1]
 
 

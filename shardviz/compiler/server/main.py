@@ -52,7 +52,7 @@ class Server:
         self.parent = os.getppid()
 
     def serve(self) -> None:
-        """Answers until the connection closes or the kernel's process is no more."""
+        """Answers until the connection closes or the kernel's process has ended."""
         try:
             while os.getppid() == self.parent:
                 timeout = _POLL if self.running else _IDLE

@@ -52,7 +52,7 @@ def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event)
             executor.shutdown(wait=True, kill_workers=True)
         else:
             error = future.exception()
-            if error is not None:  # the worker died, or could not be given the job; nobody but the future can be told
+            if error is not None:  # the worker died, or never got the job; only the future can report it
                 state, details = "crashed", {"how": f"ended without an answer ({type(error).__name__})"}
             else:
                 refused = future.result()

@@ -3,7 +3,7 @@
 So do the partitions that boxes of flax.linen ask for, `nn.Partitioned` and `nn.LogicallyPartitioned`. What
 `equinox.filter_jit` has wrapped is here too: arrays are traced, everything else in the arguments is static, and what is
 no array in the result (an activation function of a model that comes out, say) is left out of it. Neither flax nor
-equinox is imported before somebody who has imported it comes along.
+equinox is imported unless the person's program has imported it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
 def _brings(wrapped: Any, call: Call) -> Brings:
     """The arguments' own shardings, and over them those that the function was wrapped with."""
     specs, mesh = own_specs(call.arrays)
-    whence = "the arguments' own shardings"
+    specs_from = "the arguments' own shardings"
     boxes = box_specs(call.dynamic)
     specs = tuple(s or box for s, (box, _) in zip(specs, boxes, strict=True))
     mesh = mesh or next((m for _, m in boxes if m is not None), None)
@@ -72,10 +72,10 @@ def _brings(wrapped: Any, call: Call) -> Brings:
         mesh = theirs or out_mesh or mesh
         if any(g is not None for g in given):
             specs = tuple(s if g is None else g for s, g in zip(specs, given, strict=True))
-            whence = f"{call.name}'s in_shardings"
+            specs_from = f"{call.name}'s in_shardings"
     if mesh is None and (around := _jax.context_mesh()) is not None:
         mesh = DeviceMesh.of(around)
-    return Brings(mesh, specs if any(s is not None for s in specs) else (), out_specs, whence)
+    return Brings(mesh, specs if any(s is not None for s in specs) else (), out_specs, specs_from)
 
 
 def _in_specs(in_shardings: Any, call: Call) -> tuple[list[Spec | None], DeviceMesh | None]:

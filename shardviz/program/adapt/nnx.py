@@ -4,7 +4,7 @@ A module is split into its arrays, `model.layers[0].kernel`, and the rest; the f
 changes in place (parameters by the optimizer, batch statistics, counters of random keys) comes out as further outputs,
 `updated.model.layers[0].kernel`. Arrays that two modules share are one argument, of the first.
 
-flax is an extra: nothing here imports it before somebody who has imported it comes along.
+flax is an extra: nothing here imports it unless the person's program has.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
         if specs[i] is None and is_object(leaf.value):
             specs[i], theirs = partition(leaf.value)
             mesh = mesh or theirs
-    whence = (
+    specs_from = (
         "as the variable's own metadata says; where these are logical names, flax.nnx.logical_axis_rules around the "
         "call gives them mesh axes"
     )
@@ -168,7 +168,7 @@ def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
     asked, pinned = specs_by(f"{name}'s in_shardings", tuple(prefix) if single else prefix, positional)
     for i, spec in enumerate(asked):
         if pinned[i]:
-            specs[i], whence = spec, f"{name}'s in_shardings"
+            specs[i], specs_from = spec, f"{name}'s in_shardings"
     pinned += (False,) * (len(specs) - len(pinned))
     meshes = [*spec_meshes(given.in_shardings), *spec_meshes(given.out_shardings)]
     if meshes:
@@ -176,7 +176,7 @@ def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
     elif mesh is None and (around := _jax.context_mesh()) is not None:
         mesh = DeviceMesh.of(around)
     known = tuple(specs) if any(s is not None for s in specs) else ()
-    return Brings(mesh, known, None, whence), pinned
+    return Brings(mesh, known, None, specs_from), pinned
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What has its arguments already: a `jax.stages.Traced` or `Lowered`, and what `jax.export` made.
+"""Programs that JAX has staged: a `jax.stages.Traced` or `Lowered`, and what `jax.export` made.
 
 Of a trace the jaxpr is taken as it is, of the others the module, which is read and never called. An export may be for
 several platforms and for any batch size. Where its file is not to be trusted, whoever loads it has it read in a process
