@@ -1,8 +1,9 @@
 # The public names, once: `__init__.py` loads them from where this says when they are first used.
 from . import gallery as gallery
 from . import notation as notation
-from . import render as render
+from . import paint as paint
 from . import study as study
+from . import view as view
 from .compat.export_files import load as load
 from .compat.pjit import FROM_GDA as FROM_GDA
 from .compat.pjit import pjit as pjit

@@ -13,7 +13,12 @@ from shardviz.paint.columns import pad, text_width, wrap
 from shardviz.paint.html import SANS, figure_html
 from shardviz.paint.json import Json, figure_json
 from shardviz.paint.plot import plot
+from shardviz.paint.shard_map_html import MOST, shard_map_html
+from shardviz.paint.shard_map_png import encode_png
+from shardviz.paint.shard_map_text import shard_map_text
 from shardviz.paint.text import figure_lines
+from shardviz.view.contents import contents_text
+from shardviz.view.scene import build_scene, describe
 from shardviz.view.shown import Shown, ShownChange, ShownTree, ShownUnknown
 
 _WIDTH = 80  # columns where no width is asked for
@@ -23,9 +28,6 @@ _LEAST = 30  # columns that are worth having a map beside another
 
 @figure_lines.register
 def _(of: Shown, width: int | None) -> str:
-    from shardviz.render.contents import contents_text
-    from shardviz.render.shardmap_text import shard_map_text
-
     width = width or _WIDTH
     parts = [shard_map_text(of.layout, width, of.hosts)]
     parts += [contents_text(of.layout, of.values, width)] if of.values is not None else []
@@ -35,8 +37,6 @@ def _(of: Shown, width: int | None) -> str:
 @figure_lines.register
 def _(of: ShownChange, width: int | None) -> str:
     """Both maps, side by side where they fit."""
-    from shardviz.render.shardmap_text import shard_map_text
-
     width = width or _WIDTH
     half = (width - len(_BETWEEN)) // 2
     both = of.before, of.after
@@ -63,16 +63,11 @@ def _(of: ShownUnknown, width: int | None) -> str:
 
 @figure_html.register
 def _(of: Shown) -> str:
-    from shardviz.render.shardmap_html import shard_map_html
-
     return shard_map_html(of.layout, of.named, of.values, of.hosts)
 
 
 @figure_html.register
 def _(of: ShownChange) -> str:
-    from shardviz.render.hover import MOST
-    from shardviz.render.shardmap_html import shard_map_html
-
     side = "padding:0 32px 0 0;border:0;text-align:left;vertical-align:top"
     maps = "".join(
         f'<td style="{side}"><div style="font-weight:600">{word}</div>'
@@ -88,8 +83,6 @@ def _(of: ShownChange) -> str:
 @figure_html.register
 def _(of: ShownUnknown) -> str:
     """A dashed frame with hatching in it, which reads on light and dark pages."""
-    from shardviz.render.picture import encode_png
-
     y, x = np.indices((44, 150))
     image = ((x + y) % 9 == 0).astype(np.uint8)
     frame = (x == 0) | (y == 0) | (x == 149) | (y == 43)
@@ -112,14 +105,12 @@ def _(of: ShownChange) -> Json:
 
 
 def _described(of: Shown) -> str:
-    from shardviz.render.scene import build_scene, describe
-
     return describe(build_scene(of.layout))
 
 
 @plot.register
 def _(of: Shown, ax: Any = None, *, dark: bool = False) -> Any:
-    from shardviz.render.matplotlib import shard_map_axes
+    from shardviz.paint.shard_map_plot import shard_map_axes
 
     return shard_map_axes(of.layout, ax, dark=dark, title=of.named, values=of.values, hosts=of.hosts, dtype=of.dtype)
 
@@ -131,13 +122,13 @@ def _(of: ShownTree, ax: Any = None, *, dark: bool = False) -> Any:
 
 @plot.register
 def _(of: ShownChange, ax: Any = None, *, dark: bool = False) -> Any:
-    from shardviz.render.matplotlib import change_axes
+    from shardviz.paint.shard_map_plot import change_axes
 
     return change_axes(of.moves, of.before.dtype, ax, dark=dark, title=of.before.title)
 
 
 @plot.register
 def _(of: ShownUnknown, ax: Any = None, *, dark: bool = False) -> Any:
-    from shardviz.render.matplotlib import unknown_axes
+    from shardviz.paint.shard_map_plot import unknown_axes
 
     return unknown_axes(of, ax, dark=dark)

@@ -11,8 +11,8 @@ from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape
 from shardviz.records.report import Report
 from shardviz.records.sums import sum_collectives
-from shardviz.render.scene import Scene, Side, build_scene, coarsen, describe, notes
 from shardviz.view.rosetta import sharding_of
+from shardviz.view.scene import Scene, Side, build_scene, coarsen, describe, notes
 from shardviz.widgets.payload import Json, axes_json, axis_json, dims
 
 MOST_LINES = 600

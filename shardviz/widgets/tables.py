@@ -12,9 +12,9 @@ from typing import Any
 from shardviz.costs.step_cost import StepCost
 from shardviz.records import Collective, Frame, TargetCollective, Value
 from shardviz.records.amounts import format_bytes, format_count, format_seconds, plural
+from shardviz.records.collectives import axes_words
 from shardviz.records.report import Report
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
-from shardviz.render.chips import axes_words
 from shardviz.view.collectives import how_words, runs_text
 from shardviz.view.document import plain, value_spec
 from shardviz.widgets.payload import Json, axes_json, axis_json, dims

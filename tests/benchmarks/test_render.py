@@ -11,7 +11,8 @@ import pytest
 from shardviz import paint as painters
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
-from shardviz.render import shard_map_html, shard_map_text
+from shardviz.paint.shard_map_html import shard_map_html
+from shardviz.paint.shard_map_text import shard_map_text
 from tests.view.sample import report
 
 CASES = {

@@ -16,7 +16,7 @@ from jax._src.sharding_impls import GSPMDSharding
 from jaxlib._hlo import HloSharding
 import shardviz as sv
 from tests.view.sanitizer import read
-from tests.render.test_scene import expand
+from tests.paint.test_scene import expand
 
 rng, devices, wrong, kinds = random.Random(0), jax.devices(), [], {}
 

@@ -8,7 +8,8 @@ import pytest
 from shardviz.errors import MeshError
 from shardviz.layouts import by_process, layout
 from shardviz.notation import DeviceMesh
-from shardviz.render import build_scene, coarsen, shard_map_html
+from shardviz.paint.shard_map_html import shard_map_html
+from shardviz.view.scene import build_scene, coarsen
 from shardviz.view.show import show
 from tests.view.sanitizer import read, words
 

@@ -16,8 +16,9 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.read import Sharding, sharding
 from shardviz.notation.tiling import Tiling
 from shardviz.paint.columns import text_width
+from shardviz.paint.shard_map_html import shard_map_html
+from shardviz.paint.shard_map_text import shard_map_text
 from shardviz.records import Value
-from shardviz.render import shard_map_html, shard_map_text
 from shardviz.view.show import show
 from shardviz.view.shown import Shown, ShownTree, ShownUnknown
 from tests.view.sample import MESH, report, value

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.paint import text as summary
 from shardviz.records import Alive, Collective, Cost, Diagnostic, Frame, Memory, TargetCollective, Value, Work
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets import bundle
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.summary import summary
 from tests.widgets.page import UNREADABLE
 
 pytestmark = pytest.mark.browser

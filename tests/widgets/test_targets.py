@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from shardviz.paint import text as summary
 from shardviz.records import Cost, Frame, Memory, TargetCollective, Work, total_of
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.summary import summary
 
 W1 = "params['w1']"
 V5E = "tpu v5e:2x4"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardviz.errors import MeshError
-from shardviz.paint.theme import contrast
-from shardviz.render import axis_colours
+from shardviz.paint.theme import axis_colours, contrast
 
 NINE = {f"a{i}": 1 for i in range(9)}
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Sharding, Spec
-from shardviz.render import build_scene, coarsen, describe, device_ranges
-from shardviz.render.scene import nested_coordinates, nested_slices, notes
+from shardviz.view.ranges import device_ranges
+from shardviz.view.scene import build_scene, coarsen, describe, nested_coordinates, nested_slices, notes
 
 
 @st.composite

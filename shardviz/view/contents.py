@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardviz.layouts import Layout
-from shardviz.render.scene import Scene, build_scene
+from shardviz.view.scene import Scene, build_scene
 
 MOST_CELLS, MOST_IN_A_CELL, MOST_IN_A_LINE = 64, 64, 16
 

@@ -1,4 +1,11 @@
-"""The shard map in HTML: a table of cells with device numbers, or a picture where the cells are many.
+"""A picture of a shard map as an `<img>` whose cells say their slice when hovering.
+
+An image map needs a name, which JupyterLab's sanitizer takes away; so a grid of empty elements lies over the picture,
+each with its title. Without styles, as on GitHub, nothing of it shows.
+
+One cell of a shard map that is a table: its devices, its copies as a stack of cards, its padding, its processes.
+
+The shard map in HTML: a table of cells with device numbers, or a picture where the cells are many.
 
 A table says each cell's exact slice when hovering. Axes stand as coloured bars with their coordinates along the sides.
 
@@ -9,6 +16,7 @@ True
 
 from __future__ import annotations
 
+import base64
 from html import escape
 
 import numpy as np
@@ -16,23 +24,200 @@ import numpy as np
 from shardviz.layouts import Layout, ProcessLayout
 from shardviz.notation.spec import Axis, axis_name, axis_text
 from shardviz.paint.columns import clip
+from shardviz.paint.html import HAIRLINE, MONO, QUIET, SANS, chip, mono, piece_html, spec_html
+from shardviz.paint.shard_map_png import Picture, hatch_url, picture_of
 from shardviz.paint.theme import axis_colours
 from shardviz.records.amounts import format_shape, plural
-from shardviz.render.cells_html import brief, cell_html
-from shardviz.render.chips import MONO, QUIET, SANS, chip, code, mesh_html, mono, spec_html
-from shardviz.render.contents import drawable
-from shardviz.render.hover import MOST, picture_html
-from shardviz.render.picture import picture_of
-from shardviz.render.scene import (
+from shardviz.view.contents import cell_lines, drawable
+from shardviz.view.document import mesh_axes
+from shardviz.view.layouts import spec_words
+from shardviz.view.ranges import device_ranges
+from shardviz.view.scene import (
     Scene,
     Side,
     build_scene,
     coarsen,
+    describe,
     nested_coordinates,
     nested_slices,
     notes,
 )
-from shardviz.view.layouts import spec_words
+
+MOST = 135_000
+"""Characters of picture and titles together; where they would be more, whole rows say their slices and devices."""
+
+
+def picture_html(scene: Scene, picture: Picture, most: int = MOST) -> str:
+    """The picture, with the exact slice of each cell when hovering; of each row where the cells are very many.
+
+    Args:
+        scene: what it shows.
+        picture: what it looks like.
+        most: the most characters that it should take with a title for each cell.
+    """
+    data = base64.b64encode(picture.png).decode()
+    width, height = picture.cell
+    rows, columns = scene.rows.cells, scene.columns.cells
+    cells = _cells(scene) if len(data) + 0.9 * _at_most(scene) <= most else []
+    if not cells or len(data) + sum(map(len, cells)) > most:
+        cells, width, columns = _rows(scene), width * columns, 1
+    grid = f"display:grid;grid-template-columns:repeat({columns},{width}px);grid-auto-rows:{height}px"
+    panels, each = [], rows * columns
+    for panel, (x, y) in enumerate(picture.origins):
+        inside = "".join(cells[panel * each : (panel + 1) * each])
+        panels.append(f'<div style="position:absolute;left:{x}px;top:{y}px;{grid}">{inside}</div>')
+    return (
+        f'<div style="position:relative;width:{picture.width}px;margin:4px 0">'
+        f'<img src="data:image/png;base64,{data}" width="{picture.width}" height="{picture.height}" '
+        f'alt="{escape(describe(scene))}" style="max-width:none;margin:0">{"".join(panels)}</div>'
+    )
+
+
+def _at_most(scene: Scene) -> int:
+    """Characters of all cells' titles if all were as long as the last one's, about: the longest numbers stand there."""
+    last = tuple(n - 1 for n in scene.devices.shape[:3])
+    return scene.cells * len(f'<i title="{scene.labels()[-1][-1][-1]}: {scene.index_text(*last)}"></i>')
+
+
+def _cells(scene: Scene) -> list[str]:
+    """An empty element for every cell, panel by panel and row by row, with its devices and its slice."""
+    made, columns = [], [_slice(scene.columns, column) for column in range(scene.columns.cells)]
+    for panel, labels in enumerate(scene.labels()):
+        before, after = _around(scene, panel)
+        ends = [f"{text}{after}" for text in columns]
+        for row, texts in enumerate(labels):
+            start = before.replace(_ROW, _slice(scene.rows, row))
+            if scene.processes is None:
+                made += [f'<i title="{text}: {start}{end}"></i>' for text, end in zip(texts, ends, strict=True)]
+            else:
+                made += [
+                    f'<i title="{text}: {start}{end}, {scene.process_text(panel, row, column)}"></i>'
+                    for column, (text, end) in enumerate(zip(texts, ends, strict=True))
+                ]
+    return made
+
+
+def _rows(scene: Scene) -> list[str]:
+    """An empty element for every row, with its devices and its slice."""
+    made = []
+    for panel, grid in enumerate(scene.devices):
+        before, after = _around(scene, panel)
+        for row, devices in enumerate(grid):
+            where = f"{before.replace(_ROW, _slice(scene.rows, row))}:{after}"
+            made.append(f'<i title="{device_ranges(devices.ravel().tolist())}: {where}"></i>')
+    return made
+
+
+_ROW, _COLUMN = "\0", "\1"
+
+
+def _around(scene: Scene, panel: int) -> tuple[str, str]:
+    """The text of a panel's slices before and after that of the column, with a mark for the row's."""
+    parts = scene.index_text(panel, 0, 0)[1:-1].split(", ")
+    for mark, side in ((_ROW, scene.rows), (_COLUMN, scene.columns)):
+        if side.dimension is not None:
+            parts[side.dimension] = mark
+    before, _, after = f"[{', '.join(parts)}]".partition(_COLUMN)
+    return before, after
+
+
+def _slice(side: Side, cell: int) -> str:
+    return side.slice_text(cell) if side.ways > 1 else ":"
+
+
+MAX_LABEL = 60
+"""Characters; longer lists of devices are counted, and said as far as they go when hovering."""
+
+MOST_HATCHED = 128
+"""Cells; of more the padding has dashed edges alone."""
+
+
+_DASHED = "1px dashed rgba(128,128,128,0.9)"
+_ALONE = "2px solid rgba(128,128,128,0.9)"
+_DOTTED = "2px dotted rgba(128,128,128,0.9)"
+_TILE = "background-color:rgba(128,150,175,0.12)"
+_THICK = "3px solid rgba(128,128,128,0.9)"
+_CARDS = (
+    "box-shadow:3px 3px 0 rgba(128,150,175,0.45)",
+    "box-shadow:3px 3px 0 rgba(128,150,175,0.45),6px 6px 0 rgba(128,150,175,0.25)",
+)
+"""The second card of a stack, and the third where there are more."""
+
+
+def cell_html(scene: Scene, panel: int, row: int, column: int, text: str, values: np.ndarray | None) -> str:
+    """A cell as a `<td>` that says its devices and its slice when hovering.
+
+    Args:
+        scene: what it is a cell of.
+        panel, row, column: which.
+        text: its devices, as `Scene.label` has them.
+        values: the array's elements, to be set in the cell; None to leave them out.
+    """
+    extra = _padding(scene, panel, row, column)
+    apart = scene.layout.partial_sums * scene.layout.manual_ways > 1
+    border = _DASHED if extra else _DOTTED if apart else _ALONE if scene.layout.maximal else HAIRLINE
+    noun = "device" if scene.devices.shape[3] == 1 else "devices"
+    process = scene.process_text(panel, row, column)
+    title = f"{noun} {clip(text, 160)}: {scene.index_text(panel, row, column)}{extra}{process and f', {process}'}"
+    shown = text if len(text) <= MAX_LABEL else brief(scene.devices[panel, row, column])
+    if scene.stacked:
+        shown += f' <span style="{QUIET}">×{scene.layout.replicas}</span>'
+    if values is not None:
+        lines = "<br>".join(escape(line) for line in cell_lines(scene, values, panel, row, column))
+        shown = f'<div style="font-size:10px;{QUIET}">{shown}</div><div style="white-space:pre">{lines}</div>'
+    inside = (
+        f"padding:5px 7px;text-align:center;white-space:nowrap;border:{border};{_TILE}{_hatched(scene, row, column)}"
+    )
+    edges = _process_edges(scene, panel, row, column)
+    if not scene.stacked:
+        return f'<td style="{inside}{edges}" title="{title}">{shown}</td>'
+    card = f'<div style="{inside};{_CARDS[scene.layout.replicas > 2]}">{shown}</div>'
+    return f'<td style="padding:2px 9px 9px 2px;border:0{edges}" title="{title}">{card}</td>'
+
+
+def _hatched(scene: Scene, row: int, column: int) -> str:
+    """Hatching over the part of a cell that lies beyond the array's end, at its right and at its foot."""
+    if scene.cells > MOST_HATCHED:
+        return ""
+    across, down = (
+        side.padding(cell) / (side.shard * side.merged) if side.padding(cell) else 0
+        for side, cell in ((scene.columns, column), (scene.rows, row))
+    )
+    if max(across, down) == 1:
+        parts = [("100% 100%", "right bottom")]
+    else:
+        parts = [(f"{100 * across:.0f}% 100%", "right top")] * (across > 0)
+        parts += [(f"100% {100 * down:.0f}%", "left bottom")] * (down > 0)
+    if not parts:
+        return ""
+    sizes, places = (",".join(texts) for texts in zip(*parts, strict=True))
+    images = ",".join([f"url({hatch_url()})"] * len(parts))
+    return (
+        f";background-image:{images};background-size:{sizes};background-position:{places};background-repeat:no-repeat"
+    )
+
+
+def _process_edges(scene: Scene, panel: int, row: int, column: int) -> str:
+    """Thick lines above and to the left of a cell whose neighbours there other processes hold."""
+    below, beside = scene.edges
+    style = f";border-top:{_THICK}" if row and below[panel, row - 1, column] else ""
+    return style + (f";border-left:{_THICK}" if column and beside[panel, row, column - 1] else "")
+
+
+def brief(devices: np.ndarray) -> str:
+    """What a cell says whose device numbers follow no short rule."""
+    return f"{plural(len(devices), 'device')} from {devices.min()} to {devices.max()}"
+
+
+def _padding(scene: Scene, panel: int, row: int, column: int) -> str:
+    cells = (*zip(scene.depth, scene.place(panel), strict=True), (scene.rows, row), (scene.columns, column))
+    parts = [
+        f"{side.padding(c)} of dimension {side.dimension}"
+        for side, c in cells
+        if side.dimension is not None and side.padding(c)
+    ]
+    return ", padded by " + " and ".join(parts) if parts else ""
+
 
 TABLE_CELLS, TABLE_COLUMNS, TABLE_ROWS, TABLE_PANELS = 256, 32, 64, 16
 """The most cells that are drawn as a table (of stacked cards half as many), and the most each way."""
@@ -104,10 +289,10 @@ def _ranges(scene: Scene) -> Scene:
 def _headline(layout: Layout, title: str) -> str:
     name = f"<b>{escape(title)}</b> " if title else ""
     mesh = layout.mesh
-    axes = mesh_html(mesh)
+    axes = piece_html(mesh_axes(mesh), axis_colours(mesh)) if mesh.names else ""
     return (
-        f'<div style="padding:2px 0">{name}{code(format_shape(layout.shape))} {_spec(layout)} '
-        f"· shard {code(format_shape(layout.shard_shape))} · "
+        f'<div style="padding:2px 0">{name}{mono(escape(format_shape(layout.shape)))} {_spec(layout)} '
+        f"· shard {mono(escape(format_shape(layout.shard_shape)))} · "
         f"{f'mesh {axes}, ' if axes else ''}{plural(mesh.size, 'device')}</div>"
     )
 
@@ -117,7 +302,7 @@ def _spec(layout: Layout) -> str:
         return f'<span style="{QUIET}">{escape(spec_words(layout))}</span>'
     colours = axis_colours(layout.mesh)
     manual = " ".join(chip(axis, colours) for axis in layout.manual)
-    return spec_html(layout.spec, layout.mesh) + (f" {mono(f'manual {manual}')}" if manual else "")
+    return spec_html(layout.spec, axis_colours(layout.mesh)) + (f" {mono(f'manual {manual}')}" if manual else "")
 
 
 def _tables(scene: Scene, values: np.ndarray | None = None) -> str:

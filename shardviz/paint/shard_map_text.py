@@ -22,9 +22,9 @@ import numpy as np
 from shardviz.layouts import Layout, ProcessLayout
 from shardviz.paint.columns import text_width, wrap
 from shardviz.records.amounts import format_shape, plural
-from shardviz.render.scene import Scene, build_scene, notes
 from shardviz.view.layouts import spec_words
 from shardviz.view.ranges import device_ranges
+from shardviz.view.scene import Scene, build_scene, notes
 
 MAX_LINES = 72
 """Rows of cells that a text map may have before it says ranges instead."""

@@ -11,18 +11,18 @@ import pytest
 matplotlib = pytest.importorskip("matplotlib")
 from matplotlib import pyplot  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
+from tests.paint.test_scene import expand  # noqa: E402
 
 from shardviz.errors import ShardvizError  # noqa: E402
 from shardviz.layouts import layout  # noqa: E402
 from shardviz.notation import DeviceMesh, Spec  # noqa: E402
-from shardviz.render import axis_colours, describe  # noqa: E402
-from shardviz.render.matplotlib import collective_bars_axes, shard_map_axes  # noqa: E402
-from shardviz.render.scene import build_scene  # noqa: E402
+from shardviz.paint.shard_map_plot import collective_bars_axes, shard_map_axes  # noqa: E402
+from shardviz.paint.theme import axis_colours  # noqa: E402
 from shardviz.view.bars import WIDE, collective_bars  # noqa: E402
 from shardviz.view.picture import Rects  # noqa: E402
+from shardviz.view.scene import build_scene, describe  # noqa: E402
 from shardviz.view.show import show  # noqa: E402
 from shardviz.view.shown import Shown  # noqa: E402
-from tests.render.test_scene import expand  # noqa: E402
 from tests.view.sample import report  # noqa: E402
 
 CASES = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardviz.layouts import layout
-from shardviz.render.contents import contents_text, number, shard_lines
+from shardviz.view.contents import contents_text, number, shard_lines
 from shardviz.view.show import show
 from shardviz.view.shown import Shown
 from tests.view.sanitizer import words

@@ -4,7 +4,7 @@ Every cell is a tile of its own colour with its device numbers in a small bitmap
 light and dark pages; the ground is transparent.
 
 >>> from shardviz.layouts import layout
->>> from shardviz.render.scene import build_scene
+>>> from shardviz.view.scene import build_scene
 >>> picture = picture_of(build_scene(layout((512, 64), ("data", "model"), {"data": 32, "model": 16})))
 >>> picture.png[:4], picture.width > 300
 (b'\\x89PNG', True)
@@ -13,16 +13,16 @@ light and dark pages; the ground is transparent.
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
+import io
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from PIL import Image
 
 from shardviz.notation import axis_name
 from shardviz.paint.theme import axis_colours
-from shardviz.render.scene import Scene, nested_coordinates
+from shardviz.view.scene import Scene, nested_coordinates
 
 MAX_WIDTH, MAX_HEIGHT = 1280, 1600
 """Pixels; a picture that would be larger is not drawn."""
@@ -281,26 +281,13 @@ def encode_png(image: np.ndarray, palette: list[str]) -> bytes:
         palette: colours `#RRGGBB`, at most 256.
 
     Returns:
-        The file's bytes: IHDR, PLTE, tRNS, IDAT and IEND, as the W3C's PNG specification has them.
+        The file's bytes.
     """
-    height, width = image.shape
-    depth = 4 if len(palette) <= 16 else 8
-    if depth == 4:
-        even = image if width % 2 == 0 else np.pad(image, ((0, 0), (0, 1)))
-        image = even[:, ::2] << 4 | even[:, 1::2]
-    lines = np.zeros((height, image.shape[1] + 1), np.uint8)
-    lines[:, 1:] = image
-    colours = b"".join(bytes.fromhex(c[1:]) for c in palette)
-    chunks = [
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, depth, 3, 0, 0, 0)),
-        (b"PLTE", colours),
-        (b"tRNS", b"\x00"),
-        (b"IDAT", zlib.compress(lines.tobytes(), 5)),
-        (b"IEND", b""),
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
-    )
+    drawn = Image.frombytes("P", (image.shape[1], image.shape[0]), np.ascontiguousarray(image, np.uint8).tobytes())
+    drawn.putpalette(b"".join(bytes.fromhex(colour[1:]) for colour in palette))
+    file = io.BytesIO()
+    drawn.save(file, "PNG", transparency=0, bits=4 if len(palette) <= 16 else 8, compress_level=5)
+    return file.getvalue()
 
 
 @cache
