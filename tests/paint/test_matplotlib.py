@@ -11,7 +11,6 @@ import pytest
 matplotlib = pytest.importorskip("matplotlib")
 from matplotlib import pyplot  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
-from tests.paint.test_scene import expand  # noqa: E402
 
 from shardviz.errors import ShardvizError  # noqa: E402
 from shardviz.layouts import layout  # noqa: E402
@@ -23,6 +22,7 @@ from shardviz.view.picture import Rects  # noqa: E402
 from shardviz.view.scene import build_scene, describe  # noqa: E402
 from shardviz.view.show import show  # noqa: E402
 from shardviz.view.shown import Shown  # noqa: E402
+from tests.paint.test_scene import expand  # noqa: E402
 from tests.view.sample import report  # noqa: E402
 
 CASES = {

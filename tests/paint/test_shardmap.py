@@ -10,12 +10,12 @@ import zlib
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tests.paint.test_scene import expand, layouts, slice_text
 
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.paint.shard_map_html import shard_map_html
 from shardviz.paint.shard_map_text import shard_map_text
+from tests.paint.test_scene import expand, layouts, slice_text
 from tests.view.sample import HOSTILE
 from tests.view.sanitizer import read, words
 

@@ -11,6 +11,8 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import paint
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.view.document import Document
+from shardviz.view.values import values_table
 
 EXPLICIT = "data=2:Explicit,model=4:Explicit"
 MIXED = "data=2,model=4:Explicit"
@@ -62,7 +64,9 @@ def test_values_carry_the_spec_in_their_type(mesh, spec):
     for report in levels(program, sv.Plan(mesh, (P("data"), P(None, "model")))):
         rows = [v for v in report.intermediates if v.op in ("dot_general", "sin")]
         assert rows and all(v.fixed is not None and v.fixed.same_as(wanted, report.mesh) for v in rows), report.level
-        assert "fixed by type" in paint.text(report) and "fixed by type" in paint.html(report)
+        assert all(
+            "fixed by type" in painted(Document(blocks=(values_table(rows),))) for painted in (paint.text, paint.html)
+        )
         assert sv.Report.from_json(report.to_json()) == report
     for value in program.propagate(sv.Plan("data=2,model=4", (P("data"), P(None, "model")))).intermediates:
         assert value.fixed is None
