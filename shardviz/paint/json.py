@@ -1,7 +1,7 @@
 """Documents as JSON: what the page renders (`static/document.js`), and what other programs read.
 
 A piece is a string where it is nothing but words, else an object of what it has: `k` its kind, `t` its text, `v` its
-value, `b` strong, `q` quiet, `tip`, `sel` what it selects. An axis is a name or `[name, before, size]`.
+value, `b` strong, `q` quiet, `tone`, `tip`, `sel` what it selects. An axis is a name or `[name, before, size]`.
 
 >>> from shardviz.view.document import axes, words
 >>> piece_json(words("all")), piece_json(axes(("data",)))
@@ -16,6 +16,7 @@ from typing import Any
 
 from shardviz.notation import Axis, Spec
 from shardviz.view.document import Beside, Block, Document, Inline, Paragraph, Part, Piece, Row, Section, Table
+from shardviz.view.picture import Picture
 
 Json = dict[str, Any]
 
@@ -51,13 +52,18 @@ def _block(block: Block) -> Json:
         )
     if isinstance(block, Beside):
         return {"block": "beside", "blocks": blocks_json(block.blocks)}
-    return _given(block="figure", caption=block.caption, of=figure_json(block.of))
+    return _given(block="figure", caption=block.caption, of=figure_json(block.of), name=block.name)
 
 
 @singledispatch
 def figure_json(of: Any) -> Json:
     """What is drawn, for the page; whoever draws such a thing registers how. Else its description."""
     return {"alt": getattr(of, "alt", "")}
+
+
+@figure_json.register
+def _(of: Picture) -> Json:
+    return of.to_json()
 
 
 def _table(table: Table) -> Json:
@@ -94,6 +100,7 @@ def piece_json(piece: Piece) -> Any:
         k="" if piece.kind == "words" else piece.kind,
         b=piece.strong,
         q=piece.quiet,
+        tone=piece.tone,
         tip=piece.tip,
         sel=list(piece.selects or ()),
     )

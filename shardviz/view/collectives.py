@@ -7,7 +7,8 @@ where a target's own compiler has answered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from shardviz.records import Collective, Frame, TargetCollective
 from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, format_count, format_seconds, plural
@@ -102,6 +103,7 @@ def sums_table(
     *,
     line_text: LineText | None = None,
     timed: bool = False,
+    brief: bool = False,
     most: int = 10,
 ) -> Table:
     """A bar for each group of collectives, cut by the mesh axes that they move over.
@@ -111,18 +113,20 @@ def sums_table(
         key: `axes`, `source`, `phase` or `kind`, as `sum_collectives`.
         line_text: gives a source line's text.
         timed: bars of seconds in a step on the target, not of bytes.
+        brief: without the columns of runs and kinds.
         most: rows that are shown.
     """
     totals = sum_collectives(collectives, key, order="seconds" if timed else "bytes")
     longest = max((_amount(t, timed) for t in totals), default=0.0) or 1.0
     what, of = ("in a step", "seconds") if timed else ("operand bytes", "operand bytes per device")
-    heads = (Column(""), Column(""), Column(what, right=True), Column("runs", right=True), Column("kinds", wrap=True))
+    heads = (Column(""), Column(""), Column(what, right=True))
+    heads += () if brief else (Column("runs", right=True), Column("kinds", wrap=True))
     rows = []
     for t in totals:
         parts = (Part(share=_amount(p, timed) / longest, axes=p.axes, tip=_said(p, timed)) for p in t.parts)
         amount = words(_text(t, timed), strong=True, tip=t.sentence)
-        kinds = words(", ".join(t.kinds), quiet=True)
-        rows.append(row(_key(t, key, line_text), bar(parts), amount, words(t.runs_text), kinds))
+        more = () if brief else (words(t.runs_text), words(", ".join(t.kinds), quiet=True))
+        rows.append(row(_key(t, key, line_text), bar(parts), amount, *more))
     caption = f"{_SUMS[key]}, {of} in a step"
     return Table(columns=heads, rows=tuple(rows), caption=caption, first=most, most=most, noun="line")
 
@@ -155,7 +159,8 @@ def collectives_table(
     collectives: Sequence[Collective],
     *,
     line_text: LineText | None = None,
-    as_run: Callable[[Collective], Inline] | None = None,
+    runs: Runs | None = None,
+    compact: bool = False,
     most: int = MOST,
     name: str = "",
 ) -> Table:
@@ -164,7 +169,8 @@ def collectives_table(
     Args:
         collectives: of a report, or of a cost.
         line_text: gives a source line's text; without it only file and line number stand there.
-        as_run: what the target runs in a collective's place, a column more.
+        runs: what the target runs in a collective's place, a column more.
+        compact: phase and source line stand below the kind, not in columns of their own.
         most: rows that are shown.
         name: as `Table.name`.
 
@@ -178,21 +184,21 @@ def collectives_table(
         Column("moves"),
         *(Column(title, right=True) for title in ("operand bytes", "count", "total per device")),
         *([Column("time", right=True)] if timed else []),
-        *([Column("as the target runs it", wrap=True)] if as_run else []),
-        Column("phase"),
-        Column("source"),
+        *([Column("as the target runs it", wrap=True)] if runs else []),
+        *([] if compact else [Column("phase"), Column("source")]),
     ]
-    rows = tuple(_collective(c, timed, line_text, as_run) for c in collectives[:most])
+    rows = tuple(_collective(c, timed, line_text, runs, compact) for c in collectives[:most])
     left = max(0, len(collectives) - most)
     return Table(columns=tuple(heads), rows=rows, first=most, most=most, noun="collective", hidden=left, name=name)
 
 
-def _collective(
-    c: Collective, timed: bool, line_text: LineText | None, as_run: Callable[[Collective], Inline] | None
-) -> Row:
+def _collective(c: Collective, timed: bool, line_text: LineText | None, runs: Runs | None, compact: bool) -> Row:
     phase = c.phase + (", user's own" if c.origin == "user" else "")
     kind: list[Piece] = [words(c.kind, strong=True, tip=c.name)]
     kind += [words(f"of {c.operand}", quiet=True)] if c.operand else []
+    where = (words(phase, quiet=True), line(c.source, line_text(c.source) if line_text and c.source else ""))
+    if compact:
+        kind += where if c.source else where[:1]
     cells: list[Inline] = [
         tuple(kind),
         axes(c.axes, tip=c.groups),
@@ -203,13 +209,15 @@ def _collective(
     ]
     if timed:
         cells.append(seconds(c.total_seconds, strong=True, tip=c.formula or ""))
-    if as_run:
-        cells.append(as_run(c))
-    cells += [words(phase, quiet=True), line(c.source, line_text(c.source) if line_text and c.source else "")]
+    if runs:
+        cells.append(runs.cell(c))
+    cells += [] if compact else where
     detail: tuple[Block, ...] = ()
     if c.formula:
         each = words(f"{format_seconds(c.seconds)} each time", quiet=True)
         detail = (paragraph(code(c.formula), each, quiet=True),)
+    if runs:
+        detail += runs.formulas(c)
     return row(*cells, detail=detail, selects=("collective", c.name))
 
 
@@ -288,3 +296,50 @@ def run_differences(run: TargetCollective, of: Collective | None) -> str:
         (of is None or c.count != of.count, f"× {format_count(c.count)}"),
     ]
     return " ".join(text for differs, text in found if differs)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What a target runs in the place of each of the partitioner's collectives.
+
+    Attributes:
+        report: whose collectives, and the target's.
+        timed: the target's by name with their seconds, where a cost is reckoned with them.
+    """
+
+    report: Report
+    timed: Mapping[str, Collective]
+
+    def cell(self, c: Collective) -> tuple[Piece, ...]:
+        """In what the target's differ from it; `as partitioned` where in nothing."""
+        found: list[Piece] = []
+        for run in self.report.runs_as(c.name):
+            found += [words(";")] if found else []
+            found += self.pieces(run, c)
+        return tuple(found) or (words("not found again", quiet=True),)
+
+    def pieces(self, run: TargetCollective, of: Collective | None) -> list[Piece]:
+        """One of the target's, and the collective that it stands for."""
+        how, differs = how_words(run), run_differences(run, of)
+        if len(run.stands_for) > 1:
+            how = f"{how} ({plural(len(run.stands_for), 'collective')})".strip()
+        named, seen = self.timed.get(run.collective.name), run.collective.name
+        found = [words(differs or ("" if how else "as partitioned"), tip=seen), words(how, quiet=True, tip=seen)]
+        found += [words(run.algorithm, quiet=True)]
+        if named is not None and named.total_seconds is not None:
+            found.append(seconds(named.total_seconds, strong=True, tip=named.formula or ""))
+        return [piece for piece in found if piece.text]
+
+    def formulas(self, c: Collective) -> tuple[Block, ...]:
+        """The arithmetic of what the target runs, where it is another."""
+        found = [self.timed.get(run.collective.name) for run in self.report.runs_as(c.name)]
+        return tuple(
+            paragraph(words(f"as run, {run.name}:", quiet=True), code(run.formula), quiet=True)
+            for run in found
+            if run is not None and run.formula and run.formula != c.formula
+        )
+
+    @property
+    def added(self) -> tuple[TargetCollective, ...]:
+        """What the target's compiler added of its own."""
+        return tuple(run for run in self.report.target_collectives if not run.stands_for)

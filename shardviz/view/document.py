@@ -41,6 +41,7 @@ class Piece:
         value: of `axes` the tuple of axes, of `mesh` its (name, size) pairs, of `spec` the `Spec`, of `bar` its
             `Part`s, of `line` the source line.
         strong, quiet: more, or less, important than what is around it.
+        tone: `good`, `warn` or `bad`, a colour on the page; the words say it too.
         tip: more words, shown on hovering.
         selects: what a click on it selects, such as `("value", "params['w']")` or `("line", "model.py:20")`.
     """
@@ -50,6 +51,7 @@ class Piece:
     value: Any = None
     strong: bool = False
     quiet: bool = False
+    tone: Literal["", "good", "warn", "bad"] = ""
     tip: str = ""
     selects: tuple[str, str] | None = None
 
@@ -193,11 +195,13 @@ class Figure:
         of: what is drawn.
         caption: what it shows.
         brief: plain text leaves it out.
+        name: as `Table.name`.
     """
 
     of: Any
     caption: str = ""
     brief: bool = False
+    name: str = ""
 
 
 Block = Paragraph | Table | Section | Beside | Figure
@@ -238,9 +242,11 @@ def _itself(subject: Document) -> Document:
 # The pieces.
 
 
-def words(text: str, *, strong: bool = False, quiet: bool = False, tip: str = "", selects: Any = None) -> Piece:
+def words(
+    text: str, *, strong: bool = False, quiet: bool = False, tone: Any = "", tip: str = "", selects: Any = None
+) -> Piece:
     """Plain words."""
-    return Piece(text=text, strong=strong, quiet=quiet, tip=tip, selects=selects)
+    return Piece(text=text, strong=strong, quiet=quiet, tone=tone, tip=tip, selects=selects)
 
 
 def code(text: str, *, strong: bool = False, quiet: bool = False, tip: str = "", selects: Any = None) -> Piece:
@@ -314,9 +320,11 @@ def bar(parts: Iterable[Part]) -> Piece:
 
 
 def line(frame: Frame | None, source: str = "", *, tip: str = "") -> Piece:
-    """A place in the person's source, with the text of the line."""
+    """A place in the person's source, with the text of the line; the whole line is its tip where it is too long."""
     if frame is None:
         return words(NO_SOURCE, quiet=True, tip=tip)
+    if len(source.strip()) > _LONGEST_LINE:
+        tip = tip or source.strip()
     return Piece(
         text=frame.short,
         kind="line",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from shardviz.records import Diagnostic, Memory
+from shardviz.records import Alive, Diagnostic, Memory
 from shardviz.records.amounts import format_bytes, format_flops, plural
 from shardviz.records.report import Report
 from shardviz.view.collectives import collectives_section, runs_section
@@ -12,8 +12,10 @@ from shardviz.view.document import (
     Block,
     Column,
     Document,
+    Part,
     Section,
     Table,
+    bar,
     code,
     document,
     line,
@@ -37,6 +39,11 @@ LEVEL_WORDS = {
 }
 _MOST_ALIVE = 8
 _MARKS = {"error": "✗", "warning": "⚠", "info": "ℹ"}
+_TONES = {"error": "bad", "warning": "warn"}
+
+CPU_CAUTION = "XLA's CPU compiler plans this; a TPU's or GPU's plan is another."
+CPU_DETAIL = "The CPU's keeps bf16 temporaries in f32 in places, where they take twice the bytes."
+"""What to know of a memory plan of the CPU's compiler."""
 
 
 @document.register
@@ -65,19 +72,31 @@ def report_document(report: Report) -> Document:
 
 
 def diagnostics_section(diagnostics: Sequence[Diagnostic]) -> Section:
-    """What a person should look at: severity in words and a mark, rule, message with its numbers, and where."""
+    """What a person should look at, in a table."""
+    return Section(title="Diagnostics", lead=(words(str(len(diagnostics))),), blocks=(diagnostics_table(diagnostics),))
+
+
+def diagnostics_table(diagnostics: Sequence[Diagnostic], values: Collection[str] = ()) -> Table:
+    """Severity in words and a mark, rule, message with its numbers, and where.
+
+    Args:
+        diagnostics: of a report.
+        values: the names of values that can be selected.
+    """
     heads = (Column("severity"), Column("rule"), Column("where"), Column("what", wrap=True))
     rows = tuple(
         row(
-            words(f"{_MARKS.get(d.severity, '')} {d.severity}".strip()),
+            words(f"{_MARKS.get(d.severity, '')} {d.severity}".strip(), tone=_TONES.get(d.severity, "")),
             code(d.rule),
-            (words(d.value), *((line(d.source),) if d.source else ())),
+            (
+                words(d.value, selects=("value", d.value) if d.value in values else None),
+                *((line(d.source),) if d.source else ()),
+            ),
             words(" ".join(d.message.split())),
         )
         for d in diagnostics
     )
-    table = Table(columns=heads, rows=rows, first=len(rows), most=len(rows), noun="diagnostic")
-    return Section(title="Diagnostics", lead=(words(str(len(diagnostics))),), blocks=(table,))
+    return Table(columns=heads, rows=rows, first=len(rows), most=len(rows), noun="diagnostic")
 
 
 # Memory.
@@ -139,19 +158,37 @@ def memory_section(report: Report) -> Section:
 
 def alive_section(report: Report, memory: Memory) -> Section:
     """The heaviest values when the most is alive."""
+    table = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
+    return Section(title="Heaviest values when the most is alive", blocks=(table,), fold="closed")
+
+
+def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, name: str = "") -> Table:
+    """What takes memory, in the order given.
+
+    Args:
+        report: whose values may be selected.
+        alive: what takes memory.
+        bars: a column of bars more.
+        name: as `Table.name`.
+    """
     heads = (Column("bytes", right=True), Column("kind"), Column("name"), Column("on one device"), Column("line"))
+    names, most = {v.name for v in report.values}, max((a.bytes for a in alive), default=0) or 1
     rows = tuple(
         row(
             nbytes(a.bytes),
+            *([bar([Part(share=a.bytes / most, role="work")])] if bars else []),
             words(a.kind),
-            words(shorten(a.name, 48), tip=a.name_stack, selects=("value", a.name)),
+            words(
+                shorten(a.name, 48),
+                tip=a.name_stack or (a.name if len(a.name) > 48 else ""),
+                selects=("value", a.name) if a.name in names else None,
+            ),
             shape(a.shape, dtype=a.dtype) if a.dtype else words(""),
             line(a.source, report.line(a.source)) if a.source else words(""),
         )
-        for a in memory.alive_at_peak[:_MOST_ALIVE]
+        for a in alive
     )
-    table = Table(columns=heads, rows=rows)
-    return Section(title="Heaviest values when the most is alive", blocks=(table,), fold="closed")
+    return Table(columns=(heads[0], Column(""), *heads[1:]) if bars else heads, rows=rows, name=name)
 
 
 # What it computes.

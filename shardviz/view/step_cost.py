@@ -4,10 +4,13 @@ number is from.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from shardviz.costs import CollectiveTime, time_of
 from shardviz.costs.step_cost import Needs, StepCost
-from shardviz.records import Frame
+from shardviz.errors import ShardvizError
+from shardviz.records import Collective, Frame
 from shardviz.records.amounts import (
     format_bytes,
     format_count,
@@ -80,13 +83,19 @@ def level_words(cost: StepCost) -> str:
     return level + ("" if cost.exact else "; rings without the factor (N-1)/N")
 
 
-def step_section(cost: StepCost) -> Section:
-    """The times as bars with their arithmetic, and how well the machine is used."""
+def step_section(cost: StepCost, bounds: bool = False) -> Section:
+    """The times as bars with their arithmetic, and how well the machine is used.
+
+    Args:
+        cost: a step's.
+        bounds: a table more of the shortest and the longest time.
+    """
     return Section(
         title="Step",
         lead=(words(headline(cost)),),
         blocks=(
             times_table(cost),
+            *([bounds_table(cost)] if bounds else []),
             *notes(
                 phases_words(cost),
                 moved_phases_words(cost),
@@ -137,6 +146,23 @@ def times_table(cost: StepCost) -> Table:
     ]
     heads = (Column(""), Column("in a step", right=True), Column(""), Column("how", wrap=True))
     return Table(columns=heads, rows=tuple(rows), opens=True, name="step-times")
+
+
+def bounds_table(cost: StepCost) -> Table:
+    """The shortest and the longest that a step can take, and what the longest is made of."""
+    most = max(cost.upper or cost.step.upper, cost.lower) or 1.0
+    longer, name = max((cost.step.compute, "compute"), (cost.step.memory, "HBM traffic"))
+    work = Part(share=longer / most, role="work", tip=name)
+    moved = [Part(share=m.seconds / most, axes=m.axes, tip=m.label) for m in cost.by("axes")]
+    lower, upper = format_seconds(cost.lower), format_seconds(cost.step.upper if cost.upper is None else cost.upper)
+    room = Part(share=cost.lower / most, role="room")
+    least = "at least " if cost.upper is None else ""
+    whole = words("one after the other", tip="no communication overlaps with work on the chip")
+    rows = (
+        row(words("all overlaps"), words(lower, strong=True), bar([room])),
+        row(whole, words(least + upper, strong=True), bar([work, *moved])),
+    )
+    return Table(columns=(Column(""), Column("in a step", right=True), Column("")), rows=rows, name="step-bounds")
 
 
 def _time(name: str, amount: float | None, how: str, *parts: Part) -> Row:
@@ -253,22 +279,30 @@ def memory_words(needs: Needs) -> str:
 
 def memory_section(needs: Needs) -> Section:
     """Its parts as bars against what a device has."""
-    return Section(title="Memory on each device", lead=(words(memory_words(needs)),), blocks=(parts_table(needs),))
+    table = parts_table(needs.parts, needs.usable)
+    return Section(title="Memory on each device", lead=(words(memory_words(needs)),), blocks=(table,))
 
 
-def parts_table(needs: Needs) -> Table:
-    """Each part of the memory, what is left or too much, and what a device has."""
-    whole = max(needs.usable or 0.0, needs.total) or 1.0
-    rows = [
-        row(words(what, tip=PARTS.get(what, "")), nbytes(size), bar([Part(share=size / whole, role="work")]))
-        for what, size in needs.parts.items()
-    ]
-    if needs.usable is not None:
-        left = needs.usable - needs.total
+def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "") -> Table:
+    """Each part of the memory, what is left or too much, and what a device has.
+
+    Args:
+        parts: what → bytes.
+        usable: what a device has; None where that is not known.
+        whole: what the sum of the parts is called; empty: it is left out.
+    """
+    total = sum(parts.values())
+    longest = max(usable or 0.0, total) or 1.0
+    held = {what: Part(share=size / longest, role="work", tip=what) for what, size in parts.items()}
+    rows = [row(words(what, tip=PARTS.get(what, "")), nbytes(size), bar([held[what]])) for what, size in parts.items()]
+    if whole:
+        rows.append(row(words(whole, strong=True), nbytes(total, strong=True), bar(held.values())))
+    if usable is not None:
+        left = usable - total
         word = "to spare" if left >= 0 else "too much"
-        rows.append(row(words(word), nbytes(abs(left)), bar([Part(share=abs(left) / whole, role="room")])))
-        share = Part(share=needs.usable / whole, role="room")
-        rows.append(row(words("usable", strong=True), nbytes(needs.usable, strong=True), bar([share])))
+        rows.append(row(words(word), nbytes(abs(left)), bar([Part(share=abs(left) / longest, role="room")])))
+        share = Part(share=usable / longest, role="room")
+        rows.append(row(words("usable", strong=True), nbytes(usable, strong=True), bar([share])))
     return Table(columns=(Column(""), Column("", right=True), Column("")), rows=tuple(rows), name="memory-parts")
 
 
@@ -312,25 +346,37 @@ def where(alike: CollectiveTotal) -> str:
     return "; ".join(parts)
 
 
-def longest_section(cost: StepCost) -> Section:
-    """The collectives, those alike in one row, the longest first, each with its formula."""
+def longest_section(cost: StepCost, waits: bool = False) -> Section:
+    """The collectives, those alike in one row, the longest first, each with its formula.
+
+    Args:
+        cost: a step's.
+        waits: as `longest_table`.
+    """
     count = len(cost.collectives)
     title = f"{plural(count, 'collective').capitalize()}, the longest in a step first, those alike in one row"
     fold = "open" if len(cost.by("alike")) <= 16 else "closed"
-    return Section(title=title, blocks=(longest_table(cost),), fold=fold)
+    return Section(title=title, blocks=(longest_table(cost, waits),), fold=fold)
 
 
-def longest_table(cost: StepCost, most: int = _MOST_COLLECTIVES) -> Table:
-    """A row for the collectives that are alike: of one kind over the same axes, by the same formula."""
+def longest_table(cost: StepCost, waits: bool = False, most: int = _MOST_COLLECTIVES) -> Table:
+    """A row for the collectives that are alike: of one kind over the same axes, by the same formula.
+
+    Args:
+        cost: a step's.
+        waits: a column more of what a run waits for, and every bound that was reckoned below the row.
+        most: rows that are shown.
+    """
     heads = (
         Column("in a step", right=True),
         Column("runs × each", right=True),
         Column("kind"),
         Column("over"),
+        *((Column("waits for"),) if waits else ()),
         Column("line", wrap=True),
     )
     alike = cost.by("alike")
-    rows = tuple(_longest(cost, a) for a in alike[:most])
+    rows = tuple(_longest(cost, a, waits) for a in alike[:most])
     return Table(
         columns=heads,
         rows=rows,
@@ -342,7 +388,7 @@ def longest_table(cost: StepCost, most: int = _MOST_COLLECTIVES) -> Table:
     )
 
 
-def _longest(cost: StepCost, alike: CollectiveTotal) -> Row:
+def _longest(cost: StepCost, alike: CollectiveTotal, waits: bool) -> Row:
     c = alike.collectives[0]
     frames = dict.fromkeys(x.source and x.source.bare for x in alike.collectives)
     first = next(iter(frames))
@@ -352,10 +398,36 @@ def _longest(cost: StepCost, alike: CollectiveTotal) -> Row:
         words(run_words(alike)),
         words(c.kind, strong=True, tip=", ".join(one.name for one in alike.collectives)),
         axes(c.axes, tip=c.groups),
+        *([_waits_for(cost, c)] if waits else []),
         at,
-        detail=notes(c.formula or ""),
+        detail=(*notes(c.formula or ""), *(_bounds(cost, c) if waits else ())),
         selects=("collective", c.name),
     )
+
+
+def _waits_for(cost: StepCost, c: Collective) -> Piece:
+    time = _time_of(cost, c)
+    if time is None:
+        return words("")
+    if time.bound == "latency":
+        return words("latency floor", tone="warn", tip="so few bytes that the hops' latency is all")
+    return words(time.bound, quiet=True, tip="the bandwidth that bounds it")
+
+
+def _bounds(cost: StepCost, c: Collective) -> tuple[Block, ...]:
+    """Every bound of a run's time that was reckoned, where there are several."""
+    time = _time_of(cost, c)
+    if time is None or len(time.terms) < 2:
+        return ()
+    rows = tuple(row(words(t.bound, tip=t.source), seconds(t.seconds), words(t.formula)) for t in time.terms)
+    return (Table(columns=(Column("bound"), Column("", right=True), Column("", wrap=True)), rows=rows),)
+
+
+def _time_of(cost: StepCost, c: Collective) -> CollectiveTime | None:
+    try:
+        return time_of(c, cost.placement, cost.machine, exact=cost.exact)
+    except ShardvizError:
+        return None
 
 
 def _several(alike: CollectiveTotal, first: Frame | None) -> Piece:
@@ -368,13 +440,13 @@ def _several(alike: CollectiveTotal, first: Frame | None) -> Piece:
 
 def work_sections(cost: StepCost) -> tuple[Section, ...]:
     """FLOPs and HBM traffic by phase, line and module; none where the report does not tell."""
-    if cost.counted is None or not cost.counted.work:
+    if cost.counted is None:
         return ()
     own = cost.counted.hbm_bytes == cost.hbm_bytes
     counted = cost.counted if own else replace(cost.counted, hbm_bytes=None, once_hbm_bytes=None)
     found = work_blocks(counted, "HBM", cost.line)
     title = f"{format_flops(counted.flops)} on each device"
-    return (Section(title=title, blocks=found, fold="closed"),) if found else ()
+    return (Section(title=title, blocks=found, fold="closed", name="flops"),) if found else ()
 
 
 def source_rows(cost: StepCost) -> list[tuple[str, str]]:

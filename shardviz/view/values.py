@@ -93,7 +93,8 @@ def values_table(
 
 def _row(value: Value, role: str, changed: bool) -> Row:
     shown = value.label or value.name
-    made = " · ".join(filter(None, (value.op, value.source.short if value.source else "", value.name_stack)))
+    told = (shown if len(shown) > LONGEST_NAME else "", value.op, value.source.short if value.source else "")
+    made = " · ".join(filter(None, (*told, value.name_stack)))
     named: list[Piece] = [words(shorten(shown, LONGEST_NAME), strong=True, tip=made or value.name)]
     if value.label and value.label != value.name:
         named.append(words(shorten(value.name, LONGEST_NAME), quiet=True))

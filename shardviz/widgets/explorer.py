@@ -18,16 +18,22 @@ from shardviz.errors import ShardvizError
 from shardviz.paint import html, text
 from shardviz.records.report import Report
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.panes import (
+    collectives_pane,
+    cost_pane,
+    found_values,
+    found_words,
+    memory_pane,
+    problems_pane,
+    values_pane,
+)
 from shardviz.widgets import bundle
-from shardviz.widgets.costs import cost_view
-from shardviz.widgets.fitting import memory_view
 from shardviz.widgets.headline import head_view
 from shardviz.widgets.machines import company_view, machine_view
 from shardviz.widgets.notations import rosetta_view
 from shardviz.widgets.pages import shards_view, source_view
-from shardviz.widgets.payload import inputs_view, mesh_view, outputs_view, problems_view, status_view
+from shardviz.widgets.payload import Json, inputs_view, mesh_view, outputs_view, pane, severities, status_view
 from shardviz.widgets.ruling import rules_view
-from shardviz.widgets.tables import collectives_view, values_view
 from shardviz.widgets.targets import targets_view
 
 if TYPE_CHECKING:
@@ -195,6 +201,35 @@ class Explorer(anywidget.AnyWidget):
             self.selected = self.state.selected
 
 
+# The tabs that are Documents.
+
+
+def _values(explorer: Explorer) -> Json:
+    report, changed = explorer.report, explorer.state.changed
+    found = found_values(report, changed, explorer.query)
+    total = len(report.arguments) + len(report.outputs) + len(report.intermediates)
+    said = found_words(len(found), total)
+    return pane(values_pane(report, found, changed), found=len(found), total=total, said=said)
+
+
+def _collectives(explorer: Explorer) -> Json:
+    report = explorer._timed
+    return pane(collectives_pane(report, explorer.state.cost, explorer.query), total=len(report.collectives))
+
+
+def _memory(explorer: Explorer) -> Json:
+    return pane(memory_pane(explorer.state), finishable=explorer.state.finishable)
+
+
+def _costs(explorer: Explorer) -> Json:
+    return pane(cost_pane(explorer.state.cost, explorer.state.cost_error))
+
+
+def _problems(explorer: Explorer) -> Json:
+    problems, notes = severities(explorer.report)
+    return pane(problems_pane(explorer.report), problems=problems, notes=notes)
+
+
 VIEWS = {
     "mesh": View(lambda e: mesh_view(e.state), {"mesh"}),
     "plan_code": View(lambda e: e.code(), {"plan"}),
@@ -204,9 +239,9 @@ VIEWS = {
     "outputs": View(lambda e: outputs_view(e.state), {"answers"}),
     "head": View(lambda e: head_view(e.state), {"answers", "machine", "cost"}),
     "source": View(lambda e: source_view(e._timed, e.state.cost), {"answers", "cost"}),
-    "problems": View(lambda e: problems_view(e.state), {"answers"}),
-    "values": View(lambda e: values_view(e.report, e.state.changed, e.query), {"answers", "query"}),
-    "collectives": View(lambda e: collectives_view(e._timed, e.query, e.state.cost), {"answers", "cost", "query"}),
+    "problems": View(_problems, {"answers"}),
+    "values": View(_values, {"answers", "query"}, tab="values"),
+    "collectives": View(_collectives, {"answers", "cost", "query"}, tab="collectives"),
     "selected": View(lambda e: e.state.selected, {"selection"}),
     "shards": View(lambda e: shards_view(e.report, e.state.selected, e.state.remark), {"answers", "selection"}),
     "rosetta": View(
@@ -214,8 +249,8 @@ VIEWS = {
         {"answers", "selection", "reading"},
         tab="rosetta",
     ),
-    "memory": View(lambda e: memory_view(e.state), {"answers", "machine", "cost"}, tab="memory"),
-    "costs": View(lambda e: cost_view(e.state), {"answers", "machine", "cost"}, tab="cost"),
+    "memory": View(_memory, {"answers", "machine", "cost"}, tab="memory"),
+    "costs": View(_costs, {"answers", "machine", "cost"}, tab="cost"),
     "machine": View(lambda e: machine_view(e.state), {"machine", "cost"}, tab="machine"),
     "company": View(
         lambda e: company_view(e.state, e.device), {"answers", "cost", "selection", "device"}, tab="machine"

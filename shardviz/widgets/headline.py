@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shardviz.costs.step_cost import Needs, StepCost
+from shardviz.paint.json import axes_json
 from shardviz.records import Memory, Value
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.report import CPU_CAUTION, CPU_DETAIL
 from shardviz.view.step_cost import BOUND_WORDS, level_words, memory_words, mfu_words, tokens_words
-from shardviz.widgets.payload import Json, axes_json, severities
+from shardviz.widgets.payload import Json, severities
 
 
 def head_view(state: ExplorerState) -> Json:
@@ -71,19 +73,19 @@ def _fit(cost: StepCost) -> Json:
     return {
         "verdict": verdict,
         "label": f"{words} {target}",
-        "text": ("" if needs.complete else "≥ ") + pair(format_bytes(needs.total), usable_text(needs), " / "),
+        "text": ("" if needs.complete else "≥ ") + _pair(format_bytes(needs.total), _usable_text(needs), " / "),
         "share": needs.total / needs.usable if needs.usable else 0.0,
         "over": f"{format_bytes(over)} too much" if needs.fits is False and over > 0 else "",
         "title": memory_words(needs),
     }
 
 
-def usable_text(needs: Needs) -> str:
+def _usable_text(needs: Needs) -> str:
     """What one device of the machine gives a program."""
     return format_bytes(needs.usable) if needs.usable is not None else "not known"
 
 
-def pair(one: str, other: str, between: str) -> str:
+def _pair(one: str, other: str, between: str) -> str:
     """Two amounts, the unit said once where it is the same: `17.9 – 31.2 s`."""
     (number, _, unit), (_, _, also) = one.partition(" "), other.partition(" ")
     return f"{number if unit == also else one}{between}{other}"
@@ -97,7 +99,7 @@ def _step(cost: StepCost) -> Json:
         title = f"{best} if all overlaps. FLOPs are not known at level {cost.level}, so neither is how much longer"
     else:
         label, worst = "step, full overlap – none", format_seconds(cost.upper)
-        text = pair(best, worst, " – ") if best != worst else best
+        text = _pair(best, worst, " – ") if best != worst else best
         title = (
             f"{best} if communication, compute and HBM traffic all overlap: no step is shorter. {worst} if no "
             "communication overlaps with work on the chip"
@@ -131,9 +133,6 @@ def _bound(cost: StepCost) -> Json:
 
 
 # The memory plan.
-
-CPU_CAUTION = "XLA's CPU compiler plans this; a TPU's or GPU's plan is another."
-CPU_DETAIL = "The CPU's keeps bf16 temporaries in f32 in places, where they take twice the bytes."
 
 
 def _memory_view(memory: Memory) -> Json:

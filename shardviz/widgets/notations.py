@@ -10,11 +10,12 @@ from shardviz.layouts import Layout, layout
 from shardviz.notation import DeviceMesh, check_spec, rosetta
 from shardviz.notation.read import Sharding, sharding
 from shardviz.paint.columns import clip
+from shardviz.paint.json import axis_json
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.records.report import Report
 from shardviz.view.rosetta import MET, NAMES, sharding_of
-from shardviz.widgets.payload import Json, axis_json, dims
+from shardviz.widgets.payload import Json, dims
 
 MOST_CHARACTERS = 20_000
 """Characters of a sharding's text on the page; a longer one (thousands of devices) is cut off, and says so."""

@@ -7,13 +7,14 @@ from operator import attrgetter
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.layouts import layout
+from shardviz.paint.json import axes_json, axis_json
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape
 from shardviz.records.report import Report
 from shardviz.records.sums import sum_collectives
 from shardviz.view.rosetta import sharding_of
 from shardviz.view.scene import Scene, Side, build_scene, coarsen, describe, notes
-from shardviz.widgets.payload import Json, axes_json, axis_json, dims
+from shardviz.widgets.payload import Json, dims
 
 MOST_LINES = 600
 MOST_CELLS = 32

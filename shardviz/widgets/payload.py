@@ -1,4 +1,4 @@
-"""What the page is told, as plain JSON: the mesh, the inputs and outputs with their choices, problems and the status.
+"""What the page is told, as plain JSON: Documents, the mesh, the inputs and outputs with their choices, the status.
 
 Numbers come with their text, so that they read the same here, in a terminal and in a table: the page formats nothing.
 A spec is a list of dimensions, each a list of axes, each a name or `[name, before, size]` for a part of an axis.
@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shardviz.notation import Axis, Spec
+from shardviz.notation import Spec
+from shardviz.paint.json import axes_json, json_of
 from shardviz.paint.theme import axis_colours
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
 from shardviz.session.edits import choices, tree
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.document import Document
 
 Json = dict[str, Any]
 MOST_ROWS = 400
@@ -107,17 +109,12 @@ def _value_core(value: Value, changed: Iterable[str]) -> Json:
 
 def dims(spec: Spec | None, rank: int) -> list[list[Any]] | None:
     """A spec as JSON; None where no PartitionSpec says it."""
-    return None if spec is None else [[axis_json(a) for a in entry] for entry in Spec.of(spec, rank).dims]
+    return None if spec is None else [axes_json(dim) or [] for dim in Spec.of(spec, rank).dims]
 
 
-def axis_json(axis: Axis) -> Any:
-    """A name, or `[name, before, size]`."""
-    return axis if isinstance(axis, str) else list(axis)
-
-
-def axes_json(axes: tuple[Axis, ...] | None) -> list[Any] | None:
-    """The axes that a collective moves over; None where they are no product of axes."""
-    return None if axes is None else [axis_json(a) for a in axes]
+def pane(document: Document, **more: Any) -> Json:
+    """What a tab shows: a Document, and what is no part of one."""
+    return {"document": json_of(document), **more}
 
 
 def severities(report: Report) -> tuple[int, int]:
@@ -152,34 +149,6 @@ def _doing(state: ExplorerState) -> str:
     if state.status != "propagating" and "simulated" not in state.message:
         return state.message.partition(";")[0]
     return "planning memory" if state.status == "partitioned" else "partitioning"
-
-
-_LEADS = {
-    "levels-differ": "Where Shardy's prediction and XLA's partitioner differ; neither is wrong: Shardy decides how "
-    "values are cut, XLA how to get from one cut to the next, and it may take another collective or put several into "
-    "one. Once it has answered, everything shown here is XLA's.",
-}
-"""A sentence that introduces all diagnostics of a rule."""
-
-
-def problems_view(state: ExplorerState) -> Json:
-    """The report's diagnostics, the gravest first; those of a rule stand together."""
-    order = {"error": 0, "warning": 1, "info": 2}
-    found = sorted(state.report.diagnostics, key=lambda d: (order.get(d.severity, 3), d.rule))
-    problems, notes = severities(state.report)
-    rows = [
-        {
-            "severity": d.severity,
-            "rule": d.rule,
-            "message": d.message,
-            "value": d.value,
-            "source": d.source.short if d.source else "",
-            "line": state.report.line(d.source),
-        }
-        for d in found
-    ]
-    leads = {rule: lead for rule, lead in _LEADS.items() if any(d.rule == rule for d in found)}
-    return {"rows": rows, "problems": problems, "notes": notes, "leads": leads}
 
 
 def _sum(sizes: Iterable[float | None]) -> str:

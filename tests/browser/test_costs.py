@@ -26,9 +26,9 @@ def test_cost_and_machine(lab: Lab, page: LabPage):
 
     # what the time goes to, with the arithmetic, and from a collective to its line
     view.get_by_test_id("tab-cost").click()
-    expect(view.get_by_test_id("cost-headline")).to_contain_text("if no communication does")
-    view.get_by_test_id("time-axes-model").click()
-    expect(view.get_by_test_id("arith-axes-model")).to_contain_text("2 x V x 7/8 / W")
+    expect(view.get_by_test_id("step")).to_contain_text("if no communication does")
+    view.get_by_test_id("step-times").get_by_role("button", name="over model", exact=False).first.click()
+    expect(view.get_by_test_id("step-times")).to_contain_text("2 x V x 7/8 / W")
     expect(view.get_by_test_id("roofline")).to_be_visible()
     expect(view.get_by_test_id("traffic-0")).to_be_visible()
     page.screenshot("costs_cost", of=view)

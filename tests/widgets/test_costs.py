@@ -12,15 +12,17 @@ import pytest
 
 from shardviz.costs import time_of
 from shardviz.costs.traffic import axis_traffic, traffic
+from shardviz.paint.json import json_of
 from shardviz.records import Collective, Cost, Frame, Stated, Work
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.panes import cost_pane
 from shardviz.view.picture import Labels, Lines, Marks, Rects
 from shardviz.view.roofline import BOTTOM, LEFT, RIGHT, TOP, roofline_of, roofline_picture
 from shardviz.view.traffic import MOST_CELLS, STEPS, merged, traffic_pictures
-from shardviz.widgets.costs import cost_json
 from shardviz.widgets.explorer import Explorer
 from tests.view.sample import HOSTILE, report
+from tests.widgets.documents import said, table
 from tests.widgets.machines import LARGE, MESHES, stepped
 from tests.widgets.page import CONTRAST, UNREADABLE
 from tests.widgets.test_looks import LONG, crowded, specs
@@ -28,58 +30,69 @@ from tests.widgets.test_looks import LONG, crowded, specs
 TARGETS = [target for target in MESHES if target not in LARGE]
 
 
+def costs(target, **changes):
+    """A step's cost, and the blocks of its pane."""
+    cost, _ = stepped(target, **changes)
+    return cost, json_of(cost_pane(cost))["blocks"]
+
+
 @pytest.mark.parametrize("target", MESHES)
 def test_bars_and_bounds_are_the_costs_own(target):
-    cost, made = stepped(target)
-    step = cost_json(cost, made)["step"]
-    seconds = {bar["key"]: bar["share"] * cost.upper for bar in step["bars"]}
-    assert seconds["compute"] == pytest.approx(cost.step.compute)
-    assert seconds["HBM"] == pytest.approx(cost.step.memory)
-    for moved in cost.by("axes"):
-        name = ", ".join(moved.key)
-        assert seconds[f"axes-{name}"] == pytest.approx(moved.seconds)
-    texts = {bar["key"]: bar["text"] for bar in step["bars"]}
-    assert texts["compute"] == format_seconds(cost.step.compute)
-    assert texts["HBM"] == "at least " + format_seconds(cost.step.memory)
-    assert step["lower"]["share"] * cost.upper == pytest.approx(cost.lower)
-    assert step["upper"]["share"] == 1 and step["upper"]["text"] == format_seconds(cost.upper)
-    assert math.fsum(part["share"] for part in step["stack"]) == pytest.approx(1.0)
+    cost, blocks = costs(target)
+    longest = max(cost.step.compute, cost.step.memory, cost.step.communication)
+    times = {said(row["cells"][0]): row["cells"] for row in table(blocks, "step-times")["rows"]}
+    wanted = {"compute": cost.step.compute, "HBM traffic": cost.step.memory, "communication": cost.step.communication}
+    wanted |= {f"over {', '.join(moved.key)}": moved.seconds for moved in cost.by("axes")}
+    assert times.keys() == wanted.keys()
+    for name, seconds in wanted.items():
+        _, text, bar, _ = times[name]
+        assert said(text) == format_seconds(seconds)
+        assert sum(part["share"] for part in bar["v"]) == pytest.approx(seconds / longest, abs=1e-4)
+    assert said(times["HBM traffic"][3]).startswith("at least ")
+    lower, upper = table(blocks, "step-bounds")["rows"]
+    assert said(lower["cells"][1]) == format_seconds(cost.lower) and said(upper["cells"][1]) == format_seconds(
+        cost.upper
+    )
+    assert lower["cells"][2]["v"][0]["share"] == pytest.approx(cost.lower / cost.upper, abs=1e-4)
+    assert math.fsum(part["share"] for part in upper["cells"][2]["v"]) == pytest.approx(1.0, abs=1e-4)
 
 
 def test_without_flops_there_is_no_upper_bound():
-    cost, made = stepped("tpu v5p:4x4x4", cost=None)
-    step = cost_json(cost, made)["step"]
-    assert step["upper"] is None and step["stack_text"].startswith("at least ")
-    assert next(bar for bar in step["bars"] if bar["key"] == "compute")["text"] == "not known"
+    _, blocks = costs("tpu v5p:4x4x4", cost=None)
+    assert said(table(blocks, "step-bounds")["rows"][1]["cells"][1]).startswith("at least ")
+    assert said(table(blocks, "step-times")["rows"][0]["cells"][1]) == "not known"
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_collectives_stand_longest_first_with_what_bounds_them(target):
-    cost, made = stepped(target)
-    rows = cost_json(cost, made)["collectives"]
-    by_name = {(c.kind, c.axes): c for c in cost.collectives}
-    times = []
-    for row in rows:
-        c = by_name[row["kind"], tuple(row["axes"])]
+    cost, blocks = costs(target)
+    by_name = {c.name: c for c in cost.collectives}
+    times, waits = [], []
+    for row in table(blocks, "longest")["rows"]:
+        seconds, _, kind, over, bound, at = row["cells"]
+        c = by_name[row["sel"][1]]
         found = time_of(c, cost.placement, cost.machine)
         times.append(c.seconds * c.count)
-        assert row["seconds"] == format_seconds(c.seconds * c.count) and row["formula"] == c.formula
-        assert row["bound"] == found.bound and row["floor"] == (found.bound == "latency")
-        assert [t[0] for t in row["terms"]] == [t.bound for t in found.terms]
-        assert row["at"] == ("" if c.source is None else c.source.short)
+        waits.append(said(bound))
+        assert said(kind) == c.kind and over["v"] == list(c.axes)
+        assert said(seconds) == format_seconds(c.seconds * c.count) and said(row["detail"][0]["pieces"]) == c.formula
+        assert said(bound) == ("latency floor" if found.bound == "latency" else found.bound)
+        if len(found.terms) > 1:
+            assert [said(r["cells"][0]) for r in row["detail"][1]["rows"]] == [t.bound for t in found.terms]
+        assert said(at).startswith("no source line" if c.source is None else c.source.short)
     assert times == sorted(times, reverse=True)
     assert math.fsum(times) == pytest.approx(cost.step.communication)
-    assert any(row["floor"] for row in rows), "64 bytes wait for the hops alone"
+    assert "latency floor" in waits, "64 bytes wait for the hops alone"
 
 
 def test_what_no_time_is_known_of_is_said_and_in_no_sum():
-    cost, made = stepped("tpu v5p:4x4x4", collectives=report().collectives)
-    view = cost_json(cost, made)
-    unknown = [row for row in view["collectives"] if row["seconds"] == "not known"]
-    assert len(unknown) == len(cost.unknown) == 1 and unknown[0]["axes"] is None
-    assert "1 collective of unknown time left out" in view["headline"]
-    shares = [bar["share"] for bar in view["step"]["bars"] if bar["key"].startswith("axes-")]
-    assert math.fsum(shares) * cost.upper == pytest.approx(cost.step.communication)
+    cost, blocks = costs("tpu v5p:4x4x4", collectives=report().collectives)
+    unknown = [row["cells"] for row in table(blocks, "longest")["rows"] if said(row["cells"][0]) == "not known"]
+    assert len(unknown) == len(cost.unknown) == 1 and said(unknown[0][3]) == "irregular groups"
+    assert "1 collective of unknown time left out" in said(blocks[0]["lead"])
+    moved = next(row["cells"][2]["v"] for row in table(blocks, "step-times")["rows"] if len(row["cells"][2]["v"]) > 1)
+    longest = max(cost.step.compute, cost.step.memory, cost.step.communication)
+    assert math.fsum(part["share"] for part in moved) * longest == pytest.approx(cost.step.communication, rel=1e-3)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -165,7 +178,8 @@ def test_many_devices_are_seen_axis_by_axis_and_long_axes_in_blocks(target):
 
 @pytest.mark.parametrize("target", MESHES)
 def test_what_is_sent_stays_small(target):
-    assert len(json.dumps(cost_json(*stepped(target)))) < 200_000
+    cost, _ = stepped(target)
+    assert len(json.dumps(json_of(cost_pane(cost)))) < 200_000
 
 
 def test_flops_are_summed_by_phase_line_and_module_with_what_xla_says():
@@ -177,20 +191,28 @@ def test_flops_are_summed_by_phase_line_and_module_with_what_xla_says():
         Work(phase="forward", source=None, module="head", dtype="bfloat16", dot_flops=1e12),
     )
     counted = Cost(dot_flops=1.2e13, other_flops=3e12, once_flops=5e12, work=work, stated=Stated(4.5e12, 1e9))
-    cost, made = stepped("tpu v5p:4x4x4", cost=counted)
-    view = cost_json(cost, made)["work"]
-    labels = {key: [(r["label"], r["text"]) for r in view[key]["rows"]] for key in ("phases", "lines", "modules")}
-    assert labels == {
-        "phases": [("backward", format_flops(8e12)), ("forward", format_flops(5e12)), ("update", format_flops(2e12))],
-        "lines": [("model.py:20", format_flops(1.2e13)), ("model.py:30", format_flops(2e12))],
-        "modules": [("layers/mlp", format_flops(1.2e13)), ("head", format_flops(1e12))],
+    _, blocks = costs("tpu v5p:4x4x4", cost=counted)
+    work = table(blocks, "flops")["blocks"]
+    labels = {
+        key: [(said(row["cells"][-1]), said(row["cells"][0])) for row in table(work, f"By {key}")["rows"]]
+        for key in ("phase", "line", "module")
     }
-    assert view["said"].startswith(
-        "XLA's cost_analysis() says 4.50 TFLOP of 15.0 TFLOP: it counts each loop's body once"
+    assert labels == {
+        "phase": [("forward", format_flops(5e12)), ("backward", format_flops(8e12)), ("update", format_flops(2e12))],
+        "line": [
+            ("model.py:20", format_flops(1.2e13)),
+            ("model.py:30", format_flops(2e12)),
+            ("no source line", format_flops(1e12)),
+        ],
+        "module": [("layers/mlp", format_flops(1.2e13)), ("head", format_flops(1e12))],
+    }
+    assert said(work[0]["pieces"]) == (
+        "cost_analysis() counts each loop's body once: 5.00 TFLOP; loops make it 3 times as much; "
+        "of the finished program it says 4.50 TFLOP and 1.00 GB, on-chip memory counted too"
     )
-    cost, made = stepped("tpu v5p:4x4x4", cost=replace(counted, stated=None, once_flops=1.5e13, work=()))
-    view = cost_json(cost, made)["work"]
-    assert "would say 15.0 TFLOP" in view["said"] and "no loop's body" in view["said"] and "phases" not in view
+    _, blocks = costs("tpu v5p:4x4x4", cost=replace(counted, stated=None, once_flops=1.5e13, work=()))
+    (once,) = table(blocks, "flops")["blocks"]
+    assert "15.0 TFLOP" in said(once["pieces"]) and "no loop adds to it" in said(once["pieces"])
 
 
 # In the explorer.
@@ -213,9 +235,10 @@ def test_it_is_worked_out_only_while_somebody_looks(on_tpu, program):
     answered(on_tpu, program)
     assert on_tpu.costs == {}
     on_tpu.tab = "cost"
-    assert on_tpu.costs == cost_json(on_tpu.state.cost, on_tpu.report)
+    assert on_tpu.costs["document"] == json_of(cost_pane(on_tpu.state.cost))
     on_tpu.state.set_target("cpu")
-    assert on_tpu.costs.keys() == {"why"} and "no speed" in on_tpu.costs["why"]
+    assert on_tpu.costs.keys() == {"document"}
+    assert "no speed" in said(table(on_tpu.costs["document"]["blocks"], "cost-why")["pieces"])
     on_tpu.tab = "source"
     assert on_tpu.costs == {}
 
@@ -228,15 +251,16 @@ def test_a_bar_and_a_collective_say_their_arithmetic_and_lead_to_their_line(open
     page.answer()
     cost = on_tpu.state.cost
     assert format_seconds(cost.upper) in page.at("step-bounds").inner_text()
-    assert page.at("arith-compute").count() == 0
-    page.at("time-compute").focus()
+    assert cost.step.computing[0].formula in page.at("step-times").inner_text()
+    over = page.at("step-times").get_by_role("button", name="over data")
+    over.focus()
     page.tab.keyboard.press("Enter")
-    assert cost.step.computing[0].formula in page.at("arith-compute").inner_text()
-    assert page.focus() == "time-compute"
-    page.at("time-axes-data").click()
-    assert cost.collectives[0].formula in page.at("arith-axes-data").inner_text()
-    page.at("longest-0").click()
-    assert cost.collectives[0].formula in page.at("arith-row-0").inner_text()
+    assert cost.collectives[0].formula in page.at("step-times").inner_text()
+    assert over.get_attribute("aria-expanded") == "true" and page.focus() == over.get_attribute("data-testid")
+    row = page.at("longest").locator("tbody button[aria-expanded]").first
+    assert cost.collectives[0].formula not in page.at("longest").inner_text()
+    row.click()
+    assert cost.collectives[0].formula in page.at("longest").inner_text()
     page.at("longest").get_by_text("model.py:3").click()
     assert page.at("panel-source").is_visible()
 
@@ -253,11 +277,11 @@ def test_traffic_is_walked_with_the_arrows(open_page, on_tpu, program):
     found = traffic(on_tpu.state.cost)
     assert found[2, 0] > 0
     assert (
-        page.at("traffic-said-0").inner_text()
+        page.at("traffic-0-said").inner_text()
         == f"device 2 sends device 0 {format_bytes(found[2, 0])} a step, over data"
     )
     page.at("traffic-0").hover(position={"x": 60, "y": 60})
-    assert page.at("traffic-said-0").inner_text().startswith("device ")
+    assert page.at("traffic-0-said").inner_text().startswith("device ")
 
 
 @pytest.mark.browser

@@ -15,6 +15,7 @@ from shardviz.session.explorer import ExplorerState
 from shardviz.session.snapshot import Snapshot
 from shardviz.widgets.explorer import VIEWS, Explorer
 from shardviz.widgets.pages import shards_view
+from tests.widgets.documents import rows, table
 from tests.widgets.page import PARTS
 
 W1 = "params['w1']"
@@ -47,7 +48,7 @@ def test_an_edit_changes_the_page_and_says_which_edit_it_was(explorer, sent):
     row = next(r for r in explorer.inputs["rows"] if r.get("name") == W1)
     assert row["dims"] == [["data"], ["model"]] and row["shard"] == [32, 256] and row["changed"]
     assert explorer.status["seq"] == 1 and explorer.status["level"] == "propagated"
-    assert set(sent) == {"inputs", "head", "status", "values", "shards"}, "what did not change is not sent"
+    assert set(sent) == {"inputs", "head", "status", "shards"}, "what did not change, or nobody looks at, is not sent"
 
 
 def test_edits_are_done_once_and_in_order_though_the_page_repeats_them(explorer, program):
@@ -126,35 +127,47 @@ def test_menus_agree_with_the_state(explorer):
                 assert code == 1 or choice.reason == (code[0] if choice.move else code)
 
 
+def names(explorer):
+    return [row["sel"][1] for row in table(explorer.values["document"]["blocks"], "values-table").get("rows", [])]
+
+
 def test_the_collectives_come_with_the_partitioned_report(explorer, program):
+    explorer.tab = "collectives"
     assert explorer.collectives["total"] == 0
     plan, job = program.jobs[0]
     job.on_report(program.partitioned(plan))
-    assert [r["kind"] for r in explorer.collectives["rows"]] == ["all-reduce"]
-    assert explorer.collectives["by_line"][0]["line"] == "return h @ params['w2']"
+    (moved,) = rows(explorer.collectives, "collectives-table")
+    assert moved[0].startswith("all-reduce") and moved[1] == "data"
+    (line,) = table(explorer.collectives["document"]["blocks"], "By source line")["rows"]
+    assert line["cells"][0]["v"] == "return h @ params['w2']"
     assert explorer.head["moved"][0]["axes"] == ["data"] and "memory" not in explorer.head
     job.answer(program.compiled(plan))
     assert explorer.head["memory"]["total"] == "4.20 kB" and explorer.status["level"] == "compiled"
 
 
 def test_the_filter_is_answered_by_the_kernel(explorer):
+    explorer.tab = "values"
     explorer.query = {"text": "dot_general"}
-    assert [r["name"] for r in explorer.values["rows"]] == ["dot.0", "dot.1", "dot.2"]
+    assert names(explorer) == ["dot.0", "dot.1", "dot.2"]
     explorer.query = {"text": "model"}
-    assert {r["name"] for r in explorer.values["rows"]} >= {W1, "params['w2']"}
+    assert set(names(explorer)) >= {W1, "params['w2']"}
     explorer.query = {"line": "model.py:2"}
     assert explorer.values["found"] == 3 and explorer.values["total"] == 7
     explorer.query = {"sort": "bytes"}
-    assert explorer.values["rows"][0]["name"] in (W1, "params['w2']")
+    assert names(explorer)[0] in (W1, "params['w2']")
     edit(explorer, op="set_dim", name=W1, dimension=0, axes=["data"])
     explorer.query = {"changed": True}
-    assert [r["name"] for r in explorer.values["rows"]] == [W1]
+    assert names(explorer) == [W1]
+    assert table(explorer.values["document"]["blocks"], "values-table")["rows"][0]["marked"]
 
 
 def test_long_lists_are_cut(make_program, plan):
     program = make_program({f"p['{i}']": (64, 64) for i in range(1000)})
     explorer = Explorer(ExplorerState(program, type(plan)(plan.mesh)))
-    assert len(explorer.values["rows"]) == 200 and explorer.values["total"] == 1004
+    assert explorer.values == {}, "nobody looks at it"
+    explorer.tab = "values"
+    assert len(names(explorer)) == 200 and explorer.values["total"] == 1004
+    assert explorer.values["said"] == "showing 200 of 1,004"
     assert explorer.inputs["hidden"] == 601
     assert sum(len(json.dumps(getattr(explorer, part))) for part in PARTS) < 250_000
 
@@ -218,7 +231,9 @@ def test_whatever_happens_the_page_shows_what_would_be_built_anew(program, plan,
         lambda: answer("compiled"),
         lambda: state.select(draw.choice(["x", "dot.1", "result"])),
         lambda: explorer.set_trait("selected", draw.choice(["x", "dot.2", ""])),
-        lambda: explorer.set_trait("tab", draw.choice(["source", "memory", "cost", "machine", "rosetta"])),
+        lambda: explorer.set_trait(
+            "tab", draw.choice(["source", "values", "collectives", "memory", "cost", "machine", "rosetta"])
+        ),
         lambda: explorer.set_trait("device", draw.randrange(-1, 4)),
         lambda: explorer.set_trait("query", draw.choice([{}, {"text": "dot"}, {"line": "model.py:3"}])),
         lambda: explorer.set_trait("reading", draw.choice(["", "P('data')"])),

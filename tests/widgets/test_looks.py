@@ -178,8 +178,10 @@ def test_every_table_fits_its_pane(open_page, crowd, width):
         page.answer()
         assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], tab
     page.at("tab-values").click()
+    page.answer()
     assert page.at("values-table").locator("tr").nth(1).get_by_title(LONG).count(), "the whole name is in a title"
     page.at("tab-collectives").click()
+    page.answer()
     assert page.at("collectives-table").get_by_title(CODE.strip()).count(), "so is the whole line"
 
 
@@ -281,12 +283,12 @@ def test_the_keyboard_does_it_all(open_page, make_program, plan):
 
 def test_a_tab_that_nobody_looked_at_says_that_no_kernel_answers_any_more(open_page):
     page = open_page()
-    for name in ("cost", "machine", "memory", "rosetta"):
+    for name in ("values", "collectives", "cost", "machine", "memory", "rosetta"):
         page.at(f"tab-{name}").click()  # and nobody answers
         assert "The kernel is asked" in page.at(f"panel-{name}").inner_text()
     page.tab.evaluate("() => { window.alive = false; model.trigger('comm_live_update'); }")
     page.at("gone").wait_for()
-    for name in ("cost", "machine", "memory", "rosetta"):
+    for name in ("values", "collectives", "cost", "machine", "memory", "rosetta"):
         page.at(f"tab-{name}").click()
         text = page.at(f"panel-{name}").inner_text()
         assert "run the cell again" in text and "is asked" not in text

@@ -23,9 +23,10 @@ from shardviz.records.amounts import format_seconds
 from shardviz.session.explorer import ExplorerState
 from shardviz.view.machine import MOST_NODES, blocks, floor
 from shardviz.view.machine_picture import company
-from shardviz.widgets.costs import cost_json
+from shardviz.view.panes import cost_pane
 from shardviz.widgets.explorer import Explorer
 from shardviz.widgets.machines import company_json, machine_json
+from shardviz.widgets.payload import pane
 from tests.costs.machines import placed as meshes_on_machines
 from tests.widgets.machines import LARGE, MESHES, stepped
 from tests.widgets.page import CONTRAST, UNREADABLE
@@ -129,7 +130,7 @@ def test_company_is_the_groups_of_the_placement_and_its_ways_are_links(target):
 @given(meshes_on_machines(), st.data())
 def test_any_mesh_on_any_machine_is_drawn(found, data):
     machine, mesh, _ = found
-    cost, made = stepped(machine.text, mesh.text)
+    cost, _ = stepped(machine.text, mesh.text)
     view = machine_json(cost)
     places = sorted(itertools.chain(*(n.places for n in floor(cost.placement).nodes)))
     assert places == list(range(machine.size))
@@ -141,7 +142,7 @@ def test_any_mesh_on_any_machine_is_drawn(found, data):
     for group in company(cost.placement, device):
         assert set(group.hops) <= plain
         assert {(min(a.one, a.other), max(a.one, a.other)) for a in group.arcs} <= wrapping
-    assert len(json.dumps([view, company_view, cost_json(cost, made)])) < 400_000
+    assert len(json.dumps([view, company_view, pane(cost_pane(cost))])) < 400_000
 
 
 def test_slices_and_domains_are_framed():

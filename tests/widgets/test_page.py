@@ -137,6 +137,7 @@ def test_outputs_can_be_set_and_given_back(open_page):
 def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
     page = open_page()
     page.at("tab-collectives").click()
+    page.answer()
     assert page.at("collectives-none").is_visible()
     page.at("tab-values").click()
     plan, job = program.jobs[0]
@@ -144,6 +145,7 @@ def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
     page.explorer.wait("partitioned", timeout=5)  # playwright's own loop runs in this thread: nobody else would do it
     page.answer()
     page.at("tab-collectives").click()
+    page.answer()
     assert "all-reduce" in page.at("collectives-table").inner_text()
     assert page.at("level").inner_text().startswith("partitioned")
     page.at("collectives-table").get_by_text("model.py:3").click()

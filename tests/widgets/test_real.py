@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -54,7 +55,7 @@ def test_one_edit_through_all_levels(explorer):
     assert explorer.state.set_dim(W, 0, [])
     assert explorer.report.level == "propagated" and explorer.report.value(W).shape == (64, 128)
     assert explorer.wait(timeout=60).level == "compiled"
-    assert explorer.collectives["total"] == len(explorer.report.collectives)
+    assert explorer.head["collectives"] == len(explorer.report.collectives)
     assert explorer.state.undo()
     explorer.wait(timeout=60)
     assert [(c.kind, c.axes) for c in explorer.report.collectives] == before
@@ -63,12 +64,12 @@ def test_one_edit_through_all_levels(explorer):
 def test_a_finished_compile_tells_what_xla_says_of_it(explorer):
     explorer.wait(timeout=60)
     explorer.tab = "memory"
-    assert explorer.memory["finishable"] and "not waited for" in explorer.memory["code"]
+    assert explorer.memory["finishable"] and "not waited for" in json.dumps(explorer.memory["document"])
     explorer.state.finish()
     assert explorer.state.loop.inbox.wait_until(lambda: not explorer.state.busy, 60)
     memory = explorer.report.memory
     assert memory.stated["argument_size_in_bytes"] == memory.arguments and explorer.report.cost.stated.flops > 0
-    assert not explorer.memory["finishable"] and explorer.memory["stated"]
+    assert not explorer.memory["finishable"] and "memory_analysis() says" in json.dumps(explorer.memory["document"])
     explorer.state.finish()
     assert not explorer.state.busy, "a finished compile has nothing more to tell"
 
@@ -208,7 +209,7 @@ def next_edit_works(explorer):
     assert explorer.state.set_dim("w", 1, ["x"]), explorer.state.error
     assert explorer.status["failure"] is None and explorer.report.level == "propagated"
     assert explorer.wait("partitioned", timeout=60).level in ("partitioned", "compiled")
-    assert explorer.report.value("w").shard_shape == (1024, 256) and explorer.collectives["total"]
+    assert explorer.report.value("w").shard_shape == (1024, 256) and explorer.head["collectives"]
     explorer.stop()
 
 

@@ -165,20 +165,23 @@ def test_a_value_of_the_memory_tab_is_selected_everywhere(open_page, program, pl
     page = open_page(on(program, plan, "tpu v5e:2x4"))
     page.at("tab-memory").click()
     page.answer()
-    page.at("alive-params['w2']").click()
+    page.at("pick-value-params['w2']").click()
     page.answer()
     assert page.explorer.state.selected == "params['w2']"
-    assert page.at("alive-params['w2']").get_attribute("aria-pressed") == "true"
+    assert page.at("pick-value-params['w2']").get_attribute("aria-pressed") == "true"
 
 
 def test_seconds_come_with_their_arithmetic(open_page, program, plan):
     page = open_page(on(program, plan, "tpu v5e:2x4"))
     page.at("tab-collectives").click()
-    button = page.at("collectives-table").get_by_role("button", name="µs").first
+    page.answer()
+    button = page.at("collectives-table").get_by_role("button", name="all-reduce").first
+    assert "48.0 µs" in page.at("collectives-table").inner_text()
     assert button.get_attribute("aria-expanded") == "false"
     button.click()
     assert "12 hops x 1.00 µs" in page.at("collectives-table").inner_text()
-    assert page.at("collectives-table").get_by_role("button", name="µs").first.get_attribute("aria-expanded") == "true"
+    assert button.get_attribute("aria-expanded") == "true"
+    assert page.focus() == button.get_attribute("data-testid"), "the focus stays where the person was"
     page.at("tab-source").click()
     assert "48.0 µs" in page.at("line-model.py:3").inner_text()
     assert "communication" in page.at("line-model.py:3").locator(".sv-heat").get_attribute("title")

@@ -10,6 +10,7 @@ from shardviz.paint import text as summary
 from shardviz.records import Cost, Frame, Memory, TargetCollective, Work, total_of
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
+from tests.widgets.documents import rows, said, table
 
 W1 = "params['w1']"
 V5E = "tpu v5e:2x4"
@@ -115,7 +116,9 @@ def test_without_a_machine_heat_is_bytes(program, plan):
     explorer = explorer_of(program, plan, target="cpu", cost=Cost(dot_flops=7e12))
     row = explorer.source["files"][0]["lines"][2]
     assert row["heat"] == 1 and "seconds" not in row and row["collectives"][0]["seconds"] == ""
-    assert "target" not in explorer.collectives and "seconds" not in explorer.collectives["rows"][0]
+    explorer.tab = "collectives"
+    heads = [c.get("title") for c in table(explorer.collectives["document"]["blocks"], "collectives-table")["columns"]]
+    assert "total per device" in heads and "time" not in heads
 
 
 def test_collectives_as_partitioned_and_as_the_target_runs_them(program, plan, compilers):
@@ -134,16 +137,18 @@ def test_collectives_as_partitioned_and_as_the_target_runs_them(program, plan, c
             TargetCollective(collective=own, stands_for=(), how=("added",)),
         ),
     )
-    data, cost = explorer.collectives, explorer.state.cost
-    assert cost.as_run and data["target"] == V5E
-    (row,) = data["rows"]
-    (run,) = row["as_run"]
-    assert run["text"] == "reduce-scatter × 1"
-    assert run["how"] == "turned into another kind, moved out of a loop" and run["algorithm"] == "1DFullMesh"
-    assert run["formula"].startswith("6 hops x 1.00 µs") and run["seconds"] == "6.00 µs"
-    assert row["formula"].startswith("12 hops x 1.00 µs") and row["seconds"] == "48.0 µs", "four runs of twelve hops"
-    (added,) = data["added"]
-    assert added["text"].startswith("all-gather over model") and "added" in added["how"]
+    explorer.tab = "collectives"
+    blocks, cost = explorer.collectives["document"]["blocks"], explorer.state.cost
+    assert cost.as_run and V5E in said(table(blocks, "collectives-moved")["pieces"])
+    (row,) = table(blocks, "collectives-table")["rows"]
+    as_run = row["cells"][-1]
+    assert said(as_run) == ("reduce-scatter × 1 turned into another kind, moved out of a loop 1DFullMesh 6.00 µs")
+    assert as_run[-1]["tip"].startswith("6 hops x 1.00 µs")
+    formula, run_formula = row["detail"]
+    assert said(formula["pieces"]).startswith("12 hops x 1.00 µs") and said(row["cells"][-2]) == "48.0 µs"
+    assert said(run_formula["pieces"]).startswith("as run, reduce-scatter.7: 6 hops x 1.00 µs")
+    (added,) = table(blocks, "collectives-added")["blocks"]
+    assert said(added["pieces"]).startswith("all-gather over model") and "added" in said(added["pieces"])
     (timed_move,) = cost.partitioned
     assert timed_move.kind == "all-reduce" and (timed_move.seconds or 0) * 4 == pytest.approx(cost.partitioned_seconds)
 
@@ -163,27 +168,37 @@ def test_the_memory_tab_has_the_parts_of_the_cost(program, plan, compilers):
     explorer = explorer_of(program, plan, memory=plan_)
     assert explorer.memory == {}, "nobody looks at it"
     explorer.tab = "memory"
-    view, needs = explorer.memory, explorer.state.cost.needs
-    assert view["verdict"] == "no" and "too much" in view["words"] and view["total"] == "56.0 GB"
-    assert [(p["label"], p["text"]) for p in view["parts"]] == [
-        ("arguments", "4.00 GB"),
-        ("outputs", "1.00 GB"),
-        ("temporaries", "50.0 GB"),
-        ("constants and other", "1.00 GB"),
+    blocks, needs = explorer.memory["document"]["blocks"], explorer.state.cost.needs
+    verdict = table(blocks, "memory-verdict")["pieces"]
+    assert verdict[0] == {"t": "does not fit", "b": True, "tone": "bad"} and "too much" in said(verdict)
+    parts = rows(explorer.memory, "memory-parts")
+    assert [row[:2] for row in parts[:5]] == [
+        ["arguments", "4.00 GB"],
+        ["outputs", "1.00 GB"],
+        ["temporaries", "50.0 GB"],
+        ["constants and other", "1.00 GB"],
+        ["in all", "56.0 GB"],
     ]
-    assert sum(p["share"] for p in view["parts"]) == pytest.approx(1)
-    assert view["line"] == pytest.approx(needs.usable / 56e9)
-    assert any("more devices" in text for text in view["helps"])
+    shares = [row["cells"][2]["v"] for row in table(blocks, "memory-parts")["rows"]]
+    assert sum(part["share"] for part in shares[4]) == pytest.approx(1, abs=1e-4)
+    assert shares[-1][0]["share"] == pytest.approx(needs.usable / 56e9, abs=1e-5)
+    assert any("more devices" in said(block["pieces"]) for block in table(blocks, "memory-helps")["blocks"])
 
 
 def test_before_the_plan_the_memory_tab_says_that_it_is_a_lower_bound(state):
     explorer = Explorer(state)
     explorer.tab = "memory"
-    view = explorer.memory
-    assert view["verdict"] == "unknown" and not view["complete"] and "at least" in view["words"]
-    assert [r["kind"] for r in view["rows"]] == ["argument"] * 3 and view["rows"][0]["value"] in (W1, "params['w2']")
+    blocks = explorer.memory["document"]["blocks"]
+    verdict = said(table(blocks, "memory-verdict")["pieces"])
+    assert verdict.startswith("not known whether it fits") and "at least" in verdict
+    assert rows(explorer.memory, "memory-parts")[-3][0] == "in all, at least"
+    alive = table(blocks, "memory-alive")["rows"]
+    assert [said(row["cells"][2]) for row in alive] == ["argument"] * 3
+    assert alive[0]["cells"][3]["sel"] in (["value", W1], ["value", "params['w2']"])
     state.set_target("cpu")
-    assert explorer.memory["line"] is None and "no machine is chosen" in explorer.memory["words"]
+    blocks = explorer.memory["document"]["blocks"]
+    assert "no machine is chosen" in said(table(blocks, "memory-verdict")["pieces"])
+    assert "usable" not in [row[0] for row in rows(explorer.memory, "memory-parts")]
 
 
 def test_the_chooser_offers_what_the_state_takes(program, plan, compilers):

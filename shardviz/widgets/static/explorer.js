@@ -8,15 +8,11 @@ import { target } from "./target.js";
 import { menu } from "./menu.js";
 import { specs } from "./specs.js";
 import { source } from "./source.js";
-import { memory, shards } from "./shards.js";
-import { memoryTab } from "./memory.js";
-import { cost } from "./cost.js";
+import { memoryPlan, shards } from "./shards.js";
+import { code, collectives, cost, memory, problems, values } from "./panes.js";
 import { machine } from "./machine.js";
 import { rosetta } from "./rosetta.js";
-import { values } from "./values.js";
-import { collectives } from "./collectives.js";
 import { rules } from "./rules.js";
-import { code, problems } from "./notes.js";
 
 /** @import { Context, Model } from "./types.d.ts" */
 
@@ -172,12 +168,12 @@ function render({ model, el }) {
   panels.source.append(lines, h("div", { class: "sv-low" }, map, plan));
   source(ctx, lines);
   shards(ctx, map, { small: true });
-  memory(ctx, plan);
+  memoryPlan(ctx, plan);
   shards(ctx, panels.shards, { small: false });
   rosetta(ctx, panels.rosetta);
   values(ctx, panels.values);
   collectives(ctx, panels.collectives);
-  memoryTab(ctx, panels.memory);
+  memory(ctx, panels.memory);
   cost(ctx, panels.cost);
   machine(ctx, panels.machine);
   rules(ctx, panels.rules);

@@ -293,7 +293,7 @@ export function shards(ctx, el, { small }) {
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
-export function memory(ctx, el) {
+export function memoryPlan(ctx, el) {
   /**
    * Whether it fits, as a link to the whole.
    * @param {string} verdict

@@ -259,6 +259,98 @@ export interface Edit {
   [field: string]: unknown;
 }
 
+/** What a click selects: a kind of thing (`value`, `line`, `device`, `collective`), and which. */
+export type Selects = [kind: string, id: string];
+
+/** A few words, or something small with a look of its own; `view/document.py` says what each field is for. */
+export interface Piece {
+  t: string;
+  k?: "code" | "axes" | "mesh" | "spec" | "bar" | "line";
+  // deno-lint-ignore no-explicit-any
+  v?: any;
+  b?: boolean;
+  q?: boolean;
+  tone?: "good" | "warn" | "bad";
+  tip?: string;
+  sel?: Selects;
+}
+
+/** Pieces as they are sent: what is words and nothing else as a string, what is not there left out. */
+export type Inline = string | Partial<Piece> | (string | Partial<Piece>)[];
+
+/** A stretch of a bar; its share is of the longest bar beside it. */
+export interface Bar {
+  share: number;
+  axes?: Axis[];
+  tip?: string;
+  role?: "work" | "room";
+}
+
+export interface Column {
+  title?: string;
+  right?: boolean;
+  wrap?: boolean;
+}
+
+export interface Row {
+  cells: Inline[];
+  detail?: Block[];
+  sel?: Selects;
+  marked?: boolean;
+}
+
+export interface Table {
+  block: "table";
+  columns: Column[];
+  rows?: Row[];
+  caption?: string;
+  /** Rows that are not among `rows`. */
+  more?: number;
+  noun?: string;
+  name?: string;
+}
+
+export interface Section {
+  block: "section";
+  title: string;
+  lead?: Inline;
+  blocks?: Block[];
+  fold?: "open" | "closed";
+  name?: string;
+}
+
+/** What is drawn: a `Picture`, or what only has a description here. */
+export interface Figure {
+  block: "figure";
+  caption?: string;
+  // deno-lint-ignore no-explicit-any
+  of: any;
+  name?: string;
+}
+
+export type Block =
+  | Table
+  | Section
+  | { block: "p"; pieces?: Inline; label?: string; quiet?: boolean; name?: string }
+  | { block: "beside"; blocks: Block[] }
+  | Figure;
+
+/** What there is to say of a subject, as `paint.json` gives it. */
+export interface Document {
+  title?: Inline;
+  lead?: Inline[];
+  blocks: Block[];
+}
+
+/** A tab that is a Document, with what is no part of one; empty while nobody looks at it. */
+export interface Pane {
+  document?: Document;
+  said?: string;
+  finishable?: boolean;
+  problems?: number;
+  notes?: number;
+}
+
 export interface Traits {
   mesh: Mesh;
   inputs: Tree;
@@ -268,7 +360,7 @@ export interface Traits {
   source: Source;
   shards: ShardMap;
   targets: Machines;
-  problems: { problems: number; notes: number; [field: string]: unknown };
+  problems: Pane & { problems: number; notes: number };
   query: Query;
   edits: (Edit & { seq: number })[];
   tab: string;
@@ -280,14 +372,14 @@ export interface Traits {
   comm_id: string;
   plan_code: string;
   _css: string;
-  values: Untyped;
-  collectives: Untyped;
+  values: Pane;
+  collectives: Pane;
   rosetta: Untyped;
   rules: Untyped;
-  costs: Untyped;
+  costs: Pane;
   machine: Untyped;
   company: Untyped;
-  memory: Untyped;
+  memory: Pane;
 }
 
 /** What modules without types show. */

@@ -1,0 +1,326 @@
+"""The explorer's panes: the Document of each, from what is known of the state, and from what the person asks to see.
+
+They say what a report's and a cost's own documents say, by the same builders; a pane has more of what a person looks
+through: filters, bars by four keys, what the target runs beside what was partitioned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from shardviz.costs.step_cost import StepCost, memory_parts
+from shardviz.diagnose.compiled import what_helps
+from shardviz.records import Alive, Diagnostic, Memory, Value
+from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.report import Report
+from shardviz.records.sums import total_of
+from shardviz.session.explorer import ExplorerState
+from shardviz.view.collectives import Runs, collectives_table, runs_text, sums_table
+from shardviz.view.document import (
+    Beside,
+    Block,
+    Document,
+    Figure,
+    Paragraph,
+    Piece,
+    Section,
+    code,
+    notes,
+    paragraph,
+    seconds,
+    words,
+)
+from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, alive_table, code_text, diagnostics_table, stated_text
+from shardviz.view.roofline import roofline_picture
+from shardviz.view.step_cost import (
+    level_words,
+    longest_section,
+    memory_words,
+    parts_table,
+    sources_section,
+    step_section,
+    work_sections,
+)
+from shardviz.view.traffic import traffic_pictures
+from shardviz.view.values import values_table
+
+PAGE = 200
+"""Rows of a long table that a pane shows."""
+
+_MOST_ALIVE = 30
+_MOST_SUMS = 8
+
+Query = Mapping[str, Any]
+
+
+# Values.
+
+
+def found_values(report: Report, changed: Collection[str], query: Query) -> list[tuple[str, Value]]:
+    """The role and the record of each value that a query finds.
+
+    Args:
+        report: where they are.
+        changed: the names that the last change cut differently.
+        query: `text` (words that must all occur in the name, label, operation, source or spec), `changed` (only those),
+            `line` (only those of a source line, `model.py:20`), `sort` (`program` or `bytes`).
+    """
+    asked, line = str(query.get("text") or "").lower().split(), query.get("line") or ""
+    found = [
+        (role, v)
+        for role, values in (
+            ("argument", report.arguments),
+            ("output", report.outputs),
+            ("intermediate", report.intermediates),
+        )
+        for v in values
+        if (not query.get("changed") or v.name in changed)
+        and (not line or (v.source is not None and v.source.short == line))
+        and (not asked or all(word in _searched(role, v) for word in asked))
+    ]
+    if query.get("sort") == "bytes":
+        found.sort(key=lambda item: -(item[1].bytes_per_device or 0))
+    return found
+
+
+def _searched(role: str, value: Value) -> str:
+    spec = value.spec.brackets() if value.spec is not None else ""
+    source = value.source.short if value.source else ""
+    return " ".join((role, value.name, value.label, value.op, source, value.dtype, spec)).lower()
+
+
+def found_words(found: int, total: int) -> str:
+    """`showing 200 of 1,200 found in 4,000`, `12 of 4,000`, or `4,000 values`."""
+    if found > PAGE:
+        return f"showing {PAGE} of {found:,}" + (f" found in {total:,}" if found < total else "")
+    return f"{found:,} of {total:,}" if found < total else f"{total:,} values"
+
+
+def values_pane(report: Report, found: Sequence[tuple[str, Value]], changed: Collection[str]) -> Document:
+    """The values that were found, in one table."""
+    shown = found[:PAGE]
+    roles = {value.name: role for role, value in shown}
+    table = values_table([v for _, v in shown], roles=roles, changed=changed, most=PAGE, name="values-table")
+    return Document(blocks=(table,), mesh=report.mesh)
+
+
+# Collectives.
+
+
+def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Document:
+    """The collectives, the longest first (without a cost: the most bytes), and their sums as bars.
+
+    Args:
+        report: whose collectives, with their seconds where there is a cost (`StepCost.partitioned`).
+        cost: what the step costs on a machine.
+        query: `line`, to see only those of a source line (`model.py:20`).
+    """
+    if not report.collectives:
+        predicted = "Shardy's propagation needs no collective; XLA's partitioner is being asked."
+        none = predicted if report.level == "propagated" else "Nothing moves between devices."
+        return Document(blocks=(paragraph(none, quiet=True, name="collectives-none"),), mesh=report.mesh)
+    blocks: list[Block] = [_moved_words(report, cost)]
+    told, line = runs_text(report), query.get("line") or ""
+    runs = Runs(report, {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {})
+    if told:
+        blocks.append(_runs_words(told, cost))
+    sums = [
+        sums_table(report.collectives, key, line_text=report.line, timed=cost is not None, brief=True, most=_MOST_SUMS)
+        for key in ("axes", "phase", "kind", "source")
+    ]
+    weigh = attrgetter("assumed_bytes" if cost is None else "assumed_seconds")
+    found = [c for c in report.collectives if not line or (c.source is not None and c.source.short == line)]
+    table = collectives_table(
+        sorted(found, key=lambda c: (-weigh(c), -c.assumed_bytes, c.kind, c.name)),
+        line_text=report.line,
+        runs=runs if told else None,
+        compact=True,
+        most=PAGE,
+        name="collectives-table",
+    )
+    blocks += [Beside(blocks=tuple(sums)), table]
+    if told and runs.added:
+        added = tuple(paragraph(*runs.pieces(run, None)) for run in runs.added[:PAGE])
+        blocks.append(Section(title="Added by the target's compiler", blocks=added, name="collectives-added"))
+    return Document(blocks=tuple(blocks), mesh=report.mesh)
+
+
+def _moved_words(report: Report, cost: StepCost | None) -> Paragraph:
+    whole = total_of(report.collectives)
+    said = [words("predicted by Shardy:", strong=True, tone="warn")] if report.level == "propagated" else []
+    said += [words("each device gives" if said else "Each device gives"), words(whole.bytes_text, strong=True)]
+    said.append(words(f"to {plural(whole.operations, 'collective')} in a step"))
+    if cost is not None:
+        left = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
+        said += [words(":"), words(format_seconds(whole.seconds), strong=True), words("on"), code(cost.machine.text)]
+        said += [words(f"one after the other{left}")]
+    said.append(words(". Bytes are operand bytes on one device; counts have the loops in them."))
+    return paragraph(*said, name="collectives-moved")
+
+
+def _runs_words(told: str, cost: StepCost | None) -> Paragraph:
+    said: list[Piece] = [words("As the target runs them:")]
+    if cost is not None and cost.as_run:
+        said += [seconds(cost.step.communication, strong=True), words(";")]
+    return paragraph(*said, words(told), name="collectives-runs")
+
+
+# Memory.
+
+_VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("not known whether it fits", "")}
+
+
+def memory_pane(state: ExplorerState) -> Document:
+    """What a device must hold against what it has, what would help, and the heaviest values.
+
+    Below level `compiled` the parts are a lower bound, and the values are those that are in it.
+    """
+    report, needs = state.report, None if state.cost is None else state.cost.needs
+    plan = report.memory
+    parts = memory_parts(report) if needs is None else needs.parts
+    complete = plan is not None if needs is None else needs.complete
+    fits, usable = (None, None) if needs is None else (needs.fits, needs.usable)
+    verdict, tone = _VERDICTS[fits]
+    on = () if state.target == "cpu" else (words("on each device of"), code(state.target))
+    how = _unpriced_words(state) if needs is None else _after_verdict(memory_words(needs))
+    blocks: list[Block] = [
+        paragraph(words(verdict, strong=True, tone=tone), *on, words(f": {how}"), name="memory-verdict"),
+        parts_table(parts, usable, whole="in all" if complete else "in all, at least"),
+    ]
+    if needs is not None and usable is not None:
+        blocks.append(paragraph(needs.source, label="usable", quiet=True))
+    blocks += _plan_words(plan) if plan is not None else []
+    if fits is False:
+        helps = tuple(paragraph(f"• {text}") for text in _helps(report, parts, usable))
+        blocks.append(Section(title="What would help", blocks=helps, name="memory-helps"))
+    alive = _alive(report)[:_MOST_ALIVE]
+    if alive:
+        so_far = "What is known so far, the heaviest; not all of it need be alive at once"
+        title = "Alive at the peak, the heaviest" if plan is not None and plan.alive_at_peak else so_far
+        blocks.append(Section(title=title, blocks=(alive_table(report, alive, bars=True, name="memory-alive"),)))
+    return Document(blocks=tuple(blocks), mesh=report.mesh)
+
+
+def _after_verdict(said: str) -> str:
+    """The words without the verdict that they begin with, which stands before them."""
+    head, colon, rest = said.partition(": ")
+    return rest if colon and "fit" in head.lower() else said
+
+
+def _unpriced_words(state: ExplorerState) -> str:
+    total = format_bytes(sum(memory_parts(state.report).values()))
+    if state.cost_error:
+        return f"at least {total}; {state.cost_error}"
+    if state.report.memory is None:
+        return f"at least {total}: no compiler has planned the memory yet, and no machine is chosen"
+    return f"{total} by the plan of the compiler for {state.report.memory.target}; choose a machine to see if it fits"
+
+
+def _plan_words(plan: Memory) -> list[Block]:
+    peak = f"alive at once, at most: {format_bytes(plan.peak)}"
+    peak += f"; in the chip's own memories: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
+    said: list[Block] = [
+        paragraph(peak, quiet=True, name="memory-alive-at-once"),
+        paragraph(code_text(plan), quiet=True, name="memory-code"),
+    ]
+    if stated := stated_text(plan):
+        said.append(paragraph(stated, label="memory_analysis() says", quiet=True, name="memory-stated"))
+    return said + ([paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] if plan.target == "cpu" else [])
+
+
+def _helps(report: Report, parts: Mapping[str, float], usable: float | None) -> Sequence[str]:
+    plan = report.memory
+    if plan is not None and plan.hbm:
+        return what_helps(plan, plan.takes - plan.hbm, report.residual_bytes)
+    over = sum(parts.values()) - (usable or 0.0)
+    return (
+        "cut the arguments over more mesh axes, or over larger ones",
+        f"more devices, or chips with more memory ({format_bytes(over)} a device are missing)",
+    )
+
+
+def _alive(report: Report) -> Sequence[Alive]:
+    """What is alive at the peak by the compiler's plan; without one, the arguments and what is kept, heaviest first."""
+    if report.memory is not None:
+        return report.memory.alive_at_peak
+    held = [_held(v, "argument", v.name) for v in report.arguments]
+    held += [
+        _held(r.value, "kept for the backward pass", r.value.label or r.value.name)
+        for r in report.residuals
+        if r.takes_memory
+    ]
+    return sorted(held, key=lambda a: (-a.bytes, a.name))
+
+
+def _held(value: Value, kind: str, name: str) -> Alive:
+    size, cut = round(value.bytes_per_device or 0), value.shard_shape or ()
+    return Alive(name=name, bytes=size, kind=kind, dtype=value.dtype, shape=cut, source=value.source)
+
+
+# What a step costs.
+
+
+def cost_pane(cost: StepCost | None, why: str = "") -> Document:
+    """All that a cost says.
+
+    Args:
+        cost: a step's; None where there is none.
+        why: the reason for that.
+    """
+    if cost is None:
+        none = why or "The target is cpu: simulated devices, with no speed to reckon with."
+        choose = "Choose a target above, such as tpu v5p:4x4x4 or gpu h100:8x8."
+        return Document(blocks=(paragraph(none, choose, quiet=True, name="cost-why"),))
+    roofline = Figure(of=roofline_picture(cost), name="roofline")
+    blocks: list[Block] = [step_section(cost, bounds=True), Section(title="Roofline of one device", blocks=(roofline,))]
+    if cost.collectives:
+        blocks.append(dataclasses.replace(longest_section(cost, waits=True), fold=None))
+    blocks += [dataclasses.replace(section, fold=None) for section in work_sections(cost)]
+    blocks += [traffic_section(cost), sources_section(cost)]
+    lead = (code(cost.machine.text), words(level_words(cost), quiet=True))
+    return Document(lead=(lead,), blocks=tuple(blocks), mesh=cost.mesh)
+
+
+def traffic_section(cost: StepCost) -> Section:
+    """Who sends how many bytes to whom."""
+    pictures = traffic_pictures(cost)
+    figures = tuple(Figure(of=each, name=f"traffic-{n}") for n, each in enumerate(pictures))
+    said = "the stronger, the more bytes: the lightest a ten-thousandth of the most, or less"
+    blocks = (Beside(blocks=figures), *notes(said)) if figures else notes("One device: nothing moves.")
+    lead = (words("row sends, column receives, whatever way it goes", quiet=True),)
+    return Section(title="Traffic in a step", lead=lead, blocks=blocks)
+
+
+# Problems.
+
+LEADS = {
+    "levels-differ": "Where Shardy's prediction and XLA's partitioner differ; neither is wrong: Shardy decides how "
+    "values are cut, XLA how to get from one cut to the next, and it may take another collective or put several into "
+    "one. Once it has answered, everything shown here is XLA's.",
+}
+"""A sentence that introduces all diagnostics of a rule."""
+
+_GRAVEST = {"error": 0, "warning": 1, "info": 2}
+
+
+def problems_pane(report: Report) -> Document:
+    """The report's diagnostics, the gravest first; those of a rule that needs a word of introduction stand below it."""
+    if not report.diagnostics:
+        return Document(blocks=(paragraph("Nothing to report at this level.", quiet=True, name="problems-none"),))
+    ordered = sorted(report.diagnostics, key=lambda d: (_GRAVEST.get(d.severity, 3), d.rule))
+    names, told = {v.name for v in report.values}, set()
+    blocks: list[Block] = []
+    for rule, found in groupby(ordered, key=_introduced):
+        if rule and rule not in told:
+            told.add(rule)
+            blocks.append(paragraph(words(rule, strong=True), words(LEADS[rule], quiet=True), name=f"lead-{rule}"))
+        blocks.append(diagnostics_table(list(found), names))
+    return Document(blocks=tuple(blocks), mesh=report.mesh)
+
+
+def _introduced(diagnostic: Diagnostic) -> str:
+    return diagnostic.rule if diagnostic.rule in LEADS else ""

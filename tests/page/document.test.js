@@ -1,0 +1,41 @@
+// @ts-check
+import assert from "node:assert/strict";
+import test from "node:test";
+import { pieces, plain, spaced, stacked, widths } from "../../shardviz/widgets/static/document.js";
+
+test("words alone are sent as a string, a bar without any", () => {
+  assert.deepEqual(pieces("w"), [{ t: "w" }]);
+  assert.deepEqual(pieces(["over", { t: "data", k: "axes", v: ["data"] }]), [
+    { t: "over" },
+    { t: "data", k: "axes", v: ["data"] },
+  ]);
+  assert.deepEqual(pieces({ k: "bar", v: [] }), [{ t: "", k: "bar", v: [] }]);
+});
+
+test("pieces have a space between them, but before a comma or the like", () => {
+  assert.equal(plain(["fits", { t: "v5p", k: "code" }, ": 2 GB", "of 3 GB"]), "fits v5p: 2 GB of 3 GB");
+  assert.equal(plain({ t: "model.py:20", k: "line", v: "q = x @ w" }), "model.py:20 q = x @ w");
+  assert.deepEqual(spaced([{ t: "a" }, { t: ";" }, { t: "b" }], [1, 2, 3]), [1, 2, " ", 3]);
+});
+
+test("only what is quieter goes below a row's name", () => {
+  const kind = { t: "all-gather", b: true };
+  const line = /** @type {const} */ ({ t: "model.py:20", k: "line", q: true });
+  assert.deepEqual(stacked([kind, { t: "forward", q: true }, line]).below.map(({ t }) => t), [
+    "forward",
+    "model.py:20",
+  ]);
+  assert.deepEqual(stacked([{ t: "over", q: true }, { t: "data", k: "axes", v: ["data"] }]).below, []);
+  assert.deepEqual(stacked("w").below, []);
+});
+
+test("a column is as wide as its longest cell, within reason", () => {
+  const columns = [{ title: "name" }, { title: "bytes", right: true }, { title: "" }, { title: "how", wrap: true }];
+  const bar = { k: /** @type {const} */ ("bar"), v: [{ share: 1 }] };
+  const rows = [
+    { cells: ["w", "1 GB", bar, "short"] },
+    { cells: ["x".repeat(99), "1 GB", bar, "y".repeat(99)] },
+  ];
+  assert.deepEqual(widths({ columns, rows }), [46, 11, 24, 64]);
+  assert.deepEqual(widths({ columns, rows: [] }), [6, 11, 6, 6]);
+});
