@@ -40,21 +40,19 @@ class Painters(Protocol):
         ...
 
 
-class _Where:
-    """Where the painters are, as the top of the house says."""
-
-    find: Callable[[], Painters] | None = None
+_where: list[Callable[[], Any]] = []
+"""How to get at the painters' module, once the top of the house has said so."""
 
 
-def provide(find: Callable[[], Painters]) -> None:
-    """Says how to get at the painters. Called once, by the package's `__init__`."""
-    _Where.find = staticmethod(find)
+def provide(find: Callable[[], Any]) -> None:
+    """Says how to get at the painters, a module with the functions of `Painters`. The package's `__init__` does so."""
+    _where[:] = [find]
 
 
 def painters() -> Painters:
     """The painters, loaded when first asked for."""
-    assert _Where.find is not None, "shardviz/__init__.py provides them"
-    return _Where.find()
+    (find,) = _where
+    return find()
 
 
 class Visible:
