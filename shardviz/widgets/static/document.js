@@ -287,7 +287,7 @@ export function documentView(ctx, el) {
       : "";
     return h(
       "figure",
-      { class: "sv-docfigure" },
+      { class: said ? "sv-docfigure sv-pointed" : "sv-docfigure" },
       h("figcaption", {}, caption, h("b", {}, said && of.title), h("span", { class: "sv-soft" }, said)),
       view.element,
       legend(ctx, of, view, `${name}-legend`),
