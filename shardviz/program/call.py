@@ -100,7 +100,7 @@ class Call:
         bound: what a method is bound to, which comes before the arguments of further calls.
         names: what a transform calls its arrays: tree path → name, for what stands at that path or below it.
         leaves: what filters see of every array, where that is more than the array itself.
-        ready: for a program that JAX has lowered already: gives its `Traced` for a mesh, and nothing is traced.
+        traced_for: for a program that JAX has lowered already: gives its `Traced` on a mesh without tracing.
     """
 
     fn: Any
@@ -111,7 +111,7 @@ class Call:
     options: Options = Options()
     brings: Brings = field(default_factory=Brings)
     notes: tuple[Diagnostic, ...] = ()
-    ready: Callable[[DeviceMesh | None], Any] | None = None
+    traced_for: Callable[[DeviceMesh | None], Any] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     leaves: tuple[Leaf, ...] = ()
     signature: CallSignature | None = None

@@ -138,7 +138,7 @@ class Lowerings:
         if not explicit_axes(mesh):
             return self._trace(mesh)
         types = in_types(bind.argument_specs(plan, self.call, self.known(mesh)), mesh)
-        return self._trace(mesh, () if self.call.ready else types)  # what is lowered already keeps its types
+        return self._trace(mesh, () if self.call.traced_for else types)  # what is lowered already keeps its types
 
     def _trace(self, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> _Kept:
         with self._lock:

@@ -119,13 +119,13 @@ def call_of(
         jax.tree.unflatten(outline.out_tree, out_specs),
         f"the shardings that {outline.name} was {outline.kind} with",
     )
-    ready = _Ready(traced, own, frozenset(found.axes))
+    traced_for = _TracedFor(traced, own, frozenset(found.axes))
     args, kwargs = jax.tree.unflatten(outline.in_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in outline.avals])
-    return Call(None, args, kwargs, outline.name, outline.kind, brings=brings, notes=notes, ready=ready)
+    return Call(None, args, kwargs, outline.name, outline.kind, brings=brings, notes=notes, traced_for=traced_for)
 
 
 @dataclass(frozen=True)
-class _Ready:
+class _TracedFor:
     """Gives the `Traced` for a mesh, if the module can stand on it."""
 
     traced: Traced

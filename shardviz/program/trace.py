@@ -150,8 +150,8 @@ def trace(call: Call, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> 
         ShardingTypeError: if JAX refuses an operation for the shardings in its operands' types.
         TraceError: with what the function raised as its cause.
     """
-    if call.ready is not None:
-        return call.ready(mesh)
+    if call.traced_for is not None:
+        return call.traced_for(mesh)
     target = None if mesh is None else abstract_mesh(mesh)
     args, kwargs = call.args, call.kwargs
     if target is not None and types:

@@ -147,7 +147,7 @@ def inner_of(call: Call, what: str) -> Callable[..., Any]:
     """The function to be transformed, jit's wrapping taken off."""
     wrapped = _jax.unwrap_jit(call.fn)
     fn = call.fn if wrapped is None else wrapped.fn
-    if call.ready is not None or not callable(fn):
+    if call.traced_for is not None or not callable(fn):
         raise TraceError(
             f"{what} of {call.name}: it is {call.kind} already, and JAX transforms functions only; "
             "trace the function itself"

@@ -1,4 +1,4 @@
-"""Whatever can be called, made ready to be traced: an adapter for each kind of callable.
+"""Whatever can be called as a `Call` that can be traced: an adapter for each kind of callable.
 
 `adapt` asks them in turn. A kind's own package (flax, say) is imported only where the callable already comes from it.
 """
@@ -61,7 +61,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
 
 def _signed(call: Call, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     """With the signature that the call has under `jax.jit`; without where the arguments are of a kind of their own."""
-    if call.ready is not None:
+    if call.traced_for is not None:
         return call
     wrapped = _jax.unwrap_jit(fn)
     call = replace(call, in_shardings=None if wrapped is None else wrapped.in_shardings)
