@@ -81,7 +81,7 @@ def test_a_compiled_report_against_a_raw_compile(benchmark, target, platform, to
 
 
 @pytest.mark.tpu
-def test_from_a_megabyte_of_hlo_to_the_reports_part(benchmark):
+def test_from_a_megabyte_of_hlo_to_the_reports_part(benchmark, yardstick):
     """Memory, collectives and their matching, from texts that are there."""
     example = sv.gallery.llama("70b", mesh="data=8,model=8")
     reached = {}
@@ -102,4 +102,4 @@ def test_from_a_megabyte_of_hlo_to_the_reports_part(benchmark):
     assert size >= 1e6 and found.target_collectives
     seconds = benchmark.stats.stats.median * 1e6 / size
     print(f"HLO to report: {benchmark.stats.stats.median * 1e3:.0f} ms for {size / 1e6:.2f} MB")
-    assert seconds <= 0.5
+    assert seconds <= 12 * yardstick()
