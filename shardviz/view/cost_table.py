@@ -88,7 +88,7 @@ def _texts(compared: CostTable, name: str) -> dict[str, str]:
     return {
         "name": name,
         "target": "" if cost.machine.text == name else cost.machine.text,
-        "mesh": str(cost.mesh),
+        "mesh": "" if str(cost.mesh) == name else str(cost.mesh),
         "level": cost.basis,
         "runs": format_count(None if runs is None else int(runs)),
         "bytes": format_bytes(compared.value(name, "bytes")),

@@ -108,7 +108,7 @@ def of_recompilation(found: Recompilation) -> Document:
 def of_export(found: LoadedExport) -> Document:
     """What an export is."""
     record: ExportRecord = found.record
-    title = (words(record.name, strong=True), words("exported by jax.export"), words(found.source, quiet=True))
+    title = (words(record.name, strong=True), words("exported by jax.export"), words(f"({found.source})", quiet=True))
     over = (words("on no mesh"),) if record.mesh is None else (words("on the mesh"), mesh_axes(record.mesh))
     facts = tuple(row(words(what, strong=True), words(said)) for what, said in _facts(record))
     blocks = (
