@@ -20,7 +20,7 @@ from matplotlib.patheffects import withStroke
 
 from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, width_of
 from shardviz.paint.theme import HATCH_INK, axis_colour, ink_on, paint_of
-from shardviz.view.picture import DASHES, SIZES, Labels, Lines, Marks, Picture, Point, Rects, Shape
+from shardviz.view.picture import DASHES, SIZES, Labels, Lines, Marks, Picture, Point, Rects, Role, Shape, pixels
 
 PIXELS = 96.0
 """Pixels of a Picture in an inch of a new figure."""
@@ -48,7 +48,7 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
         ax = figure.add_axes((PAD / whole[0], PAD / whole[1], wide / whole[0], high / whole[1]))
         scale = 72 / PIXELS
     else:
-        across, down = _room(ax)
+        across, down = room_of(ax)
         scale = 72 * min(across / wide, down / high)
     ax.set_xlim(0, wide)
     ax.set_ylim(high, 0)
@@ -67,7 +67,7 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     return ax
 
 
-def _room(ax: Axes) -> tuple[float, float]:
+def room_of(ax: Axes) -> tuple[float, float]:
     """Width and height in inches of the Axes that somebody gave."""
     whole = ax.get_figure(root=True)
     box = ax.get_window_extent()
@@ -110,14 +110,16 @@ class _Painter:
             PolyCollection(corners, facecolors=face, edgecolors=edge, linestyles=[dash], **look), autolim=False
         )
         if shape.hatch is not None:  # the axis once more, without colour
-            over = {"facecolors": "none", "edgecolors": [HATCH_INK[self.dark]], "linewidths": 0}
+            ink = self.colour("quiet") if shape.fill is None else HATCH_INK[self.dark]
+            over = {"facecolors": "none", "edgecolors": [ink], "linewidths": 0}
             lines = PolyCollection(corners, hatch=axis_colour(shape.hatch).hatch, zorder=2 + shape.layer, **over)
             self.ax.add_collection(lines, autolim=False)
         ink = ink_on(shape.fill, self.dark)
+        halo = shape.fill if shape.hatch is not None else None
         for (x, y, wide, high), text in zip(boxes, shape.labels, strict=False):
             if text:
                 size = min(SIZES["small"], 1.5 * wide / len(text), high)
-                self.text((x + wide / 2, y + high / 2), text, size, ink, layer=shape.layer)
+                self.text((x + wide / 2, y + high / 2), text, size, ink, layer=shape.layer, halo=halo)
 
     def lines(self, shape: Lines) -> None:
         lines = [_bent(line) for line in shape.lines] if shape.curved else list(shape.lines)
@@ -141,12 +143,13 @@ class _Painter:
             self.text(
                 at,
                 text,
-                SIZES[shape.size],
+                pixels(shape.size),
                 paint_of(shape.ink, self.dark),
                 align={"start": "left", "middle": "center", "end": "right"}[shape.align],
                 weight="bold" if shape.bold else "normal",
                 family="monospace" if shape.mono else "sans-serif",
-                halo=shape.halo,
+                halo="ground" if shape.halo else None,
+                turned=shape.turned,
                 layer=shape.layer,
             )
 
@@ -160,13 +163,23 @@ class _Painter:
         align: str = "center",
         weight: str = "normal",
         family: str = "sans-serif",
-        halo: bool = False,
+        halo: Role | None = None,
+        turned: bool = False,
         layer: int = 0,
     ) -> None:
         look: dict[str, Any] = {"color": ink, "fontsize": size * self.scale, "fontweight": weight, "family": family}
-        if halo:
-            look["path_effects"] = [withStroke(linewidth=3 * self.scale, foreground=paint_of("ground", self.dark))]
-        self.ax.text(*at, text, ha=align, va="center_baseline", zorder=2.5 + layer, parse_math=False, **look)
+        if halo is not None:
+            look["path_effects"] = [withStroke(linewidth=3 * self.scale, foreground=paint_of(halo, self.dark))]
+        self.ax.text(
+            *at,
+            text,
+            ha=align,
+            va="center" if turned else "center_baseline",
+            rotation=90 * turned,
+            zorder=2.5 + layer,
+            parse_math=False,
+            **look,
+        )
 
     def row(self, row: Row, y: float) -> None:
         """A line of the legend with its sample, or of a note."""

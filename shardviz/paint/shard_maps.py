@@ -16,9 +16,12 @@ from shardviz.paint.plot import plot
 from shardviz.paint.shard_map_html import MOST, shard_map_html
 from shardviz.paint.shard_map_png import encode_png
 from shardviz.paint.shard_map_text import shard_map_text
-from shardviz.paint.text import figure_lines
+from shardviz.paint.text import figure_lines, text_of
 from shardviz.view.contents import contents_text
+from shardviz.view.document import Document
+from shardviz.view.layouts import move_blocks
 from shardviz.view.scene import build_scene, describe
+from shardviz.view.shard_map_picture import change_picture, shard_map_picture
 from shardviz.view.shown import Shown, ShownChange, ShownTree, ShownUnknown
 
 _WIDTH = 80  # columns where no width is asked for
@@ -110,9 +113,10 @@ def _described(of: Shown) -> str:
 
 @plot.register
 def _(of: Shown, ax: Any = None, *, dark: bool = False) -> Any:
-    from shardviz.paint.shard_map_plot import shard_map_axes
+    from shardviz.paint.mpl import PIXELS, draw, room_of
 
-    return shard_map_axes(of.layout, ax, dark=dark, title=of.named, values=of.values, hosts=of.hosts, dtype=of.dtype)
+    room = None if ax is None else room_of(ax)
+    return draw(shard_map_picture(of, room and (room[0] * PIXELS, room[1] * PIXELS)), ax, dark=dark)
 
 
 @plot.register
@@ -122,13 +126,8 @@ def _(of: ShownTree, ax: Any = None, *, dark: bool = False) -> Any:
 
 @plot.register
 def _(of: ShownChange, ax: Any = None, *, dark: bool = False) -> Any:
-    from shardviz.paint.shard_map_plot import change_axes
+    from shardviz.paint.mpl import PIXELS, draw, room_of
 
-    return change_axes(of.moves, of.before.dtype, ax, dark=dark, title=of.before.title)
-
-
-@plot.register
-def _(of: ShownUnknown, ax: Any = None, *, dark: bool = False) -> Any:
-    from shardviz.paint.shard_map_plot import unknown_axes
-
-    return unknown_axes(of, ax, dark=dark)
+    room = None if ax is None else room_of(ax)
+    lines = text_of(Document(blocks=move_blocks(of.moves, of.before.dtype)), 96).splitlines()
+    return draw(change_picture(of, room and (room[0] * PIXELS, room[1] * PIXELS), tuple(lines)), ax, dark=dark)

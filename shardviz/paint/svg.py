@@ -15,7 +15,7 @@ from typing import Any
 
 from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, width_of
 from shardviz.paint.theme import ink_on, paint_of
-from shardviz.view.picture import DASHES, HATCHES, SIZES, Labels, Lines, Marks, Picture, Rects, Role, Shape
+from shardviz.view.picture import DASHES, HATCHES, SIZES, Labels, Lines, Marks, Picture, Rects, Role, Shape, pixels
 
 _MARKS = {
     "circle": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
@@ -102,6 +102,7 @@ def _patterns(picture: Picture) -> Iterator[str]:
         d = HATCHES[number % len(HATCHES)]
         size = 'width="6" height="6" patternUnits="userSpaceOnUse"'
         yield f'<pattern id="h{number}" {size}><path class="h" d="{d}"/></pattern>'
+        yield f'<pattern id="q{number}" {size}><path class="s-quiet" d="{d}"/></pattern>'
 
 
 def _look(fill: Role | None, stroke: Role | None, **more: Any) -> str:
@@ -136,11 +137,14 @@ def _rects(shape: Rects) -> Iterator[str]:
         corner = f' rx="{shape.corner:g}"' if shape.corner else ""
         yield f"<rect {box}{corner} {look}>{_tip(tips[number])}</rect>"
         if shape.hatch is not None:
-            yield f'<rect {box} fill="url(#h{shape.hatch})" pointer-events="none"/>'
+            yield f'<rect {box} fill="url(#{"q" if shape.fill is None else "h"}{shape.hatch})" pointer-events="none"/>'
         if shape.labels and (text := shape.labels[number]):
             ink = "i-ink" if shape.fill is None else f"o-{_word(shape.fill)}"
             size = min(SIZES["small"], 1.5 * wide / len(text), high)
             at = f'x="{x + wide / 2:g}" y="{y + high / 2:g}" text-anchor="middle" font-size="{size:.1f}"'
+            if shape.hatch is not None and shape.fill is not None:
+                ink += f" s-{_word(shape.fill)}"
+                at += ' paint-order="stroke" stroke-width="3"'
             yield f'<text class="{ink}" {at} pointer-events="none">{escape(text)}</text>'
 
 
@@ -164,13 +168,14 @@ def _marks(shape: Marks) -> Iterator[str]:
 
 
 def _labels(shape: Labels) -> Iterator[str]:
-    look = [f'class="i-{_word(shape.ink)}{" s-ground" if shape.halo else ""}" font-size="{SIZES[shape.size]}"']
+    look = [f'class="i-{_word(shape.ink)}{" s-ground" if shape.halo else ""}" font-size="{pixels(shape.size):g}"']
     look += [f'text-anchor="{shape.align}"'] if shape.align != "start" else []
     look += ['font-weight="600"'] if shape.bold else []
     look += ['style="font-family:monospace"'] if shape.mono else []
     look += ['paint-order="stroke" stroke-width="3"'] if shape.halo else []
     for (x, y), text in zip(shape.at, shape.texts, strict=True):
-        yield f'<text x="{x:.1f}" y="{y:.1f}" {" ".join(look)}>{escape(text)}</text>'
+        turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if shape.turned else ""
+        yield f'<text x="{x:.1f}" y="{y:.1f}"{turn} {" ".join(look)}>{escape(text)}</text>'
 
 
 def _row(row: Row, y: float) -> Iterator[str]:

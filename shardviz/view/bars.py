@@ -1,7 +1,7 @@
 """Bars: the time of a step, its memory, its FLOPs by line, and collectives by mesh axes or by line.
 
->>> picture = bars((Bar("data", (Stretch(0.5, 0),), "20 ms"), Bar("model", (Stretch(1.0, 1),), "40 ms")), title="moved")
->>> [round(shape.wide) for shape in picture.shapes if isinstance(shape, Rects)]
+>>> moved = bars((Bar("data", (Stretch(0.5, 0),), "20 ms"), Bar("model", (Stretch(1.0, 1),), "40 ms")), title="moved")
+>>> [round(shape.wide) for shape in moved.shapes if isinstance(shape, Rects)]
 [180, 360]
 """
 
@@ -17,7 +17,7 @@ from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
 from shardviz.records.report import Report
 from shardviz.records.sums import CollectiveTotal, WorkTotal, sum_collectives
-from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Role, Shape, shortened, text_wide
+from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Role, Shape, picture, shortened, text_wide
 from shardviz.view.step_cost import headline, memory_words
 from shardviz.view.work import PHASES, phase_words
 
@@ -236,7 +236,7 @@ def collective_bars(report: Report, by: str = "axes", limit: int = 12) -> Pictur
         ShardvizError: for another `by`.
     """
     if by not in ("axes", "source"):
-        raise ShardvizError(f"collective_bars_axes(by={by!r}): by is 'axes' or 'source'")
+        raise ShardvizError(f"collectives by {by!r}: by is 'axes' or 'source'")
     totals = sum_collectives(report.collectives, by)
     shown = totals[:limit]
     most = max((t.bytes for t in shown), default=0) or 1
@@ -252,3 +252,8 @@ def collective_bars(report: Report, by: str = "axes", limit: int = 12) -> Pictur
     note = f"operand bytes per device in a step; longest bar {format_bytes(most)}{more}"
     title = f"{report.program}: collectives by {'mesh axes' if by == 'axes' else 'source line'}, {report.level}"
     return bars(rows, title=title, mesh=report.mesh, notes=(note if totals else "no collectives",))
+
+
+@picture.register
+def _(report: Report, kind: str = "") -> Picture:
+    return collective_bars(report, kind or "axes")

@@ -42,6 +42,11 @@ def dash_of(place: int | None) -> int | None:
     return None if place is None else place % len(DASHES)
 
 
+def pixels(size: str | float) -> float:
+    """The pixels of letters of a size."""
+    return SIZES[size] if isinstance(size, str) else size
+
+
 def text_wide(text: str, size: str = "normal") -> float:
     """About how many pixels a text takes."""
     return len(text) * SIZES[size] * 0.62
@@ -57,7 +62,7 @@ class Rects:
         fill: what they are filled with; None for nothing.
         strength: how strong the fill is, 0 to 1.
         stroke: their outline; None for none.
-        hatch: the number of the strokes over the fill, the second cue; None for none.
+        hatch: the number of the strokes over the fill, the second cue; None for none. Without a fill they are quiet.
         dash: the number of the outline's dash.
         corner: the radius of their corners.
         labels: what stands in the middle of each; empty for nothing in any.
@@ -171,9 +176,10 @@ class Labels:
         at: where each begins, has its middle or ends, on the height of its middle.
         texts: what they say.
         align: `start`, `middle` or `end`.
-        size: `small`, `normal` or `head`.
+        size: `small`, `normal` or `head`, or pixels.
         ink: their colour.
         bold, mono: the sort of letters.
+        turned: whether they read upwards.
         halo: whether the ground shows around the letters, where they stand over lines.
         name, layer: as of `Lines`.
     """
@@ -181,10 +187,11 @@ class Labels:
     at: tuple[Point, ...]
     texts: tuple[str, ...]
     align: str = "start"
-    size: str = "normal"
+    size: str | float = "normal"
     ink: Role = "ink"
     bold: bool = False
     mono: bool = False
+    turned: bool = False
     halo: bool = False
     name: str = ""
     layer: int = 0
@@ -290,13 +297,14 @@ def beside(pictures: Sequence[Picture], gap: float = 36.0) -> Picture:
     x, top, high = 0.0, 24.0, 0.0
     for each in pictures:
         shapes.append(Labels(at=((x, 8.0),), texts=(each.title,)))
-        shapes += [_shifted(shape, x, top) for shape in each.shapes]
+        shapes += [shifted(shape, x, top) for shape in each.shapes]
         x += max(each.width, text_wide(each.title)) + gap
         high = max(high, each.height)
     return Picture(width=max(x - gap, 1.0), height=top + high, shapes=tuple(shapes))
 
 
-def _shifted(shape: Shape, dx: float, dy: float) -> Shape:
+def shifted(shape: Shape, dx: float, dy: float) -> Shape:
+    """A shape so much further to the right and down."""
     if isinstance(shape, Rects):
         return dataclasses.replace(shape, x=tuple(x + dx for x in shape.x), y=tuple(y + dy for y in shape.y))
     if isinstance(shape, Lines):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.view import cost_pictures, cost_table, layouts, report, rosetta, shown, step_cost
+from shardviz.view import cost_pictures, cost_table, layouts, report, rosetta, shard_map_picture, shown, step_cost
 from shardviz.view.document import Document
 from shardviz.view.document import document as built
 from shardviz.view.picture import picture
@@ -21,6 +21,7 @@ __all__ = [
     "picture",
     "report",
     "rosetta",
+    "shard_map_picture",
     "shown",
     "step_cost",
 ]

@@ -9,8 +9,10 @@ from shardviz.errors import MeshError
 from shardviz.layouts import by_process, layout
 from shardviz.notation import DeviceMesh
 from shardviz.paint.shard_map_html import shard_map_html
+from shardviz.view.picture import Lines
 from shardviz.view.scene import build_scene, coarsen
 from shardviz.view.show import show
+from shardviz.view.subjects import picture
 from tests.view.sanitizer import read, words
 
 MESH = "data=4,model=2"
@@ -99,11 +101,9 @@ def test_pictures_and_figures_have_them_too():
     with_lines, without = shard_map_html(cut, hosts=hosts), shard_map_html(cut)
     assert read(with_lines).images[0]["src"] != read(without).images[0]["src"]
     assert "0: [0:2, 0:2], process 0" in read(with_lines).titles
-    pytest.importorskip("matplotlib")
-    lines = [
-        c for c in show((8, 8), ("a", "b"), "a=4,b=4", processes=8).plot().collections if c.get_gid() == "processes"
-    ]
-    assert len(lines[0].get_segments()) == 4
+    shapes = picture(show((8, 8), ("a", "b"), "a=4,b=4", processes=8)).shapes
+    (thick,) = (shape for shape in shapes if isinstance(shape, Lines) and shape.name == "processes")
+    assert len(thick.lines) == 4 and thick.width > 2
 
 
 def test_many_processes_are_counted():

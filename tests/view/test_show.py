@@ -189,7 +189,9 @@ def test_a_silent_copy_is_said_in_the_figure_too():
     ax = show((17, 4), ("data", None), "data=8", dtype="float32").plot()
     text = " ".join(t.get_text().replace("\n", " ") for t in ax.texts)
     assert "(16 or 24 would)" in text and "272 B on each device instead of 48 B, 1.90 kB of copies in all" in text
-    assert {p.get_hatch() for p in ax.patches if p.get_hatch() == "////"}, "the padding is hatched"
+    assert {c.get_hatch() for c in ax.collections if c.get_hatch() == "///" and not len(c.get_facecolor())}, (
+        "the padding is hatched"
+    )
 
 
 WIDE = {"模型並行軸": 4, "データ": 2}

@@ -41,7 +41,9 @@ def test_it_is_a_hatched_box_that_says_who_decides(given):
 def test_the_figure_is_hatched_too():
     pytest.importorskip("matplotlib")
     ax = show((8, 6), "{unknown}", "data=4").plot(dark=True)
-    assert [p.get_hatch() for p in ax.patches] == ["//"] and ax.get_label().startswith("A hatched box")
+    assert [c.get_hatch() for c in ax.collections if c.get_hatch()] == ["///"] and ax.get_label().startswith(
+        "A hatched box"
+    )
     assert any("partitioner decides" in t.get_text().replace("\n", " ") for t in ax.texts)
 
 
