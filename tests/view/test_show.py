@@ -18,6 +18,7 @@ from shardviz.notation.tiling import Tiling
 from shardviz.paint.columns import text_width
 from shardviz.paint.shard_map_html import shard_map_html
 from shardviz.paint.shard_map_text import shard_map_text
+from shardviz.paint.theme import paint_of
 from shardviz.records import Value
 from shardviz.view.show import show
 from shardviz.view.shown import Shown, ShownTree, ShownUnknown
@@ -186,12 +187,14 @@ def test_what_jax_does_with_an_uneven_cut_is_said():
 
 def test_a_silent_copy_is_said_in_the_figure_too():
     pytest.importorskip("matplotlib")
+    from matplotlib.colors import to_rgba
+
     ax = show((17, 4), ("data", None), "data=8", dtype="float32").plot()
     text = " ".join(t.get_text().replace("\n", " ") for t in ax.texts)
     assert "(16 or 24 would)" in text and "272 B on each device instead of 48 B, 1.90 kB of copies in all" in text
-    assert {c.get_hatch() for c in ax.collections if c.get_hatch() == "///" and not len(c.get_facecolor())}, (
-        "the padding is hatched"
-    )
+    quiet = to_rgba(paint_of("quiet", False))
+    over = [tuple(c.get_edgecolor()[0]) for c in ax.collections if c.get_hatch()]
+    assert quiet in over, "the padding is hatched"
 
 
 WIDE = {"模型並行軸": 4, "データ": 2}
