@@ -11,6 +11,7 @@ const CLOSING = /^[,;:.)]/;
 const BAR = 24; // characters that a bar is as wide as
 const SAMPLE = 60; // rows by which a table's columns are made as wide as they are
 const HATCHES = 4; // second cues of bars, by the axis's place in the mesh
+const SHORT = 16; // characters that are never broken over two lines
 
 /** What a click on a thing of each kind does. @type {Record<string, (ctx: Context, id: string) => void>} */
 const ACTS = {
@@ -66,7 +67,7 @@ export function stacked(cell) {
 export function widths({ columns, rows }) {
   return columns.map(({ title = "", right, wrap }, i) => {
     const longest = Math.max(0, ...rows.slice(0, SAMPLE).map(({ cells }) => wide(cells[i], i === 0)));
-    return Math.min(right ? 20 : wrap ? 64 : i ? 36 : 46, Math.max(right ? 11 : 6, title.length, longest));
+    return Math.min(right ? 20 : wrap ? 40 : i ? 36 : 46, Math.max(right ? 12 : 6, title.length, longest));
   });
 }
 
@@ -206,7 +207,12 @@ export function documentView(ctx, el) {
     return h(
       "th",
       { scope: "row", class: right ? "sv-num" : null },
-      h("div", text, mark, content),
+      h(
+        "div",
+        plain(main).length <= SHORT ? { ...text, class: `${text.class || ""} sv-short`.trim() } : text,
+        mark,
+        content,
+      ),
       below.length ? small(below) : null,
     );
   }
@@ -225,7 +231,8 @@ export function documentView(ctx, el) {
     const looks = [isSelected(sel) && "sv-sel", act && "sv-act", marked && fresh && "sv-changed"].filter(Boolean);
     const rest = cells.slice(1).map((cell, i) => {
       const { title = "", right } = columns[i + 1];
-      return h("td", { class: right ? "sv-num" : null, "data-head": title || null }, inline(cell));
+      const looks = [right && "sv-num", right && plain(cell).length <= SHORT && "sv-short"].filter(Boolean);
+      return h("td", { class: looks.join(" ") || null, "data-head": title || null }, inline(cell));
     });
     const first = h(
       "tr",
