@@ -92,6 +92,7 @@ def step_section(cost: StepCost, bounds: bool = False) -> Section:
     """
     return Section(
         title="Step",
+        name="step",
         lead=(words(headline(cost)),),
         blocks=(
             times_table(cost),

@@ -11,7 +11,8 @@ const CLOSING = /^[,;:.)]/;
 const BAR = 24; // characters that a bar is as wide as
 const SAMPLE = 60; // rows by which a table's columns are made as wide as they are
 const HATCHES = 4; // second cues of bars, by the axis's place in the mesh
-const SHORT = 16; // characters that are never broken over two lines
+const SHORT = 10; // characters of a number that is never broken over two lines
+const NAME = 14; // and of a name
 
 /** What a click on a thing of each kind does. @type {Record<string, (ctx: Context, id: string) => void>} */
 const ACTS = {
@@ -209,7 +210,7 @@ export function documentView(ctx, el) {
       { scope: "row", class: right ? "sv-num" : null },
       h(
         "div",
-        plain(main).length <= SHORT ? { ...text, class: `${text.class || ""} sv-short`.trim() } : text,
+        plain(main).length <= NAME ? { ...text, class: `${text.class || ""} sv-short`.trim() } : text,
         mark,
         content,
       ),
