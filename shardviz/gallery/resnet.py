@@ -28,12 +28,17 @@ def convolve(x: Any, kernel: Any, stride: int = 1) -> Any:
     return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
+def at_least_f32(dtype: Any) -> Any:
+    """In which type statistics and logits are: float32, or what is wider."""
+    return jnp.promote_types(dtype, jnp.float32)
+
+
 def normalise(x: Any, p: dict[str, Any]) -> tuple[Any, Any]:
     """Batch normalisation over all devices' images, and the mean and variance that it used."""
-    x32 = x.astype(jnp.float32)
-    mean = jax.lax.pmean(x32.mean((0, 1, 2)), "batch")
-    variance = jax.lax.pmean(jnp.square(x32).mean((0, 1, 2)), "batch") - jnp.square(mean)
-    scaled = (x32 - mean) * jax.lax.rsqrt(variance + 1e-5) * p["scale"] + p["bias"]
+    precise = x.astype(at_least_f32(x.dtype))
+    mean = jax.lax.pmean(precise.mean((0, 1, 2)), "batch")
+    variance = jax.lax.pmean(jnp.square(precise).mean((0, 1, 2)), "batch") - jnp.square(mean)
+    scaled = (precise - mean) * jax.lax.rsqrt(variance + 1e-5) * p["scale"] + p["bias"]
     return scaled.astype(x.dtype), {"mean": mean, "variance": variance}
 
 
@@ -56,7 +61,7 @@ def forward(params: dict[str, Any], images: Any) -> tuple[Any, dict[str, Any]]:
     for s, stage in enumerate(params["stages"]):
         for b, p in enumerate(stage):
             x, seen[f"{s}.{b}"] = bottleneck(x, p, 2 if b == 0 and s > 0 else 1)
-    return x.mean((1, 2)).astype(jnp.float32) @ params["out"], seen
+    return x.mean((1, 2)).astype(at_least_f32(x.dtype)) @ params["out"], seen
 
 
 def loss_fn(params: dict[str, Any], images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
@@ -80,7 +85,7 @@ def train_step(state: dict[str, Any], images: Any, labels: Any) -> tuple[dict[st
 def parameters(depth: int, classes: int, dtype: Any) -> dict[str, Any]:
     """The shapes of a ResNet's weights, for one device."""
     array = lambda *shape: jax.ShapeDtypeStruct(shape, dtype)  # noqa: E731
-    norm = lambda n: {k: jax.ShapeDtypeStruct((n,), jnp.float32) for k in ("scale", "bias")}  # noqa: E731
+    norm = lambda n: {k: jax.ShapeDtypeStruct((n,), at_least_f32(dtype)) for k in ("scale", "bias")}  # noqa: E731
     params: dict[str, Any] = {"c0": array(7, 7, 3, 64), "n0": norm(64), "stages": []}
     wide = 64
     for s, count in enumerate(BLOCKS[depth]):
@@ -93,7 +98,7 @@ def parameters(depth: int, classes: int, dtype: Any) -> dict[str, Any]:
             stage.append(p)
             wide = 4 * thin
         params["stages"].append(stage)
-    return params | {"out": jax.ShapeDtypeStruct((wide, classes), jnp.float32)}
+    return params | {"out": jax.ShapeDtypeStruct((wide, classes), at_least_f32(dtype))}
 
 
 def step_flops(depth: int, classes: int, size: int, images: int) -> tuple[float, float]:
