@@ -44,7 +44,7 @@ def summary(state: ExplorerState) -> Document:
         Section(title="arguments", lead=(words(values_headline(report.arguments)),), blocks=(table,)),
         Section(
             title="collectives",
-            lead=(words(plural(whole.operations, "collective") + runs),),
+            lead=(words(plural(whole.operations, "operation") + runs if whole.operations else "none"),),
             blocks=(Table(columns=_PAIR, rows=moved),) if moved else (),
         ),
     ]

@@ -265,7 +265,7 @@ arguments: 3 values, 270 kB per device
   params['w1']  P(None, 'model')   131 kB
   params['w2']  P('model')         131 kB
 
-collectives: 1 collective, 4 runs a step
+collectives: 1 operation, 4 runs a step
   data  131 kB
 memory per device, cpu plan: 4.20 kB set aside (arguments 1.00 kB, temporaries 3.00 kB, outputs not
   aliased 200 B); alive at once, at most: 4.00 kB
