@@ -23,9 +23,10 @@ from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.records import Frame, Value
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds, format_shape
+from shardviz.records.collectives import axes_words
+from shardviz.records.sums import NO_SOURCE
 
 Kind = Literal["words", "code", "axes", "mesh", "spec", "bar", "line"]
-NO_SOURCE = "no source line"
 _LONGEST_LINE = 72
 _CLOSING = (",", ";", ":", ".", ")")
 
@@ -252,13 +253,6 @@ def words(
 def code(text: str, *, strong: bool = False, quiet: bool = False, tip: str = "", selects: Any = None) -> Piece:
     """Text in monospace: a name, a shape, a target."""
     return Piece(text=text, kind="code", strong=strong, quiet=quiet, tip=tip, selects=selects)
-
-
-def axes_words(found: tuple[Axis, ...] | None) -> str:
-    """The axes of a collective in plain text: `data, model`, `no axis`, or `irregular groups`."""
-    if found is None:
-        return "irregular groups"
-    return ", ".join(map(axis_text, found)) or "no axis"
 
 
 def axes(found: tuple[Axis, ...] | None, *, tip: str = "") -> Piece:
