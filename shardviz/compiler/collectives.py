@@ -6,20 +6,8 @@ becomes `Collective(kind="all-gather", axes=("data",), dtype="bfloat16", operand
 operand="params['w1']", source=model.py:30, phase="forward", ...)`.
 
 Bytes are one device's. An asynchronous pair (`all-gather-start`, `all-gather-done`) is one collective. A collective is
-the user's where the module had it before partitioning, as `psum` in a `shard_map` is. XLA writes the groups of devices
-in four ways. On `data=2,model=4`:
-
->>> from shardviz.notation import DeviceMesh
->>> mesh = DeviceMesh.of({"data": 2, "model": 4})
->>> for text in ("{{0,1,2,3},{4,5,6,7}}", "[2,4]<=[8]", "[2,4]<=[4,2]T(1,0)", "mesh['axis_0'=2,'axis_1'=4] {'axis_1'}"):
-...     print(axes_of(parse_groups(text, mesh.size), mesh))
-('model',)
-('model',)
-('data', ('model', 1, 2))
-('model',)
-
-The third's groups are {0,2,4,6} and {1,3,5,7}: all of `data` and the major half of `model`, which Shardy would write
-`"model":(1)2`. Device i is the i-th place of the mesh in row-major order.
+the user's where the module had it before partitioning, as `psum` in a `shard_map` is. The groups of devices are read by
+`shardviz.notation.groups`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _COLUMNS = (Column("name"), Column("type and shape"), Column("spec"), Column("sh
 LONGEST_NAME = 44
 """Characters of an array's name in a table; a longer one ends in `…`."""
 
-FIRST, MOST = 48, 48
+MOST = 48
 
 
 def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
