@@ -16,6 +16,12 @@ from shardviz import visible
 
 __version__ = "0.1.0"
 
-visible.provide(lambda: importlib.import_module("shardviz.paint"))  # plain data show themselves, and import no painter
+# Plain data show themselves and are judged, and import neither painters nor judges.
+visible.provide(
+    paint=lambda: importlib.import_module("shardviz.paint"),
+    study=lambda: importlib.import_module("shardviz.study"),
+    widgets=lambda: importlib.import_module("shardviz.widgets"),
+    diagnose=lambda: importlib.import_module("shardviz.diagnose"),
+)
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -20,6 +20,7 @@ from .errors import CompileMemoryLimit as CompileMemoryLimit
 from .errors import CompileRefused as CompileRefused
 from .errors import CompileStopped as CompileStopped
 from .errors import CompileTimeout as CompileTimeout
+from .errors import ContractError as ContractError
 from .errors import MeshError as MeshError
 from .errors import ParseError as ParseError
 from .errors import ShardingTypeError as ShardingTypeError
@@ -31,6 +32,7 @@ from .layouts import Layout as Layout
 from .layouts import layout as layout
 from .layouts import moves as moves
 from .notation.read import sharding as sharding
+from .program.intermediates import Intermediate as Intermediate
 from .program.meshes import mesh as mesh
 from .program.plan import Plan as Plan
 from .program.rules import Rules as Rules
@@ -40,11 +42,24 @@ from .session import Program as Program
 from .session import ReportFuture as ReportFuture
 from .session import analyze as analyze
 from .session import trace as trace
+from .study import Comparison as Comparison
 from .study import CostTable as CostTable
+from .study import Exercise as Exercise
+from .study import Mend as Mend
+from .study import Mends as Mends
+from .study import Search as Search
+from .study import Sweep as Sweep
+from .study import compare as compare
 from .study import cost_table as cost_table
+from .study import exercise as exercise
+from .study import scores as scores
+from .study import search as search
+from .study import searching as searching
+from .study import sweep as sweep
 from .view.rosetta import rosetta as rosetta
 from .view.show import show as show
 from .widgets import Explorer as Explorer
 from .widgets import explore as explore
+from .widgets import open as open
 
 __version__: str

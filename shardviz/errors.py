@@ -11,9 +11,32 @@ Every message names what was given (an argument by its tree path), what was expe
 
 from __future__ import annotations
 
+_MOST_QUOTED = 200
+_MOST_MESSAGE = 4_000
+
 
 class ShardvizError(ValueError):
-    """The base of everything that shardviz raises on purpose."""
+    """The base of everything that shardviz raises on purpose.
+
+    A message is for people to read: of one above 4,000 characters the middle is left out, since what is wrong stands at
+    its beginning, and what to do at its end.
+    """
+
+    def __init__(self, message: object = "", *more: object):
+        text = str(message)
+        if len(text) > _MOST_MESSAGE:
+            half = _MOST_MESSAGE // 2 - 20
+            text = f"{text[:half]} ... {len(text) - 2 * half} characters ... {text[-half:]}"
+        super().__init__(text, *more)
+
+
+def excerpt(text: str, most: int = _MOST_QUOTED) -> str:
+    """The beginning of outside text, for a message: at most so many characters, `...` where there are more.
+
+    >>> excerpt("P(" * 1000, 8)
+    'P(P(P(P(...'
+    """
+    return text if len(text) <= most else text[:most] + "..."
 
 
 class MeshError(ShardvizError):
@@ -53,6 +76,14 @@ class ShardingTypeError(TraceError):
     def __init__(self, message: str, *, file: str | None = None, line: int | None = None, mend: str = ""):
         super().__init__(message)
         self.file, self.line, self.mend = file, line, mend
+
+
+class ContractError(ShardvizError, AssertionError):
+    """A report is not what a contract says that it must be; the message lists what is otherwise, and where."""
+
+
+class DtypeError(ShardvizError, TypeError):
+    """The name of an element type that there is not; a TypeError too, as NumPy's is."""
 
 
 class ParseError(ShardvizError):

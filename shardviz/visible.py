@@ -1,7 +1,7 @@
 """The base of what shows itself: text in a terminal, HTML in a notebook, and only what is asked for is made.
 
-Plain data stand low in the house, and what paints them stands high. So nothing here imports a painter: the package's
-`__init__`, the top of the house, says where they are (`painters`); they are loaded when an object is first displayed.
+Plain data stand low in the house, and what paints and judges them stands high. So nothing here imports a painter: the
+package's `__init__`, the top of the house, says where they are (`provide`); a room is loaded when it is first asked.
 
 >>> class Word(Visible):
 ...     def text(self, width=80):
@@ -16,8 +16,12 @@ word
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
+
+from shardviz.files import write_whole
 
 
 class Painters(Protocol):
@@ -39,20 +43,29 @@ class Painters(Protocol):
         """A subject's picture, of the kind where it has several, drawn with matplotlib."""
         ...
 
+    def file(self, subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str | bytes:
+        """What a file of this name is to hold of a subject."""
+        ...
 
-_where: list[Callable[[], Any]] = []
-"""How to get at the painters' module, once the top of the house has said so."""
+
+_rooms: dict[str, Callable[[], Any]] = {}
+"""Room → how to get at it, once the top of the house has said so."""
 
 
-def provide(find: Callable[[], Any]) -> None:
-    """Says how to get at the painters, a module with the functions of `Painters`. The package's `__init__` does so."""
-    _where[:] = [find]
+def provide(**rooms: Callable[[], Any]) -> None:
+    """Says how to get at rooms above: `paint`, with the functions of `Painters`, `study`, which judges reports,
+    and `diagnose`, which finds what is wrong with them."""
+    _rooms.update(rooms)
+
+
+def above(room: str) -> Any:
+    """A room above, loaded when first asked for."""
+    return _rooms[room]()
 
 
 def painters() -> Painters:
-    """The painters, loaded when first asked for."""
-    (find,) = _where
-    return find()
+    """The painters."""
+    return above("paint")
 
 
 class Visible:
@@ -76,6 +89,24 @@ class Visible:
         """It in Markdown, for an issue or a pull request."""
         return painters().markdown(self)
 
+    def save(self, path: str | os.PathLike[str], kind: str = "", *, dark: bool = False) -> Path:
+        """Writes it to a file of the kind that its name ends in; a file that is there is replaced, whole or not at all.
+
+        Args:
+            path: the file. `.html` is one page with nothing outside it: no script, no network, light and dark; `.md`,
+                `.txt` and `.json` (`to_json` where there is one, else what is said, as data) are texts; `.svg`, `.png`
+                and `.pdf` its picture.
+            kind: which of its pictures, where it has several, as for `plot`.
+            dark: a picture for a dark page; an `.svg` follows the page by itself.
+
+        Returns:
+            The path.
+
+        Raises:
+            ShardvizError: for another ending, for what has no picture, and where the file cannot be written.
+        """
+        return write_whole(path, painters().file(self, path, kind, dark=dark))
+
     def __repr__(self) -> str:
         return self.text()
 
@@ -86,8 +117,8 @@ class Visible:
 
 
 def bundle(
-    makers: Mapping[str, Callable[[], str]], include: Iterable[str] | None, exclude: Iterable[str] | None
-) -> dict[str, str]:
+    makers: Mapping[str, Callable[[], Any]], include: Iterable[str] | None, exclude: Iterable[str] | None
+) -> dict[str, Any]:
     """The representations that are wanted, as IPython's display protocol has it.
 
     Args:

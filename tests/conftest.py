@@ -1,5 +1,6 @@
-"""What every test gets: a machine without accelerators, wherever it runs; and what the marks `tpu` and `cuda` mean."""
+"""What every test gets: a machine without accelerators, wherever it runs; and what the marks of extras mean."""
 
+import importlib.util
 import os
 
 import pytest
@@ -11,21 +12,39 @@ COMPILERS = {"tpu": "tpu", "cuda": "gpu"}
 """Mark, which is also the name of shardviz's extra → the kind of target whose compiler the test needs."""
 
 
+PACKAGES = {"dask": "distributed"}
+"""Mark, which is also the name of shardviz's extra → the package that the test needs."""
+
+
 def pytest_collection_modifyitems(items):
-    """Skips what needs a compiler that is not installed; with SHARDVIZ_EXTRAS=tpu,cuda its absence is an error."""
+    """Skips what needs something that is not installed; with SHARDVIZ_EXTRAS=tpu,cuda,dask its absence is an error."""
     wanted = set(filter(None, os.environ.get("SHARDVIZ_EXTRAS", "").split(",")))
-    marked = {mark: [item for item in items if item.get_closest_marker(mark)] for mark in COMPILERS}
+    marked = {mark: [i for i in items if i.get_closest_marker(mark)] for mark in (*COMPILERS, *PACKAGES)}
     if not wanted and not any(marked.values()):
         return
     from shardviz.compiler.targets import targets
 
     status = {s.name: s for s in targets()}
     for mark, tests in marked.items():
-        found = status[COMPILERS[mark]]
-        if found.ready:
+        if mark in PACKAGES:
+            missing = importlib.util.find_spec(PACKAGES[mark]) is None
+            why = f"{PACKAGES[mark]} is not installed: pip install 'shardviz[{mark}]'" if missing else ""
+        else:
+            found = status[COMPILERS[mark]]
+            why = "" if found.ready else f"{found.missing}: {found.install}"
+        if not why:
             continue
-        why = f"{found.missing}: {found.install}"
         if mark in wanted:
             raise pytest.UsageError(f"SHARDVIZ_EXTRAS asks for {mark}: {why}")
         for test in tests:
             test.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(autouse=True)
+def no_callback_fails_unseen(caplog):
+    """What fails in an event loop's callback is only logged by asyncio: here it fails the test."""
+    yield
+    failed = [r for phase in ("setup", "call") for r in caplog.get_records(phase) if r.name == "asyncio"]
+    assert not failed, "\n".join(
+        r.getMessage() + (f"\n{r.exc_text or r.exc_info}" if r.exc_info else "") for r in failed
+    )

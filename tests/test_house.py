@@ -8,6 +8,7 @@ import graphlib
 import importlib
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,8 +25,9 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "notebooks" not in pa
 
 # From low to high. A room may import itself and what stands before it.
 HOUSE = (
-    *("_jax", "errors", "visible", "notation", "layouts", "records", "compiler", "program", "costs", "diagnose"),
-    *("study", "session", "compat", "gallery", "view", "paint", "widgets", "cli", "__init__"),
+    *("_jax", "errors", "files", "visible", "notation", "layouts", "records", "compiler", "program", "costs"),
+    *("diagnose", "session", "study", "compat", "gallery", "view", "paint", "widgets", "cli"),
+    *("pytest_plugin", "__init__"),
 )
 
 ROOMS = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}
@@ -209,7 +211,7 @@ def in_a_process(script: str) -> dict:
 
 
 def test_import_brings_in_no_plotting_no_widgets_and_no_workers():
-    heavy = ["matplotlib", "ipywidgets", "anywidget", "traitlets", "IPython", "loky", "psutil"]
+    heavy = ["matplotlib", "ipywidgets", "anywidget", "traitlets", "IPython", "psutil"]
     loaded = in_a_process(
         f"import json, sys, shardviz\nprint(json.dumps({{name: name in sys.modules for name in {heavy}}}))"
     )
@@ -237,6 +239,7 @@ print(json.dumps({"before": before, "after": state(), "backend": xla_bridge.back
 def test_looking_for_targets_starts_no_backend():
     facts = in_a_process("""
 import json
+import re
 import jax
 from jax._src import xla_bridge
 from shardviz.compiler.targets import targets
@@ -251,6 +254,7 @@ def test_exploring_starts_no_backend_in_the_kernel():
     """A backend takes hold of the machine's devices, which the kernel's owner may want for something else."""
     facts = in_a_process("""
 import json
+import re
 from jax._src import xla_bridge
 from shardviz import gallery
 
@@ -287,6 +291,25 @@ print(json.dumps([
     assert not wrong, f"once all rooms are imported, shardviz.{wrong[0]} is something else"
 
 
+def test_no_name_hides_a_package():
+    """`import shardviz.layouts.bytes as b` goes through the attributes, whatever was used or imported before."""
+    packages = [module_name(path) for path in MODULES if path.name == "__init__.py"]
+    hidden = in_a_process(f"""
+import importlib, json, shardviz
+used = [getattr(shardviz, name) for name in shardviz.__all__]
+for name in {[module_name(path) for path in MODULES if path.stem != "__main__"]}:
+    importlib.import_module(name)
+used += [getattr(importlib.import_module(p), n) for p in {packages} for n in dir(importlib.import_module(p))]
+reached = lambda name: __import__("functools").reduce(getattr, name.split(".")[1:], shardviz)
+rooms = {sorted(set(HOUSE) - {"__init__", "_jax"})}
+print(json.dumps(
+    [name for name in {packages} if reached(name) is not importlib.import_module(name)]
+    + [name for name in rooms if getattr(shardviz, name, None) is not importlib.import_module("shardviz." + name)]
+))
+""")
+    assert not hidden, f"something else has the name of {hidden[0]}"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_examples_in_docstrings_run(path: Path):
     module = importlib.import_module(module_name(path))
@@ -316,3 +339,18 @@ def test_the_repository_has_no_machine_paths():
         if b"\0" not in content and (hits := machine_paths(content.decode("utf-8", errors="replace"))):
             found[str(path.relative_to(ROOT))] = hits
     assert not found, found
+
+
+def test_no_group_is_repeated_possessively():
+    """Before Python 3.11.5, `(...)*+` keeps what its failed iteration had read; `(?>(?:...)*)` does not.
+
+    Source: https://github.com/python/cpython/issues/106052, which Debian 12's Python 3.11.2 has.
+    """
+    found = [
+        f"{path.relative_to(ROOT)}: {node.value!r}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        and re.search(r"(?<!\\)\)(?:[*+?]|\{\d*,?\d*\})\+", node.value)
+    ]  # fmt: skip
+    assert not found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -156,3 +158,29 @@ def _compile_options(device_ids: Sequence[int], out_chosen: Sequence[bool], opti
     build.allow_spmd_sharding_propagation_to_output = list(out_chosen)
     found.env_option_overrides = list(options.items())
     return found
+
+
+def let_fork_end() -> None:
+    """Has a fork of a process work and end in good order: what would wait for threads that it does not have is renewed.
+
+    MLIR's thread pool and the backends' clients join their threads when they are destroyed; in a fork there are none,
+    so it would hang or abort at exit: they live on. What is lowered from now on uses a pool, and a context, of the
+    fork's own.
+    """
+    mlir = sys.modules.get("jax._src.interpreters.mlir")
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    pool = getattr(mlir, "global_thread_pool", None)
+    for held in filter(None, (pool, *(getattr(bridge, "_backends", None) or {}).values())):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+    if pool is not None:
+        mlir.global_thread_pool = type(pool)()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    kept = getattr(mlir, "_thread_local_context", None)  # the newest JAX takes a context several times
+    if kept is not None and kept.value is not None:
+        kept.set_local(None)
+
+
+def renew_threads(context: ir.Context) -> None:
+    """Has a context that was made before a fork share its work among the fork's own threads."""
+    from jax._src.interpreters import mlir
+
+    context.set_thread_pool(mlir.global_thread_pool)  # pyright: ignore[reportAttributeAccessIssue]

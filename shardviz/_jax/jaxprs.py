@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +62,17 @@ def callbacks(jaxpr: Any) -> Iterator[tuple[str, bool, Any]]:
             yield from callbacks(inner)
 
 
+def kernel_estimates(jaxpr: Any) -> Iterator[tuple[float, tuple[tuple[int, ...], ...], Any]]:
+    """Every Pallas kernel whose author says its FLOPs: these, the shapes that it gives, and its source info."""
+    for equation in jaxpr.eqns:
+        said = equation.params.get("cost_estimate") if equation.primitive.name == "pallas_call" else None
+        if said is not None:
+            yield float(said.flops), tuple(tuple(v.aval.shape) for v in equation.outvars), equation.source_info
+        if equation.primitive.name != "pallas_call":
+            for inner in sub_jaxprs(equation.params):
+                yield from kernel_estimates(inner)
+
+
 def meshes(jaxpr: Any) -> Iterator[Any]:
     """Every mesh that an equation names: of a `shard_map`, a constraint, or a nested jit's shardings."""
     for equation in jaxpr.eqns:
@@ -79,6 +91,17 @@ def has_shard_map(jaxpr: Any) -> bool:
         equation.primitive.name == "shard_map" or any(map(has_shard_map, sub_jaxprs(equation.params)))
         for equation in jaxpr.eqns
     )
+
+
+def equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The primitive of every equation, those inside nested jaxprs included; its source info and those of the equations
+    around it, from the innermost outwards.
+    """
+    for equation in jaxpr.eqns:
+        infos = (equation.source_info, *around)
+        yield equation.primitive.name, infos
+        for inner in sub_jaxprs(equation.params):
+            yield from equations(inner, infos)
 
 
 def name_stacks(jaxpr: Any) -> Iterator[str]:
@@ -121,6 +144,34 @@ def offloaded(jaxpr: Any) -> Iterator[tuple[tuple[str, int, str], tuple[int, ...
             yield from offloaded(inner)
 
 
+def constants(closed: Any) -> Iterator[tuple[tuple[int, ...], str, Any]]:
+    """Every array that a closed jaxpr, or one inside it, holds: shape, dtype, and the source info of its first reader.
+
+    An array that several hold is given once; None for the source info where nothing reads it.
+    """
+    seen: set[int] = set()
+    waiting = [closed]
+    while waiting:
+        holder = waiting.pop()
+        first: dict[int, Any] = {}
+        for equation in holder.jaxpr.eqns:
+            for var in equation.invars:
+                first.setdefault(id(var), equation.source_info)
+            for value in equation.params.values():
+                parts = value if isinstance(value, tuple | list) else (value,)
+                waiting += [part for part in parts if isinstance(part, jex_core.ClosedJaxpr)]
+        for var, held in zip(holder.jaxpr.constvars, holder.consts, strict=True):
+            if id(held) not in seen and getattr(held, "shape", None):
+                seen.add(id(held))
+                yield tuple(held.shape), str(held.dtype), first.get(id(var))
+
+
+def memory_kinds(avals: Iterable[Any]) -> tuple[str, ...]:
+    """The memory that each abstract value is in."""
+    host = jax.memory.Space.Host
+    return tuple("pinned_host" if getattr(aval, "memory_space", None) == host else "device" for aval in avals)
+
+
 def user_frame(source_info: Any) -> tuple[str, int, str] | None:
     """File, line and function of the person's innermost frame, from an equation's source info."""
     from jax._src import source_info_util
@@ -129,38 +180,70 @@ def user_frame(source_info: Any) -> tuple[str, int, str] | None:
     return None if frame is None else (frame.file_name, frame.start_line, frame.function_name)
 
 
+def user_frames(source_info: Any) -> Iterator[tuple[str, int, str]]:
+    """File, line and function of every frame that is not JAX's own, from the innermost outwards."""
+    from jax._src import source_info_util
+
+    for frame in source_info_util.user_frames(source_info.traceback):
+        yield frame.file_name, frame.start_line, frame.function_name
+
+
 def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
     """The closed jaxpr with `mesh` in place of every mesh in its constraints, `shard_map`s and nested shardings.
 
     A constraint that closes over a concrete mesh keeps that mesh in its equation, and lowering then refuses any other.
     Axes are matched by name; the caller has checked that `mesh` has them. Their types are those of `mesh`, but for the
-    axes of the `shard_map`s around, which are Manual. `jax.debug` callbacks, which give no value, are left out, as they
-    need devices to be lowered for.
+    axes of the `shard_map`s around, which are Manual, and where the trace itself gave `mesh` other types, as
+    `jax.sharding.auto_axes` does. `jax.debug` callbacks, which give no value, are left out, as they need devices to be
+    lowered for.
+
+    A jaxpr that several equations share stays one that they share, and what has nothing to change stays itself: JAX
+    lowers a function that is called twice to one function because both calls hold the same jaxpr.
     """
+    from jax._src import debugging
+
+    reports = {debugging.debug_effect, debugging.ordered_debug_effect}
+    written: dict[tuple[int, AbstractMesh], Any] = {}
 
     def value(item: Any, here: AbstractMesh) -> Any:
         if isinstance(item, NamedSharding):
-            return NamedSharding(here, item.spec)
+            of = axes_of(item.mesh, here)
+            return item if of is item.mesh else NamedSharding(of, item.spec, memory_kind=item.memory_kind)
         if isinstance(item, Mesh | AbstractMesh):
-            return here if item.axis_names else item
-        if isinstance(item, jex_core.ClosedJaxpr):
-            return item.replace(jaxpr=inside(item.jaxpr, here))
-        if isinstance(item, jex_core.Jaxpr):
-            return inside(item, here)
+            return axes_of(item, here)
+        if isinstance(item, jex_core.ClosedJaxpr | jex_core.Jaxpr):
+            key = id(item), here
+            if key not in written:
+                written[key] = inside(item, here)
+            return written[key]
         if type(item) in (tuple, list):
-            return type(item)(value(i, here) for i in item)
+            found = type(item)(value(i, here) for i in item)
+            return item if all(map(operator.is_, item, found)) else found
         return item
+
+    def axes_of(own: Any, here: AbstractMesh) -> Any:
+        if not own.axis_names or not isinstance(own, AbstractMesh) or own.axis_names != here.axis_names:
+            return here if own.axis_names else own
+        return own if own.axis_sizes == here.axis_sizes else here.update(axis_types=own.axis_types)
 
     def equation(e: Any, here: AbstractMesh) -> Any:
         below = here
         if e.primitive.name == "shard_map":
             below = here.update_axis_types(dict.fromkeys(e.params["newly_manual_axes"], AxisType.Manual))
         bodies = (jex_core.ClosedJaxpr, jex_core.Jaxpr)
-        return e.replace(params={k: value(v, below if isinstance(v, bodies) else here) for k, v in e.params.items()})
+        found = {k: value(v, below if isinstance(v, bodies) else here) for k, v in e.params.items()}
+        if all(found[k] is v for k, v in e.params.items()):
+            return e
+        return e.replace(params=found, effects=e.effects - reports)
 
     def inside(jaxpr: Any, here: AbstractMesh) -> Any:
-        kept = (e for e in jaxpr.eqns if not (e.primitive.name in _DEBUG and not e.outvars))
-        return jaxpr.replace(eqns=[equation(e, here) for e in kept])
+        if not isinstance(jaxpr, jex_core.Jaxpr):
+            body = value(jaxpr.jaxpr, here)
+            return jaxpr if body is jaxpr.jaxpr else jaxpr.replace(jaxpr=body)
+        kept = [e for e in jaxpr.eqns if not (e.primitive.name in _DEBUG and not e.outvars)]
+        found = [equation(e, here) for e in kept]
+        same = len(found) == len(jaxpr.eqns) and all(map(operator.is_, jaxpr.eqns, found))
+        return jaxpr if same else jaxpr.replace(eqns=found, effects=jaxpr.effects - reports)
 
     return value(closed, mesh)
 

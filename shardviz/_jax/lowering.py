@@ -14,7 +14,9 @@ from jax.extend import core as jex_core
 from jax.extend.mlir import ir
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from shardviz._jax.tracing import here, told, under
+from shardviz._jax.contexts import under
+from shardviz._jax.partitioning import Partitionings, mend_custom_partitioning
+from shardviz._jax.tracing import here, told
 
 
 def lower(
@@ -26,6 +28,7 @@ def lower(
     specs: Sequence[PartitionSpec] | None = None,
     device_kind: str = "",
     num_cores: int = 1,
+    partitionings: Partitionings | None = None,
 ) -> ir.Module:
     """Lowers a closed jaxpr to StableHLO on `mesh`; unused arguments stay.
 
@@ -40,36 +43,60 @@ def lower(
         specs: a spec for each argument, where the mesh has Explicit axes; else all are replicated.
         device_kind: JAX's name of the device's kind, which some lowerings on TPUs ask for.
         num_cores: the cores of a device, as JAX counts them.
+        partitionings: what becomes of operations that say themselves how they are partitioned; it is told of each.
     """
-    from jax._src.interpreters import partial_eval
+    from jax._src.interpreters import mlir, partial_eval, pxla
+    from jax._src.named_sharding import UNSPECIFIED
 
-    with under(mesh):  # a shard_map inside enters its mesh
-        needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
-    run = jex_core.jaxpr_as_fun(closed.replace(jaxpr=needed))
+    shardings = tuple(NamedSharding(mesh, spec) for spec in specs or [PartitionSpec()] * len(closed.in_avals))
+    known = told("partitionings", partitionings or Partitionings())
+    with under(mesh), known, _no_backend(platform, device_kind or platform, num_cores):
+        closed = _low(closed)
+        results = len(closed.jaxpr.outvars)
+        needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * results, instantiate=True)
+        if partitionings is not None:
+            needed = needed.replace(debug_info=needed.debug_info)  # JAX keeps the modules of jaxprs that it has met
+        lowered = pxla.lower_sharding_computation(
+            closed.replace(jaxpr=needed) if needed is not closed.jaxpr else closed,
+            "jit",
+            name,
+            shardings,
+            (UNSPECIFIED,) * results,
+            (None,) * len(shardings),
+            (None,) * results,
+            tuple(donated),
+            keep_unused=True,
+            context_mesh=mesh,
+            compiler_options_kvs=(),
+            lowering_platforms=(platform,),
+            lowering_parameters=mlir.LoweringParameters(),
+            pgle_profiler=None,
+        )
+    return lowered.stablehlo()
 
-    def fn(*args: Any) -> Any:
-        return run(*args)
 
-    fn.__name__ = fn.__qualname__ = name
-    arguments = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, spec), weak_type=a.weak_type)
-        for a, spec in zip(closed.in_avals, specs or [PartitionSpec()] * len(closed.in_avals), strict=True)
-    ]
-    donate = tuple(i for i, d in enumerate(donated) if d)
-    with under(mesh), _no_backend(platform, device_kind or platform, num_cores):
-        traced = jax.jit(fn, keep_unused=True, donate_argnums=donate).trace(*arguments)
-        module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
-    assert module is not None  # None is for a dialect that JAX has no text of; every lowering has StableHLO
-    return module
+def _low(closed: Any) -> Any:
+    """The jaxpr without types that only tracing knows, as `jax.stages.Traced.lower` makes it."""
+    if not closed.is_high:
+        return closed
+    return jax.jit(jex_core.jaxpr_as_fun(closed)).trace(*closed.in_avals).lojax.jaxpr
 
 
 @dataclass(frozen=True)
 class _NoDevice:
-    """Stands where JAX looks up a default device, of which, on an abstract mesh, it wants to know this only."""
+    """Stands where JAX looks up a default device, of which, on an abstract mesh, it wants to know this only.
+
+    Attributes:
+        platform, device_kind, num_cores: the device's.
+        runtime_type: its client's: that of the clients that only compile.
+        platform_version: its client's; without words of an old compiler, kernels are written for the newest.
+    """
 
     platform: str
     device_kind: str
     num_cores: int = 1
+    runtime_type: str = "compile_only_runtime"
+    platform_version: str = ""
 
     @property
     def client(self) -> _NoDevice:
@@ -79,6 +106,7 @@ class _NoDevice:
 def _no_backend(platform: str, device_kind: str, num_cores: int) -> AbstractContextManager[None]:
     """Under it, lowering on an abstract mesh does not start JAX's backend, which would take hold of its devices."""
     _mend_default_device()
+    mend_custom_partitioning()
     return told("device", _NoDevice(platform, device_kind, num_cores))
 
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 
-def partition_spec(entries: Sequence[Any], unreduced: Sequence[str], reduced: Sequence[str]) -> PartitionSpec:
-    """A PartitionSpec; an entry `...` is `P.UNCONSTRAINED`."""
+def partition_spec(
+    entries: Sequence[Any], unreduced: Sequence[str], reduced: Sequence[str], kind: str = "sum"
+) -> PartitionSpec:
+    """A PartitionSpec; an entry `...` is `P.UNCONSTRAINED`.
+
+    Raises:
+        AttributeError: for a kind of partial results that this JAX does not have.
+    """
     found = (PartitionSpec.UNCONSTRAINED if entry is ... else entry for entry in entries)
-    return PartitionSpec(*found, unreduced=frozenset(unreduced), reduced=frozenset(reduced))
+    said = {"unreduced": frozenset(unreduced), "reduced": frozenset(reduced)}
+    if kind != "sum":
+        said["unreduced_kind"] = getattr(jax.sharding.UnreducedKind, kind)  # pyright: ignore[reportAttributeAccessIssue]
+    return PartitionSpec(*found, **said)
 
 
 def op_sharding(data: bytes) -> Any:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
+from shardviz._jax.contexts import PLACES, under
+
 here = threading.local()
 
 
 @contextlib.contextmanager
-def tracing_on(mesh: AbstractMesh | None) -> Iterator[None]:
-    """Under it, a function is traced for `mesh`, which needs no devices.
+def tracing_on(mesh: AbstractMesh | None, places: Collection[str] = PLACES) -> Iterator[None]:
+    """Under it, a function is traced for `mesh`, which needs no devices and stands in these places; see `contexts`.
 
-    `use_abstract_mesh` does most of it. What it leaves out is mended here: a `jax.jit` inside whose shardings are bare
+    `under` does most of it. What it leaves out is mended here: a `jax.jit` inside whose shardings are bare
     PartitionSpecs asks for a mesh with devices, and a `shard_map` of a mesh of its own refuses every other.
     """
     if mesh is None:
@@ -30,31 +33,25 @@ def tracing_on(mesh: AbstractMesh | None) -> Iterator[None]:
             yield
         return
     _mend()
-    with told("mesh", mesh), under(mesh):
-        yield
-
-
-@contextlib.contextmanager
-def under(mesh: AbstractMesh) -> Iterator[None]:
-    """`use_abstract_mesh`, which by itself refuses a mesh of another size than that of `jax.set_mesh` around it."""
-    from jax._src import mesh as mesh_lib
-
-    own = mesh_lib.get_concrete_mesh()
-    around = contextlib.nullcontext() if own.empty else jax.set_mesh(None)
-    none = jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
-    with around, none, jax.sharding.use_abstract_mesh(mesh):
+    with told("mesh", mesh), under(mesh, places):
         yield
 
 
 @functools.lru_cache(maxsize=1)
 def _mend() -> None:
     """Puts the plan's mesh where JAX looks for one, on threads that are inside `tracing_on`; others are as before."""
+    from jax._src import mesh as mesh_lib
     from jax._src import pjit
 
     theirs = pjit.get_ctx_mesh
 
     def get_ctx_mesh(use_resource_env: bool) -> Any:
-        return theirs(use_resource_env) if getattr(here, "mesh", None) is None else jax.sharding.get_abstract_mesh()
+        mesh = getattr(here, "mesh", None)
+        if mesh is None:
+            return theirs(use_resource_env)
+        placed = use_resource_env and not mesh_lib.thread_resources.env.physical_mesh.empty
+        inside = jax.sharding.get_abstract_mesh()
+        return inside if not inside.empty else mesh if placed else mesh_lib.empty_abstract_mesh
 
     pjit.get_ctx_mesh = get_ctx_mesh
     _mend_shard_map()
@@ -76,6 +73,12 @@ class StandIn:
         return getattr(self.mesh, name)
 
 
+def target_mesh() -> AbstractMesh:
+    """The mesh that is traced for, with the axes Manual that a `shard_map` around has made so."""
+    inside = jax.sharding.get_abstract_mesh()
+    return here.mesh if inside.empty else inside
+
+
 def _mend_shard_map() -> None:
     from jax._src import core, shard_map
 
@@ -85,7 +88,7 @@ def _mend_shard_map() -> None:
         own, own_axes = (mesh.own, mesh.own_axes) if isinstance(mesh, StandIn) else (mesh, frozenset(axis_names))
         if getattr(here, "mesh", None) is None:
             return check(own, own_axes, *rest)
-        target, axes = jax.sharding.get_abstract_mesh(), own_axes
+        target, axes = target_mesh(), own_axes
         if own is not None:
             if missing := [name for name in own.axis_names if name not in target.axis_names]:
                 if missing == ["_internal_pmap_axis_name"]:
@@ -193,6 +196,19 @@ def _contraction(frame: Any) -> Any:
             return numbers
         frame = frame.f_back
     return None
+
+
+_MISSING_AXIS = re.compile(
+    r"Resource axis: (?P<constraint>\S+) of .* is not found in mesh|Unreduced axes (?P<unreduced>\S+) is not found in"
+    r"|over a mesh with the axis '(?P<mesh>[^']+)', which the mesh that it is traced on has not"
+    r"|_specs\[.* refers to '(?P<spec>[^']+)'|requires axis_names=frozenset\(\{'(?P<axis_names>[^']+)'"
+)
+
+
+def missing_axis(error: BaseException | None) -> str | None:
+    """The mesh axis that a function names and the mesh that it is traced on does not have; None for other errors."""
+    found = _MISSING_AXIS.search(str(error))
+    return None if found is None else next(filter(None, found.groups()))
 
 
 class NestedPmap(ValueError):

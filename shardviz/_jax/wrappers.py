@@ -25,6 +25,7 @@ class JitWrapping:
     static_argnames: tuple[str, ...]
     donate_argnums: tuple[int, ...]
     donate_argnames: tuple[str, ...]
+    keep_unused: bool = False
 
 
 def unwrap_jit(fn: Any) -> JitWrapping | None:
@@ -46,6 +47,7 @@ def unwrap_jit(fn: Any) -> JitWrapping | None:
         tuple(info.static_argnames),
         tuple(info.donate_argnums),
         tuple(info.donate_argnames),
+        bool(info.keep_unused),
     )
 
 

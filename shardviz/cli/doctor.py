@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 
-NEEDED = ("jax", "jaxlib", "numpy", "ipywidgets", "anywidget", "matplotlib", "psutil", "loky")
+NEEDED = ("jax", "jaxlib", "numpy", "ipywidgets", "anywidget", "matplotlib", "psutil")
 OPTIONAL = ("jupyterlab", "flax", "distributed", "nbval", "playwright")
 _DEVICES = """
 import collections, jax

@@ -15,6 +15,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from shardviz.errors import ShardvizError
+from shardviz.files import write_whole
+
 DEFAULT_FOLDER = "shardviz-notebooks"
 FIRST = "01_first_light.ipynb"
 MANIFEST = ".shardviz-notebooks.json"
@@ -57,9 +60,9 @@ def copy_notebooks(source: Path, folder: Path) -> list[str]:
         for shipped in sorted(source.glob("*.ipynb")):
             lines += _copy(shipped, folder / shipped.name, copied)
         if copied != before:
-            _write(folder / MANIFEST, json.dumps(copied, indent=1, sort_keys=True).encode() + b"\n")
-    except OSError as error:
-        trouble = f"cannot keep the notebooks in {folder}: {error.strerror or error}"
+            write_whole(folder / MANIFEST, json.dumps(copied, indent=1, sort_keys=True).encode() + b"\n")
+    except (OSError, ShardvizError) as error:
+        trouble = f"cannot keep the notebooks in {folder}: {getattr(error, 'strerror', None) or error}"
         raise LabError(f"{trouble}; give another folder: shardviz lab FOLDER") from error
     return lines
 
@@ -108,7 +111,7 @@ def _copy(shipped: Path, mine: Path, copied: dict[str, str]) -> list[str]:
     content = shipped.read_bytes()
     new = hashlib.sha256(content).hexdigest()
     if not os.path.lexists(mine):
-        _write(mine, content)
+        write_whole(mine, content)
         copied[mine.name] = new
         return [f"copied   {mine}"]
     old = hashlib.sha256(mine.read_bytes()).hexdigest()
@@ -116,7 +119,7 @@ def _copy(shipped: Path, mine: Path, copied: dict[str, str]) -> list[str]:
         copied[mine.name] = new
         return []
     if old == copied.get(mine.name):
-        _write(mine, content)
+        write_whole(mine, content)
         copied[mine.name] = new
         return [f"updated  {mine}"]
     if new == copied.get(mine.name):
@@ -131,10 +134,3 @@ def _read_manifest(path: Path) -> dict[str, str]:
     except (FileNotFoundError, ValueError):
         return {}
     return manifest if isinstance(manifest, dict) else {}
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(path)

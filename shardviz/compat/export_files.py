@@ -160,7 +160,10 @@ def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
     """Has a file read in a process of its own, which may die of it where the kernel must not."""
     trial = server.Trial("shardviz.program.exports:rehearse", data, {"options": options})
     job = server.submit(trial, timeout=_TIMEOUT, memory_limit=_MEMORY)
-    error = job.exception()
+    try:
+        error = job.exception()
+    finally:
+        job.stop()  # where the waiting was interrupted
     if job.state == "refused" and UNREADABLE in str(error):
         raise ParseError(_damaged(name, UNREADABLE + str(error).partition(UNREADABLE)[2])) from error
     if error is None or job.state == "refused" or not job.begun:

@@ -1,22 +1,29 @@
 """`jax.experimental.pjit` of 2021 and 2022 on top of today's `jax.jit`: its signature, its rules, its errors.
 
->>> from jax.sharding import PartitionSpec as P
->>> step = pjit(lambda x, w: x @ w, in_axis_resources=(P("data", None), None), out_axis_resources=P("data", None))
+>>> step = pjit(
+...     lambda x, w: x @ w, in_axis_resources=(PartitionSpec("data"), None), out_axis_resources=PartitionSpec("data")
+... )
 
 `step(x, w)` runs inside `with mesh:` or after `jax.set_mesh(mesh)`; `sv.explore(step, x, w)` takes it with the mesh of
 the call site, or with any that is named. Three things differ from `jax.jit`: a resource is a PartitionSpec, None
 (replicated, which for `jax.jit` is the compiler's choice) or `FROM_GDA`, the sharding that an argument has already; the
-mesh is that of the call, not that of the wrapping; arguments are positional. The original ran on GPU and TPU only; this
-one runs wherever `jax.jit` does.
+mesh is that of the call, not that of the wrapping; where there are resources for arguments, these are positional. The
+original ran on GPU and TPU only; this one runs wherever `jax.jit` does.
+
+2022 added what is here too: `in_shardings` and `out_shardings` for the resources' names, NamedShardings among them,
+which bring their mesh, and resources that are left out: then an argument keeps its own sharding, a result has the
+compiler's, and arguments may come by keyword.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -30,36 +37,72 @@ from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.program.call import Brings, Call, Options, abstract, own_specs, without_shardings
 from shardviz.program.plan import expand
 from shardviz.program.signature import tree_of_names
-from shardviz.records import Diagnostic
+from shardviz.records import Finding
 
 _around = threading.local()
 
 
+class _Marker:
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+FROM_GDA = _Marker("FROM_GDA")
+"""In `in_axis_resources`: take the sharding that the argument already has."""
+UNSPECIFIED = _Marker("UNSPECIFIED")
+"""Resources that are left out: an argument's own sharding, where it has one, and the compiler's for a result."""
+
+
 def pjit(
     fun: Callable[..., Any],
-    in_axis_resources: Any,
-    out_axis_resources: Any,
+    in_axis_resources: Any = UNSPECIFIED,
+    out_axis_resources: Any = UNSPECIFIED,
     static_argnums: int | Iterable[int] = (),
     donate_argnums: int | Iterable[int] = (),
+    keep_unused: bool = False,
+    *,
+    static_argnames: str | Iterable[str] = (),
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
 ) -> Pjit:
     """A function that is compiled for, and partitioned over, the mesh of each call site.
 
     Args:
         fun: the function.
         in_axis_resources: a pytree prefix of the tuple of arguments that are not static: at each leaf a PartitionSpec,
-            None for replicated, or `FROM_GDA` for the sharding that the argument has. A list is taken for a tuple.
-        out_axis_resources: a pytree prefix of the result; the same, without `FROM_GDA`.
-        static_argnums: numbers of the arguments that are settings and no data; they must be hashable.
+            None for replicated, a NamedSharding, or `FROM_GDA` for the sharding that the argument has. A list is taken
+            for a tuple. Left out: each argument's own sharding.
+        out_axis_resources: a pytree prefix of the result; the same, without `FROM_GDA`. Left out: the compiler's
+            choice.
+        static_argnums, static_argnames: the arguments that are settings and no data; they must be hashable.
         donate_argnums: numbers of the arguments whose buffers the results may take.
+        keep_unused: keep arguments that no result needs.
+        in_shardings, out_shardings: the resources under their later names.
 
     Returns:
         A callable with `.lower` and `.trace`, as `jax.jit` gives.
 
     Raises:
         SpecError: for a leaf that is no resource, or that uses a mesh axis twice.
-        TraceError: if `fun` is not callable or an argument is to be both static and donated.
+        TraceError: if `fun` is not callable, an argument is to be both static and donated, or resources are given under
+            both names.
     """
-    return Pjit(fun, in_axis_resources, out_axis_resources, static_argnums, donate_argnums)
+    if UNSPECIFIED not in (in_axis_resources, in_shardings) or UNSPECIFIED not in (out_axis_resources, out_shardings):
+        raise TraceError("pjit: in_shardings and in_axis_resources are one, as the out_ ones are; give one of them")
+    ins = in_axis_resources if in_shardings is UNSPECIFIED else in_shardings
+    outs = out_axis_resources if out_shardings is UNSPECIFIED else out_shardings
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    static, donated = _numbers("static_argnums", static_argnums), _numbers("donate_argnums", donate_argnums)
+    return Pjit(fun, ins, outs, Options(static, names, donated), keep_unused)
+
+
+def with_sharding_constraint(x: Any, axis_resources: Any) -> Any:
+    """`jax.lax.with_sharding_constraint` as it was in `jax.experimental.pjit`: None is replicated."""
+    given = map_resources(lambda r: PartitionSpec() if r is None else r, axis_resources)
+    return jax.lax.with_sharding_constraint(x, given)
 
 
 class Pjit:
@@ -67,101 +110,110 @@ class Pjit:
 
     Attributes:
         in_axis_resources, out_axis_resources: the resources, a `Spec` in place of every PartitionSpec and None.
-        static_argnums, donate_argnums: tuples of numbers.
+        options: which arguments are static and which are donated.
+        keep_unused: as `pjit` was told.
+        mesh: that of the NamedShardings among the resources, which goes before the call site's; None without any.
     """
 
-    def __init__(self, fun: Any, in_axis_resources: Any, out_axis_resources: Any, static: Any, donate: Any):
+    def __init__(self, fun: Any, ins: Any, outs: Any, options: Options, keep_unused: bool):
         if not callable(fun):
             raise TraceError(f"pjit: expected a function, not {fun!r}")
         functools.update_wrapper(self, fun)
         self.name = getattr(fun, "__name__", type(fun).__name__)
-        self.fun = fun
-        if isinstance(in_axis_resources, list):
-            in_axis_resources = tuple(in_axis_resources)
-        self.in_axis_resources = resources("in_axis_resources", in_axis_resources)
-        self.out_axis_resources = resources("out_axis_resources", out_axis_resources)
-        self.static_argnums = _numbers("static_argnums", static)
-        self.donate_argnums = _numbers("donate_argnums", donate)
-        if both := set(self.static_argnums) & set(self.donate_argnums):
+        self.fun, self.options, self.keep_unused = fun, options, keep_unused
+        ins = tuple(ins) if isinstance(ins, list) else ins
+        named = (s for s in jax.tree.leaves((ins, outs), is_leaf=is_resource) if isinstance(s, NamedSharding))
+        self.mesh = next((s.mesh for s in named), None)
+        self.in_axis_resources = resources("in_axis_resources", ins)
+        self.out_axis_resources = resources("out_axis_resources", outs)
+        if both := set(options.static_argnums) & set(options.donate_argnums):
             raise TraceError(f"pjit: argument {min(both)} cannot be both static and donated; donate only arrays")
         self._jitted: dict[Any, Any] = {}  # by mesh and shardings
         self._checked: dict[Any, Any] = {}  # by what the rules look at
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        jitted, placed = self._at_call_site(args, kwargs)
-        return jitted(*placed)
+        jitted, placed, named = self._at_call_site(args, kwargs)
+        return jitted(*placed, **named)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit`'s `Lowered`, for the mesh of the call site."""
-        jitted, placed = self._at_call_site(args, kwargs, run=False)
-        return jitted.lower(*placed)
+        jitted, placed, named = self._at_call_site(args, kwargs, run=False)
+        return jitted.lower(*placed, **named)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit`'s `Traced`, for the mesh of the call site."""
-        jitted, placed = self._at_call_site(args, kwargs, run=False)
-        return jitted.trace(*placed)
+        jitted, placed, named = self._at_call_site(args, kwargs, run=False)
+        return jitted.trace(*placed, **named)
 
     def __shardviz_call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call:
         """What `sv.trace` and `sv.explore` make of a call: the axis resources are the plan, on the call site's mesh.
 
         Raises:
-            TraceError: if arguments are given by name, or `options` says again what pjit was told.
+            TraceError: if arguments with resources are given by name, or `options` says again what pjit was told.
             SpecError: if the resources do not fit the arguments.
         """
         if options:
             raise TraceError(f"{self.name} is a pjit function, which has static_argnums and donate_argnums of its own")
-        self.static(args, kwargs)
-        options = Options(self.static_argnums, (), self.donate_argnums)
-        args, kwargs = abstract(self.fun, args, kwargs, options)
+        self.dynamic(args, kwargs)
+        args, kwargs = abstract(self.fun, args, kwargs, self.options)
         found = self.in_specs(args, kwargs)
-        around = _jax.context_mesh()
+        around = self.mesh or _jax.context_mesh()
         mesh = own_specs([x for _, x, _ in found])[1] if around is None else DeviceMesh.of(around)
-        run = functools.wraps(self.fun)(lambda *args: self.inside(*args))  # with its own name and parameters
-        jitted = jax.jit(run, keep_unused=True, **options.given())
-        specs = tuple(spec for _, _, spec in found)
-        brings = Brings(mesh, specs, self.out_axis_resources, "in_axis_resources")
-        return Call(jitted, without_shardings(args), {}, self.name, "pjit", options, brings, _notes(mesh))
+        # with its own name and parameters
+        run = functools.wraps(self.fun)(lambda *args, **kwargs: self.inside(*args, **kwargs))
+        jitted = jax.jit(run, keep_unused=True, **self.options.given())
+        outs = map_resources(lambda r: None if r is UNSPECIFIED else r, self.out_axis_resources)
+        brings = Brings(mesh, tuple(spec for _, _, spec in found), outs, "in_axis_resources")
+        args, kwargs, notes = without_shardings(args), without_shardings(kwargs), lambda mesh, _: _notes(mesh)
+        call = Call(jitted, args, kwargs, self.name, "pjit", self.options, brings, notes)
+        return replace(call, keeps_unused=self.keep_unused)
 
-    def static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
-        """The numbers of the static ones among these arguments.
+    def dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments that are not static, as `jax.jit` has them.
 
         Raises:
-            TraceError: if an argument is given by its name, or there are fewer than the numbers say.
+            TraceError: if an argument with resources is given by its name, or there are fewer than the numbers say.
         """
-        if kwargs:
+        if kwargs and self.in_axis_resources is not UNSPECIFIED:
             raise TraceError(
-                f"pjit takes positional arguments only: {self.name} was called with {', '.join(kwargs)} by name"
+                f"pjit takes positional arguments only, where there are resources for them: {self.name} was called "
+                f"with {', '.join(kwargs)} by name"
             )
-        if max((*self.static_argnums, *self.donate_argnums), default=-1) >= len(args):
+        numbers = self.options.static_argnums, self.options.donate_argnums
+        if max(itertools.chain(*numbers), default=-1) >= len(args):
             raise TraceError(
-                f"pjit: {self.name} has static_argnums={self.static_argnums} and donate_argnums={self.donate_argnums}, "
-                f"but was called with {len(args)} arguments"
+                f"pjit: {self.name} has static_argnums={numbers[0]} and donate_argnums={numbers[1]}, but was called "
+                f"with {len(args)} arguments"
             )
-        return set(self.static_argnums)
+        static = self.options.static_places(self.fun, len(args))
+        positional = tuple(a for i, a in enumerate(args) if i not in static)
+        return positional, {k: v for k, v in kwargs.items() if k not in self.options.static_argnames}
 
-    def in_specs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any, Spec]]:
+    def in_specs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any, Spec | None]]:
         """(tree path, array, spec) of every array among the arguments; `FROM_GDA` is resolved.
+
+        The spec is None where resources are left out and the array has no sharding of its own.
 
         Raises:
             SpecError: if the resources are no prefix of the arguments, if there is `FROM_GDA` for what has no sharding
                 of its own, or if an array is partitioned otherwise than its resource says.
-            TraceError: as `static`.
+            TraceError: as `dynamic`.
         """
-        static = self.static(args, kwargs)
-        dynamic = tuple(a for i, a in enumerate(args) if i not in static)
-        names, _ = tree_of_names(self.fun, args, {}, static)
+        positional, keyword = self.dynamic(args, kwargs)
+        names = tree_of_names(self.fun, args, keyword, self.options.static_places(self.fun, len(args)))
         given = self.in_axis_resources
         if not is_resource(given) and not isinstance(given, tuple):
             raise SpecError(
                 f"in_axis_resources of {self.name} is a {type(given).__name__}; it must be a pytree prefix of the "
                 "tuple of arguments, so for a function of one argument write (resources,)"
             )
-        expand("in_axis_resources", map_resources(lambda r: Spec(), given), names)  # says where they part
-        found = expand("in_axis_resources", given, names)
-        leaves = zip(jax.tree.leaves(names), jax.tree.leaves(dynamic), found, strict=True)
+        expand("in_axis_resources", map_resources(lambda r: Spec(), given), names[0])  # says where they part
+        found = expand("in_axis_resources", given, names[0])
+        found += [UNSPECIFIED] * len(jax.tree.leaves(keyword))
+        leaves = zip(jax.tree.leaves(names), jax.tree.leaves((positional, keyword)), found, strict=True)
         return [(name, x, resolved(name, x, resource)) for name, x, resource in leaves]
 
     def result(self, result: Any, mesh: DeviceMesh) -> Any:
@@ -173,48 +225,52 @@ class Pjit:
         names = jax.tree_util.tree_map_with_path(lambda path, _: "result" + jax.tree_util.keystr(path), result)
         specs = expand("out_axis_resources", self.out_axis_resources, names)
         for name, x, spec in zip(jax.tree.leaves(names), jax.tree.leaves(result), specs, strict=True):
-            assert spec is not None  # None has become Spec()
-            check_spec(name, jax.numpy.shape(x), spec, mesh)
+            if spec is not UNSPECIFIED:
+                check_spec(name, jax.numpy.shape(x), spec, mesh)
         return result
 
-    def inside(self, *args: Any) -> Any:
+    def inside(self, *args: Any, **kwargs: Any) -> Any:
         """The function, in which a pjit over another mesh is an error."""
         before, _around.mesh = getattr(_around, "mesh", None), _jax.context_mesh()
         try:
-            return self.fun(*args)
+            return self.fun(*args, **kwargs)
         finally:
             _around.mesh = before
 
-    def _at_call_site(self, args: tuple[Any, ...], kwargs: dict[str, Any], run: bool = True) -> tuple[Any, Any]:
+    def _at_call_site(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], run: bool = True
+    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """The jitted function for the mesh of the call site, compiled or to be compiled, and the arguments in place."""
-        static = self.static(args, kwargs)
-        dynamic = tuple(a for i, a in enumerate(args) if i not in static)
-        leaves, tree = jax.tree.flatten(dynamic)
+        leaves, tree = jax.tree.flatten(self.dynamic(args, kwargs))
         mesh = self._mesh(leaves, run)
         key = mesh, tree, tuple((jax.numpy.shape(x) if _is_data(x) else type(x), own_sharding(x)) for x in leaves)
         shardings = self._checked.get(key)
         if shardings is None:
-            shardings = self._checked[key] = self._shardings(mesh, args)
+            shardings = self._checked[key] = self._shardings(mesh, args, kwargs)
         jitted = self._jitted.get((mesh, tree, shardings))
         if jitted is None:
-            jitted = self._jitted[mesh, tree, shardings] = self._wrapped(mesh, jax.tree.unflatten(tree, shardings))
+            jitted = self._jitted[mesh, tree, shardings] = self._wrapped(mesh, tree.unflatten(shardings)[0])
         if run and isinstance(mesh, Mesh):
-            leaves = [_placed(x, s) for x, s in zip(leaves, shardings, strict=True)]
+            leaves = [x if s is None else _placed(x, s) for x, s in zip(leaves, shardings, strict=True)]
         elif not run:
             leaves = [_shape_of(x) for x in leaves]
-        placed = iter(jax.tree.unflatten(tree, leaves))
-        return jitted, tuple(a if i in static else next(placed) for i, a in enumerate(args))
+        positional, keyword = tree.unflatten(leaves)
+        placed, static = iter(positional), self.options.static_places(self.fun, len(args))
+        return jitted, tuple(a if i in static else next(placed) for i, a in enumerate(args)), {**kwargs, **keyword}
 
-    def _shardings(self, mesh: Any, args: tuple[Any, ...]) -> tuple[NamedSharding, ...]:
-        """A sharding for each array among the arguments, found to fit it."""
+    def _shardings(self, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[NamedSharding | None, ...]:
+        """A sharding for each array among the arguments, found to fit it; None where it is left to the array."""
         device_mesh = DeviceMesh.of(mesh)
-        shardings = []
-        for name, x, spec in self.in_specs(args, {}):
+        shardings: list[NamedSharding | None] = []
+        for name, x, spec in self.in_specs(args, kwargs):
             if not _is_data(x):
                 raise TraceError(
                     f"pjit: argument {name} of {self.name} is a {type(x).__name__}: expected an array or a number; "
                     "name settings in static_argnums"
                 )
+            if self.in_axis_resources is UNSPECIFIED or spec is None:
+                shardings.append(None)
+                continue
             check_spec(name, jax.numpy.shape(x), spec, device_mesh)
             sharding = NamedSharding(mesh, PartitionSpec(*spec.entries()))
             same_partitioning(name, x, sharding)
@@ -225,7 +281,9 @@ class Pjit:
         """The function as `jax.jit` wraps it for a mesh, its results' resources looked at when it is traced."""
         device_mesh = DeviceMesh.of(mesh)
 
-        def out_sharding(path: Any, spec: Spec) -> NamedSharding:
+        def out_sharding(path: Any, spec: Any) -> NamedSharding | None:
+            if spec is UNSPECIFIED:
+                return None
             where = "out_axis_resources" + jax.tree_util.keystr(path)
             check_spec(where, (1,) * len(spec.dims), spec, device_mesh, divide=False)
             return NamedSharding(mesh, PartitionSpec(*spec.entries()))
@@ -233,16 +291,11 @@ class Pjit:
         outs = jax.tree_util.tree_map_with_path(out_sharding, self.out_axis_resources, is_leaf=is_resource)
 
         @functools.wraps(self.fun)
-        def run(*args: Any) -> Any:
-            return self.result(self.inside(*args), device_mesh)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return self.result(self.inside(*args, **kwargs), device_mesh)
 
-        return jax.jit(
-            run,
-            in_shardings=in_shardings,
-            out_shardings=outs,
-            static_argnums=self.static_argnums,
-            donate_argnums=self.donate_argnums,
-        )
+        ins = {} if self.in_axis_resources is UNSPECIFIED else {"in_shardings": in_shardings}
+        return jax.jit(run, out_shardings=outs, keep_unused=self.keep_unused, **ins, **self.options.given())
 
     def _mesh(self, leaves: list[Any], run: bool) -> Any:
         """The mesh of the call site.
@@ -251,7 +304,7 @@ class Pjit:
             MeshError: if there is none, or one that this call cannot use.
             TraceError: if there is none while a function that calls this one is traced.
         """
-        mesh = _jax.context_mesh()
+        mesh = self.mesh or _jax.context_mesh()
         if mesh is None:
             missing = MeshError(
                 f"pjit of {self.name} needs a mesh where it is called, and there is none: call it inside `with mesh:` "
@@ -288,14 +341,14 @@ class Pjit:
         return mesh
 
 
-def _notes(mesh: DeviceMesh | None) -> tuple[Diagnostic, ...]:
-    if mesh is None or len(set(mesh.process_ids)) < 2:
+def _notes(mesh: DeviceMesh) -> tuple[Finding, ...]:
+    if len(set(mesh.process_ids)) < 2:
         return ()
     message = (
         f"the mesh spans {len(set(mesh.process_ids))} processes and all shapes here are global ones; the pjit of the "
         "time took from each process, and gave it, its own piece of an array, unless it was a GlobalDeviceArray"
     )
-    return (Diagnostic("pjit-local-views", "info", message),)
+    return (Finding("pjit-local-views", "note", message),)
 
 
 def _numbers(what: str, given: Any) -> tuple[int, ...]:
@@ -335,18 +388,9 @@ def _traced(leaves: list[Any]) -> bool:
     return any(isinstance(x, Tracer) for x in leaves)
 
 
-class _FromGda:
-    def __repr__(self) -> str:
-        return "FROM_GDA"
-
-
-FROM_GDA = _FromGda()
-"""In `in_axis_resources`: take the sharding that the argument already has."""
-
-
 def is_resource(node: Any) -> bool:
     """Whether a node of a tree is a resource rather than a branch."""
-    return node is None or node is FROM_GDA or isinstance(node, Spec | PartitionSpec)
+    return node is None or isinstance(node, _Marker | Spec | PartitionSpec | NamedSharding)
 
 
 def map_resources(change: Callable[[Any], Any], tree: Any) -> Any:
@@ -359,12 +403,12 @@ def resources(what: str, tree: Any) -> Any:
 
     def leaf(path: Any, resource: Any) -> Any:
         where = what + jax.tree_util.keystr(path)
-        if resource is FROM_GDA and what == "in_axis_resources":
+        if resource is UNSPECIFIED or (resource is FROM_GDA and what == "in_axis_resources"):
             return resource
         if not is_resource(resource) or resource is FROM_GDA:
             kinds = "a PartitionSpec, FROM_GDA" if what == "in_axis_resources" else "a PartitionSpec"
             raise SpecError(f"{where}: expected {kinds} or None (replicated), not {resource!r}")
-        spec = Spec.of(resource)
+        spec = Spec.of(resource.spec if isinstance(resource, NamedSharding) else resource)
         if spec.unreduced:
             raise SpecError(f"{where} {spec}: a resource says how dimensions are cut, and nothing of partial sums")
         if twice := [axis for axis, n in Counter(spec.axes).items() if n > 1]:
@@ -385,21 +429,25 @@ def own_sharding(x: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) else None
 
 
-def resolved(name: str, x: Any, resource: Any) -> Spec:
+def resolved(name: str, x: Any, resource: Any) -> Spec | None:
+    """The spec that a resource means for an array; errors as `Pjit.in_specs`."""
     own = own_sharding(x)
-    if resource is not FROM_GDA:
-        if own is not None and not resource.same_as(Spec.of(own.spec), mesh := DeviceMesh.of(own.mesh)):
-            missing = set(resource.axes) - set(mesh.names)
-            if not missing:
-                raise _mismatch(name, own, resource)
+    if resource is UNSPECIFIED:
+        return None if own is None else Spec.of(own.spec)
+    if resource is FROM_GDA:
+        if own is None:
+            raise SpecError(
+                f"in_axis_resources: {name} is FROM_GDA, the sharding that it has, but it has none; give it a "
+                "PartitionSpec, or jax.device_put it with a NamedSharding first",
+                argument=name,
+            )
+        return Spec.of(own.spec)
+    mesh = None if own is None else DeviceMesh.of(own.mesh)
+    if own is None or mesh is None or not set(resource.axes) <= set(mesh.names):
         return resource
-    if own is None:
-        raise SpecError(
-            f"in_axis_resources: {name} is FROM_GDA, the sharding that it has, but it has none; give it a "
-            "PartitionSpec, or jax.device_put it with a NamedSharding first",
-            argument=name,
-        )
-    return Spec.of(own.spec)
+    if not resource.same_as(Spec.of(own.spec), mesh):
+        raise _mismatch(name, own, resource)
+    return resource
 
 
 def _mismatch(name: str, own: NamedSharding, resource: Any) -> SpecError:

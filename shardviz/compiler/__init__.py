@@ -10,6 +10,7 @@ from shardviz.compiler.module import Computation, Instruction, Module, parse
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.shapes import Shape, parse_shape
 from shardviz.compiler.shardings import cut, output_shardings, parameter_shardings, values
+from shardviz.compiler.uses import with_shardys
 from shardviz.compiler.work import ByteCount, count_bytes, count_flops, with_bytes
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 
@@ -44,4 +45,5 @@ __all__ = [
     "trip_count",
     "values",
     "with_bytes",
+    "with_shardys",
 ]

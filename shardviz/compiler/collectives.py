@@ -5,16 +5,17 @@
 becomes `Collective(kind="all-gather", axes=("data",), dtype="bfloat16", operand_bytes=32768, count=80,
 operand="params['w1']", source=model.py:30, phase="forward", ...)`.
 
-Bytes are one device's. An asynchronous pair (`all-gather-start`, `all-gather-done`) is one collective. A collective is
+Bytes are one device's. An asynchronous pair or chain is one collective (`asynchronous`). A collective is
 the user's where the module had it before partitioning, as `psum` in a `shard_map` is. The groups of devices are read by
 `shardviz.notation.groups`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+from shardviz.compiler import uses
+from shardviz.compiler.asynchronous import goes_on, kind_of
 from shardviz.compiler.dataflow import Origin
 from shardviz.compiler.loops import Runs, runs
 from shardviz.compiler.module import CALLERS, Computation, Instruction, Module
@@ -23,9 +24,8 @@ from shardviz.compiler.shapes import Shape, element, leaves
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis
-from shardviz.records import KINDS, Collective, Frame
+from shardviz.records import Collective, Frame
 
-_OPCODES = {name: kind for kind in KINDS for name in (kind, f"{kind}-start")}
 _RESHARDS = frozenset(("all-gather", "all-to-all", "collective-permute"))
 _CARRIERS = frozenset(("parameter", "while", "tuple", "call", "conditional", "opt-barrier"))
 """Operations whose name says less of a value than that of what hands it on."""
@@ -71,7 +71,7 @@ def collectives(
     """
     context = _Context(module, mesh, _user_made(before), before is not None, arguments, phases)
     found: list[Collective] = []
-    _walk(context, module.entry, set(), found)
+    _walk(context, module.entry, found)
     return tuple(found)
 
 
@@ -80,7 +80,7 @@ class _Context:
         self,
         module: Module,
         mesh: DeviceMesh,
-        user_made: set[tuple[str, str, int]],
+        user_made: set[tuple[str | None, str, int]],
         knows_before: bool,
         arguments: Sequence[str] | None,
         phases: Phases | None,
@@ -97,20 +97,32 @@ class _Context:
         self.devices = one if 1 < one < mesh.size else mesh.size
         self.runs: dict[str, Runs] = runs(module)
         self.origin = Origin(module)
+        self.unchanged = Origin(module, uses.SAME_EACH_RUN)
         self.phases = Phases(module) if phases is None else phases
 
 
-def _walk(context: _Context, computation: Computation, seen: set[str], found: list[Collective]) -> None:
+def _walk(context: _Context, entry: Computation, found: list[Collective]) -> None:
     """Collectives of a computation and of those that it calls, where they are called for the first time."""
-    seen.add(computation.name)
+    seen = {entry.name}
+    walks = [_steps(context, entry, found)]  # one within the other, as deep as the calls are
+    while walks:
+        callee = next(walks[-1], None)
+        if callee is None:
+            walks.pop()
+        elif callee not in seen:
+            seen.add(callee)
+            walks.append(_steps(context, context.module.computations[callee], found))
+
+
+def _steps(context: _Context, computation: Computation, found: list[Collective]) -> Iterator[str]:
+    """Adds a computation's own collectives, and gives the names of those that it calls where it does."""
     for instruction in computation.instructions:
-        if kind := _OPCODES.get(instruction.opcode):
-            found.append(_collective(context, computation, instruction, kind))
+        if kind := kind_of(instruction):
+            if not goes_on(computation, instruction):
+                found.append(_collective(context, computation, instruction, kind))
         elif instruction.opcode in CALLERS:
             for names in instruction.called.values():
-                for name in names:
-                    if name in context.runs and name not in seen:
-                        _walk(context, context.module.computations[name], seen, found)
+                yield from (name for name in names if name in context.runs)
 
 
 def _collective(context: _Context, computation: Computation, instruction: Instruction, kind: str) -> Collective:
@@ -119,7 +131,7 @@ def _collective(context: _Context, computation: Computation, instruction: Instru
     main = max(results, key=lambda shape: shape.nbytes)
     axes, size, groups = _span(instruction, kind, context.mesh, context.devices)
     origin = _origin(context, instruction)
-    told = _told(context, computation, instruction, kind, origin)
+    source, name_stack = _source_and_stack(context, computation, instruction, kind, origin)
     run = context.runs[computation.name]
     return Collective(
         kind=kind,
@@ -130,14 +142,17 @@ def _collective(context: _Context, computation: Computation, instruction: Instru
         result_bytes=sum(s.nbytes for s in results),
         count=run.count,
         groups=groups,
-        source=told.source,
-        name_stack=told.name_stack,
-        phase=context.phases(computation, instruction, told.name_stack),
+        source=source,
+        name_stack=name_stack,
+        phase=context.phases(computation, instruction, name_stack),
         origin=origin,
         name=instruction.name,
         operand=_operand_name(context, computation, instruction),
         group_size=size,
         conditional=run.conditional,
+        made_by=uses.made_by(computation, instruction),
+        read_by=uses.read_by(computation, instruction, name_stack),
+        facts=uses.facts(context.unchanged, context.runs, computation, instruction, kind),
     )
 
 
@@ -183,16 +198,16 @@ def _span(
 # Whose it is
 
 
-def _user_made(before: Module | None) -> set[tuple[str, str, int]]:
+def _user_made(before: Module | None) -> set[tuple[str | None, str, int]]:
     if before is None:
         return set()
-    return {(_OPCODES[i.opcode], i.op_name, i.stack_frame_id) for _, i in before if i.opcode in _OPCODES}
+    return {(kind, i.op_name, i.stack_frame_id) for _, i in before if (kind := kind_of(i))}
 
 
 def _origin(context: _Context, instruction: Instruction) -> str:
     if 'is_spmd_generated="true"' in instruction.attributes_text:
         return "partitioner"
-    if (_OPCODES[instruction.opcode], instruction.op_name, instruction.stack_frame_id) in context.user_made:
+    if (kind_of(instruction), instruction.op_name, instruction.stack_frame_id) in context.user_made:
         return "user"
     last = instruction.op_name.rpartition("/")[2]
     if not context.knows_before and last.partition("[")[0] in _USER_OPS:
@@ -223,31 +238,27 @@ _USER_OPS = frozenset(
 # Where it stems from
 
 
-@dataclass(frozen=True)
-class _Told:
-    source: Frame | None
-    name_stack: str
-
-
-def _told(context: _Context, computation: Computation, instruction: Instruction, kind: str, origin: str) -> _Told:
+def _source_and_stack(
+    context: _Context, computation: Computation, instruction: Instruction, kind: str, origin: str
+) -> tuple[Frame | None, str]:
     """Source line and name stack of a collective.
 
-    What the partitioner adds to bring an operand into the cut that its user needs is told by that user (the product
-    that needs the whole weight), whether the partitioner noted the user (jaxlib 0.10), the operand's maker (0.12) or
-    nothing.
+    What the partitioner adds to bring an operand into the cut that its user needs has the line of that user (the
+    product that needs the whole weight), whether the partitioner noted the user (jaxlib 0.10), the operand's maker
+    (0.12) or nothing.
     """
-    teller = instruction
+    named = instruction
     if origin == "partitioner" and kind in _RESHARDS:
         operand = computation.by_name.get(instruction.operands[0]) if instruction.operands else None
         if not instruction.op_name or (operand is not None and _same_place(operand, instruction)):
-            teller = _user(computation, instruction) or instruction
-    if not teller.op_name and instruction.operands:
-        teller = computation.by_name[instruction.operands[0]]
-    source = context.module.source(teller) or context.module.source(instruction)
+            named = _user(computation, instruction) or instruction
+    if not named.op_name and instruction.operands:
+        named = computation.by_name[instruction.operands[0]]
+    source = context.module.source(named) or context.module.source(instruction)
     at = computation
     while source is None and (call := _only_call(context, at)) is not None:
         source, at = context.module.source(call[1]), call[0]
-    return _Told(source, full_name(context.module, computation, teller, context.phases.prefixes))
+    return source, full_name(context.module, computation, named, context.phases.prefixes)
 
 
 def _same_place(one: Instruction, other: Instruction) -> bool:

@@ -41,8 +41,8 @@ MOVES = frozenset(
 )
 """Operations whose result is their first operand's values, or some of them, moved or converted."""
 
-KEEPS = frozenset(("convert", "copy", "bitcast", "reshape", "broadcast", "copy-start", "copy-done", "add-dependency"))
-"""Operations that keep a scalar's value."""
+KEEPS = frozenset(("copy", "bitcast", "reshape", "broadcast", "copy-start", "copy-done", "add-dependency"))
+"""Operations that keep a scalar's value and type."""
 
 _PASSING_CUSTOM_CALLS = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.FuncResultSharding")
 
@@ -185,42 +185,3 @@ class Origin:
             found.add((before.computation.name, before.instruction.name, before.path))
             result = before
         return result if len(found) == 1 else None
-
-
-def integer(
-    values: Origin, computation: Computation, name: str, path: tuple[int, ...] = (), depth: int = 0
-) -> int | None:
-    """A scalar's value where it is a constant, or sums, products and extrema of constants; None where it is not.
-
-    Args:
-        values: `Origin(module, KEEPS)`.
-        computation: where the value is used.
-        name: the instruction whose result it is.
-        path: which element of its tuple.
-        depth: how many operations deep the search is; it gives up at 32.
-    """
-    place = values(computation, name, path)
-    instruction = place.instruction
-    if instruction.opcode == "constant":
-        text = instruction.operands_text.strip()
-        try:
-            return int({"true": "1", "false": "0"}.get(text, text))
-        except ValueError:
-            return None
-    if instruction.opcode in _ARITHMETIC and depth < 32:
-        parts = [
-            integer(values, place.computation, operand, part, depth + 1)
-            for operand, part in zip(instruction.operands, instruction.operand_parts, strict=True)
-        ]
-        if len(parts) == 2 and parts[0] is not None and parts[1] is not None:
-            return _ARITHMETIC[instruction.opcode](parts[0], parts[1])
-    return None
-
-
-_ARITHMETIC = {
-    "add": lambda a, b: a + b,
-    "subtract": lambda a, b: a - b,
-    "multiply": lambda a, b: a * b,
-    "minimum": min,
-    "maximum": max,
-}

@@ -29,11 +29,15 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
+from shardviz.compiler.asynchronous import goes_on
 from shardviz.compiler.module import Computation, Instruction, Module
-from shardviz.compiler.shapes import Shape, element
+from shardviz.compiler.shapes import Shape, element, leaves
 from shardviz.errors import ParseError
-from shardviz.records.counting import Window, convolution_flops, dot_flops
+from shardviz.records import Frame
+from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
+from shardviz.records.kernels import Array, Known, factor_dtype, kernel_name
 
 _LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"(\w+)=([\dx_\-]+)")
@@ -56,8 +60,10 @@ def dot_flops_of(computation: Computation, instruction: Instruction) -> float:
     Raises:
         ParseError: if its dimensions, labels or window do not fit its operands; the message names it.
     """
-    if instruction.opcode == "dot":
+    if instruction.opcode in ("dot", "scaled-dot"):
         return _dot(computation, instruction)
+    if instruction.opcode == "ragged-dot":
+        return _ragged_dot(computation, instruction)
     if instruction.opcode == "convolution":
         return _convolution(computation, instruction)
     return 0.0
@@ -71,6 +77,13 @@ def _dot(computation: Computation, instruction: Instruction) -> float:
             f"HLO instruction {instruction.name!r}: contracts dimensions {contracted} of shape {left.dims}"
         )
     return dot_flops(_result(instruction).dims, (left.dims[d] for d in contracted))
+
+
+def _ragged_dot(computation: Computation, instruction: Instruction) -> float:
+    """By the shapes of its factors: as if the groups filled the ragged dimension, however they share it."""
+    left, right = (array_operand(computation, instruction, n).dims for n in (0, 1))
+    met = "".join(instruction.attributes.get(f"rhs_{name}_dims", "") for name in ("contracting", "batch", "group"))
+    return ragged_dot_flops(left, right, map(int, _NUMBER.findall(met)))
 
 
 def _convolution(computation: Computation, instruction: Instruction) -> float:
@@ -149,6 +162,47 @@ def _window_steps(instruction: Instruction, dimensions: int) -> dict[str, list[i
     }
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call of a kernel or a library, with what is known of it.
+
+    Attributes:
+        name: its kernel's name, or its target.
+        flops: of one run on one device; None where nobody says.
+        dtype: the element type that it computes in.
+    """
+
+    name: str
+    flops: float | None
+    dtype: str
+
+
+def call_of(module: Module, computation: Computation, instruction: Instruction, known: Known) -> Call | None:
+    """What is known of the FLOPs of a `custom-call`; None for any other instruction, and for one that computes nothing.
+
+    Args:
+        module, computation, instruction: the instruction and where it stands.
+        known: what a person and the kernels' authors say.
+    """
+    if instruction.opcode != "custom-call":
+        return None
+    target = instruction.attributes["custom_call_target"].strip('"')
+    pairs = zip(instruction.operands, instruction.operand_parts, strict=True)
+    ins = [leaf for n, part in pairs for leaf in leaves(element(computation.by_name[n].shape, part))]
+    operands, results = ([Array(s.dims, s.dtype) for s in shapes] for shapes in (ins, instruction.shapes))
+    name, config = kernel_name(target, instruction.op_name), instruction.attributes.get("backend_config", "")
+    count = known.flops(name, target, operands, results, config, source_of_call(module, computation, instruction))
+    return None if count == 0 else Call(name, count, factor_dtype(operands, results))
+
+
+def source_of_call(module: Module, computation: Computation, instruction: Instruction) -> Frame | None:
+    """The person's line of a kernel's call; that of the functions around it, where all of the kernel is a library's."""
+    at, source = computation, module.source(instruction)
+    while source is None and (calls := module.callers.get(at.name, ())):
+        at, source = calls[0].computation, module.source(calls[0].instruction)
+    return source
+
+
 class OtherFlops:
     """Counts FLOPs of the instructions of one module that are no matrix products.
 
@@ -220,8 +274,8 @@ def _scatter(count: OtherFlops, computation: Computation, instruction: Instructi
     return count.applied(instruction) * updates.size
 
 
-def _all_reduce(_count: OtherFlops, _: Computation, instruction: Instruction) -> float:
-    return float(_elements(instruction))
+def _all_reduce(_count: OtherFlops, computation: Computation, instruction: Instruction) -> float:
+    return 0.0 if goes_on(computation, instruction) else float(_elements(instruction))
 
 
 def _sort(_count: OtherFlops, computation: Computation, instruction: Instruction) -> float:

@@ -27,11 +27,11 @@ import re
 from dataclasses import dataclass, field
 
 from shardviz.records import Frame
-from shardviz.records.source import innermost
+from shardviz.records.source import nearer
 
-_NAME = re.compile(r'(\d+) "((?:[^"\\]|\\.)*)"')
-_ROW = re.compile(r"(\d+) \{(.*)\}")
-_FIELD = re.compile(r"(\w+)=(\d+)")
+_NAME = re.compile(r'(\d{1,18}) "((?>(?:[^"\\]++|\\.)*))"', re.ASCII)
+_ROW = re.compile(r"(\d{1,18}) \{(.*)\}", re.ASCII)
+_FIELD = re.compile(r"(?<!\w)(\w++)=(\d{1,18})(?!\d)", re.ASCII)
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
@@ -91,6 +91,13 @@ class FrameTable:
 
     def innermost(self, frame_id: int) -> Frame | None:
         """The innermost line of the person's code on a stack; see `shardviz.records.source.innermost`."""
-        if frame_id not in self._innermost:
-            self._innermost[frame_id] = innermost(self.stack(frame_id))
-        return self._innermost[frame_id]
+        waiting: list[int] = []
+        walked = set[int]()
+        while frame_id in self.frames and frame_id not in self._innermost and frame_id not in walked:
+            waiting.append(frame_id)
+            walked.add(frame_id)
+            frame_id = self.frames[frame_id][1]
+        found = self._innermost.get(frame_id)
+        for number in reversed(waiting):
+            found = self._innermost[number] = nearer(self.frames[number][0], found)
+        return found

@@ -9,8 +9,8 @@ all enclosing loops:
           while heads   4 trips
             body        320
 
-The partitioner's snapshots mostly have no `known_trip_count`; the count then follows from the loop's arithmetic: it
-begins at a constant, steps by a constant, and ends by a comparison with a constant.
+The partitioner's snapshots mostly have no `known_trip_count`; the count then follows from the arithmetic of the loop's
+counters, where they begin at constants (see `shardviz.records.trips`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from shardviz.compiler.dataflow import KEEPS, Origin, integer
+from shardviz.compiler.dataflow import KEEPS, Origin
 from shardviz.compiler.module import CALLERS, Computation, Instruction, Module, number
-from shardviz.records.counting import trips_of
+from shardviz.compiler.shapes import Shape, element
+from shardviz.errors import ParseError, excerpt
+from shardviz.notation.bounds import MOST_CALLS
+from shardviz.records.trips import Scalar, trips_of
 
-_KNOWN = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d+)')
-_MOST_ADDED = 32
-_FLIPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE", "EQ": "EQ"}
+_KNOWN = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d{1,18})(?!\d)', re.ASCII)
+_MOST_RUNS = 1 << 63
 BRANCHES = ("branch_computations", "true_computation", "false_computation")
 _EXECUTED = ("calls", "condition", "body", "called_computations", *BRANCHES)
 
@@ -88,6 +91,8 @@ def runs(module: Module, trips: Trips | None = None) -> dict[str, Runs]:
                 if role in ("body", "condition"):
                     many = trips[name, instruction.name]
                     times, unknown = (1, 1) if many is None else (many + (role == "condition"), 0)
+                if outer.times * times > _MOST_RUNS:
+                    times, unknown = 1, unknown + 1
                 inner = Runs(outer.times * times, outer.unknown_loops + unknown, outer.conditional or role in BRANCHES)
                 found[callee] = _both(found.get(callee), inner)
     return found
@@ -140,74 +145,66 @@ def trip_count(module: Module, computation: Computation, loop: Instruction, valu
         values: `Origin(module, KEEPS)`, to share what it has found out already.
 
     Returns:
-        The number in `known_trip_count`, or the one that follows from the loop's counter; None where neither does.
+        The number in `known_trip_count`, or the one that follows from the loop's counters; None where neither does.
     """
     if known := _KNOWN.search(loop.attributes.get("backend_config", "")):
         return int(known[1])
-    values = values or Origin(module, KEEPS)
-    condition = module.computations[loop.called["condition"][0]]
-    body = module.computations[loop.called["body"][0]]
-    end = values(condition, condition.root.name)
-    compare = end.instruction
-    if compare.opcode != "compare" or len(compare.operands) != 2 or not loop.operands:
-        return None
-    direction = compare.attributes.get("direction", "")
-    for counter, limit, sense in ((0, 1, direction), (1, 0, _FLIPPED.get(direction, ""))):
-        path = _counter(values, end.computation, compare, counter, condition)
-        if path is None or values.passes_on(body, path):
-            continue
-        bound = integer(values, end.computation, compare.operands[limit], compare.operand_parts[limit])
-        begin = integer(values, computation, loop.operands[0], loop.operand_parts[0] + path)
-        step = _step(values, body, path)
-        if bound is not None and begin is not None and step:
-            return trips_of(begin, bound, step, sense)
-    return None
+    condition, body = (module.computations[loop.called[role][0]] for role in ("condition", "body"))
+    return trips_of(
+        _Scalars(values or Origin(module, KEEPS), (condition, body)),
+        _Value(condition.name, condition.root.name),
+        lambda path: _Value(body.name, body.root.name, path),
+        lambda path: _Value(computation.name, loop.operands[0], loop.operand_parts[0] + path),
+    )
 
 
-def _counter(
-    values: Origin, computation: Computation, compare: Instruction, index: int, condition: Computation
-) -> tuple[int, ...] | None:
-    """Which element of the loop's tuple an operand of the comparison is; None where it is none."""
-    place = values.operand(computation, compare, index, inside=True)
-    if place.instruction.opcode == "parameter" and computation is not condition:  # the comparison is fused
-        call = module_call(values.module, computation, condition)
-        if call is None:
+class _Value(NamedTuple):
+    """A scalar: which result it is, and of which calls, from the loop's own body or condition inwards."""
+
+    computation: str
+    instruction: str
+    path: tuple[int, ...] = ()
+    calls: tuple[tuple[str, Instruction], ...] = ()
+
+
+class _Scalars:
+    """Of what the scalars are made by which a loop ends, its fusions and calls entered."""
+
+    def __init__(self, values: Origin, loop: tuple[Computation, Computation]):
+        self._values, self._loop = values, loop
+
+    def __call__(self, value: _Value) -> Scalar | None:
+        computations = self._values.module.computations
+        while True:
+            computation = computations[value.computation]
+            own = bool(value.calls) or computation in self._loop
+            place = self._values(computation, value.instruction, value.path, inside=own)
+            made, name = place.instruction, place.computation.name
+            if made.opcode in ("fusion", "call"):
+                callee = computations[next(iter(made.called.values()))[0]]
+                value = _Value(callee.name, callee.root.name, place.path, (*value.calls, (name, made)))
+            elif made.opcode == "parameter" and value.calls:
+                *outer, (name, call) = value.calls
+                index = number(made.operands_text, made)
+                if index >= len(call.operands):
+                    return None
+                value = _Value(name, call.operands[index], call.operand_parts[index] + place.path, tuple(outer))
+            else:
+                break
+        shape = element(made.shape, place.path)
+        if not isinstance(shape, Shape) or shape.size != 1 or (made.opcode == "parameter" and not own):
             return None
-        place = values.operand(condition, call, number(place.instruction.operands_text, place.instruction), inside=True)
-    return place.path if place.instruction.opcode == "parameter" and place.path else None
-
-
-def module_call(module: Module, callee: Computation, within: Computation) -> Instruction | None:
-    """The one instruction of `within` that calls `callee`; None where there is none, or more than one."""
-    calls = [c.instruction for c in module.callers.get(callee.name, ()) if c.computation is within]
-    return calls[0] if len(calls) == 1 else None
-
-
-def _step(values: Origin, body: Computation, path: tuple[int, ...]) -> int | None:
-    """What a trip adds to an element of the loop's tuple; None where it is not a constant.
-
-    A loop whose body was written out several times adds as often.
-    """
-    place = values(body, body.root.name, path, inside=True)
-    total = 0
-    for _ in range(_MOST_ADDED):
-        made, inside = place.instruction, place.computation
-        if made.opcode == "parameter" and place.path == path and inside is body:
-            return total
-        if made.opcode not in ("add", "subtract") or len(made.operands) != 2:
-            return None
-        steps = [
-            integer(values, inside, name, part) for name, part in zip(made.operands, made.operand_parts, strict=True)
-        ]
-        if steps[1] is not None:
-            total += steps[1] if made.opcode == "add" else -steps[1]
-            place = values.operand(inside, made, 0, inside=True)
-        elif steps[0] is not None and made.opcode == "add":
-            total += steps[0]
-            place = values.operand(inside, made, 1, inside=True)
-        else:
-            return None
-    return None
+        if made.opcode == "parameter":
+            return Scalar("element", shape.dtype, detail=place.path)
+        if made.opcode == "constant":
+            return Scalar("constant", shape.dtype, detail=made.operands_text.strip())
+        operands = zip(made.operands, made.operand_parts, strict=True)
+        return Scalar(
+            made.opcode,
+            shape.dtype,
+            tuple(_Value(name, operand, part, value.calls) for operand, part in operands),
+            made.attributes.get("direction"),
+        )
 
 
 def _executed(instruction: Instruction) -> list[tuple[str, int, str]]:
@@ -226,6 +223,7 @@ def _executed(instruction: Instruction) -> list[tuple[str, int, str]]:
 def _callers_first(module: Module, skipped: frozenset[str] = frozenset()) -> list[str]:
     """The computations that the entry reaches, each after all that call it; not through the opcodes `skipped`."""
     order: list[str] = []
+    called: dict[str, list[str]] = {}
     seen: set[str] = set()
     stack: list[tuple[str, bool]] = [(module.entry.name, False)]
     while stack:
@@ -237,9 +235,19 @@ def _callers_first(module: Module, skipped: frozenset[str] = frozenset()) -> lis
             continue
         seen.add(name)
         stack.append((name, True))
-        for instruction in module.computations[name].instructions:
-            if instruction.opcode in CALLERS and instruction.opcode not in skipped:
-                stack.extend((callee, False) for _, _, callee in _executed(instruction) if callee not in seen)
+        called[name] = [
+            callee
+            for instruction in module.computations[name].instructions
+            if instruction.opcode in CALLERS and instruction.opcode not in skipped
+            for _, _, callee in _executed(instruction)
+        ]
+        stack.extend((callee, False) for callee in called[name] if callee not in seen)
+    depth = dict.fromkeys(order, 0)
+    for name in reversed(order):
+        for callee in called[name]:
+            depth[callee] = max(depth[callee], depth[name] + 1)
+    if max(depth.values()) > MOST_CALLS:
+        raise ParseError(f"HLO module {excerpt(module.name)!r}: calls within calls more than {MOST_CALLS} deep")
     return order[::-1]
 
 

@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
+from shardviz.compiler.asynchronous import is_chained, kind_of
 from shardviz.compiler.collectives import collectives
+from shardviz.compiler.dataflow import Origin, Place
 from shardviz.compiler.module import Computation, Instruction, Module
 from shardviz.compiler.shapes import element, leaves
 from shardviz.layouts.layout import itemsize
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.records import KINDS, Collective, TargetCollective
+from shardviz.records import Collective, TargetCollective
 
 _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _ALGORITHM = re.compile(r'"(?:strategy|algorithm|kernel_strategy|collective_algorithm|backend)"\s*:\s*"(\w+)"')
@@ -32,11 +35,6 @@ _TPU_ALGORITHM = re.compile(r'"collective_algorithm_config"\s*:\s*\{([^}]*)')
 _TPU_WORDS = re.compile(r'"(?:emitter|strategy)"\s*:\s*"(\w+)"')
 _TOGETHER = re.compile(r'"is_sync"\s*:\s*true')
 REDUCES = frozenset(("all-reduce", "reduce-scatter"))
-
-
-def is_collective(instruction: Instruction) -> bool:
-    """Whether an instruction is a collective, or begins one."""
-    return instruction.opcode.removesuffix("-start") in KINDS
 
 
 def family(kind: str) -> str:
@@ -65,20 +63,28 @@ def target_collectives(
         slices: the slice of the device at each place of the mesh, where there are several. The TPU's compiler then
             writes a program for one slice, whose devices it counts from 0; between slices it sends and receives.
     """
-    places = {i.name: (c, i) for c, i in optimized if is_collective(i)}
+    places = {i.name: (c, i) for c, i in optimized if kind_of(i)}
     runs = [
         OptimizedCollective(on_slices(c, mesh, slices, optimized.num_partitions), *places[c.name], optimized)
         for c in collectives(optimized, mesh, before, arguments=arguments)
     ]
-    made_by = {i.name: i for _, i in after if is_collective(i)}
-    made = {c.name: PartitionedCollective(c, made_by[c.name], after) for c in partitioned}
-    left = dict(made)
-    for of_run, of_made in _EVIDENCE[:2]:
-        _pair(runs, left, of_run, of_made)
+    made_by = {i.name: (c, i) for c, i in after if kind_of(i)}
+    made = {c.name: PartitionedCollective(c, *made_by[c.name], after) for c in partitioned}
+    laid_before = {one.laid for one in made.values()}
+    for run in runs:
+        if run.laid and run.laid not in laid_before:
+            run.take_apart()
+    by_channel = Counter((one.channel, one.family) for one in made.values())
+    for one in made.values():
+        one.alone = by_channel[one.channel, one.family] == 1
+    left, sums = dict(made), _added_up(after)
+    for of_run, of_made in _SURE:
+        _pair(runs, left, of_run, of_made, sums)
     _combined(runs, left, made)
-    for of_run, of_made in _EVIDENCE[2:]:
-        _pair(runs, left, of_run, of_made)
-    _serving_several(runs, left, made, after)
+    _folded(runs, left, after)
+    for of_run, of_made in _LIKELY:
+        _pair(runs, left, of_run, of_made, sums)
+    _serving_several(runs, left, made, sums)
     _further_parts(runs, made)
     several: dict[str, int] = {}
     for run in runs:
@@ -146,13 +152,17 @@ class PartitionedCollective:
         collective: the record.
         whole: the elements of the whole array on one device: what a gather gives, what a reduction takes.
         channel, place: what the target's compiler may have kept: the channel's number; name stack, line and axes.
+        laid: the sizes of the arrays that its operand is a concatenation of in the program already.
+        alone: whether no other of its family has that channel. Inside a `shard_map` all have the same.
     """
 
-    def __init__(self, collective: Collective, instruction: Instruction, module: Module):
+    def __init__(self, collective: Collective, computation: Computation, instruction: Instruction, module: Module):
         self.collective = collective
         self.name = collective.name
         self.family = family(collective.kind)
         self.channel = _channel(instruction)
+        self.alone = True
+        self.laid = _laid_together(computation, instruction, module)
         self.place = _place(instruction, collective, module)
         self.whole = max(collective.operand_bytes, collective.result_bytes) / itemsize(collective.dtype)
 
@@ -164,7 +174,8 @@ class OptimizedCollective:
         shown: the record, as the report gives it.
         parts: for each array that goes in the family and the number of elements of the whole array: several, where
             several collectives are combined in it. A sum of shards that were padded with zeros is a gather.
-        dtypes: the element types of these.
+        laid: the sizes of the arrays that its one operand is a concatenation of.
+        dtypes: the element types of the parts.
         apart: whether it is asynchronous: begun by one instruction, ended by another.
         fused: whether it is inside a kernel.
         algorithm: the compiler's words for its algorithm.
@@ -178,7 +189,7 @@ class OptimizedCollective:
         self.algorithm = _words(instruction, caller)
         self.fused = caller is not None and caller.opcode == "fusion"
         apart = instruction.opcode.endswith("-start") or (caller is not None and caller.opcode == "async-start")
-        self.apart = apart and not _TOGETHER.search(instruction.attributes_text)
+        self.apart = is_chained(instruction) or (apart and not _TOGETHER.search(instruction.attributes_text))
         self.shown = _scattered(found, computation, caller) if self.fused and caller is not None else found
         self.family = family(self.shown.kind)
         self.channel = _channel(instruction)
@@ -190,7 +201,13 @@ class OptimizedCollective:
         padded = _padded(computation, instruction, module) if self.family == "reduce" else frozenset()
         families = ["all-gather" if i in padded else self.family for i in range(len(arrays))]
         self.parts = [(part, float(array.size * times)) for part, array in zip(families, arrays, strict=True)]
+        self.laid = _laid_together(computation, instruction, module) if len(arrays) == 1 else ()
+        self.times = times
         self.dtypes = {array.dtype for array in arrays}
+
+    def take_apart(self) -> None:
+        """Takes what its one operand is laid together of for its parts."""
+        self.parts = [(self.parts[0][0], float(size * self.times)) for size in self.laid]
 
     @property
     def whole(self) -> float:
@@ -221,16 +238,42 @@ def _padded(computation: Computation, instruction: Instruction, module: Module) 
     return frozenset(found)
 
 
+_LAYS_OUT = frozenset(("bitcast", "reshape", "copy", "transpose"))
+
+
+def _laid_together(computation: Computation, instruction: Instruction, module: Module) -> tuple[int, ...]:
+    """The sizes of the arrays that the operand is a concatenation of; empty where it is none.
+
+    A GPU's compiler lays the operands of small collectives together, and so makes one of them.
+    """
+    origin = Origin(module, _LAYS_OUT)
+
+    def sizes(place: Place) -> list[int]:
+        made = place.instruction
+        if made.opcode != "concatenate":
+            return [element(made.shape, place.path).size]  # type: ignore[union-attr]
+        parts = (origin.operand(place.computation, made, i) for i in range(len(made.operands)))
+        return [size for part in parts for size in sizes(part)]
+
+    place = origin.operand(computation, instruction)
+    return tuple(sizes(place)) if place.instruction.opcode == "concatenate" else ()
+
+
 def _channel(instruction: Instruction) -> str:
     found = _CHANNEL.search(instruction.attributes_text)
     return found[1] if found else ""
 
 
 def _place(instruction: Instruction, collective: Collective, module: Module) -> Hashable:
-    """The name stack and line that the instruction itself has, and its axes; None where it has no name stack."""
+    """The name stack and line of an instruction, and its axes; None where it has no name stack of its own.
+
+    What stands in a function has the callers' names before its own, as it will have when the compiler writes the
+    function out where it is called.
+    """
     if not instruction.op_name:
         return None
-    return instruction.op_name, module.source(instruction), collective.axes
+    own = collective.name_stack.endswith(instruction.op_name)
+    return collective.name_stack if own else instruction.op_name, module.source(instruction), collective.axes
 
 
 def _words(instruction: Instruction, caller: Instruction | None) -> str:
@@ -253,7 +296,7 @@ def algorithms(module: Module) -> dict[str, str]:
     """
     found = {}
     for computation, instruction in module:
-        if is_collective(instruction):
+        if kind_of(instruction):
             callers = module.callers.get(computation.name, ())
             found[instruction.name] = _words(instruction, callers[0].instruction if callers else None)
     return {name: words for name, words in found.items() if words}
@@ -265,10 +308,18 @@ def _origin_of(collective: Collective) -> Hashable:
 
 _ByName = dict[str, PartitionedCollective]
 
+_Evidence = tuple[Callable[[OptimizedCollective], Hashable], Callable[[PartitionedCollective], Hashable]]
+
 # What a run and a partitioner's collective have in common, the surest first: a key of each; None is no evidence.
-_EVIDENCE: tuple[tuple[Callable[[OptimizedCollective], Hashable], Callable[[PartitionedCollective], Hashable]], ...] = (
-    (lambda r: r.channel and (r.channel, r.family), lambda m: m.channel and (m.channel, m.family)),
+_SURE: tuple[_Evidence, ...] = (
+    (lambda r: r.channel and (r.channel, r.family), lambda m: m.alone and m.channel and (m.channel, m.family)),
+    (
+        lambda r: r.channel and (r.channel, *r.parts[0], r.place or r.shown.axes),
+        lambda m: m.channel and (m.channel, m.family, m.whole, m.place or m.collective.axes),
+    ),
     (lambda r: r.place and (r.place, r.parts[0][1]), lambda m: m.place and (m.place, m.whole)),
+)
+_LIKELY: tuple[_Evidence, ...] = (
     (
         lambda r: (_origin_of(r.shown), r.family, r.whole, r.shown.count),
         lambda m: (_origin_of(m.collective), m.family, m.whole, m.collective.count),
@@ -286,15 +337,24 @@ def _pair(
     left: _ByName,
     of_run: Callable[[OptimizedCollective], Hashable],
     of_made: Callable[[PartitionedCollective], Hashable],
+    sums: Sequence[Sequence[str]],
 ) -> None:
-    """Matches what has the same key and is not matched, in program order."""
+    """Matches what has the same key and is not matched, in program order.
+
+    Where fewer run than were made, the summands of one sum are taken to run as one: each run is one of another sum.
+    """
     waiting: dict[str, list[str]] = {}
     for name, made in left.items():
         if key := of_made(made):
             waiting.setdefault(repr(key), []).append(name)
+    keys = {id(run): repr(key) for run in runs if not run.stands_for and (key := of_run(run))}
+    running = Counter(keys.values())
+    further = {name for names in sums for name in names[1:]}
+    for key, names in waiting.items():
+        if running[key] < len(names):
+            names.sort(key=further.__contains__)
     for run in runs:
-        key = None if run.stands_for else of_run(run)
-        names = waiting.get(repr(key), []) if key else []
+        names = waiting.get(keys.get(id(run), ""))
         if names:
             run.stands_for.append(names.pop(0))
             del left[run.stands_for[-1]]
@@ -310,17 +370,43 @@ def _combined(runs: Sequence[OptimizedCollective], left: _ByName, made: _ByName)
     for by_place in (True, False):
         for run in runs:
             parts = waiting.get(id(run), [])
+            places = {run.place, *(made[name].place for name in run.stands_for)} - {None}
             for other in list(left.values()) if parts else ():
                 if (other.collective.axes, other.collective.count) != (run.shown.axes, run.shown.count):
                     continue
-                near = other.place is not None and other.place in {made[name].place for name in run.stands_for}
+                near = other.place in places
                 if near >= by_place and (part := _part(other, parts, by_place)) is not None:
                     run.stands_for.append(other.name)
                     parts.remove(part)
                     del left[other.name]
 
 
+def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -> None:
+    """An all-reduce of an all-reduce over other axes: compilers make one of the two, over all axes."""
+    origin = Origin(after, _LAYS_OUT)
+    inner_of: dict[str, str] = {}
+    for computation, instruction in after:
+        if instruction.name in left and instruction.opcode == "all-reduce":
+            inner = origin.operand(computation, instruction).instruction.name
+            if inner in left:
+                inner_of[instruction.name] = inner
+    for outer in [name for name in inner_of if name not in inner_of.values()]:
+        names = [outer]
+        while names[-1] in inner_of:
+            names.append(inner_of[names[-1]])
+        made = [left[name].collective for name in names if name in left]
+        axes = [axis for one in made for axis in one.axes or ()]
+        for run in runs:
+            alike = (run.family, run.whole, run.shown.count) == ("reduce", left[outer].whole, made[0].count)
+            if not run.stands_for and alike and sorted(map(repr, axes)) == sorted(map(repr, run.shown.axes or ())):
+                run.stands_for += reversed(names)
+                for name in names:
+                    del left[name]
+                break
+
+
 def _unknown(run: OptimizedCollective, made: _ByName) -> list[tuple[str, float]]:
+    """The parts of which it is not known yet what they carry out."""
     parts = list(run.parts)
     for name in run.stands_for:
         if (part := _part(made[name], parts, True)) is not None:
@@ -337,7 +423,9 @@ def _part(
     return next((part for part in parts if any_family and part[1] == made.whole), None)
 
 
-def _serving_several(runs: Sequence[OptimizedCollective], left: _ByName, made: _ByName, after: Module) -> None:
+def _serving_several(
+    runs: Sequence[OptimizedCollective], left: _ByName, made: _ByName, sums: Sequence[Sequence[str]]
+) -> None:
     """What one run does for several: the same gather asked for twice, and all-reduces whose results are added up.
 
     The sum of two all-reduces is the all-reduce of a sum, so that compilers make one of them.
@@ -347,7 +435,7 @@ def _serving_several(runs: Sequence[OptimizedCollective], left: _ByName, made: _
     for name, one in made.items():
         if one.collective.kind not in REDUCES:
             same.setdefault((_moved(one.collective), one.collective.count), []).append(name)
-    for names in (*same.values(), *_added_up(after)):
+    for names in (*same.values(), *sums):
         run = next((runs_of[name] for name in names if name in runs_of), None)
         for name in [n for n in names if run is not None and n in left]:
             assert run is not None
@@ -361,7 +449,7 @@ _KEEPS_SUMS = frozenset(("add", "convert", "copy", "bitcast", "reshape", "transp
 
 
 def _added_up(module: Module) -> list[list[str]]:
-    """All-reduces whose results are summands of one sum."""
+    """All-reduces whose results are summands of one sum, the largest sums first."""
     found = []
     for computation in module.computations.values():
         owner: dict[str, set[str]] = {}  # instruction → the all-reduces that it is a sum of

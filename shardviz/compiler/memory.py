@@ -25,7 +25,8 @@ The sums are those of `Compiled.memory_analysis()`, long before the compile ends
 another, in which the gaps between temporaries count twice. XLA's own list of what is alive at the peak counts values
 that share a place (a loop's parameter and what it was given) several times, and may therefore be of another moment. Its
 heap simulator counts a place once, and no tables of a tuple's parts; this file does the same. Main memory is color 0; a
-TPU's VMEM is color 1, its SMEM color 2. The formats are those of `BufferAllocation::ToString` and
+TPU's VMEM is color 1, its SMEM color 2; the host's memory is color 5. A GPU's other colors are parts of its main memory
+too (what collectives use, what is temporary). The formats are those of `BufferAllocation::ToString` and
 `HloLiveRange::ToString`.
 """
 
@@ -40,7 +41,10 @@ from functools import cached_property
 from shardviz.compiler.module import Instruction, Module
 from shardviz.compiler.shapes import Shape, element
 from shardviz.errors import ParseError
-from shardviz.records import Alive, Memory
+from shardviz.records import Alive, HostMemory, Memory
+
+HOST = 5
+"""The color of the host's memory."""
 
 _ALLOCATION = re.compile(r"^\s*allocation \d+: (?:0x[0-9a-fA-F]+, )?size (\d+)(.*)$", re.MULTILINE)
 _SHAPE = re.compile(r"\|[^|]*\|")
@@ -58,7 +62,7 @@ class Allocation:
 
     Attributes:
         size: its bytes.
-        color: the memory space: 0 main memory, 1 a TPU's VMEM, 2 its SMEM.
+        color: the memory space: 0 main memory, 1 a TPU's VMEM, 2 its SMEM, 5 the host's memory.
         is_argument, is_output, is_temporary, is_constant: what it is for; one may be an argument and an output.
         begin, end: where its text is.
     """
@@ -96,17 +100,19 @@ class Buffers:
     Args:
         assignment: the text of `*-buffer-assignment.txt`.
         live_range: the text of `*-live-range.txt`; empty if there is none.
+        target: the compiler whose assignment it is: colors mean other memories on other chips.
     """
 
-    def __init__(self, assignment: str, live_range: str = ""):
-        self.text, self.live_range = assignment, live_range
+    def __init__(self, assignment: str, live_range: str = "", target: str = "cpu"):
+        self.text, self.live_range, self.target = assignment, live_range, target
 
     @cached_property
     def allocations(self) -> tuple[Allocation, ...]:
         """Every allocation, those of the chip's own memories and a thread's included."""
         found = list(_ALLOCATION.finditer(self.text))
         ends = itertools.chain((m.start() for m in found[1:]), (len(self.text),))
-        return tuple(_allocation(m, end) for m, end in zip(found, ends, strict=False))
+        gpu = self.target.startswith("gpu")
+        return tuple(_allocation(m, end, gpu) for m, end in zip(found, ends, strict=False))
 
     @cached_property
     def placed(self) -> dict[tuple[str, str], Placed]:
@@ -189,12 +195,13 @@ def largest(values: Iterable[Placed]) -> int:
     return max(v.size for v in values)
 
 
-def _allocation(found: re.Match[str], end: int) -> Allocation:
+def _allocation(found: re.Match[str], end: int, gpu: bool) -> Allocation:
     uses = _SHAPE.sub("", found[2])
-    color = _COLOR.search(uses)
+    stated = _COLOR.search(uses)
+    color = int(stated[1]) if stated else 0
     return Allocation(
         size=int(found[1]),
-        color=int(color[1]) if color else 0,
+        color=0 if gpu and color != HOST else color,
         is_argument=", parameter " in uses,
         is_output=", maybe-live-out" in uses,
         is_temporary=", preallocated-temp" in uses,
@@ -243,23 +250,22 @@ def memory(
         no_room: the compiler's message where the program does not fit.
 
     Returns:
-        The plan. Only main memory (color 0) counts, not what a thread keeps to itself; on-chip buffers are counted
-        apart. `peak` is what is held for the whole step, and the most of the temporaries that are alive at one time,
-        as XLA's heap simulator counts them; without live ranges, all that is set aside: arguments, outputs and
-        temporaries, aliased ones once. `fits` is False with `no_room`, else None, as the machine is not known here.
+        The plan. Only main memory (color 0) counts, not what a thread keeps to itself; on-chip buffers and the host's
+        memory are counted apart. `peak` is what is held for the whole step, and the most of the temporaries that are
+        alive at one time, as XLA's heap simulator counts them; without live ranges, all that is set aside: arguments,
+        outputs and temporaries, aliased ones once. `fits` is False with `no_room`, else None, as the machine is not
+        known here.
 
     Raises:
         ParseError: if the text has no allocations.
     """
     given = buffer_assignment
-    buffers = given if isinstance(given, Buffers) else Buffers(given, live_range)
+    buffers = given if isinstance(given, Buffers) else Buffers(given, live_range, target)
     if not buffers.allocations and "BufferAssignment" not in buffers.text:
         raise ParseError(f"this is no buffer assignment: no line 'allocation 0: size ...' in {buffers.text[:80]!r}...")
     main = [a for a in buffers.allocations if a.color == 0]
-    arguments = sum(a.size for a in main if a.is_argument)
-    outputs = sum(a.size for a in main if a.is_output)
-    aliased = sum(a.size for a in main if a.is_argument and a.is_output)
-    temporaries = sum(a.size for a in main if a.is_temporary)
+    arguments, outputs, aliased, temporaries = _sums(main)
+    host = HostMemory(*_sums([a for a in buffers.allocations if a.color == HOST]))
     total = _TOTAL.search(report)
     needed, hbm = _stated(no_room)
     return Memory(
@@ -269,11 +275,22 @@ def memory(
         temporaries=temporaries,
         peak=buffers.standing + (buffers.temporaries if buffers.ranges else temporaries),
         target=target,
-        on_chip=sum(a.size for a in buffers.allocations if a.color != 0),
+        host=host if host.total else None,
+        on_chip=sum(a.size for a in buffers.allocations if a.color not in (0, HOST)),
         needed=int(total[1]) if total else needed,
         hbm=hbm,
         fits=False if no_room else None,
         constants=sum(a.size for a in main if a.is_constant and not (a.is_argument or a.is_output)),
+    )
+
+
+def _sums(allocations: Sequence[Allocation]) -> tuple[int, int, int, int]:
+    """Bytes of arguments, of outputs, of what is both, and of temporaries."""
+    return (
+        sum(a.size for a in allocations if a.is_argument),
+        sum(a.size for a in allocations if a.is_output),
+        sum(a.size for a in allocations if a.is_argument and a.is_output),
+        sum(a.size for a in allocations if a.is_temporary),
     )
 
 

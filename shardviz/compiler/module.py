@@ -29,15 +29,21 @@ from typing import TypeVar
 
 from shardviz.compiler.frames import FrameTable
 from shardviz.compiler.shapes import Shape, ShapeTree, leaves, parse_shape
-from shardviz.errors import ParseError
+from shardviz.errors import ParseError, excerpt
+from shardviz.notation.bounds import MOST_DIGITS
 from shardviz.records import Frame
 
 T = TypeVar("T")
-_OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")
+# Modules may be long, so each of these takes time in proportion to the text: a word is looked at from its beginning
+# only, and a quotation that does not end is read once.
+_OPCODE = re.compile(r" ([a-z][a-z0-9\-]*+)\(")
 _PARENTHESIS = re.compile(r"[()]")
-_OPERAND = re.compile(r"%([\w.\-]+)((?:#\d+)*)")
-_ATTRIBUTE_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]()]|, ')
-_METADATA = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|([^\s"{}]+))')
+_OPERAND = re.compile(r"%([\w.\-]++)((?>(?:#\d++)*))", re.ASCII)
+_LAST_OPERAND = re.compile(r"(?<![\w.\-])([\w.\-]++)((?>(?:#\d++)*))\s*+\Z", re.ASCII)
+_STRING = r'"(?>(?:[^"\\]++|\\.)*)(?:"|\\?\Z)'
+_ATTRIBUTE_TOKEN = re.compile(_STRING + r"|[{}\[\]()]|, ")
+_OPERAND_TOKEN = re.compile(_STRING + r"|[{}\[\]()]|, ?")
+_METADATA = re.compile(r'(?<!\w)(\w++)=(?:"((?>(?:[^"\\]++|\\.)*))"|([^\s"{}]++))')
 _OP_NAME = re.compile(r'metadata=\{op_name="([^"\\]*)"')
 _CALLED = (
     "to_apply",
@@ -108,12 +114,11 @@ class Instruction:
         if "%" in text:
             found = _OPERAND.findall(text)
         else:
-            found = [
-                (name, tail)
-                for part in _split(text.replace("/*", '"').replace("*/", '"'), r", ?")
-                for name, tail in re.findall(r"([\w.\-]+)((?:#\d+)*)\s*$", part)
-            ]
-        return tuple((name, tuple(map(int, tail.split("#")[1:])) if tail else ()) for name, tail in found)
+            parts = _split(text.replace("/*", '"').replace("*/", '"'), _OPERAND_TOKEN)
+            found = [(last[1], last[2]) for part in parts if (last := _LAST_OPERAND.search(part))]
+        return tuple(
+            (name, tuple(number(part, self) for part in tail.split("#")[1:]) if tail else ()) for name, tail in found
+        )
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -131,7 +136,7 @@ class Instruction:
         """Attribute name → text, such as `{"dimensions": "{0}"}`."""
         found: Named[str] = Named(f"instruction {self.name!r} ({self.opcode})")
         last = ""
-        for part in _split(self.attributes_text, None):
+        for part in _split(self.attributes_text):
             key, equals, value = part.partition("=")
             if not equals:
                 continue
@@ -269,15 +274,15 @@ class Module:
     @cached_property
     def attributes(self) -> dict[str, str]:
         """The header's attributes, such as `entry_computation_layout`."""
-        parts = _split(self.header, None)[1:]
+        parts = _split(self.header)[1:]
         return {key: value for key, equals, value in (p.partition("=") for p in parts) if equals}
 
     @property
     def num_partitions(self) -> int:
         """The number of devices that it is partitioned over."""
         text = self.attributes.get("num_partitions", "1")
-        if not text.isdecimal():
-            raise ParseError(f"HLO module {self.name!r}: num_partitions is {text!r}, not a number")
+        if not _is_whole(text):
+            raise ParseError(f"HLO module {self.name!r}: num_partitions is {excerpt(text)!r}, not a number")
         return int(text)
 
     @cached_property
@@ -318,13 +323,13 @@ def parse(text: str) -> Module:
     """
     start = text.find("HloModule ")
     if start < 0:
-        raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {text[:80]!r}...")
+        raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {excerpt(text, 80)!r}")
     lines = text[start:].splitlines()
     computations: Named[Computation] = Named("module")
     entry: Computation | None = None
     tables: list[str] = []
     current: list[Instruction] = []
-    name, is_entry = "", False
+    name, is_entry, last = "", False, ""
     for at, line in enumerate(lines[1:], 2):
         if not line or line.isspace():
             continue
@@ -332,6 +337,10 @@ def parse(text: str) -> Module:
             if not name:
                 raise ParseError(f"HLO line {at}: an instruction outside of a computation: {_shown(line)}")
             current.append(_instruction(line, at))
+            last = line
+        elif name and current and _is_open(line, last):  # an attribute's value may have line breaks
+            last += "\n" + line
+            current[-1] = _instruction(last, at)
         elif line[0] == "}":
             computation = computations[name] = Computation(name, tuple(current))
             entry = computation if is_entry else entry
@@ -358,6 +367,14 @@ def parse(text: str) -> Module:
         raise ParseError("HLO: the module has no ENTRY computation; the text is cut short")
     header = lines[0]
     return Module(header[10:].partition(",")[0].strip(), entry, computations, header, "\n".join(tables))
+
+
+def _is_open(line: str, text: str) -> bool:
+    """Whether a line that does not begin as an instruction goes on with one, whose brackets are not all closed."""
+    if line.startswith("}") and (line.rstrip() == "}" or line.startswith("}, execution_thread=")):
+        return False
+    brackets = [found[0][0] for found in _ATTRIBUTE_TOKEN.finditer(text) if found[0][0] in "{[()]}"]
+    return sum(1 if bracket in "{[(" else -1 for bracket in brackets) > 0
 
 
 def _instruction(line: str, at: int) -> Instruction:
@@ -394,13 +411,11 @@ def _instruction(line: str, at: int) -> Instruction:
 
 
 def _shown(line: str) -> str:
-    line = line.strip()
-    return repr(line if len(line) <= 200 else line[:200] + "...")
+    return repr(excerpt(line.strip()))
 
 
-def _split(text: str, separator: str | None) -> list[str]:
+def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
     """`text` at its commas outside of brackets and strings."""
-    token = _ATTRIBUTE_TOKEN if separator is None else re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]()]|' + separator)
     parts, depth, begin = [], 0, 0
     for found in token.finditer(text):
         first = found[0][0]
@@ -441,6 +456,11 @@ def number(text: str, instruction: Instruction) -> int:
     Raises:
         ParseError: if it is none; the message names the instruction.
     """
-    if not text.strip().isdecimal():
-        raise ParseError(f"HLO instruction {instruction.name!r} ({instruction.opcode}): {text!r} is not a number")
+    if not _is_whole(text.strip()):
+        named = f"HLO instruction {excerpt(instruction.name)!r} ({instruction.opcode})"
+        raise ParseError(f"{named}: {excerpt(text)!r} is not a number")
     return int(text)
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
-from shardviz.errors import ParseError
+from shardviz.errors import DtypeError, ParseError, excerpt
 from shardviz.layouts.layout import itemsize
+from shardviz.notation.bounds import MOST_DIGITS, MOST_DIMENSIONS, MOST_NESTED, check_size, remembered
 
-_LEAF = re.compile(r"([a-z][a-z0-9]*)\[((?:(?:<=)?\d+|\?)(?:,\s*(?:(?:<=)?\d+|\?))*)?\](?:\{[^}]*\})?")
-_COMMENT = re.compile(r"/\*.*?\*/")
+_LEAF = re.compile(r"([a-z][a-z0-9]*+)\[([0-9<=?,\s]*+)\](?>(?:\{[^}]*+\})?)")
+_DIMENSION = re.compile(rf"\s*+(?:(?>(?:<=)?)(\d{{1,{MOST_DIGITS}}}+)|\?)\s*+", re.ASCII)
+_GAP = re.compile(r"[, ]*+")
 _PLAIN = {
     "pred": "bool",
     "bf16": "bfloat16",
@@ -53,8 +54,8 @@ class Shape:
             return 0.0
         try:
             return self.size * itemsize(self.dtype)
-        except TypeError as error:
-            raise ParseError(f"HLO: the size of element type {self.dtype!r} is not known") from error
+        except DtypeError as error:
+            raise ParseError(f"HLO: {error}") from error
 
 
 ShapeTree = Shape | tuple["ShapeTree", ...]
@@ -63,7 +64,9 @@ ShapeTree = Shape | tuple["ShapeTree", ...]
 
 def leaves(shape: ShapeTree) -> tuple[Shape, ...]:
     """The arrays of a shape, tuples flattened."""
-    return (shape,) if isinstance(shape, Shape) else tuple(leaf for part in shape for leaf in leaves(part))
+    if isinstance(shape, Shape):
+        return (shape,)
+    return tuple(leaf for part in shape for leaf in ((part,) if isinstance(part, Shape) else leaves(part)))
 
 
 def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
@@ -75,7 +78,7 @@ def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
     return shape
 
 
-@lru_cache(maxsize=8192)
+@remembered(lambda text: 8 * len(text))
 def parse_shape(text: str) -> ShapeTree:
     """Reads a shape.
 
@@ -85,32 +88,66 @@ def parse_shape(text: str) -> ShapeTree:
     Raises:
         ParseError: if it is none.
     """
-    plain = _COMMENT.sub("", text).strip()
-    shape, end = _tree(plain, 0, text)
-    if end != len(plain):
-        raise ParseError(f"HLO shape {text!r}: unexpected {plain[end:]!r}")
-    return shape
+    plain = _without_comments(text).strip()
+    opened: list[list[ShapeTree]] = []  # the tuples that have not ended, and their parts so far
+    at = 0
+    while True:
+        shape: ShapeTree
+        if plain.startswith("(", at):
+            opened.append([])
+            check_size(opened, MOST_NESTED, f"HLO shape {excerpt(text)!r}", "tuples within each other")
+            at += 1
+            if not plain.startswith(")", at):
+                continue
+            shape = tuple(opened.pop())
+            at += 1
+        else:
+            shape, at = _leaf(plain, at, text)
+        while opened:
+            opened[-1].append(shape)
+            at = _end(_GAP, plain, at)
+            if at >= len(plain):
+                raise ParseError(f"HLO shape {excerpt(text)!r}: a tuple does not end")
+            if plain[at] != ")":
+                break
+            shape = tuple(opened.pop())
+            at += 1
+        else:
+            if at != len(plain):
+                raise ParseError(f"HLO shape {excerpt(text)!r}: unexpected {excerpt(plain[at : at + 200], 100)!r}")
+            return shape
 
 
-def _tree(text: str, at: int, whole: str) -> tuple[ShapeTree, int]:
-    if text.startswith("(", at):
-        parts: list[ShapeTree] = []
-        at += 1
-        while not text.startswith(")", at):
-            part, at = _tree(text, at, whole)
-            parts.append(part)
-            while at < len(text) and text[at] in ", ":
-                at += 1
-            if at >= len(text):
-                raise ParseError(f"HLO shape {whole!r}: a tuple does not end")
-        return tuple(parts), at + 1
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
+
+
+def _without_comments(text: str) -> str:
+    """The text without `/*index=5*/`."""
+    if "/*" not in text:
+        return text
+    first, *rest = text.split("/*")
+    parts = [part.partition("*/") for part in rest]
+    if not all(end for _, end, _ in parts):
+        raise ParseError(f"HLO shape {excerpt(text)!r}: a comment does not end")
+    return first + "".join(behind for _, _, behind in parts)
+
+
+def _leaf(text: str, at: int, whole: str) -> tuple[Shape, int]:
     found = _LEAF.match(text, at)
     if found is None:
-        raise ParseError(f"HLO shape {whole!r}: expected a shape such as f32[4,8]{{1,0}} at {text[at : at + 40]!r}")
-    dims = tuple(
-        int(d.strip().lstrip("<=")) if d.strip() != "?" else 0 for d in (found[2] or "").split(",") if d.strip()
-    )
-    return Shape(numpy_name(found[1]), dims), found.end()
+        raise ParseError(
+            f"HLO shape {excerpt(whole)!r}: expected a shape such as f32[4,8]{{1,0}} at {text[at : at + 40]!r}"
+        )
+    parts = found[2].split(",") if found[2].strip() else []
+    check_size(parts, MOST_DIMENSIONS, f"HLO shape {excerpt(whole)!r}", "dimensions")
+    dims = [_DIMENSION.fullmatch(part) for part in parts]
+    if None in dims:
+        raise ParseError(
+            f"HLO shape {excerpt(whole)!r}: expected dimensions such as 4, <=8 or ?, not {excerpt(found[2])!r}"
+        )
+    return Shape(numpy_name(found[1]), tuple(int(d[1] or 0) for d in dims if d)), found.end()
 
 
 def numpy_name(dtype: str) -> str:

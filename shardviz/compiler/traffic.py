@@ -24,10 +24,10 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from shardviz.compiler.asynchronous import goes_on
 from shardviz.compiler.module import Computation, Instruction, Module
 from shardviz.compiler.shapes import Shape, ShapeTree, parse_shape
 from shardviz.layouts.layout import itemsize
-from shardviz.records import KINDS
 
 _LEAF = re.compile(r"[a-z][a-z0-9]*\[[^\]]*\](?:\{([^}]*)\})?")
 _LAYOUT = re.compile(r"^([\d,]*)(?::T\(([\d,]+)\))?")
@@ -39,8 +39,6 @@ _FREE = frozenset(
 )  # fmt: skip
 _BEGUN = frozenset(("copy-start", "all-gather-start", "collective-permute-start"))
 _FREE_CALLS = frozenset(("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound"))
-_CHAINED = frozenset(KINDS)
-_CHAIN_BEGINS, _CHAIN_ENDS = '"AsyncCollectiveStart"', '"AsyncCollectiveDone"'
 _LARGE_CONSTANT = 8
 
 Sizes = float | tuple["Sizes", ...]
@@ -98,10 +96,6 @@ class _Fusion:
 
     def __init__(self, module: Module, fused: Computation, instruction: Instruction):
         self.module, self.fused, self.instruction = module, fused, instruction
-        # a collective that runs beside several fusions stands in each of them: it moves once, where it begins
-        chained = [i.attributes_text for i in fused.instructions if i.opcode in _CHAINED or i.opcode == "custom-call"]
-        goes_on = any('chain_id="' in text or _CHAIN_ENDS in text for text in chained)
-        self.goes_on = goes_on and not any(_CHAIN_BEGINS in text for text in chained)
         aliased = "output_to_operand_aliasing" in instruction.attributes_text
         self.aliased = set(_ALIAS.findall(instruction.attributes["output_to_operand_aliasing"])) if aliased else set()
 
@@ -133,7 +127,7 @@ class _Fusion:
                 found = self._used_inside(fused, user, name)
             elif user.is_root and opcode == "tuple" and fused is self.fused:
                 found = not self._passes(user.operands.index(name)), 0.0
-            elif self.goes_on and (opcode in _CHAINED or opcode == "custom-call"):
+            elif goes_on(fused, user):  # it moves once, where it begins
                 found = False, 0.0
             else:
                 found = True, 0.0
@@ -179,7 +173,7 @@ class _Fusion:
         made = _behind_bitcasts(self.fused, root)
         if made.opcode == "dynamic-update-slice":
             return _size(self.fused.by_name[made.operands[1]])
-        handed_on = made.opcode == "parameter" or (self.goes_on and made.opcode in (*_CHAINED, "custom-call"))
+        handed_on = made.opcode == "parameter" or goes_on(self.fused, made)
         return 0.0 if handed_on and index in self.aliased else size
 
 

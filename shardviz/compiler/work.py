@@ -24,13 +24,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from shardviz.compiler.flops import OtherFlops, array_operand, dot_flops_of
+from shardviz.compiler.flops import Call, OtherFlops, array_operand, call_of, dot_flops_of, source_of_call
 from shardviz.compiler.loops import heaviest_runs, trip_counts
 from shardviz.compiler.module import Computation, Instruction, Module
-from shardviz.compiler.phases import Phases, full_name, teller
+from shardviz.compiler.phases import Phases, full_name, named_instruction
 from shardviz.compiler.traffic import Traffic
 from shardviz.layouts.layout import itemsize
 from shardviz.records import Cost, Frame, Work, WorkTally
+from shardviz.records.kernels import Known
 from shardviz.records.source import module_of
 from shardviz.records.work import joined
 
@@ -50,25 +51,30 @@ class ByteCount:
     work: tuple[Work, ...]
 
 
-def count_flops(module: Module, phases: Phases | None = None) -> Cost:
+def count_flops(module: Module, phases: Phases | None = None, known: Known | None = None) -> Cost:
     """Counts the FLOPs of a module on one device.
 
     Args:
         module: the partitioned module, whose shapes are one device's, or any other.
         phases: of this module, where they are there already.
+        known: what is known of kernels and library calls besides their text.
 
     Raises:
         ParseError: if an instruction cannot be read; the message names it.
     """
     other_of = OtherFlops(module)
-    found = {
-        name: [
-            (instruction, dot, other)
-            for instruction in computation.instructions
-            if (dot := dot_flops_of(computation, instruction)) + (other := other_of(computation, instruction))
-        ]
-        for name, computation in module.computations.items()
-    }
+    calls: dict[str, Call] = {}
+    found: dict[str, list[tuple[Instruction, float, float]]] = {}
+    for name, computation in module.computations.items():
+        rows = found[name] = []
+        for instruction in computation.instructions:
+            if call := call_of(module, computation, instruction, known or Known()):
+                calls[instruction.name] = call
+                rows.append((instruction, call.flops or 0.0, 0.0))
+                continue
+            dot, other = dot_flops_of(computation, instruction), other_of(computation, instruction)
+            if dot + other:
+                rows.append((instruction, dot, other))
     own = {name: sum(dot + other for _, dot, other in rows) for name, rows in found.items()}
     trips = trip_counts(module)
     once = heaviest_runs(module, own.__getitem__, {})
@@ -76,8 +82,12 @@ def count_flops(module: Module, phases: Phases | None = None) -> Cost:
     for name, times in heaviest_runs(module, own.__getitem__, trips).items():
         computation = module.computations[name]
         for instruction, dot, other in found[name] if times else ():
-            dtype = _factors(computation, instruction) if dot else instruction.shapes[0].dtype
-            tally.add(*place_of(computation, instruction), dtype, times * dot, times * other)
+            call = calls.get(instruction.name)
+            dtype = call.dtype if call else _factors(computation, instruction) if dot else instruction.shapes[0].dtype
+            opaque = (call.name,) if call and call.flops is None else ()
+            phase, source, where = place_of(computation, instruction)
+            source = source or (source_of_call(module, computation, instruction) if call else None)
+            tally.add(phase, source, where, dtype, times * dot, times * other, opaque=opaque)
     rows = tally.rows
     return Cost(
         dot_flops=sum(row.dot_flops for row in rows),
@@ -134,7 +144,7 @@ class _Places:
         self.known: dict[tuple[str, int], tuple[Frame | None, str]] = {}
 
     def __call__(self, computation: Computation, instruction: Instruction) -> tuple[str, Frame | None, str]:
-        where, told = teller(self.module, computation, instruction)
+        where, told = named_instruction(self.module, computation, instruction)
         name_stack = full_name(self.module, where, told, self.phases.prefixes)
         phase = self.phases(computation, instruction, name_stack)
         frame_id = told.stack_frame_id

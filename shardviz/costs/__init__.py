@@ -10,7 +10,7 @@ from shardviz.costs.collective import (
     with_seconds,
 )
 from shardviz.costs.machine import Machine
-from shardviz.costs.placement import AxisPath, Placement, device_order, placement
+from shardviz.costs.placement import AxisPath, PlacedDevice, Placement, device_order, placement
 from shardviz.costs.routes import Leg, Route, route
 from shardviz.costs.stages import Stage, Term
 from shardviz.costs.step import Fit, Knee, Share, StepTime, fits, roofline, step_time
@@ -25,6 +25,7 @@ __all__ = [
     "Knee",
     "Leg",
     "Machine",
+    "PlacedDevice",
     "Placement",
     "Route",
     "Share",

@@ -41,7 +41,9 @@ def batch_of(report: Report) -> Batch | None:
 
     Tokens are the product of the dimensions of the largest array of whole numbers (16 bits or more) with two dimensions
     or more, if it is not donated; of those with `token`, `input_ids` or `inputs` in their names where there are such.
-    Labels of images (an array that has three dimensions more than they) and arrays of one dimension are one a sample.
+    Labels of images (an array that has three dimensions more than they) and arrays of one dimension are one a sample;
+    of one dimension only if the floats beside the model begin with it too, so that the group sizes of a ragged product
+    are none.
     Scalars, PRNG keys, and what lies in the model (the argument of most arrays) never count.
 
     Where there are none, floats beside the model are samples by their first dimension, if all have two or four
@@ -55,8 +57,7 @@ def batch_of(report: Report) -> Batch | None:
     """
     model = _model(report.arguments)
     others = [v for v in report.arguments if not v.donated and len(v.shape) > 0 and _root(v) != model]
-    found = [v for v in others if v.dtype in _INTEGERS and not _is_key(v)]
-    if found:
+    if found := inputs_of(report):
         return _counted(found, others)
     if model is None:
         return None
@@ -67,6 +68,13 @@ def batch_of(report: Report) -> Batch | None:
     if len(batches) != 1 or not ranks & {2, 4} or not ranks <= {1, 2, 4}:
         return None
     return Batch(batches.pop(), "samples", f"the first dimension of argument {_largest(floats).name}")
+
+
+def inputs_of(report: Report) -> tuple[Value, ...]:
+    """The arrays of whole numbers that a step takes in anew: token ids or labels; empty where none are known."""
+    model = _model(report.arguments)
+    others = [v for v in report.arguments if not v.donated and len(v.shape) > 0 and _root(v) != model]
+    return tuple(v for v in others if v.dtype in _INTEGERS and not _is_key(v) and _is_one_a_sample(v, others))
 
 
 def _counted(found: Sequence[Value], others: Sequence[Value]) -> Batch:
@@ -108,6 +116,12 @@ def _root(value: Value) -> str:
 
 def _largest(values: Sequence[Value]) -> Value:
     return max(values, key=lambda v: math.prod(v.shape))
+
+
+def _is_one_a_sample(value: Value, others: Sequence[Value]) -> bool:
+    """Whether an array of whole numbers may have an entry for each sample, by the floats beside it."""
+    floats = [v for v in others if "float" in v.dtype]
+    return len(value.shape) > 1 or all(v.shape[:1] == value.shape for v in floats)
 
 
 def _is_key(value: Value) -> bool:

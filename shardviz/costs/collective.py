@@ -60,8 +60,21 @@ class CollectiveTime:
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Every bound that was reckoned, stage by stage."""
+        """Every bound that was computed, stage by stage."""
         return tuple(term for stage in self.stages for term in stage.terms)
+
+    @property
+    def moved(self) -> float:
+        """Bytes of one device that the formula divides by a rate, in all stages: of a gather V (N-1)/N."""
+        return sum(stage.largest.moved for stage in self.stages)
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """The rate at which they move, so that `moved / bytes_per_s` is `seconds`; None where no bytes bound the time.
+
+        Of one stage it is the W of its formula; of several what the stages come to, one after the other.
+        """
+        return self.moved / self.seconds if all(stage.largest.moved for stage in self.stages) and self.seconds else None
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -102,7 +115,7 @@ def collective_seconds(
         axes: the mesh axis or axes that it runs over; a part of an axis as (name, sizes before it, size).
         mesh: the mesh: a JAX mesh, a dict, text such as `"data=8,model=4"`, or a `Placement`. If it says the order of
             its devices, that is kept; else it is what JAX's `mesh_utils` would choose.
-        target: the machine, such as `tpu v5p:4x4x4`.
+        target: the machine, such as `tpu v5p:4x4x4`, `v5p` or `v5p-64`: see `costs.machine.machine_of`.
         exact: False drops the factor (N-1)/N on rings and switches, as *How to Scale Your Model* does.
         in_network: GPUs whose switches add up themselves (SHARP): an all-reduce sends the array once.
 
@@ -115,14 +128,14 @@ def collective_seconds(
         ShardvizError: for another kind, or bytes below 0.
     """
     _check(kind, nbytes)
-    machine = Machine.of(target)
     if axes is None:
         raise ShardvizError("axes None: groups that are no product of mesh axes are given one by one, to group_seconds")
     if isinstance(axes, str) or (len(axes) == 3 and isinstance(axes[1], int)):
         over: tuple[Axis, ...] = (axes,)  # type: ignore[assignment]
     else:
         over = tuple(axes)  # type: ignore[arg-type]
-    place = Placement.of(mesh, machine)
+    place = Placement.of(mesh, target)
+    machine = place.machine
     groups = place.groups(over)
     if machine.chip.kind == "cpu":
         machine.chip.needs("ici_link_bytes_per_s")
@@ -144,10 +157,11 @@ def group_seconds(
 ) -> CollectiveTime:
     """As `collective_seconds`, for groups that are given as places of the mesh: integers, groups x members."""
     _check(kind, nbytes)
-    machine = Machine.of(target)
+    place = Placement.of(mesh, target)
+    machine = place.machine
     if machine.chip.kind == "cpu":
         machine.chip.needs("ici_link_bytes_per_s")
-    members = np.asarray(Placement.of(mesh, machine).order)[groups]
+    members = np.asarray(place.order)[groups]
     return _time(kind, float(nbytes), None, members, route(machine, members), machine, exact, in_network)
 
 
@@ -208,7 +222,8 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
     def passes(bound: str, width: float, most: int, what: str, source: str) -> None:
         if most:
             numbers = f"{format_bytes(each)} x {most} / {format_rate(width)}"
-            terms.append(Term(bound, each * most / width, f"{numbers}; {plural(most, 'message')} {what}", source))
+            text = f"{numbers}; {plural(most, 'message')} {what}"
+            terms.append(Term(bound, each * most / width, text, source, each * most))
 
     moved = sources != targets
     sources, targets = sources[moved], targets[moved]
@@ -279,16 +294,16 @@ def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, ex
 
 
 def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> CollectiveTime:
-    """How long one run of a program's collective takes, with all that was reckoned for it.
+    """How long one run of a program's collective takes, with all that was computed for it.
 
     Raises:
         ShardvizError: if the time cannot be told.
     """
-    machine = Machine.of(target)
+    place = Placement.of(mesh, target)
+    machine = place.machine
     kind, axes, text = collective.kind, collective.axes, collective.groups
     if machine.chip.kind == "cpu":
         machine.chip.needs("ici_link_bytes_per_s")
-    place = Placement.of(mesh, machine)
     if kind == "collective-permute" and text.startswith("{{"):
         return place.once((text, collective.operand_bytes, axes), lambda: _pairs(collective, place))
     if axes is None and not text:

@@ -7,6 +7,8 @@ Machine('tpu v5e:8x16*2')
 tpu v5e:8x16*2: 256 chips in 2 slices of 8x16 (y wraps around), 64 hosts
 >>> machine.size, machine.wrap, machine.coords()[1].tolist(), machine.slices()[-1].item()
 (256, (False, True, False), [1, 0, 0, 0], 1)
+>>> Machine.of("v5p-64").text, Machine.of("a3-highgpu-8g*4").text       # clouds' names: see `costs.cloud`
+('tpu v5p:2x4x4', 'gpu h100:4x8')
 >>> Machine.of("gpu gb200:2x72").domains, Machine.of("gpu h100:32x8").domains
 (2, 32)
 
@@ -21,6 +23,8 @@ The machines of one chip with a number of devices, and the one to go to from ano
 ('tpu v5p:4x4x8', 'gpu h100:16x8')
 >>> print(grown(Machine.of("tpu v5p:4x4x4"), 6), sizes_near("v5p", 6))
 None (4, 8)
+>>> machine_of("v5p", 64).text          # a chip alone: as many as the mesh has devices
+'tpu v5p:4x4x4'
 
 The target `attached` is the devices that JAX sees in this process:
 
@@ -47,11 +51,15 @@ import numpy as np
 
 from shardviz.costs.chips import Chip, chips
 from shardviz.costs.chips import chip as named
-from shardviz.errors import TargetError
+from shardviz.costs.cloud import CloudMachine, cloud_machine
+from shardviz.errors import TargetError, excerpt
+from shardviz.notation.bounds import MOST_NAME, check_size
 
 _TEXT = re.compile(
-    r"(?:(tpu|gpu|cpu)(?:\s+|$))?(?:([a-z][^:\s*]*)\s*(?::\s*|$))?([0-9]+(?:x[0-9]+)*)?(?:\*([0-9]+))?$", re.IGNORECASE
+    r"(?:(tpu|gpu|cpu)(?:\s+|$))?(?:([a-z][^:\s*]*)\s*(?::\s*|$))?([0-9]{1,9}(?:x[0-9]{1,9})*)?(?:\*([0-9]{1,9}))?$",
+    re.IGNORECASE,
 )
+_CHIP_ALONE = re.compile(r"(?:(?P<kind>tpu|gpu)\s+)?(?P<name>[a-z]\w*):?", re.IGNORECASE)
 _EXAMPLES = "'tpu v5p:4x4x4', 'tpu v5e:4x4*2' (two slices), 'gpu h100:32x8' (hosts x GPUs) or 'cpu'"
 _MOST_DEVICES = 1 << 20
 _FARTHEST = 1 << 16  # devices: how far above a size another one is looked for
@@ -80,7 +88,7 @@ class Machine:
         check = {"tpu": _check_tpu, "gpu": _check_gpu, "cpu": _check_cpu}[self.chip.kind]
         check(self)
         if self.size > _MOST_DEVICES:
-            raise TargetError(f"target {self.text!r}: {self.size} devices; at most {_MOST_DEVICES} are reckoned here")
+            raise TargetError(f"target {self.text!r}: {self.size} devices; at most {_MOST_DEVICES} are supported")
         wrap = tuple(bool(w) for w in self.wrap) or _wrap(self)
         object.__setattr__(self, "wrap", (wrap + (False,) * 3)[:3] if self.chip.kind == "tpu" else ())
 
@@ -89,7 +97,8 @@ class Machine:
         """Reads a machine from a target's text; a `Machine` is returned as it is.
 
         Args:
-            target: such as `tpu v5p:8x8x8`; the kind may be left out, and with `chip` the chip's name too.
+            target: such as `tpu v5p:8x8x8`; the kind may be left out, and with `chip` the chip's name too. Or a cloud's
+                name, such as `v5p-64` or `a3-highgpu-8g`: see `costs.cloud`.
             chip: a chip to use in place of the one that the text names.
 
         Raises:
@@ -103,9 +112,12 @@ class Machine:
                 f"target Chip({target.name!r}): how many, and how joined? Give a shardviz.Machine(chip, {sizes}), say"
             )
         text = str(target).strip()
+        check_size(text, MOST_NAME, f"target {excerpt(text)!r}", "characters", TargetError)
+        if chip is None and (known := cloud_machine(text)) is not None:
+            return _of_cloud(text, known)
         found = _TEXT.match(text)
         if found is None or not text:
-            raise TargetError(f"target {target!r}: expected {_EXAMPLES}")
+            raise TargetError(f"target {excerpt(str(target))!r}: expected {_EXAMPLES}")
         kind, name, topology, slices = found.groups()
         kind = kind.lower() if kind else None
         if chip is None:
@@ -450,13 +462,45 @@ def attached() -> str:
     return target_of(jax.devices())
 
 
-def machine_of(target: str | Machine) -> Machine:
-    """The machine of a target, which may be `attached`.
+def machine_of(target: str | Machine, size: int | None = None) -> Machine:
+    """The machine that a target means: whatever takes a target reads it by this.
+
+    Args:
+        target: a machine; its text, such as `tpu v5p:4x4x4`; a cloud's name, such as `v5p-64`; `attached`, the devices
+            that JAX sees here; or a chip alone, such as `v5p`, for its most cube-like topology of `size` devices.
+        size: the devices of the mesh that it is for; None where there is no mesh.
 
     Raises:
-        TargetError: as `Machine.of` and `attached`.
+        TargetError: as `Machine.of` and `attached`, or if the chip has no topology of that size.
     """
+    if size is not None and isinstance(target, str) and (alone := _CHIP_ALONE.fullmatch(target.strip())):
+        of = chips().get(alone["name"].lower())
+        if of is not None and of.kind != "cpu" and of.kind == (alone["kind"] or of.kind).lower():
+            if (found := natural(of, size)) is None:
+                raise TargetError(f"target {target!r}: {none_of(of, size)}")
+            return found
     return Machine.of(attached() if target == "attached" else target)
+
+
+def none_of(of: Chip, size: int) -> str:
+    """The error for a chip that has no topology of so many devices, with sizes that would do."""
+    near = " or ".join(map(str, sizes_near(of, size)))
+    return f"{of.name} has no topology of {size} device{'s' * (size != 1)}" + (
+        f"; make the mesh {near}" if near else ""
+    )
+
+
+def _of_cloud(text: str, known: CloudMachine) -> Machine:
+    """The machine of a cloud's name: of a TPU the slice that is most like a cube, as the clouds have it."""
+    of = named(known.chip)
+    if of.kind == "gpu":
+        return Machine(of, (known.several, known.chips))
+    one = natural(of, known.chips * of.devices_per_chip)
+    if one is None or one.num_slices > 1:
+        chips = (n // of.devices_per_chip for n in sizes_near(of, known.chips * of.devices_per_chip))
+        near = " or ".join(f"{of.name}-{n * known.cores_per_chip}" for n in chips)
+        raise TargetError(f"target {text!r}: {of.name} has no slice of {known.chips} chips; {near} would do")
+    return Machine(of, one.topology, known.several)
 
 
 def target_of(devices: Sequence[Any]) -> str:

@@ -143,7 +143,21 @@ def communication(cost: StepCost, place: Placement) -> float:
     total = 0.0
     for c in cost.collectives:
         alike = replace(
-            c, name="", count=1, source=None, name_stack="", phase="", operand="", seconds=None, formula=None
+            c,
+            name="",
+            count=1,
+            source=None,
+            name_stack="",
+            phase="",
+            operand="",
+            seconds=None,
+            formula=None,
+            before=None,
+            after=None,
+            array=None,
+            made_by="",
+            read_by=(),
+            facts=(),
         )
         if alike not in times:
             times[alike] = with_seconds(alike, place, cost.machine, exact=cost.exact).seconds

@@ -1,9 +1,16 @@
 """A mesh on a machine: which device stands where, and which links each mesh axis rides on.
 
->>> print(placement(DeviceMesh.of("data=4,model=8"), Machine.of("tpu v5e:8x4")))
-data=4,model=8 on tpu v5e:8x4: 32 chips in a slice of 8x4 (no axis wraps around), 8 hosts; placed as by mesh_utils
-  data   4  line of 4 along y; crosses hosts (2)
-  model  8  line of 8 along x; crosses hosts (4)
+>>> placed = placement(DeviceMesh.of("data=4,model=8"), Machine.of("tpu v5e:8x4"))
+>>> [str(path) for path in placed.paths]
+['line of 4 along y; crosses hosts (2)', 'line of 8 along x; crosses hosts (4)']
+>>> print(placed.device(5))
+device 5
+data 0, model 5
+stands on: chip (5, 0), host 2
+<BLANKLINE>
+axis   company
+data   5,13,…,29: line of 4 along y
+model  0-7: line of 8 along x
 
 A mesh that says nothing of its devices' order gets that of JAX's own `mesh_utils`. `create_device_mesh` gives the last
 (most talkative) mesh axis the most axes of the torus, splits an axis of the torus only where it must, and has an order
@@ -25,11 +32,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shardviz.costs.machine import Machine
+from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.routes import Route, route
 from shardviz.errors import MeshError, TargetError
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
+from shardviz.visible import Visible
 
 _MOST_KNOWN = 4096
 _T = TypeVar("_T")
@@ -54,8 +62,8 @@ class AxisPath:
         return f"{self.route}{crosses}"
 
 
-@dataclass(frozen=True)
-class Placement:
+@dataclass(frozen=True, repr=False)
+class Placement(Visible):
     """A mesh on a machine.
 
     Attributes:
@@ -82,13 +90,13 @@ class Placement:
         """What the groups along mesh axes are joined by, the axes taken together."""
         return self.once(("route", *axes), lambda: route(self.machine, self.groups(axes)))
 
-    def once(self, key: Hashable, reckon: Callable[[], _T]) -> _T:
-        """What `reckon` gave for this key the first time: to look a large placement up elsewhere takes longer."""
+    def once(self, key: Hashable, compute: Callable[[], _T]) -> _T:
+        """What `compute` gave for this key the first time: to look a large placement up elsewhere takes longer."""
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            found = self._known[key] = reckon()
+            found = self._known[key] = compute()
         return found
 
     @cached_property
@@ -105,8 +113,8 @@ class Placement:
             TargetError: as `placement`, or if a placement is on another machine.
             MeshError: if it describes no mesh.
         """
-        machine = Machine.of(target)
         if isinstance(mesh, Placement):
+            machine = machine_of(target, mesh.mesh.size)
             if mesh.machine != machine:
                 raise TargetError(f"the mesh is placed on {mesh.machine.text}, the target is {machine.text}; give one")
             return mesh
@@ -116,7 +124,9 @@ class Placement:
                 platform = next(iter(mesh.devices.flat)).platform
             except (AttributeError, ValueError, StopIteration):  # an AbstractMesh has no devices, and says so so
                 platform = None
-        return placement(DeviceMesh.of(mesh), machine, platform is not None and platform == machine.chip.kind)
+        over = DeviceMesh.of(mesh)
+        machine = machine_of(target, over.size)
+        return placement(over, machine, platform is not None and platform == machine.chip.kind)
 
     @property
     def paths(self) -> tuple[AxisPath, ...]:
@@ -127,12 +137,41 @@ class Placement:
         """JAX's id of the device at each place of the mesh."""
         return tuple(self.machine.ids()[list(self.order)].tolist())
 
-    def __str__(self) -> str:
-        how = "placed in the mesh's own order" if self.chosen else "placed as by mesh_utils"
-        wide = max((len(name) for name in self.mesh.names), default=0)
-        digits = max((len(str(size)) for size in self.mesh.sizes), default=0)
-        rows = [f"  {path.name:<{wide}}  {path.size:>{digits}}  {path}" for path in self.paths]
-        return "\n".join([f"{self.mesh} on {self.machine}; {how}", *rows])
+    def device(self, place: int) -> PlacedDevice:
+        """The device at a place of the mesh: where in the machine it is, and its company along each mesh axis.
+
+        Args:
+            place: 0 to the number of devices less 1, in row-major order.
+
+        Raises:
+            MeshError: if the mesh has no such place.
+        """
+        if not 0 <= place < self.mesh.size:
+            raise MeshError(f"place {place}: the mesh {self.mesh} has {self.mesh.size}; give 0 to {self.mesh.size - 1}")
+        return PlacedDevice(self, place)
+
+
+@dataclass(frozen=True, repr=False)
+class PlacedDevice(Visible):
+    """One device of a mesh on a machine.
+
+    Attributes:
+        placement: the mesh on the machine.
+        place: its place in the mesh, in row-major order.
+    """
+
+    placement: Placement
+    place: int
+
+    @property
+    def id(self) -> int:
+        """JAX's id of it."""
+        return int(self.placement.machine.ids()[self.placement.order[self.place]])
+
+    @property
+    def coordinates(self) -> tuple[int, ...]:
+        """Its place along each mesh axis."""
+        return tuple(self.placement.mesh.coordinates()[self.place].tolist())
 
 
 @lru_cache(maxsize=256)
@@ -315,7 +354,9 @@ def _along_torus(torus: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     table = _split_axes(torus.shape, sizes) if taken is None else None
     if table is None:
         assert taken is not None
-        return torus.transpose([axis for axes in taken for axis in axes]).reshape(sizes)
+        order = [axis for axes in taken for axis in axes]
+        rest = [axis for axis in range(torus.ndim) if axis not in order]  # of size 1: a mesh of no axes takes none
+        return torus.transpose(order + rest).reshape(sizes)
     # Every torus axis as a row of parts, one for each mesh axis; then the parts of one mesh axis side by side.
     parts = torus.reshape(table.ravel())
     order = np.arange(table.size).reshape(table.shape).T.ravel()

@@ -44,12 +44,14 @@ class Term:
         seconds: the bound.
         formula: the arithmetic, with its numbers.
         source: where the formula is from.
+        moved: the bytes that the formula divides by a rate, on one device; 0 for latency.
     """
 
     bound: str
     seconds: float
     formula: str
     source: str
+    moved: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Ma
                 factor * nbytes * sharing / (width * link),
                 f"{text} / W = {numbers}; {over}",
                 f"{BOOK}, part 3" + ("" if route.ring else ", Pop Quiz 2 (a line)"),
+                factor * nbytes,
             )
         )
     if route.on_chip > 1:
@@ -141,15 +144,16 @@ def _hops(kind: str, route: Route) -> int:
 
 def _cut(nbytes: float, route: Route, link: float, exact: bool) -> Term:
     """An all-to-all: the axis of the torus whose middle has the most to carry over each link."""
-    worst, text = 0.0, ""
+    worst, text, moved = 0.0, "", 0.0
     for leg in route.legs:
         across = (leg.size // 2) * (leg.size - leg.size // 2) / leg.size**2 if exact else 0.25
         links = route.chips / leg.size * leg.links
         seconds = nbytes * across / (links * link)
         if seconds > worst:
             numbers = f"{format_bytes(nbytes)} x {across:.4g} / ({links:g} x {format_rate(link)})"
-            worst, text = seconds, f"V x {across:.4g} / (links W1) = {numbers}; through the middle of the {leg}"
-    return Term("ICI link", worst, text, f"bisection; on one ring {BOOK}, part 3")
+            worst, moved = seconds, nbytes * across
+            text = f"V x {across:.4g} / (links W1) = {numbers}; through the middle of the {leg}"
+    return Term("ICI link", worst, text, f"bisection; on one ring {BOOK}, part 3", moved)
 
 
 def _uneven(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool) -> Term:
@@ -162,14 +166,16 @@ def _uneven(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine:
                 f"{kind} over {groups.shape[0]} groups of {groups.shape[1]} devices that are no block of the torus: "
                 "too many messages to count; give the mesh an order in which its axes lie along the torus"
             )
-        seconds = nbytes / n**2 * found[0] / link
+        moved = nbytes / n**2 * found[0]
+        seconds = moved / link
         text = f"V/N^2 x {found[0]} messages on the busiest link / W1"
     else:
         factor, share = _share(kind, n, exact)
-        seconds = factor * nbytes * route.load / (2 * link)
+        moved = factor * nbytes
+        seconds = moved * route.load / (2 * link)
         text = f"{share} / (2 W1 / {route.load} transfers on the busiest link)"
     numbers = f"V = {format_bytes(nbytes)}, W1 = {format_rate(link)}"
-    return Term("ICI link", seconds, f"{text}; {numbers}", "counted over the links of the torus")
+    return Term("ICI link", seconds, f"{text}; {numbers}", "counted over the links of the torus", moved)
 
 
 def _on_chip(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) -> Term:
@@ -181,7 +187,7 @@ def _on_chip(kind: str, nbytes: float, route: Route, machine: Machine, exact: bo
     if _exchange(kind):
         factor, text = factor / (n * route.chips), f"{text} / {n * route.chips}"
     formula = f"{text} / W = {text.replace('V', format_bytes(nbytes))} / {format_rate(width)} {what}"
-    return Term("chip", factor * nbytes / width, formula, chip.source("core_link_bytes_per_s"))
+    return Term("chip", factor * nbytes / width, formula, chip.source("core_link_bytes_per_s"), factor * nbytes)
 
 
 def _dcn(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) -> Stage:
@@ -196,7 +202,8 @@ def _dcn(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) 
         f"{text} / (devices of the group in a slice x W_dcn) = {text.replace('V', format_bytes(nbytes))} / "
         f"({inside} x {format_rate(each)}); {many} slices"
     )
-    return Stage((Term("DCN", factor * nbytes / (inside * each), formula, f"{BOOK}, part 5, Scaling Between Pods"),))
+    moved = factor * nbytes / inside
+    return Stage((Term("DCN", moved / each, formula, f"{BOOK}, part 5, Scaling Between Pods", moved),))
 
 
 def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, in_network: bool) -> Stage:
@@ -213,7 +220,13 @@ def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, 
             factor, text = others / n**2, f"V x {others}/{n}^2"
         numbers = f"{text.replace('V', format_bytes(nbytes))} / {format_rate(width)}"
         terms.append(
-            Term("NVLink", factor * nbytes / width, f"{text} / W_gpu = {numbers}", f"{BOOK}, part 12, Intra-node")
+            Term(
+                "NVLink",
+                factor * nbytes / width,
+                f"{text} / W_gpu = {numbers}",
+                f"{BOOK}, part 12, Intra-node",
+                factor * nbytes,
+            )
         )
     if domains > 1:
         # a network card for each GPU: a domain of fewer GPUs has less
@@ -234,6 +247,7 @@ def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, 
                 factor * nbytes * sharing / width,
                 f"{text} / W_node = {numbers}",
                 f"{BOOK}, part 12, Cross-node",
+                factor * nbytes,
             )
         )
     steps = [math.ceil(math.log2(count)) if not _exchange(kind) else int(count > 1) for count in (inside, domains)]

@@ -1,6 +1,6 @@
 """How long a step takes: compute, memory and communication, what bounds it, and how much of the machine it uses.
 
->>> from shardviz.costs.machine import Machine
+>>> from shardviz.costs.machine import Machine, machine_of
 >>> step = step_time(Machine.of("tpu v5p:4x4x4"), flops=2.3e12, hbm_bytes=5.6e9, model_flops=1.2e14, tokens=8192)
 >>> step.compute, step.memory, step.bound
 (0.005010893246187364, 0.002, 'compute')
@@ -25,15 +25,16 @@ fits: 91.0 GB needed, 102 GB usable on each of the 2 devices of a tpu7x; 10.7 GB
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shardviz.costs.chips import Chip, family
 from shardviz.costs.collective import collective_seconds
-from shardviz.costs.machine import Machine
+from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.placement import Placement
 from shardviz.errors import ShardvizError
+from shardviz.notation import Axis
 from shardviz.records import Collective
 from shardviz.records.amounts import format_bytes, format_flops, format_number, format_rate, format_seconds
 
@@ -195,7 +196,7 @@ def step_time(
         TargetError: if there is no such machine, or its chip has no rate for an element type.
         ShardvizError: for a number below 0.
     """
-    machine = Machine.of(target)
+    machine = machine_of(target)
     chip, per_chip = machine.chip, machine.chip.devices_per_chip
     each = dict(flops) if isinstance(flops, Mapping) else {dtype: float(flops)}
     for name, value in (*each.items(), ("hbm_bytes", hbm_bytes), ("model_flops", model_flops), ("tokens", tokens)):
@@ -268,26 +269,31 @@ class Knee:
 def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tuple[Knee, ...]:
     """The knees of the roofline: of memory, and of the links that each mesh axis of more than one device rides on.
 
-    The bandwidth of an axis is that of a large all-gather along it, V / seconds, as in *How to Scale Your Model*,
-    part 5 (C / W_ICI = 2550 for one axis of v5p).
+    The bandwidth of an axis is the W of a large all-gather along it, as in *How to Scale Your Model*, part 5
+    (C / W_ICI = 2550 for one axis of v5p).
 
     Raises:
         TargetError: as `collective_seconds`.
     """
-    machine = Machine.of(target)
-    place = Placement.of(mesh, machine)
+    place = Placement.of(mesh, target)
+    machine = place.machine
     peak = machine.chip.flops(dtype) / machine.chip.devices_per_chip
     widths = {"HBM": machine.chip.needs("hbm_bytes_per_s") / machine.chip.devices_per_chip}
     for name, size in place.mesh.shape.items():
         if size > 1:
-            widths[name] = (
-                _LARGE / collective_seconds("all-gather", _LARGE, (name,), place, machine, exact=False).seconds
-            )
+            widths[name] = gather_rate((name,), place, machine)
     rate = f"{format_flops(peak)}/s"
     return tuple(
         Knee(name, width, peak / width, f"{rate} / {format_rate(width)} = {format_number(peak / width)} FLOP/B")
         for name, width in widths.items()
     )
+
+
+def gather_rate(axes: Sequence[Axis], place: Placement, machine: Machine) -> float:
+    """Bytes a second that a device gets in an all-gather along mesh axes, large enough that no latency counts."""
+    rate = collective_seconds("all-gather", _LARGE, tuple(axes), place, machine).bytes_per_s
+    assert rate is not None  # of more than one device, bytes bound the time
+    return rate
 
 
 # docs.jax.dev, "GPU memory allocation": JAX sets aside 75 % of a GPU's memory when it starts.
@@ -360,7 +366,7 @@ def fits(needed: float, target: str | Machine) -> Fit:
         TargetError: if there is no such machine, or its memory is not known (`cpu`).
         ShardvizError: for bytes below 0.
     """
-    machine = Machine.of(target)
+    machine = machine_of(target)
     if not needed >= 0:
         raise ShardvizError(f"needed {needed!r}: expected 0 bytes or more")
     chip = machine.chip

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from shardviz.costs.batch import Batch, batch_of
-from shardviz.costs.collective import collective_seconds, with_seconds
+from shardviz.costs.collective import with_seconds
 from shardviz.costs.machine import Machine, machine_of, natural
 from shardviz.costs.placement import Placement, other_size
-from shardviz.costs.step import Fit, Knee, StepTime, fits, roofline, step_time
+from shardviz.costs.step import Fit, Knee, StepTime, fits, gather_rate, roofline, step_time
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
@@ -24,7 +24,6 @@ from shardviz.records.amounts import format_bytes
 from shardviz.records.report import Report
 from shardviz.visible import Visible, painters
 
-_LARGE = 1e15  # bytes: so many that no hop's time counts
 _PARTITIONED = "matrix products of the partitioned program"
 _PRODUCTS = {"propagated": "matrix products as Shardy cuts them"}
 _SENDS = "between slices the TPU's compiler sends and receives, which none of its own collectives tells of"
@@ -42,6 +41,8 @@ class Needs:
         fits: whether it fits; None where that cannot be told.
         verdict: who says so, in words.
         source: where `usable` is from.
+        host: bytes that it takes of the host's memory for one device; in none of the parts.
+        unused: tree path → bytes of the arguments that no result needs, which lie beside it; in none of the parts.
     """
 
     parts: Mapping[str, float]
@@ -51,6 +52,8 @@ class Needs:
     fits: bool | None
     verdict: str
     source: str
+    host: float = 0.0
+    unused: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -199,8 +202,7 @@ class StepCost(Visible):
         for moved in self.by("axes"):
             if moved.axes is None or not moved.seconds or moved.label in {k.name for k in found}:
                 continue
-            gather = collective_seconds("all-gather", _LARGE, moved.axes, self.placement, self.machine, exact=False)
-            width = _LARGE / gather.seconds
+            width = gather_rate(moved.axes, self.placement, self.machine)
             found.append(Knee(moved.label, width, peak / width, ""))
         return tuple(found)
 
@@ -249,7 +251,8 @@ def cost_of(
 
     Args:
         report: of any level, compiled for this machine, for another, or for none.
-        target: the machine, such as `tpu v5p:8x8x8` or `gpu h100:32x8`; `attached` for the devices that JAX sees here.
+        target: the machine, such as `tpu v5p:8x8x8`, `gpu h100:32x8`, `v5p` (as many as the mesh has devices), `v5p-64`
+            (a cloud's name) or `attached` (the devices that JAX sees here).
         tokens: tokens (or samples) of the whole step, for tokens a second. If not given, they are guessed from the
             arguments: the dimensions of the array of token ids, or the first of the samples; `tokens_from` of the cost
             says which. False: none.
@@ -277,7 +280,7 @@ def cost_of(
         raise ShardvizError(
             f"cost(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
         )
-    machine = machine_of(target)
+    machine = machine_of(target, report.mesh.size)
     machine.chip.needs("hbm_bytes_per_s")
     mesh = report.mesh
     if mesh.size != machine.size:
@@ -398,7 +401,8 @@ def _held(report: Report) -> tuple[float, float]:
     """Bytes on one device of arguments and of outputs, those that are known."""
     if report.memory is not None:
         return float(report.memory.arguments), float(report.memory.outputs)
-    ins, outs = (sum(v.bytes_per_device or 0.0 for v in values) for values in (report.arguments, report.outputs))
+    kept = [v for v in report.outputs if not v.on_host]
+    ins, outs = (sum(v.bytes_per_device or 0.0 for v in values) for values in (report.held, kept))
     return ins, outs
 
 
@@ -441,6 +445,9 @@ def _needs(report: Report, machine: Machine) -> Needs:
         if report.target == machine.text:
             verdict = "the compiler's own plan"
             enough = enough if plan.fits is None else plan.fits
+    beside = sum(report.unused_bytes.values())
+    if fit is not None and enough is not False and fit.needed + beside > fit.usable:
+        verdict += f"; not beside its unused arguments, {format_bytes(beside)}, where they are on the devices"
     if fit is not None and fit.over_share:
         verdict += f"; {fit.share}"
     usable, source = (None, "") if fit is None else (fit.usable, "; ".join(filter(None, (fit.source, fit.share))))
@@ -452,6 +459,8 @@ def _needs(report: Report, machine: Machine) -> Needs:
         fits=enough,
         verdict=verdict,
         source=source,
+        host=report.host_bytes,
+        unused=report.unused_bytes,
     )
 
 
@@ -487,6 +496,8 @@ def _levels(report: Report, flops: float | None, traffic: str, needs: Needs, as_
         "HBM traffic": traffic,
         "memory": f"the plan of the compiler for {needs.plan_of}" if needs.complete else "a lower bound; no plan yet",
     }
+    if report.cost is not None and report.cost.opaque:
+        where["FLOPs"] += f"; at least: nobody says those of {', '.join(report.cost.opaque)}"
     if report.cost is not None and report.cost.unknown_loops:
         once = f"; loops with unknown trip count, counted once: {report.cost.unknown_loops}"
         where["FLOPs"] += once

@@ -1,16 +1,40 @@
-"""What a person should look at: a function a rule, from what was found to `Diagnostic`s; a file a theme."""
+"""What a person should look at: a function a rule, from what was found to `Finding`s; a file a theme."""
 
+from shardviz.diagnose.arguments import large_constants, one_memory, unused_arguments
 from shardviz.diagnose.compiled import compiler_warnings, does_not_fit, not_finished, not_stated
-from shardviz.diagnose.levels import callbacks_left_out, levels_differ, reshards_left, simulated, unknown_loops
+from shardviz.diagnose.findings import RULES, findings
+from shardviz.diagnose.levels import (
+    callbacks_left_out,
+    level_differences,
+    levels_differ,
+    lowered_elsewhere,
+    reshards_left,
+    simulated,
+    unknown_flops,
+    unknown_loops,
+)
+from shardviz.diagnose.program import mesh_asked, not_the_same, own_partitioning, without_effect
 
 __all__ = [
+    "RULES",
     "callbacks_left_out",
     "compiler_warnings",
     "does_not_fit",
+    "findings",
+    "large_constants",
+    "level_differences",
     "levels_differ",
+    "lowered_elsewhere",
+    "mesh_asked",
     "not_finished",
     "not_stated",
+    "not_the_same",
+    "one_memory",
+    "own_partitioning",
     "reshards_left",
     "simulated",
+    "unknown_flops",
     "unknown_loops",
+    "unused_arguments",
+    "without_effect",
 ]

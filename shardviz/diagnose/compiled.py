@@ -12,51 +12,180 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from shardviz.compiler import Module
-from shardviz.records import Alive, Diagnostic, Frame, Memory
+from shardviz.compiler import Computation, Instruction, Module, Shape, cut
+from shardviz.diagnose.case import Case, moved_words
+from shardviz.diagnose.specs import between
+from shardviz.errors import ShardvizError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.records import Alive, Collective, Finding, Frame, Memory, Suggestion
 from shardviz.records.amounts import format_bytes
+from shardviz.records.source import assigned
 
 _GIVEN_UP = re.compile(
     r"Involuntary full rematerialization\. The compiler (?:cannot|was not able to) go from sharding "
     r"(?P<before>.+?) to (?P<after>.+?) "
     r"(?:efficiently|without doing a full rematerialization of the tensor)?\s*for HLO operation:? "
-    r"%?(?P<name>[\w.\-]+) = (?P<shape>\S+)"
+    r"%?(?P<name>[\w.\-]+) = (?P<shape>\S+) (?P<rest>[^\n]{0,600})"
 )
+_RULE = "involuntary-rematerialisation"
+_TRIED = "fake_parameter"
+"""What the partitioner calls an array that it only tries out, to see which way to cut a product costs less."""
+_PARAMETER = re.compile(r"parameter\((\d{1,6})\)")
 
 
-def compiler_warnings(stderr: str, before: Module | None = None) -> tuple[Diagnostic, ...]:
+def compiler_warnings(
+    stderr: str, before: Module | None = None, mesh: DeviceMesh | None = None, arguments: Sequence[str] = ()
+) -> tuple[Finding, ...]:
     """What the compiler complained of on its standard error, in the words of XLA's `spmd_partitioner.cc`.
 
     Args:
         stderr: all that it wrote.
-        before: the module before partitioning, to find the operation's source line.
+        before: the module before partitioning, to find the operation's source line and the whole array's size.
+        mesh: the mesh, to say shardings in its axes.
+        arguments: the names of the compiled program's arguments.
     """
-    found = {}
+    found: dict[tuple[str, ...], Finding] = {}
     for match in _GIVEN_UP.finditer(stderr):
-        name, shape = match["name"], match["shape"].split("{")[0]
-        found[name] = Diagnostic(
-            "involuntary-rematerialisation",
-            "warning",
-            f"the partitioner could not go from sharding {match['before']} to {match['after']} for {shape}, gathered "
-            "all of it on every device and cut it again; a sharding constraint that both sides can meet avoids this",
-            source=_line(name, before),
-            value=name,
+        if match["name"].startswith(_TRIED):
+            continue
+        made = _made(match["name"], match["rest"], before)
+        found.setdefault(
+            (match["name"], match["before"], match["after"]), _given_up(match, made, before, mesh, arguments)
         )
     return tuple(found.values())
 
 
-def _line(name: str, module: Module | None) -> Frame | None:
+def _given_up(
+    match: re.Match[str],
+    made: tuple[Computation, Instruction] | None,
+    module: Module | None,
+    mesh: DeviceMesh | None,
+    arguments: Sequence[str],
+) -> Finding:
+    """One warning as a finding: which array, from which cut to which, and its line."""
+    name, shape, source = match["name"], None, None
+    if made is not None and module is not None:
+        shape = made[1].shape
+        source = module.source(made[1]) or _reader(made, module)
+        maker = _maker(made)
+        number = maker.parameter_number if made[0] is module.entry else None
+        name = arguments[number] if number is not None and number < len(arguments) else maker.name
+    whole = shape if isinstance(shape, Shape) else None
+    cuts = [
+        _spec_of(match[side], whole.dims, mesh) if whole is not None and mesh is not None else None
+        for side in ("before", "after")
+    ]
+    one, other = (match[side] if cut is None else str(cut) for side, cut in zip(("before", "after"), cuts, strict=True))
+    where = f" at {source.short}" if source else ""
+    size = f", {format_bytes(whole.nbytes)}," if whole is not None else ""
+    called = "" if source is None else assigned(source.file, source.line)
+    what = name if name in arguments else f"{called or 'An array'}{where}"
+    held = f"{whole.dtype}{list(whole.dims)}" if whole is not None else match["shape"].split("{")[0]
+    before, after = cuts
+    known = called or "what is made"
+    mends: list[Suggestion] = []
+    if before is not None and after is not None and whole is not None and mesh is not None:
+        if name in arguments:
+            mends.append(Suggestion(kind="argument", target=name, spec=after))
+        else:
+            mends += (
+                Suggestion(kind="constrain", target=name, spec=spec, source=source, called=known)
+                for spec in between(before, after, whole.dims, mesh)
+            )
+    return Finding(
+        f"{_RULE}:{name}",
+        "warning",
+        f"{what} is gathered whole{size} on every device, and cut again: the compiler found no shorter way "
+        f"from {one} to {other}.",
+        why=f"{held} is made in one cut and needed in another that shares no dimension with it (the compiler's "
+        "warning: involuntary full rematerialization); a constraint that both sides can meet, or one between the two, "
+        "avoids it",
+        source=source,
+        value=name,
+        axes=tuple(dict.fromkeys(a for cut in cuts if cut is not None for a in cut.axes)),
+        numbers={} if whole is None else {"bytes": float(whole.nbytes)},
+        mends=tuple(mends),
+    )
+
+
+def with_seconds(found: Sequence[Finding], case: Case) -> tuple[Finding, ...]:
+    """Findings of arrays gathered whole with what the gathering moves, and how long it takes where that is known.
+
+    The last gather of each is the one that gives as many bytes as the array has; those before it, of the same thing at
+    the same line, lead there.
+    """
+    gathers = [c for c in case.report.collectives if c.kind == "all-gather" and c.origin == "partitioner"]
+    taken: set[int] = set()
+    told = []
+    for finding in found:
+        size = finding.numbers.get("bytes")
+        whole = [c for c in gathers if c.result_bytes == size and id(c) not in taken]
+        whole = [c for c in whole if _moves(c, finding)] or (whole if len(whole) == 1 else [])
+        if finding.rule != _RULE or not whole:
+            told.append(finding)
+            continue
+        last = whole[0]
+        chain = [
+            c
+            for c in gathers
+            if id(c) not in taken
+            and (c.source, c.operand, c.phase) == (last.source, last.operand, last.phase)
+            and (c is last or c.result_bytes < last.result_bytes)
+        ]
+        taken |= {id(c) for c in chain}
+        numbers = case.moved(chain)
+        more = {"moved_bytes": numbers.pop("bytes"), **numbers}
+        text = f"{finding.text} It moves {moved_words(case.moved(chain))}."
+        told.append(replace(finding, text=text, numbers={**finding.numbers, **more}))
+    return tuple(told)
+
+
+def _moves(c: Collective, finding: Finding) -> bool:
+    """Whether a gather is plainly one of what a finding is about: it moves that, or stands at that line."""
+    short = lambda name: name.partition(".")[0].replace("dot_general", "dot")  # noqa: E731
+    return short(c.operand) == short(finding.value) or c.source == finding.source
+
+
+def _made(name: str, rest: str, module: Module | None) -> tuple[Computation, Instruction] | None:
+    """The instruction that a warning names, which has another name there if it is a parameter: that has its number."""
     if module is None:
         return None
+    number = _PARAMETER.match(rest)
+    if number is not None:
+        entry = module.entry
+        found = entry.parameters.get(int(number[1]))
+        return (entry, found) if found is not None and f'op_name="{found.op_name}"' in rest else None
     for computation in module.computations.values():
-        instruction = computation.by_name.get(name)
-        if instruction is not None:
-            return module.source(instruction)
+        if (instruction := computation.by_name.get(name)) is not None:
+            return computation, instruction
     return None
 
 
-def does_not_fit(memory: Memory, target: str) -> tuple[Diagnostic, ...]:
+def _maker(made: tuple[Computation, Instruction]) -> Instruction:
+    """What a constraint, which is a copy, copies."""
+    computation, instruction = made
+    while instruction.opcode == "copy" and instruction.operands:
+        instruction = computation.by_name[instruction.operands[0]]
+    return instruction
+
+
+def _reader(made: tuple[Computation, Instruction], module: Module) -> Frame | None:
+    """The line of the first operation that reads a parameter."""
+    computation, instruction = made
+    users = computation.users.get(instruction.name, ())
+    return next((frame for user in users if (frame := module.source(user)) is not None), None)
+
+
+def _spec_of(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> Spec | None:
+    try:
+        return cut(text, shape, mesh)[0]
+    except ShardvizError:
+        return None
+
+
+def does_not_fit(memory: Memory, target: str) -> tuple[Finding, ...]:
     """An error with the numbers, the heaviest values and what would help, for a plan that does not fit.
 
     Args:
@@ -77,7 +206,9 @@ def does_not_fit(memory: Memory, target: str) -> tuple[Diagnostic, ...]:
     if heaviest:
         parts.append(f"The heaviest at the peak: {'; '.join(map(_alive, heaviest))}.")
     parts.append(f"What would help: {'; '.join(what_helps(memory, over))}.")
-    return (Diagnostic("does-not-fit", "error", " ".join(parts), next((a.source for a in heaviest if a.source), None)),)
+    return (
+        Finding("does-not-fit", "error", " ".join(parts), source=next((a.source for a in heaviest if a.source), None)),
+    )
 
 
 def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
@@ -119,7 +250,7 @@ def _alive(value: Alive) -> str:
     return f"{value.kind} {value.name}{shape} {format_bytes(value.bytes)}{where}"
 
 
-def not_finished(why: str) -> tuple[Diagnostic, ...]:
+def not_finished(why: str) -> tuple[Finding, ...]:
     """A warning that says why there is no machine code.
 
     Args:
@@ -129,10 +260,10 @@ def not_finished(why: str) -> tuple[Diagnostic, ...]:
         "the optimised program and its memory plan are as the compiler made them, but the compile did not end, so code "
         f"size, the algorithms of collectives and XLA's own analyses are not known: {why}"
     )
-    return (Diagnostic("not-finished", "warning", text),)
+    return (Finding("not-finished", "warning", text),)
 
 
-def not_stated(target: str, what: Sequence[str]) -> tuple[Diagnostic, ...]:
+def not_stated(target: str, what: Sequence[str]) -> tuple[Finding, ...]:
     """A note of what a compiler does not say of a finished program.
 
     Args:
@@ -142,4 +273,4 @@ def not_stated(target: str, what: Sequence[str]) -> tuple[Diagnostic, ...]:
     if not what:
         return ()
     text = f"the compile for {target} came to its end; its compiler does not say {', nor '.join(what)}"
-    return (Diagnostic("not-stated", "info", text),)
+    return (Finding("not-stated", "note", text),)

@@ -2,127 +2,180 @@
 
 | rule | what it says |
 |---|---|
-| `levels-differ` | what Shardy predicted and what XLA's partitioner made are not the same |
+| `levels-differ` | the partitioner moves or computes so much else than Shardy predicted that a decision changes |
 | `reshards-left` | Shardy did not say by which collectives some values change their sharding |
 | `unknown-loops` | totals leave out what a loop of unknown length does |
+| `unknown-flops` | totals leave out the FLOPs of a kernel or library call that nobody says |
+| `lowered-elsewhere` | JAX lowers the program for another platform than the one that was asked for |
 | `callbacks-left-out` | `jax.debug` callbacks are not part of what was explored |
 | `simulated-devices` | the target cannot be compiled for here, so simulated CPU devices stood in for it |
 
-A difference of levels is no fault of either. Shardy decides the shardings, XLA how to get from one to the next, and XLA
-may choose another collective, put several into one, or cut a product in another way.
+Levels may differ, and neither is wrong. Shardy decides the shardings, XLA how to get from one to the next, and XLA may
+choose another collective, put several into one, or cut a product in another way. `level_differences` lists all of it
+for those who ask; `levels_differ` warns where it is more than a tenth of the bytes or FLOPs of the step.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
-from shardviz.notation import DeviceMesh
-from shardviz.notation.spec import axis_text
-from shardviz.records import Collective, Diagnostic, Frame, Value
-from shardviz.records.amounts import format_flops, plural
+from shardviz.costs.collective import whole_bytes
+from shardviz.notation.spec import axis_name, axis_text
+from shardviz.records import Collective, Finding, Frame, LevelDifference, Value, Work, total_of
+from shardviz.records.amounts import format_bytes, format_flops, plural
+from shardviz.records.report import Report
 
-Key = tuple[str, str]
+SHARE = 0.1
+"""The part of a step's bytes or FLOPs beyond which a difference changes a decision."""
+SMALL = 0.01
+"""The part of the bytes of a device's arguments below which what moves changes none."""
 
 
-def levels_differ(
-    propagated: tuple[Iterable[Value], Iterable[Collective]],
-    partitioned: tuple[Iterable[Value], Iterable[Collective]],
-    mesh: DeviceMesh,
-    flops: tuple[float, float] | None = None,
-) -> tuple[Diagnostic, ...]:
-    """What is different between the two levels.
-
-    Args:
-        propagated: outputs and collectives that Shardy predicted.
-        partitioned: outputs and collectives of the partitioner.
-        mesh: the mesh of both.
-        flops: of one device's matrix products, predicted and made.
+def level_differences(propagated: Report, partitioned: Report) -> tuple[LevelDifference, ...]:
+    """All that is different between the two levels.
 
     Returns:
-        One diagnostic an output whose spec differs, one a kind of collective and mesh axes whose number of runs in
-        a step differs, and one where FLOPs differ by more than 1 %.
+        One row for each output whose spec differs, for each kind of collective and mesh axes whose runs or bytes in a
+        step differ, and for the FLOPs of one device's matrix products where they differ by more than 1 %.
     """
     found = []
-    for ours, theirs in zip(propagated[0], partitioned[0], strict=True):
-        if ours.spec is None or theirs.spec is None or ours.spec.same_as(theirs.spec, mesh):
-            continue
-        found.append(
-            Diagnostic(
-                "levels-differ",
-                "info",
-                f"{ours.name}: propagated as {ours.spec}, partitioned as {theirs.spec}",
-                value=ours.name,
-            )
-        )
-    before, after = _runs(propagated[1]), _runs(partitioned[1])
+    for ours, theirs in zip(propagated.outputs, partitioned.outputs, strict=True):
+        if ours.spec is not None and theirs.spec is not None and not ours.spec.same_as(theirs.spec, propagated.mesh):
+            found.append(LevelDifference(ours.name, str(ours.spec), str(theirs.spec)))
+    before, after = (_by_kind(report.collectives) for report in (propagated, partitioned))
     for key in sorted(before.keys() | after.keys()):
-        if before[key] != after[key]:
-            kind, axes = key
-            found.append(
-                Diagnostic(
-                    "levels-differ",
-                    "info",
-                    f"{kind} over {axes}: Shardy predicted {plural(before[key], 'run')} in a step, "
-                    f"the partitioner made {plural(after[key], 'run')}",
-                )
-            )
-    if flops is not None and abs(flops[1] - flops[0]) > 0.01 * flops[0]:
-        ours, theirs = map(format_flops, flops)
-        found.append(
-            Diagnostic(
-                "levels-differ",
-                "info",
-                f"matrix products: Shardy predicted {ours} on each device, the partitioner made {theirs}",
-            )
-        )
+        both = [total_of(kinds.get(key, ())) for kinds in (before, after)]
+        texts = [f"{plural(total.runs, 'run')}, {total.bytes_text}" for total in both]
+        if texts[0] != texts[1]:
+            found.append(LevelDifference(key, *texts))
+    flops = [report.cost.dot_flops for report in (propagated, partitioned) if report.cost is not None]
+    if len(flops) == 2 and abs(flops[1] - flops[0]) > 0.01 * flops[0]:
+        found.append(LevelDifference("matrix products", *map(format_flops, flops)))
     return tuple(found)
 
 
-def _runs(collectives: Iterable[Collective]) -> Counter[Key]:
-    runs: Counter[Key] = Counter()
+def _by_kind(collectives: Iterable[Collective]) -> dict[str, list[Collective]]:
+    found: dict[str, list[Collective]] = {}
     for c in collectives:
         axes = "no product of axes" if c.axes is None else " x ".join(sorted(map(axis_text, c.axes))) or "no axis"
-        runs[c.kind, axes] += c.count or 1
-    return runs
+        found.setdefault(f"{c.kind} over {axes}", []).append(c)
+    return found
 
 
-def reshards_left(count: int) -> tuple[Diagnostic, ...]:
+def levels_differ(propagated: Report, partitioned: Report) -> tuple[Finding, ...]:
+    """What of the propagated level a decision must not be based on.
+
+    Returns:
+        One diagnostic for each mesh axis along which a device moves more or less than predicted, by more than a tenth
+        of all bytes that it moves in a step (and more than a hundredth of the bytes of its arguments); one where its
+        FLOPs of matrix products, and one where the bytes of its outputs, differ by more than a tenth.
+    """
+    rule = "a tenth of all that a device moves in a step"
+    ours, theirs = (_moved(report.collectives) for report in (propagated, partitioned))
+    least = max(SHARE * max(sum(ours.values()), sum(theirs.values())), SMALL * _bytes(partitioned.arguments))
+    said = [
+        ("Collectives", axis, ours[axis], theirs[axis], "bytes", rule)
+        for axis in propagated.mesh.names
+        if abs(theirs[axis] - ours[axis]) > least
+    ]
+    if propagated.cost is not None and partitioned.cost is not None:
+        flops = propagated.cost.dot_flops, partitioned.cost.dot_flops
+        if abs(flops[1] - flops[0]) > SHARE * max(flops):
+            said.append(("Matrix products", "", *flops, "flops", "a tenth of them"))
+    sizes = _bytes(propagated.outputs), _bytes(partitioned.outputs)
+    if abs(sizes[1] - sizes[0]) > SHARE * max(sizes):
+        said.append(("Results", "", *sizes, "bytes", "a tenth of them"))
+    return tuple(_differ(*each) for each in said)
+
+
+def _differ(what: str, axis: str, before: float, after: float, unit: str, rule: str) -> Finding:
+    form = format_flops if unit == "flops" else format_bytes
+    over = f" over {axis!r}" if axis else ""
+    return Finding(
+        f"levels-differ:{axis or what.lower()}",
+        "note",
+        f"{what}{over} were foreseen as {form(before)} on each device in a step, and the compiler made {form(after)}: "
+        f"the two differ by more than {rule}, so decide by this level's numbers and not by the propagated ones.",
+        why="neither is wrong: Shardy decides how values are cut, XLA how to get from one cut to the next, and it "
+        "may take another collective or put several into one",
+        axes=(axis,) if axis else (),
+        numbers={unit: after, f"foreseen_{unit}": before},
+    )
+
+
+def _moved(collectives: Iterable[Collective]) -> defaultdict[str, float]:
+    """Bytes of whole arrays (V of the cost model, twice for an all-reduce) by mesh axis, on one device in a step."""
+    moved: defaultdict[str, float] = defaultdict(float)
+    for c in collectives:
+        for name in {axis_name(axis) for axis in c.axes or ()}:
+            moved[name] += (whole_bytes(c) or c.operand_bytes) * (1 + (c.kind == "all-reduce")) * (c.count or 1)
+    return moved
+
+
+def _bytes(values: Sequence[Value]) -> float:
+    return sum(value.bytes_per_device or 0.0 for value in values)
+
+
+def reshards_left(count: int) -> tuple[Finding, ...]:
     """A note if the propagated level's collectives are not complete."""
     if not count:
         return ()
     what = "a resharding" if count == 1 else f"{count} reshardings"
     return (
-        Diagnostic(
+        Finding(
             "reshards-left",
-            "info",
+            "note",
             f"Shardy did not turn {what} into collectives, so the collectives listed at this level are not all; "
             "level 'partitioned' has them",
         ),
     )
 
 
-def unknown_loops(count: int) -> tuple[Diagnostic, ...]:
+def unknown_loops(count: int) -> tuple[Finding, ...]:
     """A warning if some loops' trip counts could not be found."""
     if not count:
         return ()
     loops = "a loop's trip count" if count == 1 else f"the trip counts of {count} loops"
     return (
-        Diagnostic(
+        Finding(
             "unknown-loops",
             "warning",
-            f"{loops} cannot be told from the program (a while_loop that ends on data): what runs inside has no count, "
-            "and totals take one run of it",
+            f"{loops} cannot be told from the program (a while_loop that ends on data, or counts otherwise than by "
+            "equal steps of whole numbers): what runs inside has no count, and totals take one run of it",
         ),
     )
 
 
-def callbacks_left_out(lines: Iterable[Frame | None]) -> tuple[Diagnostic, ...]:
+def lowered_elsewhere(wanted: str, platform: str) -> tuple[Finding, ...]:
+    """A note where JAX lowers a program for another platform only, as one with a Pallas kernel."""
+    if platform == wanted:
+        return ()
+    text = f"JAX does not lower this program for {wanted}: what is shown is its lowering for {platform}"
+    return (Finding("lowered-elsewhere", "note", text),)
+
+
+def unknown_flops(work: Iterable[Work]) -> tuple[Finding, ...]:
+    """A warning for each kernel or library call, and each of its lines, whose FLOPs nobody says."""
+    found = {(name, row.source and row.source.bare): row.source for row in work for name in row.opaque}
+    return tuple(
+        Finding(
+            "unknown-flops",
+            "warning",
+            f"{name}: its FLOPs are not known, so totals and times are at least what they say; tell them by "
+            f"flops={{{name!r}: FLOPs of one run on one device}}, or a Pallas kernel by its cost_estimate",
+            source=source,
+        )
+        for (name, _), source in found.items()
+    )
+
+
+def callbacks_left_out(lines: Iterable[Frame | None]) -> tuple[Finding, ...]:
     """One note for each `jax.debug` callback of the program, by its source line."""
     return tuple(
-        Diagnostic(
+        Finding(
             "callbacks-left-out",
-            "info",
+            "note",
             "a jax.debug callback is left out here; when it runs, what it reports is gathered and copied to a host",
             source=line,
         )
@@ -130,14 +183,14 @@ def callbacks_left_out(lines: Iterable[Frame | None]) -> tuple[Diagnostic, ...]:
     )
 
 
-def simulated(missing: str) -> tuple[Diagnostic, ...]:
+def simulated(missing: str) -> tuple[Finding, ...]:
     """A note if nothing here can compile for the target; `missing` says why and what mends it."""
     if not missing:
         return ()
     return (
-        Diagnostic(
+        Finding(
             "simulated-devices",
-            "info",
+            "note",
             f"partitioned on simulated devices, not by the target's own compiler: {missing}",
         ),
     )

@@ -22,6 +22,7 @@ import numpy as np
 
 from shardviz.layouts.layout import Layout, itemsize, layout
 from shardviz.notation.spec import Axis, Spec, axis_name
+from shardviz.visible import Visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +132,8 @@ class LessSharded:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class TreeBytes:
+@dataclass(frozen=True, eq=False, repr=False)
+class TreeBytes(Visible):
     """The bytes of a tree of arrays; those whose type is not known count nothing.
 
     Attributes:
@@ -225,7 +226,7 @@ def less_sharded(leaf: Leaf) -> LessSharded | None:
             where.append(best)
     if not taken:
         return None
-    better = Spec(tuple(dims), cut.spec.unreduced)
+    better = cut.spec.with_dims(tuple(dims))
     after = layout(cut.shape, better, cut.mesh).bytes_per_device(leaf.dtype)
     return LessSharded(
         name=leaf.name,

@@ -18,22 +18,24 @@ manual axis arrays of their own; neither counts as a copy:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from shardviz.errors import SpecError
+from shardviz.errors import DtypeError, SpecError, excerpt
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.read import sharding as read_sharding
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import Axis, Spec, check_spec
 from shardviz.notation.strides import digits
+from shardviz.visible import Visible
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Layout:
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Layout(Visible):
     """The slice of an array on every device of a mesh. Arrays over devices are in mesh order.
 
     Attributes:
@@ -54,7 +56,8 @@ class Layout:
         holds: booleans, one a device: False where the device holds nothing, as all but one in a maximal sharding.
         partial_sums: how many partial sums make up each slice; 1 where there is nothing to add up.
         manual_ways: how many arrays the manual axes tell apart; 1 where there are none.
-        unreduced: the axes that the array is a partial sum over.
+        unreduced: the axes over which the devices hold partial results.
+        unreduced_kind: what reduces them: `sum`, `max` or `min`.
         manual: the axes that are manual.
         open: for each dimension whether the compiler may cut it further than said here (Shardy's `?`,
             `P.UNCONSTRAINED`); empty where it may not.
@@ -78,6 +81,7 @@ class Layout:
     partial_sums: int = 1
     manual_ways: int = 1
     unreduced: tuple[Axis, ...] = ()
+    unreduced_kind: str = "sum"
     manual: tuple[Axis, ...] = ()
     open: tuple[bool, ...] = ()
     why: str = field(default="", repr=False)
@@ -162,6 +166,11 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None) -> Layout:
     if record.maximal is not None:
         holds, tiles = np.arange(where.size) == record.maximal, np.maximum(tiles, 0)
     ways = record.tiles
+    if wrong := [d for d in record.unstacked if shape[d] != ways[d]]:
+        raise SpecError(
+            f"{record}: dimension {wrong[0]} is unstacked into {ways[wrong[0]]}, and the array's is {shape[wrong[0]]}; "
+            "each device has one element of it, so they must be the same"
+        )
     shard_shape = tuple(-(-size // n) for size, n in zip(shape, ways, strict=True))
     limit, shard = np.asarray(shape, np.int64), np.asarray(shard_shape, np.int64)
     starts = np.minimum(tiles * shard, limit)
@@ -192,6 +201,7 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None) -> Layout:
         partial_sums=partial_sums,
         manual_ways=manual_ways,
         unreduced=record.unreduced,
+        unreduced_kind=record.unreduced_kind,
         manual=record.manual,
         open=record.open if any(record.open) else (),
         why=record.why,
@@ -304,8 +314,15 @@ _BITS = {
 }
 
 
+_NAME = re.compile(r"[A-Za-z][\w\[\]<>]{0,63}", re.ASCII)
+
+
 def itemsize(dtype: Any) -> float:
-    """Bytes of one element, from NumPy's, JAX's or HLO's name of a type; half a byte for 4-bit types."""
+    """Bytes of one element, from NumPy's, JAX's or HLO's name of a type; half a byte for 4-bit types.
+
+    Raises:
+        DtypeError: for a name that is no type's.
+    """
     name = getattr(dtype, "name", None) or str(dtype)
     if name in _BITS:
         return _BITS[name] / 8
@@ -315,4 +332,11 @@ def itemsize(dtype: Any) -> float:
         return 1.0
     if name.startswith(("float6_", "f6e")):  # float64 is none of them
         return 0.75
-    return float(np.dtype(name).itemsize)
+    try:
+        if not _NAME.fullmatch(name):  # NumPy also reads lists of fields, with shapes of any size
+            raise TypeError
+        return float(np.dtype(name).itemsize)
+    except (TypeError, ValueError):
+        raise DtypeError(
+            f"element type {excerpt(name)!r}: its size is not known; expected one such as bfloat16"
+        ) from None

@@ -19,12 +19,13 @@ import numpy as np
 from shardviz.errors import MeshError, SpecError
 from shardviz.layouts.layout import Layout, data_keys, itemsize, layout
 from shardviz.layouts.reshard import Step, steps_between
+from shardviz.visible import Visible
 
 _MOST_PAIRS = 1 << 24
 
 
-@dataclass(frozen=True, eq=False)
-class Moves:
+@dataclass(frozen=True, eq=False, repr=False)
+class Moves(Visible):
     """What moves between two shardings of the same array.
 
     Counts are of elements, integers, one a device, in the mesh order of `before`; padding is not counted. An element of
@@ -36,6 +37,8 @@ class Moves:
         receive: elements that it needs and does not have: `keep + receive` is what it holds afterwards.
         drop: elements that it has and no longer needs: `keep + drop` is what it holds before.
         steps: the collectives that do it, in order; empty where nothing changes.
+        proved: whether no other collectives bring a device fewer elements; False where there were too many ways to try
+            (see `reshard`), so that these may not be the cheapest.
     """
 
     before: Layout
@@ -44,6 +47,7 @@ class Moves:
     receive: np.ndarray
     drop: np.ndarray
     steps: tuple[Step, ...]
+    proved: bool = True
 
     @property
     def device_ids(self) -> np.ndarray:
@@ -101,9 +105,8 @@ def moves_between(before: Layout, after: Layout) -> Moves:
     keep = np.prod(np.maximum(high - low, 0), axis=1, dtype=np.int64) * (before.holds & after.holds)
     if before.partial_sums != after.partial_sums:
         keep = np.zeros_like(keep)
-    return Moves(
-        before, after, keep, after.elements - keep, before.elements - keep, tuple(steps_between(before, after))
-    )
+    found = steps_between(before, after)
+    return Moves(before, after, keep, after.elements - keep, before.elements - keep, found.steps, found.proved)
 
 
 def _in_order_of(before: Layout, after: Layout) -> Layout:
@@ -128,6 +131,9 @@ def _check(before: Layout, after: Layout) -> None:
             f"from {_said(before)} to {_said(after)}: they are manual over different axes; a shard_map's edge is no "
             "resharding, so compare shardings on the same side of it"
         )
+    if before.partial_sums > 1 and after.partial_sums > 1 and before.unreduced_kind != after.unreduced_kind:
+        kinds = f"partial results of a {before.unreduced_kind} become none of a {after.unreduced_kind}"
+        raise SpecError(f"from {_said(before)} to {_said(after)}: {kinds}; leave out the unreduced axes of the second")
     pairs = before.partial_ids * after.partial_sums + after.partial_ids
     if after.partial_sums > 1 and len(np.unique(pairs)) > len(np.unique(before.partial_ids)):
         raise SpecError(

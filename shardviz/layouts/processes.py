@@ -25,10 +25,11 @@ import numpy as np
 
 from shardviz.errors import MeshError, SpecError
 from shardviz.layouts.layout import Layout, data_keys
+from shardviz.visible import Visible
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ProcessLayout:
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class ProcessLayout(Visible):
     """What each process holds of an array. Arrays over processes are in the order of `processes`.
 
     Attributes:

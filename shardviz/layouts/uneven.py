@@ -169,7 +169,7 @@ def fallback(cut: Layout) -> Spec:
         while size % math.prod(sizes[:kept]):
             kept -= 1
         dims.append(axes[:kept])
-    return Spec(tuple(dims), cut.spec.unreduced)
+    return cut.spec.with_dims(tuple(dims))
 
 
 def shard_shape(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[int, ...]:

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import math
 import re
-from functools import lru_cache
 
 import numpy as np
 
-from shardviz.errors import ParseError, SpecError
+from shardviz.errors import ParseError, SpecError, excerpt
+from shardviz.notation.bounds import MOST_CELLS, MOST_CHARACTERS, MOST_DEVICES, MOST_DIGITS, check_size, remembered
 from shardviz.notation.iota import read_iota
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
 from shardviz.notation.named import read_axes
@@ -30,10 +30,10 @@ from shardviz.notation.scan import Scanner
 from shardviz.notation.spec import Axis, Spec, check_axes
 from shardviz.notation.strides import axes_along, digits, places
 
-_LIST = re.compile(r"\{((?:\d+(?:,\s*\d+)*)?)\}")
+_LISTS = re.compile(r"\{[\s,]*+(?>(?:\{[0-9,\s]*+\}[\s,]*+)*)\}")
 
 
-@lru_cache(maxsize=256)
+@remembered(lambda text, devices: 8 * len(text) + devices)
 def parse_groups(text: str, devices: int) -> np.ndarray:
     """Reads `replica_groups` in any of its spellings.
 
@@ -47,6 +47,9 @@ def parse_groups(text: str, devices: int) -> np.ndarray:
     Raises:
         ParseError: if the text is none of the spellings, or is of another number of devices.
     """
+    check_size(text, MOST_CHARACTERS, "replica groups", "characters")
+    if not 0 <= devices <= MOST_DEVICES:
+        raise ParseError(f"replica groups {excerpt(text)!r}: of {devices} devices; expected 0 to {MOST_DEVICES}")
     table = _table(text.strip(), devices)
     table.setflags(write=False)
     return table
@@ -62,15 +65,33 @@ def _table(text: str, devices: int) -> np.ndarray:
         listed = read_iota(it)
         it.end()
         if len(dims) != 2 or math.prod(dims) != devices or len(listed) != devices:
-            raise ParseError(f"replica groups {text!r}: they are not of {devices} devices")
+            raise ParseError(f"{it.given}: they are not of {devices} devices")
         return listed.reshape(dims)
     if it.sees("mesh["):
         return _along_axes(it, devices)
-    if it.sees("{") and re.fullmatch(r"\{[\s,]*\}", _LIST.sub("", text)):
-        rows = [[int(n) for n in row.split(",") if n] for row in _LIST.findall(text)]
-        longest = max(map(len, rows), default=0)
-        return np.array([row + [-1] * (longest - len(row)) for row in rows], np.int64).reshape(len(rows), longest)
-    raise ParseError(f"replica groups {text!r}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")
+    if _LISTS.fullmatch(text):
+        return _rows(text, it.given)
+    raise ParseError(f"{it.given}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")
+
+
+def _rows(text: str, given: str) -> np.ndarray:
+    """`{{0,1},{2,3}}` as a table, its shape of numbers in braces checked: -1 behind the numbers of a shorter row."""
+    if text.count("}") > MOST_DEVICES:
+        raise ParseError(f"{given}: expected at most {MOST_DEVICES} groups")
+    rows = [row.partition("{")[2].strip() for row in text[1:-1].split("}")[:-1]]
+    lengths = np.array([row.count(",") + 1 if row else 0 for row in rows], np.int64)
+    longest = int(lengths.max(initial=0))
+    if len(rows) * longest > MOST_CELLS:
+        raise ParseError(f"{given}: {len(rows)} groups of up to {longest} members; at most {MOST_CELLS:,} are counted")
+    numbers = ",".join(filter(None, rows)).split(",") if longest else []
+    if any(len(n) > MOST_DIGITS for n in numbers):
+        raise ParseError(f"{given}: expected numbers of at most {MOST_DIGITS} digits")
+    table = np.full((len(rows), longest), -1, np.int64)
+    try:
+        table[np.arange(longest) < lengths[:, None]] = [int(n) for n in numbers]
+    except ValueError:  # two with a space between them, or none
+        raise ParseError(f"{given}: expected whole numbers with commas between them") from None
+    return table
 
 
 def _along_axes(it: Scanner, devices: int) -> np.ndarray:
@@ -79,11 +100,11 @@ def _along_axes(it: Scanner, devices: int) -> np.ndarray:
     axes = read_axes(it)
     it.end()
     if mesh.size != devices or (order and sorted(order) != list(range(devices))):
-        raise ParseError(f"replica groups {it.text!r}: they are not of {devices} devices")
+        raise ParseError(f"{it.given}: they are not of {devices} devices")
     try:
         check_axes(Spec((axes,)), [("the groups", axis) for axis in axes], mesh)
     except SpecError as error:
-        raise ParseError(f"replica groups {it.text!r}: {error}") from error
+        raise ParseError(f"{it.given}: {error}") from error
     member = digits(axes, mesh)
     others = np.arange(devices) - places(axes, mesh)[member]
     return np.asarray(order or range(devices))[np.lexsort((member, others))].reshape(-1, int(member.max()) + 1)
@@ -95,10 +116,15 @@ def parse_pairs(text: str) -> np.ndarray:
     Raises:
         ParseError: if the text is no list of pairs.
     """
-    numbers = [int(n) for n in re.findall(r"\d+", text)]
-    if len(numbers) % 2 or not text.strip().startswith("{"):
-        raise ParseError(f"source-target pairs {text!r}: expected {{{{0,1}},{{1,0}}}}")
-    return np.array(numbers, np.int64).reshape(-1, 2)
+    check_size(text, MOST_CHARACTERS, "source-target pairs", "characters")
+    given = f"source-target pairs {excerpt(text)!r}"
+    plain = text.strip()
+    table = _rows(plain, given) if _LISTS.fullmatch(plain) else np.zeros((1, 0), np.int64)
+    if not table.size and "".join(plain.split()) in ("{}", "{{}}"):
+        return np.zeros((0, 2), np.int64)
+    if table.shape[1] != 2 or table.min() < 0:
+        raise ParseError(f"{given}: expected {{{{0,1}},{{1,0}}}}")
+    return table
 
 
 def axes_of(groups: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:

@@ -19,23 +19,23 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 
-from shardviz.errors import MeshError, ParseError, SpecError
-from shardviz.notation.iota import MOST_DEVICES, iota, iota_of, read_iota
+from shardviz.errors import MeshError, ParseError, SpecError, excerpt
+from shardviz.notation.bounds import MOST_DEVICES, MOST_DIMENSIONS, MOST_VALUES, remembered
+from shardviz.notation.iota import iota, iota_of, read_iota
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
-from shardviz.notation.named import Dimension, build, read_dimensions, read_lists, write_dimensions, write_lists
+from shardviz.notation.named import Dimension, Lists, build, read_dimensions, read_lists, write_dimensions, write_lists
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner
-from shardviz.notation.spec import Axis, Spec, axis_size, only_sums
+from shardviz.notation.spec import Axis, Spec, axis_size, partial_kind
 from shardviz.notation.tiling import Tiling
 
 WHAT = "HLO sharding"
 _FIRST = "replicated, manual, unreduced, unknown, maximal device=..., devices=[...] or mesh[...]"
 _WORDS = ("replicated", "manual", "unreduced", "unknown")
-_REDUCTION = re.compile(r'op_type="sdy::reduction_op"\s+op_name="(\w*)"')
+_REDUCTION = re.compile(r'op_type="sdy::reduction_op"\s+op_name="(\w*+)"')
 
 
 # Reading
@@ -52,7 +52,8 @@ class _Text:
     mesh: DeviceMesh | None = None
     devices: tuple[int, ...] = ()
     dims: list[Dimension] | None = None
-    lists: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
+    lists: Lists = field(default_factory=dict)
+    kind: str = "sum"
 
 
 def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
@@ -69,37 +70,67 @@ def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Shardin
         MeshError: if there is no mesh and the text says none.
     """
     said = _parse(text)
+    return _read(said, text, mesh, rank).with_kind(said.lists.get("kind", said.kind))
+
+
+def _read(said: _Text, text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     if said.tiling is not None:
-        return Sharding.from_tiling(said.tiling, mesh or one_axis(len(said.tiling.devices)))
+        return on_places(said.tiling, mesh)
     if said.dims is not None and said.mesh is not None:
         return build(said.mesh, said.devices, said.dims, said.lists, mesh, rank)
     if said.word == "maximal":
-        return Sharding.on_one(said.device, needed(mesh or said.mesh, text), rank)
+        mesh = needed(mesh or said.mesh, text)
+        return Sharding.on_one(mesh.places_of((said.device,))[0], mesh, rank)
     theirs = said.mesh
     if theirs is None:
         return in_a_word(said.word, needed(mesh, text), rank)
     if mesh is not None and theirs.names and mesh.size != theirs.size:
-        raise SpecError(f"{WHAT} {text}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
-    if mesh is None or not theirs.names or said.word in ("replicated", "unknown"):
-        return in_a_word(said.word, mesh or theirs, rank)
-    return in_a_word(said.word, theirs, rank).onto(mesh, said.devices)
+        raise SpecError(f"{_given(text)}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
+    if mesh is None:
+        return in_a_word(said.word, replace(theirs, device_ids=said.devices, by_id=True), rank)
+    if not theirs.names or said.word in ("replicated", "unknown"):
+        return in_a_word(said.word, mesh, rank)
+    return in_a_word(said.word, theirs, rank).onto(mesh, mesh.places_of(said.devices or range(theirs.size)))
 
 
-def split_tuple(text: str) -> tuple[str, ...]:
+def on_places(tiling: Tiling, mesh: DeviceMesh | None) -> Sharding:
+    """The record of a tile assignment as text has it, of devices by their numbers; None for a mesh of one axis."""
+    if mesh is None:
+        return Sharding.from_tiling(tiling, DeviceMesh(("devices",), (len(tiling.devices),)))
+    return Sharding.from_tiling(Tiling(tiling.dims, tiling.kinds, mesh.places_of(tiling.devices)), mesh)
+
+
+def in_numbers(cut: Sharding) -> Tiling:
+    """The tile assignment that text has: of devices by their numbers. Raises as `Sharding.tiling` does."""
+    tiling = cut.tiling()
+    if not cut.mesh.by_id:
+        return tiling
+    return Tiling(tiling.dims, tiling.kinds, tuple(cut.mesh.numbers()[list(tiling.devices)].tolist()))
+
+
+def split_tuple(text: str, most: int | None = None) -> tuple[str, ...]:
     """The shardings in a tuple's sharding, `{{replicated}, {devices=[2,1]<=[2]}}`, as text; of one array's, that one.
+
+    Args:
+        text: the text.
+        most: how many are read; None for any number, as a program may have.
 
     Raises:
         ParseError: if it begins as a tuple's and goes on as none.
     """
-    it = Scanner(text, WHAT)
+    it = Scanner(text, WHAT, most=None)
     if not it.take("{") or not (it.sees("{") or it.sees("}")):
         return (text,)
-    texts = it.listed(it.balanced, "}")
+    texts = it.listed(it.balanced, "}", most)
     it.end()
     return tuple(texts)
 
 
-@lru_cache(maxsize=8192)
+def _given(text: str) -> str:
+    return f"{WHAT} {excerpt(text)}"
+
+
+@remembered(lambda text, mesh, rank: len(text))
 def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
     """Reads an array's HLO sharding into a spec over the axes of a mesh.
 
@@ -120,19 +151,19 @@ def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
     except (ParseError, SpecError) as error:
         if str(error).startswith(WHAT):
             raise
-        raise type(error)(f"{WHAT} {text}: {error}") from error
+        raise type(error)(f"{_given(text)}: {error}") from error
     if found.manual:
         whole = "as inside a shard_map: the shape is one device's"
         if math.prod(axis_size(axis, mesh) for axis in found.manual) < mesh.size:
-            raise SpecError(f"{WHAT} {text}: manual over some axes, {whole} along these")
-        raise SpecError(f"{WHAT} {text}: manual, {whole}, and no PartitionSpec says how it is cut")
+            raise SpecError(f"{_given(text)}: manual over some axes, {whole} along these")
+        raise SpecError(f"{_given(text)}: manual, {whole}, and no PartitionSpec says how it is cut")
     if found.spec is None:
-        raise SpecError(f"{WHAT} {text}: {found.why}")
+        raise SpecError(f"{_given(text)}: {found.why}")
     if len(found.spec.dims) != rank:
-        raise SpecError(f"{WHAT} {text}: {len(found.spec.dims)} dimensions for an array of rank {rank}")
+        raise SpecError(f"{_given(text)}: {len(found.spec.dims)} dimensions for an array of rank {rank}")
     dims, unreduced = found.spec.dims, found.spec.unreduced
     larger = [tuple(axis for axis in axes if axis_size(axis, mesh) > 1) for axes in (*dims, unreduced)]
-    return Spec(tuple(larger[:-1]), larger[-1])
+    return Spec(tuple(larger[:-1]), larger[-1], (), found.unreduced_kind)
 
 
 def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
@@ -155,12 +186,12 @@ def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
     return tiles if len(tiles) == rank else None
 
 
-@lru_cache(maxsize=1024)
+@remembered(lambda text: 8 * len(text))  # a list of devices takes some 8 bytes a character
 def _parse(text: str) -> _Text:
     it = Scanner(text, WHAT)
-    if split_tuple(text) != (text,):
+    if split_tuple(text, MOST_VALUES) != (text,):
         raise SpecError(
-            f"{WHAT} {text}: this is a tuple's sharding; pick one of its elements (split_tuple takes it apart), for "
+            f"{_given(text)}: this is a tuple's sharding; pick one of its elements (split_tuple takes it apart), for "
             "one array at a time, or read them all with notation.shardings"
         )
     it.need("{")
@@ -170,14 +201,18 @@ def _parse(text: str) -> _Text:
         found = _parse_tiles(it)
     else:
         found = _parse_word(it, it.word(_FIRST))
-    while not it.take("}"):
+    for _ in range(MOST_DIMENSIONS):
+        if it.take("}"):
+            break
         if it.take("metadata="):
             if kind := _REDUCTION.search(it.balanced()):  # newer XLA says there what partial results are
-                only_sums(kind[1], f"{WHAT} {text}")
+                found = replace(found, kind=partial_kind(kind[1], _given(text)))
         elif it.take("shard_as") or it.take("shard_like"):
             it.integer()
         elif not (it.take(",") and it.sees("metadata=")):
             it.fail("'}'")
+    else:
+        it.fail("'}'")
     it.end()
     return found
 
@@ -187,7 +222,7 @@ def _parse_word(it: Scanner, word: str, expected: str = _FIRST) -> _Text:
     if word == "maximal":
         it.need("device=")
         device = it.integer()
-    elif word == "single_device":  # what newer XLA writes for it
+    elif word in ("single_device", "maximal_mesh"):  # what XLA writes for it where it names the axes of other meshes
         word = "maximal"
         it.need("[")
         it.need("device_id=")
@@ -201,20 +236,14 @@ def _parse_word(it: Scanner, word: str, expected: str = _FIRST) -> _Text:
 def _parse_tiles(it: Scanner) -> _Text:
     start = it.at
     dims = it.integers()
-    if it.take("<="):
-        devices = tuple(read_iota(it).tolist())
-    else:
-        listed = [it.integer()]
-        while it.take(","):
-            listed.append(it.integer())
-        devices = tuple(listed)
+    devices = tuple(read_iota(it).tolist()) if it.take("<=") else tuple(it.numbers())
     kinds: tuple[str, ...] = ()
     if it.take("last_tile_dim_replicate"):
         kinds = ("replicated",)
     elif it.take("last_tile_dims={"):
-        kinds = tuple(it.listed(it.word, "}"))
-    if math.prod(dims) > MOST_DEVICES or len(dims) > 32:
-        it.refuse(f"at most 32 dimensions and {MOST_DEVICES} tiles", start)
+        kinds = tuple(it.listed(it.word, "}", MOST_DIMENSIONS))
+    if len(dims) > MOST_DIMENSIONS or math.prod(dims) > MOST_DEVICES:
+        it.refuse(f"at most {MOST_DIMENSIONS} dimensions and {MOST_DEVICES} tiles", start)
     return _Text(text=it.text, tiling=Tiling(dims, kinds, devices))
 
 
@@ -229,9 +258,8 @@ def _parse_named(it: Scanner) -> _Text:
         return _Text(text=it.text, mesh=mesh, devices=devices, dims=dims, lists=lists)
     expected = "dimensions such as [{'a'}, {}], or replicated, manual, unreduced, unknown"
     found = _parse_word(it, it.word(), expected)
-    if found.word == "unreduced" and it.take("="):
-        only_sums(it.word(), f"{WHAT} {it.text}")
-    return _Text(text=it.text, word=found.word, device=found.device, mesh=mesh, devices=devices)
+    kind = partial_kind(it.word(), _given(it.text)) if found.word == "unreduced" and it.take("=") else "sum"
+    return _Text(text=it.text, word=found.word, device=found.device, mesh=mesh, devices=devices, kind=kind)
 
 
 def in_a_word(word: str, mesh: DeviceMesh, rank: int | None) -> Sharding:
@@ -250,13 +278,8 @@ def needed(mesh: DeviceMesh | None, text: str) -> DeviceMesh:
         MeshError: if there is none.
     """
     if mesh is None:
-        raise MeshError(f"{text}: it names no mesh; give one, such as mesh='data=8,model=4'")
+        raise MeshError(f"{excerpt(text)}: it names no mesh; give one, such as mesh='data=8,model=4'")
     return mesh
-
-
-def one_axis(devices: int) -> DeviceMesh:
-    """A mesh of a single axis, for tiles that are over no mesh in particular."""
-    return DeviceMesh(("devices",), (devices,))
 
 
 # Writing
@@ -269,7 +292,7 @@ def write_v1(cut: Sharding) -> Iterator[Piece]:
         SpecError: where it has no words for it.
     """
     check_tiled(cut, "HLO V1")
-    return _written(cut, None if cut.kind != "other" else cut.tiling())
+    return _written(cut, None if cut.kind != "other" else in_numbers(cut))
 
 
 def write_v2(cut: Sharding) -> Iterator[Piece]:
@@ -281,7 +304,7 @@ def write_v2(cut: Sharding) -> Iterator[Piece]:
     check_tiled(cut, "HLO V2")
     if cut.kind != "other":
         return _written(cut, None)
-    tiling = cut.tiling()
+    tiling = in_numbers(cut)
     found = iota_of(tiling.devices)
     if found is None:
         shape = ",".join(map(str, tiling.dims))
@@ -333,10 +356,12 @@ def _written(
     yield "{"
     if tiling is None:
         if cut.maximal is None:
-            yield Letter(cut.kind, TYPE_WORDS[cut.kind])
+            yield Letter(cut.kind, of_kind(TYPE_WORDS[cut.kind], cut))
+            yield from _metadata(cut)
         else:
-            place = ", a place in the mesh's order" if cut.mesh.device_ids else ""
-            yield Letter(f"maximal device={cut.maximal}", f"the whole array is on device {cut.maximal}{place}")
+            place = ", a place in the mesh's order" if _turned(cut) else ""
+            number = int(cut.mesh.numbers()[cut.maximal])
+            yield Letter(f"maximal device={number}", f"the whole array is on device {number}{place}")
         yield "}"
         return
     yield Letter(f"devices=[{','.join(map(str, tiling.dims))}]", tiles_words(tiling))
@@ -352,8 +377,27 @@ def _written(
         yield Letter("last_tile_dim_replicate", copies_words(tiling))
     elif tiling.kinds:
         yield " "
-        yield Letter(f"last_tile_dims={{{', '.join(tiling.kinds)}}}", groups_words(tiling))
+        yield Letter(f"last_tile_dims={{{', '.join(tiling.kinds)}}}", of_kind(groups_words(tiling), cut))
+        yield from _metadata(cut)
     yield "}"
+
+
+REDUCTION = "sdy::reduction_op"
+"""What XLA's metadata call the kind of partial results, where they are no sums."""
+
+
+def _metadata(cut: Sharding) -> Iterator[Piece]:
+    if cut.unreduced_kind != "sum":
+        yield " "
+        text = f'metadata={{op_type="{REDUCTION}" op_name="{cut.unreduced_kind.upper()}"}}'
+        yield Letter(text, f"the partial results are still to be reduced by their {cut.unreduced_kind}")
+
+
+def of_kind(words: str, cut: Sharding) -> str:
+    """Words about partial sums, for the partial results that there are."""
+    if cut.unreduced_kind == "sum":
+        return words
+    return words.replace("partial sum", f"partial {cut.unreduced_kind}").replace("to be added", "to be reduced")
 
 
 def tiles_words(tiling: Tiling) -> str:
@@ -365,15 +409,20 @@ def tiles_words(tiling: Tiling) -> str:
     return f"{text}; the numbers behind them, {', '.join(rest)}, count devices that share a tile" if rest else text
 
 
+def _turned(cut: Sharding) -> bool:
+    """Whether text numbers the devices otherwise than by their ids."""
+    return bool(cut.mesh.device_ids) and not cut.mesh.by_id
+
+
 def devices_words(cut: Sharding) -> str:
     """What a list of devices means."""
-    turned = "; places in the mesh's order, not the devices' ids" if cut.mesh.device_ids else ""
+    turned = "; places in the mesh's order, not the devices' ids" if _turned(cut) else ""
     return f"the device of each tile, the last number of the tiles counting fastest{turned}"
 
 
 def reshape_words(cut: Sharding, reshape: Sequence[int]) -> str:
     """What the shape of an iota means."""
-    turned = " (places in the mesh's order, not the devices' ids)" if cut.mesh.device_ids else ""
+    turned = " (places in the mesh's order, not the devices' ids)" if _turned(cut) else ""
     count = f"the devices 0 to {math.prod(reshape) - 1}{turned}"
     if len(reshape) == 1:
         return f"{count}, in order"
@@ -411,11 +460,11 @@ def write_v3(cut: Sharding) -> Iterator[Piece]:
     if cut.unknown or cut.maximal is not None:
         what = "it is unknown" if cut.unknown else cut.why
         raise SpecError(f"{cut}: HLO V3 names mesh axes, and {what}; hlo-v2 has a word for it")
-    mesh, devices = cut.mesh, ()
+    mesh, devices = cut.mesh, cut.mesh.device_ids if cut.mesh.by_id else ()
     lists: dict[str, Sequence[Axis]] = {k: getattr(cut, k) for k in ("replicated", "unreduced", "manual")}
     dims: Sequence[Sequence[Axis]] = cut.spec.dims if cut.spec is not None else ()
     if cut.spec is None:  # an axis for each dimension of the tile assignment
-        tiling = cut.tiling()
+        tiling = in_numbers(cut)
         mesh, devices = DeviceMesh(tuple(f"axis_{i}" for i in range(len(tiling.dims))), tiling.dims), tiling.devices
         dims = [(name,) if size > 1 else () for name, size in zip(mesh.names, tiling.tiles, strict=False)]
         groups = list(zip(mesh.names[len(dims) :], tiling.kinds, strict=True))
@@ -429,7 +478,7 @@ def write_v3(cut: Sharding) -> Iterator[Piece]:
         yield Letter(f"device_ids=({','.join(map(str, devices))})", "the devices in the order of that mesh")
         yield ", "
     yield from write_dimensions(cut, dims, _quote)
-    yield from write_lists(lists, _quote)
+    yield from write_lists(lists, cut.unreduced_kind, _quote)
     yield "}"
 
 

@@ -16,10 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardviz.errors import ParseError
+from shardviz.notation.bounds import MOST_AXES, MOST_DEVICES
 from shardviz.notation.scan import Scanner
-
-MOST_DEVICES = 1 << 22
-"""More devices than this are neither read nor counted, so that no text can fill the memory."""
 
 
 def iota(reshape: Sequence[int], transpose: Sequence[int] = ()) -> np.ndarray:
@@ -53,8 +51,8 @@ def read_iota(it: Scanner) -> np.ndarray:
 
 
 def _wrong_shape(reshape: Sequence[int]) -> str:
-    if len(reshape) > 32:
-        return "an iota of at most 32 dimensions"
+    if len(reshape) > MOST_AXES:
+        return f"an iota of at most {MOST_AXES} dimensions"
     if not reshape or 0 in reshape or math.prod(reshape) > MOST_DEVICES:
         return f"an iota of 1 to {MOST_DEVICES} devices"
     return ""

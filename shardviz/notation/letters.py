@@ -20,6 +20,11 @@ from shardviz.notation.spec import Axis, axis_name, axis_size, axis_text
 UNCUT = "a dimension that is not cut"
 OPEN = "the compiler may cut this dimension further"
 SUM = "over {} the devices hold partial sums, still to be added"
+_PARTIAL = {
+    "sum": SUM,
+    "max": "over {} the devices hold partial maxima; the greatest is the value",
+    "min": "over {} the devices hold partial minima; the least is the value",
+}
 MANUAL = "over {} the program itself says what each device does, as in a shard_map; the shape is one device's along it"
 REDUCED = "over {} the value is reduced already; its gradient is a partial sum"
 
@@ -48,6 +53,11 @@ def text_of(pieces: Iterable[Piece]) -> str:
 def letters_of(pieces: Iterable[Piece]) -> tuple[Letter, ...]:
     """The pieces that mean something, in their order, each once."""
     return tuple(dict.fromkeys(piece for piece in pieces if isinstance(piece, Letter)))
+
+
+def partial_words(axes: Sequence[Axis], kind: str) -> str:
+    """What axes mean over which the devices hold partial results of a kind."""
+    return _PARTIAL[kind].format(names_words(axes))
 
 
 def names_words(axes: Sequence[Axis]) -> str:

@@ -16,7 +16,8 @@ As text, axes stand major to minor as `name=size`. Behind the size may stand the
 size of two factors is over several slices: the first is the number of slices along the axis (DCN, between them), the
 second the number of devices within one (ICI). Behind the axes may stand the ids of the devices in mesh order, and the
 slice that each is in: a list, or a transposed iota as HLO writes it. Devices that are listed as 0, 1, 2, ... stand so
-on any machine; where none are listed, `jax.experimental.mesh_utils` chooses.
+on any machine; where none are listed, `jax.experimental.mesh_utils` chooses. `numbers=` in place of `devices=` also
+says that text of HLO names the devices by these numbers, and not by their places.
 
 >>> mesh = DeviceMesh.of("data=2*2,model=2 devices=[2,4]T(1,0)")
 >>> mesh.sizes, mesh.device_ids, mesh.slice_ids, mesh.text
@@ -31,20 +32,31 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from shardviz.errors import MeshError, ParseError
-from shardviz.notation.iota import MOST_DEVICES, iota, iota_of, iota_text, read_iota
+from shardviz.errors import MeshError, ParseError, excerpt
+from shardviz.notation.bounds import (
+    MOST_AXES,
+    MOST_CELLS,
+    MOST_CHARACTERS,
+    MOST_DEVICES,
+    MOST_DIGITS,
+    MOST_NAME,
+    check_size,
+    remembered,
+)
+from shardviz.notation.iota import iota, iota_of, iota_text, read_iota
 from shardviz.notation.scan import Scanner
 
 AXIS_TYPES = ("Auto", "Explicit", "Manual")
 _BARE = r"[^\s,=:*'\"\[\]](?:[^,=:*'\"\[\]]*[^\s,=:*'\"\[\]])?"
-_NAME = re.compile(rf"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|({_BARE})", re.DOTALL)
+_NAME = re.compile(rf"'((?>(?:[^'\\]++|\\.)*))'|\"((?>(?:[^\"\\]++|\\.)*))\"|({_BARE})", re.DOTALL)
 _SIZE = re.compile(r"\s*=\s*([0-9]{1,9})(?![0-9])\s*(?:\*\s*([0-9]{1,9})(?![0-9])\s*)?(?::\s*([A-Za-z]+)\s*)?")
-_LIST = re.compile(r"(devices|slices)\s*=\s*\[([0-9,\s]*)\]\s*(?:T\(([0-9,\s]*)\))?\s*")
+_LIST = re.compile(r"(devices|numbers|slices)\s*+=\s*+\[([0-9,\s]*+)\]\s*+(?>(?:T\(([0-9,\s]*+)\))?)\s*+")
+_GAP = re.compile(r"[, \t\r\n]++")
 _DEVICE_IDS = re.compile(r",\s*device_ids=\s*")
 _OF_MODULE = re.compile(r"(?:#?sdy\.)?mesh\s*[<\[]|(?:Abstract)?Mesh\(")
 
@@ -65,6 +77,8 @@ class DeviceMesh:
             what it costs.
         in_order: the order 0, 1, 2, ... is meant: a machine's devices are to stand so too, where for a mesh that says
             no order `jax.experimental.mesh_utils` would choose one. Part of what a mesh is, as `device_ids` are.
+        by_id: text of HLO and Shardy over this mesh numbers devices by their ids, as it does over a mesh that such
+            text brings along (`device_ids=(0,2,1,3)`). Over a mesh of JAX it numbers the places, in mesh order.
     """
 
     names: tuple[str, ...]
@@ -74,13 +88,16 @@ class DeviceMesh:
     process_ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
     slice_ids: tuple[int, ...] = ()
     in_order: bool = field(default=False, repr=False)
+    by_id: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes):
             raise MeshError(f"mesh: {len(self.names)} axis names {self.names} for {len(self.sizes)} sizes {self.sizes}")
+        check_size(self.names, MOST_AXES, "mesh", "axes", MeshError)
         for name, size in zip(self.names, self.sizes, strict=True):
             if not isinstance(name, str) or not name:
                 raise MeshError(f"mesh: an axis name must be a non-empty string, not {name!r}")
+            check_size(name, MOST_NAME, f"mesh: axis {excerpt(name)!r}", "characters in its name", MeshError)
             if self.names.count(name) > 1:
                 raise MeshError(f"mesh: two axes are named {name!r}; give each axis its own name")
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
@@ -89,6 +106,11 @@ class DeviceMesh:
         if self.size > MOST_DEVICES:
             raise MeshError(
                 f"mesh {self.shape}: {self.size} devices; at most {MOST_DEVICES} are drawn and counted here"
+            )
+        if self.size * len(self.sizes) > MOST_CELLS:
+            raise MeshError(
+                f"mesh {self.shape}: {self.size} devices, each with a place on {len(self.sizes)} axes; at most "
+                f"{MOST_CELLS:,} places are counted here, so join some axes"
             )
         object.__setattr__(self, "types", tuple(self.types) or ("Auto",) * len(self.names))
         if len(self.types) != len(self.names) or any(t not in AXIS_TYPES for t in self.types):
@@ -101,6 +123,9 @@ class DeviceMesh:
             )
         if self.device_ids == tuple(range(self.size)):
             object.__setattr__(self, "device_ids", ())
+        if self.by_id and self.device_ids and max(self.device_ids) >= self.size:
+            raise MeshError(f"mesh {self}: numbers of devices are 0 to {self.size - 1}, not {self.device_ids[:8]}")
+        object.__setattr__(self, "by_id", self.by_id and bool(self.device_ids))
         if self.in_order and self.device_ids:
             raise MeshError(
                 f"mesh: in_order=True is 0, 1, 2, ..., but the device ids are {self.device_ids[:8]}; leave one"
@@ -144,6 +169,16 @@ class DeviceMesh:
     def ids(self) -> np.ndarray:
         """The device ids in mesh order, an integer array of length `size`."""
         return np.asarray(self.device_ids) if self.device_ids else np.arange(self.size)
+
+    def numbers(self) -> np.ndarray:
+        """The number of each place's device in text of HLO and Shardy: integers, in mesh order."""
+        return self.ids() if self.by_id else np.arange(self.size)
+
+    def places_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """The places of devices that text of HLO or Shardy names by their numbers, the reverse of `numbers`."""
+        if not self.by_id or any(n >= self.size for n in numbers):
+            return tuple(numbers)
+        return tuple(np.argsort(self.device_ids)[list(numbers)].tolist())
 
     def coordinates(self) -> np.ndarray:
         """The place of every device on every axis: integers, device x axis, in mesh order (read only)."""
@@ -189,7 +224,7 @@ class DeviceMesh:
         """
         parts = [_axes_text(self)]
         if self.device_ids or self.in_order:
-            parts.append(f"devices={_list_text(self.ids())}")
+            parts.append(f"{'numbers' if self.by_id else 'devices'}={_list_text(self.ids())}")
         if self.slice_ids and not self.slices_in_order:
             parts.append(f"slices={_list_text(self.slices())}")
         return " ".join(filter(None, parts))
@@ -258,7 +293,7 @@ def _sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple
             )
         factors.append(int(size[0]))
         whole.append(int(size[0]) * int(size[1]))
-    several = math.prod(factors) > 1 and all(isinstance(n, int) and n > 0 for n in whole)
+    several = math.prod(factors) > 1 and all(isinstance(n, int) and n > 0 for n in whole) and len(whole) <= MOST_AXES
     if several and math.prod(whole) > MOST_DEVICES:
         raise MeshError(f"mesh: {math.prod(whole)} devices over {math.prod(factors)} slices; at most {MOST_DEVICES}")
     return tuple(whole), tuple(_slices_of(whole, factors).tolist()) if several else ()
@@ -273,16 +308,27 @@ def _slices_of(sizes: Sequence[int], factors: Sequence[int]) -> np.ndarray:
     return found
 
 
-@lru_cache(maxsize=64)
+@remembered(lambda sizes: math.prod(sizes) * len(sizes))
 def _coordinates(sizes: tuple[int, ...]) -> np.ndarray:
-    count = math.prod(sizes)
-    table = np.stack(np.unravel_index(np.arange(count), sizes), axis=1) if sizes else np.zeros((count, 0), int)
+    table = unravel(np.arange(math.prod(sizes)), sizes)
     table.setflags(write=False)
+    return table
+
+
+def unravel(numbers: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """The digits of numbers that count through a table of these sizes, the last fastest: integers, number x digit.
+
+    As `numpy.unravel_index` and `stack`, without a second table in memory.
+    """
+    table = np.empty((len(numbers), len(sizes)), np.int64)
+    for column in reversed(range(len(sizes))):
+        numbers, table[:, column] = np.divmod(numbers, sizes[column])
     return table
 
 
 def _parse(text: str) -> DeviceMesh:
     """Reads a mesh from text, its own or another's."""
+    check_size(text, MOST_CHARACTERS, "mesh", "characters", MeshError)
     plain = text.strip()
     if _OF_MODULE.match(plain):
         return _of_module(plain)
@@ -292,33 +338,39 @@ def _parse(text: str) -> DeviceMesh:
     lists: dict[str, tuple[int, ...]] = {}
     at = 0
     while at < len(plain):
-        if plain[at] in ", \t\r\n":
-            at += 1
+        if found := _GAP.match(plain, at):
+            at = found.end()
         elif found := _LIST.match(plain, at):
             if found[1] in lists:
-                raise MeshError(f"mesh {text!r}: expected {found[1]}=[...] once, behind the axes")
+                raise MeshError(f"mesh {excerpt(text)!r}: expected {found[1]}=[...] once, behind the axes")
             lists[found[1]] = _numbers(found[2], found[3], text)
             at = found.end()
         else:
             name, size, kind, at = _axis(plain, at, text)
             if lists:
                 raise MeshError(
-                    f"mesh {text!r}: the axis {name!r} stands behind {next(iter(lists))}=[...]; put it before"
+                    f"mesh {excerpt(text)!r}: the axis {name!r} stands behind {next(iter(lists))}=[...]; put it before"
                 )
             names.append(name)
             sizes.append(size)
             types.append(kind)
+            check_size(names, MOST_AXES, f"mesh {excerpt(text)!r}", "axes", MeshError)
     whole, slices = _sizes_and_slices(sizes, names)
     if slices and "slices" in lists:
-        raise MeshError(f"mesh {text!r}: sizes such as 2*8 and slices=[...] both say the slices; give one of them")
+        raise MeshError(
+            f"mesh {excerpt(text)!r}: sizes such as 2*8 and slices=[...] both say the slices; give one of them"
+        )
+    if "devices" in lists and "numbers" in lists:
+        raise MeshError(f"mesh {excerpt(text)!r}: devices=[...] and numbers=[...] both say the order; give one of them")
     devices = lists.get("devices", ())
     return DeviceMesh(
         tuple(names),
         whole,
         tuple(types),
-        devices,
+        devices or lists.get("numbers", ()),
         slice_ids=lists.get("slices", ()) or slices,
         in_order=bool(devices) and devices == tuple(range(len(devices))),
+        by_id="numbers" in lists,
     )
 
 
@@ -328,14 +380,15 @@ def _axis(plain: str, at: int, text: str) -> tuple[str, tuple[int, int], str, in
     if named is None or sized is None or (sized.end() < len(plain) and not _goes_on(plain, sized.end())):
         rest = plain[at : at + 30]
         raise MeshError(
-            f"mesh {text[:200]!r}: expected axes as 'name=size', such as 'data=8,model=4' (or 'data=2*8' for 2 slices "
-            f"of 8, 'model=4:Explicit' for an axis type), not {rest!r}"
+            f"mesh {excerpt(text)!r}: expected axes as 'name=size', such as 'data=8,model=4' (or 'data=2*8' for 2 "
+            f"slices of 8, 'model=4:Explicit' for an axis type), not {rest!r}"
         )
     name = named[3] if named[3] is not None else re.sub(r"\\(.)", r"\1", named[1] or named[2] or "", flags=re.DOTALL)
     kind = (sized[3] or "Auto").capitalize()
     if kind not in AXIS_TYPES:
         raise MeshError(
-            f"mesh {text!r}: axis {name!r} is of type {sized[3]!r}; an axis type is Auto, Explicit or Manual"
+            f"mesh {excerpt(text)!r}: axis {excerpt(name)!r} is of type {excerpt(sized[3])!r}; an axis type is "
+            "Auto, Explicit or Manual"
         )
     size = (1, int(sized[1])) if sized[2] is None else (int(sized[1]), int(sized[2]))
     return name, size, kind, sized.end()
@@ -347,17 +400,28 @@ def _goes_on(plain: str, at: int) -> bool:
 
 def _numbers(inside: str, order: str | None, text: str) -> tuple[int, ...]:
     """A list of numbers, or with an order of dimensions the transposed iota of that shape."""
-    try:
-        numbers = tuple(int(n) for n in inside.split(",")) if inside.strip() else ()
-        perm = None if order is None else tuple(int(n) for n in order.split(","))
-    except ValueError:
-        raise MeshError(f"mesh {text!r}: expected whole numbers with commas between them, such as [0,1,3,2]") from None
+    numbers = _whole_numbers(inside, text) if inside.strip() else ()
+    perm = None if order is None else _whole_numbers(order, text)
     try:
         return numbers if perm is None else tuple(iota(numbers, perm).tolist())
     except ParseError:
         raise MeshError(
-            f"mesh {text!r}: {list(numbers)} with T{perm} is no transposed count of devices; the second is an order of "
-            "the first's dimensions, as in [2,4]T(1,0)"
+            f"mesh {excerpt(text)!r}: {list(numbers[:MOST_AXES])} with T{perm and perm[:MOST_AXES]} is no transposed "
+            "count of devices; the second is an order of the first's dimensions, as in [2,4]T(1,0)"
+        ) from None
+
+
+def _whole_numbers(inside: str, text: str) -> tuple[int, ...]:
+    parts = inside.split(",")
+    if len(parts) > MOST_DEVICES or max(map(len, map(str.strip, parts))) > MOST_DIGITS:
+        raise MeshError(
+            f"mesh {excerpt(text)!r}: expected at most {MOST_DEVICES} numbers of at most {MOST_DIGITS} digits"
+        )
+    try:
+        return tuple(map(int, parts))
+    except ValueError:  # two with a space between them, or none
+        raise MeshError(
+            f"mesh {excerpt(text)!r}: expected whole numbers with commas between them, such as [0,1,3,2]"
         ) from None
 
 
@@ -395,7 +459,7 @@ def read_module_mesh(it: Scanner) -> tuple[DeviceMesh, tuple[int, ...]]:
         it.need("=")
         return name, it.integer()
 
-    axes = it.listed(axis, "]")
+    axes = it.listed(axis, "]", MOST_AXES)
     names, sizes = tuple(n for n, _ in axes), tuple(s for _, s in axes)
     if math.prod(sizes) > MOST_DEVICES:
         it.fail(f"a mesh of at most {MOST_DEVICES} devices")
@@ -409,7 +473,7 @@ def read_module_mesh(it: Scanner) -> tuple[DeviceMesh, tuple[int, ...]]:
                 devices = read_iota(it).tolist()
                 it.need(")")
             else:
-                devices = it.listed(it.integer, ")")
+                devices = it.integers("", ")")
     if enclosed:
         it.need(">")
     return DeviceMesh(names, sizes), tuple(devices)
@@ -427,6 +491,8 @@ def read_jax_mesh(it: Scanner) -> DeviceMesh:
         if it.take("("):  # no axes
             it.need(")")
         elif it.sees("'") or it.sees('"'):
+            if len(names) == MOST_AXES:
+                it.fail(f"at most {MOST_AXES} axes, and then ')'")
             names.append(it.quoted())
             it.need(":")
             sizes.append(it.integer())
@@ -438,6 +504,8 @@ def read_jax_mesh(it: Scanner) -> DeviceMesh:
             it.need("(")
             lists[key] = []
             while not it.take(")"):
+                if len(lists[key]) == MOST_AXES:
+                    it.fail(f"at most {MOST_AXES} axes, and then ')'")
                 lists[key].append(it.quoted() if it.sees("'") else str(it.integer()) if "size" in key else it.word())
                 it.take(",")
         it.take(",")

@@ -9,14 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from shardviz.errors import MeshError
-from shardviz.notation.letters import MANUAL, OPEN, SUM, UNCUT, Letter, Piece, axis_words, names_words, nothing_cut
+from shardviz.errors import MeshError, excerpt
+from shardviz.notation.bounds import MOST_DIMENSIONS, MOST_NAMED
+from shardviz.notation.letters import (
+    MANUAL,
+    OPEN,
+    UNCUT,
+    Letter,
+    Piece,
+    axis_words,
+    names_words,
+    nothing_cut,
+    partial_words,
+)
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner
-from shardviz.notation.spec import Axis, Spec, only_sums
+from shardviz.notation.spec import Axis, Spec, partial_kind
 
 
 class Dimension(NamedTuple):
@@ -30,7 +41,7 @@ class Dimension(NamedTuple):
 def read_axes(it: Scanner) -> tuple[Axis, ...]:
     """Axes in braces: `{"a", "b":(2)4}`."""
     it.need("{")
-    return tuple(it.listed(lambda: _axis(it), "}"))
+    return tuple(it.listed(lambda: _axis(it), "}", MOST_NAMED))
 
 
 def _axis(it: Scanner) -> Axis:
@@ -53,6 +64,8 @@ def read_dimension(it: Scanner, priorities: bool = True) -> Dimension:
             is_open = True
             it.need("}")
             break
+        if len(found) == MOST_NAMED:
+            it.fail(f"at most {MOST_NAMED} axes, and then '}}'")
         found.append(_axis(it))
         if it.sees("}"):
             continue
@@ -66,11 +79,15 @@ def read_dimension(it: Scanner, priorities: bool = True) -> Dimension:
 def read_dimensions(it: Scanner, priorities: bool = True) -> list[Dimension]:
     """Dimensions in brackets."""
     it.need("[")
-    return it.listed(lambda: read_dimension(it, priorities), "]")
+    return it.listed(lambda: read_dimension(it, priorities), "]", MOST_DIMENSIONS)
 
 
-def read_lists(it: Scanner, kinds: Sequence[str], before: str = "") -> dict[str, tuple[Axis, ...]]:
-    """Axes behind the dimensions, `, replicated={"a"}, unreduced={"b"}`, each of `kinds` at most once.
+Lists = dict[str, Any]
+"""The axes that are `replicated`, `unreduced` and `manual`, each a tuple; `kind`, what reduces the unreduced ones."""
+
+
+def read_lists(it: Scanner, kinds: Sequence[str], before: str = "") -> Lists:
+    """Axes behind the dimensions, `, replicated={"a"}, unreduced=max{"b"}`, each of `kinds` at most once.
 
     Args:
         it: the text.
@@ -79,9 +96,9 @@ def read_lists(it: Scanner, kinds: Sequence[str], before: str = "") -> dict[str,
 
     Raises:
         ParseError: for another word, or one that comes twice.
-        SpecError: for unreduced axes that are no sums.
+        SpecError: for unreduced axes of no kind that is known.
     """
-    lists: dict[str, tuple[Axis, ...]] = {}
+    lists: Lists = {}
     while it.take(","):
         if before and it.sees(before):
             break
@@ -91,7 +108,7 @@ def read_lists(it: Scanner, kinds: Sequence[str], before: str = "") -> dict[str,
             it.refuse(f"{', '.join(first)} or {last}, each once")
         it.need("=")
         if key == "unreduced" and not it.sees("{"):
-            only_sums(it.word(), f"{it.what} {it.text}")
+            lists["kind"] = partial_kind(it.word(), f"{it.what} {excerpt(it.text)}")
         lists[key] = read_axes(it)
     return lists
 
@@ -100,7 +117,7 @@ def build(
     theirs: DeviceMesh,
     devices: tuple[int, ...],
     dims: Sequence[Dimension],
-    lists: dict[str, tuple[Axis, ...]],
+    lists: Lists,
     mesh: DeviceMesh | None,
     rank: int | None = None,
 ) -> Sharding:
@@ -110,7 +127,7 @@ def build(
         theirs: the mesh in the text.
         devices: the place (of `mesh`) at each of its places; empty for 0, 1, 2, ...
         dims: the dimensions.
-        lists: the axes that are `replicated`, `unreduced` and `manual`.
+        lists: as `Lists`.
         mesh: the mesh to say it in; None for the text's own.
         rank: the array's rank where it is known; text with no dimensions fits every rank.
 
@@ -123,7 +140,7 @@ def build(
     if not theirs.names and not devices and mesh is not None:  # an empty mesh: no axes to cut along, so copies all over
         theirs = DeviceMesh(mesh.names, mesh.sizes)
     record = Sharding.from_spec(
-        Spec(tuple(d.axes for d in dims), lists.get("unreduced", ())),
+        Spec(tuple(d.axes for d in dims), lists.get("unreduced", ()), (), lists.get("kind", "sum")),
         theirs,
         len(dims),
         manual=lists.get("manual", ()),
@@ -132,9 +149,9 @@ def build(
         replicated=lists.get("replicated", ()),
     )
     if mesh is None:
-        record = replace(record, mesh=DeviceMesh(theirs.names, theirs.sizes, (), devices))
+        record = replace(record, mesh=DeviceMesh(theirs.names, theirs.sizes, (), devices, by_id=True))
     else:
-        record = record.onto(mesh, devices)
+        record = record.onto(mesh, mesh.places_of(devices or range(theirs.size)))
     return replace(record, rank=None).with_rank(rank) if rank and not dims else record
 
 
@@ -170,11 +187,12 @@ def write_dimensions(cut: Sharding, dims: Sequence[Sequence[Axis]], quote: Quote
     yield "]"
 
 
-def write_lists(lists: Mapping[str, Sequence[Axis]], quote: Quote) -> Iterator[Piece]:
-    """`, replicated={"x"}, unreduced={"y"}`: those that are not empty."""
-    words = {"replicated": "over {} the devices are to hold copies", "unreduced": SUM, "manual": MANUAL}
-    for kind, axes in lists.items():
+def write_lists(lists: Mapping[str, Sequence[Axis]], kind: str, quote: Quote) -> Iterator[Piece]:
+    """`, replicated={"x"}, unreduced=max{"y"}`: those that are not empty, and what reduces the unreduced ones."""
+    words = {"replicated": "over {} the devices are to hold copies", "manual": MANUAL}
+    for name, axes in lists.items():
         if axes:
             yield ", "
-            text = f"{kind}={{{', '.join(axis_with(axis, quote) for axis in axes)}}}"
-            yield Letter(text, words[kind].format(names_words(axes)))
+            said = kind if name == "unreduced" and kind != "sum" else ""
+            meaning = partial_words(axes, kind) if name == "unreduced" else words[name].format(names_words(axes))
+            yield Letter(f"{name}={said}{{{', '.join(axis_with(axis, quote) for axis in axes)}}}", meaning)

@@ -66,12 +66,7 @@ class ParsedSpec:
         Raises:
             SpecError: if it is no spec, or leaves a dimension open that may not be.
         """
-        found, opened = Spec.with_open(spec)
-        if any(opened) and not unconstrained:
-            raise SpecError(
-                f"{spec}: dimension {opened.index(True)} is P.UNCONSTRAINED, which only a sharding constraint "
-                "inside the program may say; write None for a dimension that is not cut"
-            )
+        found, opened = Spec.with_open(spec) if unconstrained else (Spec.of(spec), ())
         return cls(found, found, Sync.IN_SYNC, opened, opened)
 
     def __post_init__(self) -> None:
@@ -100,7 +95,7 @@ class ParsedSpec:
         count = len(self.spec.dims)
         while count and not self.spec.dims[count - 1] and not self.open[count - 1]:
             count -= 1
-        return replace(self, spec=Spec(self.spec.dims[:count], self.spec.unreduced), open=self.open[:count])
+        return replace(self, spec=self.spec.with_dims(self.spec.dims[:count]), open=self.open[:count])
 
     def insert(self, dimension: int, axes: Sequence[Axis] = ()) -> ParsedSpec:
         """With a new dimension, cut along `axes`, before the one that now has this number.
@@ -138,7 +133,7 @@ class ParsedSpec:
 
     def _changed(self, dims: tuple[tuple[Axis, ...], ...], opened: tuple[bool, ...], sync: Sync) -> ParsedSpec:
         """Once out of sync it stays so: no later move makes the axes what the person wrote."""
-        return replace(self, spec=Spec(dims, self.spec.unreduced), open=opened, sync=min(sync, self.sync))
+        return replace(self, spec=self.spec.with_dims(dims), open=opened, sync=min(sync, self.sync))
 
     def __str__(self) -> str:
         now = _text(self.spec, self.open)
@@ -151,4 +146,5 @@ class ParsedSpec:
 def _text(spec: Spec, opened: tuple[bool, ...]) -> str:
     parts = ["P.UNCONSTRAINED" if o else repr(e) for o, e in zip(opened, spec.entries(), strict=True)]
     parts += [f"unreduced={{{', '.join(map(repr, spec.unreduced))}}}"] if spec.unreduced else []
+    parts += [f"unreduced_kind={spec.unreduced_kind}"] if spec.unreduced_kind != "sum" else []
     return f"P({', '.join(parts)})"

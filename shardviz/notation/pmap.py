@@ -9,20 +9,26 @@ order its own axes take these up, or hold copies:
 >>> str(spec.to_sharding("a=2,b=4"))
 '[b, ·]'
 
-`Unstacked` is a dimension cut into pieces of one that the shards no longer have.
+`Unstacked` is a dimension cut into pieces of one that the shards no longer have. It fits a dimension of that size only:
+
+>>> unstacked = ShardingSpec((Unstacked(4), NoSharding()), (ShardedAxis(0),))
+>>> unstacked.shard_shape((4, 6)), str(unstacked.to_sharding().to("pmap"))
+((6,), 'ShardingSpec((Unstacked(4), NoSharding()), (ShardedAxis(axis=0),))')
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from shardviz.errors import SpecError
+from shardviz.errors import ParseError, SpecError, excerpt
+from shardviz.notation.bounds import MOST_AXES, MOST_CELLS, MOST_DEVICES, check_size
 from shardviz.notation.letters import UNCUT, Letter, Piece
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
@@ -48,6 +54,9 @@ class Chunked:
     def __post_init__(self) -> None:
         object.__setattr__(self, "chunks", tuple(_count(n, self) for n in self.chunks))
 
+    def __repr__(self) -> str:
+        return f"Chunked({','.join(map(str, self.chunks))})"  # as JAX wrote it
+
 
 @dataclass(frozen=True)
 class Unstacked:
@@ -61,6 +70,9 @@ class Unstacked:
 
     def __post_init__(self) -> None:
         _count(self.size, self)
+
+    def __repr__(self) -> str:
+        return f"Unstacked({self.size})"  # as JAX wrote it
 
 
 @dataclass(frozen=True)
@@ -110,6 +122,8 @@ class ShardingSpec:
         for entry in self.mesh_mapping:
             if not isinstance(entry, ShardedAxis | Replicated):
                 raise SpecError(f"ShardingSpec: a mesh axis is ShardedAxis or Replicated, not {entry!r}")
+        check_size(self.mesh_mapping, MOST_AXES, "ShardingSpec", "mesh axes", SpecError)
+        check_size(self.sharded_axes, MOST_AXES, "ShardingSpec", "sharded axes", SpecError)
         taken = sorted(entry.axis for entry in self.mesh_mapping if isinstance(entry, ShardedAxis))
         if taken != list(range(len(self.sharded_axes))):
             raise SpecError(
@@ -117,6 +131,11 @@ class ShardingSpec:
                 f"{taken}; it needs each of them once"
                 if self.sharded_axes
                 else f"{self}: the dimensions make no sharded axes, and mesh_mapping has {taken}"
+            )
+        count = math.prod(self.mesh_shape)
+        if count * max(1, len(self.sharding)) > MOST_CELLS or count > MOST_DEVICES:
+            raise SpecError(
+                f"ShardingSpec: {count} devices, {len(self.sharding)} dimensions; at most {MOST_DEVICES} are counted"
             )
 
     @property
@@ -200,10 +219,11 @@ class ShardingSpec:
         """
         if mesh is None:
             mesh = DeviceMesh(tuple(f"m{i}" for i in range(len(self.mesh_shape))), self.mesh_shape)
-        return Sharding.from_tiling(self.tiling(), DeviceMesh.of(mesh))
+        unstacked = tuple(i for i, dim in enumerate(self.sharding) if isinstance(dim, Unstacked))
+        return replace(Sharding.from_tiling(self.tiling(), DeviceMesh.of(mesh)), unstacked=unstacked)
 
     def __str__(self) -> str:
-        return f"ShardingSpec(({', '.join(map(repr, self.sharding))}), ({', '.join(map(repr, self.mesh_mapping))}))"
+        return f"ShardingSpec({self.sharding}, {self.mesh_mapping})"  # as JAX wrote it
 
 
 def _count(n: Any, owner: Any) -> int:
@@ -223,14 +243,18 @@ def from_sharding(cut: Sharding) -> ShardingSpec:
             raise SpecError(f"{cut}: pmap's ShardingSpec has no {what}")
     if any(cut.open) or any(p is not None for p in cut.priorities):
         raise SpecError(f"{cut}: pmap's ShardingSpec has no open dimensions and no priorities")
+    if cut.mesh.by_id:
+        raise SpecError(f"{cut}: pmap's ShardingSpec has no order of devices, and those of {cut.mesh.text} have one")
     if cut.spec is None:
         raise SpecError(f"{cut}: pmap's ShardingSpec runs along mesh axes, and {cut.why}")
     mesh, numbers, chunks = cut.mesh, {}, []
-    for dim in cut.spec.dims:
+    for i, dim in enumerate(cut.spec.dims):
         parts = [part for axis in dim for part in _split(axis, cut)]
         for part in parts:
             numbers[part] = len(numbers)
-        chunks.append(Chunked(tuple(size for _, _, size in parts)) if parts else NoSharding())
+        sizes = tuple(size for _, _, size in parts)
+        alone = i in cut.unstacked and len(sizes) == 1
+        chunks.append(Unstacked(sizes[0]) if alone else Chunked(sizes) if sizes else NoSharding())
     mapping = [
         ShardedAxis(numbers[part]) if part in numbers else Replicated(part[2])
         for name in mesh.names
@@ -272,8 +296,11 @@ def write(cut: Sharding) -> Iterator[Piece]:
             words = f"dimension {dimension} is cut in {first}" + "".join(f", each piece again in {n}" for n in more)
             words += f": cuts number {number} to {last}" if more else f": cut number {number}"
             number = last + 1
+        elif isinstance(entry, Unstacked):
+            words = f"each device has one of the {entry.size} elements of dimension {dimension}: cut number {number}"
+            number += 1
         yield Letter(repr(entry), words)
-    yield "), ("
+    yield ",), (" if len(spec.sharding) == 1 else "), ("
     for i, entry in enumerate(spec.mesh_mapping):
         yield ", " if i else ""
         if isinstance(entry, Replicated):
@@ -282,4 +309,56 @@ def write(cut: Sharding) -> Iterator[Piece]:
             size = spec.sharded_axes[entry.axis]
             words = f"a mesh axis of {size} devices, which takes up cut number {entry.axis}"
             yield Letter(repr(entry), words)
-    yield "))"
+    yield ",))" if len(spec.mesh_mapping) == 1 else "))"
+
+
+_NUMBERS = r"(?:[a-z]++\s*=\s*)?(?:[(\[]([0-9,\s]*+)[)\]]|([0-9,\s]*+))"
+_ENTRY = re.compile(rf"\s*(NoSharding|Chunked|Unstacked|ShardedAxis|Replicated)\(\s*{_NUMBERS}\s*\)\s*,?")
+_HEAD = re.compile(r"(?:PmapSharding\(\s*(?:sharding_spec\s*=\s*)?)?ShardingSpec\(\s*(?:sharding\s*=\s*)?\(")
+_BETWEEN = re.compile(r"\s*\)\s*,\s*(?:mesh_mapping\s*=\s*)?\(")
+_TAIL = re.compile(r"\s*\)\s*\)")
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (NoSharding, Unstacked, ShardedAxis, Replicated)}
+
+
+def looks_like(text: str) -> bool:
+    """Whether a text is a ShardingSpec, or a PmapSharding with one."""
+    return text.startswith(("ShardingSpec(", "PmapSharding("))
+
+
+def parse(text: str) -> ShardingSpec:
+    """A ShardingSpec from what it prints as, now or in the JAX of its time; of a PmapSharding, the one inside.
+
+    >>> parse("ShardingSpec((Chunked(4), NoSharding()), (Replicated(replicas=2), ShardedAxis(axis=0)))").mesh_shape
+    (2, 4)
+
+    Raises:
+        ParseError: if the text is none.
+        SpecError: for numbers that make none.
+    """
+    shape = "ShardingSpec((Chunked((4,)), NoSharding()), (ShardedAxis(0),))"
+
+    def wrong(at: int) -> ParseError:
+        at_what = f"at position {at}, not {text[at:][:20]!r}"
+        return ParseError(f"{excerpt(text)!r}: expected a text such as {shape} {at_what}")
+
+    def entries(at: int, kinds: tuple[str, ...]) -> tuple[list[Any], int]:
+        found: list[Any] = []
+        while entry := _ENTRY.match(text, at):
+            written = (entry[2] or entry[3] or "").replace(",", " ").split()
+            numbers = [int(n) for n in written if len(n) < 10]
+            wanted = {"NoSharding": 0, "Chunked": len(written)}.get(entry[1], 1)
+            if entry[1] not in kinds or not len(numbers) == len(written) == wanted:
+                raise wrong(at)
+            found.append(Chunked(tuple(numbers)) if entry[1] == "Chunked" else _KINDS[entry[1]](*numbers))
+            at = entry.end()
+        return found, at
+
+    if not (head := _HEAD.match(text)):
+        raise wrong(0)
+    dims, at = entries(head.end(), ("NoSharding", "Chunked", "Unstacked"))
+    if not (between := _BETWEEN.match(text, at)):
+        raise wrong(at)
+    mapping, at = entries(between.end(), ("ShardedAxis", "Replicated"))
+    if not (end := _TAIL.match(text, at)) or (text[end.end() :].strip() and not text.startswith("Pmap")):
+        raise wrong(at)
+    return ShardingSpec(tuple(dims), tuple(mapping))

@@ -18,32 +18,46 @@ The fields are those of `OpSharding` and `NamedShardingProto` in XLA's `xla_data
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from shardviz.errors import ParseError, SpecError
+from shardviz.notation.bounds import (
+    MOST_AXES,
+    MOST_CHARACTERS,
+    MOST_DEVICES,
+    MOST_DIMENSIONS,
+    MOST_FIELDS,
+    check_size,
+)
 from shardviz.notation.hlo import (
+    REDUCTION,
     TYPE_WORDS,
     check_tiled,
     copies_words,
     devices_words,
     groups_words,
     in_a_word,
+    in_numbers,
     needed,
-    one_axis,
+    of_kind,
+    on_places,
     reshape_words,
     tiles_words,
     transpose_words,
 )
-from shardviz.notation.iota import MOST_DEVICES, iota, iota_of
+from shardviz.notation.iota import iota, iota_of
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.named import Dimension, build
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner
-from shardviz.notation.spec import Axis, only_sums
+from shardviz.notation.spec import Axis, partial_kind
 from shardviz.notation.tiling import Tiling
 
 Message = dict[str, list[Any]]
@@ -90,25 +104,33 @@ _MESSAGES: dict[str, dict[str, tuple[int, _Kind]]] = {  # message → field → 
 _SINGLE = {"type", "replicate_on_last_tile_dim", "is_shard_group", "shard_group_id", "shard_group_type", "reduction_op"}
 _SINGLE |= {"size", "is_closed", "mesh_axis_index", "pre_size"}
 _DEEPEST = 8
+_SEPARATORS = re.compile(r"[,;\s]++")
 _ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
-_DEBUG = re.compile(r"\s*goo\.gle/debug\w*")  # protobuf puts this in front, so that nobody relies on the rest
-_FIRST = re.compile(rf"(?:{'|'.join(_MESSAGES['OpSharding'])})\s*[:{{<\[]")
+_DEBUG = re.compile(r"\s*+goo\.gle/debug\w*+")  # protobuf puts this in front, so that nobody relies on the rest
+_FIRST = re.compile(rf"(?:{'|'.join(_MESSAGES['OpSharding'])})\s*+[:{{<\[]")
 
 
 # From bytes, and to them
 
 
-def from_bytes(data: bytes, message: str = "OpSharding", depth: int = 0) -> Message:
-    """A serialized message.
+def from_bytes(data: bytes) -> Message:
+    """A serialized `OpSharding`.
 
     Raises:
         ParseError: if the bytes are none, or have a field that is not known here, so that what it says is not known.
     """
+    check_size(data, MOST_CHARACTERS, "OpSharding", "bytes")
+    return _from_bytes(data, "OpSharding", 0, itertools.count())
+
+
+def _from_bytes(data: bytes, message: str, depth: int, counter: Iterator[int]) -> Message:
     if depth > _DEEPEST:
         raise ParseError(f"OpSharding: messages more than {_DEEPEST} deep")
     known = {number: (name, kind) for name, (number, kind) in _MESSAGES[message].items()}
     found: Message = {}
     for number, value in fields(data):
+        if next(counter) >= MOST_FIELDS:
+            raise ParseError(f"OpSharding: more than {MOST_FIELDS} fields")
         if number not in known:
             if message == "OpMetadata":
                 continue
@@ -118,13 +140,13 @@ def from_bytes(data: bytes, message: str = "OpSharding", depth: int = 0) -> Mess
         name, kind = known[number]
         values: list[Any]
         if isinstance(kind, str) and isinstance(value, bytes):
-            values = [from_bytes(value, kind, depth + 1)]
+            values = [_from_bytes(value, kind, depth + 1, counter)]
         elif kind is str and isinstance(value, bytes):
             values = [value.decode("utf-8", "replace")]
         elif isinstance(kind, str) or kind is str or (isinstance(value, bytes) and name in _SINGLE):
             raise ParseError(f"OpSharding: {name} of {message} is of another kind")
         else:
-            values = [value] if isinstance(value, int) else list(_varints(value))
+            values = [value] if isinstance(value, int) else _varints(value)
         found.setdefault(name, []).extend(values)
     return found
 
@@ -167,11 +189,22 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
-def _varints(data: bytes) -> Iterator[int]:
-    at = 0
-    while at < len(data):
-        value, at = _varint(data, at)
-        yield value
+def _varints(data: bytes) -> list[int]:
+    """The numbers of a packed list, all at once: seven bits a byte, the lowest first, the last byte below 128."""
+    part = np.frombuffer(data, np.uint8)
+    last = np.flatnonzero(part < 128)
+    if len(part) and (not len(last) or last[-1] != len(part) - 1):
+        raise ParseError("OpSharding: the bytes end within a number")
+    lengths = np.diff(last, prepend=-1)
+    if len(lengths) and lengths.max() > 9:
+        raise ParseError("OpSharding: a number that is negative, or longer than 63 bits")
+    if len(lengths) > MOST_DEVICES:
+        raise ParseError(f"OpSharding: {len(lengths)} numbers; at most {MOST_DEVICES} are read")
+    values = np.zeros(len(last), np.int64)
+    for place in range(int(lengths.max(initial=0))):
+        has = lengths > place
+        values[has] |= (part[(last - lengths + 1 + place)[has]].astype(np.int64) & 127) << (7 * place)
+    return values.tolist()
 
 
 def to_bytes(found: Message, message: str = "OpSharding") -> bytes:
@@ -218,41 +251,46 @@ def from_text(text: str) -> Message:
     """
     found = _DEBUG.match(text)
     it = Scanner(text[found.end() if found else 0 :], "OpSharding text")
-    message = _read_message(it, "OpSharding", "", 0)
+    message = _read_message(it, "OpSharding", "", 0, itertools.count())
     it.end()
     return message
 
 
-def _read_message(it: Scanner, message: str, close: str, depth: int) -> Message:
+def _read_message(it: Scanner, message: str, close: str, depth: int, counter: Iterator[int]) -> Message:
     if depth > _DEEPEST:
         it.fail(f"messages at most {_DEEPEST} deep")
     known, found = _MESSAGES[message], Message()
+    it.takes(_SEPARATORS)
     while not it.take(close) if close else it.at < len(it.text):
-        if it.take(",") or it.take(";"):
-            continue
+        if next(counter) >= MOST_FIELDS:
+            it.fail(f"at most {MOST_FIELDS} fields")
         name = it.word()
         if name not in known and message == "OpMetadata":
             it.take(":")
             it.balanced() if it.sees("{") else it.scalar()
+            it.takes(_SEPARATORS)
             continue
         if name not in known:
             it.refuse(f"a field of {message} ({', '.join(known)})")
         kind = known[name][1]
         colon = it.take(":")
         values = found.setdefault(name, [])
-        if it.take("["):
-            values.extend(it.listed(lambda kind=kind: _read_value(it, kind, depth, True), "]"))
+        if kind is int and it.sees("["):
+            values.extend(it.integers())
+        elif it.take("["):
+            values.extend(it.listed(lambda kind=kind: _read_value(it, kind, depth, True, counter), "]", MOST_FIELDS))
         else:
-            values.append(_read_value(it, kind, depth, colon))
+            values.append(_read_value(it, kind, depth, colon, counter))
+        it.takes(_SEPARATORS)
     return found
 
 
-def _read_value(it: Scanner, kind: _Kind, depth: int, colon: bool) -> Any:
+def _read_value(it: Scanner, kind: _Kind, depth: int, colon: bool, counter: Iterator[int]) -> Any:
     if isinstance(kind, str):
         close = "}" if it.take("{") else ">"
         if close == ">":
             it.need("<")
-        return _read_message(it, kind, close, depth + 1)
+        return _read_message(it, kind, close, depth + 1, counter)
     if not colon:
         it.fail("':'")
     if kind is int:
@@ -309,29 +347,33 @@ def read(found: Message, mesh: DeviceMesh | None, rank: int | None = None) -> Sh
             "OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time, or read them all "
             "with notation.shardings"
         )
-    for metadata in found.get("metadata", []):
-        _only_sums(metadata)
     if "named_sharding" in found:
         return _read_named(found["named_sharding"][-1], mesh, rank)
+    return _read_plain(found, kind, mesh, rank).with_kind(_partial_kind(found))
+
+
+def _read_plain(found: Message, kind: int, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     devices = tuple(found.get("tile_assignment_devices", ()))
     if TYPES[kind] == "maximal":
         if len(devices) != 1:
             raise ParseError(f"OpSharding: MAXIMAL has one device, not {len(devices)}")
-        return Sharding.on_one(devices[0], mesh or one_axis(min(devices[0] + 1, MOST_DEVICES)), rank)
+        mesh = mesh or DeviceMesh(("devices",), (min(devices[0] + 1, MOST_DEVICES),))
+        return Sharding.on_one(mesh.places_of(devices)[0], mesh, rank)
     if TYPES[kind] != "other":
         return in_a_word(TYPES[kind], needed(mesh, f"OpSharding of type {TYPES[kind].upper()}"), rank)
-    tiling = _read_tiles(found, devices)
-    return Sharding.from_tiling(tiling, mesh or one_axis(len(tiling.devices)))
+    return on_places(_read_tiles(found, devices), mesh)
 
 
 def _read_tiles(found: Message, devices: tuple[int, ...]) -> Tiling:
     dims = tuple(found.get("tile_assignment_dimensions", ()))
-    if len(dims) > 32 or math.prod(dims) > MOST_DEVICES or 0 in dims:
-        raise ParseError(f"OpSharding: tile_assignment_dimensions {dims[:33]} are not of 1 to {MOST_DEVICES} tiles")
+    check_size(dims, MOST_DIMENSIONS, "OpSharding", "tile_assignment_dimensions")
+    if math.prod(dims) > MOST_DEVICES or 0 in dims:
+        raise ParseError(f"OpSharding: tile_assignment_dimensions {dims} are not of 1 to {MOST_DEVICES} tiles")
     if "iota_reshape_dims" in found:
         if devices:
             raise ParseError("OpSharding: tile_assignment_devices and iota_reshape_dims are given, of which one is")
         devices = _iota(found["iota_reshape_dims"], found.get("iota_transpose_perm", []))
+    check_size(found.get("last_tile_dims", ()), MOST_DIMENSIONS, "OpSharding", "last_tile_dims")
     kinds = tuple(TYPES[k] if k < len(TYPES) else str(k) for k in found.get("last_tile_dims", ()))
     if _last(found, "replicate_on_last_tile_dim"):
         if kinds:
@@ -347,19 +389,21 @@ def _iota(reshape: list[int], order: list[int]) -> tuple[int, ...]:
         raise ParseError(f"OpSharding: iota_reshape_dims and iota_transpose_perm make no devices: {error}") from None
 
 
-def _only_sums(metadata: Message) -> None:
-    """Raises for partial results of a kind other than sums, which newer XLA says in the metadata."""
-    if metadata.get("op_type", [""])[-1] == "sdy::reduction_op":
-        only_sums(metadata.get("op_name", [""])[-1], "OpSharding")
+def _partial_kind(found: Message) -> str:
+    """What reduces partial results, which newer XLA says in the metadata or in a field of its own."""
+    kind = "sum"
+    for metadata in found.get("metadata", []):
+        if metadata.get("op_type", [""])[-1] == REDUCTION:
+            kind = partial_kind(metadata.get("op_name", [""])[-1], "OpSharding")
+    for number in found.get("reduction_op", []):
+        kind = partial_kind(dict(enumerate(_REDUCTIONS)).get(number, str(number)), "OpSharding")
+    return kind
 
 
 def _read_named(found: Message, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """A V3 sharding, with a mesh of its own."""
-    for metadata in found.get("metadata", []):
-        _only_sums(metadata)
-    for kind in found.get("reduction_op", []):
-        only_sums(dict(enumerate(_REDUCTIONS)).get(kind, str(kind)), "OpSharding")
     theirs = found.get("mesh", [Message()])[-1]
+    check_size(theirs.get("axes", ()), MOST_AXES, "OpSharding: its mesh", "axes")
     sizes = [(axis.get("name", [""])[-1], _last(axis, "size")) for axis in theirs.get("axes", [])]
     if math.prod(size for _, size in sizes) > MOST_DEVICES:
         raise ParseError(f"OpSharding: its mesh has more than {MOST_DEVICES} devices")
@@ -367,13 +411,14 @@ def _read_named(found: Message, mesh: DeviceMesh | None, rank: int | None) -> Sh
     devices = tuple(theirs.get("device_ids", ()))
     for count in theirs.get("iota_transform", []):
         devices += _iota(count.get("reshape_dims", []), count.get("transpose_perm", []))
+        check_size(devices, MOST_DEVICES, "OpSharding: its mesh", "devices")
 
     def axes(message: Message, name: str) -> tuple[Axis, ...]:
         return tuple(_read_axis(axis, own) for axis in message.get(name, []))
 
     dims = [Dimension(axes(dim, "axes"), not _last(dim, "is_closed")) for dim in found.get("dim_shardings", [])]
     lists = {kind: axes(found, f"{kind}_axes") for kind in ("replicated", "unreduced", "manual")}
-    return build(own, devices, dims, lists, mesh, rank)
+    return build(own, devices, dims, lists | {"kind": _partial_kind(found)}, mesh, rank)
 
 
 def _read_axis(found: Message, mesh: DeviceMesh) -> Axis:
@@ -401,11 +446,13 @@ def message_of(cut: Sharding) -> Message:
     check_tiled(cut, "OpSharding")
     kind = cut.kind
     found: Message = {"type": [TYPES.index(kind)]}
+    if cut.unreduced_kind != "sum":
+        found["metadata"] = [{"op_type": [REDUCTION], "op_name": [cut.unreduced_kind.upper()]}]
     if cut.maximal is not None:
-        found["tile_assignment_devices"] = [cut.maximal]
+        found["tile_assignment_devices"] = [int(cut.mesh.numbers()[cut.maximal])]
     if kind != "other":
         return found
-    tiling = cut.tiling()
+    tiling = in_numbers(cut)
     count = iota_of(tiling.devices)
     found["tile_assignment_dimensions"] = list(tiling.dims)
     if count is None:
@@ -428,8 +475,12 @@ def write(cut: Sharding) -> Iterator[Piece]:
     for i, (name, values) in enumerate(message_of(cut).items()):
         kind = _MESSAGES["OpSharding"][name][1]
         words = {value: word for word, value in kind.items()} if isinstance(kind, dict) else {}
-        shown = [str(words.get(value, value)) for value in values]
         yield " " if i else ""
+        if name == "metadata":
+            said = " ".join(f'{key}: "{value}"' for key, (value,) in values[0].items())
+            yield Letter(f"metadata {{ {said} }}", f"partial results are to be reduced by their {cut.unreduced_kind}")
+            continue
+        shown = [str(words.get(value, value)) for value in values]
         yield Letter(
             f"{name}: {shown[0] if name in _SINGLE else '[' + ', '.join(shown) + ']'}", _words(cut, name, values)
         )
@@ -437,17 +488,17 @@ def write(cut: Sharding) -> Iterator[Piece]:
 
 def _words(cut: Sharding, name: str, values: list[int]) -> str:
     if name == "type":
-        return TYPE_WORDS[TYPES[values[0]]]
+        return of_kind(TYPE_WORDS[TYPES[values[0]]], cut)
     if name == "tile_assignment_devices":
         return "the device that holds it" if cut.maximal is not None else devices_words(cut)
     if name == "iota_reshape_dims":
         return reshape_words(cut, values)
     if name == "iota_transpose_perm":
-        count = iota_of(cut.tiling().devices)
+        count = iota_of(in_numbers(cut).devices)
         assert count is not None  # the order is written where there is one
         return transpose_words(*count)
     words = {"tile_assignment_dimensions": tiles_words, "last_tile_dims": groups_words}.get(name, copies_words)
-    return words(cut.tiling())
+    return of_kind(words(cut.tiling()), cut)
 
 
 def make(cut: Sharding) -> Any:

@@ -11,19 +11,28 @@ Axes that the mesh has as Manual are manual, which a PartitionSpec does not say.
 
 from __future__ import annotations
 
-import ast
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shardviz.errors import ParseError, SpecError
-from shardviz.notation.letters import REDUCED, SUM, UNCUT, Letter, Piece, axis_words, names_words, nothing_cut
+from shardviz.errors import ParseError, SpecError, excerpt
+from shardviz.notation.bounds import MOST_NAMED, MOST_WRITTEN
+from shardviz.notation.letters import REDUCED, UNCUT, Letter, Piece, axis_words, names_words, nothing_cut, partial_words
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
-from shardviz.notation.spec import Axis, Spec, axis_text, only_sums
+from shardviz.notation.scan import Scanner
+from shardviz.notation.spec import Axis, Spec, axis_text, partial_kind
 
-_CALL = re.compile(r"(?:[A-Za-z_]\w*\.)*(?:P|PartitionSpec)\s*\(")
-_TUPLE = re.compile(r"\(\s*\)|\(.*,\s*\)$", re.DOTALL)
+_CALL = re.compile(r"(?>(?:[A-Za-z_]\w*+\.)*)(?:P|PartitionSpec)\s*+\(")
+_KEYWORD = re.compile(r"([A-Za-z_]\w*+)\s*+=(?!=)")
+_SET = re.compile(r"(?:frozenset|set)\s*+\(")
+_DOTTED = re.compile(r"[A-Za-z_][\w.]*+")
+_TEXT = re.compile(r"'(?>(?:[^'\\\n]++|\\.)*)'|\"(?>(?:[^\"\\\n]++|\\.)*)\"", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
+_ENTRY = "an entry is None, an axis name or a tuple of axis names"
+_DEEPEST = 4  # of a PartitionSpec's entries: a tuple, of tuples, which are parts of axes
 
 
 def is_pspec(given: Any) -> bool:
@@ -47,6 +56,11 @@ def looks_like(text: str) -> bool:
     return text.startswith("(") or _CALL.match(text) is not None
 
 
+def begins(it: Scanner) -> bool:
+    """Whether a PartitionSpec's call comes next."""
+    return _CALL.match(it.text, it.at) is not None
+
+
 def read(text: str, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
     """Reads a PartitionSpec's text, or a tuple's: `P('data', None)`, `('data', None)`.
 
@@ -54,73 +68,126 @@ def read(text: str, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
         ParseError: if it is neither.
         SpecError: if it does not fit the mesh.
     """
-    expression = f"P{text}" if _TUPLE.match(text) else text
-    try:
-        tree = ast.parse(expression, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ParseError(f"sharding {text!r}: expected P('data', None), and this is no Python ({error})") from error
-    if isinstance(tree, ast.Tuple):
-        entries, keywords = tree.elts, []
-    elif isinstance(tree, ast.Call):
-        entries, keywords = tree.args, tree.keywords
+    it = Scanner(text, "sharding", MOST_WRITTEN)
+    result = read_call(it, mesh, rank)
+    it.end()
+    return result
+
+
+def read_call(it: Scanner, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
+    """Reads a PartitionSpec, and what follows is left. Raises as `read` does."""
+    lists: dict[str, Any] = {}
+    if it.takes(_CALL):
+        entries: list[Any] = []
+        while not it.take(")"):
+            if found := it.token(_KEYWORD):
+                _keyword(it, found[1], lists)
+            elif lists:
+                it.fail("unreduced={...}, reduced={...} or ')'")
+            else:
+                entries.append(_value(it))
+            _comma(it, ")", entries)
     else:
-        comma = " (a tuple of one has a comma, ('data',))" if text.startswith("(") else ""
-        raise ParseError(f"sharding {text!r}: expected P('data', None){comma}")
-    opened = [_is_unconstrained(node) for node in entries]
-    dims = tuple(() if o else _entry(node, text) for node, o in zip(entries, opened, strict=True))
-    lists: dict[str, tuple[Axis, ...]] = {}
-    for keyword in keywords:
-        if keyword.arg == "unreduced_kind":
-            only_sums(ast.unparse(keyword.value).strip("'"), text)
-            continue
-        if keyword.arg not in ("unreduced", "reduced"):
-            raise ParseError(f"sharding {text!r}: expected unreduced={{...}} or reduced={{...}}, not {keyword.arg!r}")
-        names = _set(keyword.value, text)
-        lists[keyword.arg] = tuple(sorted(names, key=str))
-    spec = Spec(dims, lists.get("unreduced", ()))
+        entries = _value(it)
+        if not isinstance(entries, tuple):
+            comma = " (a tuple of one has a comma, ('data',))" if it.text.startswith("(") else ""
+            raise ParseError(f"{it.given}: expected P('data', None){comma}")
+        entries = list(entries)
+    opened = [entry is ... for entry in entries]
+    dims = tuple(() if o else _axes(entry, it) for entry, o in zip(entries, opened, strict=True))
+    spec = Spec(dims, lists.get("unreduced", ()), (), lists.get("unreduced_kind", "sum"))
     return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=lists.get("reduced", ()))
 
 
-def _is_unconstrained(node: ast.expr) -> bool:
-    return (isinstance(node, ast.Name) and node.id == "UNCONSTRAINED") or (
-        isinstance(node, ast.Attribute) and node.attr == "UNCONSTRAINED"
-    )
+def _value(it: Scanner, depth: int = 0) -> Any:
+    """A value as Python writes it: None, a name in quotes, a whole number, a tuple or list of these; `...` for open."""
+    for opened, closed in (("(", ")"), ("[", "]")):
+        if it.sees(opened):
+            if depth == _DEEPEST:
+                it.fail(f"tuples at most {_DEEPEST} deep")
+            it.take(opened)
+            items: list[Any] = []
+            comma = opened == "["
+            while not it.take(closed):
+                items.append(_value(it, depth + 1))
+                comma = _comma(it, closed, items) or comma
+            return tuple(items) if comma or not items else items[0]
+    if found := it.token(_TEXT):
+        return _unescaped(found[0])
+    if found := it.token(_DOTTED):
+        if found[0] == "None":
+            return None
+        if found[0].rpartition(".")[2] == "UNCONSTRAINED":
+            return ...
+        name = excerpt(found[0])
+        raise ParseError(f"{it.given}: {_ENTRY}, not {name}; put the name in quotes, {name!r}")
+    if it.at < len(it.text) and it.text[it.at] in "0123456789":
+        return it.integer()
+    it.fail("None, an axis name in quotes or a tuple of axis names")
 
 
-def _entry(node: ast.expr, text: str) -> tuple[Axis, ...]:
-    if isinstance(node, ast.Constant) and node.value is None:
+def _comma(it: Scanner, closed: str, items: list[Any]) -> bool:
+    if len(items) > MOST_NAMED:
+        it.fail(f"at most {MOST_NAMED} entries, and then {closed!r}")
+    comma = it.take(",")
+    if not comma and not it.sees(closed):
+        it.fail(f"',' or {closed!r}")
+    return comma
+
+
+def _axes(entry: Any, it: Scanner) -> tuple[Axis, ...]:
+    if entry is None:
         return ()
-    if isinstance(node, ast.Tuple | ast.List) and not _is_part(node):
-        return tuple(_name(item, text) for item in node.elts)
-    return (_name(node, text),)
+    if isinstance(entry, tuple) and not _is_part(entry):
+        return tuple(_axis(item, it) for item in entry)
+    return (_axis(entry, it),)
 
 
-def _is_part(node: ast.Tuple | ast.List) -> bool:
-    kinds = [type(item.value) if isinstance(item, ast.Constant) else None for item in node.elts]
-    return kinds == [str, int, int]
+def _is_part(entry: Any) -> bool:
+    return isinstance(entry, tuple) and [type(item) for item in entry] == [str, int, int]
 
 
-def _name(node: ast.expr, text: str) -> Axis:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.Tuple | ast.List) and _is_part(node):
-        name, before, size = ast.literal_eval(node)
-        return name, before, size
-    given = ast.get_source_segment(text, node) or type(node).__name__
-    hint = f"; put the name in quotes, {given!r}" if isinstance(node, ast.Name) else ""
-    raise ParseError(f"sharding {text!r}: an entry is None, an axis name or a tuple of axis names, not {given}{hint}")
+def _axis(item: Any, it: Scanner) -> Axis:
+    if isinstance(item, str) or _is_part(item):
+        return item
+    said = "P.UNCONSTRAINED" if item is ... else repr(item)
+    raise ParseError(f"{it.given}: {_ENTRY}, not {excerpt(said)}")
 
 
-def _set(node: ast.expr, text: str) -> list[Axis]:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("frozenset", "set"):
-        if not node.args:
-            return []
-        node = node.args[0]
-    if isinstance(node, ast.Dict) and not node.keys:
-        return []
-    if not isinstance(node, ast.Set | ast.Tuple | ast.List):
-        raise ParseError(f"sharding {text!r}: expected a set of axis names such as {{'model'}}")
-    return [_name(item, text) for item in node.elts]
+def _keyword(it: Scanner, key: str, lists: dict[str, Any]) -> None:
+    if key == "unreduced_kind":
+        kind = it.token(_TEXT) or it.token(_DOTTED)
+        lists[key] = partial_kind(kind[0].strip("'\"") if kind else it.fail("a kind such as sum"), it.given)
+        return
+    if key not in ("unreduced", "reduced") or key in lists:
+        it.refuse("unreduced={...} or reduced={...}, each once")
+    called = it.takes(_SET)
+    found: list[Any] = []
+    if it.sees("{"):
+        it.take("{")
+        while not it.take("}"):
+            found.append(_value(it, 1))
+            _comma(it, "}", found)
+    elif not (called and it.sees(")")):
+        value = _value(it) if it.sees("(") or it.sees("[") else None
+        if not isinstance(value, tuple):
+            raise ParseError(f"{it.given}: expected a set of axis names such as {{'model'}}")
+        found = list(value)
+    if called:
+        it.need(")")
+    lists[key] = tuple(sorted((_axis(item, it) for item in found), key=str))
+
+
+def _unescaped(text: str) -> str:
+    """What stands between Python's quotes, its escapes undone."""
+    return _ESCAPE.sub(_letter, text[1:-1])
+
+
+def _letter(found: re.Match[str]) -> str:
+    code = found[1] or found[2] or found[3]
+    if code:
+        return chr(int(code, 16)) if int(code, 16) <= sys.maxunicode else found[0]
+    return _LETTERS.get(found[4], found[4])
 
 
 def write(cut: Sharding) -> Iterator[Piece]:
@@ -149,11 +216,15 @@ def write(cut: Sharding) -> Iterator[Piece]:
                 yield Letter(repr(axis), axis_words(cut, axis))
             yield ")"
     comma = bool(entries)
-    for key, axes, words in (("unreduced", unreduced, SUM), ("reduced", reduced, REDUCED)):
+    partial = partial_words(unreduced, cut.unreduced_kind)
+    for key, axes, words in (("unreduced", unreduced, partial), ("reduced", reduced, REDUCED)):
         if axes:
             yield ", " if comma else ""
             yield Letter(f"{key}={{{', '.join(map(repr, axes))}}}", words.format(names_words(axes)))
             comma = True
+    if cut.unreduced_kind != "sum":
+        yield ", "
+        yield Letter(f"unreduced_kind=jax.sharding.UnreducedKind.{cut.unreduced_kind}", partial)
     yield ")"
 
 
@@ -166,7 +237,12 @@ def make(cut: Sharding) -> Any:
     parts = _parts(cut)
     from shardviz import _jax
 
-    return _jax.partition_spec(*parts)
+    try:
+        return _jax.partition_spec(*parts, cut.unreduced_kind)
+    except AttributeError:
+        raise SpecError(
+            f"{cut}: a PartitionSpec of this JAX has partial sums only; JAX 0.12 has partial maxima and minima too"
+        ) from None
 
 
 def _parts(cut: Sharding) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:

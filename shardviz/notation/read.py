@@ -22,18 +22,17 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from shardviz.errors import MeshError, ParseError, SpecError
-from shardviz.notation import hlo, proto, pspec, sdy, short
+from shardviz.errors import MeshError, ParseError, SpecError, excerpt
+from shardviz.notation import hlo, pmap, proto, pspec, sdy, short
+from shardviz.notation.bounds import MOST_CHARACTERS, MOST_VALUES, MOST_WRITTEN, check_size
 from shardviz.notation.mesh import DeviceMesh, read_jax_mesh
-from shardviz.notation.pmap import ShardingSpec
-from shardviz.notation.record import Sharding
+from shardviz.notation.record import Sharding, each_once
 from shardviz.notation.scan import Scanner, unescaped
 from shardviz.notation.spec import Spec
 
-_SPEC = re.compile(r"(P(?:artitionSpec)?\(.*\))(?:, memory_kind=[\w-]+)?\)", re.DOTALL)
+_MEMORY = re.compile(r", memory_kind=[\w-]++")
 _ATTRIBUTE = re.compile(r"\{?\s*(?:sdy\.|mhlo\.)?sharding\s*=\s*(?=[\"{#<\[])")
 """In front of a sharding where it is copied from a program: `sharding={...}`, `{sdy.sharding = #sdy.sharding<...>}`."""
-_LONGEST = 20_000
 
 
 def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Sharding:
@@ -82,10 +81,12 @@ def shardings(anything: Any, mesh: Any = None) -> tuple[Sharding, ...]:
     ['[data, model]', '[data model]']
     """
     over = None if mesh is None else DeviceMesh.of(mesh)
-    text = anything.strip() if isinstance(anything, str) else str(anything) if hasattr(anything, "context") else ""
+    text = _checked(anything) if isinstance(anything, str) else str(anything) if hasattr(anything, "context") else ""
     if text.startswith("{"):
-        texts = hlo.split_tuple(text)
-        return (_read_text(text, over, None),) if texts == (text,) else tuple(hlo.read(each, over) for each in texts)
+        texts = hlo.split_tuple(text, MOST_VALUES)
+        if texts == (text,):
+            return (_read_text(text, over, None),)
+        return each_once(texts, texts, lambda each: hlo.read(each, over))
     if text.startswith(("#sdy", "sdy.")):
         found = sdy.read_values(text, over)
         return (sdy.read(text, over),) if found is None else found
@@ -93,7 +94,14 @@ def shardings(anything: Any, mesh: Any = None) -> tuple[Sharding, ...]:
     if message is None:
         return (_read(anything, over, None),)
     elements = proto.elements(message)
-    return tuple(proto.read(each, over) for each in ([message] if elements is None else elements))
+    if elements is None:
+        return (proto.read(message, over),)
+    return each_once(elements, [str(element) for element in elements], lambda each: proto.read(each, over))
+
+
+def _checked(text: str) -> str:
+    check_size(text, MOST_CHARACTERS, "sharding", "characters")
+    return text.strip()
 
 
 def _read(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
@@ -101,17 +109,18 @@ def _read(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
         return given if mesh is None or mesh == given.mesh else given.over(mesh)
     if isinstance(given, str):
         return _read_text(given, mesh, rank)
-    if isinstance(given, ShardingSpec):
+    if isinstance(given, pmap.ShardingSpec):
         return given.to_sharding(mesh)
     if isinstance(given, Spec):  # its entries may be of any type
-        given = Spec(Spec.of(given.dims).dims, Spec.of((given.unreduced,)).axes)
+        sets = (Spec.of((axes,)).axes for axes in (given.unreduced, given.reduced))
+        given = Spec(Spec.of(given.dims).dims, *sets, unreduced_kind=given.unreduced_kind)
     if given is None or isinstance(given, Spec | tuple | list) or pspec.is_pspec(given):
         return pspec.from_entries(given, _needed(mesh, given), rank)
     return _from_object(given, mesh, rank)
 
 
 def _read_text(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    plain = text.strip()
+    plain = _checked(text)
     if found := _ATTRIBUTE.match(plain):
         plain = plain[found.end() :].removesuffix("}" if plain.startswith("{") else "").strip()
         if plain[:1] == plain[-1:] == '"':
@@ -122,14 +131,15 @@ def _read_text(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding
         return proto.read(proto.from_text(plain), mesh, rank)
     if plain.startswith(("#sdy", "sdy.", "<")) or (plain.startswith("[") and "{" in plain):
         return sdy.read(plain, mesh, rank)
+    if pmap.looks_like(plain):
+        return pmap.parse(plain).to_sharding(mesh)
     if plain.startswith("NamedSharding("):
         return _printed(plain, mesh, rank)
     return _written_by_people(plain, _needed(mesh, text), rank)
 
 
 def _written_by_people(plain: str, mesh: DeviceMesh, rank: int | None) -> Sharding:
-    if len(plain) > _LONGEST:
-        raise ParseError(f"sharding text of {len(plain)} characters: at most {_LONGEST} are read")
+    check_size(plain, MOST_WRITTEN, "sharding text", "characters")
     if plain.startswith("["):
         return short.read(plain, mesh)
     if pspec.looks_like(plain):
@@ -137,7 +147,7 @@ def _written_by_people(plain: str, mesh: DeviceMesh, rank: int | None) -> Shardi
     if (found := short.read_book(plain, mesh)) is not None:
         return found
     raise ParseError(
-        f"sharding {plain[:200]!r}: expected P('data', None), [data, ·], A[I_data, J], HLO text in braces such as "
+        f"sharding {excerpt(plain)!r}: expected P('data', None), [data, ·], A[I_data, J], HLO text in braces such as "
         '{devices=[2,4]<=[8]}, or #sdy.sharding<@mesh, [{"data"}, {}]>'
     )
 
@@ -150,21 +160,24 @@ def _printed(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     own = read_jax_mesh(it)
     it.need(",")
     it.need("spec=")
-    found = _SPEC.fullmatch(it.text[it.at :])
-    if found is None:
+    if not pspec.begins(it):
         it.fail("a PartitionSpec, then at most memory_kind")
     if mesh is not None and (mesh.names, mesh.sizes) != (own.names, own.sizes) and own.names:
-        raise SpecError(f"sharding {text}: it is over the mesh {own}, not {mesh}; leave out the mesh, or give that one")
+        raise SpecError(f"{it.given}: it is over the mesh {own}, not {mesh}; leave out the mesh, or give that one")
     if mesh is not None:  # its order of devices, with the types that were printed
         own = replace(mesh, types=own.types or mesh.types)
-    return pspec.read(found[1], own, rank)
+    result = pspec.read_call(it, own, rank)
+    it.takes(_MEMORY)
+    it.need(")")
+    it.end()
+    return result
 
 
 def _needed(mesh: DeviceMesh | None, given: Any) -> DeviceMesh:
     if mesh is None:
-        text = str(given)
-        text = text if len(text) < 200 else text[:200] + "..."
-        raise MeshError(f"{text}: the sizes of its axes are a mesh's; give one, such as mesh='data=8,model=4'")
+        raise MeshError(
+            f"{excerpt(str(given))}: the sizes of its axes are a mesh's; give one, such as mesh='data=8,model=4'"
+        )
     return mesh
 
 

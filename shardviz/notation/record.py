@@ -16,15 +16,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from shardviz.errors import SpecError
+from shardviz.errors import ParseError, SpecError
+from shardviz.notation.bounds import MOST_CELLS, MOST_DEVICES, MOST_DIMENSIONS, MOST_TOGETHER, MOST_VALUES, check_size
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis, Spec, axis_size, axis_text, check_axes
 from shardviz.notation.strides import axes_along, digits, joined, ordered, places
 from shardviz.notation.tiling import Tiling, tiling_of
+
+T = TypeVar("T")
 
 NOTATIONS = ("pspec", "short", "book", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "sdy", "pmap")
 
@@ -43,7 +46,8 @@ class Sharding:
         spec: the mesh axes, or parts of axes, of each dimension; None where no axes say it.
         why: where `spec` is None, why.
         tiles: the number of tiles along each dimension.
-        unreduced: axes over which the array still is a partial sum.
+        unreduced: axes over which the devices hold partial results, still to be reduced.
+        unreduced_kind: what reduces them: `sum`, `max` or `min`.
         manual: axes that the program handles itself, as inside a `shard_map`: the shape is one device's along them.
         maximal: the one place of the mesh that holds the whole array, or None.
         open: for each dimension whether the compiler may cut it further (Shardy's `?`, `P.UNCONSTRAINED`).
@@ -52,6 +56,7 @@ class Sharding:
         reduced: axes in JAX's `reduced` set.
         unknown: the compiler did not say how the array is cut.
         assignment: where `spec` is None, which place holds which tile.
+        unstacked: the dimensions that pmap unstacked: each device has one element, and its shard lacks the dimension.
     """
 
     mesh: DeviceMesh
@@ -60,6 +65,7 @@ class Sharding:
     why: str = ""
     tiles: tuple[int, ...] = ()
     unreduced: tuple[Axis, ...] = ()
+    unreduced_kind: str = "sum"
     manual: tuple[Axis, ...] = ()
     maximal: int | None = None
     open: tuple[bool, ...] = ()
@@ -68,6 +74,7 @@ class Sharding:
     reduced: tuple[Axis, ...] = ()
     unknown: bool = False
     assignment: Tiling | None = None
+    unstacked: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Dimensions of which nothing is said are neither open nor have a priority."""
@@ -98,6 +105,8 @@ class Sharding:
                 f"{spec}: {len(spec.dims)} entries for an array of rank {rank}; leave out {len(spec.dims) - rank}"
             )
         count = len(spec.dims) if rank is None else rank
+        check_rank(count, mesh)
+        reduced = reduced or spec.reduced
         every = [
             *((f"dimension {i}", axis) for i, dim in enumerate(spec.dims) for axis in dim),
             *(("unreduced", axis) for axis in spec.unreduced),
@@ -107,13 +116,14 @@ class Sharding:
         ]
         check_axes(spec, every, mesh)
         dims = tuple(joined(dim, mesh) for dim in spec.dims) + ((),) * (count - len(spec.dims))
-        spec = Spec(dims, ordered(spec.unreduced, mesh))
+        spec = Spec(dims, ordered(spec.unreduced, mesh), (), spec.unreduced_kind)
         return cls(
             mesh=mesh,
             rank=rank,
             spec=spec,
             tiles=tuple(math.prod(axis_size(a, mesh) for a in dim) for dim in dims),
             unreduced=spec.unreduced,
+            unreduced_kind=spec.unreduced_kind,
             manual=ordered(manual, mesh),
             open=tuple(open),
             priorities=tuple(priorities),
@@ -248,7 +258,15 @@ class Sharding:
         cut = self.tiling()
         found = Sharding.from_tiling(Tiling(cut.dims, cut.kinds, tuple(order[list(cut.devices)].tolist())), mesh)
         along = axes_along(order[places(self.replicated, theirs)], mesh)
-        return replace(found, rank=self.rank, open=self.open, priorities=self.priorities, replicated=along or ())
+        found = replace(found, rank=self.rank, open=self.open, priorities=self.priorities, replicated=along or ())
+        return found.with_kind(self.unreduced_kind)
+
+    def with_kind(self, kind: str) -> Sharding:
+        """The same, with its partial results, if there are any, reduced by a sum, a maximum or a minimum."""
+        if not self.unreduced and not (self.assignment is not None and "unreduced" in self.assignment.kinds):
+            return self
+        spec = None if self.spec is None else replace(self.spec, unreduced_kind=kind)
+        return replace(self, spec=spec, unreduced_kind=kind)
 
     def over(self, mesh: DeviceMesh) -> Sharding:
         """The same axes' names over another mesh; devices in their order where no axes say it.
@@ -271,6 +289,7 @@ class Sharding:
         """
         if rank == self.rank:
             return self
+        check_rank(rank, self.mesh)
         if self.rank is not None or rank < len(self.tiles):
             have = len(self.tiles) if self.rank is None else self.rank
             raise SpecError(f"{self}: it is for an array of rank {have}, and this array's rank is {rank}")
@@ -278,7 +297,7 @@ class Sharding:
         return replace(
             self,
             rank=rank,
-            spec=None if self.spec is None else Spec(self.spec.dims + ((),) * more, self.spec.unreduced),
+            spec=None if self.spec is None else self.spec.with_dims(self.spec.dims + ((),) * more),
             tiles=self.tiles + (1,) * more,
         )
 
@@ -319,7 +338,8 @@ class Sharding:
         filler = np.where(table[:, :1] < 0, -1, 0) if table.shape[1] else self._filler()
         table = np.concatenate([table, np.repeat(filler, more, 1)], 1)[order]
         groups = [_labels(self._alike(kind)[order]) for kind in ("", "unreduced", "manual")]
-        return (*self.tiles, *(1,) * more), table, (*self.open, *(False,) * more), *groups, self._filler()[order]
+        kind = self.unreduced_kind
+        return (kind, *self.tiles, *(1,) * more), table, (*self.open, *(False,) * more), *groups, self._filler()[order]
 
     def _alike(self, kind: str) -> np.ndarray:
         """For each place a label that it shares with the copies of what it holds, and of its subgroup of this kind.
@@ -349,9 +369,51 @@ class Sharding:
         cells = [" ".join(map(axis_text, dim)) for dim in self.spec.dims]
         cells = [" ".join(filter(None, (c, "?" if o else ""))) or "·" for c, o in zip(cells, self.open, strict=True)]
         text = f"[{', '.join(cells)}]"
-        for words, axes in (("sum over", self.unreduced), ("manual", self.manual), ("reduced", self.reduced)):
+        for words, axes in (
+            (f"{self.unreduced_kind} over", self.unreduced),
+            ("manual", self.manual),
+            ("reduced", self.reduced),
+        ):
             text += f" {words} {' '.join(map(axis_text, axes))}" if axes else ""
         return text
+
+
+def each_once(parts: Sequence[T], keys: Sequence[str], read: Callable[[T], Sharding]) -> tuple[Sharding, ...]:
+    """The records of a tuple's shardings: each different one is read once, and of large meshes only a few are.
+
+    Args:
+        parts: what is to be read.
+        keys: a text for each part, the same for those that are the same.
+        read: reads a part.
+
+    Raises:
+        ShardvizError: as `read` does, or for more than are read.
+    """
+    check_size(parts, MOST_VALUES, "sharding of a tuple", "shardings")
+    found: dict[str, Sharding] = {}
+    places = 0
+    for key, part in zip(keys, parts, strict=True):
+        if key not in found:
+            check_size(found, MOST_TOGETHER - 1, "sharding of a tuple", "and more different shardings")
+            found[key] = read(part)
+            places += found[key].mesh.size
+            if places > MOST_DEVICES and len(found) > 1:
+                raise ParseError(
+                    f"sharding of a tuple: {len(found)} different shardings over {found[key].mesh.size} devices; at "
+                    f"most {MOST_DEVICES} devices are read in all, so read them one at a time"
+                )
+    return tuple(found[key] for key in keys)
+
+
+def check_rank(rank: int, mesh: DeviceMesh) -> None:
+    """Raises for more dimensions than are counted.
+
+    Raises:
+        SpecError: with how many there may be.
+    """
+    if rank > MOST_DIMENSIONS or rank * mesh.size > MOST_CELLS:
+        most = min(MOST_DIMENSIONS, MOST_CELLS // mesh.size)
+        raise SpecError(f"sharding: {rank:,} dimensions over {mesh.size} devices; at most {most} are counted there")
 
 
 def _labels(groups: np.ndarray) -> np.ndarray:

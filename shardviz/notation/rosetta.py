@@ -13,7 +13,7 @@ hlo-v3  {mesh['data'=2,'model'=4], [{'data'}, {}]}
 proto   type: OTHER tile_assignment_dimensions: [2, 1, 4] replicate_on_last_tile_dim: true iota_reshape_dims: [8] \
 iota_transpose_perm: [0]
 sdy     #sdy.sharding<@mesh, [{"data"}, {}]>
-pmap    ShardingSpec((Chunked(chunks=(2,)), NoSharding()), (ShardedAxis(axis=0), Replicated(replicas=4)))
+pmap    ShardingSpec((Chunked(2), NoSharding()), (ShardedAxis(axis=0), Replicated(replicas=4)))
 >>> for letter in rosetta(sharding("[model, ·]", cut.mesh))[4].letters:
 ...     print(letter.piece, "=", letter.meaning)
 devices=[4,1,2] = tiles along each dimension: 4, 1; the number behind them, 2, counts devices that share a tile

@@ -15,25 +15,46 @@ import re
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from shardviz.errors import ParseError
+from shardviz.errors import ParseError, excerpt
+from shardviz.notation.bounds import MOST_CHARACTERS, MOST_DEVICES, MOST_DIGITS, MOST_NESTED, check_size
 
-_SPACE = re.compile(r"(?:[ \t\r\n]|/\*.*?\*/)*", re.DOTALL)
-_INTEGER = re.compile(r"[0-9]{1,18}(?![0-9])")
-_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9.$-]*")
-_QUOTED = re.compile(r"'([^'\n]*)'|\"((?:[^\"\\]|\\.)*)\"")
-_BRACED = re.compile(rf"{_QUOTED.pattern}|[^{{}}'\"]+|.", re.DOTALL)
-_SCALAR = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[-+.\w]+")
+# No expression here goes back over what it has read: `*+`, `++` and `(?>...)` give nothing up, and what is opened and
+# not closed is read to the end of the text once, not again from each of its characters. A group is repeated inside
+# `(?>...)`, never by `(...)*+`: before Python 3.11.5 that one keeps what the iteration that failed had read.
+_SPACE = re.compile(r"(?>(?:[ \t\r\n]++|/\*.*?\*/)*)", re.DOTALL)
+_INTEGER = re.compile(rf"[0-9]{{1,{MOST_DIGITS}}}(?![0-9])")
+_INTEGERS = re.compile(rf"{_INTEGER.pattern}(?>(?:\s*+,\s*+{_INTEGER.pattern})*)", re.ASCII)
+_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9.$-]*+")
+_QUOTED = re.compile(r"'([^'\n]*+)'|\"((?>(?:[^\"\\]++|\\.)*))\"")
+_BRACED = re.compile(r"'[^'\n]*+'|\"(?>(?:[^\"\\]++|\\.)*)(?:\"|\\?\Z)|[^{}'\"]++|.", re.DOTALL)
+_SCALAR = re.compile(r"'(?>(?:[^'\\\n]++|\\.)*)'|\"(?>(?:[^\"\\\n]++|\\.)*)\"|[-+.\w]++")
 _HEX = re.compile(r"\\(?:([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 
 T = TypeVar("T")
 
 
 class Scanner:
-    """Text and a position in it. White space and `/* */` between tokens are passed over."""
+    """Text and a position in it. White space and `/* */` between tokens are passed over.
 
-    def __init__(self, text: str, what: str):
+    Args:
+        text: the text.
+        what: what it should be, for messages.
+        most: how many of its characters are read; None for text of any length, which a program brings.
+
+    Raises:
+        ParseError: if the text is longer.
+    """
+
+    def __init__(self, text: str, what: str, most: int | None = MOST_CHARACTERS):
+        if most is not None:
+            check_size(text, most, what, "characters")
         self.text, self.what, self.at, self._last = text, what, 0, 0
         self._space()
+
+    @property
+    def given(self) -> str:
+        """What the text should be, and its beginning, for messages."""
+        return f"{self.what} {excerpt(self.text)!r}"
 
     def _space(self) -> None:
         found = _SPACE.match(self.text, self.at)
@@ -43,11 +64,10 @@ class Scanner:
     def fail(self, expected: str) -> NoReturn:
         """Raises a `ParseError` that says what was expected here."""
         rest = self.text[self.at : self.at + 20]
-        given = self.text if len(self.text) <= 200 else self.text[:200] + "..."
         raise ParseError(
-            f"{self.what} {given!r}: expected {expected} at position {self.at}, not {rest!r}"
+            f"{self.given}: expected {expected} at position {self.at}, not {rest!r}"
             if rest
-            else f"{self.what} {given!r}: expected {expected} at its end"
+            else f"{self.given}: expected {expected} at its end"
         )
 
     def refuse(self, expected: str, at: int | None = None) -> NoReturn:
@@ -68,13 +88,17 @@ class Scanner:
         self._space()
         return True
 
-    def takes(self, pattern: re.Pattern[str]) -> bool:
-        """Passes over what the pattern finds here, if it finds anything."""
+    def token(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """What the pattern finds here, which is passed over; None if it finds nothing."""
         found = pattern.match(self.text, self.at)
         if found is not None:
             self._last, self.at = self.at, found.end()
             self._space()
-        return found is not None
+        return found
+
+    def takes(self, pattern: re.Pattern[str]) -> bool:
+        """Passes over what the pattern finds here, if it finds anything."""
+        return self.token(pattern) is not None
 
     def need(self, literal: str) -> None:
         """Passes over this.
@@ -86,13 +110,8 @@ class Scanner:
             self.fail(repr(literal))
 
     def _match(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
-        found = pattern.match(self.text, self.at)
-        if found is None:
-            self.fail(expected)
-        self._last = self.at
-        self.at = found.end()
-        self._space()
-        return found
+        found = self.token(pattern)
+        return self.fail(expected) if found is None else found
 
     def integer(self) -> int:
         """A whole number."""
@@ -110,21 +129,44 @@ class Scanner:
             self.fail("a name that is not empty")
         return name
 
+    def numbers(self) -> list[int]:
+        """One or more whole numbers with commas between them, thousands at a time."""
+        found: list[int] = []
+        while True:
+            found += map(int, self._match(_INTEGERS, "a whole number")[0].split(","))
+            if len(found) > MOST_DEVICES:
+                self.refuse(f"at most {MOST_DEVICES} numbers")
+            if not self.take(","):
+                return found
+
     def integers(self, opened: str = "[", close: str = "]") -> tuple[int, ...]:
         """Whole numbers in brackets, with commas between them."""
         self.need(opened)
-        return tuple(self.listed(self.integer, close))
+        if self.take(close):
+            return ()
+        found = self.numbers()
+        if not self.take(close):
+            self.fail(f"',' or {close!r}")
+        return tuple(found)
 
     def scalar(self) -> str:
         """A bare word, number or quoted text, as it stands."""
         return self._match(_SCALAR, "a value")[0]
 
-    def listed(self, item: Callable[[], T], close: str) -> list[T]:
-        """Items with commas between them up to `close`, which is passed over."""
+    def listed(self, item: Callable[[], T], close: str, most: int | None = None) -> list[T]:
+        """Items with commas between them up to `close`, which is passed over.
+
+        Args:
+            item: reads one.
+            close: what stands behind the last.
+            most: how many are read; None for any number.
+        """
         found: list[T] = []
         if self.take(close):
             return found
         while True:
+            if len(found) == most:
+                self.fail(f"at most {most} of these, and then {close!r}")
             found.append(item())
             if self.take(close):
                 return found
@@ -136,6 +178,8 @@ class Scanner:
         start, depth = self.at, 0
         for found in _BRACED.finditer(self.text, start) if self.sees("{") else ():
             depth += {"{": 1, "}": -1}.get(found[0], 0)
+            if depth > MOST_NESTED:
+                self.refuse(f"braces at most {MOST_NESTED} deep", found.start())
             if not depth:
                 self.at = found.end()
                 self._space()

@@ -17,23 +17,28 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from shardviz.errors import MeshError, SpecError
+from shardviz.errors import MeshError, SpecError, excerpt
+from shardviz.notation.bounds import MOST_VALUES
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
 from shardviz.notation.named import (
     Dimension,
+    Lists,
     axis_with,
     build,
+    read_axes,
     read_dimensions,
     read_lists,
     write_dimensions,
     write_lists,
 )
-from shardviz.notation.record import Sharding
+from shardviz.notation.record import Sharding, each_once
 from shardviz.notation.scan import Scanner, escaped
-from shardviz.notation.spec import Axis, only_sums
+from shardviz.notation.spec import Axis, partial_kind
 
 _WHAT = "Shardy sharding"
+_INSIDE = r'[^<>"]++|"(?>(?:[^"\\]++|\\.)*)"'
+_ELEMENT = re.compile(rf"(?>(?:#?sdy\.sharding\s*+)?)<(?>(?:{_INSIDE}|<(?>(?:{_INSIDE})*)>)*)>", re.DOTALL)
 _MAXIMAL = re.compile(r"maximal_mesh_([0-9]{1,9})")  # what Shardy calls a mesh of one device when it imports a program
 
 
@@ -54,7 +59,7 @@ def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Shardin
     if several is not None:
         if len(several) != 1:
             raise SpecError(
-                f"{_WHAT} {text}: it is of {len(several)} values; pick one of them, or read them all with "
+                f"{_WHAT} {excerpt(text)}: it is of {len(several)} values; pick one of them, or read them all with "
                 "notation.shardings"
             )
         return several[0]
@@ -72,10 +77,50 @@ def read_values(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> 
     if not (it.take("#sdy.sharding_per_value<") or it.take("sdy.sharding_per_value<")):
         return None
     it.need("[")
-    found = it.listed(lambda: _one(it, mesh, rank, _prefix(it)), "]")
+
+    def text_of_one() -> str:
+        start = it.at
+        if not it.takes(_ELEMENT):
+            _one(it, mesh, rank, _prefix(it))  # says what is wrong
+        return it.text[start : it.at]
+
+    texts = it.listed(text_of_one, "]", MOST_VALUES)
     it.need(">")
     it.end()
-    return tuple(found)
+
+    def one(text: str) -> Sharding:
+        inner = Scanner(text, _WHAT)
+        found = _one(inner, mesh, rank, _prefix(inner))
+        inner.end()
+        return found
+
+    return each_once(texts, texts, one)
+
+
+_LIST = re.compile(r"#sdy<\w+")
+_MOVE = re.compile(r":\s*\d+\s*->\s*\d+")
+
+
+def axis_lists(text: str) -> list[tuple[Axis, ...]]:
+    """The lists of axes in an attribute of one of Shardy's collectives, which dimensions they move between left out.
+
+    >>> axis_lists('#sdy<list_of_axis_ref_lists[{"x", "y":(1)2}, {}]>')
+    [('x', ('y', 1, 2)), ()]
+    >>> axis_lists('#sdy<axis_ref_list{"x"}>'), axis_lists('#sdy<all_to_all_param_list[{"x"}: 0->1]>')
+    ([('x',)], [('x',)])
+
+    Raises:
+        ParseError: if it is none.
+    """
+    it = Scanner(text, "Shardy axes")
+    it.takes(_LIST)
+
+    def one() -> tuple[Axis, ...]:
+        found = read_axes(it)
+        it.takes(_MOVE)
+        return found
+
+    return [one()] if it.sees("{") or not it.take("[") else it.listed(one, "]")
 
 
 def _prefix(it: Scanner) -> bool:
@@ -87,7 +132,8 @@ def _prefix(it: Scanner) -> bool:
 
 
 def _one(it: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: bool) -> Sharding:
-    theirs, devices, alone = mesh, (), None
+    theirs, alone = mesh, None
+    devices = mesh.device_ids if mesh is not None and mesh.by_id else ()
     if it.take("@"):
         named = _MAXIMAL.fullmatch(it.quoted() if it.sees('"') else it.word())
         alone = int(named[1]) if named else None
@@ -103,10 +149,12 @@ def _one(it: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: bool)
         it.need(">")
     if alone is not None and not lists and not any(d.axes or d.open for d in dims):
         if mesh is None:
-            raise MeshError(f"{_WHAT} {it.text}: one device holds all; give the mesh that it is in")
-        return Sharding.on_one(alone, mesh, len(dims) or rank)
+            raise MeshError(f"{_WHAT} {excerpt(it.text)}: one device holds all; give the mesh that it is in")
+        return Sharding.on_one(mesh.places_of((alone,))[0], mesh, len(dims) or rank)
     if theirs is None:
-        raise MeshError(f"{_WHAT} {it.text}: it names its mesh but does not say it; give mesh='data=8,model=4'")
+        raise MeshError(
+            f"{_WHAT} {excerpt(it.text)}: it names its mesh but does not say it; give mesh='data=8,model=4'"
+        )
     return build(theirs, devices, dims, lists, mesh, rank)
 
 
@@ -120,13 +168,13 @@ def from_jax(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     devices = tuple(map(int, given.logical_device_ids or ()))
     dims = [Dimension(tuple(dim.axes), bool(dim.is_open)) for dim in given.dim_shardings]
     kinds = ("replicated", "unreduced")
-    lists = {kind: tuple(sorted(getattr(given, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
+    lists: Lists = {kind: tuple(sorted(getattr(given, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
     if lists["unreduced"]:
-        only_sums(str(getattr(given, "reduction_op", None)), str(given))
+        lists["kind"] = partial_kind(str(getattr(given, "reduction_op", None)), str(given))
     if len(devices) == 1 and not axes:  # one device holds all
         if mesh is None:
             raise MeshError(f"{given}: one device holds all; give the mesh that it is in")
-        return Sharding.on_one(devices[0], mesh, len(dims) or rank)
+        return Sharding.on_one(mesh.places_of(devices)[0], mesh, len(dims) or rank)
     return build(DeviceMesh.of(axes), devices, dims, lists, mesh, rank)
 
 
@@ -138,8 +186,9 @@ def write(cut: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
     """
     if cut.maximal is not None:
         yield "#sdy.sharding<"
-        words = f"a mesh of one device: the whole array is on device {cut.maximal}"
-        yield Letter(f"mesh<[], device_ids=[{cut.maximal}]>, []", words)
+        number = int(cut.mesh.numbers()[cut.maximal])
+        words = f"a mesh of one device: the whole array is on device {number}"
+        yield Letter(f"mesh<[], device_ids=[{number}]>, []", words)
         yield ">"
         return
     if cut.manual:
@@ -154,7 +203,7 @@ def write(cut: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
     yield Letter(f"@{mesh_name}", f"the mesh, by its name in the module; here {str(cut.mesh) or 'without axes'}")
     yield ", "
     yield from write_dimensions(cut, cut.spec.dims, escaped)
-    yield from write_lists({"replicated": cut.replicated, "unreduced": cut.unreduced}, escaped)
+    yield from write_lists({"replicated": cut.replicated, "unreduced": cut.unreduced}, cut.unreduced_kind, escaped)
     yield ">"
 
 

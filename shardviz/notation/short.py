@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from shardviz.errors import ParseError, SpecError
+from shardviz.errors import ParseError, SpecError, excerpt
+from shardviz.notation.bounds import MOST_DIMENSIONS, MOST_NAMED, MOST_WRITTEN, check_size
 from shardviz.notation.letters import (
     MANUAL,
     OPEN,
@@ -24,15 +25,18 @@ from shardviz.notation.letters import (
     axis_words,
     names_words,
     nothing_cut,
+    partial_words,
 )
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
-from shardviz.notation.spec import Axis, Spec, axis_text
+from shardviz.notation.spec import KINDS, Axis, Spec, axis_text
 
 _WHOLE = ("·", "-", "None", "_", "*", ".")  # a dimension that is not cut
 _PART = re.compile(r"(.+):\(([0-9]{1,9})\)([0-9]{1,9})", re.DOTALL)
-_BOOK = re.compile(r"[A-Za-z][\w']*\s*\[([^\[\]]*)\]\s*(?:\{\s*U_([^{}\s]+|\{[^{}]*\})\s*\})?", re.DOTALL)
-_TAILS = re.compile(r"(?:\s+|(?<=\]))(sum over|manual|reduced)(?=\s)")
+_BOOK = re.compile(r"[A-Za-z][\w']*+\s*+\[([^\[\]]*+)\]\s*+(?>(?:\{\s*+U_([^{}\s]++|\{[^{}]*+\})\s*+\})?)", re.DOTALL)
+_CELL = re.compile(r"(?>(?:[^{},]++|\{[^{}]*+\}|[{}])*)")
+_TAILS = (*((kind, "over") for kind in KINDS), ("manual",), ("reduced",))
+_MOST_STEPS = 10_000
 
 
 def read(text: str, mesh: DeviceMesh) -> Sharding:
@@ -42,41 +46,64 @@ def read(text: str, mesh: DeviceMesh) -> Sharding:
         ParseError: if it is none.
         SpecError: if it does not fit the mesh.
     """
+    given = _given(text)
     inside, close, rest = text[1:].partition("]")
-    parts = _TAILS.split(rest)
-    if not close or parts[0].strip():
-        raise ParseError(f"sharding {text!r}: expected [data, ·], perhaps with 'sum over model' behind it")
+    tail = rest.split()
+    if not close or (tail and not _key(tail)):
+        raise ParseError(f"{given}: expected [data, ·], perhaps with 'sum over model' behind it")
     dims: list[tuple[Axis, ...]] = []
     opened: list[bool] = []
-    for cell in inside.split(",") if inside.strip() else ():
+    cells = inside.split(",") if inside.strip() else []
+    check_size(cells, MOST_DIMENSIONS, given, "dimensions")
+    for cell in cells:
         words = cell.split()
         opened.append(words[-1:] == ["?"])
         words = words[: len(words) - opened[-1]]
         if not words and not opened[-1]:
-            raise ParseError(f"sharding {text!r}: an entry is empty; write · for a dimension that is not cut")
+            raise ParseError(f"{given}: an entry is empty; write · for a dimension that is not cut")
         whole = len(words) == 1 and words[0] in _WHOLE and words[0] not in mesh.names
-        dims.append(() if whole else tuple(_axis(word, text) for word in words))
+        dims.append(() if whole else tuple(_axis(word, given) for word in words))
     lists: dict[str, tuple[Axis, ...]] = {}
-    for key, words in zip(parts[1::2], parts[2::2], strict=True):
-        if key in lists or not words.split():
-            raise ParseError(f"sharding {text!r}: expected axes behind {key!r}, once")
-        lists[key] = tuple(_axis(word, text) for word in words.split())
-    spec = Spec(tuple(dims), lists.get("sum over", ()))
+    while tail:
+        key = " ".join(_key(tail))
+        end = len(key.split())
+        start = end
+        while end < len(tail) and not _key(tail[end : end + 3]):
+            end += 1
+        if key in lists or end == start:
+            raise ParseError(f"{given}: expected axes behind {key!r}, once")
+        lists[key] = tuple(_axis(word, given) for word in tail[start:end])
+        tail = tail[end:]
+    kinds = [kind for kind in KINDS if f"{kind} over" in lists]
+    if len(kinds) > 1:
+        raise ParseError(f"{given}: partial results are reduced by one of {', '.join(KINDS)}, not by {len(kinds)}")
+    kind = kinds[0] if kinds else "sum"
+    spec = Spec(tuple(dims), lists.get(f"{kind} over", ()), (), kind)
     manual, reduced = lists.get("manual", ()), lists.get("reduced", ())
     return Sharding.from_spec(spec, mesh, len(dims), manual=manual, reduced=reduced, open=opened)
 
 
-def _axis(word: str, text: str) -> Axis:
+def _given(text: str) -> str:
+    check_size(text, MOST_WRITTEN, "sharding", "characters")
+    return f"sharding {excerpt(text)!r}"
+
+
+def _key(words: list[str]) -> tuple[str, ...]:
+    """The word that the axes behind it stand for, if `words` begin with it; at the end it is an axis's name."""
+    return next((key for key in _TAILS if tuple(words[: len(key)]) == key and len(words) > len(key)), ())
+
+
+def _axis(word: str, given: str) -> Axis:
     found = _PART.fullmatch(word)
     if found:
         return found[1], int(found[2]), int(found[3])
     if not word or any(c in word for c in "[]{}()<>,\"'"):
         raise ParseError(
-            f"sharding {text!r}: expected axis names such as data, or model:(2)4, not {word!r}; names stand without "
+            f"{given}: expected axis names such as data, or model:(2)4, not {excerpt(word)!r}; names stand without "
             "quotes, and several with spaces between them, [data model, ·]"
         )
     if "?" in word:
-        raise ParseError(f"sharding {text!r}: ? stands last in its entry and apart, as in [data ?, ?], not as {word!r}")
+        raise ParseError(f"{given}: ? stands last in its entry and apart, as in [data ?, ?], not as {excerpt(word)!r}")
     return word
 
 
@@ -89,49 +116,73 @@ def read_book(text: str, mesh: DeviceMesh) -> Sharding | None:
     Raises:
         ParseError, SpecError: as `read` does.
     """
+    given = _given(text)
     if (whole := _BOOK.fullmatch(text)) is None:
         return None
     inside, partial = whole[1], whole[2]
     dims: list[tuple[Axis, ...]] = []
-    cells = re.split(r",(?![^{}]*\})", inside) if inside.strip() else []
+    cells: list[str] = []
+    at = 0 if inside.strip() else len(inside) + 1
+    while at <= len(inside):
+        found = _CELL.match(inside, at)
+        assert found is not None  # it matches nothing at all, too
+        cells.append(found[0])
+        at = found.end() + 1  # behind its comma
+    check_size(cells, MOST_DIMENSIONS, given, "dimensions")
     for cell in cells:
         name, underscore, axes = cell.strip().partition("_")
         if not re.fullmatch(r"[^\W\d_][\w']*", name) or (underscore and not axes):
-            raise ParseError(f"sharding {text!r}: expected dimensions such as I or I_X, not {cell.strip()!r}")
-        dims.append(_subscript(axes, text, mesh) if underscore else ())
-    spec = Spec(tuple(dims), _subscript(partial, text, mesh) if partial else ())
+            raise ParseError(f"{given}: expected dimensions such as I or I_X, not {excerpt(cell.strip())!r}")
+        dims.append(_subscript(axes, given, mesh) if underscore else ())
+    spec = Spec(tuple(dims), _subscript(partial, given, mesh) if partial else ())
     return Sharding.from_spec(spec, mesh, len(dims))
 
 
-def _subscript(axes: str, text: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
+def _subscript(axes: str, given: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
     if axes.startswith("{") and axes.endswith("}"):
         axes = axes[1:-1]
     found: list[Axis] = []
-    for word in axes.replace(" ", ",").split(","):
-        ways = [(word,)] if word in mesh.names else _readings(word, tuple(mesh.names))
+    words = axes.replace(" ", ",").split(",")
+    check_size(words, MOST_NAMED, given, "axes")
+    for word in words:
+        ways = [(word,)] if word in mesh.names else _readings(word, mesh.names)
         if len(ways) != 1:
             have = ", ".join(map(repr, mesh.names)) or "none"
             more = f"; it can be read as {' or '.join(' '.join(w) for w in ways)}" if ways else ""
             raise SpecError(
-                f"sharding {text!r}: {word!r} does not name axes of the mesh, which has {have}{more}. "
+                f"{given}: {excerpt(word)!r} does not name axes of the mesh, which has {have}{more}. "
                 "Write several as I_{X,Y}"
             )
         found.extend(ways[0])
     return tuple(found)
 
 
-def _readings(word: str, names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The ways to read a word as axis names run together, each axis at most once."""
+def _readings(word: str, names: Sequence[str], most: int = 3) -> list[tuple[str, ...]]:
+    """Up to `most` ways to read a word as axis names run together, each axis at most once.
+
+    Names that begin with each other (a, aa, aaa, ...) have more ways than there is time for: what has not been found
+    after `_MOST_STEPS` steps is not known, and none is given.
+    """
     if not word:
         return [()]
-    if len(word) > 200:
+    if len(word) > sum(map(len, names)):
         return []
-    return [
-        (name, *rest)
-        for name in names
-        if word.startswith(name)
-        for rest in _readings(word[len(name) :], tuple(n for n in names if n != name))
-    ]
+    ends = {len(word)}  # from where the rest is made of names, each as often as needed
+    for at in range(len(word) - 1, -1, -1):
+        if any(word.startswith(name, at) and at + len(name) in ends for name in names):
+            ends.add(at)
+    found: list[tuple[str, ...]] = []
+    waiting: list[tuple[int, tuple[str, ...]]] = [(0, ())]
+    for _ in range(_MOST_STEPS):
+        if not waiting or len(found) == most:
+            return found
+        at, said = waiting.pop()
+        if at == len(word):
+            found.append(said)
+        for name in reversed(names):
+            if name not in said and at + len(name) in ends and word.startswith(name, at):
+                waiting.append((at + len(name), (*said, name)))
+    return []
 
 
 def write(cut: Sharding) -> Iterator[Piece]:
@@ -162,7 +213,8 @@ def write(cut: Sharding) -> Iterator[Piece]:
         elif not dim:
             yield Letter("·", UNCUT)
     yield "]" if cut.spec.dims else ""
-    tails = (("sum over", cut.unreduced, SUM), ("manual", cut.manual, MANUAL), ("reduced", cut.reduced, REDUCED))
+    partial = f"{cut.unreduced_kind} over", cut.unreduced, partial_words(cut.unreduced, cut.unreduced_kind)
+    tails = (partial, ("manual", cut.manual, MANUAL), ("reduced", cut.reduced, REDUCED))
     for key, axes, words in tails:
         if axes:
             yield " "
@@ -183,6 +235,7 @@ def write_book(cut: Sharding) -> Iterator[Piece]:
         (cut.manual, "manual axes"),
         (cut.reduced, "reduced axes"),
         (cut.replicated, "explicitly replicated axes"),
+        (cut.unreduced_kind != "sum", "partial results but sums"),
     ):
         if given:
             raise SpecError(f"{cut}: the scaling book's form has no {what}")

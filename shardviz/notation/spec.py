@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardviz.errors import SpecError
+from shardviz.errors import SpecError, excerpt
+from shardviz.notation.bounds import MOST_NAME, MOST_NAMED, check_size
 from shardviz.notation.mesh import DeviceMesh
 
 Axis = str | tuple[str, int, int]
@@ -46,27 +47,43 @@ class Spec:
 
     Attributes:
         dims: one tuple of axes a dimension; an empty tuple is a dimension that is not cut.
-        unreduced: axes over which the array still is a partial sum.
+        unreduced: axes over which the devices hold partial results, still to be reduced: partial sums, or another kind.
+        reduced: Explicit axes over which the array is whole, and its gradient is to be left a partial sum. That is in
+            its type, and says nothing of where its bytes are.
+        unreduced_kind: what reduces the partial results, one of `KINDS`; JAX has others than sums from 0.12 on.
     """
 
     dims: tuple[tuple[Axis, ...], ...] = ()
     unreduced: tuple[Axis, ...] = ()
+    reduced: tuple[Axis, ...] = field(default=(), repr=False)
+    unreduced_kind: str = field(default="sum", repr=False)
+
+    def __post_init__(self) -> None:
+        """Where nothing is left to be reduced there is no kind."""
+        if not self.unreduced and self.unreduced_kind != "sum":
+            object.__setattr__(self, "unreduced_kind", "sum")
 
     @classmethod
     def of(cls, spec: Any, rank: int | None = None) -> Spec:
         """Reads a spec from a PartitionSpec, a tuple such as `("data", None)`, a `Spec`, or None (replicated).
+
+        Of a NamedSharding it is the spec; where that names another memory than the device's, a `PlacedSpec`.
 
         Args:
             spec: what to read. An entry is None, an axis name, or a tuple of axis names.
             rank: pad with dimensions that are not cut up to this many.
 
         Raises:
-            SpecError: for an entry that is none of these.
+            SpecError: for an entry that is none of these; `P.UNCONSTRAINED` is for `with_open`.
         """
         if not isinstance(spec, Spec):
-            spec = cls(tuple(_entry(e, spec) for e in _entries(spec)), _unreduced(spec))
+            kind, spec = getattr(spec, "memory_kind", None), getattr(spec, "spec", spec)
+            spec = cls(tuple(_entry(e, spec) for e in _entries(spec)), _unreduced(spec), _reduced(spec), _kind(spec))
+            if kind not in (None, DEVICE_MEMORY):
+                kind = memory_kind(kind, str(spec))
+                spec = PlacedSpec(spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind, kind)
         if rank is not None and len(spec.dims) < rank:
-            spec = cls(spec.dims + ((),) * (rank - len(spec.dims)), spec.unreduced)
+            spec = replace(spec, dims=spec.dims + ((),) * (rank - len(spec.dims)))
         return spec
 
     @classmethod
@@ -79,9 +96,10 @@ class Spec:
         if isinstance(spec, Spec):
             return spec, (False,) * len(spec.dims)
         entries = _entries(spec)
-        opened = tuple(not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED" for entry in entries)
+        opened = tuple(map(_is_open, entries))
         closed = zip(entries, opened, strict=True)
-        return cls(tuple(() if o else _entry(e, spec) for e, o in closed), _unreduced(spec)), opened
+        dims = tuple(() if o else _entry(e, spec) for e, o in closed)
+        return cls(dims, _unreduced(spec), _reduced(spec), _kind(spec)), opened
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -93,7 +111,12 @@ class Spec:
         dims = self.dims
         while dims and not dims[-1]:
             dims = dims[:-1]
-        return Spec(dims, tuple(sorted(self.unreduced, key=axis_text)))
+        sets = (tuple(sorted(axes, key=axis_text)) for axes in (self.unreduced, self.reduced))
+        return Spec(dims, *sets, unreduced_kind=self.unreduced_kind)
+
+    def with_dims(self, dims: tuple[tuple[Axis, ...], ...]) -> Spec:
+        """Other dimensions, and the same partial results; of memories and gradients it says nothing."""
+        return Spec(dims, self.unreduced, (), self.unreduced_kind)
 
     def same_as(self, other: Spec, mesh: DeviceMesh) -> bool:
         """Whether both cut an array in the same way: trailing None and axes of size 1 make no difference."""
@@ -105,31 +128,78 @@ class Spec:
 
     def __str__(self) -> str:
         parts = [repr(e) for e in self.entries()]
-        if self.unreduced:
-            parts.append("unreduced={" + ", ".join(repr(a) for a in self.unreduced) + "}")
+        for name, axes in (("unreduced", self.unreduced), ("reduced", self.reduced)):
+            if axes:
+                parts.append(f"{name}={{{', '.join(map(repr, axes))}}}")
+        parts += [f"unreduced_kind={self.unreduced_kind}"] if self.unreduced_kind != "sum" else []
         return f"P({', '.join(parts)})"
 
     def brackets(self) -> str:
         """The short form: `[data, ·]`."""
         text = "[" + ", ".join(" ".join(map(axis_text, d)) or "·" for d in self.dims) + "]"
-        return text + (" sum over " + " ".join(map(axis_text, self.unreduced)) if self.unreduced else "")
+        kind = f" {self.unreduced_kind} over "
+        return text + (kind + " ".join(map(axis_text, self.unreduced)) if self.unreduced else "")
 
 
-def only_sums(kind: str, what: str) -> None:
-    """Raises for unreduced axes of another kind than sums, which JAX has from 0.12 on.
+DEVICE_MEMORY = "device"
+MEMORY_KINDS = (DEVICE_MEMORY, "pinned_host", "unpinned_host")
+"""Where a device's shards may lie, in JAX's words: its own memory, or its host's."""
+
+
+def memory_kind(kind: str, where: str) -> str:
+    """A memory kind, if it is one.
 
     Args:
-        kind: JAX's, Shardy's or XLA's name of the kind; "None" where it is not said.
+        kind: what was given.
+        where: what it was given for, for the message.
+
+    Raises:
+        SpecError: if JAX knows no such memory.
+    """
+    if kind not in MEMORY_KINDS:
+        raise SpecError(f"{where}: memory kind {kind!r}: expected one of {', '.join(map(repr, MEMORY_KINDS))}")
+    return kind
+
+
+@dataclass(frozen=True)
+class PlacedSpec(Spec):
+    """A spec of an array whose shards lie in another memory than the device's, as a NamedSharding may say.
+
+    Attributes:
+        memory_kind: one of `MEMORY_KINDS`.
+    """
+
+    memory_kind: str = "pinned_host"
+
+
+def memory_of(spec: Spec | None) -> str:
+    """The memory that a spec says its shards lie in; empty where it says none."""
+    return spec.memory_kind if isinstance(spec, PlacedSpec) else ""
+
+
+KINDS = {"sum": "sums", "max": "maxima", "min": "minima"}
+"""What may reduce partial results → what these are then called."""
+
+
+def partial_kind(kind: str, what: str) -> str:
+    """What reduces partial results: one of `KINDS`.
+
+    Args:
+        kind: JAX's, Shardy's or XLA's name of it, such as `UnreducedKind.max` or `MAX`; "None" where it is not said.
         what: the sharding, for the message.
 
     Raises:
-        SpecError: if it is no sum.
+        SpecError: for another kind.
     """
-    if kind.rpartition(".")[2].lower() not in ("none", "sum", ""):
+    word = kind.rpartition(".")[2].lower()
+    if word in ("none", ""):
+        return "sum"
+    if word not in KINDS:
         raise SpecError(
-            f"{what}: its unreduced axes are of kind {kind}, partial results still to be reduced by their "
-            f"{kind.rpartition('.')[2].lower()}; only partial sums are known here"
+            f"{what}: its unreduced axes are of kind {kind}, partial results still to be reduced by their {word}; "
+            f"expected one of {', '.join(KINDS)}"
         )
+    return word
 
 
 def _entries(spec: Any) -> tuple[Any, ...]:
@@ -140,10 +210,15 @@ def _entries(spec: Any) -> tuple[Any, ...]:
 
 
 def _unreduced(spec: Any) -> tuple[Axis, ...]:
-    found = tuple(sorted(getattr(spec, "unreduced", None) or (), key=str))
-    if found:
-        only_sums(str(getattr(spec, "unreduced_kind", None)), str(spec))
-    return found
+    return tuple(sorted(getattr(spec, "unreduced", None) or (), key=str))
+
+
+def _kind(spec: Any) -> str:
+    return partial_kind(str(getattr(spec, "unreduced_kind", None)), str(spec)) if _unreduced(spec) else "sum"
+
+
+def _reduced(spec: Any) -> tuple[Axis, ...]:
+    return tuple(sorted(getattr(spec, "reduced", None) or (), key=str))
 
 
 def _entry(entry: Any, spec: Any) -> tuple[Axis, ...]:
@@ -156,7 +231,20 @@ def _entry(entry: Any, spec: Any) -> tuple[Axis, ...]:
             return ((entry[0], entry[1], entry[2]),)
         if all(isinstance(a, str) or _is_part(a) for a in entry):
             return tuple(a if isinstance(a, str) else (a[0], a[1], a[2]) for a in entry)
+    if _is_open(entry):
+        place = _entries(spec).index(entry)
+        raise SpecError(
+            f"{spec}: dimension {place} is P.UNCONSTRAINED, which only a sharding constraint inside the program "
+            "may say: an argument or a result lies somewhere, so jax.jit refuses it in in_shardings and "
+            "out_shardings too. Write None for a dimension that is not cut; None in place of a result's whole spec "
+            "leaves it to the compiler"
+        )
     raise SpecError(f"{spec!r}: an entry must be None, an axis name or a tuple of axis names, not {entry!r}")
+
+
+def _is_open(entry: Any) -> bool:
+    """Whether an entry is `P.UNCONSTRAINED`."""
+    return not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED"
 
 
 def _is_part(axis: Any) -> bool:
@@ -170,7 +258,7 @@ def _is_part(axis: Any) -> bool:
 
 def _significant(spec: Spec, mesh: DeviceMesh) -> Spec:
     keep = lambda axes: tuple(a for a in axes if axis_size(a, mesh) > 1)  # noqa: E731
-    return Spec(tuple(keep(d) for d in spec.dims), keep(spec.unreduced)).canonical()
+    return Spec(tuple(keep(d) for d in spec.dims), keep(spec.unreduced), (), spec.unreduced_kind).canonical()
 
 
 def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) -> None:
@@ -184,10 +272,12 @@ def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) 
     Raises:
         SpecError: with what was found, and what would do.
     """
+    check_size(every, MOST_NAMED, "sharding", "mentions of axes", SpecError)
     used: dict[str, list[tuple[int, int, str]]] = {}
     sizes = mesh.shape
     for where, axis in every:
         name = axis_name(axis)
+        check_size(name, MOST_NAME, f"sharding: axis {excerpt(name)!r}", "characters in its name", SpecError)
         if name not in sizes:
             have = ", ".join(map(repr, sizes)) or "none"
             raise SpecError(f"{spec}: the mesh has no axis {name!r}; it has {have}. Use one of these, or add it")
@@ -254,6 +344,15 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
                     dimension=dimension,
                 )
             seen[short] = dimension
+    for axis in map(axis_name, spec.reduced):
+        explicit = axis in axes and mesh.types[mesh.names.index(axis)] == "Explicit"
+        if not explicit or axis in seen or axis in map(axis_name, spec.unreduced):
+            why = "is used by the spec already" if explicit else "is no Explicit axis of the mesh"
+            raise SpecError(
+                f"{given}: reduced axis {axis!r} {why}; `reduced` is part of a type, for Explicit axes that cut no "
+                "dimension and are not unreduced: leave it out" + ("" if explicit else ", or make the axis Explicit"),
+                argument=name,
+            )
     if len(spec.dims) > len(shape):
         raise SpecError(
             f"{given}: {len(spec.dims)} entries for an array of rank {len(shape)}, shape {tuple(shape)}; "
@@ -261,6 +360,19 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
             argument=name,
             dimension=len(shape),
         )
+    if not all(isinstance(axis, str) for axis in spec.axes):
+        try:
+            check_axes(spec, [(f"dimension {d}", axis) for d, entry in enumerate(spec.dims) for axis in entry], mesh)
+        except SpecError as error:
+            raise SpecError(f"{name!r}: {error}", argument=name) from None
+        for dimension, axis in ((d, axis) for d, entry in enumerate(spec.dims) for axis in entry):
+            if not isinstance(axis, str) and axis[2] in (1, axes[axis[0]]):
+                raise SpecError(
+                    f"{given}: {axis_text(axis)!r} is "
+                    + ("no cut: leave it out" if axis[2] == 1 else f"all of the axis: write {axis[0]!r}"),
+                    argument=name,
+                    dimension=dimension,
+                )
     if not divide:
         return
     for dimension, entry in enumerate(spec.dims):

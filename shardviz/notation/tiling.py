@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shardviz.errors import ParseError
-from shardviz.notation.mesh import DeviceMesh
+from shardviz.notation.bounds import MOST_CELLS, MOST_DIMENSIONS, check_size
+from shardviz.notation.mesh import DeviceMesh, unravel
 from shardviz.notation.spec import Axis
 from shardviz.notation.strides import axes_along, digits, places
 
@@ -40,12 +41,18 @@ class Tiling:
     devices: tuple[int, ...] = field(repr=False)
 
     def __post_init__(self) -> None:
+        check_size(self.dims, MOST_DIMENSIONS, "tile assignment", "dimensions")
         shape = ",".join(map(str, self.dims))
         if any(n < 1 for n in self.dims) or len(self.kinds) > len(self.dims):
             raise ParseError(f"tile assignment [{shape}]: expected 1 or more tiles a dimension, subgroups at the end")
         if any(kind not in KINDS for kind in self.kinds):
             raise ParseError(f"tile assignment [{shape}]: a subgroup is one of {', '.join(KINDS)}, not {self.kinds}")
         count = math.prod(self.dims)
+        if count * len(self.dims) > MOST_CELLS:
+            raise ParseError(
+                f"tile assignment [{shape}]: {count} tiles, each with a place in {len(self.dims)} dimensions; at most "
+                f"{MOST_CELLS:,} places are counted here"
+            )
         if count != len(self.devices):
             raise ParseError(f"tile assignment [{shape}]: {count} tiles for {len(self.devices)} devices")
         if not np.array_equal(np.sort(np.asarray(self.devices, np.int64)), np.arange(count)):
@@ -60,7 +67,7 @@ class Tiling:
         """Where each place stands in the table: integers, place x (dimension, then subgroup)."""
         found = np.zeros((len(self.devices), len(self.dims)), np.int64)
         if self.dims:
-            found[np.asarray(self.devices)] = np.stack(np.unravel_index(np.arange(len(self.devices)), self.dims), 1)
+            found[np.asarray(self.devices)] = unravel(np.arange(len(self.devices)), self.dims)
         return found
 
     def table(self) -> np.ndarray:
@@ -84,12 +91,14 @@ class Tiling:
         """
         table, count = self.table(), len(self.tiles)
         special = [i for i, kind in enumerate(self.kinds, count) if kind != "replicated" and self.dims[i] > 1]
-        if len(special) == 1:
-            table = np.sort(table, axis=special[0])
+        copies = tuple(i for i, kind in enumerate(self.kinds, count) if kind == "replicated")
+        if len(special) == 1:  # in the order of the first copy, so that copies stay copies of each other
+            one = table[tuple(slice(1) if i in copies else slice(None) for i in range(table.ndim))]
+            order = np.argsort(one, axis=special[0])
+            table = np.take_along_axis(table, np.broadcast_to(order, table.shape), axis=special[0])
         where = np.empty((len(self.dims), mesh.size), np.int64)
         if self.dims:
-            where[:, table.ravel()] = np.stack(np.unravel_index(np.arange(mesh.size), self.dims))
-        copies = tuple(i for i, kind in enumerate(self.kinds, count) if kind == "replicated")
+            where[:, table.ravel()] = unravel(np.arange(mesh.size), self.dims).T
         first = table.min(axis=copies, keepdims=True) if copies else table
         found: list[tuple[Axis, ...] | None] = []
         for i, size in enumerate(self.dims):

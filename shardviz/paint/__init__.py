@@ -12,11 +12,12 @@ from shardviz.paint.html import html_of
 from shardviz.paint.json import Json, json_of
 from shardviz.paint.markdown import markdown_of
 from shardviz.paint.plot import plot
+from shardviz.paint.saved import file
 from shardviz.paint.svg import svg_of
 from shardviz.paint.text import text_of
 from shardviz.view.subjects import document, picture
 
-__all__ = ["html", "json", "markdown", "plot", "shard_maps", "svg", "text"]
+__all__ = ["file", "html", "json", "markdown", "plot", "shard_maps", "svg", "text"]
 
 
 def text(subject: Any, width: int | None = None) -> str:

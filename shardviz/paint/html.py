@@ -11,22 +11,26 @@ chip brings its own background and ink.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import singledispatch
 from html import escape
 from typing import Any
 
 from shardviz.notation import Axis, Spec, axis_name
 from shardviz.notation.spec import axis_text
+from shardviz.paint.outside import is_turned, steerless, told
 from shardviz.paint.text import blocks
 from shardviz.paint.theme import MUTED, AxisColour, axis_colours, ink_for
 from shardviz.records.amounts import plural
 from shardviz.view.document import (
     Beside,
     Block,
+    Column,
     Document,
     Figure,
     Inline,
+    Listing,
     Paragraph,
     Part,
     Piece,
@@ -34,7 +38,9 @@ from shardviz.view.document import (
     Section,
     Table,
     joined,
+    plain,
 )
+from shardviz.view.picture import Picture
 
 Colours = Mapping[str, AxisColour]
 
@@ -45,113 +51,186 @@ _MONO_SPAN = f'<span style="{MONO};white-space:nowrap">'
 HAIRLINE = "1px solid rgba(128,128,128,0.35)"
 QUIET = "opacity:0.75"
 _UNNAMED = AxisColour(MUTED, "#B5B5B5", ink_for(MUTED), "#111111", "")
-_ROLES = {"work": "#5B6770", "room": "rgba(128,128,128,0.25)"}
+_ROLES = {"work": "#5B6770", "moved": "#C2410C", "room": "rgba(128,128,128,0.25)"}
 _ALIGN = ' align="right"'
+MOST_UNFOLDED = 2000
+"""Rows of a table that a page of its own holds."""
 _ONE_LINE = 60  # characters; longer names and texts may take several lines
 
 
-def html_of(document: Document) -> str:
-    """A document as one `<div>`; every text in it is escaped."""
-    colours: Colours = {} if document.mesh is None else axis_colours(document.mesh)
-    head = (
-        f'<div style="font-size:15px;padding:4px 0">{_inline(document.title, colours)}</div>' if document.title else ""
-    )
-    lead = "".join(f'<div style="padding:2px 0">{_inline(line, colours)}</div>' for line in document.lead)
-    return f'<div style="{SANS};overflow-x:auto">{head}{lead}{_blocks(document.blocks, colours)}</div>'
+@dataclass(frozen=True)
+class Look:
+    """Where the HTML goes to.
+
+    Attributes:
+        colours: mesh axis → its colour.
+        draw: on a page of its own, which no sanitizer sees, what draws a Picture. There cells also carry their heads,
+            for narrow screens, and rows that are not shown at first can be unfolded. None where a sanitizer looks on.
+    """
+
+    colours: Colours
+    draw: Callable[[Picture], str] | None = None
+
+    @property
+    def page(self) -> bool:
+        """Whether it is a page of its own."""
+        return self.draw is not None
 
 
-def _blocks(found: Iterable[Block], colours: Colours) -> str:
-    return "".join(_block(block, colours) for block in found)
+def html_of(document: Document, draw: Callable[[Picture], str] | None = None) -> str:
+    """A document as one `<div>`; every text in it is escaped.
+
+    Args:
+        document: what there is to say.
+        draw: what draws a Picture, on a page of its own; see `Look`.
+    """
+    look = Look({} if document.mesh is None else axis_colours(document.mesh), draw)
+    title, lines = _inline(document.title, look.colours), [_inline(line, look.colours) for line in document.lead]
+    if look.page:
+        head = (f"<h1>{title}</h1>" if title else "") + "".join(f'<p class="lead">{line}</p>' for line in lines)
+        return f'<div style="{SANS}">{head}{_blocks(document.blocks, look)}</div>'
+    head = f'<div style="font-size:15px;padding:4px 0">{title}</div>' if title else ""
+    lead = "".join(f'<div style="padding:2px 0">{line}</div>' for line in lines)
+    return f'<div style="{SANS};overflow-x:auto">{head}{lead}{_blocks(document.blocks, look)}</div>'
 
 
-def _block(block: Block, colours: Colours) -> str:
+def _blocks(found: Iterable[Block], look: Look) -> str:
+    return "".join(_block(block, look) for block in found)
+
+
+def _block(block: Block, look: Look) -> str:
     if isinstance(block, Paragraph):
-        label = f"<b>{escape(block.label)}</b>: " if block.label else ""
+        label = f"<b>{outside(block.label)}</b>: " if block.label else ""
         style = f"{QUIET};padding:0 8px" if block.quiet else "padding:4px 0"
-        return f'<div style="{style}">{label}{_inline(block.pieces, colours)}</div>' if block.pieces else ""
+        return f'<div style="{style}">{label}{_inline(block.pieces, look.colours)}</div>' if block.pieces else ""
     if isinstance(block, Table):
-        return _table(block, colours)
+        return _table(block, look)
     if isinstance(block, Section):
-        return _section(block, colours)
+        return _section(block, look)
     if isinstance(block, Beside):
-        side = "padding:0 32px 0 0;border:0;text-align:left;vertical-align:top"
-        cells = "".join(f'<td style="{side}">{_block(each, colours)}</td>' for each in block.blocks)
-        row = f'<tr style="background-color:transparent">{cells}</tr>'
-        return f'<table style="border-collapse:collapse;border:0;margin:0 0 8px 0;{SANS}"><tbody>{row}</tbody></table>'
-    return _figure(block)
+        return _beside(block, look)
+    return _figure(block, look)
 
 
-def _section(block: Section, colours: Colours) -> str:
-    lead = _inline(block.lead, colours)
-    head = f"<b>{escape(block.title)}</b>{f': {lead}' if lead else ''}"
-    content = _blocks(block.blocks, colours)
+def _beside(block: Beside, look: Look) -> str:
+    if look.page:
+        return f'<div class="beside">{"".join(f"<div>{_block(each, look)}</div>" for each in block.blocks)}</div>'
+    side = "padding:0 32px 0 0;border:0;text-align:left;vertical-align:top"
+    cells = "".join(f'<td style="{side}">{_block(each, look)}</td>' for each in block.blocks)
+    row = f'<tr style="background-color:transparent">{cells}</tr>'
+    return f'<table style="border-collapse:collapse;border:0;margin:0 0 8px 0;{SANS}"><tbody>{row}</tbody></table>'
+
+
+def _section(block: Section, look: Look) -> str:
+    lead = _inline(block.lead, look.colours)
+    head = f"<b>{outside(block.title)}</b>{f': {lead}' if lead else ''}"
+    content = _blocks(block.blocks, look)
     if block.fold is None or not content:
-        return f'<div style="padding:8px 0 2px 0">{head}</div>{content}'
+        return f"<h2>{head}</h2>{content}" if look.page else f'<div style="padding:8px 0 2px 0">{head}</div>{content}'
     opened = " open" if block.fold == "open" else ""
     return f'<details{opened} style="padding:4px 0"><summary>{head}</summary>{content}</details>'
 
 
-def _figure(block: Figure) -> str:
-    caption = f'<div style="font-weight:600">{escape(block.caption)}</div>' if block.caption else ""
-    return caption + figure_html(block.of)
+def _figure(block: Figure, look: Look) -> str:
+    caption = f'<div style="font-weight:600">{outside(block.caption)}</div>' if block.caption else ""
+    if look.draw is not None and isinstance(block.of, Picture):
+        return f"<figure>{caption}{look.draw(block.of)}</figure>"
+    drawn = figure_html(block.of)
+    return f"<figure>{caption}{drawn}</figure>" if look.page else caption + drawn
 
 
 @singledispatch
 def figure_html(of: Any) -> str:
     """What is drawn, in HTML; whoever draws such a thing registers how. Else its description."""
-    return f'<div style="{QUIET}">{escape(getattr(of, "alt", ""))}</div>'
+    return f'<div style="{QUIET}">{outside(getattr(of, "alt", ""))}</div>'
+
+
+@figure_html.register
+def _(of: Listing) -> str:
+    style = f"{MONO};white-space:pre;overflow-x:auto;margin:4px 0 12px 0;padding:8px 10px;border:{HAIRLINE}"
+    return f'<pre style="{style}">{escape(steerless(of.text))}</pre>'
 
 
 # Tables.
 
 
-def _table(table: Table, colours: Colours) -> str:
+def _table(table: Table, look: Look) -> str:
     """A table in monospace (so that figures line up) with a hairline under each row."""
     if not table.rows and not any(column.title for column in table.columns):
         return ""
-    line = f'<tr style="background-color:transparent;border-bottom:{HAIRLINE}">'
-    head = "".join(_head(column.title, column.right) for column in table.columns)
-    top = f"<thead>{line}{head}</tr></thead>" if any(column.title for column in table.columns) else ""
-    shown = table.rows[: table.most]
-    body = "".join(_row(row, table, line, colours) for row in shown)
     title = ""
     if table.caption:
         style = f"caption-side:top;text-align:left;font-weight:600;padding:4px 8px;{SANS}"
-        title = f'<caption style="{style}">{escape(table.caption)}</caption>'
-    more = len(table.rows) - len(shown) + table.hidden
-    rest = f'<div style="{QUIET};padding:0 8px">… and {plural(more, f"more {table.noun}")}</div>' if more else ""
-    return (
-        f'<table style="border-collapse:collapse;border:0;margin:4px 0 12px 0;{MONO};line-height:1.4">{title}'
-        f"{top}<tbody>{body}</tbody></table>{rest}"
+        title = f'<caption style="{style}">{outside(table.caption)}</caption>'
+    shown, rest = table.rows[: table.most], table.rows[table.most :]
+    made = _rows(shown, table, look, title)
+    if look.page and rest:
+        some = rest[: MOST_UNFOLDED - len(shown)]
+        words = f"{plural(len(some), f'more {table.noun}')}"
+        made += f'<details class="rest"><summary>{words}</summary>{_rows(some, table, look)}</details>'
+        rest = rest[len(some) :]
+    more = len(rest) + table.hidden
+    return made + (
+        f'<div style="{QUIET};padding:0 8px">… and {plural(more, f"more {table.noun}")}</div>' if more else ""
     )
 
 
-def _row(row: Row, table: Table, line: str, colours: Colours) -> str:
+def _rows(rows: Sequence[Row], table: Table, look: Look, title: str = "") -> str:
+    line = f'<tr style="background-color:transparent;border-bottom:{HAIRLINE}">'
+    head = "".join(_head(column.title, column.right) for column in table.columns)
+    top = f"<thead>{line}{head}</tr></thead>" if any(column.title for column in table.columns) else ""
+    body = "".join(_row(row, table, line, look) for row in rows)
+    style = f"border-collapse:collapse;border:0;margin:4px 0 12px 0;{MONO};line-height:1.4"
+    made = f'<table style="{style}">{title}{top}<tbody>{body}</tbody></table>'
+    return f'<div class="table">{made}</div>' if look.page else made
+
+
+def _row(row: Row, table: Table, line: str, look: Look) -> str:
     cells = "".join(
-        _cell(_inline(cell, colours, inside=not column.wrap), right=column.right, wrap=column.wrap, tip=_tip(cell))
+        _cell(
+            _inline(cell, look.colours, inside=not column.wrap),
+            right=column.right,
+            wrap=column.wrap,
+            tip=_tip(cell),
+            more=_narrow(cell, column) if look.page else "",
+        )
         for cell, column in zip(row.cells, table.columns, strict=True)
     )
     below = ""
-    if row.detail and not table.opens:
-        content = _blocks(row.detail, colours)
+    if row.detail and table.folds != "always":
+        content = _blocks(row.detail, look)
         below = f'{line}<td colspan="{len(table.columns)}" style="padding:0 8px 3px 24px;{QUIET}">{content}</td></tr>'
     return f"{line}{cells}</tr>{below}"
 
 
-def _cell(content: str, *, right: bool, wrap: bool, tip: str) -> str:
+def _narrow(cell: Inline, column: Column) -> str:
+    """What a cell says of itself for screens where it does not stand below its head."""
+    if any(piece.kind == "bar" for piece in ((cell,) if isinstance(cell, Piece) else cell)):
+        return " data-bar"
+    return f' data-head="{escape(told(column.title))}"' if column.title and plain(cell) else ""
+
+
+def _cell(content: str, *, right: bool, wrap: bool, tip: str, more: str) -> str:
     style = f"padding:3px 8px;vertical-align:top;text-align:{'right' if right else 'left'}"
     style += f";{_SANS_FACE}" if wrap else ";white-space:nowrap"
-    hover = f' title="{escape(tip)}"' if tip else ""
-    return f'<td{_ALIGN if right else ""} style="{style}"{hover}>{content}</td>'
+    more += f' title="{escape(steerless(tip))}"' if tip else ""
+    return f'<td{_ALIGN if right else ""} style="{style}"{more}>{content}</td>'
 
 
 def _head(text: str, right: bool) -> str:
     side = "right" if right else "left"
     style = f"padding:3px 8px;text-align:{side};white-space:nowrap;font-weight:600;{QUIET};{_SANS_FACE}"
-    return f'<th scope="col"{_ALIGN if right else ""} style="{style}">{escape(text)}</th>'
+    return f'<th scope="col"{_ALIGN if right else ""} style="{style}">{outside(text)}</th>'
 
 
 # Pieces.
+
+
+def outside(text: str, whole: bool = False) -> str:
+    """Text from outside, escaped: clipped with the whole as its title, by itself where it runs from right to left."""
+    shown = steerless(text) if whole else told(text)
+    made = f"<bdi>{escape(shown)}</bdi>" if is_turned(text) else escape(shown)
+    return made if len(shown) == len(text) else f'<span title="{escape(steerless(text))}">{made}</span>'
 
 
 def _tip(inline: Inline) -> str:
@@ -176,16 +255,22 @@ def piece_html(piece: Piece, colours: Colours) -> str:
 
 
 def _line(piece: Piece, _: Colours) -> str:
-    return escape(piece.text) + (f" {mono(escape(piece.value))}" if piece.value else "")
+    return outside(piece.text) + (f" {mono(outside(piece.value))}" if piece.value else "")
+
+
+def _indented(piece: Piece) -> str:
+    """Program text, which keeps its indent."""
+    text = piece.text.lstrip(" ")
+    return "&nbsp;" * (len(piece.text) - len(text)) + outside(text, piece.whole)
 
 
 def _axes(piece: Piece, colours: Colours) -> str:
-    return mono(" ".join(chip(axis, colours) for axis in piece.value)) if piece.value else escape(piece.text)
+    return mono(" ".join(chip(axis, colours) for axis in piece.value)) if piece.value else outside(piece.text)
 
 
 def _mesh(piece: Piece, colours: Colours) -> str:
     sizes = " ".join(chip(name, colours, f"{name}={size}") for name, size in piece.value)
-    return mono(sizes) if sizes else escape(piece.text)
+    return mono(sizes) if sizes else outside(piece.text)
 
 
 def _spec(piece: Piece, colours: Colours) -> str:
@@ -197,8 +282,8 @@ def _bar(piece: Piece, colours: Colours) -> str:
 
 
 _PIECES = {
-    "words": lambda piece, _: escape(piece.text),
-    "code": lambda piece, _: mono(escape(piece.text), one_line=len(piece.text) <= _ONE_LINE),
+    "words": lambda piece, _: outside(piece.text),
+    "code": lambda piece, _: mono(_indented(piece), one_line=len(piece.text) <= _ONE_LINE),
     "axes": _axes,
     "mesh": _mesh,
     "spec": _spec,
@@ -211,14 +296,14 @@ def chip(axis: Axis, colours: Colours, text: str | None = None) -> str:
     """A mesh axis (or a part of one) as a coloured chip with its name, or another text, in it."""
     colour = colours.get(axis_name(axis), _UNNAMED)
     style = f"background-color:{colour.light};color:{colour.ink};border-radius:3px;padding:1px 5px;font-weight:600"
-    return f'<span style="{style}">{escape(axis_text(axis) if text is None else text)}</span>'
+    return f'<span style="{style}">{outside(axis_text(axis) if text is None else text)}</span>'
 
 
 def spec_html(spec: Spec, colours: Colours) -> str:
     """A spec in brackets, every axis a chip, `·` for a dimension that is not cut."""
     text = "[" + ", ".join(" ".join(chip(a, colours) for a in dim) or "·" for dim in spec.dims) + "]"
     if spec.unreduced:
-        text += " sum over " + " ".join(chip(a, colours) for a in spec.unreduced)
+        text += f" {spec.unreduced_kind} over " + " ".join(chip(a, colours) for a in spec.unreduced)
     return mono(text)
 
 
@@ -238,7 +323,7 @@ def bar_html(parts: Sequence[Part], colours: Colours) -> str:
         full, tip = max(0, length - begin), text[length:] if part is parts[-1] else ""
         begin = max(begin, length)
         colour = _colour(part, colours)
-        hover = f' title="{escape(part.tip)}"' if part.tip else ""
+        hover = f' title="{escape(steerless(part.tip))}"' if part.tip else ""
         if full:
             stretches.append(f'<span style="color:{colour};background-color:{colour}"{hover}>{"█" * full}</span>')
         if tip:

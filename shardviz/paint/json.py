@@ -15,7 +15,8 @@ from functools import singledispatch
 from typing import Any
 
 from shardviz.notation import Axis, Spec
-from shardviz.view.document import Beside, Block, Document, Inline, Paragraph, Part, Piece, Row, Section, Table
+from shardviz.paint.outside import steerless, told
+from shardviz.view.document import Beside, Block, Document, Inline, Listing, Paragraph, Part, Piece, Row, Section, Table
 from shardviz.view.picture import Picture
 
 Json = dict[str, Any]
@@ -38,13 +39,15 @@ def blocks_json(blocks: Iterable[Block]) -> list[Json]:
 
 def _block(block: Block) -> Json:
     if isinstance(block, Paragraph):
-        return _given(block="p", pieces=_inline(block.pieces), label=block.label, quiet=block.quiet, name=block.name)
+        return _given(
+            block="p", pieces=_inline(block.pieces), label=told(block.label), quiet=block.quiet, name=block.name
+        )
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Section):
         return _given(
             block="section",
-            title=block.title,
+            title=told(block.title),
             lead=_inline(block.lead),
             blocks=blocks_json(block.blocks),
             fold=block.fold,
@@ -62,6 +65,11 @@ def figure_json(of: Any) -> Json:
 
 
 @figure_json.register
+def _(of: Listing) -> Json:
+    return {"lines": steerless(of.text)}
+
+
+@figure_json.register
 def _(of: Picture) -> Json:
     return of.to_json()
 
@@ -70,12 +78,13 @@ def _table(table: Table) -> Json:
     shown = table.rows[: table.most]
     return _given(
         block="table",
-        columns=[_given(title=c.title, right=c.right, wrap=c.wrap) for c in table.columns],
+        columns=[_given(title=told(c.title), right=c.right, wrap=c.wrap) for c in table.columns],
         rows=[_row(row) for row in shown],
-        caption=table.caption,
+        caption=told(table.caption),
         more=len(table.rows) - len(shown) + table.hidden,
         noun=table.noun,
         name=table.name,
+        folds=table.folds != "never",
     )
 
 
@@ -95,19 +104,20 @@ def _inline(inline: Inline) -> Any:
 
 def piece_json(piece: Piece) -> Any:
     """A piece: its words alone where it is nothing else."""
+    text = piece.text if piece.whole else told(piece.text)
     found = _given(
-        t=piece.text,
+        t=text,
         k="" if piece.kind == "words" else piece.kind,
         b=piece.strong,
         q=piece.quiet,
         tone=piece.tone,
-        tip=piece.tip,
+        tip=piece.tip or (steerless(piece.text) if len(text) < len(piece.text) else ""),
         sel=list(piece.selects or ()),
     )
     value = _VALUES.get(piece.kind, lambda _: None)(piece.value)
     if value is not None:
         found["v"] = value
-    return piece.text if found.keys() <= {"t"} else found
+    return text if found.keys() <= {"t"} else found
 
 
 def axis_json(axis: Axis) -> Any:
@@ -122,7 +132,8 @@ def axes_json(axes: Iterable[Axis] | None) -> list[Any] | None:
 
 def spec_json(spec: Spec) -> Json:
     """A spec by dimension, with the axes that it is a sum over."""
-    return _given(dims=[axes_json(dim) for dim in spec.dims], sum=axes_json(spec.unreduced))
+    kind = "" if spec.unreduced_kind == "sum" else spec.unreduced_kind
+    return _given(dims=[axes_json(dim) for dim in spec.dims], sum=axes_json(spec.unreduced), kind=kind)
 
 
 def _part(part: Part) -> Json:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from shardviz.paint.outside import isolated, steerless, told
 from shardviz.paint.text import blocks, figure_lines
 from shardviz.records.amounts import plural
 from shardviz.view.document import (
@@ -71,17 +72,17 @@ def _table(table: Table) -> list[str]:
     shown = table.rows[: table.most]
     lines = ["| " + " | ".join(_escaped(column.title) for column in table.columns) + " |"]
     lines.append("| " + " | ".join("---:" if column.right else "---" for column in table.columns) + " |")
-    lines += ["| " + " | ".join(_cells(row, table.opens)) + " |" for row in shown]
+    lines += ["| " + " | ".join(_cells(row, table.folds == "always")) + " |" for row in shown]
     more = len(table.rows) - len(shown) + table.hidden
     rest = [f"… and {plural(more, f'more {table.noun}')}"] if more else []
     caption = [f"**{_escaped(table.caption)}**"] if table.caption else []
     return [*caption, "\n".join(lines), *rest]
 
 
-def _cells(row: Row, opens: bool) -> list[str]:
+def _cells(row: Row, folded: bool) -> list[str]:
     """The cells of a row; its details stand in the last one, a line each."""
     *cells, last = map(_inline, row.cells)
-    return [*cells, "<br>".join(filter(None, (last, *([] if opens else _lines(row.detail)))))]
+    return [*cells, "<br>".join(filter(None, (last, *([] if folded else _lines(row.detail)))))]
 
 
 def _lines(found: Iterable[Block]) -> Iterator[str]:
@@ -107,11 +108,12 @@ def _piece(piece: Piece) -> str:
     if piece.kind == "bar":
         return blocks(sum(part.share for part in piece.value))
     if piece.kind in _MONO:
-        made = _code(piece.text)
+        made = _code(steerless(piece.text) if piece.whole else told(piece.text))
     elif piece.kind == "line":
         made = _escaped(piece.text) + (f" {_code(piece.value)}" if piece.value else "")
     else:
         made = _escaped(piece.text)
+    made = made if piece.whole else isolated(made)
     return f"**{made}**" if piece.strong and made else made
 
 
@@ -129,8 +131,8 @@ def _code(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", _one_line(text))
+    return _SPECIAL.sub(r"\\\1", _one_line(told(text)))
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(steerless(text).split())

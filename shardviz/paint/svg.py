@@ -9,13 +9,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
 from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, width_of
+from shardviz.paint.outside import steerless, told
 from shardviz.paint.theme import ink_on, paint_of
-from shardviz.view.picture import DASHES, HATCHES, SIZES, Labels, Lines, Marks, Picture, Rects, Role, Shape, pixels
+from shardviz.view.picture import DASHES, HATCHES, SIZES, Key, Labels, Lines, Marks, Picture, Rects, Role, Shape, pixels
 
 _MARKS = {
     "circle": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
@@ -38,6 +40,35 @@ def svg_of(picture: Picture, *, dark: bool | None = None) -> str:
     Returns:
         The text of an SVG file. Every text from outside is escaped.
     """
+    roles = _roles([picture])
+    style = _FIXED + _rules(roles, lambda paint: paint(bool(dark)))
+    if dark is None:
+        style += f"@media(prefers-color-scheme:dark){{{_rules(roles, lambda paint: paint(True))}}}"
+    ground = '<rect class="f-ground" width="100%" height="100%"/>'
+    before = f"<style>{style}</style><defs>{_patterns([picture])}</defs>{ground}"
+    return _drawn(picture, before, ' xmlns="http://www.w3.org/2000/svg"')
+
+
+def inline_of(picture: Picture) -> str:
+    """A Picture as a part of a page that has `page_style` and `page_hatches` of all of its Pictures."""
+    return _drawn(picture, "", "")
+
+
+def page_style(pictures: Sequence[Picture]) -> str:
+    """The style of a page's Pictures: light or dark as the page's `color-scheme` is, light in a browser before 2024."""
+    roles = _roles(pictures)
+    either = _rules(roles, lambda paint: f"light-dark({paint(False)},{paint(True)})")
+    return _FIXED + _rules(roles, lambda paint: paint(False)) + either
+
+
+def page_hatches(pictures: Sequence[Picture]) -> str:
+    """The hatches of a page's Pictures, in a drawing of no size; none of them may be folded away."""
+    hidden = 'width="0" height="0" style="position:absolute" aria-hidden="true"'
+    found = _patterns(pictures)
+    return f"<svg {hidden}><defs>{found}</defs></svg>" if found else ""
+
+
+def _drawn(picture: Picture, before: str, namespace: str) -> str:
     wide = width_of(picture)
     rows = rows_of(picture, wide)
     high = picture.height + sum(row.height for row in rows) + GAP * bool(rows)
@@ -46,18 +77,14 @@ def svg_of(picture: Picture, *, dark: bool | None = None) -> str:
     for row in rows:
         body += _row(row, y + row.height / 2)
         y += row.height
+    alt = escape(steerless(picture.alt or picture.title))
     whole = f"{wide + 2 * PAD:.0f}", f"{high + 2 * PAD + HEAD:.0f}"
-    roles = _roles(picture)
     title = _labels(Labels(at=((PAD, PAD + 8),), texts=(picture.title,), size="head"))
     return "".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole[0]}" height="{whole[1]}" '
-            f'viewBox="0 0 {whole[0]} {whole[1]}" role="img" aria-label="{escape(picture.alt or picture.title)}">',
-            f"<style>{_style(roles, dark)}</style>",
-            "<defs>",
-            *_patterns(picture),
-            "</defs>",
-            '<rect class="f-ground" width="100%" height="100%"/>',
+            f'<svg{namespace} width="{whole[0]}" height="{whole[1]}" viewBox="0 0 {whole[0]} {whole[1]}" ',
+            f'role="img" aria-label="{alt}">',
+            before,
             *title,
             f'<g transform="translate({PAD:g},{PAD + HEAD:g})">',
             *body,
@@ -66,10 +93,10 @@ def svg_of(picture: Picture, *, dark: bool | None = None) -> str:
     )
 
 
-def _roles(picture: Picture) -> list[Role]:
-    """The roles that occur, and those of the words around the picture."""
+def _roles(pictures: Iterable[Picture]) -> list[Role]:
+    """The roles that occur, and those of the words around the pictures."""
     found: dict[Role, None] = dict.fromkeys(("ink", "quiet", "line", "ground"))
-    for each in (*picture.shapes, *picture.keys):
+    for each in (each for picture in pictures for each in (*picture.shapes, *picture.keys)):
         for name in ("fill", "stroke", "ink"):
             role = getattr(each, name, None)
             if role is not None:
@@ -77,32 +104,36 @@ def _roles(picture: Picture) -> list[Role]:
     return list(found)
 
 
-def _style(roles: list[Role], dark: bool | None) -> str:
-    def colours(night: bool) -> str:
-        return "".join(
-            f".f-{_word(r)}{{fill:{paint_of(r, night)}}}.s-{_word(r)}{{stroke:{paint_of(r, night)}}}"
-            f".i-{_word(r)}{{fill:{paint_of(r, night)}}}.o-{_word(r)}{{fill:{ink_on(r, night)}}}"
-            for r in roles
-        )
+_FIXED = f"text{{{_FONTS}}}.none{{fill:none}}.h{{stroke:{paint_of('ground', False)};stroke-opacity:.5}}"
 
-    fixed = f"text{{{_FONTS}}}.none{{fill:none}}.h{{stroke:{paint_of('ground', bool(dark))};stroke-opacity:.5}}"
-    if dark is not None:
-        return fixed + colours(dark)
-    return f"{fixed}{colours(False)}@media(prefers-color-scheme:dark){{{colours(True)}}}"
+
+def _rules(roles: Iterable[Role], colour: Callable[[Callable[[bool], str]], str]) -> str:
+    """The classes of roles; `colour` makes a colour of what says it for light (False) and dark."""
+    found = []
+    for role in roles:
+        paint, ink = (colour(partial(of, role)) for of in (paint_of, ink_on))
+        name = _word(role)
+        found.append(
+            f".f-{name}{{fill:{paint}}}.s-{name}{{stroke:{paint}}}.i-{name}{{fill:{paint}}}.o-{name}{{fill:{ink}}}"
+        )
+    return "".join(found)
 
 
 def _word(role: Role) -> str:
     return str(role).replace(" ", "-")
 
 
-def _patterns(picture: Picture) -> Iterator[str]:
+def _patterns(pictures: Iterable[Picture]) -> str:
     """A pattern for each hatch that occurs."""
-    hatches = {shape.hatch for shape in picture.shapes if isinstance(shape, Rects)} | {k.hatch for k in picture.keys}
+    marked = (each for picture in pictures for each in (*picture.shapes, *picture.keys))
+    hatches = {each.hatch for each in marked if isinstance(each, Rects | Key)}
+    found = []
     for number in sorted(hatch for hatch in hatches if hatch is not None):
         d = HATCHES[number % len(HATCHES)]
         size = 'width="6" height="6" patternUnits="userSpaceOnUse"'
-        yield f'<pattern id="h{number}" {size}><path class="h" d="{d}"/></pattern>'
-        yield f'<pattern id="q{number}" {size}><path class="s-quiet" d="{d}"/></pattern>'
+        found.append(f'<pattern id="h{number}" {size}><path class="h" d="{d}"/></pattern>')
+        found.append(f'<pattern id="q{number}" {size}><path class="s-quiet" d="{d}"/></pattern>')
+    return "".join(found)
 
 
 def _look(fill: Role | None, stroke: Role | None, **more: Any) -> str:
@@ -126,7 +157,7 @@ def _shape(shape: Shape) -> Iterable[str]:
 
 
 def _tip(text: str) -> str:
-    return f"<title>{escape(text)}</title>" if text else ""
+    return f"<title>{escape(steerless(text))}</title>" if text else ""
 
 
 def _rects(shape: Rects) -> Iterator[str]:
@@ -145,7 +176,7 @@ def _rects(shape: Rects) -> Iterator[str]:
             if shape.hatch is not None and shape.fill is not None:
                 ink += f" s-{_word(shape.fill)}"
                 at += ' paint-order="stroke" stroke-width="3"'
-            yield f'<text class="{ink}" {at} pointer-events="none">{escape(text)}</text>'
+            yield f'<text class="{ink}" {at} pointer-events="none">{escape(told(text))}</text>'
 
 
 def _lines(shape: Lines) -> Iterator[str]:
@@ -175,7 +206,7 @@ def _labels(shape: Labels) -> Iterator[str]:
     look += ['paint-order="stroke" stroke-width="3"'] if shape.halo else []
     for (x, y), text in zip(shape.at, shape.texts, strict=True):
         turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if shape.turned else ""
-        yield f'<text x="{x:.1f}" y="{y:.1f}"{turn} {" ".join(look)}>{escape(text)}</text>'
+        yield f'<text x="{x:.1f}" y="{y:.1f}"{turn} {" ".join(look)}>{escape(told(text))}</text>'
 
 
 def _row(row: Row, y: float) -> Iterator[str]:

@@ -17,12 +17,14 @@ from functools import singledispatch
 from typing import Any
 
 from shardviz.paint.columns import columns, cut, pad, text_width, wrap
+from shardviz.paint.outside import isolated, steerless, told
 from shardviz.records.amounts import plural
 from shardviz.view.document import (
     Beside,
     Block,
     Document,
     Inline,
+    Listing,
     Paragraph,
     Part,
     Piece,
@@ -37,7 +39,9 @@ PROSE = 100
 
 BAR = 24
 _LEAST = 16  # columns that are worth wrapping words into
-_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # a file's names may be anything
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066\u2067]"
+)  # in figures too, all but isolates
 _TIPS = "▏▎▍▌▋▊▉"
 
 
@@ -51,11 +55,17 @@ def text_of(document: Document, width: int | None = None) -> str:
     Returns:
         Lines joined by newlines, with none at the end; `�` for each character that would steer a terminal.
     """
-    lines = _wrapped(plain(document.title), width) if document.title else []
+    lines = _wrapped(said(document.title), width) if document.title else []
     for inline in document.lead:
-        lines += _wrapped(plain(inline), width)
+        lines += _wrapped(said(inline), width)
     lines += _blocks(document.blocks, width, top=bool(lines))
-    return "\n".join(_STEERING.sub("�", line.rstrip()) for line in lines)
+    return "\n".join(_CONTROL.sub("�", line.rstrip()) for line in lines)
+
+
+def said(inline: Inline) -> str:
+    """Pieces in plain text that steers nothing, each by itself where it runs from right to left."""
+    pieces = (inline,) if isinstance(inline, Piece) else inline
+    return joined(pieces, [steerless(plain(p)) if p.whole else isolated(told(plain(p))) for p in pieces])
 
 
 def _wrapped(text: str, width: int | None, indent: str = "  ") -> list[str]:
@@ -93,15 +103,21 @@ def figure_lines(of: Any, width: int | None) -> str:
     return "\n".join(_wrapped(getattr(of, "alt", ""), width))
 
 
+@figure_lines.register
+def _(of: Listing, width: int | None) -> str:
+    return steerless(of.text)
+
+
 def paragraph_lines(block: Paragraph, width: int | None) -> list[str]:
     """A paragraph in lines."""
-    text = plain(block.pieces)
-    return _wrapped(f"{block.label}: {text}" if block.label else text, width) if text else []
+    text = said(block.pieces)
+    return _wrapped(f"{told(block.label)}: {text}" if block.label else text, width) if text else []
 
 
 def _section(block: Section, width: int | None) -> list[str]:
-    lead = plain(block.lead)
-    lines = _wrapped(f"{block.title}: {lead}" if lead else block.title, width)
+    lead = said(block.lead)
+    title = isolated(told(block.title))
+    lines = _wrapped(f"{title}: {lead}" if lead else title, width)
     if block.brief:
         return lines if lead else []
     inner = None if width is None else width - 2
@@ -110,11 +126,11 @@ def _section(block: Section, width: int | None) -> list[str]:
 
 def table_lines(table: Table, width: int | None) -> list[str]:
     """A table in aligned columns; where it is too wide, words are wrapped in their column, else the line is broken."""
-    lines = _wrapped(table.caption, width) if table.caption else []
+    lines = _wrapped(isolated(told(table.caption)), width) if table.caption else []
     shown = table.rows[: table.first]
     across = BAR if width is None else max(8, min(BAR, width // 5))
     grid = [[_cell(cell, across) for cell in r.cells] for r in shown]
-    heads = [column.title for column in table.columns]
+    heads = [told(column.title) for column in table.columns]
     if any(heads):
         grid.insert(0, heads)
     right = [i for i, column in enumerate(table.columns) if column.right]
@@ -127,7 +143,7 @@ def table_lines(table: Table, width: int | None) -> list[str]:
     for made, r in zip(body, shown, strict=True):
         lines += made
         inner = None if width is None else max(width - 4, _LEAST)
-        detail = () if table.opens else r.detail
+        detail = () if table.folds == "always" else r.detail
         lines += [f"    {line}" for line in _blocks(detail, inner, top=False)]
     more = len(table.rows) - len(shown) + table.hidden
     if more:
@@ -137,7 +153,7 @@ def table_lines(table: Table, width: int | None) -> list[str]:
 
 def _cell(cell: Inline, across: int) -> str:
     pieces = (cell,) if isinstance(cell, Piece) else cell
-    return joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else plain(p) for p in pieces])
+    return joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else said(p) for p in pieces])
 
 
 def _fitted(grid: list[list[str]], right: Sequence[int], wide: Sequence[int], width: int | None) -> list[list[str]]:

@@ -6,22 +6,25 @@ what the function brings along, replicated.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jax
 
 from shardviz.errors import SpecError
-from shardviz.notation import DeviceMesh, Spec, check_spec
+from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
+from shardviz.notation.spec import DEVICE_MEMORY, axis_size, memory_of
 from shardviz.program.call import Call
+from shardviz.program.dimensions import Member
 from shardviz.program.explicit import explicit_axes
-from shardviz.program.plan import Plan, expand, is_spec
+from shardviz.program.plan import Plan, cut, expand, is_spec
 from shardviz.program.rules import Leaf, Rules, catches, filter_text
 from shardviz.program.trace import Argument, Signature, Traced
 from shardviz.program.trees import plain_path
 from shardviz.records import PlanRecord
+from shardviz.records.report import Constrained
 from shardviz.visible import Visible
 
 
@@ -38,19 +41,72 @@ def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
     """
     ins = argument_specs(plan, call, traced)
     outs = _output_specs(plan, call, traced, ins)
-    _check_constraints(traced, plan.mesh)
-    return PlanRecord(plan.mesh, ins, outs)
+    if not traced.opened:
+        _check_constraints(traced, plan.mesh)
+    in_memory = _memory({name: memory_of(spec) for name, spec in ins.items()}, plan.memory, "argument")
+    said = {o.name: memory_of(outs[o.name]) or o.memory_kind for o in traced.outputs}
+    said |= {u.output: in_memory.get(u.argument, DEVICE_MEMORY) for u in traced.updates if u.follows and u.argument}
+    out_memory = _memory(said, plan.out_memory, "output")
+    cut = {
+        name: None if spec is None else Spec(spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind)
+        for name, spec in outs.items()
+    }
+    specs = {name: Spec(spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind) for name, spec in ins.items()}
+    return PlanRecord(plan.mesh, specs, cut, in_memory, out_memory, _constraints(plan, traced))
 
 
-def argument_specs(plan: Plan, call: Call, known: Traced | Signature) -> dict[str, Spec]:
-    """A full-rank spec for every argument; arguments and errors as `bind`."""
+def _memory(said: Mapping[str, str], edits: Sequence[tuple[str, str]], what: str) -> dict[str, str]:
+    """The arrays that do not lie in the device's memory, by what is said of each and what a plan says by tree path."""
+    kinds = dict(said)
+    _edit(kinds, edits, what)
+    return {name: kind for name, kind in kinds.items() if kind not in ("", DEVICE_MEMORY)}
+
+
+class Undivided(NamedTuple):
+    """A dimension that does not divide by what cuts it.
+
+    Attributes:
+        member: which.
+        size: its size.
+        spec: the array's whole spec.
+    """
+
+    member: Member
+    size: int
+    spec: Spec
+
+
+def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
+    """The dimensions of arguments and outputs that do not divide by what a plan cuts them by.
+
+    Arguments and errors as `bind`, which refuses such a plan at the first of them.
+    """
+    ins = argument_specs(plan, call, traced, divide=False)
+    outs = _output_specs(plan, call, traced, ins, divide=False)
+    found: list[Undivided] = []
+    for role, arrays, specs in (("argument", traced.arguments, ins), ("output", traced.outputs, outs)):
+        for array in arrays:
+            spec = specs[array.name]
+            for d, axes in enumerate(spec.dims if spec is not None else ()):
+                if spec is not None and array.shape[d] % math.prod(axis_size(a, plan.mesh) for a in axes):
+                    found.append(Undivided(Member(role, array.name, d), array.shape[d], spec))
+    return tuple(found)
+
+
+def argument_specs(plan: Plan, call: Call, known: Traced | Signature, *, divide: bool = True) -> dict[str, Spec]:
+    """A full-rank spec for every argument; arguments and errors as `bind`.
+
+    Args:
+        divide: every dimension must divide.
+    """
     by_rule = _ruled(plan, call, known, _given(plan, call, known))
     specs = dict(zip((a.name for a in known.arguments), by_rule, strict=True))
     _edit(specs, plan.edits, "argument")
+    _cut(specs, plan, known.arguments, "argument")
     found = {}
     for argument in known.arguments:
         try:
-            found[argument.name] = _checked(argument, specs[argument.name] or Spec(), plan.mesh)
+            found[argument.name] = _checked(argument, specs[argument.name] or Spec(), plan.mesh, divide)
         except SpecError as error:
             whose = _whose(plan, argument.name, call, known)
             if not whose:
@@ -68,7 +124,13 @@ def _given(plan: Plan, call: Call, known: Traced | Signature) -> list[Any]:
     positional, _ = known.in_tree
     if len(positional) == 1 and not isinstance(prefix, tuple) and not is_spec(prefix):
         prefix = (prefix,)
+    if call.places is not None:
+        positional, _ = call.places.tree
     given = expand("in_specs", prefix, positional)
+    if call.places is not None:
+        leaves = jax.tree.leaves(positional)
+        resolved = [s.spec(leaf) if isinstance(s, Rules) else s for s, leaf in zip(given, leaves, strict=True)]
+        given = call.places.agreed("in_specs", [s or Spec() for s in resolved], Spec.canonical)
     return given + own[len(given) :]
 
 
@@ -88,7 +150,7 @@ def _leaves(call: Call, known: Traced | Signature) -> tuple[Leaf, ...]:
     """Every array among the arguments as filters see it, in flat order."""
     names = [a.name for a in known.arguments]
     if len(call.leaves) == len(names):
-        return tuple(dataclasses.replace(leaf, name=name) for leaf, name in zip(call.leaves, names, strict=True))
+        return tuple(replace(leaf, name=name) for leaf, name in zip(call.leaves, names, strict=True))
     paths = [plain_path(p)[2:] for p, _ in jax.tree_util.tree_flatten_with_path(known.in_tree)[0]]
     values = call.arrays if len(call.arrays) == len(names) else known.arguments
     rows = zip(known.arguments, paths, values, strict=True)
@@ -106,7 +168,9 @@ def _whose(plan: Plan, name: str, call: Call, known: Traced | Signature) -> str:
     return call.brings.specs_from if plan.in_specs is None and call.brings.in_specs else ""
 
 
-def _output_specs(plan: Plan, call: Call, traced: Traced, ins: dict[str, Spec]) -> dict[str, Spec | None]:
+def _output_specs(
+    plan: Plan, call: Call, traced: Traced, ins: dict[str, Spec], divide: bool = True
+) -> dict[str, Spec | None]:
     """A spec or None for every output; a new value of an argument is cut as the argument is, where it follows it."""
     mesh = plan.mesh
     prefix = call.brings.out_specs if plan.out_specs is None else plan.out_specs
@@ -119,22 +183,79 @@ def _output_specs(plan: Plan, call: Call, traced: Traced, ins: dict[str, Spec]) 
         outs |= {o.name: kind for o, kind in types if outs[o.name] is None}
     outs |= {u.output: ins[u.argument] for u in traced.updates if u.follows and u.argument}
     _edit(outs, plan.out_edits, "output")
+    _cut(outs, plan, traced.outputs, "output")
     for output in traced.outputs:
         if (spec := outs[output.name]) is not None:
-            outs[output.name] = _checked(output, spec, mesh)
+            outs[output.name] = _checked(output, spec, mesh, divide)
     return outs
 
 
-def _edit(specs: dict[str, Spec | None], edits: Sequence[tuple[str, Spec | None]], what: str) -> None:
+def _edit(specs: dict[str, Any], edits: Sequence[tuple[str, Any]], what: str) -> None:
     for name, spec in edits:
         if name not in specs:
             near = [n for n in specs if n.split("[")[-1] == name.split("[")[-1]][:5] or list(specs)[:5]
             raise SpecError(f"the program has no {what} {name}; it has {', '.join(near)}", argument=name)
+        if memory_of(kept := specs[name]) and type(spec) is Spec:  # other axes alone leave an array where it lies
+            spec = replace(
+                kept, dims=spec.dims, unreduced=spec.unreduced, reduced=spec.reduced, unreduced_kind=spec.unreduced_kind
+            )
         specs[name] = spec
 
 
-def _checked(array: Argument, spec: Spec, mesh: DeviceMesh) -> Spec:
-    check_spec(array.name, array.shape, spec, mesh)
+def _cut(specs: dict[str, Any], plan: Plan, arrays: Sequence[Argument], role: str) -> None:
+    """Cuts dimensions as the plan's `cuts` say; of outputs those that have a spec at all."""
+    ranks = {array.name: len(array.shape) for array in arrays}
+    for member, axes in plan.cuts:
+        if member.role != role or (role == "output" and specs.get(member.path) is None):
+            continue
+        if member.dimension >= ranks.get(member.path, 0):
+            raise SpecError(f"the program has no {role} {member.path} with a dimension {member.dimension}")
+        spec = Spec.of(specs[member.path] or Spec(), ranks[member.path])
+        specs[member.path] = cut(spec, member.dimension, axes)
+
+
+def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
+    """The values inside that the plan constrains, each with a spec that fits."""
+    found = []
+    known = {placed.wanted: placed for placed in traced.placed}
+    for wanted in plan.constraints:
+        placed = known[wanted.value]
+        where, rank = f"{placed.target.label} at {placed.target.frame.short}", len(placed.shapes[0])
+        for axis in map(axis_name, wanted.spec.axes):
+            if axis in placed.manual:
+                raise SpecError(
+                    f"constrain {where} to {wanted.spec}: it is inside a shard_map over {axis!r}, where each device "
+                    "along that axis has an array of its own; leave that axis out",
+                    argument=where,
+                )
+            if axis in explicit_axes(plan.mesh):
+                raise SpecError(
+                    f"constrain {where} to {wanted.spec}: {axis!r} is an Explicit axis, over which an array's sharding "
+                    "is in its type; use jax.sharding.reshard in the function, or make the axis Auto",
+                    argument=where,
+                )
+        for shape in placed.shapes:
+            try:
+                check_spec(where, shape, wanted.spec, plan.mesh)
+            except SpecError as error:
+                raise SpecError(f"constrain {error}", argument=where, dimension=error.dimension) from None
+        found.append(
+            Constrained(
+                name=placed.target.label,
+                source=placed.target.frame,
+                shapes=placed.shapes,
+                dtype=placed.dtype,
+                spec=Spec.of(wanted.spec, rank),
+                open=wanted.open,
+                times=placed.times,
+                occurrence=wanted.value.occurrence,
+            )
+        )
+    return tuple(found)
+
+
+def _checked(array: Argument, spec: Spec, mesh: DeviceMesh, divide: bool) -> Spec:
+    check_spec(array.name, array.shape, spec, mesh, divide=divide)
     return Spec.of(spec, len(array.shape))
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from shardviz import _jax
-from shardviz.errors import TraceError
+from shardviz.errors import SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.program.contexts import Contexts
 from shardviz.program.rules import Leaf
 from shardviz.program.signature import CallSignature, signature_of
-from shardviz.records import Diagnostic
+from shardviz.records import Finding
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,57 @@ class Brings:
     specs_from: str = ""
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the arrays among the arguments stand: one that two modules of flax.nnx share stands at two places.
+
+    Attributes:
+        tree: (positional, keyword) arguments with a `Leaf` at every place.
+        numbers: for each place, in flat order, the number of its array.
+    """
+
+    tree: tuple[tuple[Any, ...], dict[str, Any]]
+    numbers: tuple[int, ...]
+
+    def twice(self) -> tuple[str, str] | None:
+        """The names of the first two places of one array; None where every array has one place."""
+        first: dict[int, str] = {}
+        for leaf, number in zip(jax.tree.leaves(self.tree), self.numbers, strict=True):
+            if first.setdefault(number, leaf.name) != leaf.name:
+                return first[number], leaf.name
+        return None
+
+    def agreed(self, what: str, said: Sequence[Any], meaning: Callable[[Any], Any] = lambda s: s) -> list[Any]:
+        """What is said of each array, from what is said of each place.
+
+        Args:
+            what: where it is said, for the message.
+            said: for each place, in flat order; for the first ones where there are more.
+            meaning: the part of it that must be one for all places of an array.
+
+        Raises:
+            SpecError: if two places of an array differ, as flax refuses it.
+        """
+        first: dict[int, tuple[Leaf, Any]] = {}
+        for leaf, number, one in zip(jax.tree.leaves(self.tree), self.numbers, said, strict=False):
+            other, before = first.setdefault(number, (leaf, one))
+            if meaning(before) != meaning(one):
+                a, b = ("no spec" if m is None else str(m) for m in map(meaning, (before, one)))
+                raise SpecError(
+                    f"{what}: {other.name} and {leaf.name} are one variable, given {a} at the one place and {b} at the "
+                    "other; flax refuses that too. Give both the same",
+                    argument=other.name,
+                )
+        return [first[number][1] for number in sorted(first)]
+
+
+Notes = Callable[[DeviceMesh, str], tuple[Finding, ...]]
+
+
+def _nothing(_mesh: DeviceMesh, _platform: str) -> tuple[Finding, ...]:
+    return ()
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """A callable with its arguments made abstract, ready to be traced.
@@ -94,12 +146,16 @@ class Call:
         kind: what it was given as: `function`, `jit`, `pjit`, `nnx`, `shard_map`, `pmap`, `exported`, `lowered`.
         options: which arguments are static or donated.
         brings: the plan that it comes with.
-        notes: diagnostics that hold under any plan.
+        notes: from a plan's mesh and the platform that it is lowered for (`cpu`, `tpu`, `cuda`), what there is to say
+            of the callable there.
         signature: what `jax.jit` would know this call by; None where it is not known.
         in_shardings: those that the function was wrapped with, for the signatures of further calls.
         bound: what a method is bound to, which comes before the arguments of further calls.
+        contexts: what held around the call.
         names: what a transform calls its arrays: tree path → name, for what stands at that path or below it.
+        places: where its arrays stand, if some may stand at several places.
         leaves: what filters see of every array, where that is more than the array itself.
+        keeps_unused: whether arguments that no result needs stay in the program, as with `jax.jit(keep_unused=True)`.
         traced_for: for a program that JAX has lowered already: gives its `Traced` on a mesh without tracing.
     """
 
@@ -110,13 +166,16 @@ class Call:
     kind: str = "function"
     options: Options = Options()
     brings: Brings = field(default_factory=Brings)
-    notes: tuple[Diagnostic, ...] = ()
+    notes: Notes = _nothing
     traced_for: Callable[[DeviceMesh | None], Any] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     leaves: tuple[Leaf, ...] = ()
     signature: CallSignature | None = None
     in_shardings: Any = None
+    places: Places | None = None
     bound: tuple[Any, ...] = ()
+    keeps_unused: bool = False
+    contexts: Contexts = field(default_factory=Contexts.here)
 
     def called(self, path: str) -> str:
         """What the array at a tree path is called."""
@@ -213,12 +272,16 @@ def name_of(fn: Any) -> str:
 
 def own_specs(leaves: Iterable[Any]) -> tuple[tuple[Spec | None, ...], DeviceMesh | None]:
     """(each array's own spec or None, the first mesh among them) of arrays that have a NamedSharding."""
+    return specs_of(getattr(leaf, "sharding", None) for leaf in leaves)
+
+
+def specs_of(shardings: Iterable[Any]) -> tuple[tuple[Spec | None, ...], DeviceMesh | None]:
+    """(the spec of each NamedSharding or PartitionSpec, None of anything else; the first mesh among them)."""
     specs: list[Spec | None] = []
     mesh = None
-    for leaf in leaves:
-        sharding = getattr(leaf, "sharding", None)
+    for sharding in shardings:
         named = isinstance(sharding, NamedSharding)
-        specs.append(Spec.of(sharding.spec) if named else None)
+        specs.append(Spec.of(sharding) if isinstance(sharding, NamedSharding | PartitionSpec) else None)
         if named and mesh is None and sharding.mesh.axis_names:
             mesh = DeviceMesh.of(sharding.mesh)
     return tuple(specs), mesh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,14 @@ from shardviz.program.transform import (
     with_extra,
 )
 from shardviz.program.trees import Changes, is_object, load
+
+COTANGENTS = "cotangents"
+"""The argument that `vjp` adds; an underscore more where the function has one of that name."""
+
+
+def is_cotangent(path: str) -> bool:
+    """Whether a tree path lies in an argument that `vjp` added."""
+    return re.fullmatch(rf"{COTANGENTS}\w*", re.split(r"[\[.]", path, maxsplit=1)[0]) is not None
 
 
 def grad(call: Call, argnums: int | Sequence[int], has_aux: bool, *, value: bool = False) -> Transformed:
@@ -83,7 +92,7 @@ def grad(call: Call, argnums: int | Sequence[int], has_aux: bool, *, value: bool
     ins = tuple(SpecSource("in", i) for i in range(len(call.arrays)))
     made = rewrapped(call, what, run, call.args, call.kwargs, parameters_of(call), names)
     brings = replace(call.brings, out_specs=None)
-    return Transformed(replace(made, brings=brings, leaves=call.leaves), ins, lambda _: FREE)
+    return Transformed(replace(made, brings=brings, leaves=call.leaves, places=call.places), ins, lambda _: FREE)
 
 
 def vjp(call: Call, traced: Traced) -> Transformed:
@@ -108,7 +117,7 @@ def vjp(call: Call, traced: Traced) -> Transformed:
     roots = roots_of(call)
     names = below("result[0]", call.names, "{}")
     names |= {f"result[1][{j}]": f"grad({roots[i]})" for j, i in enumerate(dynamic_places(call))}
-    made, ins = with_extra(call, "vjp", inner, run, "cotangents", cotangents, sources, names)
+    made, ins = with_extra(call, "vjp", inner, run, COTANGENTS, cotangents, sources, names)
     return bring(call, traced, made, ins, lambda t: (numbered("out", out_avals(t)), FREE))
 
 

@@ -57,7 +57,7 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
         return ()
     found = []
     for name, spec in specs.items():
-        for axis in (*spec.axes, *spec.unreduced):
+        for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
             if not isinstance(axis, str) and axis[0] in axes:
                 raise SpecError(
                     f"{name} {spec}: a part of the Explicit mesh axis {axis[0]!r} cannot be in a type; use the whole "
@@ -65,7 +65,10 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
                     argument=name,
                 )
         dims = (tuple(a for a in dim if axis_name(a) in axes) for dim in spec.dims)
-        found.append(Spec(tuple(dims), tuple(a for a in spec.unreduced if axis_name(a) in axes)))
+        unreduced, reduced = (
+            tuple(a for a in given if axis_name(a) in axes) for given in (spec.unreduced, spec.reduced)
+        )
+        found.append(Spec(tuple(dims), unreduced, reduced, spec.unreduced_kind))
     return tuple(found)
 
 
@@ -90,7 +93,9 @@ def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> 
 
 def type_spec(spec: Spec) -> PartitionSpec:
     """The PartitionSpec of a type."""
-    return _jax.partition_spec(spec.entries(), tuple(map(axis_name, spec.unreduced)), ())
+    return _jax.partition_spec(
+        spec.entries(), tuple(map(axis_name, spec.unreduced)), tuple(map(axis_name, spec.reduced))
+    )
 
 
 def mend(refused: _jax.Refusal) -> str:

@@ -6,14 +6,10 @@ down: arguments and results, symbolic dimensions and their constraints, custom c
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from keyword import iskeyword
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,12 +19,15 @@ from jax.sharding import NamedSharding
 
 from shardviz import _jax
 from shardviz.errors import ParseError, ShardvizError, SpecError, TraceError
+from shardviz.files import write_whole
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_text
 from shardviz.program import stablehlo_program, symbols
 from shardviz.program.adapt.stages import call_of, mesh_of
+from shardviz.program.lower import with_constraints
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import argument_names, assertions, custom_calls, mesh_in
+from shardviz.program.signature import signature_from
 from shardviz.program.trace import Traced
 from shardviz.program.trees import plain
 from shardviz.records import PlanRecord
@@ -194,7 +193,7 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
         ),
         tuple(map(str, exported.ordered_effects)),
         tuple(map(str, exported.unordered_effects)),
-        None if file_bytes is None else _orders(exported),
+        None if file_bytes is None else sum(1 for _ in derivatives(exported)),
         tuple(map(str, exported.disabled_safety_checks)),
         len(exported.mlir_module_serialized),
         file_bytes,
@@ -208,13 +207,11 @@ def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
     return ExportedArray(name, shape, str(aval.dtype), None, "" if sharding is None else str(sharding), kept)
 
 
-def _orders(exported: Any) -> int:
-    """How many orders of the derivative a file holds."""
-    found = 0
+def derivatives(exported: Any) -> Iterator[Any]:
+    """The VJP that a file holds, the VJP of that, and so on."""
     while exported.has_vjp():
         exported = exported.vjp()
-        found += 1
-    return found
+        yield exported
 
 
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
@@ -229,12 +226,13 @@ def rehearse(data: bytes, options: Mapping[str, str]) -> None:
     """
     exported = _jax.read_export(data, any_type=True)
     record_of(exported, len(data))
+    for derivative in derivatives(exported):
+        record_of(derivative)
     if "values" in options:
         mesh = DeviceMesh.of(options["mesh"]) if "mesh" in options else None
         call_of(exported, json.loads(options["values"]), mesh)
 
 
-_ROOT = re.compile(r"\w+")
 PLATFORMS = ("cpu", "tpu", "cuda", "rocm")
 
 
@@ -267,7 +265,7 @@ def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",
                 f"{traced.name} calls {call.name}{where}, and a call to Python cannot be written to a file"
             )
     mesh = abstract_mesh(bound.mesh)
-    closed = _jax.on_mesh(traced.closed, mesh)
+    closed = _jax.on_mesh(with_constraints(traced, bound), mesh)
     run = jex_core.jaxpr_as_fun(closed)
     order, in_tree = _plain(traced.in_tree)
     out_order, tree = _plain((traced.out_tree, (0,) * len(traced.updates)) if traced.updates else traced.out_tree)
@@ -278,7 +276,7 @@ def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",
         return jax.tree.unflatten(tree, [found[i] for i in out_order])
 
     fn.__name__ = fn.__qualname__ = traced.name
-    if (signature := _signature(traced)) is not None:
+    if (signature := signature_from(traced.in_tree)) is not None:
         fn.__signature__ = signature  # type: ignore[attr-defined]  # JAX names the arguments by it
     placed = [
         jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, _spec(bound.in_specs[argument.name])))
@@ -302,26 +300,10 @@ def _plain(tree: Any) -> tuple[list[int], Any]:
     return jax.tree.flatten(plain(jax.tree.unflatten(structure, range(len(leaves)))))
 
 
-def _signature(traced: Traced) -> inspect.Signature | None:
-    """The names of the function's own arguments, which the file keeps; None where they do not tell."""
-    positional, keyword = traced.in_tree
-    roots = []
-    for tree in positional:
-        found = {_ROOT.match(name) for name in jax.tree.leaves(tree)}
-        names = {m[0] for m in found if m}
-        roots.append(names.pop() if len(names) == 1 else "")
-    every = [*roots, *keyword]
-    if not all(name.isidentifier() and not iskeyword(name) for name in every) or len(set(every)) != len(every):
-        return None
-    kinds = inspect.Parameter
-    parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in roots]
-    return inspect.Signature(parameters + [kinds(name, kinds.KEYWORD_ONLY) for name in keyword])
-
-
 def _spec(spec: Spec) -> Any:
     if parts := [axis for axis in spec.axes if not isinstance(axis, str)]:
         raise SpecError(f"{spec}: jax.export cannot write a part of a mesh axis, {axis_text(parts[0])}")
-    return _jax.partition_spec(spec.entries(), [axis_name(axis) for axis in spec.unreduced], ())
+    return _jax.partition_spec(spec.entries(), [*map(axis_name, spec.unreduced)], [*map(axis_name, spec.reduced)])
 
 
 def _unregistered(exported: Any) -> str:
@@ -367,8 +349,5 @@ def write(exported: Any, path: str | os.PathLike[str] | None, vjp_order: int = 0
         why = _unregistered(exported) or str(error)
         raise TraceError(f"{exported.fun_name} cannot be written: {why}") from error
     if path is not None:
-        try:
-            Path(path).write_bytes(data)
-        except OSError as error:
-            raise ShardvizError(f"{path} cannot be written: {error}") from error
+        write_whole(path, data)
     return data

@@ -6,41 +6,30 @@ and `sdy.sharding` on the main function's arguments and results. An edit takes a
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
+from jax.sharding import PartitionSpec
 
 from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy import axis as sdy_axis
+from shardviz.notation.spec import DEVICE_MEMORY
+from shardviz.program.donations import Shard, set_donations
 from shardviz.program.explicit import type_spec
 from shardviz.program.meshes import abstract_mesh
-from shardviz.program.module import MESH, set_mesh, symbol_of
-from shardviz.program.trace import Traced, cannot_lower
+from shardviz.program.module import MESH, attributes_of, leave_out_constraints, main_of, set_mesh, symbol_of
+from shardviz.program.trace import Argument, Traced, cannot_lower
 from shardviz.records import PlanRecord
-
-
-@dataclass(eq=False)
-class Lowered:
-    """A lowered program, to be edited by plans.
-
-    Attributes:
-        traced: what was lowered.
-        module: the module with every argument replicated; never changed.
-        lock: MLIR objects are used by one thread at a time.
-        locations: what is known of each source location, filled as they are met.
-        rehearsed: whether Shardy has been run on it outside the kernel.
-    """
-
-    traced: Traced
-    module: Any
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    locations: dict[Any, Any] = field(default_factory=dict)
-    rehearsed: bool = False
+from shardviz.records.report import Constrained
 
 
 @dataclass(frozen=True)
@@ -59,16 +48,99 @@ class LowerFor:
 
 
 CPU = LowerFor()
+ELSEWHERE = LowerFor("tpu", "TPU v5p", 2), LowerFor("cuda", "NVIDIA H100 80GB HBM3")
+"""Where a program may be lowered for that is for no CPU: what Pallas kernels are written for."""
 
 
-def lower(traced: Traced, mesh: DeviceMesh, target: LowerFor = CPU) -> Lowered:
+@dataclass(eq=False)
+class Lowered:
+    """A lowered program, to be edited by plans.
+
+    Attributes:
+        traced: what was lowered.
+        module: the module with every argument replicated; never changed.
+        platform: what it was lowered for, as `LowerFor.platform`.
+        lock: MLIR objects are used by one thread at a time.
+        locations: what is known of each source location, filled as they are met.
+        rehearsed: whether Shardy has been run on it outside the kernel.
+        partitionings: the parameters of the operations inside that say themselves how they are partitioned.
+        answered: whether they were asked, so that what they answered is in the module.
+        unanswered: why some of them are what they compute all the same.
+        placed: for each sharding constraint inside, in the order of a walk, which of the plan's own it is; None for
+            those of the function.
+    """
+
+    traced: Traced
+    module: Any
+    platform: str = "cpu"
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    locations: dict[Any, Any] = field(default_factory=dict)
+    rehearsed: bool = False
+    process: int = field(default_factory=os.getpid, repr=False)
+    partitionings: tuple[Any, ...] = ()
+    answered: bool = False
+    unanswered: tuple[str, ...] = ()
+    placed: tuple[int | None, ...] = ()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Holds the lock and enters the module's context.
+
+        A fork of the process that lowered has neither the thread that may have held the lock, nor those that MLIR would
+        share its work among.
+        """
+        if self.process != os.getpid():
+            self.process, self.lock = os.getpid(), threading.Lock()
+            _jax.renew_threads(self.module.context)
+        with self.lock, self.module.context:
+            yield
+
+    def apart(self) -> Lowered:
+        """The same program in a context of its own: whoever asks it long questions keeps nobody else waiting."""
+        with self.entered():
+            module = _jax.bytecode(self.module.operation)
+        return replace(self, module=_jax.module_from(module), lock=threading.Lock(), locations={}, process=os.getpid())
+
+    @cached_property
+    def unused(self) -> tuple[bool, ...]:
+        """For each argument whether no result needs it, so that `jax.jit` leaves it out of what it compiles."""
+        with self.entered():
+            return _unused(main_of(self.module), self.traced)
+
+    @property
+    def kept(self) -> tuple[Argument, ...]:
+        """The arguments of what is compiled, in its order."""
+        return tuple(a for a, unused in zip(self.traced.arguments, self.unused, strict=True) if not unused)
+
+
+def _unused(main: ir.Operation, traced: Traced) -> tuple[bool, ...]:
+    keeps = traced.keeps or (False,) * len(traced.arguments)
+    used = [next(iter(argument.uses), None) is not None for argument in main.regions[0].blocks[0].arguments]
+    return tuple(not (is_used or keep) for is_used, keep in zip(used, keeps, strict=True))
+
+
+def lower(
+    traced: Traced,
+    mesh: DeviceMesh,
+    target: LowerFor = CPU,
+    partitionings: _jax.Partitionings | None = None,
+    *,
+    unanswered: tuple[str, ...] = (),
+) -> Lowered:
     """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out.
+
+    Args:
+        traced: what to lower.
+        mesh: the mesh.
+        target: what for.
+        partitionings: what becomes of operations that say themselves how they are partitioned.
+        unanswered: as `Lowered.unanswered`.
 
     Raises:
         TraceError: if the program calls back to Python for a value, or JAX cannot lower an operation of it.
     """
     if traced.module:
-        return Lowered(traced, _jax.module_from(traced.module))
+        return Lowered(traced, _jax.module_from(traced.module), target.platform)
     on = abstract_mesh(mesh)
     closed = _jax.on_mesh(traced.closed, on)
     donated = [a.donated for a in traced.arguments]
@@ -79,13 +151,102 @@ def lower(traced: Traced, mesh: DeviceMesh, target: LowerFor = CPU) -> Lowered:
                 "only for devices that are there; explore the function without it"
             )
     types = [type_spec(t) for t in traced.types] or None
+    known = (partitionings or _jax.Partitionings()) if traced.self_partitioned else None
+    device = target.platform, types, target.device_kind, target.num_cores
     try:
-        return Lowered(
-            traced,
-            _jax.lower(closed, traced.name, donated, on, target.platform, types, target.device_kind, target.num_cores),
-        )
+        module = _jax.lower(closed, traced.name, donated, on, *device, known)
     except Exception as error:  # every operation has its own reasons
         raise cannot_lower(traced, target.platform, error) from error
+    placed = _unmarked(module) if traced.placed else ()
+    if traced.opened:
+        placed = _opened(module, placed)
+    made = Lowered(traced, module, target.platform, placed=placed)
+    if known is not None:
+        made.partitionings, made.answered, made.unanswered = tuple(known.met), bool(known.answers), unanswered
+    return made
+
+
+def _opened(module: Any, placed: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """Takes the function's own constraints out of a module; what is left are the plan's."""
+    with module.context:
+        if not placed:
+            leave_out_constraints(module.operation)
+        for op, place in zip(_constraints(module.operation), placed, strict=True):
+            if place is None:
+                op.results[0].replace_all_uses_with(op.operands[0])
+                op.erase()
+    return tuple(place for place in placed if place is not None)
+
+
+def _unmarked(module: Any) -> tuple[int | None, ...]:
+    """Takes the marks off a module's sharding constraints: for each in the order of a walk the mark's number."""
+    found: list[int | None] = []
+    with module.context:
+        for op in _constraints(module.operation):
+            marked = _jax.marked_text(str(op.location))
+            found.append(None if marked is None else marked[0])
+            if marked is not None:
+                op.location = ir.Module.parse(f"module {{}} {marked[1]}").operation.location
+    return tuple(found)
+
+
+def _constraints(module: ir.Operation) -> list[ir.Operation]:
+    """The sharding constraints of a module, in the order of a walk."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> Any:
+        if op.name == "sdy.sharding_constraint":
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    return found
+
+
+def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) -> None:
+    """Writes the specs of the plan's own constraints; dimensions that `vmap` has added keep what it says of them.
+
+    What is marked and not constrained is taken out.
+    """
+    wanted_at = _wanted(lowered.traced, bound)
+    for op, place in zip(_constraints(module), lowered.placed, strict=True):
+        if place is None:
+            continue
+        wanted = wanted_at[place]
+        if wanted is None:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+            continue
+        cuts = iter(zip(wanted.spec.dims, range(len(wanted.spec.dims)), strict=True))
+        dims = []
+        for dim in map(
+            sdy.DimensionShardingAttr, sdy.TensorShardingAttr(op.attributes["sharding"]).dimension_shardings
+        ):
+            mapped = not dim.is_closed or list(dim.axes)
+            axes, number = ((), -1) if mapped else next(cuts)
+            opened = "?" if number in wanted.open else ""
+            dims.append(str(dim) if mapped else "{" + (", ".join(map(sdy_axis, axes)) or opened) + "}")
+        op.attributes["sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, [{', '.join(dims)}]>")
+
+
+def _wanted(traced: Traced, bound: PlanRecord) -> list[Constrained | None]:
+    """For each value that is marked in a trace what the plan says of it; None where it says nothing."""
+    said = {(c.name, c.source, c.occurrence): c for c in bound.constraints}
+    return [said.get((p.target.label, p.target.frame, p.wanted.occurrence)) for p in traced.placed]
+
+
+def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
+    """The closed jaxpr of a trace with what a plan's constraints say in the place of their marks."""
+
+    wanted_at = _wanted(traced, bound)
+
+    def entries(place: int) -> tuple[Any, ...]:
+        wanted = wanted_at[place]
+        assert wanted is not None  # only drafts have marks beyond those of a plan
+        said = enumerate(wanted.spec.entries())
+        return tuple(PartitionSpec.UNCONSTRAINED if d in wanted.open else entry for d, entry in said)
+
+    return _jax.with_marks_as(traced.closed, entries) if traced.placed else traced.closed
 
 
 def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
@@ -98,32 +259,93 @@ def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
     main = next(op for op in body.operations if symbol_of(op) == "main").operation
     set_mesh(module, body, bound.mesh)
     traced = lowered.traced
-    ins, outs = _ranks(main)
-    _set_shardings(main, "arg_attrs", [bound.in_specs[a.name] for a in traced.arguments], ins)
-    fixed = traced.out_types or (None,) * len(traced.outputs)
-    _set_shardings(main, "res_attrs", [bound.out_specs[o.name] for o in traced.outputs], outs, fixed)
+    if lowered.placed:
+        _set_constraints(module, lowered, bound)
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    ins, outs = ([ir.RankedTensorType(t) for t in types] for types in (kind.inputs, kind.results))
+    in_specs = [bound.in_specs[a.name] for a in traced.arguments]
+    out_specs = [bound.out_specs[o.name] for o in traced.outputs]
+    _set_shardings(main, "arg_attrs", in_specs, ins)
+    _set_shardings(main, "res_attrs", out_specs, outs, traced.out_types or (None,) * len(traced.outputs))
+    given = zip(traced.arguments, ins, in_specs, strict=True)
+    made = zip(traced.outputs, outs, out_specs, strict=True)
+    set_donations(
+        main,
+        [Shard.of(t, spec, bound.mesh, bound.in_memory.get(a.name, DEVICE_MEMORY)) for a, t, spec in given],
+        [Shard.of(t, spec, bound.mesh, bound.out_memory.get(o.name, DEVICE_MEMORY)) for o, t, spec in made],
+        _unused(main, traced),
+        bound.mesh.size == 1,
+    )
     module.verify()  # Shardy ends the process when it is given what the verifier would have refused
     return module
 
 
-def _ranks(main: ir.Operation) -> tuple[list[int], list[int]]:
-    """The ranks of the main function's arguments and results; a PRNG key has one more than JAX shows."""
-    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-    inputs, results = ([ir.RankedTensorType(t).rank for t in types] for types in (kind.inputs, kind.results))
-    return inputs, results
-
-
 def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
-    """The module under a plan, as bytecode."""
-    with lowered.lock, lowered.module.context, ir.Location.unknown():
-        return _jax.bytecode(edited(lowered, bound))
+    """The module under a plan as `jax.jit` gives it to the compiler, as bytecode: without the arguments that no result
+    needs, and with the memories that arrays lie in.
+    """
+    unused = lowered.unused
+    with lowered.entered(), ir.Location.unknown():
+        module = edited(lowered, bound)
+        main = main_of(module)
+        if bound.out_memory or any(a.name in bound.in_memory for a in lowered.kept):
+            _place(main, lowered.traced, bound)
+        if any(unused):
+            _leave_out(main, unused)
+        module.verify()  # as in `edited`
+        return _jax.bytecode(module)
+
+
+def _place(main: ir.Operation, traced: Traced, bound: PlanRecord) -> None:
+    """Says of every argument and result in which memory it lies, as JAX does where one is not the device's."""
+    block = main.regions[0].blocks[0]
+    ends = block.operations[len(block.operations) - 1].operation
+    for which, arrays, memory in (
+        ("arg_attrs", traced.arguments, bound.in_memory),
+        ("res_attrs", traced.outputs, bound.out_memory),
+    ):
+        said = attributes_of(main, which, len(arrays))
+        for array, attributes in zip(arrays, said, strict=True):
+            attributes["mhlo.memory_kind"] = ir.StringAttr.get(memory.get(array.name, DEVICE_MEMORY))
+        main.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in said])
+    with ir.InsertionPoint(ends):
+        for place, output in enumerate(traced.outputs):
+            kind = bound.out_memory.get(output.name, DEVICE_MEMORY)
+            if kind != output.memory_kind or bound.out_specs[output.name] is not None:
+                ends.operands[place] = _placed(ends.operands[place], kind)
+
+
+def _placed(value: Any, kind: str) -> Any:
+    """The value annotated with its memory, in the words of JAX's lowering that XLA looks for."""
+    attributes = {
+        "call_target_name": ir.StringAttr.get("annotate_device_placement"),
+        "has_side_effect": ir.BoolAttr.get(True),
+        "backend_config": ir.StringAttr.get(""),
+        "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 1),
+        "mhlo.frontend_attributes": ir.DictAttr.get({"_xla_buffer_placement": ir.StringAttr.get(kind)}),
+    }
+    made = ir.Operation.create("stablehlo.custom_call", results=[value.type], operands=[value], attributes=attributes)
+    return made.results[0]
+
+
+def _leave_out(main: ir.Operation, unused: Sequence[bool]) -> None:
+    """Takes arguments that nothing uses off the main function."""
+    block = main.regions[0].blocks[0]
+    said = attributes_of(main, "arg_attrs", len(unused))
+    for place in reversed([i for i, left_out in enumerate(unused) if left_out]):
+        block.erase_argument(place)
+    results = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
+    inputs = [argument.type for argument in block.arguments]
+    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+    kept = [ir.DictAttr.get(a) for a, left_out in zip(said, unused, strict=True) if not left_out]
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
 
 
 def _set_shardings(
     main: ir.Operation,
     name: str,
     specs: Sequence[Spec | None],
-    ranks: Sequence[int],
+    arrays: Sequence[ir.RankedTensorType],
     types: Sequence[Spec | None] = (),
 ) -> None:
     """Writes specs; where there is none but a type, what the type says, its other dimensions left to the compiler."""
@@ -131,26 +353,27 @@ def _set_shardings(
         return
     old = ir.ArrayAttr(main.attributes[name]) if name in main.attributes else [ir.DictAttr.get({})] * len(specs)
     new = []
-    for entry, spec, rank, kind in zip(old, specs, ranks, types or (None,) * len(specs), strict=True):
-        attributes = {named.name: named.attr for named in ir.DictAttr(entry)}
+    for entry, spec, array, kind in zip(old, specs, arrays, types or (None,) * len(specs), strict=True):
+        attributes, rank = (
+            {named.name: named.attr for named in ir.DictAttr(entry)},
+            array.rank,
+        )  # a PRNG key has one dimension more than JAX shows
         attributes.pop("sdy.sharding", None)
         attributes.pop("mhlo.sharding", None)
         if spec is not None:
             attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(spec, rank)}>")
         elif kind is not None:
             attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(kind, rank, '?')}>")
-        if "tf.aliasing_output" in attributes:
-            # JAX decided by its own placeholder shardings; let XLA decide by the plan's
-            del attributes["tf.aliasing_output"]
-            attributes["jax.buffer_donor"] = ir.BoolAttr.get(True)
         new.append(ir.DictAttr.get(attributes))
     main.attributes[name] = ir.ArrayAttr.get(new)
 
 
+@lru_cache(maxsize=4096)
 def sdy_spec(spec: Spec, rank: int, uncut: str = "") -> str:
     """A spec as Shardy writes it, closed: `[{"data"}, {}]`; with `uncut="?"` the dimensions that it does not cut are
     open. Axes of partial sums stand behind: `[{}], unreduced={"model"}`.
     """
     dims = Spec.of(spec, rank).dims
     text = "[" + ", ".join("{" + (", ".join(map(sdy_axis, axes)) or uncut) + "}" for axes in dims) + "]"
-    return text + (f", unreduced={{{', '.join(map(sdy_axis, spec.unreduced))}}}" if spec.unreduced else "")
+    kind = "" if spec.unreduced_kind == "sum" else spec.unreduced_kind
+    return text + (f", unreduced={kind}{{{', '.join(map(sdy_axis, spec.unreduced))}}}" if spec.unreduced else "")

@@ -6,22 +6,40 @@ argument specs, where its mesh has Explicit axes), and lowered once for each of 
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import threading
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from shardviz import _jax
 from shardviz.errors import ShardvizError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import bind
 from shardviz.program.call import Call
+from shardviz.program.contexts import Found, MeshAsked, mesh_asked
 from shardviz.program.explicit import explicit_axes, in_types
-from shardviz.program.lower import CPU, Lowered, LowerFor, lower
+from shardviz.program.intermediates import Intermediate
+from shardviz.program.lower import CPU, ELSEWHERE, Lowered, LowerFor, lower
+from shardviz.program.own_partitioning import Asking
+from shardviz.program.placing import with_places
 from shardviz.program.plan import Plan
 from shardviz.program.trace import Signature, Traced, needs_mesh, signature, trace
 from shardviz.records import PlanRecord
 
 _Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool, tuple[Spec, ...]]
 _MOST_TRACES = 32
+_BARE = ("function", "jit", "shard_map", "nnx")
+"""The kinds of callables that run without a mesh around them where none is given."""
+
+
+def _found(traced: Traced) -> Found:
+    return Counter(traced.constraints), Counter(traced.operations)
+
+
+_MOST_PLACED = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +49,7 @@ class _Kept:
     traced: Traced
     mesh: DeviceMesh | None
     lowered: dict[LowerFor, Lowered] = field(default_factory=dict)
+    asking: dict[LowerFor, Asking] = field(default_factory=dict)
 
 
 class Lowerings:
@@ -40,27 +59,44 @@ class Lowerings:
         call: the call.
         mesh: the mesh of the last trace, or the first one that is known of.
         waits: why the call is not traced yet; None once it is, or where a plan's mesh is all that is wanted.
+        marked: values that every trace has a mark at, whatever a plan constrains, so that many plans share one. What is
+            not constrained is taken out of the module; JAX may keep it for the backward pass besides.
+        opened: whether the sharding constraints inside are left out.
+        bare: whether the run has no mesh around the call: nobody gave one, and the call brings its own in shardings.
     """
 
-    def __init__(self, call: Call, mesh: DeviceMesh | None):
+    def __init__(self, call: Call, mesh: DeviceMesh | None, *, opened: bool = False):
         """Traces the call at once where that can be done without a plan.
+
+        Args:
+            call: what to trace.
+            mesh: the mesh that a person gave; None for that which the call brings.
+            opened: leave the sharding constraints inside it out.
 
         Raises:
             TraceError: if it cannot be traced, and no plan would help.
         """
-        self.call, self.mesh = call, mesh
+        self.call, self.mesh, self.opened = call, mesh or call.brings.mesh, opened
+        self.bare = mesh is None and self.mesh is not None and call.kind in _BARE and not call.contexts.places
+        mesh = self.mesh
+        self.marked: tuple[Intermediate, ...] = ()
         self.waits: ShardvizError | None = None
         self._lock = threading.RLock()
         self._kept: dict[_Key | None, _Kept] = {}
+        self._placed: dict[tuple[_Key | None, tuple[Intermediate, ...]], _Kept] = {}
         self._sized = False
         self._known: Traced | Signature | None = None
         self._bound: tuple[Plan, PlanRecord] | None = None
+        self._asked: tuple[MeshAsked, ...] | None = None
         try:
             if mesh is None:
                 self._trace(None)
             else:
                 self.traced(Plan(mesh))
         except ShardvizError as error:
+            if mesh is not None and self.bare and isinstance(error, TraceError) and needs_mesh(error):
+                self.bare, self.waits = False, error
+                return
             # with Explicit axes another spec may be all that is wanted, so that a plan is what the error belongs to
             if mesh is not None and not explicit_axes(mesh):
                 raise
@@ -92,6 +128,28 @@ class Lowerings:
             ) from self.waits
         return next(reversed(self._kept.values())).traced
 
+    @property
+    def shapes(self) -> Traced:
+        """A trace for the names, trees and global shapes in it, which no mesh changes: any that is kept.
+
+        Where there is none yet since the function asks for a mesh, it is traced on one of a single device that has
+        every axis that the function names.
+
+        Raises:
+            TraceError: as `latest`, if that does not do: for a function that looks at the mesh itself, say.
+        """
+        if self._kept:
+            return self.latest
+        names: tuple[str, ...] = ("_",)  # so that there is a mesh at all
+        while True:
+            try:
+                return trace(self.call, DeviceMesh(names, (1,) * len(names)))
+            except TraceError as error:
+                missing = _jax.missing_axis(error.__cause__)
+                if missing is None or missing in names:
+                    return self.latest  # which says why there is none
+                names += (missing,)
+
     def traced(self, plan: Plan) -> Traced:
         """The call traced on a plan's mesh, and where that has Explicit axes, with its specs in the types.
 
@@ -101,8 +159,13 @@ class Lowerings:
         """
         return self._on(plan).traced
 
-    def lower(self, plan: Plan, target: LowerFor = CPU) -> Lowered:
+    def lower(self, plan: Plan, target: LowerFor = CPU, *, anywhere: bool = False) -> Lowered:
         """The call lowered for a target, on the mesh of its trace: `lower.edited` puts the plan's in its place.
+
+        Args:
+            plan: whose mesh it is lowered on.
+            target: what for.
+            anywhere: where JAX does not lower it for that, any other platform will do: kernels are written for one.
 
         Raises:
             TraceError: as `traced`, or if JAX cannot lower an operation of it.
@@ -111,8 +174,44 @@ class Lowerings:
             kept = self._on(plan)
             if target not in kept.lowered:
                 # on the mesh of the trace, which its equations remember
-                kept.lowered[target] = lower(kept.traced, kept.mesh or plan.mesh, target)
-            return kept.lowered[target]
+                with self.call.contexts.around():
+                    try:
+                        kept.lowered[target] = lower(kept.traced, kept.mesh or plan.mesh, target)
+                    except TraceError:
+                        found = _elsewhere(kept.traced, kept.mesh or plan.mesh) if anywhere else None
+                        if found is None:
+                            raise
+                        kept.lowered[target] = found
+            elif not anywhere and kept.lowered[target].platform != target.platform:
+                with self.call.contexts.around():
+                    lower(kept.traced, kept.mesh or plan.mesh, target)  # raises what it raised before
+            found = kept.lowered[target]
+            if not found.partitionings:
+                return found
+            if target not in kept.asking:
+                kept.asking[target] = Asking(found, dataclasses.replace(target, platform=found.platform))
+            with self.call.contexts.around():
+                return kept.asking[target].under(self.bind(plan))
+
+    @property
+    def lowered(self) -> Lowered:
+        """The latest trace, lowered; of no plan.
+
+        Raises:
+            TraceError: as `latest` and `lower`.
+        """
+        with self._lock:
+            _ = self.latest
+            kept = next(reversed(self._kept.values()))
+            if CPU not in kept.lowered:
+                kept.lowered[CPU] = lower(kept.traced, kept.mesh or DeviceMesh(("_",), (1,)), CPU)
+            return kept.lowered[CPU]
+
+    def drafted(self, marked: Iterable[Intermediate]) -> Lowerings:
+        """The same call with marks at these values in every trace; what is traced already is shared."""
+        made = copy.copy(self)
+        made.marked, made._placed, made._bound = tuple(marked), {}, None
+        return made
 
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan bound to the call; the last one is kept. Errors as `bind.bind` and `traced`."""
@@ -134,24 +233,73 @@ class Lowerings:
             return self._known
 
     def _on(self, plan: Plan) -> _Kept:
-        mesh = plan.mesh
-        if not explicit_axes(mesh):
-            return self._trace(mesh)
-        types = in_types(bind.argument_specs(plan, self.call, self.known(mesh)), mesh)
-        return self._trace(mesh, () if self.call.traced_for else types)  # what is lowered already keeps its types
+        mesh, types = plan.mesh, ()
+        if explicit_axes(mesh) and not self.call.traced_for:  # what is lowered already keeps its types
+            types = in_types(bind.argument_specs(plan, self.call, self.known(mesh)), mesh)
+        kept = self._trace(mesh, types)
+        return self._with_places(kept, plan, types) if plan.constraints or self.marked else kept
+
+    def _with_places(self, kept: _Kept, plan: Plan, types: tuple[Spec, ...]) -> _Kept:
+        """The trace with marks at the values that a plan constrains: one for each set of them, whatever their specs."""
+        with self._lock:
+            wanted = tuple(dict.fromkeys((*self.marked, *(each.value for each in plan.constraints))))
+            key = self._key(plan.mesh, types), wanted
+            if key not in self._placed:
+                mesh = plan.mesh
+                traced = with_places(kept.traced, self.call, mesh, types, self._places(mesh), wanted)
+                self._placed[key] = _Kept(traced, mesh)
+                for old in list(self._placed)[:-_MOST_PLACED]:
+                    del self._placed[old]
+            return self._placed[key]
 
     def _trace(self, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> _Kept:
         with self._lock:
             key = self._key(mesh, types)
             if key not in self._kept:
-                traced = trace(self.call, mesh, types)
+                places = self._places(mesh)
+                traced = trace(self.call, mesh, types, places)
+                traced = dataclasses.replace(traced, asked=self._asking(traced, mesh, places))
+                if self.opened:
+                    traced = dataclasses.replace(traced, opened=True)
                 self.mesh = mesh or self.mesh
-                self._sized = self._sized or traced.sized
+                self._sized = self._sized or traced.sized or bool(traced.self_partitioned)
                 key = self._key(mesh, types)
                 self._kept[key] = _Kept(traced, mesh)
                 for old in [k for k in self._kept if k is not None][:-_MOST_TRACES]:
                     del self._kept[old]
             return self._kept[key]
+
+    def _places(self, mesh: DeviceMesh | None) -> frozenset[str]:
+        """Where a plan's mesh stands for code that asks for one."""
+        if mesh is not None and explicit_axes(mesh):
+            return self.call.contexts.places | {_jax.SET_MESH}
+        return frozenset() if self.bare else self.call.contexts.places or _jax.PLACES
+
+    def _asking(self, traced: Traced, mesh: DeviceMesh | None, places: frozenset[str]) -> tuple[MeshAsked, ...]:
+        """The lines that ask for a mesh around the call, found once, by tracing without one too, or with one.
+
+        Where the program that is explored has a mesh around it and neither constraints nor another trace is there
+        already, there is nothing to find but at the price of a trace, and it is left.
+        """
+        if self._asked is not None:
+            return self._asked
+        if mesh is None or self.call.traced_for is not None or traced.sized or explicit_axes(mesh):
+            return ()
+        bare = self._kept.get(None)
+        around = self.call.contexts.places == _jax.PLACES  # what is explored is what runs, and no code is left out
+        if around or self.waits is not None or (places == _jax.PLACES and not traced.constraints and bare is None):
+            self._asked = ()
+            return ()
+
+        def under(others: frozenset[str]) -> Found | None:
+            try:
+                return _found(traced if others == places else trace(self.call, mesh, (), others))
+            except ShardvizError:
+                return None
+
+        other = under(_jax.PLACES) if places != _jax.PLACES else _found(bare.traced) if bare else under(frozenset())
+        self._asked = () if other is None else mesh_asked(places, _found(traced), other, under)
+        return self._asked
 
     def _key(self, mesh: DeviceMesh | None, types: tuple[Spec, ...]) -> _Key | None:
         """What of a plan a trace depends on: its mesh's sizes only where shapes of single devices are in the program,
@@ -161,3 +309,11 @@ class Lowerings:
             return None
         sized = self._sized or bool(explicit_axes(mesh))
         return mesh.names, mesh.types, mesh.sizes if sized else mesh.size == 1, types
+
+
+def _elsewhere(traced: Traced, mesh: DeviceMesh) -> Lowered | None:
+    """A lowering for any accelerator; None where JAX has none."""
+    for target in ELSEWHERE:
+        with contextlib.suppress(TraceError):
+            return lower(traced, mesh, target)
+    return None

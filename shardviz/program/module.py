@@ -26,33 +26,49 @@ from shardviz.errors import MeshError, TraceError
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.scan import unescaped
 from shardviz.notation.sdy import axis as sdy_axis
+from shardviz.notation.spec import partial_kind
 from shardviz.records import Frame
-from shardviz.records.source import innermost, phase
+from shardviz.records.source import innermost
 
-_AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
-_DIMENSION = re.compile(r'\{((?:"(?:[^"\\]|\\.)*"|[^{}"])*)\}')
+_specs: dict[str, Spec] = {}
+_MOST_SPECS = 4096
 
 
 def spec_of(attribute: Any) -> Spec:
     """The spec that a `#sdy.sharding` attribute says."""
+    text = str(attribute)  # to read one takes ten times as long as to write it
+    found = _specs.get(text)
+    if found is None:
+        if len(_specs) >= _MOST_SPECS:
+            _specs.clear()
+        found = _specs[text] = _read_spec(attribute)
+    return found
+
+
+def _read_spec(attribute: Any) -> Spec:
     sharding = sdy.TensorShardingAttr(attribute)
     dims = tuple(tuple(_axis(a) for a in sdy.DimensionShardingAttr(d).axes) for d in sharding.dimension_shardings)
-    return Spec(dims, tuple(_axis(a) for a in sharding.unreduced_axes))
+    kind = str(getattr(sharding, "reduction_op", None) or "sum")
+    return Spec(dims, tuple(_axis(a) for a in sharding.unreduced_axes), (), partial_kind(kind, str(attribute)))
 
 
 def _axis(attribute: Any) -> Axis:
-    reference = sdy.AxisRefAttr(attribute)
-    part = reference.sub_axis_info
-    if part is None:
+    return _axis_of(sdy.AxisRefAttr(attribute), sdy.SubAxisInfoAttr)
+
+
+def group_axes(attribute: Any) -> tuple[Axis, ...] | None:
+    """The axes of replica groups that are written as mesh axes; None for those that list devices."""
+    if not str(attribute).startswith(GROUPS):
+        return None
+    axes = ir.ArrayAttr(stablehlo.ReplicaGroupMeshAxesAttr(attribute).axes)
+    return tuple(_axis_of(stablehlo.AxisRefAttr(axis), stablehlo.SubAxisInfoAttr) for axis in axes)
+
+
+def _axis_of(reference: Any, part_of: Callable[[Any], Any]) -> Axis:
+    if reference.sub_axis_info is None:
         return reference.name
-    part = sdy.SubAxisInfoAttr(part)
+    part = part_of(reference.sub_axis_info)
     return reference.name, part.pre_size, part.size
-
-
-def axes_of(text: str) -> tuple[Axis, ...]:
-    """The axes in an attribute's text, in order, each once."""
-    found = _AXIS.findall(text)
-    return tuple(dict.fromkeys((unescaped(n), int(p), int(s)) if s else unescaped(n) for n, p, s in found))
 
 
 def dtype_of(text: str) -> str:
@@ -77,11 +93,6 @@ def _float8(text: str) -> str:
     return f"float{text[1]}_{text[2:].lower()}" if text[0] == "f" and text[1:2].isdecimal() else text
 
 
-def axes_by_dimension(text: str) -> list[tuple[Axis, ...]]:
-    """The axes of each dimension in an attribute such as `#sdy<list_of_axis_ref_lists[{"data"}, {}]>`."""
-    return [axes_of(dimension) for dimension in _DIMENSION.findall(text)]
-
-
 def call_target(op: ir.Operation) -> str:
     """What a `stablehlo.custom_call` calls; empty where it says none."""
     attributes = op.attributes
@@ -89,7 +100,7 @@ def call_target(op: ir.Operation) -> str:
 
 
 _NAME = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"[()]')
-_FRAME = re.compile(r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d+):')
+_FRAME = re.compile(r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d+):(\d*)(?: to :(\d+)\b)?')
 
 
 @dataclass(frozen=True)
@@ -108,10 +119,6 @@ class Place:
     def op(self) -> str:
         """The operation's own name, the last of the name stack."""
         return self.name_stack.rsplit("/", 1)[-1]
-
-    def phase(self, differentiated: bool) -> str:
-        """`forward`, `backward`, `rematerialised` or `update`."""
-        return phase(self.name_stack, differentiated=differentiated)
 
 
 def within(place: Place, caller: Place | None) -> Place:
@@ -140,7 +147,8 @@ def parse(text: str) -> Place:
     """Reads a location's text."""
     name = _NAME.match(text)
     frames = [
-        Frame(file, int(line), function) for function, file, line in _FRAME.findall(text, name.end(1) if name else 0)
+        Frame(file, int(line), function, (int(start), int(end)) if end else None)
+        for function, file, line, start, end in _FRAME.findall(text, name.end(1) if name else 0)
     ]
     return Place(name[1] if name else "", innermost(frames))
 
@@ -148,8 +156,6 @@ def parse(text: str) -> Place:
 MESH = "mesh"
 """What a lowered module calls its mesh."""
 
-_SIZE = re.compile(r'"((?:[^"\\]|\\.)*)"\s*=\s*(\d+)')
-_IDS = re.compile(r"device_ids\s*=\s*\[([\d,\s]*)\]")
 _MESHES = re.compile(r"@([\w.$-]+|\"(?:[^\"\\]|\\.)*\")")
 GROUPS = "#stablehlo.replica_group_mesh_axes"
 
@@ -160,14 +166,21 @@ def symbol_of(operation: Any) -> str:
     return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else ""
 
 
+_AXES = "stablehlo.mesh"
+
+
 def set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
     """Puts a plan's mesh in the place of the module's."""
     axes = ", ".join(f"{sdy_axis(name)}={size}" for name, size in mesh.shape.items())
+    named = False
     for old in [op for op in body.operations if op.operation.name == "sdy.mesh" and symbol_of(op) == MESH]:
+        named = named or _AXES in old.operation.attributes
         old.operation.erase()  # others are those of single devices, which callbacks run on
     # Built from text: typed builders differ between versions. No device ids: partition i is the mesh's i-th place, and
     # which device that is the device assignment says.
-    text = f"module {{ sdy.mesh @{MESH} = <[{axes}]> }}"
+    sizes = ", ".join(f"{{name = {sdy_axis(name)}, size = {size} : i64}}" for name, size in mesh.shape.items())
+    also = f" {{{_AXES} = {{axes = [{sizes}]}}}}" if named else ""  # StableHLO's own word for it, where JAX writes one
+    text = f"module {{ sdy.mesh @{MESH} = <[{axes}]>{also} }}"
     new = ir.Module.parse(text).body.operations[0].operation.clone()
     ir.InsertionPoint.at_block_begin(body).insert(new)
     i32 = ir.IntegerType.get_signless(32)
@@ -179,13 +192,11 @@ def _meshes(module: Any) -> dict[str, DeviceMesh]:
     found = {}
     for op in module.operation.regions[0].blocks[0].operations:
         if op.operation.name == "sdy.mesh":
-            text = str(op.attributes["mesh"])
-            axes = {unescaped(name): int(size) for name, size in _SIZE.findall(text)}
-            ids = _IDS.search(text)
-            order = tuple(int(i) for i in ids[1].split(",")) if ids and ids[1].strip() else ()
+            mesh = sdy.MeshAttr(op.attributes["mesh"])
+            axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
             if axes:
-                symbol = ir.StringAttr(op.attributes["sym_name"]).value
-                found[symbol] = DeviceMesh(tuple(axes), tuple(axes.values()), device_ids=order)
+                names, sizes = tuple(a.name for a in axes), tuple(a.size for a in axes)
+                found[symbol_of(op)] = DeviceMesh(names, sizes, device_ids=tuple(mesh.device_ids))
     return found
 
 
@@ -193,6 +204,13 @@ def mesh_in(module: Any) -> DeviceMesh | None:
     """The mesh that a module's shardings are over."""
     found = _meshes(module)
     return found.get(MESH) or next(iter(found.values()), None)
+
+
+def leave_out_constraints(module: ir.Operation) -> None:
+    """Takes every sharding constraint out of a module, in place."""
+    for op in [op for op in walk(module) if op.name == "sdy.sharding_constraint"]:
+        op.results[0].replace_all_uses_with(op.operands[0])
+        op.operation.erase()
 
 
 def with_one_mesh(module: Any) -> Any:
@@ -280,6 +298,11 @@ def _rename(module: Any, axes: Mapping[str, tuple[str, ...]]) -> None:
         return _QUOTED.sub(axis, text)
 
     _rewrite(module, renamed)
+
+
+def axis_names(text: str) -> set[str]:
+    """The mesh axes in the text of any Shardy attribute, or of replica groups."""
+    return {unescaped(name) for name, _ in _QUOTED.findall(text)}
 
 
 _REFERENCE = re.compile(r'#stablehlo\.axis_ref<name = "((?:[^"\\]|\\.)*)">')

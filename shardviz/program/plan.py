@@ -4,26 +4,25 @@
 >>> plan = Plan({"data": 8, "model": 8}, in_specs=({"w": P("data", "model")}, P("data")))
 >>> plan.with_spec("params['w']", P(None, "model")).edits
 (("params['w']", Spec(dims=((), ('model',)), unreduced=())),)
-
-`plan_code` writes the Python that rebuilds a plan.
 """
 
 from __future__ import annotations
 
-import keyword
-import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import jax
 
 from shardviz.errors import MeshError, SpecError
 from shardviz.notation import Axis, DeviceMesh, Spec
-from shardviz.program.rules import Rules, filter_code
-from shardviz.program.trace import Traced
-from shardviz.program.trees import spec_tree
-from shardviz.records import PlanRecord
+from shardviz.notation.spec import axis_name, memory_kind
+from shardviz.program.dimensions import Dimension, Member
+from shardviz.program.intermediates import Constrain, Intermediate
+from shardviz.program.rules import Rules
+from shardviz.program.trees import spec_tree, spread
 
 
 def is_spec(leaf: Any) -> bool:
@@ -43,6 +42,18 @@ class Plan:
         out_specs: the same for the result; None inside is the compiler's choice.
         edits, out_edits: (tree path, spec) pairs that go before `in_specs` and `out_specs`.
         rules: specs of arguments by filter, which go before `in_specs` and after `edits`; the first that catches wins.
+        memory, out_memory: (tree path, memory kind) pairs of arguments and outputs, which go before what a
+            NamedSharding among the specs says. They stay where they are when a spec is changed.
+        cuts: (member of a logical dimension, axes) pairs, which go before all specs: the axes that cut one dimension of
+            an array, whatever cuts its others; see `with_dimension`.
+        constraints: values inside the function, and how they are to be cut there; see `constrain`.
+
+    Where an array lies (`device`, `pinned_host` or `unpinned_host`) is said as JAX says it,
+
+        NamedSharding(mesh, P("data"), memory_kind="pinned_host")
+
+    in place of a spec, or by tree path: `Plan(..., memory={"momentum['w']": "pinned_host"})`. Nothing said is the
+    device's own memory, and for an output that of what the function returns.
     """
 
     mesh: DeviceMesh
@@ -51,6 +62,10 @@ class Plan:
     edits: tuple[tuple[str, Spec], ...]
     out_edits: tuple[tuple[str, Spec | None], ...]
     rules: Rules
+    memory: tuple[tuple[str, str], ...]
+    out_memory: tuple[tuple[str, str], ...]
+    cuts: tuple[tuple[Member, tuple[Axis, ...]], ...]
+    constraints: tuple[Constrain, ...]
 
     def __init__(
         self,
@@ -61,6 +76,10 @@ class Plan:
         edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
         out_edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
         rules: Any = (),
+        memory: Mapping[str, str] | tuple[tuple[str, str], ...] = (),
+        out_memory: Mapping[str, str] | tuple[tuple[str, str], ...] = (),
+        cuts: Mapping[Member, Any] | tuple[tuple[Member, Any], ...] = (),
+        constraints: Mapping[Any, Any] | Iterable[Constrain | tuple[Any, Any]] = (),
     ):
         """A plan.
 
@@ -70,20 +89,29 @@ class Plan:
             out_specs: a pytree prefix of the function's result.
             edits, out_edits: specs by tree path, which go before the prefixes.
             rules: specs of arguments by filter, as `sv.Rules` takes them.
+            memory, out_memory: memory kinds by tree path, which go before those of NamedShardings among the specs.
+            cuts: axes by (role, tree path, dimension), as `with_dimension` makes them.
+            constraints: specs by what `constrain` takes for a value inside the function.
 
         Raises:
             MeshError: if `mesh` is no mesh.
-            SpecError: if a leaf is no PartitionSpec.
+            SpecError: if a leaf is no PartitionSpec, or a memory kind is none that JAX knows.
         """
-        pairs = lambda m: tuple(m.items() if isinstance(m, Mapping) else m)  # noqa: E731
-        put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
-        put("mesh", DeviceMesh.of(mesh))
-        put("in_specs", _canonical("in_specs", in_specs))
-        put("out_specs", _canonical("out_specs", out_specs))
-        put("edits", tuple((name, Spec.of(spec)) for name, spec in pairs(edits)))
-        put("rules", Rules(rules))
-        put("out_edits", tuple((name, None if spec is None else Spec.of(spec)) for name, spec in pairs(out_edits)))
+        given = {
+            "mesh": mesh,
+            "in_specs": in_specs,
+            "out_specs": out_specs,
+            "edits": edits,
+            "out_edits": out_edits,
+            "rules": rules,
+            "memory": memory,
+            "out_memory": out_memory,
+            "cuts": cuts,
+            "constraints": constraints,
+        }
+        self.__dict__.update({name: _READ[name](value) for name, value in given.items()})
 
+    @cached_property
     def _key(self) -> Any:
         flat = lambda tree: jax.tree.flatten(tree, is_leaf=is_spec)  # noqa: E731
         (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
@@ -96,23 +124,125 @@ class Plan:
             frozenset(self.edits),
             frozenset(self.out_edits),
             self.rules,
+            frozenset(self.memory),
+            frozenset(self.out_memory),
+            frozenset(self.cuts),
+            self.constraints,
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and self._key() == other._key()
+        return self is other or (isinstance(other, Plan) and self._key == other._key)
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._key)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # what it is compared by is made again
 
     def with_spec(self, name: str, spec: Any) -> Plan:
         """The plan with another spec for the argument of this tree path."""
-        edits = {**dict(self.edits), name: Spec.of(_unwrap(spec))}
-        return self._replace(edits=tuple(edits.items()))
+        return self.with_edits({name: spec})
 
     def with_out_spec(self, name: str, spec: Any) -> Plan:
         """The plan with another spec for the output of this tree path; None is the compiler's choice."""
-        edits = {**dict(self.out_edits), name: None if spec is None else Spec.of(_unwrap(spec))}
-        return self._replace(out_edits=tuple(edits.items()))
+        return self.with_edits(out_edits={name: spec})
+
+    def with_edits(
+        self, edits: Mapping[str, Any] = MappingProxyType({}), out_edits: Mapping[str, Any] = MappingProxyType({})
+    ) -> Plan:
+        """The plan with other specs for several arguments and outputs, by tree path: `with_spec` and `with_out_spec`
+        of many, in one go."""
+        gone = {("argument", name) for name in edits} | {("output", name) for name in out_edits}
+        return self._replace(
+            edits={**dict(self.edits), **edits},
+            out_edits={**dict(self.out_edits), **out_edits},
+            cuts=tuple((member, axes) for member, axes in self.cuts if (member.role, member.path) not in gone),
+        )
+
+    def without_edits(self, names: Set[str]) -> Plan:
+        """The plan without the edits of these arguments, and without cuts of them by logical dimension: what the rules
+        and `in_specs` say of them holds again."""
+        return self._replace(
+            edits=tuple((name, spec) for name, spec in self.edits if name not in names),
+            cuts=tuple((m, axes) for m, axes in self.cuts if m.role != "argument" or m.path not in names),
+        )
+
+    def with_dimension(self, dimension: Dimension, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
+        """The plan with a logical dimension cut by these axes in every array that has it, and by no others.
+
+        What cuts the arrays' other dimensions stays, but for these axes themselves: an axis cuts an array once. Of the
+        outputs only those that the plan gives a spec are cut; the others are the compiler's choice.
+
+        Args:
+            dimension: one of `program.dimensions`, such as `program.dimensions.named("d_ff")`.
+            axes: a mesh axis, several, or None for none.
+            prefer: tree path → which dimension is cut, of an array that has the logical dimension several times
+                (`dimension.conflicts`); the first if not said.
+
+        Raises:
+            SpecError: if the mesh has no such axis.
+            ShardvizError: if a preferred dimension is none of the logical one.
+        """
+        wanted = () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+        for axis in wanted:
+            if axis_name(axis) not in self.mesh.names:
+                have = ", ".join(map(repr, self.mesh.names))
+                raise SpecError(f"cut {dimension.name!r} by {axis!r}: the mesh has no such axis; it has {have}")
+        chosen = {member[:2]: member for member in dimension.chosen(prefer)}
+        cuts = {m: _without(old, wanted) if m[:2] in chosen else old for m, old in self.cuts}
+        return self._replace(cuts=tuple((cuts | dict.fromkeys(chosen.values(), wanted)).items()))
+
+    def constrain(self, what: Any, spec: Any = None, *, line: str = "", occurrence: int | None = None) -> Plan:
+        """The plan with a sharding constraint on a value inside the function, which stays as it is.
+
+        Every report of the plan is that of the function with `jax.lax.with_sharding_constraint` around that value, in
+        the backward pass, in loops and in what `jax.checkpoint` recomputes too. `program.code(plan)` has the line to
+        write. Another constraint on the same value takes the place of the first.
+
+        Args:
+            what: the variable that it is assigned to (`"h"`), its expression as it stands in the source
+                (`'h @ p["w1"]'`), one of a report's `intermediates`, or None for what the line makes.
+            spec: how it is to be cut there; `P.UNCONSTRAINED` leaves a dimension to the compiler, None cuts none.
+            line: where, as `model.py:64` (`cell:3` in a notebook); needed where the name stands in several places.
+            occurrence: where Python runs the line several times, which of them, from 0; None for every time.
+
+        Raises:
+            SpecError: if `what` says no place, or `spec` is no spec. That there is no such value, or that the spec does
+                not fit it, is said where the plan meets a program: `program.bind(plan)` and all that asks for it.
+        """
+        value = Intermediate.of(what, line, occurrence)
+        new = Constrain.of(value, spec)
+        found = [new if old.value == value else old for old in self.constraints]
+        return self._replace(constraints=found if new in found else [*found, new])
+
+    def unconstrain(self, what: Any = None, *, line: str = "", occurrence: int | None = None) -> Plan:
+        """The plan without a constraint that `constrain` has put on a value; with no arguments, without any.
+
+        Raises:
+            SpecError: if it has no such constraint; the message lists those that it has.
+        """
+        if what is None and not line:
+            return self._replace(constraints=())
+        value = Intermediate.of(what, line, occurrence)
+        kept = [old for old in self.constraints if old.value != value]
+        if len(kept) == len(self.constraints):
+            kept = [o for o in kept if o.value.name != value.name or (line and o.value.line != line)]
+        if len(kept) == len(self.constraints):
+            have = "; ".join(str(old.value) for old in self.constraints) or "none"
+            raise SpecError(f"unconstrain {str(value)!r}: the plan constrains {have}")
+        return self._replace(constraints=kept)
+
+    def with_memory(self, name: str, kind: str) -> Plan:
+        """The plan with the argument of this tree path in another memory: `device`, `pinned_host`, `unpinned_host`.
+
+        Raises:
+            SpecError: if JAX knows no such memory.
+        """
+        return self._replace(memory=tuple({**dict(self.memory), name: kind}.items()))
+
+    def with_out_memory(self, name: str, kind: str) -> Plan:
+        """The plan with the output of this tree path in another memory; errors as `with_memory`."""
+        return self._replace(out_memory=tuple({**dict(self.out_memory), name: kind}.items()))
 
     def with_rules(self, rules: Any) -> Plan:
         """The plan with other rules: specs of arguments by filter, the first that catches an argument wins.
@@ -162,7 +292,9 @@ class Plan:
         def mapped(spec: Any) -> Any:
             if isinstance(spec, Rules):
                 return Rules([(r.filter, mapped(r.spec)) for r in spec], exhaustive=spec.exhaustive)
-            return None if spec is None else Spec(tuple(change(d) for d in spec.dims), change(spec.unreduced))
+            sums = lambda s: {"unreduced": change(s.unreduced), "reduced": change(s.reduced)}  # noqa: E731
+            changed = lambda s: replace(s, dims=tuple(map(change, s.dims)), **sums(s))  # noqa: E731
+            return None if spec is None else changed(spec)
 
         tree = lambda specs: jax.tree.map(mapped, specs, is_leaf=is_spec)  # noqa: E731
         pairs = lambda edits: tuple((name, mapped(spec)) for name, spec in edits)  # noqa: E731
@@ -172,22 +304,33 @@ class Plan:
             edits=pairs(self.edits),
             out_edits=pairs(self.out_edits),
             rules=mapped(self.rules),
+            cuts=tuple((member, change(axes)) for member, axes in self.cuts),
+            constraints=tuple(replace(each, spec=mapped(each.spec)) for each in self.constraints),
         )
 
     def _replace(self, **changes: Any) -> Plan:
-        fields = {f: getattr(self, f) for f in ("mesh", "in_specs", "out_specs", "edits", "out_edits", "rules")}
-        fields.update(changes)
-        return Plan(fields.pop("mesh"), **fields)
+        """The plan with other fields; what stays has been read already."""
+        made = object.__new__(Plan)
+        made.__dict__.update(self.__getstate__() | {name: _READ[name](value) for name, value in changes.items()})
+        return made
+
+
+def _without(axes: tuple[Axis, ...], others: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    names = set(map(axis_name, others))
+    return tuple(axis for axis in axes if axis_name(axis) not in names)
+
+
+def cut(spec: Spec, dimension: int, axes: tuple[Axis, ...]) -> Spec:
+    """A full-rank spec with one dimension cut by these axes, which cut no other any more."""
+    dims = [_without(dim, axes) for dim in spec.dims]
+    dims[dimension] = axes
+    return replace(spec, dims=tuple(dims), unreduced=_without(spec.unreduced, axes))
 
 
 def _renamed(axis: Axis, old: str, new: str) -> Axis:
     if isinstance(axis, str):
         return new if axis == old else axis
     return (new, *axis[1:]) if axis[0] == old else axis
-
-
-def _unwrap(leaf: Any) -> Any:
-    return leaf.spec if isinstance(leaf, jax.sharding.NamedSharding) else leaf
 
 
 def _canonical(what: str, tree: Any) -> Any:
@@ -203,8 +346,7 @@ def _canonical(what: str, tree: Any) -> Any:
                     "PartitionSpecs for the result"
                 )
             return spec
-        spec = _unwrap(spec)
-        if isinstance(spec, jax.sharding.Sharding):
+        if isinstance(spec, jax.sharding.Sharding) and not isinstance(spec, jax.sharding.NamedSharding):
             raise SpecError(
                 f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec, not a {type(spec).__name__}"
             )
@@ -213,9 +355,40 @@ def _canonical(what: str, tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(leaf, spec_tree(tree), is_leaf=is_spec)
 
 
-@dataclass(frozen=True)
-class _Box:
-    spec: Any
+def _pairs(given: Any) -> Iterable[Any]:
+    return given.items() if isinstance(given, Mapping) else given
+
+
+def _edits(given: Any) -> tuple[tuple[str, Spec], ...]:
+    return tuple((name, Spec.of(spec)) for name, spec in _pairs(given))
+
+
+def _out_edits(given: Any) -> tuple[tuple[str, Spec | None], ...]:
+    return tuple((name, None if spec is None else Spec.of(spec)) for name, spec in _pairs(given))
+
+
+def _memory(given: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((name, memory_kind(kind, name)) for name, kind in _pairs(given))
+
+
+def _constraints(given: Any) -> tuple[Constrain, ...]:
+    of = lambda each: Constrain.of(Intermediate.of(each[0]), each[1])  # noqa: E731
+    return tuple(each if isinstance(each, Constrain) else of(each) for each in _pairs(given))
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "mesh": lambda given: replace(DeviceMesh.of(given), by_id=False),  # a program's text numbers the places of its mesh
+    "in_specs": lambda given: _canonical("in_specs", given),
+    "out_specs": lambda given: _canonical("out_specs", given),
+    "edits": _edits,
+    "out_edits": _out_edits,
+    "rules": Rules,
+    "memory": _memory,
+    "out_memory": _memory,
+    "cuts": lambda given: tuple((Member(*member), tuple(axes)) for member, axes in _pairs(given)),
+    "constraints": _constraints,
+}
+"""How each field of a plan is read from what a person gives."""
 
 
 def expand(what: str, prefix: Any, tree: Any) -> list[Any]:
@@ -224,10 +397,8 @@ def expand(what: str, prefix: Any, tree: Any) -> list[Any]:
     Raises:
         SpecError: if `prefix` is no prefix of the tree; the message says where they part.
     """
-    # None is a spec in the prefix, but an empty branch in the tree: a box keeps them apart
-    boxed = jax.tree.map(_Box, prefix, is_leaf=is_spec)
     try:
-        return [box.spec for box in jax.tree.leaves(jax.tree.broadcast(boxed, tree))]
+        return spread(prefix, tree, is_spec)
     except (ValueError, AttributeError) as error:  # JAX stumbles over its own message where keys are attributes
         raise SpecError(
             f"{what} must be a pytree prefix of the {'arguments' if what.startswith('in_') else 'result'}: "
@@ -236,25 +407,32 @@ def expand(what: str, prefix: Any, tree: Any) -> list[Any]:
 
 
 def _parting(where: str, prefix: Any, tree: Any) -> str:
-    """In words, the first place where a prefix does not fit the tree."""
+    """In words, the first place where a prefix does not fit the tree; the argument that is there is named too."""
     if is_spec(prefix):
         return f"{where} fits"
-    kind, want = type(prefix), type(tree)
-    if kind is not want:
-        return f"{where} is a {kind.__name__} where the function has a {_kind(tree)}"
+    called = _called(tree)
+    place = where if called in ("", where) else f"{where} ({called})"
+    if type(prefix) is not type(tree):
+        return f"{place} is a {type(prefix).__name__} where the function has a {_kind(tree)}"
     ours, theirs = _children(prefix), _children(tree)
-    key = lambda p: jax.tree_util.keystr(p)  # noqa: E731
-    if missing := [key(p) for p in theirs if p not in ours]:
-        return f"{where} lacks {', '.join(missing[:5])}; give it a spec, or None"
-    if extra := [key(p) for p in ours if p not in theirs]:
-        return (
-            f"{where} has {', '.join(extra[:5])}, which the function does not have; "
-            f"it has {', '.join(key(p) for p in list(theirs)[:8])}"
-        )
+    keys = lambda paths: ", ".join(map(jax.tree_util.keystr, paths))  # noqa: E731
+    if missing := [p for p in theirs if p not in ours][:5]:
+        names = ", ".join(filter(None, (_called(theirs[p]) for p in missing))) if not called else ""
+        return f"{place} lacks {keys(missing)}{f' ({names})' if names else ''}; give it a spec, or None"
+    if extra := [p for p in ours if p not in theirs][:5]:
+        return f"{place} has {keys(extra)}, which the function does not have; it has {keys(list(theirs)[:8])}"
     for path, node in ours.items():
-        if not is_spec(node) and "fits" not in (text := _parting(where + key(path), node, theirs[path])):
+        if not is_spec(node) and "fits" not in (text := _parting(where + keys([path]), node, theirs[path])):
             return text
     return f"{where} fits"
+
+
+def _called(tree: Any) -> str:
+    """What the arguments in a tree of names have in common: `params` of `params['w']` at `['w']`; empty for nothing."""
+    named = jax.tree_util.tree_flatten_with_path(tree)[0]
+    rows = ((path, getattr(leaf, "name", leaf)) for path, leaf in named)  # a name, or a `Leaf`
+    common = {name.removesuffix(jax.tree_util.keystr(path)) for path, name in rows if isinstance(name, str)}
+    return common.pop() if len(common) == 1 else ""
 
 
 def _children(tree: Any) -> dict[Any, Any]:
@@ -265,121 +443,3 @@ def _children(tree: Any) -> dict[Any, Any]:
 def _kind(tree: Any) -> str:
     leaves = jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
     return "single array" if leaves else type(tree).__name__
-
-
-_WIDTH = 100
-
-
-def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[str] = ()) -> str:
-    """Python source that makes an equal plan, every spec spelled out, or said by a rule.
-
-    Trees of dicts, lists and tuples are written as such, one that occurs several times (the parameters', the
-    optimizer's, the result's) only once; where the arguments have other containers, specs go by tree path. A rule whose
-    filter cannot be written (a function) is not: then what the rules say is spelled out too.
-
-    Args:
-        plan, bound: the plan, and what it says of the program.
-        traced: the program.
-        ruled: the arguments whose spec a rule says.
-    """
-    ins, outs = traced.in_tree[0], traced.out_tree
-    rules = _rules(plan.rules)
-    ruled = set(ruled) if rules else set()
-    ins_specs = {name: None if name in ruled else spec for name, spec in bound.in_specs.items()}
-    results = jax.tree.leaves(outs)
-    new = {u.output: bound.out_specs[u.output] for u in traced.updates if u.output in dict(plan.out_edits)}
-    fixed = any(bound.out_specs[name] is not None for name in results)
-    shared = _shared(ins, outs if fixed else None, ins_specs, bound.out_specs)
-    lines = ["import shardviz as sv", "from jax.sharding import PartitionSpec as P"]
-    lines += ["from flax import nnx"] if "nnx." in rules else []
-    lines += [""]
-    for text, name in shared.items():
-        lines += [f"{name} = {text}", ""]
-    lines += ["plan = sv.Plan(", f"    {_mesh(plan.mesh)},"]
-    by_name = set(jax.tree.leaves(traced.in_tree[1])) if _plain(ins) else set(bound.in_specs)
-    edits = {n: s for n, s in bound.in_specs.items() if (n in by_name and n not in ruled) or _edited(plan, n, ruled)}
-    if _plain(ins):
-        lines.append(f"    in_specs={_literal(ins, ins_specs, 1, shared)},")
-    if rules:
-        lines.append(f"    rules={rules},")
-    if edits:
-        lines.append(f"    edits={_by_path(edits)},")
-    if fixed and _plain(outs):
-        lines.append(f"    out_specs={_literal(outs, bound.out_specs, 1, shared)},")
-    elif fixed:
-        new = {name: bound.out_specs[name] for name in results} | new
-    if new:
-        lines.append(f"    out_edits={_by_path(new)},")
-    return "\n".join([*lines, ")", ""])
-
-
-def _edited(plan: Plan, name: str, ruled: Collection[str]) -> bool:
-    """Whether an edit goes before the rule that an argument has a spec by."""
-    return name in ruled and name in dict(plan.edits)
-
-
-def _rules(rules: Rules) -> str:
-    """The rules as Python; empty where there are none, or one of them has a filter that cannot be written."""
-    written = [(filter_code(rule.filter), _spec(rule.spec)) for rule in rules]
-    if not written or any(code is None for code, _ in written):
-        return ""
-    text = "[\n" + "".join(f"        ({code}, {spec}),\n" for code, spec in written) + "    ]"
-    return f"sv.Rules({text}, exhaustive=True)" if rules.exhaustive else text
-
-
-def _shared(ins: Any, outs: Any, in_specs: Any, out_specs: Any) -> dict[str, str]:
-    """The text of each tree that several arguments or results share → a name for it."""
-    found: dict[str, list[str]] = {}
-    for trees, specs in ((ins, in_specs), (outs if type(outs) in (list, tuple) else (outs,), out_specs)):
-        for tree in trees:
-            if _plain(tree) and tree is not None and not isinstance(tree, str):
-                text = _literal(tree, specs, 0)
-                if "\n" in text:
-                    root = re.match(r"\w*", next(iter(jax.tree.leaves(tree)), ""))
-                    found.setdefault(text, []).append(root[0] if root else "")
-    several = {text: names[0] for text, names in found.items() if len(names) > 1}
-    return {text: f"{name or 'shared'}_specs" + (str(i) if i else "") for i, (text, name) in enumerate(several.items())}
-
-
-def _mesh(mesh: DeviceMesh) -> str:
-    if mesh != DeviceMesh(mesh.names, mesh.sizes):  # axis types, an order of devices, slices
-        return f"sv.notation.DeviceMesh.of({mesh.text!r})"
-    if all(n.isidentifier() and not keyword.iskeyword(n) for n in mesh.names):
-        return "sv.mesh(" + ", ".join(f"{n}={s}" for n, s in mesh.shape.items()) + ")"
-    return f"sv.mesh({mesh.shape!r})"
-
-
-def _plain(tree: Any) -> bool:
-    """Whether a tree of names has only containers that can be written as literals."""
-    if isinstance(tree, str) or tree is None:
-        return True
-    if type(tree) is dict:
-        return all(isinstance(k, str | int) for k in tree) and all(map(_plain, tree.values()))
-    return type(tree) in (list, tuple) and all(map(_plain, tree))
-
-
-def _literal(tree: Any, specs: Any, depth: int, shared: Mapping[str, str] | None = None) -> str:
-    if shared and (name := shared.get(_literal(tree, specs, 0))):
-        return name
-    if tree is None:
-        return "None"
-    if isinstance(tree, str):
-        return _spec(specs[tree])
-    if type(tree) is dict:
-        opening, closing, items = "{", "}", [f"{k!r}: {_literal(v, specs, depth + 1, shared)}" for k, v in tree.items()]
-    else:
-        items = [_literal(v, specs, depth + 1, shared) for v in tree]
-        opening, closing = ("[", "]") if type(tree) is list else ("(", ",)" if len(items) == 1 else ")")
-    flat = opening + ", ".join(items) + closing
-    if len(flat) + 4 * depth <= _WIDTH and "\n" not in flat:
-        return flat
-    pad = "    " * (depth + 1)
-    return opening + "\n" + "".join(f"{pad}{item},\n" for item in items) + "    " * depth + closing.lstrip(",")
-
-
-def _by_path(specs: Any) -> str:
-    return "{\n" + "".join(f"        {name!r}: {_spec(spec)},\n" for name, spec in specs.items()) + "    }"
-
-
-def _spec(spec: Spec | None) -> str:
-    return "None" if spec is None else str(spec.canonical())

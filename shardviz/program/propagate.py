@@ -8,18 +8,23 @@ would take two thirds of the time. The tests run it once at the end.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.passmanager import PassManager
 
+from shardviz import _jax
 from shardviz.compiler import server
 from shardviz.notation import Spec
 from shardviz.program.explicit import mark_types
-from shardviz.program.lower import Lowered, edited, edited_bytecode
+from shardviz.program.footprint import Footprint, footprint
+from shardviz.program.lower import Lowered, edited
 from shardviz.program.propagated import Reading
-from shardviz.records import Collective, PlanRecord, Value, Work
+from shardviz.records import Collective, PlanRecord, Product, Value, Work
 
 PIPELINE = (
     "builtin.module(sdy-propagation-pipeline,sdy-close-shardings,"
@@ -36,6 +41,7 @@ class Propagated:
         outputs: a spec for every output.
         intermediates: every value inside that has a sharding.
         collectives: what Shardy would put in, per-device bytes.
+        products: every matrix product.
         work: FLOPs of matrix products and convolutions on one device, by where they stand.
         unknown_loops: loops whose trip count could not be found; what runs inside has no count, and FLOPs inside are
             counted once; of branches, those of the one that has most.
@@ -47,6 +53,7 @@ class Propagated:
     outputs: tuple[Spec, ...]
     intermediates: tuple[Value, ...]
     collectives: tuple[Collective, ...]
+    products: tuple[Product, ...]
     work: tuple[Work, ...]
     unknown_loops: int
     reshards_left: int
@@ -62,41 +69,172 @@ def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
     Raises:
         CompileError: if the process died or Shardy refused the program.
     """
-    trial = server.Trial("shardviz._jax:run_passes", edited_bytecode(lowered, bound), {"passes": PIPELINE})
+    with lowered.entered(), ir.Location.unknown():
+        module = _jax.bytecode(prepared(lowered, bound))
+    rehearse_module(module, PIPELINE)
+
+
+def rehearse_module(module: bytes, pipeline: str) -> None:
+    """Runs passes on a module given as bytecode in a process of its own; errors as `rehearse`."""
+    trial = server.Trial("shardviz._jax:run_passes", module, {"passes": pipeline})
     job = server.submit(trial, timeout=_REHEARSAL)
-    error = job.exception()
+    try:
+        error = job.exception()
+    finally:
+        job.stop()  # where the waiting was interrupted
     if error is not None and job.begun:
         raise error
 
 
-def propagate(lowered: Lowered, bound: PlanRecord) -> Propagated:
-    """Runs Shardy on a program under a plan, here."""
-    with lowered.lock, lowered.module.context, ir.Location.unknown():
+def propagate(
+    lowered: Lowered,
+    bound: PlanRecord,
+    flops: Mapping[str, float] | None = None,
+    make: Callable[[], ir.Operation] | None = None,
+) -> Propagated:
+    """Runs Shardy on a program under a plan, here.
+
+    Args:
+        lowered: the program.
+        bound: the plan.
+        flops: kernel name or call target → FLOPs of one run on one device, as a person says.
+        make: makes the module to run on, where that is not the program's under the plan; called with the lock held.
+    """
+    return _propagate(lowered, bound, flops, make, brief=False)[0]
+
+
+def sketch(
+    lowered: Lowered,
+    bound: PlanRecord,
+    flops: Mapping[str, float] | None = None,
+    make: Callable[[], ir.Operation] | None = None,
+) -> tuple[Propagated, Footprint]:
+    """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes."""
+    _ = lowered.unused  # which takes the lock
+    found, memory = _propagate(lowered, bound, flops, make, brief=True)
+    assert memory is not None
+    return found, memory
+
+
+def _propagate(
+    lowered: Lowered,
+    bound: PlanRecord,
+    flops: Mapping[str, float] | None,
+    make: Callable[[], ir.Operation] | None,
+    *,
+    brief: bool,
+) -> tuple[Propagated, Footprint | None]:
+    with lowered.entered(), ir.Location.unknown():
         start = time.perf_counter()
-        module = edited(lowered, bound)
-        if lowered.traced.types:
-            mark_types(module)
+        module = prepared(lowered, bound) if make is None else make()
         edit = time.perf_counter()
         passes = PassManager.parse(PIPELINE)
         passes.enable_verifier(False)
         passes.run(module)
         done = time.perf_counter()
-        reading = Reading(module, lowered, bound.mesh)
+        reading = Reading(module, lowered, bound.mesh, flops or {}, brief=brief)
         outputs = reading.outputs()
         seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
-        found = tuple(reading.values), tuple(reading.collectives), reading.tally.rows
-        return Propagated(outputs, *found, reading.unknown_loops, reading.reshards_left, seconds, module)
+        found = tuple(reading.values), tuple(reading.collectives), tuple(reading.products), reading.tally.rows
+        propagated = Propagated(outputs, *found, reading.unknown_loops, reading.reshards_left, seconds, module)
+        return propagated, footprint(module, lowered, bound) if brief else None
+
+
+def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
+    """The module under a plan as XLA's simplifier would hand it to Shardy, as far as that changes what Shardy finds.
+
+    To be called with the lock held and its context entered.
+    """
+    module = edited(lowered, bound)
+    if lowered.traced.types:
+        mark_types(module)
+    merges = lowered.platform != "cpu"  # XLA's CPU compiler leaves a reduction of a reduction as it is
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> Any:
+        if op.name.startswith("chlo.") and _RULE not in op.attributes and (rule := _rule(op)) is not None:
+            op.attributes[_RULE] = rule
+        elif merges and op.name == "stablehlo.reduce":
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    for op in found:
+        _merge(op)
+    return module
+
+
+def _merge(outer: ir.Operation) -> None:
+    """Makes a reduction of a reduction's result, `sum(sum(x, 1), 0)`, one over both dimensions: one all-reduce."""
+    inner = outer.operands[0].owner
+    if isinstance(inner, ir.Block) or inner.name != "stablehlo.reduce" or len(outer.operands) != 2:
+        return
+    inner = inner.operation
+    if len(inner.operands) != 2 or (how := _reducer(inner)) is None or how != _reducer(outer):
+        return
+    gone = list(ir.DenseI64ArrayAttr(inner.attributes["dimensions"]))
+    left = [d for d in range(ir.RankedTensorType(inner.operands[0].type).rank) if d not in gone]
+    gone += [left[d] for d in ir.DenseI64ArrayAttr(outer.attributes["dimensions"])]
+    outer.operands[0] = inner.operands[0]
+    outer.attributes["dimensions"] = ir.DenseI64ArrayAttr.get(sorted(gone))
+    if not any(True for _ in inner.results[0].uses):
+        inner.erase()
+
+
+def _reducer(reduction: ir.Operation) -> tuple[str, str] | None:
+    """The one operation that a reduction applies to two elements, and what it starts from; None for a larger one."""
+    body = [op.operation.name for op in reduction.regions[0].blocks[0].operations]
+    start = reduction.operands[1]
+    maker = start.owner
+    if not isinstance(maker, ir.Block) and maker.name == "stablehlo.constant":
+        start = maker.attributes["value"]
+    return (body[0], str(start)) if len(body) == 2 else None
+
+
+_RULE = "sdy.sharding_rule"
+_OPAQUE = () if jax.__version_info__ >= (0, 12) else ("chlo.erf",)
+"""What XLA keeps as an operation of its own, which its Shardy does not look through either."""
+
+
+def _rule(op: ir.Operation) -> ir.Attribute | None:
+    """How an operation of the dialect CHLO hands shardings on: `square`, `erf`, `digamma` elementwise, and `top_k` but
+    for its last dimension; None for any other.
+
+    Shardy has no rule for them, and would take their operands and results for replicated. XLA rewrites them in
+    StableHLO before its own Shardy runs.
+    """
+    try:
+        ins, outs = ([ir.RankedTensorType(v.type).shape for v in values] for values in (op.operands, op.results))
+    except ValueError:
+        return None
+    if op.name in _OPAQUE or not ins:
+        return None
+    whole = ins[0]
+    alone = 1 if op.name == "chlo.top_k" else 0  # dimensions that are taken as wholes
+    kept = len(whole) - alone
+    if any(len(shape) != len(whole) or shape[:kept] != whole[:kept] for shape in (*ins, *outs)):
+        return None
+
+    def mapped(shapes: list[list[int]], own: int) -> list[ir.Attribute]:
+        dims = [sdy.DimMappingAttr.get([factor]) for factor in (*range(kept), own)[: len(whole)]]
+        return [sdy.TensorMappingAttr.get(dims) for _ in shapes]
+
+    sizes = [*whole, *outs[0][kept:]]
+    own = list(range(kept, kept + 2 * alone))
+    return sdy.OpShardingRuleAttr.get(
+        sizes, mapped(ins, kept), mapped(outs, kept + alone), need_replication_factors=own
+    )
 
 
 def text_of(propagated: Propagated, lowered: Lowered) -> str:
     """The propagated module as text, without source locations."""
-    with lowered.lock, lowered.module.context:
+    with lowered.entered():
         return propagated.module.get_asm(enable_debug_info=False)
 
 
 def stablehlo_text(lowered: Lowered, bound: PlanRecord) -> str:
     """The lowered module under a plan as text, before propagation, without source locations."""
-    with lowered.lock, lowered.module.context, ir.Location.unknown():
+    with lowered.entered(), ir.Location.unknown():
         text = edited(lowered, bound).get_asm(enable_debug_info=False)
         assert isinstance(text, str)  # it is bytes only if asked for with binary=True
         return text

@@ -13,13 +13,14 @@ FLOPs follow from one device's shapes. Dimensions that do not divide are padded,
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy, stablehlo
+from jax.extend.mlir.dialects import sdy
 
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
@@ -27,64 +28,20 @@ from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.groups import axes_of, axes_of_pairs
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import unescaped
+from shardviz.notation.sdy import axis_lists
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.explicit import type_of
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, axes_by_dimension, call_target, dtype_of, spec_of
-from shardviz.program.module import axes_of as axes_in
-from shardviz.program.stablehlo import ENTERED, Walker, pass_of
-from shardviz.records import Collective, Value, WorkTally
-from shardviz.records.counting import Window, convolution_flops, dot_flops
+from shardviz.program.module import Place, call_target, dtype_of, group_axes, spec_of
+from shardviz.program.products import PRODUCTS, factor_dtype, product_flops, sizes, summed_axes
+from shardviz.program.stablehlo import ENTERED, ModuleFlow, Walker
+from shardviz.program.uses import KINDS, cut_of, moved_axes, root_of, surroundings
+from shardviz.records import Collective, Product, Value, WorkTally
+from shardviz.records.kernels import Array, Known, kernel_name
+from shardviz.records.kernels import factor_dtype as dtype_of_call
+from shardviz.records.phases import phase
 from shardviz.records.source import module_of
 
-
-def cut_of(value: Any, manual: Sequence[Axis] = ()) -> Spec | None:
-    """The spec of any value; None for one that is whole on every device.
-
-    Args:
-        value: an operation's result, or an argument of a function, a loop or a manual computation.
-        manual: the axes of the manual computations around it, which its spec leaves out.
-    """
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        return _of_argument(ir.BlockArgument(value), manual)
-    attributes = owner.attributes
-    if "out_sharding" in attributes:
-        return spec_of(attributes["out_sharding"])
-    for name in ("sdy.sharding", "out_shardings"):
-        if name in attributes:
-            return _nth(attributes[name], ir.OpResult(value).result_number)
-    return None
-
-
-def _of_argument(value: Any, manual: Sequence[Axis]) -> Spec | None:
-    parent, place = value.owner.owner.operation, value.arg_number
-    attributes = parent.attributes
-    if parent.name == "func.func":
-        if "arg_attrs" not in attributes:
-            return None
-        known = ir.DictAttr(ir.ArrayAttr(attributes["arg_attrs"])[place])
-        return spec_of(known["sdy.sharding"]) if "sdy.sharding" in known else None
-    if parent.name == "stablehlo.while":
-        return _nth(attributes["sdy.sharding"], place) if "sdy.sharding" in attributes else None
-    if parent.name not in ("sdy.manual_computation", "sdy.named_computation"):
-        return None
-    dims = _nth(attributes["in_shardings"], place).dims
-    return Spec(tuple(tuple(a for a in dim if axis_name(a) not in manual) for dim in dims))
-
-
-def _nth(attribute: Any, place: int) -> Spec:
-    """The spec of one of several values."""
-    return spec_of(sdy.TensorShardingPerValueAttr(attribute).shardings[place])
-
-
-KINDS = {
-    "sdy.all_gather": ("all-gather", "gathering_axes"),
-    "sdy.all_reduce": ("all-reduce", "reduction_axes"),
-    "sdy.reduce_scatter": ("reduce-scatter", "reduce_scatter_axes"),
-    "sdy.all_to_all": ("all-to-all", "params"),
-    "sdy.collective_permute": ("collective-permute", ""),
-}
 USER_KINDS = {
     "stablehlo.all_gather": "all-gather",
     "stablehlo.all_reduce": "all-reduce",
@@ -131,9 +88,6 @@ TRIVIAL = {
 """Operations whose result is their operand, moved or a part of it."""
 
 
-_AXIS = re.compile(r'axis_ref<name = "((?:[^"\\]|\\.)*)"(?:,\s*sub_axis_info = [^(>]*\((\d+)\)(\d+))?')
-
-
 def span(op: ir.Operation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, int | None]:
     """The mesh axes and the number of devices in a group; None where the groups are no product of axes."""
     name = "source_target_pairs" if kind == "collective-permute" else "replica_groups"
@@ -141,10 +95,7 @@ def span(op: ir.Operation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, ...
     if name not in attributes:  # of a custom call
         attributes = ir.DictAttr(attributes["backend_config"])
     attribute = attributes[name]
-    if "replica_group_mesh_axes" in (text := str(attribute)):
-        found = [
-            (unescaped(n), int(before), int(size)) if size else unescaped(n) for n, before, size in _AXIS.findall(text)
-        ]
+    if (found := group_axes(attribute)) is not None:
         axes = tuple(a for a in found if axis_size(a, mesh) > 1)
         return axes, math.prod(axis_size(a, mesh) for a in axes)
     table = np.array(ir.DenseIntElementsAttr(attribute)).reshape(tuple(ir.RankedTensorType(attribute.type).shape))
@@ -167,11 +118,36 @@ class _Cut(NamedTuple):
 class Reading(Walker):
     """One reading of a propagated module: every value that has a sharding, every collective, every product's FLOPs."""
 
-    def __init__(self, module: ir.Operation, lowered: Lowered, mesh: DeviceMesh):
+    def __init__(
+        self,
+        module: ir.Operation,
+        lowered: Lowered,
+        mesh: DeviceMesh,
+        flops: Mapping[str, float],
+        *,
+        brief: bool = False,
+    ):
+        """Reads it.
+
+        Args:
+            module: the module.
+            lowered: the program.
+            mesh: the plan's mesh.
+            flops: as `propagate` takes them.
+            brief: only what costs is wanted: no values, no names of what a collective moves, and passes by name stacks
+                alone.
+        """
         super().__init__(module, lowered.locations)
+        self.brief = brief
+        self.known = Known(flops, lowered.traced.estimates)
         self.mesh, self.traced = mesh, lowered.traced
+        self.on_tpu = lowered.platform == "tpu"
+        self.made: dict[Any, Any] = {}  # a collective of the block that is read → its result
+        self.again: dict[Any, Any] = {}  # the result of the same collective, made again → the first one's
         self.values: list[Value] = []
         self.collectives: list[Collective] = []
+        self.products: list[Product] = []
+        self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
         self.reshards_left = 0
         self.cuts: dict[Any, _Cut] = {}
         self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
@@ -183,6 +159,13 @@ class Reading(Walker):
         stack = self.place(op).name_stack
         return Place(stack, None) if stack else None  # what has no line of its own has none
 
+    def read(self, block: Any) -> list[Any]:
+        around, self.made = self.made, {}
+        try:
+            return super().read(block)
+        finally:
+            self.made = around
+
     def visit(self, op: ir.Operation) -> None:
         name = op.name
         said = USER_KINDS.get(name) or (name == "stablehlo.custom_call" and USER_KINDS.get(call_target(op)))
@@ -192,13 +175,17 @@ class Reading(Walker):
             self._collective(op)
         elif name == "sdy.reshard":
             self.reshards_left += 1
-        elif name not in SKIPPED:
+        elif not self.brief and name not in SKIPPED:
             self._value(op)
         if name in PRODUCTS:
             place = self.place(op)
-            flops = self.around.times * product_flops(op, self._shard_of)
+            flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
-            self.tally.add(self._phase(op, place), place.frame, module, factor_dtype(op), flops)
+            self.tally.add(stands_in, place.frame, module, factor_dtype(op), self.around.times * flops)
+            if name == "stablehlo.dot_general" and not self.brief:
+                self._product(op, place, stands_in, flops)
+        elif name == "stablehlo.custom_call" and not said:
+            self._call(op)
         if name in ENTERED:
             with self.inside(op) as blocks:
                 if name in ("stablehlo.case", "stablehlo.if"):
@@ -206,6 +193,45 @@ class Reading(Walker):
                 else:
                     for block in blocks:
                         self.read(block)
+
+    def _call(self, op: ir.Operation) -> None:
+        """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
+        target, place = call_target(op), self.place(op)
+        ins, outs = ([self._given(v) for v in of] for of in (op.operands, op.results))
+        config = unescaped(str(op.attributes["backend_config"])) if "backend_config" in op.attributes else ""
+        name = kernel_name(target, place.name_stack)
+        callers = (self.place(call).frame for call in reversed(self.around.calls))
+        frame = place.frame or next(filter(None, callers), None)  # all of a library's kernel is the library's
+        flops = self.known.flops(name, target, ins, outs, config, frame)
+        if flops != 0:
+            row = self._phase(op, place), frame, module_of(place.name_stack, frame), dtype_of_call(ins, outs)
+            self.tally.add(*row, self.around.times * (flops or 0.0), opaque=(name,) if flops is None else ())
+
+    def _product(self, op: ir.Operation, place: Place, stands_in: str, flops: float) -> None:
+        manual, last = self.around.manual, self.values[-1] if self.values else None
+        cuts = [cut_of(value, manual) for value in (*op.operands, op.results[0])]
+        used = {axis_name(a) for cut in cuts if cut is not None for a in cut.axes}
+        made = last is not None and last.source == place.frame and last.name.startswith("dot_general.")
+        self.products.append(
+            Product(
+                value=last.name if made and last is not None else "",
+                source=place.frame,
+                phase=stands_in,
+                dtype=factor_dtype(op),
+                count=self.around.count,
+                whole=sizes(op, lambda value: self._type(value.type)[0]),
+                shard=sizes(op, self._shard_of),
+                flops=flops,
+                repeated=tuple(a for a, n in self.mesh.shape.items() if n > 1 and a not in used and a not in manual),
+                left_axes=summed_axes(op, 0, manual),
+                right_axes=summed_axes(op, 1, manual),
+            )
+        )
+
+    def _given(self, value: Any) -> Array:
+        """An array that a call takes or gives: cut in its batch dimensions, with whole matrices."""
+        (shape, dtype), shard = self._type(value.type), self._shard_of(value)
+        return Array(shard if self.around.manual else (*shard[:-2], *shape[-2:]), dtype)
 
     def _branches(self, blocks: Sequence[Any]) -> None:
         """Every branch's values and collectives; the FLOPs of the branch that has most."""
@@ -218,8 +244,12 @@ class Reading(Walker):
         self.tally.join(max(found, key=lambda tally: tally.flops).rows)
 
     def _phase(self, op: ir.Operation, place: Place) -> str:
-        said = place.phase(self.traced.differentiated)
-        return said if said != "update" else pass_of(op, lambda near: self.place(near).phase(True))
+        said = phase(place.name_stack, self.traced.differentiated)
+        return said if said != "update" or self.brief else self._flow.phase(op, self.around.calls)
+
+    @cached_property
+    def _flow(self) -> ModuleFlow:
+        return ModuleFlow(self.module, self._locations)
 
     def _value(self, op: ir.Operation) -> None:
         attributes = op.attributes
@@ -300,44 +330,103 @@ class Reading(Walker):
                 phase=self._phase(op, place),
                 origin="user",
                 name=f"{kind.replace('-', '_')}.{len(self.collectives)}",
-                operand=self._operand(op.operands[0]),
+                operand="" if self.brief else self._operand(op.operands[0]),
                 group_size=members,
                 conditional=self.around.conditional,
             )
         )
 
     def _collective(self, op: ir.Operation) -> None:
+        """A collective that Shardy put in.
+
+        The same again in one block is none, as the partitioner makes it once; a TPU's makes both, for later passes to
+        join.
+        """
         kind, attribute = KINDS[op.name]
+        given = self.again.get(op.operands[0], op.operands[0])
+        key = op.name, given, op.attributes["out_sharding"], op.attributes[attribute] if attribute else None
+        first = self.made.setdefault(key, op.results[0])
+        if first != op.results[0] and not self.on_tpu:
+            self.again[op.results[0]] = first
+            return
         after = spec_of(op.attributes["out_sharding"])
         shape, dtype = self._type(op.results[0].type)
         before = self._before(op, after, len(shape))
         if attribute:
-            axes = axes_in(str(op.attributes[attribute]))
+            spans = self._sums(op, moved_axes(op, attribute))
         else:
-            axes = tuple(a for a in (*before.axes, *after.axes) if isinstance(a, str))
-            axes = tuple(dict.fromkeys(axes))
+            axes = (a for a in (*before.axes, *after.axes) if isinstance(a, str))
+            spans = [tuple(dict.fromkeys(axes))]
         result = shard_shape(shape, after, self.mesh)
         size = itemsize(dtype)
-        operand = self._operand(op.operands[0])
+        operand = "" if self.brief else self._operand(op.operands[0])
         place = self._used_at(op) if operand else self.place(op)
-        self.collectives.append(
-            Collective(
-                kind=kind,
-                axes=axes,
-                dtype=dtype,
-                shape=result,
-                operand_bytes=math.prod(shard_shape(shape, before, self.mesh)) * size,
-                result_bytes=math.prod(result) * size,
-                count=self.around.count,
-                source=place.frame,
-                name_stack=place.name_stack,
-                phase=self._phase(op, place),
-                name=f"{op.name.split('.')[1]}.{len(self.collectives)}",
-                operand=operand,
-                group_size=math.prod(axis_size(a, self.mesh) for a in axes),
-                conditional=self.around.conditional,
+        stands_in = self._phase(op, place)
+        joined = first != op.results[0]
+        details = {} if self.brief else self._details(op, kind, before, after, tuple(spans), stands_in, joined)
+        for axes in spans:
+            self.collectives.append(
+                Collective(
+                    kind=kind,
+                    axes=axes,
+                    dtype=dtype,
+                    shape=result,
+                    operand_bytes=math.prod(shard_shape(shape, before, self.mesh)) * size,
+                    result_bytes=math.prod(result) * size,
+                    count=self.around.count,
+                    source=place.frame,
+                    name_stack=place.name_stack,
+                    phase=stands_in,
+                    name=f"{op.name.split('.')[1]}.{len(self.collectives)}",
+                    operand=operand,
+                    group_size=math.prod(axis_size(a, self.mesh) for a in axes),
+                    conditional=self.around.conditional,
+                    **details,
+                )
             )
-        )
+
+    def _details(
+        self,
+        op: ir.Operation,
+        kind: str,
+        before: Spec,
+        after: Spec,
+        spans: tuple[tuple[Axis, ...], ...],
+        phase: str,
+        joined: bool,
+    ) -> dict[str, Any]:
+        """What explains a collective: how its value is cut before and after, and between which operations it stands.
+
+        One that a later pass joins with the same before it (`joined`) moves nothing again.
+        """
+        stands = surroundings(op, self.around.calls, self.functions, self.around.manual)
+        moved = root_of(op), kind, spans, phase
+        facts = ("asked",) if self.place(op).op == "sharding_constraint" else ()
+        facts += ("again",) if moved in self.moved and kind == "all-gather" and not joined else ()
+        self.moved.add(moved)
+        return {
+            "before": cut_of(op.operands[0], self.around.manual) or before,
+            "after": after,
+            "array": self._type(op.results[0].type)[0],
+            "made_by": stands.made_by,
+            "read_by": stands.read_by,
+            "facts": stands.facts + facts,
+        }
+
+    def _sums(self, op: ir.Operation, axes: tuple[Axis, ...]) -> list[tuple[Axis, ...]]:
+        """The axes of each all-reduce that the partitioner makes of one sum over several axes.
+
+        It makes one for each dimension that is summed over and cut, the last dimension's first; a TPU's makes one.
+        """
+        maker = op.operands[0].owner
+        if op.name != "sdy.all_reduce" or len(axes) < 2 or isinstance(maker, ir.Block):
+            return [axes]
+        for value in maker.operands:
+            cut = cut_of(value, self.around.manual) or Spec()
+            dims = [found for dim in cut.dims if (found := tuple(a for a in dim if a in axes))]
+            if sum(map(len, dims)) == len(axes):
+                return [tuple(chain.from_iterable(dims))] if self.on_tpu else dims[::-1]
+        return [axes]
 
     def _used_at(self, op: ir.Operation) -> Place:
         """Where the result is used, for a collective on an argument's way in: its own line is only where a scan
@@ -365,10 +454,10 @@ class Reading(Walker):
         """The operand's spec: the result's, undone."""
         dims = list(Spec.of(after, rank).dims)
         if op.name == "sdy.all_gather":
-            for i, axes in enumerate(axes_by_dimension(str(op.attributes["gathering_axes"]))):
+            for i, axes in enumerate(axis_lists(str(op.attributes["gathering_axes"]))):
                 dims[i] = (*dims[i], *axes)
         elif op.name == "sdy.reduce_scatter":
-            for i, axes in enumerate(axes_by_dimension(str(op.attributes["reduce_scatter_axes"]))):
+            for i, axes in enumerate(axis_lists(str(op.attributes["reduce_scatter_axes"]))):
                 dims[i] = dims[i][: len(dims[i]) - len(axes)]
         elif op.name == "sdy.collective_permute":
             return cut_of(op.operands[0], self.around.manual) or after
@@ -426,7 +515,7 @@ class Reading(Walker):
             entry = {} if entry is None else {n.name: n.attr for n in ir.DictAttr(entry)}
             sharding = entry.get("sdy.sharding")
             spec = Spec.of(None if sharding is None else spec_of(sharding), len(output.shape))
-            specs.append(Spec(spec.dims[: len(output.shape)], spec.unreduced))  # a PRNG key has a hidden dimension
+            specs.append(spec.with_dims(spec.dims[: len(output.shape)]))  # a PRNG key has a hidden dimension
         return tuple(specs)
 
     def _type(self, kind: Any) -> tuple[tuple[int, ...], str]:
@@ -439,74 +528,3 @@ class Reading(Walker):
                 found = (), str(kind)
             self.types[kind] = found
         return found
-
-
-PRODUCTS = ("stablehlo.dot_general", "stablehlo.convolution")
-
-Shape = tuple[int, ...]
-
-
-def product_flops(op: ir.Operation, shard_of: Callable[[Any], Shape]) -> float:
-    """FLOPs of one run of a matrix product or a convolution on one device.
-
-    Args:
-        op: one of `PRODUCTS`.
-        shard_of: gives one device's shape of an operand or a result.
-    """
-    if op.name == "stablehlo.dot_general":
-        left = shard_of(op.operands[0])
-        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-        return dot_flops(shard_of(op.results[0]), (left[d] for d in numbers.lhs_contracting_dimensions))
-    return _convolution(op, shard_of)
-
-
-def _convolution(op: ir.Operation, shard_of: Callable[[Any], Shape]) -> float:
-    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    left, kernel, out = (shard_of(value) for value in (*op.operands, op.results[0]))
-    whole = ir.RankedTensorType(op.operands[0].type).shape
-    many = len(numbers.input_spatial_dimensions)
-    strides, holes, kernel_holes = (
-        _integers(op, name, [1] * many) for name in ("window_strides", "lhs_dilation", "rhs_dilation")
-    )
-    padding = _integers(op, "padding", [0] * (2 * many))
-    windows = []
-    for i in range(many):
-        at = numbers.input_spatial_dimensions[i]
-        size, made = left[at], out[numbers.output_spatial_dimensions[i]]
-        over = kernel[numbers.kernel_spatial_dimensions[i]]
-        if size < whole[at]:  # what lies beyond a device's edge comes from its neighbours
-            windows.append(Window((made - 1) + over, made, over))
-        else:
-            windows.append(Window(size, made, over, strides[i], padding[2 * i], holes[i], kernel_holes[i]))
-    return convolution_flops(
-        batch=left[numbers.input_batch_dimension],
-        input_features=left[numbers.input_feature_dimension],
-        output_features=out[numbers.output_feature_dimension],
-        windows=windows,
-        feature_group_count=_groups(op, "feature_group_count", left, numbers.input_feature_dimension),
-        batch_group_count=_groups(op, "batch_group_count", left, numbers.input_batch_dimension),
-    )
-
-
-def _groups(op: ir.Operation, name: str, left: Shape, dimension: int) -> int:
-    """Groups on one device: cut with the dimension that they divide."""
-    groups = ir.IntegerAttr(op.attributes[name]).value
-    whole = ir.RankedTensorType(op.operands[0].type).shape[dimension]
-    return max(1, groups * left[dimension] // whole) if whole else groups
-
-
-def _integers(op: ir.Operation, name: str, default: list[int]) -> list[int]:
-    """The whole numbers of an attribute; the default where it is left out."""
-    if name not in op.attributes:
-        return default
-    attribute = op.attributes[name]
-    try:
-        return list(ir.DenseI64ArrayAttr(attribute))
-    except ValueError:
-        return [int(n) for n in ir.DenseIntElementsAttr(attribute)]
-
-
-def factor_dtype(op: ir.Operation) -> str:
-    """The element type in which a product's factors are multiplied: the wider of the two."""
-    factors = (dtype_of(str(ir.RankedTensorType(op.operands[n].type).element_type)) for n in (0, 1))
-    return max(factors, key=itemsize)

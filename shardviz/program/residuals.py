@@ -24,14 +24,15 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_size
+from shardviz.program.derivatives import is_cotangent
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, dtype_of, spec_of
 from shardviz.program.propagate import Propagated
-from shardviz.program.propagated import cut_of
 from shardviz.program.stablehlo import ENTERED, Walker
 from shardviz.program.trace import Traced
+from shardviz.program.uses import cut_of
 from shardviz.records import Frame, PlanRecord, Residual, Value
-from shardviz.records.source import phase
+from shardviz.records.phases import phase
 
 _MADE_HERE = {"stablehlo.constant", "sdy.constant", "stablehlo.iota"}
 _MOVED = {  # the value as it was made is what is kept, not what this gathers or moves of it
@@ -92,7 +93,7 @@ def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tu
     """
     if not lowered.traced.differentiated:
         return ()
-    with lowered.lock, lowered.module.context, ir.Location.unknown():
+    with lowered.entered(), ir.Location.unknown():
         known, origins = _known(lowered.traced), _Origins(lowered, propagated.module)
         return tuple(_row(o, kind, bound, known) for o, kind in origins.rows())
 
@@ -104,7 +105,6 @@ class _Origins(Walker):
         super().__init__(module, lowered.locations)
         self.origins: dict[Any, _Origin] = {}
         self.used: dict[_Origin, str] = {}
-        self.phases: dict[str, str] = {}
         for value, argument in zip(self.main.arguments, lowered.traced.arguments, strict=True):
             self.origins[value] = _Origin("argument", value, Place("", None), name=argument.name)
         self.read(self.main)
@@ -112,9 +112,8 @@ class _Origins(Walker):
     def rows(self) -> Iterable[tuple[_Origin, str]]:
         """What the backward pass uses, and how it comes to have it."""
         for origin, kind in self.used.items():
-            # what only the backward pass uses, such as a cotangent, is not kept for it
-            if kind == "argument" and not origin.forward:
-                continue
+            if kind == "argument" and not origin.forward and is_cotangent(origin.name):
+                continue  # it comes with the backward pass; other arguments that only that pass uses are kept for it
             if kind != "constant" or _shape(origin.value):
                 yield origin, kind
 
@@ -165,11 +164,7 @@ class _Origins(Walker):
                     self.read(block)
 
     def _pass(self, op: ir.Operation) -> str:
-        stack = self.place(op).name_stack
-        made = self.phases.get(stack)
-        if made is None:
-            made = self.phases[stack] = phase(stack)
-        return made
+        return phase(self.place(op).name_stack)
 
     def _written(self, value: Any) -> _Origin:
         """What is written into a stack, before a dimension of size one was put in front of it."""

@@ -124,7 +124,6 @@ def _rule(pair: Any) -> Rule:
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
         raise ShardvizError(f"expected a rule (filter, spec), such as ('*kernel', P('data', 'model')), not {pair!r}")
     filter, spec = pair
-    spec = getattr(spec, "spec", spec)  # of a NamedSharding
     return Rule(check_filter(filter), None if spec is None else Spec.of(spec))
 
 
@@ -172,14 +171,18 @@ def path_ends_with(*suffix: Hashable) -> PathEndsWith:
 def catches(filter: Any, leaf: Leaf) -> bool:
     """Whether a filter means a leaf.
 
-    A text is a pattern of the whole tree path: `*` stands for any characters, `?` for one, all else for itself,
-    brackets too.
+    A text is a pattern: `*` stands for any characters, `?` for one, all else for itself. It is a pattern of the whole
+    tree path, as JAX writes it or with a dot before each key; or of one key of the path, or of several in a row.
+
+    >>> down = Leaf("params['mlp'][0]['down']['kernel']", (), None, (8, 8))
+    >>> [catches(p, down) for p in ("*kernel", "['down']", "down", "mlp.*.down", "mlp/0/down", "dow", "*kern")]
+    [True, True, True, True, True, False, False]
 
     Raises:
         ShardvizError: if it is no filter, or raises.
     """
     if isinstance(filter, str):
-        return _pattern(filter).fullmatch(leaf.name) is not None
+        return _means(filter, leaf.name)
     if filter is ... or isinstance(filter, bool):
         return filter is not False
     if isinstance(filter, tuple | list):
@@ -217,9 +220,36 @@ def _no_filter(given: Any) -> str:
     )
 
 
+def _means(text: str, name: str) -> bool:
+    """Whether a pattern means a tree path; see `catches`."""
+    if _pattern(text).fullmatch(name) is not None:
+        return True
+    keys, wanted = _dotted(name), _dotted(text)
+    return bool(wanted) and _pattern(f"*.{wanted}.*").fullmatch(f".{keys}.") is not None
+
+
+_BRACKETED = re.compile(r"""\[(?:'([^'\]]*)'|"([^"\]]*)"|([^\[\]'"]*))\]""")
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _dotted(text: str) -> str:
+    """A path or a pattern with a dot before each key, whichever way it is written: `params['w'][0]` as `params.w.0`."""
+    plain = _BRACKETED.sub(lambda found: "." + (found[1] or found[2] or found[3] or ""), text)
+    return plain.replace("/", ".").strip(".")
+
+
 @functools.lru_cache(maxsize=1024)
 def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile("".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in text), re.DOTALL)
+    """A pattern that takes at most pattern times name steps, however many stars it has.
+
+    What stands between two stars is found where it comes first, and never looked for again (an atomic group): if the
+    rest does not fit behind it there, it fits behind no later one.
+    """
+    first, *rest = ("".join("." if c == "?" else re.escape(c) for c in part) for part in re.split(r"\*+", text))
+    if not rest:
+        return re.compile(first, re.DOTALL)
+    between = "".join(f"(?>.*?{part})" for part in rest[:-1])
+    return re.compile(f"{first}{between}.*{rest[-1]}", re.DOTALL)
 
 
 def filter_text(filter: Any) -> str:

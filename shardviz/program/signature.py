@@ -10,8 +10,10 @@ Arrays go by their tree paths, as `jax.jit` has them: `params['w']`, `rest[0]`.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import Any
 
 import jax
@@ -21,6 +23,7 @@ from jax.sharding import NamedSharding, Sharding
 from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.program.trees import spread
 
 
 @dataclass(frozen=True)
@@ -128,39 +131,33 @@ def signature_of(
     Raises:
         TraceError: if an argument is no array and not static, or a static one cannot be hashed.
     """
-    static = options.static_places(fn, len(args))
-    donating = {n + len(args) if n < 0 else n for n in options.donate_argnums}
-    roots = parameter_names(fn, len(args))
-    donating |= {i for i, root in enumerate(roots) if root in options.donate_argnames}
+    roots, static = parameter_names(fn, len(args)), options.static_places(fn, len(args))
     statics = [StaticSignature(roots[i], args[i]) for i in sorted(static) if i < len(args)]
     statics += [StaticSignature(k, kwargs[k], True) for k in sorted(kwargs) if k in options.static_argnames]
     for value in statics:
         _require_hashable(name, value)
     dynamic = [i for i in range(len(args)) if i not in static]
-    keywords = {k: v for k, v in kwargs.items() if k not in options.static_argnames}
-    fixed = _fixed(in_shardings, tuple(args[i] for i in dynamic))
+    positional = tuple(args[i] for i in dynamic)
+    keyword = {k: kwargs[k] for k in sorted(kwargs) if k not in options.static_argnames}
+    given_away = {roots[n] for n in options.donate_argnums if -len(args) <= n < len(args)} | {*options.donate_argnames}
+    fixed = _fixed(in_shardings, positional)
     found: list[ArgumentSignature] = []
     donated: list[str] = []
-    for root, tree, gone in (
-        *((roots[i], args[i], i in donating) for i in dynamic),
-        *((k, keywords[k], k in options.donate_argnames) for k in sorted(keywords)),
-    ):
+    for root, tree in (*zip((roots[i] for i in dynamic), positional, strict=True), *keyword.items()):
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             where = root + jax.tree_util.keystr(path)
             found.append(_argument(name, where, leaf, len(found) < len(fixed) and fixed[len(found)]))
-            donated += [where] if gone else []
-    tree = jax.tree.structure((tuple(args[i] for i in dynamic), keywords))
-    mesh = _jax.context_mesh()
+            donated += [where] if root in given_away else []
     return CallSignature(
         name,
         fn,
         kind,
-        str(tree).removeprefix("PyTreeDef(").removesuffix(")"),
+        str(jax.tree.structure((positional, keyword))).removeprefix("PyTreeDef(").removesuffix(")"),
         tuple(found),
         tuple(statics),
         tuple(donated),
         _jax.trace_context(),
-        _jax.mesh_device_ids(mesh),
+        _jax.mesh_device_ids(_jax.context_mesh()),
     )
 
 
@@ -199,23 +196,17 @@ def _fixed(in_shardings: Any, args: tuple[Any, ...]) -> list[bool]:
     """For each leaf of the positional arguments whether in_shardings say where it goes."""
     if in_shardings is None:
         return []
-    boxed = jax.tree.map(lambda s: isinstance(s, Sharding), in_shardings, is_leaf=lambda s: s is None)
-    prefix = boxed if isinstance(boxed, tuple | bool) else (boxed,)
     try:
-        return jax.tree.leaves(jax.tree.broadcast(prefix, args))
+        return [isinstance(s, Sharding) for s in spread(in_shardings, args)]
     except ValueError:  # it no longer fits the call; JAX will say so
         return []
 
 
 def _argument(function: str, name: str, x: Any, fixed: bool) -> ArgumentSignature:
+    own, committed = None, False
     if isinstance(x, jax.ShapeDtypeStruct):
-        dtype, shape, weak, given = (
-            jax.dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True),
-            x.shape,
-            bool(x.weak_type),
-            type(x).__name__,
-        )
-        own = x.sharding
+        aval, given, own = x, type(x).__name__, x.sharding
+        dtype = jax.dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True)
         committed = own is not None
     else:
         try:
@@ -225,20 +216,19 @@ def _argument(function: str, name: str, x: Any, fixed: bool) -> ArgumentSignatur
                 f"{function}: {name} is a {type(x).__name__}, {short(x)}: expected an array, a jax.ShapeDtypeStruct or "
                 "a number. If it is a setting and not data, name its argument in static_argnums or static_argnames"
             ) from error
-        dtype, shape, weak, own, committed = aval.dtype, aval.shape, bool(aval.weak_type), None, False
-        given = f"Python {type(x).__name__}"
+        dtype, given = aval.dtype, f"Python {type(x).__name__}"
         if isinstance(x, np.ndarray | np.generic):
             given = "NumPy array" if isinstance(x, np.ndarray) else "NumPy number"
         elif isinstance(x, jax.Array):
             given, own, committed = "jax.Array", x.sharding, bool(x.committed)
-    placed = ""
+    placed, shape = "", tuple(aval.shape)
     if committed and own is not None and not fixed:
         placed = f"{_jax.hlo_sharding_of(own, len(shape)) or own} on {_jax.device_ids_of(own)} {own.memory_kind or ''}"
     return ArgumentSignature(
         name,
-        tuple(shape),
+        shape,
         str(dtype),
-        weak,
+        bool(aval.weak_type),
         given,
         "" if own is None else _words(own),
         "" if own is None else _typed(own),
@@ -283,25 +273,30 @@ def tree_of_names(
         args, kwargs: what it is called with.
         static: numbers of the positional arguments that are no data; these are left out.
     """
-    heads = _heads(fn, args)
-    positional = tuple(_named(head, a) for i, (head, a) in enumerate(zip(heads, args, strict=True)) if i not in static)
-    return positional, {k: _named(k, a) for k, a in kwargs.items()}
+    rows = enumerate(zip(parameter_names(fn, len(args)), args, strict=True))
+    positional = tuple(named_tree(root, tree) for i, (root, tree) in rows if i not in static)
+    return positional, {k: named_tree(k, tree) for k, tree in kwargs.items()}
 
 
-def _heads(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    heads: list[str] = []
-    for parameter in parameters:
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            heads.append(parameter.name)
-        elif parameter.kind is parameter.VAR_POSITIONAL:
-            heads += [f"{parameter.name}[{i}]" for i in range(len(args) - len(heads))]
-    heads += [f"argument {i}" for i in range(len(heads), len(args))]
-    return heads[: len(args)]
+def named_tree(root: str, tree: Any) -> Any:
+    """The tree with its path below `root` in place of every leaf."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: root + jax.tree_util.keystr(path), tree)
 
 
-def _named(head: str, tree: Any) -> Any:
-    return jax.tree_util.tree_map_with_path(lambda path, _: head + jax.tree_util.keystr(path), tree)
+def signature_from(names: tuple[tuple[Any, ...], dict[str, Any]]) -> inspect.Signature | None:
+    """The signature of a function with these trees of names as (positional, keyword) arguments.
+
+    None where they do not tell: each positional argument's names must begin with one identifier of its own.
+    """
+    positional, keyword = names
+    found = ({m[0] for name in jax.tree.leaves(tree) if (m := _ROOT.match(name))} for tree in positional)
+    roots = [each.pop() if len(each) == 1 else "" for each in found]
+    every = [*roots, *keyword]
+    if not all(name.isidentifier() and not iskeyword(name) for name in every) or len(set(every)) != len(every):
+        return None
+    kinds = inspect.Parameter
+    parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in roots]
+    return inspect.Signature(parameters + [kinds(name, kinds.KEYWORD_ONLY) for name in keyword])
+
+
+_ROOT = re.compile(r"\w+")

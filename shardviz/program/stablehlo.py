@@ -2,25 +2,28 @@
 
 A `Walker` knows what stands around the operation that it visits: how often it runs in a step, the mesh axes that are
 manual there, the calls that led to it. How often a `stablehlo.while` runs can be told of the loops that `lax.scan` and
-`fori_loop` make: a counter that starts at a constant, grows by a constant, and is compared with a constant.
+`fori_loop` make, and of all others that end on counters which start at constants (see `shardviz.records.trips`).
 
-In which pass of a train step an operation outside of any derivative stands, its values tell, as `compiler.phases` has
-it for HLO: what a gradient reaches is the optimizer's part, `update`; what the forward pass reaches, or what reaches a
-derivative, is `forward`. Only operations outside are looked at, from the one in question to the nearest inside.
+A `ModuleFlow` is such a reading: what is made of what, by which `records.phases` says in which pass of a train step an
+operation stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
 
 from shardviz.notation import Axis
-from shardviz.program.module import Place, axes_of, place_of, within
-from shardviz.records.counting import trips_of
+from shardviz.program.lower import Lowered
+from shardviz.program.module import Place, dtype_of, place_of, within
+from shardviz.records.phases import Flow, phase
+from shardviz.records.trips import Scalar, trips_of
 
 RETURNS = frozenset(("stablehlo.return", "func.return", "sdy.return"))
 """What ends a block."""
@@ -32,6 +35,9 @@ ENTERED = frozenset(
     )
 )
 """What a `Walker` goes into; of other operations the regions, such as a reduction's, are no part of the program."""
+
+
+_CONSTANTS = frozenset(("stablehlo.constant", "sdy.constant"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,7 @@ class Walker:
     """One reading of a module.
 
     Attributes:
+        module: the module.
         functions: symbol → function.
         around: what stands around the operation that is visited.
         unknown_loops: how many loops were entered whose trip count could not be found.
@@ -73,11 +80,8 @@ class Walker:
             module: the module.
             locations: what is known of each source location, filled as they are met.
         """
-        self.functions = {
-            ir.StringAttr(op.attributes["sym_name"]).value: op.operation
-            for op in module.regions[0].blocks[0].operations
-            if op.operation.name == "func.func"
-        }
+        self.module = module
+        self.functions = functions_of(module)
         self.around = Around()
         self.unknown_loops = 0
         self._locations = locations
@@ -124,12 +128,12 @@ class Walker:
         if name == "func.call":
             return replace(around, calls=(*around.calls, op), place=self.caller(op))
         if name == "stablehlo.while":
-            trips = trip_count(op)
+            trips = trip_count(op, self.functions, around.calls)
             self.unknown_loops += trips is None
             count = None if trips is None or around.count is None else around.count * trips
             return replace(around, count=count, times=around.times * (1 if trips is None else trips), trips=trips)
         if name == "sdy.manual_computation":  # JAX names what is inside as it names a nested function's
-            manual = (*around.manual, *axes_of(str(op.attributes["manual_axes"])))
+            manual = (*around.manual, *sdy.ManualAxesAttr(op.attributes["manual_axes"]))
             return replace(around, manual=manual, place=self.caller(op))
         return around if name == "sdy.named_computation" else replace(around, conditional=True)
 
@@ -146,128 +150,199 @@ class Walker:
         return found
 
 
-_MOST = 4096
-_CARRIES = ("stablehlo.while", "sdy.manual_computation", "sdy.named_computation")
-"""What hands its operands into its last region, and what that returns out of it."""
+class ModuleFlow(Walker):
+    """The `Flow` of a module: every result a value, those of a function once for each way to call it."""
+
+    def __init__(self, module: ir.Operation, locations: dict[Any, Place]):
+        super().__init__(module, locations)
+        self._flow = Flow()
+        self._values: dict[tuple[ir.Operation, ...], dict[Any, int]] = {}
+        self.read(self.main)
+
+    def phase(self, op: ir.Operation, calls: tuple[ir.Operation, ...]) -> str:
+        """`forward` or `update`, for an operation outside a derivative that is reached by `calls`."""
+        return self._flow.phase(self._of(op.results, calls))
+
+    def enters(self, argument: Any) -> bool:
+        """Whether a derivative uses an argument of the main function, or what is made of it."""
+        return self._flow.enters(self._of([argument], ()))
+
+    def visit(self, op: ir.Operation) -> None:
+        flow, name, calls = self._flow, op.name, self.around.calls
+        operands = self._of(op.operands, calls)
+        if name not in ENTERED:
+            passing = name == "stablehlo.optimization_barrier"
+            results = self._of(op.results, calls) if passing else [*flow.values()] * len(op.results)
+            flow.connect(operands, results if passing else results[:1])
+            self._values[calls].update(zip(op.results, results, strict=True))
+            if not passing and name not in _CONSTANTS:
+                flow.mark(results, phase(self.place(op).name_stack))
+            return
+        results = self._of(op.results, calls)
+        with self.inside(op) as blocks:
+            loop = name == "stablehlo.while"
+            for block in blocks:
+                arguments = self._of(block.arguments, self.around.calls)
+                flow.connect(operands, arguments)
+                made = self._of(self.read(block), self.around.calls)
+                if loop and block == blocks[0]:  # the condition
+                    continue
+                flow.connect(made, results)
+                if loop:
+                    flow.carry(made, arguments)
+
+    def _of(self, values: Iterable[Any], calls: tuple[ir.Operation, ...]) -> list[int]:
+        known = self._values.setdefault(calls, {})
+        for value in values:
+            if value not in known:
+                known[value] = self._flow.values()[0]
+        return [known[value] for value in values]
 
 
-def pass_of(op: ir.Operation, named: Callable[[ir.Operation], str]) -> str:
-    """`update` or `forward`, for an operation outside of any derivative.
+def only_updated(lowered: Lowered) -> frozenset[str]:
+    """The arguments that nothing uses but the update of a train step, such as an optimizer's moments."""
+    traced = lowered.traced
+    if not traced.differentiated:
+        return frozenset()
+    with lowered.entered():
+        main = functions_of(lowered.module.operation)["main"].regions[0].blocks[0]
+
+        def phases(value: Any) -> set[str]:
+            stacks = (place_of(use.owner.location, lowered.locations).name_stack for use in value.uses)
+            return {phase(stack) for stack in stacks}
+
+        return frozenset(
+            argument.name
+            for argument, value in zip(traced.arguments, main.arguments, strict=True)
+            if phases(value) == {"update"}
+        )
+
+
+def functions_of(module: ir.Operation) -> dict[str, ir.Operation]:
+    """A module's functions by their symbols."""
+    return {
+        ir.StringAttr(op.attributes["sym_name"]).value: op.operation
+        for op in module.regions[0].blocks[0].operations
+        if op.operation.name == "func.func"
+    }
+
+
+def trip_count(
+    loop: ir.Operation, functions: Mapping[str, ir.Operation], calls: tuple[ir.Operation, ...] = ()
+) -> int | None:
+    """The number of times that the body of a `stablehlo.while` runs; None if it cannot be told.
 
     Args:
-        op: the operation.
-        named: gives an operation's phase by its name stack; `update` for those outside.
+        loop: the loop.
+        functions: the module's functions by their symbols.
+        calls: the calls that lead to the loop, the outermost first.
     """
-    behind = _met(op.operands, _makers, named)
-    if "backward" in behind:
-        return "update"
-    return "forward" if behind or _met(op.results, _users, named) else "update"
-
-
-def _met(values: Iterable[Any], step: Callable[[Any], Iterable[Any]], named: Callable[[ir.Operation], str]) -> set[str]:
-    """The phases of the nearest operations inside of a derivative."""
-    met: set[str] = set()
-    seen: set[Any] = set()
-    waiting = list(values)
-    while waiting and len(seen) < _MOST:
-        value = waiting.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        for near in step(value):
-            if not isinstance(near, ir.Operation):
-                waiting.append(near)
-            elif (said := named(near)) != "update":
-                met.add(said)
-            else:
-                waiting.extend(near.operands if step is _makers else near.results)
-    return met
-
-
-def _makers(value: Any) -> Iterable[Any]:
-    """The operation that makes a value; of one that a loop or a manual computation hands on, the value inside."""
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        parent = owner.owner.operation
-        return [parent.operands[value.arg_number]] if parent.name in _CARRIES else []
-    op = owner.operation
-    if op.name not in _CARRIES:
-        return [op]
-    block = op.regions[len(op.regions) - 1].blocks[0]
-    return [block.operations[len(block.operations) - 1].operands[ir.OpResult(value).result_number]]
-
-
-def _users(value: Any) -> list[Any]:
-    """The operations that use a value; for those that hand it into a region or out of it, the value there."""
-    found = []
-    for use in value.uses:
-        op, at = use.owner.operation, use.operand_number
-        if op.name in ("stablehlo.return", "sdy.return"):
-            parent = op.parent.operation
-            last = parent.regions[len(parent.regions) - 1].blocks[0]
-            found += [parent.results[at]] if parent.name in _CARRIES and op.block == last else []
-        elif op.name in _CARRIES:
-            found.append(op.regions[len(op.regions) - 1].blocks[0].arguments[at])
-        else:
-            found.append(op)
-    return found
-
-
-def trip_count(loop: ir.Operation) -> int | None:
-    """The number of times that the body of a `stablehlo.while` runs; None if it cannot be told."""
     condition, body = (region.blocks[0] for region in loop.regions)
-    test = _definer(condition.operations[len(condition.operations) - 1].operands[0])
-    if test is None or test.name != "stablehlo.compare":
-        return None
-    place, limit = _argument(test.operands[0], condition), _constant(test.operands[1], loop, condition)
-    if place is None or limit is None:
-        return None
-    start = _constant(loop.operands[place], None, None)
-    step = _step(body, place, loop)
-    if start is None or not step:
-        return None
-    return trips_of(start, limit, step, str(test.attributes["comparison_direction"]).strip("<>")[-2:])
+    return trips_of(
+        _Scalars(functions, (condition, body)),
+        _Value(calls, _returned(condition)[0]),
+        lambda index: _Value(calls, _returned(body)[index]),
+        lambda index: _Value(calls, loop.operands[index]),
+    )
 
 
-def _definer(value: Any) -> ir.Operation | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block):
+class _Value(NamedTuple):
+    """A value, and the calls by which the function is reached that it stands in."""
+
+    calls: tuple[ir.Operation, ...]
+    value: Any
+
+
+class _Scalars:
+    """Of what the scalars are made by which a loop ends: functions entered, and loops that pass them on."""
+
+    def __init__(self, functions: Mapping[str, ir.Operation], blocks: tuple[Any, Any]):
+        self._functions, self._blocks = functions, blocks
+
+    def __call__(self, value: _Value) -> Scalar | None:
+        before: _Value | None = value
+        while before is not None:
+            value = before
+            before = self._passed(value)
+        owner = value.value.owner
+        try:
+            tensor = ir.RankedTensorType(value.value.type)
+        except ValueError:  # a token
+            return None
+        if math.prod(tensor.shape) != 1:
+            return None
+        dtype = dtype_of(str(tensor.element_type))
+        if isinstance(owner, ir.Block):
+            return Scalar("element", dtype, detail=_number(value.value)) if owner in self._blocks else None
+        made = owner.operation
+        if made.name in _CONSTANTS:
+            return Scalar("constant", dtype, detail=_splat(made))
+        kind, _, op = made.name.partition(".")
+        direction = made.attributes["comparison_direction"] if op == "compare" else None
+        return (
+            None
+            if kind != "stablehlo"
+            else Scalar(
+                op.replace("_", "-"),
+                dtype,
+                tuple(_Value(value.calls, operand) for operand in made.operands),
+                None if direction is None else str(direction).strip("<>")[-2:],
+            )
+        )
+
+    def _passed(self, value: _Value) -> _Value | None:
+        """What a value is that is merely passed on."""
+        owner, calls = value.value.owner, value.calls
+        if isinstance(owner, ir.Block):
+            return None if owner in self._blocks else _given(owner, _number(value.value), calls)
+        made = owner.operation
+        index = ir.OpResult(value.value).result_number
+        if made.name in _SAME:
+            return _Value(calls, made.operands[index])
+        if made.name == "func.call":
+            callee = self._functions[ir.FlatSymbolRefAttr(made.attributes["callee"]).value]
+            return _Value((*calls, made), _returned(callee.regions[0].blocks[0])[index])
         return None
-    owner = getattr(owner, "operation", owner)
-    return _definer(owner.operands[0]) if owner.name in ("stablehlo.convert", "stablehlo.reshape") else owner
 
 
-def _argument(value: Any, block: Any) -> int | None:
-    owner = value.owner
-    return ir.BlockArgument(value).arg_number if isinstance(owner, ir.Block) and owner == block else None
+_SAME = frozenset(
+    (
+        *("stablehlo.reshape", "stablehlo.broadcast_in_dim", "stablehlo.optimization_barrier"),
+        *("sdy.sharding_constraint", "sdy.reshard"),
+    )
+)
 
 
-def _constant(value: Any, loop: ir.Operation | None, block: Any) -> int | None:
-    """The whole number that a value is, through a loop's own operands where the loop passes it along unchanged."""
-    if loop is not None and (place := _argument(value, block)) is not None:
-        body = loop.regions[1].blocks[0]
-        passed = body.operations[len(body.operations) - 1].operands[place]
-        return _constant(loop.operands[place], None, None) if _argument(passed, body) == place else None
-    definer = _definer(value)
-    if definer is None or definer.name not in ("stablehlo.constant", "sdy.constant"):
-        return None
-    try:
-        dense = ir.DenseIntElementsAttr(definer.attributes["value"])
-    except ValueError:
-        return None
-    return int(dense[0]) if len(dense) == 1 else None
+def _given(block: Any, index: int, calls: tuple[ir.Operation, ...]) -> _Value | None:
+    """What a block's argument is, of a function that was called, or of an outer loop that hands it on unchanged."""
+    around = block.owner.operation
+    if around.name == "func.func":
+        return _Value(calls[:-1], calls[-1].operands[index]) if calls else None
+    if around.name in ("sdy.manual_computation", "sdy.named_computation"):
+        return _Value(calls, around.operands[index])
+    if around.name == "stablehlo.while":
+        body = around.regions[1].blocks[0]
+        if _returned(body)[index] == body.arguments[index]:
+            return _Value(calls, around.operands[index])
+    return None
 
 
-def _step(body: Any, place: int, loop: ir.Operation) -> int | None:
-    definer = _definer(body.operations[len(body.operations) - 1].operands[place])
-    if definer is None or definer.name not in ("stablehlo.add", "stablehlo.subtract"):
-        return None
-    left, right = definer.operands
-    sign = -1 if definer.name.endswith("subtract") else 1
-    if _argument(left, body) == place:
-        step = _constant(right, loop, body)
-    elif sign > 0 and _argument(right, body) == place:
-        step = _constant(left, loop, body)
-    else:
-        return None
-    return None if step is None else sign * step
+def _returned(block: Any) -> Any:
+    return block.operations[len(block.operations) - 1].operands
+
+
+def _number(argument: Any) -> int:
+    return ir.BlockArgument(argument).arg_number
+
+
+def _splat(constant: ir.Operation) -> Any:
+    """The one number of a constant."""
+    value = constant.attributes["value"]
+    for kind in (ir.DenseIntElementsAttr, ir.DenseFPElementsAttr):
+        try:
+            return kind(value)[0]
+        except ValueError:
+            continue
+        except TypeError:  # a float that Python has no bindings for, such as bfloat16
+            return str(value).partition("<")[2].partition(">")[0]
+    return math.nan

@@ -17,13 +17,15 @@ from jax.extend.mlir import ir
 from shardviz import _jax
 from shardviz.errors import MeshError, TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name
-from shardviz.program.call import Brings, Call
+from shardviz.notation.spec import DEVICE_MEMORY, PlacedSpec
+from shardviz.program.call import Brings, Call, Notes
 from shardviz.program.module import (
     GROUPS,
+    Place,
     argument_names,
     attributes_of,
-    axes_of,
+    axis_names,
+    call_target,
     complete,
     items,
     main_of,
@@ -35,14 +37,12 @@ from shardviz.program.module import (
     write_over,
 )
 from shardviz.program.trace import Argument, Constraint, Traced
-from shardviz.records import Diagnostic
-from shardviz.records.source import is_differentiated
+from shardviz.records.phases import is_differentiated
 
-_LOCATIONS = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
 _TRIVIAL = re.compile(r"^\{(replicated|manual|maximal.*|)\}$|^$")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outline:
     """What is known of a lowered program beside its module.
 
@@ -56,6 +56,8 @@ class Outline:
         names: a name or None for each argument, where the module does not tell.
         mesh: the mesh that its shardings are over, where more is known of it than the module tells.
         platform: which of its platforms to settle on.
+        notes: as `Call.notes`.
+        fn: from the names of the flat arguments, the program as a Python function; None where there is none.
     """
 
     name: str
@@ -69,6 +71,8 @@ class Outline:
     names: tuple[str | None, ...] = ()
     mesh: DeviceMesh | None = None
     platform: int = 0
+    notes: Notes | None = None
+    fn: Callable[[Sequence[str]], Callable[..., Any]] | None = None
 
 
 Refine = Callable[[bytes], Any]
@@ -79,7 +83,6 @@ def call_of(
     outline: Outline,
     *,
     mesh: DeviceMesh | None = None,
-    notes: tuple[Diagnostic, ...] = (),
     refine: Refine = _jax.refined,
 ) -> Call:
     """A lowered program as a `Call`, ready to be explored.
@@ -88,7 +91,6 @@ def call_of(
         module: StableHLO as JAX lowers it; it is changed.
         outline: what else is known.
         mesh: the person's own mesh; its axes take the places of the module's.
-        notes: diagnostics that hold under any plan.
         refine: settles the module's dynamic shapes.
 
     Raises:
@@ -110,7 +112,8 @@ def call_of(
             write_over(module, own, mesh, outline.name)
             own = mesh
         found = _Reading(module, outline)
-        traced = found.traced(names(outline.in_tree, outline.kept, located, outline.names))
+        called = names(outline.in_tree, outline.kept, located, outline.names)
+        traced = found.traced(called)
         specs, out_specs = found.specs()
     traced = replace(traced, mesh=own)
     brings = Brings(
@@ -121,7 +124,9 @@ def call_of(
     )
     traced_for = _TracedFor(traced, own, frozenset(found.axes))
     args, kwargs = jax.tree.unflatten(outline.in_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in outline.avals])
-    return Call(None, args, kwargs, outline.name, outline.kind, brings=brings, notes=notes, traced_for=traced_for)
+    fn = None if outline.fn is None else outline.fn(called)
+    call = Call(fn, args, kwargs, outline.name, outline.kind, brings=brings, traced_for=traced_for)
+    return call if outline.notes is None else replace(call, notes=outline.notes)
 
 
 @dataclass(frozen=True)
@@ -189,9 +194,9 @@ class _Reading:
         self.sized = False
         self.gspmd = ""
         self.main = main_of(module)
-        known: dict[Any, Any] = {}
-        for op in walk(module.operation):
-            self._visit(op, known)
+        self.places: dict[Any, Place] = {}
+        for op in walk(module.operation):  # each function once, where a Walker would read it for each call
+            self._visit(op, place_of(op.location, self.places))
         if self.gspmd:
             raise TraceError(
                 f"{outline.name} was lowered for GSPMD: it has the sharding {self.gspmd}, and none that Shardy reads. "
@@ -199,17 +204,16 @@ class _Reading:
                 "JAX's default"
             )
 
-    def _visit(self, op: ir.Operation, known: dict[Any, Any]) -> None:
+    def _visit(self, op: ir.Operation, place: Place) -> None:
         name = op.name
         if name == "sdy.manual_computation" or (
-            name == "stablehlo.custom_call"
-            and str(op.attributes["call_target_name"]).strip('"') == "SPMDFullToShardShape"
+            name == "stablehlo.custom_call" and call_target(op) == "SPMDFullToShardShape"
         ):
             self.sized = True
         if name == "sdy.sharding_constraint":
             spec = spec_of(op.attributes["sharding"])
             shape = tuple(ir.RankedTensorType(op.operands[0].type).shape)
-            self.constraints.append(Constraint(shape, spec, place_of(op.location, known).frame))
+            self.constraints.append(Constraint(shape, spec, place.frame))
         if name in ("sdy.mesh", "builtin.module"):
             return
         if name == "func.func":
@@ -221,7 +225,7 @@ class _Reading:
             if "mhlo.sharding" in key:
                 self._hlo(text)
             elif "#sdy" in text or GROUPS in text:
-                self.axes |= {axis_name(a) for a in axes_of(text)}
+                self.axes |= axis_names(text)
 
     def _hlo(self, text: str) -> None:
         if not _TRIVIAL.match(text.strip('"')):
@@ -236,10 +240,14 @@ class _Reading:
             for i, (name, a, gone) in enumerate(zip(called, outline.avals, donated, strict=True))
         )
         outs = tuple(
-            Argument(name, tuple(a.shape), str(a.dtype))
-            for name, a in zip(result_names(outline.out_tree), outline.out_avals, strict=True)
+            Argument(name, tuple(a.shape), str(a.dtype), memory_kind=kind)
+            for name, a, kind in zip(
+                result_names(outline.out_tree),
+                outline.out_avals,
+                self._memory("res_attrs", len(outline.out_avals)),
+                strict=True,
+            )
         )
-        text = self.module.operation.get_asm(enable_debug_info=True, large_elements_limit=1)
         return Traced(
             outline.name,
             ins,
@@ -249,10 +257,11 @@ class _Reading:
             tuple(self.constraints),
             (),
             None,
-            is_differentiated(_LOCATIONS.findall(text)),
+            is_differentiated(place.name_stack for place in self.places.values()),
             None,
             self.sized,
             _jax.bytecode(self.module.operation),
+            keeps=tuple(outline.kind != "lowered" or i in outline.kept for i in range(len(ins))),
         )
 
     def specs(self) -> tuple[tuple[Spec | None, ...], list[Spec | None]]:
@@ -263,10 +272,20 @@ class _Reading:
             for entry, aval in zip(attributes_of(self.main, which, len(avals)), avals, strict=True):
                 sharding = entry.get("sdy.sharding")
                 spec = None if sharding is None else spec_of(sharding)
-                found.append(None if spec is None else Spec(spec.dims[: len(aval.shape)], spec.unreduced))
+                found.append(None if spec is None else spec.with_dims(spec.dims[: len(aval.shape)]))
             return found
 
-        return tuple(read("arg_attrs", self.outline.avals)), read("res_attrs", self.outline.out_avals)
+        ins = read("arg_attrs", self.outline.avals)
+        for place, kind in enumerate(self._memory("arg_attrs", len(ins))):
+            if kind != DEVICE_MEMORY:
+                cut = ins[place] or Spec()
+                ins[place] = PlacedSpec(cut.dims, cut.unreduced, (), cut.unreduced_kind, kind)
+        return tuple(ins), read("res_attrs", self.outline.out_avals)
+
+    def _memory(self, which: str, count: int) -> list[str]:
+        """The memory that each argument or result of the main function is in."""
+        said = (a.get("mhlo.memory_kind") for a in attributes_of(self.main, which, count))
+        return [DEVICE_MEMORY if kind is None else ir.StringAttr(kind).value for kind in said]
 
 
 def _of_function(function: ir.Operation, key: str, is_main: bool) -> str:

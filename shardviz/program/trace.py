@@ -6,8 +6,10 @@ with a `shard_map`, which hold single devices' shapes, and meshes with Explicit 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +19,15 @@ from shardviz import _jax
 from shardviz.errors import ShardingTypeError, ShardvizError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Call
+from shardviz.program.contexts import Constraint, MeshAsked
 from shardviz.program.explicit import mend, typed_arguments
+from shardviz.program.intermediates import Intermediate, Target
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.trees import Outcome, Update
 from shardviz.records import Frame
-from shardviz.records.source import innermost, is_differentiated
+from shardviz.records.kernels import Estimate
+from shardviz.records.phases import is_differentiated
+from shardviz.records.source import innermost
 
 
 @dataclass(frozen=True)
@@ -33,21 +39,14 @@ class Argument:
         shape: its global shape.
         dtype: its element type's name.
         donated: whether its buffer may be reused for a result.
+        memory_kind: of a result, where the function leaves it; of an argument nothing is known but by a plan.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     donated: bool = False
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """A `with_sharding_constraint` of the program: the shape and spec that it asks for, and its line."""
-
-    shape: tuple[int, ...]
-    spec: Spec
-    source: Frame | None
+    memory_kind: str = "device"
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,28 @@ class Callback:
     name: str
     reports: bool
     source: Frame | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A value inside the function that a plan constrains.
+
+    Attributes:
+        wanted: what it is called in a plan.
+        target: where it stands in the source.
+        shapes: that the value has where the function makes it, of one example under `vmap`: several where a line that
+            is run several times makes arrays of several sizes.
+        dtype: its element type.
+        times: how often Python runs its line: once for each of a loop of Python's, once for a scan.
+        manual: the mesh axes of the `shard_map`s around it.
+    """
+
+    wanted: Intermediate
+    target: Target
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    times: int
+    manual: frozenset[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +101,13 @@ class Traced:
         in_specs, out_specs: the specs of a `shard_map` that takes an argument directly, or gives a result, for each of
             them or None; empty where there is no such `shard_map`.
         updates: the outputs that are new values of arguments, which come last.
+        keeps: for each argument whether it stays in the program though no result needs it (`keep_unused=True`); empty
+            where none does.
+        asked: the lines that do another thing where another mesh, or none, stands around the call.
         module: StableHLO bytecode of a program that JAX has lowered already; empty for one that was traced here.
+        opened: its constraints are left out of what it is lowered to; the axes that they name a mesh still has to have.
+        estimates: what the authors of its Pallas kernels say of their FLOPs.
+        placed: the values inside that a plan constrains; the jaxpr has a mark at each.
     """
 
     name: str
@@ -100,6 +127,38 @@ class Traced:
     in_specs: tuple[Spec | None, ...] = ()
     out_specs: tuple[Spec | None, ...] = ()
     updates: tuple[Update, ...] = ()
+    keeps: tuple[bool, ...] = ()
+    asked: tuple[MeshAsked, ...] = ()
+    opened: bool = False
+    estimates: tuple[Estimate, ...] = ()
+    placed: tuple[Placed, ...] = ()
+
+    @functools.cached_property
+    def constants(self) -> tuple[tuple[tuple[int, ...], str, Frame | None], ...]:
+        """The arrays that the program itself holds, those that its function closes over: shape, element type, and the
+        line that first reads each."""
+        if self.closed is None:
+            return ()
+        return tuple(
+            (shape, dtype, None if info is None else first_frame((info,)))
+            for shape, dtype, info in _jax.constants(self.closed)
+            if not dtype.startswith("key<")
+        )
+
+    @functools.cached_property
+    def self_partitioned(self) -> tuple[tuple[str, Frame | None], ...]:
+        """The operations that say themselves how they are partitioned (`custom_partitioning`), with their lines."""
+        if self.closed is None:
+            return ()
+        names = _jax.self_partitioned()
+        return tuple((name, first_frame(at)) for name, at in _jax.equations(self.closed.jaxpr) if name in names)
+
+    @functools.cached_property
+    def operations(self) -> tuple[tuple[str, Frame | None], ...]:
+        """Every operation inside with its line; empty where there is no jaxpr."""
+        if self.closed is None:
+            return ()
+        return tuple((name, first_frame(at)) for name, at in _jax.equations(self.closed.jaxpr))
 
 
 @dataclass(frozen=True)
@@ -138,27 +197,30 @@ def _arguments(call: Call, traced: Any) -> tuple[tuple[Argument, ...], Any]:
     return ins, jax.tree.unflatten(jax.tree.structure(traced.args_info), [a.name for a in ins])
 
 
-def trace(call: Call, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> Traced:
-    """Traces under a mesh, or without one.
+def staged(
+    call: Call,
+    mesh: DeviceMesh | None,
+    types: tuple[Spec, ...],
+    places: frozenset[str],
+    watch: _jax.Watch | None = None,
+) -> Any:
+    """The `jax.stages.Traced` of a call.
 
     Args:
-        call: what to trace.
-        mesh: the mesh to trace under.
-        types: where the mesh has Explicit axes, how they cut each argument.
+        call, mesh, types, places: as `trace`.
+        watch: what is told of each operation.
 
     Raises:
-        ShardingTypeError: if JAX refuses an operation for the shardings in its operands' types.
-        TraceError: with what the function raised as its cause.
+        ShardingTypeError, TraceError: as `trace`.
     """
-    if call.traced_for is not None:
-        return call.traced_for(mesh)
     target = None if mesh is None else abstract_mesh(mesh)
     args, kwargs = call.args, call.kwargs
     if target is not None and types:
         args, kwargs = typed_arguments(call, target, types)
     try:
-        with _jax.tracing_on(target):
-            traced = call.fn.trace(*args, **kwargs)
+        watching = contextlib.nullcontext() if watch is None else _jax.watched(watch)
+        with call.contexts.around(), _jax.tracing_on(target, places), watching:
+            return call.fn.trace(*args, **kwargs)
     except ShardvizError:
         raise
     except Exception as error:  # the person's function may raise anything at all
@@ -166,6 +228,29 @@ def trace(call: Call, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> 
         if refused is not None:
             raise _refusal(call, error, refused) from error
         raise TraceError(_what_happened(call, error, mesh)) from error
+
+
+def trace(
+    call: Call,
+    mesh: DeviceMesh | None,
+    types: tuple[Spec, ...] = (),
+    places: frozenset[str] = _jax.PLACES,
+) -> Traced:
+    """Traces for a mesh, or without one, under what held around the call.
+
+    Args:
+        call: what to trace.
+        mesh: the mesh to trace for.
+        types: where the mesh has Explicit axes, how they cut each argument.
+        places: where the mesh stands for code that asks for one; see `contexts`.
+
+    Raises:
+        ShardingTypeError: if JAX refuses an operation for the shardings in its operands' types.
+        TraceError: with what the function raised as its cause.
+    """
+    if call.traced_for is not None:
+        return call.traced_for(mesh)
+    traced = staged(call, mesh, types, places)
     ins, in_tree = _arguments(call, traced)
     out_leaves, out_tree = jax.tree.flatten(traced.out_info)
     names = [_result(name, i) for i, name in enumerate(_jax.names_of(traced)[1])]
@@ -174,7 +259,11 @@ def trace(call: Call, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> 
         names, updates = outcome.named(names, [a.name for a in ins])
         out_tree = jax.tree.structure(outcome.result)
     names = [*map(call.called, names)]
-    outs = tuple(Argument(name, tuple(a.shape), str(a.dtype)) for name, a in zip(names, out_leaves, strict=True))
+    kinds = _jax.memory_kinds(traced.jaxpr.out_avals)
+    outs = tuple(
+        Argument(name, tuple(a.shape), str(a.dtype), memory_kind=kind)
+        for name, a, kind in zip(names, out_leaves, kinds, strict=True)
+    )
     found = tuple(
         Constraint(tuple(shape), Spec(tuple(_entry(e) for e in spec)), _frame(source))
         for shape, spec, source in _jax.constraints(traced.jaxpr.jaxpr)
@@ -200,6 +289,10 @@ def trace(call: Call, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> 
         in_specs=() if direct is None else _specs(direct.in_specs),
         out_specs=out_specs,
         updates=updates,
+        keeps=(True,) * len(ins) if call.keeps_unused else (),
+        estimates=tuple(
+            Estimate(_frame(info), shapes, flops) for flops, shapes, info in _jax.kernel_estimates(traced.jaxpr.jaxpr)
+        ),
     )
 
 
@@ -217,8 +310,12 @@ def _result(name: str | None, index: int) -> str:
 
 
 def _frame(source_info: Any) -> Frame | None:
-    found = _jax.user_frame(source_info)
-    return None if found is None else Frame(*found)
+    return innermost(Frame(*found) for found in _jax.user_frames(source_info))
+
+
+def first_frame(infos: Iterable[Any]) -> Frame | None:
+    """The line of an operation; where JAX keeps none of its own, as in a jitted function of a library, its caller's."""
+    return next((frame for info in infos if (frame := _frame(info)) is not None), None)
 
 
 def needs_mesh(error: TraceError) -> bool:
@@ -229,7 +326,9 @@ def needs_mesh(error: TraceError) -> bool:
 
 def cannot_lower(traced: Traced, platform: str, error: BaseException) -> TraceError:
     """What is said of an operation that JAX traces and does not lower, such as a Pallas kernel for another platform."""
-    where, text = _where(_raised_at(error) or _raised_at(error.__cause__)), _first(error)
+    text = _first(error)
+    named = (frame for name, frame in traced.operations if f"'{name.removesuffix('_wrapper')}'" in text)
+    where = _where(_raised_at(error) or _raised_at(error.__cause__) or next(named, None))
     advice = "explore the function without that operation, or with one that JAX lowers everywhere in its place"
     if "interpret mode" in text:
         advice = "give pallas_call interpret=True here, or put the same function without the kernel in its place"

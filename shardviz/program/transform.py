@@ -140,17 +140,21 @@ def numbered(of: str, tree: Any) -> Any:
 def out_avals(traced: Traced) -> Any:
     """The result's avals in its tree, without the new values of arguments."""
     tree = jax.tree.structure(traced.out_tree)
-    return jax.tree.unflatten(tree, list(traced.closed.out_avals)[: tree.num_leaves])
+    if traced.closed is None:  # it was exported
+        return tree.unflatten(jax.ShapeDtypeStruct(o.shape, jnp.dtype(o.dtype)) for o in traced.outputs)
+    return tree.unflatten(list(traced.closed.out_avals)[: tree.num_leaves])
 
 
 def inner_of(call: Call, what: str) -> Callable[..., Any]:
     """The function to be transformed, jit's wrapping taken off."""
     wrapped = _jax.unwrap_jit(call.fn)
     fn = call.fn if wrapped is None else wrapped.fn
-    if call.traced_for is not None or not callable(fn):
+    if not callable(fn):
+        why = f"{call.kind} already"
+        if call.kind == "exported":
+            why = "exported without its VJP, which vjp_order=1 puts into the file"
         raise TraceError(
-            f"{what} of {call.name}: it is {call.kind} already, and JAX transforms functions only; "
-            "trace the function itself"
+            f"{what} of {call.name}: it was {why}, and JAX transforms functions only; trace the function itself"
         )
     return fn
 
@@ -197,6 +201,8 @@ def rewrapped(
         leaves=(),
         signature=None,
         in_shardings=None,
+        traced_for=None,
+        places=None,
     )
 
 

@@ -52,6 +52,31 @@ class Attributes:
         return cls(keys, children)
 
 
+@dataclass(frozen=True)
+class _Box:
+    """Keeps an entry of a prefix together: None is an entry there, and an empty branch of a pytree elsewhere."""
+
+    held: Any
+
+
+def spread(prefix: Any, tree: Any, is_entry: Callable[[Any], bool] = lambda x: x is None) -> list[Any]:
+    """What a pytree prefix says of each leaf of a tree.
+
+    >>> spread((None, {"a": 1}), ("x", {"a": ["y", "z"]}))
+    [None, 1, 1]
+
+    Args:
+        prefix: the prefix; None in it is an entry like any other.
+        tree: the tree.
+        is_entry: which nodes of the prefix are entries, though they may look like branches.
+
+    Raises:
+        ValueError: in JAX's words, if it is no prefix of the tree.
+    """
+    boxed = jax.tree.map(_Box, prefix, is_leaf=is_entry)
+    return [box.held for box in jax.tree.leaves(jax.tree.broadcast(boxed, tree))]
+
+
 def plain(tree: Any) -> Any:
     """The tree with dictionaries and tuples in place of `Attributes`, which other programs know nothing of.
 
@@ -259,7 +284,7 @@ def partition(held: Any) -> tuple[Spec | None, DeviceMesh | None]:
     asked, mesh = metadata.get("out_sharding"), metadata.get("mesh")
     asked = getattr(asked, "sharding", asked)  # of a Format
     if isinstance(asked, NamedSharding):
-        return Spec.of(asked.spec), DeviceMesh.of(asked.mesh)
+        return Spec.of(asked), DeviceMesh.of(asked.mesh)
     if not asked:
         return None, None
     found = jax.tree.leaves(nnx.get_partition_spec(held), is_leaf=lambda x: isinstance(x, PartitionSpec))[0]

@@ -26,7 +26,7 @@ from shardviz.program.transform import (
     rewrapped,
     roots_of,
 )
-from shardviz.program.trees import Changes, Place
+from shardviz.program.trees import Changes, Place, spread
 
 
 def vmap(
@@ -124,24 +124,24 @@ def _axes(what: str, prefix: Any, tree: Any) -> Any:
     Raises:
         TraceError: if `prefix` is no prefix of the tree, or an axis is out of range.
     """
-    boxed = jax.tree.map(_At, prefix, is_leaf=lambda x: x is None)
     try:
-        spread = jax.tree.broadcast(boxed, tree)
+        places = spread(prefix, tree)
     except ValueError as error:
         raise TraceError(f"{what}: {prefix!r} is no int, None or pytree prefix of it: {error}") from error
 
-    def place(at: _At, leaf: Any) -> _At:
+    def place(at: Any, leaf: Any) -> _At:
         rank = len(np.shape(leaf)) + 1
-        if at.place is None:
-            return at
-        if isinstance(at.place, bool) or not isinstance(at.place, int) or not -rank <= at.place < rank:
+        if at is None:
+            return _At(None)
+        if isinstance(at, bool) or not isinstance(at, int) or not -rank <= at < rank:
             raise TraceError(
-                f"{what}: {at.place!r} is no place for a new dimension of {dtype_of(leaf)}{list(np.shape(leaf))}; "
+                f"{what}: {at!r} is no place for a new dimension of {dtype_of(leaf)}{list(np.shape(leaf))}; "
                 f"there are {-rank} to {rank - 1}, and None for not mapped"
             )
-        return _At(at.place % rank)
+        return _At(at % rank)
 
-    return jax.tree.map(place, spread, tree)
+    leaves, structure = jax.tree.flatten(tree)
+    return structure.unflatten(map(place, places, leaves))
 
 
 def _stacked(tree: Any, places: Any, size: int) -> Any:

@@ -1,12 +1,14 @@
-"""The rows of a report: source frames, values, collectives, memory, cost, diagnostics. Plain data.
+"""The rows of a report: source frames, values, collectives, memory, cost, findings. Plain data.
 
 They stand low in the house because what finds them (Shardy's propagation, the HLO walk) stands low; `report.Report`
 holds them all together.
 """
 
-from shardviz.records.collectives import KINDS, Collective, TargetCollective
-from shardviz.records.memory import Alive, Memory
-from shardviz.records.report import Diagnostic, PlanRecord
+from shardviz.records.collectives import KINDS, Collective, Collectives, TargetCollective
+from shardviz.records.findings import Finding, Findings, Suggestion
+from shardviz.records.memory import Alive, HostMemory, Memory
+from shardviz.records.products import Product
+from shardviz.records.report import LevelDifference, PlanRecord
 from shardviz.records.sums import CollectiveTotal, Cost, WorkTotal, sum_collectives, total_of
 from shardviz.records.values import Frame, Residual, Value
 from shardviz.records.work import Stated, Work, WorkTally
@@ -16,13 +18,19 @@ __all__ = [
     "Alive",
     "Collective",
     "CollectiveTotal",
+    "Collectives",
     "Cost",
-    "Diagnostic",
+    "Finding",
+    "Findings",
     "Frame",
+    "HostMemory",
+    "LevelDifference",
     "Memory",
     "PlanRecord",
+    "Product",
     "Residual",
     "Stated",
+    "Suggestion",
     "TargetCollective",
     "Value",
     "Work",

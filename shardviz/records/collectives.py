@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Self
 
-from shardviz.notation import Axis
-from shardviz.notation.spec import axis_text
+from shardviz.errors import ShardvizError
+from shardviz.notation import Axis, Spec
+from shardviz.notation.spec import axis_name, axis_text
+from shardviz.records.amounts import format_bytes, format_count, plural
+from shardviz.records.limits import amount_of
 from shardviz.records.values import Frame
 
 KINDS = (
@@ -50,7 +56,18 @@ class Collective:
         operand: the argument or instruction that it moves.
         group_size: devices in a group.
         conditional: it stands in a branch that may not run; `count` then is the most that it can be.
-        seconds, formula: the time of one run on the target and how it was reckoned; None where no target was given.
+        seconds, formula: the time of one run on the target and how it was computed; None where no target was given.
+        before, after: how its operand and its result are cut; where the partitioner takes several for one change of
+            cuts, how the array is cut before the first and after the last. None where the level does not say.
+        array: the shape of the whole array that it moves, all devices together; None where the level does not say.
+        made_by, read_by: the operations that make its operand and read its result, past other reshards: `dot_general`,
+            `reshape`; `made_by` is empty for what the program is given.
+        facts: what is so of it: `loop-invariant` (it stands in a loop that gives it the same operand each time),
+            `stack` (only slices of its result are read, one in each run of a loop), `sliced` (only a part of its result
+            is read), `scattered` (each device keeps its own part of a sum, which is what a reduce-scatter gives),
+            `reduced` (what it gathers is summed over next), `undone` (the reshards that follow bring back the cut
+            before it), `asked` (a sharding constraint of the program asks for it), `again` (the same array was moved
+            over the same axes before, in the same phase).
     """
 
     kind: str
@@ -71,6 +88,12 @@ class Collective:
     conditional: bool = False
     seconds: float | None = None
     formula: str | None = None
+    before: Spec | None = None
+    after: Spec | None = None
+    array: tuple[int, ...] | None = None
+    made_by: str = ""
+    read_by: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
 
     @property
     def total_bytes(self) -> float | None:
@@ -115,3 +138,159 @@ class TargetCollective:
     stands_for: tuple[str, ...] = ()
     how: tuple[str, ...] = ()
     algorithm: str = ""
+
+
+_PLACES = ("loop", "conditional")
+_ORIGINS = ("user", "partitioner")
+_SHOWN = 8
+
+
+def in_loop(c: Collective) -> bool:
+    """Whether a collective stands in a loop: it runs more or less than once in a step, or JAX's names say so."""
+    return c.count != 1 or "while" in c.name_stack.split("/")
+
+
+class Collectives(tuple[Collective, ...]):
+    """A report's collectives: a tuple that can be asked for some of them, or whether there are others.
+
+    >>> one = Collective(kind="all-reduce", axes=("data",), dtype="float32", shape=(), operand_bytes=4, result_bytes=4,
+    ...                  count=1)
+    >>> from dataclasses import replace
+    >>> both = Collectives((one, replace(one, kind="all-gather", source=Frame("model.py", 7))))
+    >>> len(both.where("all-gather")), bool(both.only(axes="data"))
+    (1, True)
+    >>> both.only("all-reduce", axes="data")
+    only('all-reduce', axes='data'): 1 collective is otherwise
+      all-gather over data, float32 4 B → 4 B × 1, partitioner's, model.py:7
+    """
+
+    lines: Mapping[str, Mapping[int, str]]
+
+    def __new__(cls, of: Iterable[Collective] = (), lines: Mapping[str, Mapping[int, str]] | None = None) -> Self:
+        """Args:
+        of: the collectives.
+        lines: file → line number → text of the source.
+        """
+        self = super().__new__(cls, of)
+        self.lines = lines or {}
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Collectives, (tuple(self), self.lines)
+
+    def where(
+        self,
+        kind: str | Sequence[str] | None = None,
+        *,
+        axes: str | Sequence[str] | None = None,
+        inside: str | None = None,
+        origin: str | None = None,
+        larger_than: str | float | None = None,
+        phase: str | None = None,
+        line: str | None = None,
+        dtype: str | None = None,
+    ) -> Collectives:
+        """Those that are all of what is given.
+
+        Args:
+            kind: `all-gather`, ..., or several; None for any.
+            axes: the mesh axes that it spans, exactly these: a name, several, or `a,b`; a part of an axis counts as it.
+            inside: `loop` (it runs more than once in a step, or as often as a loop of unknown length) or `conditional`.
+            origin: `user` or `partitioner`.
+            larger_than: the larger of operand and result, in bytes on one device in one run, is above it: `100 MB`.
+            phase: `forward`, `backward`, `rematerialised` or `update`.
+            line: a pattern of the source line, such as `model.py:*` or `*attention.py:64`.
+            dtype: the element type, NumPy's name.
+
+        Raises:
+            ShardvizError: for a kind, place or origin that does not exist, or an amount that cannot be read.
+        """
+        kinds = None if kind is None else {kind} if isinstance(kind, str) else set(kind)
+        for name in sorted(kinds or ()):
+            _known("kind", name, KINDS)
+        if inside is not None:
+            _known("inside", inside, _PLACES)
+        if origin is not None:
+            _known("origin", origin, _ORIGINS)
+        names = None
+        if axes is not None:
+            names = {a.strip() for a in axes.split(",")} if isinstance(axes, str) else set(axes)
+        least = None if larger_than is None else amount_of(larger_than, "B", "larger_than")
+
+        def wanted(c: Collective) -> bool:
+            return (
+                (kinds is None or c.kind in kinds)
+                and (names is None or (c.axes is not None and {axis_name(a) for a in c.axes} == names))
+                and (inside != "loop" or in_loop(c))
+                and (inside != "conditional" or c.conditional)
+                and (origin is None or c.origin == origin)
+                and (least is None or max(c.operand_bytes, c.result_bytes) > least)
+                and (phase is None or c.phase == phase)
+                and (dtype is None or c.dtype == dtype)
+                and (line is None or (c.source is not None and fnmatchcase(c.source.short, line)))
+            )
+
+        return Collectives((c for c in self if wanted(c)), self.lines)
+
+    def only(self, kind: str | Sequence[str] | None = None, **where: Any) -> Only:
+        """Whether all are as said: true or false in an `assert`, and in words what is otherwise.
+
+        Args:
+            kind, where: as `where`.
+
+        Raises:
+            ShardvizError: as `where`.
+        """
+        fit = {id(c) for c in self.where(kind, **where)}
+        return Only(f"only({said(kind, where)})", Collectives((c for c in self if id(c) not in fit), self.lines))
+
+    def listed(self) -> str:
+        """Each in a line of text, the most bytes first: what, how much, where."""
+        ranked = sorted(self, key=lambda c: -c.assumed_bytes)
+        lines = [f"  {self._words(c)}" for c in ranked[:_SHOWN]]
+        return "\n".join(lines + ([f"  … and {len(ranked) - _SHOWN:,} more"] if len(ranked) > _SHOWN else []))
+
+    def _words(self, c: Collective) -> str:
+        text = "" if c.source is None else self.lines.get(c.source.file, {}).get(c.source.line, "").strip()
+        where = f", {c.source.short}" if c.source else ""
+        sizes = f"{format_bytes(c.operand_bytes)} → {format_bytes(c.result_bytes)} × {format_count(c.count)}"
+        return f"{c.kind} over {axes_words(c.axes)}, {c.dtype} {sizes}, {c.origin}'s{where}  {text}".rstrip()
+
+
+def said(kind: Any, where: Mapping[str, Any]) -> str:
+    """The arguments of `where` as a person wrote them."""
+    return ", ".join(([repr(kind)] if kind is not None else []) + [f"{k}={v!r}" for k, v in where.items()])
+
+
+def _known(argument: str, given: str, known: Sequence[str]) -> None:
+    if given not in known:
+        raise ShardvizError(f"{argument}={given!r}: there is no such; expected one of {', '.join(map(repr, known))}")
+
+
+class Only:
+    """The answer of `Collectives.only`: true where all collectives are as said.
+
+    Attributes:
+        asked: what was said.
+        others: the collectives that are otherwise.
+    """
+
+    failed: ClassVar[list[Only]] = []
+    """The last that were asked and were false; what shows failed assertions empties it."""
+
+    def __init__(self, asked: str, others: Collectives):
+        self.asked, self.others = asked, others
+
+    def __bool__(self) -> bool:
+        if self.others:
+            del self.failed[:-8]
+            self.failed.append(self)
+        return not self.others
+
+    def __repr__(self) -> str:
+        count = len(self.others)
+        if not count:
+            return f"{self.asked}: all are so"
+        return f"{self.asked}: {plural(count, 'collective')} {'is' if count == 1 else 'are'} otherwise\n" + (
+            self.others.listed()
+        )

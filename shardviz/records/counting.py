@@ -1,4 +1,4 @@
-"""Arithmetic that whatever reads a program shares, HLO or StableHLO: a product's FLOPs, a loop's trips.
+"""Arithmetic of products, shared by whatever reads a program, HLO or StableHLO.
 
 A matrix product and a convolution count 2 for every product of two numbers:
 
@@ -14,15 +14,12 @@ dilated input. A window of 3 on 8 pixels, padded to keep the size, looks 2 times
 22528.0
 
 That is what XLA's `HloCostAnalysis::GetConvolutionFlops` counts too.
-
->>> trips_of(start=0, limit=10, step=3, comparison="LT")
-4
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,6 +32,24 @@ def dot_flops(output: Iterable[int], contracted: Iterable[int]) -> float:
         contracted: the sizes of the dimensions that are summed over; none for an outer product.
     """
     return 2.0 * math.prod(output) * math.prod(contracted)
+
+
+def ragged_dot_flops(left: Sequence[int], right: Sequence[int], met: Iterable[int]) -> float:
+    """FLOPs of a ragged matrix product (`lax.ragged_dot`): 2 for each product of two numbers.
+
+    However the groups share the ragged dimension, each of its rows meets one group's part of the other factor: so the
+    groups' number is no factor, be it a dimension of the right factor or, where the ragged dimension is summed over, of
+    the result. Rows beyond the sum of the group sizes count too, as sizes are data.
+
+    >>> ragged_dot_flops((4096, 1024), (8, 1024, 512), met=[0, 1]) == 2 * 4096 * 1024 * 512
+    True
+
+    Args:
+        left, right: the factors' dimensions.
+        met: those of the right factor that are summed over, are a batch, or are the groups.
+    """
+    met = set(met)
+    return 2.0 * math.prod(left) * math.prod(size for d, size in enumerate(right) if d not in met)
 
 
 class Window(NamedTuple):
@@ -88,32 +103,6 @@ def convolution_flops(
     """
     each = (batch // batch_group_count) * (input_features // feature_group_count) * output_features
     return 2.0 * each * math.prod(window.products for window in windows)
-
-
-def trips_of(start: int, limit: int, step: int, comparison: str) -> int | None:
-    """How many trips a loop makes whose counter is compared with a limit before each.
-
-    Args:
-        start: the counter before the first trip.
-        limit: what it is compared with.
-        step: what a trip adds to it; not 0.
-        comparison: under which the loop goes on: `LT`, `LE`, `GT`, `GE` or `NE`.
-
-    Returns:
-        The number; None for a loop that does not end, and for another comparison.
-    """
-    distance = limit - start
-    if comparison == "NE":
-        return distance // step if distance % step == 0 and distance // step >= 0 else None
-    if comparison in ("LE", "GE"):
-        distance += 1 if comparison == "LE" else -1
-    if comparison in ("GT", "GE"):
-        distance, step = -distance, -step
-    elif comparison not in ("LT", "LE"):
-        return None
-    if distance <= 0:
-        return 0
-    return -(-distance // step) if step > 0 else None
 
 
 @lru_cache(maxsize=4096)

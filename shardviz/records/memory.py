@@ -31,6 +31,21 @@ class Alive:
     name_stack: str = ""
 
 
+@dataclass(frozen=True)
+class HostMemory:
+    """What a program takes of the host's memory for one device, in bytes; `aliased` is in both of the first two."""
+
+    arguments: int = 0
+    outputs: int = 0
+    aliased: int = 0
+    temporaries: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it: an output that takes a donated argument's place counts once."""
+        return self.arguments + self.outputs - self.aliased + self.temporaries
+
+
 @dataclass(frozen=True, kw_only=True)
 class Memory:
     """A compiler's memory plan, bytes on one device.
@@ -43,6 +58,8 @@ class Memory:
             For TPUs and GPUs it is the peak of `Compiled.memory_analysis()`, unless more is alive at once in a TPU's
             VMEM, which then stands there; for CPU the peak stated there leaves all temporaries out.
         target: the compiler whose plan it is.
+        host: the same in the memory of the device's host, for the shards of one device; None where everything is in
+            the device's own.
         on_chip: what it sets aside in the chip's own memories (a TPU's VMEM and SMEM).
         needed: all that it takes of main memory, constants and small change included: what the compiler compares with
             what there is; None where it does not say.
@@ -64,6 +81,7 @@ class Memory:
     temporaries: int
     peak: int
     target: str = "cpu"
+    host: HostMemory | None = None
     on_chip: int = 0
     needed: int | None = None
     hbm: int | None = None

@@ -8,37 +8,76 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardviz.errors import ShardvizError
+from shardviz.errors import ContractError, ShardvizError, excerpt
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.records.collectives import Collective, TargetCollective
+from shardviz.records.amounts import plural
+from shardviz.records.collectives import Collective, Collectives, TargetCollective, said
+from shardviz.records.findings import Finding, Findings
 from shardviz.records.memory import Memory
+from shardviz.records.products import Product
 from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Residual, Value
-from shardviz.visible import Visible
+from shardviz.visible import Visible, above
 
 
 @dataclass(frozen=True)
-class Diagnostic:
-    """Something that a person should know about the program under this plan.
+class LevelDifference:
+    """Something of which the propagated and the partitioned level say different things.
 
     Attributes:
-        rule: the name of what found it, such as `levels-differ` or `involuntary-rematerialisation`.
-        severity: `info`, `warning` or `error`.
-        message: what it is, with its numbers.
-        source: the line that it is about.
-        value: the argument or value that it is about.
+        what: an output's name; a kind of collective and its axes, such as `all-gather over data`; or `matrix products`.
+        propagated: what Shardy's propagation says, in words with numbers.
+        partitioned: what XLA's partitioner made.
     """
 
-    rule: str
-    severity: str
-    message: str
-    source: Frame | None = None
-    value: str = ""
+    what: str
+    propagated: str
+    partitioned: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constrained:
+    """A value inside the function that a plan constrains, found in the program.
+
+    Attributes:
+        name: its variable, or its expression.
+        source: its line.
+        shapes: that it has there: several where a line that is run several times makes arrays of several sizes.
+        dtype: its element type.
+        spec: how it is to be cut, an entry a dimension.
+        open: the dimensions that are left to the compiler.
+        times: how often the line is run while the function is traced: once for each pass of a loop of Python's.
+        occurrence: which of these is constrained; None for all.
+    """
+
+    name: str
+    source: Frame
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    spec: Spec
+    open: tuple[int, ...] = ()
+    times: int = 1
+    occurrence: int | None = None
+
+    @property
+    def spec_text(self) -> str:
+        """The spec as it is written in Python: `P('data', None, P.UNCONSTRAINED)`."""
+        entries = ["P.UNCONSTRAINED" if d in self.open else repr(e) for d, e in enumerate(self.spec.entries())]
+        while entries and entries[-1] == "None":
+            entries.pop()
+        return f"P({', '.join(entries)})"
+
+    def __str__(self) -> str:
+        """`h at model.py:64 to P('data', None, 'model')`."""
+        return f"{self.name} at {self.source.short} to {self.spec_text}"
 
 
 @dataclass(frozen=True)
@@ -49,12 +88,23 @@ class PlanRecord:
         mesh: the device mesh.
         in_specs: tree path → spec of every argument.
         out_specs: tree path → spec of every output, None for the compiler's choice.
+        in_memory, out_memory: tree path → memory kind of the arguments and outputs that do not lie in the device's
+            own memory (`pinned_host`, `unpinned_host`).
+        constraints: the values inside that it constrains.
     """
 
     mesh: DeviceMesh
     in_specs: Mapping[str, Spec]
     out_specs: Mapping[str, Spec | None]
+    in_memory: Mapping[str, str] = field(default_factory=dict)
+    out_memory: Mapping[str, str] = field(default_factory=dict)
+    constraints: tuple[Constrained, ...] = ()
 
+
+if TYPE_CHECKING:
+    _Collectives = Collectives
+else:
+    _Collectives = tuple[Collective, ...]  # what JSON is read as, any tuple that is given too: `__post_init__` turns it
 
 SCHEMA_VERSION = 1
 LEVELS = ("notation", "propagated", "partitioned", "compiled")
@@ -73,7 +123,7 @@ class Report(Visible):
         collectives: what moves between devices.
         memory: the compiler's memory plan, at level `compiled`.
         cost: FLOPs.
-        diagnostics: what to look at.
+        diagnostics: what was noticed while it was made; `findings` has these and all that follows from the rest.
         source: file → line number → text, for the lines that values and collectives refer to.
         stages: texts of the program at each stage (`jaxpr`, `stablehlo`, `shardy`, `partitioned`, `optimized`).
         timings: seconds that each step took.
@@ -81,6 +131,8 @@ class Report(Visible):
         residuals: what the backward pass needs of what ran before it, as Shardy's propagation cuts it.
         target_collectives: the collectives as the target runs them, at level `compiled`; `collectives` are as the
             partitioner made them.
+        products: the matrix products as Shardy cuts them.
+        level_differences: where the propagated level says something else, from level `partitioned` on.
     """
 
     level: str
@@ -89,17 +141,27 @@ class Report(Visible):
     arguments: tuple[Value, ...]
     outputs: tuple[Value, ...]
     intermediates: tuple[Value, ...] = ()
-    collectives: tuple[Collective, ...] = ()
+    collectives: _Collectives = field(default_factory=Collectives)
     target: str = "cpu"
     memory: Memory | None = None
     cost: Cost | None = None
-    diagnostics: tuple[Diagnostic, ...] = ()
+    diagnostics: tuple[Finding, ...] = ()
     source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     stages: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     residuals: tuple[Residual, ...] = ()
     target_collectives: tuple[TargetCollective, ...] = ()
+    level_differences: tuple[LevelDifference, ...] = ()
+    products: tuple[Product, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "collectives", Collectives(self.collectives, self.source))
+
+    @property
+    def heading(self) -> str:
+        """`train_step at level partitioned for tpu v5p:4x4x4`."""
+        return f"{self.program} at level {self.level} for {self.target}"
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -112,9 +174,63 @@ class Report(Visible):
         return (*self.arguments, *self.outputs, *self.intermediates)
 
     @property
+    def roles(self) -> Iterator[tuple[str, Value]]:
+        """Every value with what it is: `argument`, `output` or `intermediate`."""
+        for role, values in (
+            ("argument", self.arguments),
+            ("output", self.outputs),
+            ("intermediate", self.intermediates),
+        ):
+            yield from ((role, value) for value in values)
+
+    @property
     def residual_bytes(self) -> float:
         """Bytes on one device that are kept from the forward pass to the backward pass, arguments not counted."""
         return sum(r.value.bytes_per_device or 0 for r in self.residuals if r.takes_memory)
+
+    @property
+    def held(self) -> tuple[Value, ...]:
+        """The arguments that the program takes of the device's own memory: used, and not on the host."""
+        return tuple(v for v in self.arguments if not (v.on_host or v.unused))
+
+    @property
+    def unused_bytes(self) -> dict[str, float]:
+        """Tree path → bytes on one device of the arguments that no result needs.
+
+        JAX leaves them out of the program, which takes none of these bytes; where their owner holds them on the
+        devices, they lie there besides.
+        """
+        return {v.name: v.bytes_per_device or 0.0 for v in self.arguments if v.unused and not v.on_host}
+
+    @property
+    def host_bytes(self) -> float:
+        """Bytes of the host's memory that the program takes for one device: by the compiler's plan, or of what the plan
+        puts there."""
+        if self.memory is not None and self.memory.host is not None:
+            return float(self.memory.host.total)
+        return sum(v.bytes_per_device or 0.0 for v in (*self.arguments, *self.outputs) if v.on_host and not v.unused)
+
+    @property
+    def findings(self) -> Findings:
+        """All that a person should look at, the gravest first: what was noticed while the report was made, and what
+        follows from it. Seconds are the report's own target's; `findings_on` has those of another machine.
+        """
+        return self._findings
+
+    @cached_property
+    def _findings(self) -> Findings:  # kept under a name that JSON leaves out
+        return above("diagnose").findings(self)
+
+    def findings_on(self, target: Any) -> Findings:
+        """The findings, with seconds on a machine.
+
+        Args:
+            target: the machine, as `sv.cost` takes it, or what that gave for this report.
+
+        Raises:
+            TargetError, MeshError: as `sv.cost`.
+        """
+        return above("diagnose").findings(self, target)
 
     def runs_as(self, name: str) -> tuple[TargetCollective, ...]:
         """What the target runs for one of `collectives`, by its name; empty where nothing was found to stand for it."""
@@ -136,6 +252,83 @@ class Report(Visible):
         """The text of a source line, stripped; empty where it is not known."""
         return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
 
+    def forbid(self, kind: str | Sequence[str] | None = None, **where: Any) -> None:
+        """Raises if there is such a collective, with the source line of each that there is.
+
+            report.forbid("all-gather", inside="loop", origin="partitioner", larger_than="100 MB")
+
+        Args:
+            kind, where: as `report.collectives.where`.
+
+        Raises:
+            ContractError: if there is one; it is an AssertionError too.
+            ShardvizError: for a kind, place or origin that does not exist.
+        """
+        found = self.collectives.where(kind, **where)
+        if found:
+            many = plural(len(found), "collective")
+            raise ContractError(f"{self.heading}: forbid({said(kind, where)}) found {many}:\n{found.listed()}")
+
+    def require(
+        self,
+        *,
+        fits: bool | None = None,
+        step_time: str | float | None = None,
+        memory: str | float | None = None,
+        moved: str | float | None = None,
+        sharded: str | Sequence[str] | None = None,
+        target: Any = None,
+    ) -> None:
+        """Raises with all that is not as required.
+
+            report.require(fits=True, step_time="<= 5.5 s", sharded="params >= 0.9")
+
+        What the report's level cannot tell counts as not so: that a lower bound of memory fits says nothing.
+
+        Args:
+            fits: whether the program fits into the target's memory.
+            step_time: a bound of the modelled step in seconds, `<= 5.5 s`: from above for the step in which nothing
+                overlaps, from below (`>= 1 s`) for that in which all does.
+            memory: a bound of what the program takes on one device, `<= 90 GB`.
+            moved: a bound of the operand bytes that collectives move on one device in a step, `<= 300 GB`.
+            sharded: `params >= 0.9`: the share of the bytes of the arguments under that name that lie in arrays which
+                at least one mesh axis cuts; or several such.
+            target: the machine of `fits` and `step_time`; the report's own if not given.
+
+        Raises:
+            ContractError: if anything is not so; it is an AssertionError too.
+            ShardvizError: for a bound that cannot be read, or a name that no argument has.
+            TargetError, MeshError: as `sv.cost`.
+        """
+        above("study").require(
+            self, fits=fits, step_time=step_time, memory=memory, moved=moved, sharded=sharded, target=target
+        )
+
+    def check_golden(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        tolerance: Mapping[str, str | float] | None = None,
+        update: bool = False,
+    ) -> None:
+        """Raises where the report differs from what a golden file says; or writes that file.
+
+        A golden file is small sorted JSON: specs, collectives (by kind, mesh axes, element type and the text of their
+        source line), FLOPs and memory. It has no line numbers, names or versions of a compiler, so it holds on another
+        version of JAX where nothing has changed in meaning.
+
+        Args:
+            path: of the file.
+            tolerance: what → how much it may differ, as a share (`0.05` or `5%`): `bytes` and `runs` of collectives,
+                `flops`, `memory` (all of it) or a part such as `temporaries`. Nothing may differ if not given.
+            update: write the file instead; with the pytest plugin, `request.config.getoption("--update-goldens")`.
+
+        Raises:
+            ContractError: if it differs, or there is no file; it is an AssertionError too.
+            ShardvizError: if the file is no golden file, or a tolerance names nothing that there is.
+        """
+        above("study").check_golden(self, path, tolerance=tolerance, update=update)
+
     def to_json(self, *, stages: bool = True, indent: int | None = None) -> str:
         """The report as JSON text with a schema version.
 
@@ -156,15 +349,94 @@ class Report(Visible):
         """
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # no JSON, a number of thousands of digits, lists without end
             raise ShardvizError(f"this is no shardviz report: not JSON ({error})") from error
         version = data.pop("shardviz_report", None) if isinstance(data, dict) else None
         if version != SCHEMA_VERSION:
             raise ShardvizError(
-                f"this is no shardviz report of schema version {SCHEMA_VERSION} (found {version!r}); "
+                f"this is no shardviz report of schema version {SCHEMA_VERSION} (found {excerpt(repr(version))}); "
                 "a newer shardviz may read it"
             )
+        data = _of_before(data)
+        large = _check_plain(data)
         try:
-            return msgspec.convert(data, cls, str_keys=True)
+            found = msgspec.convert(data, cls, str_keys=True)
         except (msgspec.ValidationError, ShardvizError) as error:
             raise ShardvizError(f"this shardviz report is damaged: {error}") from error
+        _check_whole(found, large)
+        return found
+
+
+def _of_before(data: dict[str, Any]) -> dict[str, Any]:
+    """A report's JSON with its diagnostics as findings, which had other names for `id`, `text` and `note` once."""
+    noticed = data.get("diagnostics")
+    if not isinstance(noticed, list):
+        return data
+    names = {"rule": "id", "message": "text"}
+    found = []
+    for entry in noticed:
+        if isinstance(entry, dict) and "id" not in entry:
+            entry = {names.get(key, key): value for key, value in entry.items()}
+            entry["severity"] = "note" if entry.get("severity") == "info" else entry.get("severity")
+        found.append(entry)
+    return data | {"diagnostics": found}
+
+
+_LARGEST = 1e30
+_LARGEST_WHOLE = 2**63 - 1
+_DEEPEST = 32
+
+
+def _check_plain(data: Any) -> list[tuple[Any, ...]]:
+    """Raises for numbers that count nothing and text that cannot be written, wherever they stand in a report's JSON.
+
+    All that a report counts is 0 or more and finite, also when it is added up, and its whole numbers fit into 64 bits.
+
+    Returns:
+        The paths to numbers that do not fit into 64 bits, which no whole number may be.
+
+    Raises:
+        ShardvizError: which names the field.
+    """
+    large: list[tuple[Any, ...]] = []
+    waiting: list[tuple[Any, tuple[Any, ...]]] = [(data, ())]
+    while waiting:
+        value, path = waiting.pop()
+        wrong = ""
+        if isinstance(value, dict | list):
+            if len(path) > _DEEPEST:
+                wrong = f"lists at most {_DEEPEST} deep"
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            waiting.extend((inner, (*path, key)) for key, inner in items)
+            waiting.extend((key, path) for key in (value if isinstance(value, dict) else ()))
+        elif isinstance(value, str):
+            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+                wrong = "text that is UTF-8, not half a letter (a surrogate)"
+        elif isinstance(value, int | float):
+            most = _LARGEST if isinstance(value, float) else _LARGEST_WHOLE
+            if not 0 <= value <= most:
+                wrong = f"a number from 0 to {most}, not {_number(value)}"
+            elif value > _LARGEST_WHOLE:
+                large.append(path)
+        if wrong:
+            raise _damaged(path, wrong)
+    return large
+
+
+def _check_whole(found: Report, paths: Iterable[tuple[Any, ...]]) -> None:
+    """Raises where a number of 2**63 or more (`1e30`) was read as a whole one."""
+    for path in paths:
+        at: Any = found
+        for key in path:
+            at = at[key] if isinstance(at, tuple) else getattr(at, key, None)
+        if isinstance(at, int):
+            raise _damaged(path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
+
+
+def _damaged(path: tuple[Any, ...], expected: str) -> ShardvizError:
+    where = "".join(f"[{key}]" if isinstance(key, int) else f".{excerpt(key, 60)}" for key in path).lstrip(".")
+    return ShardvizError(f"this shardviz report is damaged: at {where or 'its top'}: expected {expected}")
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}" if isinstance(value, float) or abs(value) < 1e300 else "one with hundreds of digits"

@@ -1,14 +1,9 @@
-"""Which line is the person's, and in which pass of a train step an operation stands.
+"""Which line is the person's, and in which of the person's modules an operation stands.
 
-A frame deep inside a library says little; the innermost line of the person's own code says where to look. JAX's name
-stack says whether that line runs forward, backward, again for the backward pass, or in the update.
+A frame deep inside a library says little; the innermost line of the person's own code says where to look.
 
 >>> innermost([Frame("/env/lib/site-packages/flax/nnx/nn/linear.py", 9), Frame("/home/me/model.py", 20)]).short
 'model.py:20'
->>> phase("jit(step)/transpose(jvp())/while/body/closed_call/checkpoint/rematted_computation/dot_general")
-'rematerialised'
->>> phase("jit(step)/transpose(jvp())/dot_general"), phase("jit(step)/jvp()/dot_general"), phase("jit(step)/sub")
-('backward', 'forward', 'update')
 >>> module_of("jit(step)/transpose(jvp(layers_0))/while/body/closed_call/mlp/btd,df->btf/dot_general")
 'layers_0/mlp'
 >>> module_of("jit(step)/jvp()/dot_general", Frame("/home/me/model.py", 20, "Attention.__call__"))
@@ -47,14 +42,22 @@ def innermost(frames: Iterable[Frame]) -> Frame | None:
         not JAX's; None where there is neither. shardviz's own machinery never counts; the programs of its
         `gallery` count as the person's.
     """
-    library = None
-    for frame in frames:
-        kind = _kind(frame.file)
-        if kind == _OWN:
-            return frame
-        if kind == _LIBRARY and library is None:
-            library = frame
-    return library
+    found = None
+    for frame in reversed(tuple(frames)):
+        found = nearer(frame, found)
+    return found
+
+
+def nearer(frame: Frame, around: Frame | None) -> Frame | None:
+    """The innermost line of the person's code on a stack, from its innermost frame and that line of the rest."""
+    kind = _kind(frame.file)
+    takes = kind == _OWN or (kind == _LIBRARY and (around is None or _kind(around.file) != _OWN))
+    return frame if takes else around
+
+
+def is_own(file: str) -> bool:
+    """Whether a file is the person's own or one of the gallery's: in no installed package, and none of Python's."""
+    return _kind(file) == _OWN
 
 
 @lru_cache(maxsize=4096)
@@ -67,34 +70,6 @@ def _kind(file: str) -> int:
     if _INSTALLED.search(path) or path.startswith((*_STDLIB, "<frozen ")):
         return _LIBRARY
     return _OWN
-
-
-_TRANSPOSE = re.compile(r"(?<![\w.])transpose\(")
-_JVP = re.compile(r"(?<![\w.])jvp\(")
-
-
-def is_differentiated(name_stacks: Iterable[str]) -> bool:
-    """Whether any of a program's name stacks shows that it takes a derivative."""
-    return any(_JVP.search(name) or _TRANSPOSE.search(name) for name in name_stacks)
-
-
-def phase(name_stack: str, differentiated: bool = True) -> str:
-    """Where in a train step an operation stands, from JAX's name stack.
-
-    Args:
-        name_stack: such as `jit(step)/transpose(jvp(layer))/dot_general`.
-        differentiated: whether the program takes a derivative anywhere; where it does not, all is `forward`.
-
-    Returns:
-        `rematerialised` for what `jax.checkpoint` computes again on the way back (`rematted_computation` inside
-        `transpose(...)`), `backward` inside `transpose(...)`, `forward` inside `jvp(...)`, and `update` for the rest:
-        the optimizer's part, unless the values tell otherwise (see `hlo.phases` and `program.passes`).
-    """
-    if _TRANSPOSE.search(name_stack):
-        return "rematerialised" if "rematted_computation" in name_stack else "backward"
-    if not differentiated or _JVP.search(name_stack):
-        return "forward"
-    return "update"
 
 
 _WRAPPER = re.compile(r"(\w+)\((.*)\)")

@@ -237,9 +237,18 @@ class WorkTotal:
         return self.dot_flops + self.other_flops
 
     @property
+    def at_least(self) -> str:
+        """`at least ` where kernels or calls are among it whose FLOPs nobody says; else empty."""
+        return _at_least(self.work)
+
+    @property
     def label(self) -> str:
         """The key in plain text."""
         return self.key.short if isinstance(self.key, Frame) else self.key or NO_SOURCE
+
+
+def _at_least(work: Iterable[Work]) -> str:
+    return "at least " if any(row.opaque for row in work) else ""
 
 
 _WORK_KEYS: Mapping[str, Callable[[Work], str | Frame | None]] = {
@@ -255,7 +264,8 @@ class Cost:
     """What a step does on one device.
 
     Attributes:
-        dot_flops: FLOPs of all matrix products: 2 x output size x contracted size, loops multiplied in.
+        dot_flops: FLOPs of all matrix products: 2 x output size x contracted size, loops multiplied in; of kernels and
+            library calls what is known of them (`records.kernels`). At least so many where there are `opaque` ones.
         unknown_loops: loops whose trip count could not be found; their bodies were counted once.
         other_flops: FLOPs of all else, loops multiplied in, as in `Work`; None where the level does not count them.
         once_flops: all FLOPs again, each loop's body counted once, as `cost_analysis()` does; None where not counted.
@@ -279,6 +289,16 @@ class Cost:
     def flops(self) -> float:
         """All FLOPs that the level counts."""
         return self.dot_flops + (self.other_flops or 0.0)
+
+    @property
+    def opaque(self) -> tuple[str, ...]:
+        """The kernels and library calls whose FLOPs nobody says, by name."""
+        return tuple(sorted({name for row in self.work for name in row.opaque}))
+
+    @property
+    def at_least(self) -> str:
+        """`at least ` where there are such; else empty."""
+        return _at_least(self.work)
 
     def by(self, key: str) -> tuple[WorkTotal, ...]:
         """The work summed by what it has in common, the most FLOPs first, then the most bytes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shardviz.errors import ShardvizError, excerpt
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_text
 
@@ -17,11 +18,14 @@ class Frame:
         file: the file's path, or the name that IPython gives a cell.
         line: the line's number, from 1.
         function: the function that the line is in.
+        columns: where the expression begins and ends in the line, from 0, in UTF-8 bytes; None where that is not known,
+            or it is longer than the line. Frames of one line are equal, whatever their columns.
     """
 
     file: str
     line: int
     function: str = ""
+    columns: tuple[int, int] | None = field(default=None, compare=False, repr=False)
 
     @property
     def short(self) -> str:
@@ -58,6 +62,11 @@ class Value:
             that array's, and `spec` says how it is cut over the other axes (None where there are none).
         fixed: what of its spec is in its type, over Explicit axes; None where the mesh has none.
         donated: an argument whose memory the program may use for a result.
+        memory_kind: where its shards lie: `device`, the device's own memory, or `pinned_host` or `unpinned_host`, the
+            memory of the device's host.
+        unused: an argument that no result needs. JAX leaves it out of the program (`keep_unused=False`), so it takes
+            nothing of what the program takes; where the caller holds it on the devices, it lies there besides.
+        gradient: a result that the backward pass makes.
     """
 
     name: str
@@ -75,6 +84,14 @@ class Value:
     manual: tuple[Axis, ...] = ()
     fixed: Spec | None = None
     donated: bool = False
+    memory_kind: str = "device"
+    unused: bool = False
+    gradient: bool = False
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it lies in the memory of the device's host."""
+        return self.memory_kind != "device"
 
     def __str__(self) -> str:
         """`w: bfloat16[16, 8], P('data', None), shard [8, 8], 128 bytes per device`."""
@@ -91,7 +108,14 @@ class Value:
             parts.append(f"shard {list(self.shard_shape)}")
         if self.bytes_per_device is not None:
             parts.append(f"{self.bytes_per_device:,.0f} bytes per device")
+        if self.on_host:
+            parts.append(f"in {self.memory_kind} memory")
+        if self.unused:
+            parts.append("unused")
         return ", ".join(parts)
+
+
+RESIDUAL_KINDS = ("kept", "outside", "offloaded", "argument", "constant", "recomputed")
 
 
 @dataclass(frozen=True)
@@ -113,6 +137,10 @@ class Residual:
     kind: str
     layers: int | None = 1
     checkpoint_name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in RESIDUAL_KINDS:
+            raise ShardvizError(f"a residual is {', '.join(RESIDUAL_KINDS)}, not {excerpt(str(self.kind))!r}")
 
     @property
     def takes_memory(self) -> bool:

@@ -29,6 +29,7 @@ class Work:
         other_flops: FLOPs of all else, as XLA counts them: one for each element of an elementwise result or of a
             reduction's operand, none for transcendental functions (`exp`, `tanh`, `rsqrt`).
         hbm_bytes: bytes read from and written to main memory; None where the level does not tell.
+        opaque: names of kernels and calls here whose FLOPs nobody says, so that there are more than these.
     """
 
     phase: str
@@ -38,6 +39,7 @@ class Work:
     dot_flops: float
     other_flops: float = 0.0
     hbm_bytes: float | None = None
+    opaque: tuple[str, ...] = ()
 
     @property
     def flops(self) -> float:
@@ -45,11 +47,15 @@ class Work:
         return self.dot_flops + self.other_flops
 
 
+_Key = tuple[str, Frame | None, str, str]
+
+
 class WorkTally:
     """Work added up by its place: phase, line, module and element type."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, Frame | None, str, str], tuple[float, float, float | None]] = {}
+        self._sums: dict[_Key, tuple[float, float, float | None]] = {}
+        self._opaque: dict[_Key, set[str]] = {}
 
     def add(
         self,
@@ -60,6 +66,7 @@ class WorkTally:
         dot_flops: float = 0.0,
         other_flops: float = 0.0,
         hbm_bytes: float | None = None,
+        opaque: Iterable[str] = (),
     ) -> None:
         """Adds to the row of a place; all as in `Work`."""
         key = phase, source, module, dtype
@@ -67,6 +74,8 @@ class WorkTally:
         if hbm_bytes is not None:
             moved = (moved or 0.0) + hbm_bytes
         self._sums[key] = dot + dot_flops, other + other_flops, moved
+        if opaque:
+            self._opaque.setdefault(key, set()).update(opaque)
 
     def join(self, rows: Iterable[Work]) -> None:
         """Adds rows that were added up elsewhere."""
@@ -90,6 +99,7 @@ class WorkTally:
                 dot_flops=dot,
                 other_flops=other,
                 hbm_bytes=moved,
+                opaque=tuple(sorted(self._opaque.get((phase, source, module, dtype), ()))),
             )
             for (phase, source, module, dtype), (dot, other, moved) in self._sums.items()
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -54,6 +54,7 @@ def analyze(
     in_specs: Any = None,
     out_specs: Any = None,
     target: str | None = None,
+    flops: Mapping[str, float] | None = None,
     static_argnums: Numbers = (),
     static_argnames: Names = (),
     donate_argnums: Numbers = (),
@@ -69,6 +70,7 @@ def analyze(
             `Program.plan`.
         in_specs, out_specs: specs for the arguments and the result, as for `Plan`.
         target: compile for this machine too (`"cpu"`), which adds the memory plan.
+        flops: FLOPs of kernels and library calls that say none, by name, as for `Program.with_flops`.
 
     Returns:
         The report, at level `partitioned`, or `compiled` if a target was given.
@@ -85,7 +87,7 @@ def analyze(
                 "give the function itself"
             )
         return compiled_report(fn)
-    program = program_of(fn, args, kwargs, mesh, *options)
+    program = program_of(fn, args, kwargs, mesh, *options).with_flops(flops or {})
     plan = program.plan(mesh, in_specs, out_specs)
     return program.partition(plan) if target is None else program.compile(plan, target)
 

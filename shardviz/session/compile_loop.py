@@ -17,11 +17,11 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.records.report import LEVELS, Report
@@ -74,7 +74,7 @@ class CompileLoop:
         self.inbox = Inbox()
         self.future: ReportFuture | None = None
         self._submit, self._tell, self._debounce = submit, tell, debounce
-        self._timer: threading.Timer | None = None
+        self._alarm: Alarm | None = None
         self._pending: Task | None = None
         self._turn = 0
         self._due = 0
@@ -89,18 +89,27 @@ class CompileLoop:
         """
         self.cancel()
         self._began, self._seconds = time.monotonic(), None
-        if task.reach == "propagated":
-            return Progress("propagated", seconds=0.0)
+        expected = self.expected(task)
+        if not expected.busy:
+            return expected
         self._pending = task
-        self._timer = threading.Timer(self._debounce, self.inbox.post, [partial(self._fire, self._turn)])
-        self._timer.daemon = True
-        self._timer.start()
+        fire = partial(self._fire, self._turn)
+        try:
+            self._alarm = Alarm(self._debounce, lambda: self.inbox.post(fire))
+        except RuntimeError:  # the system gives no thread: then as soon as this change is taken
+            self.inbox.post(fire)
+        return expected
+
+    @staticmethod
+    def expected(task: Task) -> Progress:
+        """What `later` gives for a task."""
+        if task.reach == "propagated" or task.due > LEVELS.index(task.reach):
+            return Progress(LEVELS[max(task.due - 1, LEVELS.index("propagated"))], seconds=0.0)
         return Progress("propagating", "asking XLA's partitioner", busy=True)
 
     def hurry(self) -> None:
         """Starts a compile that waits for its moment."""
-        with self.inbox.owned():
-            self._fire(self._turn)
+        self.inbox.run(partial(self._fire, self._turn))
 
     def now(self, task: Task) -> None:
         """Drops the older task, and starts this one's compile at once."""
@@ -109,46 +118,56 @@ class CompileLoop:
         self._start(task)
 
     def cancel(self) -> None:
-        """Drops the task; answers to it that still come belong to an older turn."""
+        """Drops the task; answers to it that still come belong to an older turn. Where this is interrupted, it can be
+        done again."""
         self._turn += 1
         self._pending = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        future, self.future = self.future, None
-        if future is not None and not future.done():
-            future.stop()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self.future is not None and not self.future.done():
+            self.future.stop()
+        self.future = None
 
     def stop(self) -> None:
         """Drops the task and says so."""
-        self.cancel()
-        self._fail(_stopped())
+        try:
+            self.cancel()
+        finally:
+            self._fail(_stopped())
 
     def _fire(self, turn: int) -> None:
         task = self._pending
         if turn != self._turn or task is None:
             return
-        self._pending = None
-        if self._timer is not None:
-            self._timer.cancel()
-        self._start(task)
+        try:
+            self._pending = None
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._start(task)
+        except BaseException as error:
+            if turn == self._turn:  # an interrupt on the way: nobody would end what is told to be under way
+                self.cancel()
+                self._fail(error)
+            raise
 
     def _start(self, task: Task) -> None:
         if task.reach == "propagated":
             return
         turn, self._due = self._turn, task.due
         doing = f"compiling for {task.place}" + (", to the end" if task.finish else "")
-        self._tell(Progress("finishing" if task.finish else "compiling", doing, busy=True), None)
         tell = lambda report: self.inbox.post(partial(self._reached, turn, task, report))  # noqa: E731
         try:
+            self._tell(Progress("finishing" if task.finish else "compiling", doing, busy=True), None)
             # of a compile that is finished, what comes before its end is known already
             future = self.future = self._submit(task, None if task.finish else tell)
-        except BaseException as error:
+            future.add_done_callback(lambda _: self.inbox.post(partial(self._ended, turn, task, future)))
+        except BaseException as error:  # an interrupt too: nobody would end what is told to be under way
+            self.cancel()
             self._fail(error)
             if isinstance(error, ShardvizError):
                 return
             raise
-        future.add_done_callback(lambda _: self.inbox.post(partial(self._ended, turn, task, future)))
 
     def _reached(self, turn: int, task: Task, report: Report) -> None:
         """Tells of a report that is news."""
@@ -166,10 +185,14 @@ class CompileLoop:
         self.future = None
         error = _stopped() if future.cancelled() else future.exception()
         if error is None:
-            report = future.result()
-            self._reached(turn, task, report)
-            # also where it told nothing new, such as a compile done again
-            self._tell(Progress(report.level, seconds=self._elapsed), None)
+            try:
+                report = future.result()
+                self._reached(turn, task, report)
+                # also where it told nothing new, such as a compile done again
+                self._tell(Progress(report.level, seconds=self._elapsed), None)
+            except BaseException as interrupt:
+                self._fail(interrupt)  # else it would be busy for ever
+                raise
             return
         self._fail(error)
         if not isinstance(error, ShardvizError):
@@ -189,11 +212,42 @@ class CompileLoop:
         return self._seconds
 
 
+class Alarm:
+    """Calls something after a while, on a thread of its own, unless it is cancelled before.
+
+    A `threading.Timer` is cancelled under a lock that is taken in Python: where an interrupt comes just then, the lock
+    stays taken, and whoever cancels once more waits for ever. Here a message is put into a queue, in one step of C.
+
+    Args:
+        seconds: how long from now.
+        call: what is called.
+
+    Raises:
+        RuntimeError: if the system gives no thread.
+    """
+
+    def __init__(self, seconds: float, call: Callable[[], None]):
+        self._cancelled: queue.SimpleQueue[None] = queue.SimpleQueue()
+        threading.Thread(target=self._wait, args=(seconds, call), name="shardviz-alarm", daemon=True).start()
+
+    def cancel(self) -> None:
+        """Has it never call; nothing where it has called already."""
+        self._cancelled.put(None)
+
+    def _wait(self, seconds: float, call: Callable[[], None]) -> None:
+        try:
+            self._cancelled.get(timeout=seconds)
+        except queue.Empty:
+            call()
+
+
 def _stopped() -> CompileStopped:
     return CompileStopped("stopped; what is shown is what was known so far")
 
 
 # Calls from other threads.
+
+T = TypeVar("T")
 
 
 class Inbox:
@@ -219,19 +273,24 @@ class Inbox:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = threading.Event()
 
-    @contextmanager
-    def owned(self) -> Iterator[None]:
-        """Holds off all posted calls while the caller changes the state; they run afterwards."""
+    def run(self, change: Callable[[], T]) -> T:
+        """Holds off all posted calls while `change` changes the state; they run afterwards.
+
+        Python lets an interrupt in at calls only, and there is none between a lock or a count and what puts it back: so
+        this is no context manager in Python, whose end is a call.
+        """
         with suppress(RuntimeError):  # there is no running loop in a script
             self._loop = asyncio.get_running_loop()
         with self._lock:
-            self._depth += 1
+            depth = self._depth
             try:
-                yield
+                self._depth = depth + 1
+                found = change()
             finally:
-                self._depth -= 1
+                self._depth = depth
         if self._loop is None:
             self.drain()
+        return found
 
     def post(self, call: Callable[[], None]) -> None:
         """Has `call` run by the state's owner; returns at once where there is a loop to do it."""
@@ -241,8 +300,7 @@ class Inbox:
             if loop is None or not loop.is_running():
                 self.drain()
             else:
-                with suppress(RuntimeError):  # closed in this very moment: the kernel is ending
-                    loop.call_soon_threadsafe(self.drain)
+                self._later()
         finally:
             self._news.set()
 
@@ -254,14 +312,24 @@ class Inbox:
             try:
                 if self._depth:
                     return
-                self._depth += 1
                 try:
+                    self._depth = 1
                     with suppress(queue.Empty):
                         self._calls.get_nowait()()
+                except BaseException:
+                    if not self._calls.empty():  # what others said is not lost with this call
+                        self._later()
+                    raise
                 finally:
-                    self._depth -= 1
+                    self._depth = 0
             finally:
                 self._lock.release()
+
+    def _later(self) -> None:
+        """Has the rest run by the loop, if there is one; else whoever posts or waits next runs it."""
+        with suppress(RuntimeError):  # it is closed
+            if self._loop is not None and self._loop.is_running():
+                self._loop.call_soon_threadsafe(self.drain)
 
     def wait_until(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Runs posted calls until `condition` holds or `timeout` seconds are over; says whether it holds."""

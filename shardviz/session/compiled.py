@@ -18,8 +18,9 @@ from shardviz import _jax, compiler, diagnose
 from shardviz.errors import ShardvizError
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program import stablehlo_program
-from shardviz.records import Diagnostic, Memory, PlanRecord, Value
+from shardviz.records import Collectives, Finding, HostMemory, Memory, PlanRecord, Value
 from shardviz.records.report import Report
 from shardviz.session import rows
 from shardviz.session.reading import code_size, stated_cost
@@ -55,7 +56,8 @@ def compiled_report(compiled: Any) -> Report:
     names = stablehlo_program.names(
         compiled.in_tree, kept, located if len(located) == len(kept) else [None] * len(kept)
     )
-    arguments = tuple(_row(n, i, s, mesh) for n, i, s in zip(names, infos, ins, strict=True))
+    rows_in = tuple(_row(n, i, s, mesh) for n, i, s in zip(names, infos, ins, strict=True))
+    arguments = tuple(replace(v, unused=s is None) for v, s in zip(rows_in, ins, strict=True))
     results = zip(stablehlo_program.result_names(compiled.out_tree), out_infos, outs, strict=True)
     outputs = tuple(_row(n, i, s, mesh) for n, i, s in results)
     called = [names[i] for i in kept]
@@ -69,15 +71,19 @@ def compiled_report(compiled: Any) -> Report:
             mesh,
             {v.name: v.spec for v in arguments if v.spec is not None},
             {v.name: v.spec for v in outputs},
+            {v.name: v.memory_kind for v in arguments if v.on_host},
+            {v.name: v.memory_kind for v in outputs if v.on_host},
         ),
         arguments=arguments,
         outputs=outputs,
         intermediates=(),
-        collectives=found,
+        collectives=Collectives(found),
         target=_platform((*ins, *outs)),
         memory=_memory(said["memory"], _platform((*ins, *outs))),
         cost=replace(cost, stated=stated_cost(said["cost"])),
-        diagnostics=_said(mesh, (*ins, *outs)) + diagnose.unknown_loops(cost.unknown_loops),
+        diagnostics=_as_compiled(mesh, (*ins, *outs))
+        + diagnose.unknown_loops(cost.unknown_loops)
+        + diagnose.unknown_flops(cost.work),
         source=rows.source((), (*found, *cost.work)),
         stages={"optimized": text},
         versions=rows.versions(),
@@ -108,8 +114,10 @@ def _row(name: str, info: Any, sharding: Any, mesh: DeviceMesh) -> Value:
     else:
         text = _jax.hlo_sharding_of(sharding, len(shape)) or ""
         spec, shard = compiler.cut(text, shape, mesh) if text else (None, None)
-    notations = {"hlo": text} if text else {}
-    return rows.value(name, shape, dtype, spec, shard, donated=getattr(info, "donated", False), **notations)
+    kind = getattr(sharding, "memory_kind", None) or DEVICE_MEMORY
+    donated = getattr(info, "donated", False)
+    made = rows.value(name, shape, dtype, spec, shard, donated=donated, memory_kind=kind)
+    return replace(made, sharding={**made.sharding, **({"hlo": text} if text else {})})
 
 
 def _platform(shardings: Sequence[Any]) -> str:
@@ -130,6 +138,7 @@ def _memory(said: Mapping[str, int] | None, target: str) -> Memory | None:
         temporaries = said["total_allocation_bytes"] - said["indefinite_allocations"]
     peak = 0 if target == "cpu" else said.get("peak_memory_in_bytes", 0)  # a CPU's leaves out all temporaries
     together = arguments + outputs - aliased + temporaries
+    host = HostMemory(*(said.get(f"host_{what}_size_in_bytes", 0) for what in ("argument", "output", "alias", "temp")))
     return Memory(
         arguments=arguments,
         outputs=outputs,
@@ -137,16 +146,17 @@ def _memory(said: Mapping[str, int] | None, target: str) -> Memory | None:
         temporaries=temporaries,
         peak=peak or together,
         target=target,
+        host=host if host.total else None,
         code=code_size(said),
         stated=said,
     )
 
 
-def _said(mesh: DeviceMesh, shardings: Sequence[Any]) -> tuple[Diagnostic, ...]:
+def _as_compiled(mesh: DeviceMesh, shardings: Sequence[Any]) -> tuple[Finding, ...]:
     text = (
         "read from a finished program: how values inside were cut, the collectives as they were partitioned and the "
         "compiler's warnings are not in it; analyse the function, or its lowering, for those"
     )
     if mesh.size > 1 and not any(isinstance(s, NamedSharding) for s in shardings):
         text += ". Its shardings have no mesh, so the devices are taken as one axis, 'device'"
-    return (Diagnostic("as-compiled", "info", text),)
+    return (Finding("as-compiled", "note", text),)

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import ast
 import math
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardviz.errors import MeshError, ShardvizError, SpecError
@@ -27,10 +25,8 @@ from shardviz.program.rules import Rule
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
     from shardviz.records import Value
-    from shardviz.records.report import PlanRecord, Report
 
 _MOST_TEXT = 1000
-_SEGMENT = re.compile(r"""\['(?:[^'\\]|\\.)*'\]|\["(?:[^"\\]|\\.)*"\]|\[[^\]]*\]|\.?[^.\[]+|.""", re.DOTALL)
 
 
 # What may be put where.
@@ -87,7 +83,7 @@ def with_dim(spec: Spec, dimension: int, axes: Iterable[Axis]) -> Spec:
     """`spec` with other axes on one dimension."""
     dims = list(spec.dims)
     dims[dimension] = tuple(axes)
-    return Spec(tuple(dims), spec.unreduced)
+    return _recut(spec, dims)
 
 
 def moved(spec: Spec, axis: str, dimension: int, place: int | None = None) -> Spec:
@@ -96,7 +92,13 @@ def moved(spec: Spec, axis: str, dimension: int, place: int | None = None) -> Sp
     entry = list(dims[dimension])
     entry.insert(len(entry) if place is None else place, axis)
     dims[dimension] = tuple(entry)
-    return Spec(tuple(dims), spec.unreduced)
+    return _recut(spec, dims)
+
+
+def _recut(spec: Spec, dims: Iterable[tuple[Axis, ...]]) -> Spec:
+    """`spec` with other dimensions; an axis that cuts one is no `reduced` one any more."""
+    made = replace(spec, dims=tuple(dims))
+    return replace(made, reduced=tuple(a for a in spec.reduced if axis_name(a) not in map(axis_name, made.axes)))
 
 
 def mesh_with_axis(mesh: DeviceMesh, name: str, size: int) -> DeviceMesh:
@@ -120,6 +122,13 @@ def _place(mesh: DeviceMesh, axis: str) -> int:
 def with_rule_added(plan: Plan, pattern: str, spec: str) -> Plan:
     """The plan with one more rule, the last."""
     return plan.with_rules([*plan.rules, Rule(_pattern(pattern), parse_spec(spec, "the rule"))])
+
+
+def with_rule_for(plan: Plan, pattern: str, spec: Spec, caught: Collection[str]) -> Plan:
+    """The plan with one more rule, the first, which goes before what was said of each argument that it catches."""
+    gone = set(caught)
+    made = plan.with_rules([Rule(_pattern(pattern), spec.canonical()), *plan.rules])
+    return made.without_edits(gone)
 
 
 def with_rule_changed(plan: Plan, place: int, pattern: str | None, spec: str | None) -> Plan:
@@ -223,89 +232,6 @@ def _entry(node: ast.expr) -> Any:
 def _unreadable(text: str, name: str, why: str) -> SpecError:
     shown = text if len(text) <= 80 else text[:77] + "..."
     return SpecError(f"{name!r}: cannot read {shown!r}: {why}. Type for example P('data', None)", argument=name)
-
-
-# Tree paths taken apart, so that arguments can be shown as a tree.
-
-
-@lru_cache(maxsize=4096)
-def segments(name: str) -> tuple[str, ...]:
-    """The parts of a tree path as JAX spells it; put together again they are the path.
-
-    >>> segments("params['layers']['wq']"), segments("state.opt[0].mu")
-    (('params', "['layers']", "['wq']"), ('state', '.opt', '[0]', '.mu'))
-    """
-    return tuple(_SEGMENT.findall(name))
-
-
-def label(segment: str) -> str:
-    """What a person calls a part of a path: the key without its brackets, an index with them.
-
-    >>> label("['wq']"), label(".mu"), label("[0]")
-    ('wq', 'mu', '[0]')
-    """
-    if segment.startswith(("['", '["')):
-        try:
-            return str(ast.literal_eval(segment[1:-1])) or segment
-        except (ValueError, SyntaxError):
-            return segment
-    return segment.removeprefix(".") or segment
-
-
-@dataclass(frozen=True)
-class Branch:
-    """A row of the tree: a branch (with the number of its leaves) or a leaf (0)."""
-
-    path: str
-    label: str
-    depth: int
-    leaves: int = 0
-
-
-def tree(names: Iterable[str]) -> list[Branch]:
-    """The rows of a tree of paths, depth first, in the order given.
-
-    >>> [(b.label, b.depth, b.leaves) for b in tree(["p['a']['x']", "p['a']['y']", "t"])]
-    [('p', 0, 2), ('a', 1, 2), ('x', 2, 0), ('y', 2, 0), ('t', 0, 0)]
-    """
-    names = list(names)
-    counts: dict[str, int] = {}
-    for name in names:
-        path = ""
-        for part in segments(name)[:-1]:
-            path += part
-            counts[path] = counts.get(path, 0) + 1
-    rows, open_paths = [], []
-    for name in names:
-        parts, path = segments(name), ""
-        for depth, part in enumerate(parts[:-1]):
-            path += part
-            if open_paths[depth : depth + 1] != [path]:
-                open_paths[depth:] = [path]
-                rows.append(Branch(path, label(part), depth, counts[path]))
-        del open_paths[len(parts) - 1 :]
-        rows.append(Branch(name, label(parts[-1]) if parts else name, max(0, len(parts) - 1)))
-    return rows
-
-
-def twins(name: str, report: Report, bound: PlanRecord) -> tuple[tuple[str, str], ...]:
-    """What stands at the same place of other trees, alike in shape and spec, as (`argument` or `output`, name).
-
-    A weight's twins are its momentum and its new value, which had better be cut as it is.
-    """
-    value = named(report.arguments, name, "argument")
-    place = segments(name)[1:]
-    if not place:
-        return ()
-    trees = [("argument", v, bound.in_specs) for v in report.arguments if v is not value]
-    trees += [("output", v, bound.out_specs) for v in report.outputs]
-    return tuple(
-        (what, v.name)
-        for what, v, specs in trees
-        if v.shape == value.shape
-        and segments(v.name)[-len(place) :] == place
-        and specs.get(v.name) == bound.in_specs[name]
-    )
 
 
 def named(values: Iterable[Value], name: str, what: str) -> Value:

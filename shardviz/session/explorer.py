@@ -3,8 +3,9 @@
 All that is known stands in one record, a `Snapshot`. Each change goes the same way: the new plan is checked against the
 program; if it is wrong, `error` says what and where, and everything else stays as it was. If it is right, the
 `propagated` report follows at once, and a moment later, when no newer change has come, a compile is started whose
-answers (`partitioned`, then `compiled`) replace the report. Either way a new snapshot takes the place of the old one as
-a whole, and whoever has subscribed hears once which of its parts are new.
+answers (`partitioned`, then `compiled`) replace the report; a plan that was answered before is answered at once. Either
+way a new snapshot takes the place of the old one as a whole, and whoever has subscribed hears once which of its parts
+are new.
 
 >>> state = ExplorerState(program, plan)                                    # doctest: +SKIP
 >>> state.set_dim("params['w1']", 1, ["model"])                             # doctest: +SKIP
@@ -16,32 +17,40 @@ True
 from __future__ import annotations
 
 import logging
+import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from shardviz.costs.machine import Machine
-from shardviz.costs.orders import exchanged, reordered
 from shardviz.costs.step_cost import StepCost
-from shardviz.errors import CompileError, CompileTimeout, ShardvizError, SpecError
-from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.errors import CompileError, CompileTimeout, ShardvizError
 from shardviz.records.report import LEVELS, PlanRecord, Report
-from shardviz.session import edits
+from shardviz.session.answers import AnswerBook, Known
+from shardviz.session.cards import Deck
 from shardviz.session.compile_loop import CompileLoop, Task
+from shardviz.session.logical import Logical
 from shardviz.session.machine_choice import MachineChoice, WholeStep, missing_for, read
+from shardviz.session.offering import Chores
 from shardviz.session.selection import Selection
 from shardviz.session.snapshot import Answers, History, Progress, Snapshot, Step
+from shardviz.session.staging import Staging
+from shardviz.session.ways import Way, ways_to
+from shardviz.session.ways import ways as ways_on
 
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
-    from shardviz.records import Value
     from shardviz.session.program import Program
     from shardviz.session.submitting import OnReport, ReportFuture
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _TO_THE_END = 10  # how much longer than up to its plan a compile may take: it is 80 to 95 % machine code
 
@@ -50,7 +59,17 @@ def _read(path: str) -> Any:
     return property(attrgetter(f"now.{path}"))
 
 
-class ExplorerState:
+def _whole(method: Callable[Concatenate[ExplorerState, P], T]) -> Callable[Concatenate[ExplorerState, P], T]:
+    """A method that changes the state while nobody else does: what compiles answer meanwhile is taken afterwards."""
+
+    @wraps(method)
+    def whole(self: ExplorerState, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.loop.inbox.run(lambda: method(self, *args, **kwargs))
+
+    return whole
+
+
+class ExplorerState(Staging):
     """A program under a plan that can be changed, undone and compiled.
 
     Args:
@@ -60,7 +79,7 @@ class ExplorerState:
         debounce: seconds without a newer plan before a compile is started.
         timeout: seconds that a compile may take.
         memory_limit: bytes that a compile may use; None for no limit.
-        target: the machine to compile for and to reckon the cost on.
+        target: the machine to compile for and to cost the step on.
         tokens: tokens (or samples) of a whole step, for tokens a second; None for what the arguments tell, False: none.
         model_flops: FLOPs of a whole step that the model needs, for its utilisation.
 
@@ -79,10 +98,13 @@ class ExplorerState:
         cost: what the report's step costs on the machine; None for `cpu`, and where `cost_error` says why.
         status, message, busy, failure: see `Progress`.
         error: a change that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
-            `output`, `rule`, `target`, `order`, `plan` or `internal`), `argument`, `dimension`, `axis`, `kind`,
-            `detail`; None if all is well.
+            `output`, `value`, `dimension`, `rule`, `target`, `order`, `plan` or `internal`), `argument`, `dimension`,
+            `axis`, `subject` (what the change was to), `kind`, `detail`, `ways`; None if all is well.
+        ways: the ways on from a refused change, in the order of `error["ways"]`.
+        logical: what is known of the program's logical dimensions; see `find_dimensions`.
         selected, remark: the name of the value that is looked at, which may be set, and how it came to it; see
             `Selection`.
+        deck: the plan's card and those beside it; see `Deck`.
         past, ahead: the steps that `undo` and `redo` go to.
 
     Raises:
@@ -108,25 +130,34 @@ class ExplorerState:
         self.timeout, self.memory_limit = timeout, memory_limit
         self.loop = CompileLoop(self._submit, self._hear, debounce)
         self._goal, self._whole = level, WholeStep(tokens, model_flops)
-        self._subscribers: list[Callable[[frozenset[str]], None]] = []
-        with self.loop.inbox.owned():
-            bound = program.bind(plan)
-            machine = MachineChoice.of(read(target, bound.mesh), bound.mesh)
-            answers = Answers.of(program.propagate(plan), {})
-            machine, cost = machine.priced(answers.report, self._whole)
-            progress = self.loop.later(self._task(plan, answers, machine))
-            largest = max(answers.report.arguments, key=lambda v: v.bytes_per_device or 0, default=None)
-            self.now = Snapshot(
-                plan=plan,
-                bound=bound,
-                answers=answers,
-                machine=machine,
-                cost=cost,
-                progress=progress,
-                selection=Selection() if largest is None else Selection.of(largest.name, answers.report),
-                history=History(),
-            )
-            self.loop.hurry()
+        self._book = AnswerBook()
+        self._chores = Chores()
+        self._subscribers: list[Callable[[frozenset[str]], None]] = [self._follow]
+        self.loop.inbox.run(lambda: self._open(plan, target))
+
+    def _open(self, plan: Plan, target: str | Machine) -> None:
+        bound = self.program.bind(plan)
+        machine = MachineChoice.of(read(target, bound.mesh), bound.mesh)
+        report = self.program.propagate(plan)
+        known = Known(bound, {report.level: report}, machine, self._whole)
+        machine, cost = known.priced()
+        answers = Answers.of(known.reports, {})
+        self._book.keep(plan, known)
+        task = self._task(plan, answers, machine)
+        largest = max(answers.report.arguments, key=lambda v: v.bytes_per_device or 0, default=None)
+        self._told = self.now = Snapshot(
+            plan=plan,
+            bound=bound,
+            answers=answers,
+            machine=machine,
+            cost=cost,
+            progress=self.loop.expected(task),
+            selection=Selection() if largest is None else Selection.of(largest.name, answers.report),
+            deck=Deck.of(plan, known),
+            history=History(),
+        )
+        self.loop.later(task)
+        self.loop.hurry()
 
     def subscribe(self, callback: Callable[[frozenset[str]], None]) -> None:
         """Has `callback` called after each change with the names of the `Snapshot`'s parts that are new.
@@ -154,7 +185,10 @@ class ExplorerState:
     busy: bool = _read("progress.busy")
     failure: dict[str, str] | None = _read("progress.failure")
     error: dict[str, Any] | None = _read("error")
+    ways: tuple[Way, ...] = _read("ways")
+    logical: Logical = _read("logical")
     remark: str = _read("selection.remark")
+    deck: Deck = _read("deck")
     past: tuple[Step, ...] = _read("history.past")
     ahead: tuple[Step, ...] = _read("history.ahead")
 
@@ -172,6 +206,7 @@ class ExplorerState:
     def selected(self, name: str) -> None:
         self.select(name)
 
+    @_whole
     def select(self, name: str, level: str = "") -> None:
         """Selects a value.
 
@@ -180,154 +215,30 @@ class ExplorerState:
             level: the level at which it has this name, where that may not be the report's own: a page may show an older
                 report than the newest when it is clicked. Empty for the report's own.
         """
-        with self.loop.inbox.owned():
-            seen = self.now.answers.known.get(level, self.report)
-            chosen = Selection.of(name, seen)
-            if seen is not self.report and chosen.chosen is not None:
-                self._put(selection=chosen.carried(self.report))
-            elif name != self.selected:
-                self._put(selection=Selection.of(name, self.report))
-
-    # Specs. Each change returns whether it was taken.
-
-    def set_spec(self, name: str, spec: Any, twins: bool = False) -> bool:
-        """Sets the spec of an argument: a `Spec`, a PartitionSpec, a tuple, None, or text such as `P('data', None)`.
-
-        Args:
-            name: the argument's tree path.
-            spec: how it shall be cut.
-            twins: give the same to its `twins`.
-        """
-        return self._cut("argument", name, lambda: _read_spec(spec, name) or Spec(), twins=twins)
-
-    def set_dim(self, name: str, dimension: int, axes: Iterable[Axis], twins: bool = False) -> bool:
-        """Sets the mesh axes that cut one dimension of an argument, major to minor."""
-        return self._cut_dim("argument", name, dimension, lambda s: edits.with_dim(s, dimension, axes), twins)
-
-    def move_axis(self, name: str, axis: str, dimension: int, place: int | None = None, twins: bool = False) -> bool:
-        """Moves or adds a mesh axis to a dimension of an argument, last or at a place among that dimension's axes."""
-        return self._cut_dim("argument", name, dimension, lambda s: edits.moved(s, axis, dimension, place), twins)
-
-    def set_out_spec(self, name: str, spec: Any) -> bool:
-        """Sets the spec of an output, as `set_spec` does; None leaves it to the compiler."""
-        return self._cut("output", name, lambda: _read_spec(spec, name))
-
-    def set_out_dim(self, name: str, dimension: int, axes: Iterable[Axis]) -> bool:
-        """Sets the axes on one dimension of an output; the others keep what they have, or what the compiler chose."""
-        return self._cut_dim("output", name, dimension, lambda s: edits.with_dim(s, dimension, axes))
-
-    def move_out_axis(self, name: str, axis: str, dimension: int, place: int | None = None) -> bool:
-        """Moves or adds a mesh axis to a dimension of an output."""
-        return self._cut_dim("output", name, dimension, lambda s: edits.moved(s, axis, dimension, place))
-
-    def twins(self, name: str) -> tuple[tuple[str, str], ...]:
-        """What stands at the same place of other trees, alike in shape and spec, as (`argument` or `output`, name)."""
-        return edits.twins(name, self.report, self.bound)
-
-    def legal_axes(self, name: str, dimension: int) -> tuple[edits.Choice, ...]:
-        """For each mesh axis, whether it may be added to a dimension of an argument, and why not."""
-        return self._choices("argument", name, dimension)
-
-    def legal_out_axes(self, name: str, dimension: int) -> tuple[edits.Choice, ...]:
-        """The same for an output."""
-        return self._choices("output", name, dimension)
-
-    def _choices(self, place: str, name: str, dimension: int) -> tuple[edits.Choice, ...]:
-        spec, value = self._spec(place, name, dimension), self._value(place, name)
-        return edits.choices(value.shape, spec, self.plan.mesh, dimension)
-
-    def _cut_dim(
-        self, place: str, name: str, dimension: int, change: Callable[[Spec], Spec], twins: bool = False
-    ) -> bool:
-        return self._cut(place, name, lambda: change(self._spec(place, name, dimension)), dimension, twins)
-
-    def _cut(
-        self,
-        place: str,
-        name: str,
-        build: Callable[[], Spec | None],
-        dimension: int | None = None,
-        twins: bool = False,
-    ) -> bool:
-        def plan() -> Plan:
-            spec, changed = build(), self.plan
-            for where, which in ((place, name), *(self.twins(name) if twins else ())):
-                changed = changed.with_spec(which, spec) if where == "argument" else changed.with_out_spec(which, spec)
-            return changed
-
-        return self._edit(plan, place, name, dimension)
-
-    def _spec(self, place: str, name: str, dimension: int) -> Spec:
-        """The spec of an argument or output as it is now, an entry a dimension, of which there must be this one."""
-        value = self._value(place, name)
-        given = (self.bound.in_specs if place == "argument" else self.bound.out_specs).get(name)
-        spec = Spec.of(value.spec if given is None else given, len(value.shape))
-        if not 0 <= dimension < len(spec.dims):
-            raise SpecError(f"{name!r} has no dimension {dimension}; it has {len(spec.dims)}", argument=name)
-        return spec
-
-    def _value(self, place: str, name: str) -> Value:
-        return edits.named(self.report.arguments if place == "argument" else self.report.outputs, name, place)
-
-    # The mesh and the machine.
-
-    def add_axis(self, name: str, size: int) -> bool:
-        """Adds a mesh axis, the minor one."""
-        return self._edit(lambda: self.plan.with_mesh(edits.mesh_with_axis(self.plan.mesh, name, size)), "mesh", name)
-
-    def remove_axis(self, name: str) -> bool:
-        """Removes a mesh axis, from every spec too."""
-        return self._edit(lambda: self.plan.without_axis(name), "mesh", name)
-
-    def rename_axis(self, old: str, new: str) -> bool:
-        """Renames a mesh axis, in every spec too."""
-        return self._edit(lambda: self.plan.rename_axis(old, new), "mesh", old)
-
-    def resize_axis(self, name: str, size: int) -> bool:
-        """Sets the number of devices along a mesh axis."""
-        return self._edit(lambda: self.plan.with_mesh(edits.mesh_with_size(self.plan.mesh, name, size)), "mesh", name)
-
-    def set_mesh(self, mesh: Any) -> bool:
-        """Sets the whole mesh: anything that `DeviceMesh.of` reads, such as `"data=8,model=4"`."""
-        return self._edit(lambda: self.plan.with_mesh(DeviceMesh.of(mesh)), "mesh")
-
-    def set_order(self, order: str | Iterable[int]) -> bool:
-        """Sets the order of the mesh's devices on a machine: `mesh_utils` (as JAX would choose), `row-major` (device i
-        at place i), or the devices' ids, as numbers or as text such as `0,1,3,2` or `[2,4]T(1,0)`."""
-        return self._edit(lambda: self.plan.with_mesh(reordered(self.plan.mesh, order)), "order")
-
-    def exchange_axes(self, one: str, other: str) -> bool:
-        """Puts the devices in the order that JAX would choose if two mesh axes stood in each other's place."""
-        return self._edit(lambda: self.plan.with_mesh(exchanged(self.plan.mesh, self.machine, one, other)), "order")
+        seen = self.now.answers.known.get(level, self.report)
+        chosen = Selection.of(name, seen)
+        if seen is not self.report and chosen.chosen is not None:
+            self._put(selection=chosen.carried(self.report))
+        elif name != self.selected:
+            self._put(selection=Selection.of(name, self.report))
 
     def set_target(self, target: str | Machine) -> bool:
         """Chooses the machine: `tpu v5p:4x4x4`, `gpu h100:8x8`, `cpu`, a chip (`v5p`), `attached`, or a `Machine`.
 
-        It must have as many devices as the mesh; see `machine_choice.read`.
+        It must have as many devices as the mesh; see `machine_choice.read`. The other cards follow.
         """
-        return self._change(lambda: Step(self.plan, read(target, self.report.mesh)), "target")
+        return self._change(lambda: Step(self.plan, read(target, self.report.mesh)), "target", str(target))
 
-    # The rules, and the plan as a whole.
+    def take_way(self, place: int) -> bool:
+        """Takes one of the `ways` on from the change that was refused last, by its place among them."""
 
-    def add_rule(self, pattern: str, spec: str) -> bool:
-        """Adds a rule, the last: a pattern of the tree path, and the spec of every argument that it catches."""
-        return self._edit(lambda: edits.with_rule_added(self.plan, pattern, spec), "rule")
+        def step() -> Step:
+            way = self.ways[place] if 0 <= place < len(self.ways) else None
+            if way is None or way.plan is None:
+                raise ShardvizError("there is no such way on any more: nothing is refused now, or something else")
+            return Step(way.plan, way.machine or self.machine)
 
-    def set_rule(self, place: int, pattern: str | None = None, spec: str | None = None) -> bool:
-        """Gives the rule at a place (from 0) another pattern or spec."""
-        return self._edit(lambda: edits.with_rule_changed(self.plan, place, pattern, spec), "rule")
-
-    def move_rule(self, place: int, to: int) -> bool:
-        """Moves a rule to another place: the first that catches an argument wins."""
-        return self._edit(lambda: edits.with_rule_moved(self.plan, place, to), "rule")
-
-    def remove_rule(self, place: int) -> bool:
-        """Removes a rule."""
-        return self._edit(lambda: edits.with_rule_removed(self.plan, place), "rule")
-
-    def set_plan(self, plan: Plan) -> bool:
-        """Takes another plan as a whole."""
-        return self._edit(lambda: plan, "plan")
+        return self._change(step, "plan")
 
     def undo(self) -> bool:
         """Goes back to the plan and the target before the last change."""
@@ -345,7 +256,26 @@ class ExplorerState:
 
     @property
     def _here(self) -> Step:
-        return Step(self.plan, self.machine)
+        deck = self.deck
+        return Step(self.plan, self.machine, deck.at, None if deck.draft is None else deck.draft.plan)
+
+    @_whole
+    def find_dimensions(self) -> None:
+        """Has the logical dimensions found in the background; `logical` has them when they are there."""
+        if self.logical.busy or self.logical.found is not None:
+            return
+        self._put(logical=replace(self.logical, busy=True, trouble=""))
+
+        def find() -> None:
+            made = Logical(trouble="shardviz met an error of its own while it looked for them")
+            try:
+                made = Logical(self.program.dimensions)
+            except ShardvizError as error:
+                made = Logical(trouble=str(error))
+            finally:  # a page must not wait for ever
+                self.loop.inbox.post(lambda: self._put(logical=made))
+
+        threading.Thread(target=find, name="shardviz-dimensions", daemon=True).start()
 
     # How a change is taken: whole, or not at all.
 
@@ -354,6 +284,7 @@ class ExplorerState:
     ) -> bool:
         return self._change(lambda: Step(build(), self.machine), place, argument, dimension)
 
+    @_whole
     def _change(
         self,
         build: Callable[[], Step],
@@ -362,53 +293,148 @@ class ExplorerState:
         dimension: int | None = None,
         history: History | None = None,
     ) -> bool:
-        """Goes to the step that `build` gives; if that is refused, says so at its place."""
-        with self.loop.inbox.owned(), self._shown():
+        """Goes to the step that `build` gives, or back in `history`; if that is refused, says so at its place."""
+        with self._shown():
+            now, step = self.now, None
             try:
-                step, now = build(), self.now
-                after = self._after(step, always=history is not None or place == "rule")
+                step = build()
+                known = self._known(step, always=history is not None or place == "rule")
+                deck = None if known is None else self._dealt(step, known, back=history is not None)
             except ShardvizError as error:
-                self.refuse(error, place, argument, dimension)
+                self.refuse(error, place, argument, dimension, None if step is None else step.plan)
                 return False
-            if after is None:
-                self._put(error=None)
+            if known is None or deck is None:
+                self._put(error=None, ways=())
                 return True
-            # From here on nothing can fail.
-            progress = self.loop.later(self._task(after.plan, after.answers, after.machine))
-            history = history or now.history.after(self._here)
-            self._become(replace(after, history=history, progress=progress, error=None))
+            self._go(step.plan, known, deck, history or now.history.after(self._here))
             return True
 
-    def _after(self, step: Step, always: bool) -> Snapshot | None:
-        """What follows from a step; None where it is the present one.
+    def _go(self, plan: Plan, known: Known, deck: Deck, history: History) -> None:
+        """Makes a plan of which something is known the present one."""
+        now = self.now
+        answers = Answers.of(known.reports, now.answers.known, known.carried)
+        machine, cost = known.priced()
+        after = replace(now, plan=plan, bound=known.bound, answers=answers, machine=machine, cost=cost, deck=deck)
+        after = replace(after, selection=now.selection.carried(answers.report), history=history, error=None, ways=())
+        task = self._task(plan, answers, machine)
+        self._book.keep(plan, known)
+        self._commit(replace(after, progress=self.loop.expected(task)), task)
+
+    @_whole
+    def _deal(self, deal: Callable[[], Deck]) -> bool:
+        with self._shown():
+            try:
+                deck, now = deal(), self.now
+            except ShardvizError as error:
+                self.refuse(error, "card")
+                return False
+            card = deck.now
+            if card.plan == now.plan:
+                self._put(deck=deck, error=None, ways=())
+            else:
+                known = self._on(card.plan, card.known, card.known.machine)
+                self._go(card.plan, known, deck.told(known), now.history.after(self._here))
+            return True
+
+    @_whole
+    def restore(self, deck: Callable[[Callable[[Plan], Known]], Deck]) -> None:
+        """Takes the cards of an explorer that was saved, of which the one that is open has the present plan.
+
+        Args:
+            deck: makes them, given what tells what is known of a plan.
+
+        Raises:
+            ShardvizError: if one of the plans does not fit the program.
+        """
+        self._put(deck=deck(self._first_known))
+
+    def _first_known(self, plan: Plan) -> Known:
+        """What is known of a plan that need not be the present one; Shardy is asked where nothing is.
+
+        Raises:
+            ShardvizError: if the plan does not fit the program.
+        """
+        found = self._book.find(plan, self.machine)
+        if found is None:
+            bound, report = self.program.bind(plan), self.program.propagate(plan)
+            found = Known(bound, {report.level: report}, self.now.machine, self._whole)
+        known = self._on(plan, found, self.machine)
+        self._book.keep(plan, known)
+        return known
+
+    def _dealt(self, step: Step, known: Known, back: bool) -> Deck:
+        """The cards after a step, or after one back."""
+        deck = self.deck
+        if step.plan == self.plan and (not back or step.at == deck.at):  # another machine, for every card
+            on = known.machine
+            deck = deck.on(lambda card: self._on(card.plan, card.known, on) if card.known.machine != on else card.known)
+            return deck.told(known)
+        if not back:
+            return deck.edited(step.plan, known)
+        draft = None if step.draft is None else (step.draft, self._first_known(step.draft))
+        return deck.returned(step.plan, known, step.at, draft)
+
+    def _on(self, plan: Plan, known: Known, machine: Machine) -> Known:
+        """What is known of a plan on a machine, or on one of its chip that has as many devices as the plan's mesh."""
+        choice = MachineChoice.of(machine, known.bound.mesh, known.choice)
+        found = self._book.find(plan, choice.machine)
+        return (known if found is None or found.machine != choice.machine else found).on(choice)
+
+    def _commit(self, now: Snapshot, task: Task) -> None:
+        """Puts a snapshot in the place of the old one, which nothing can prevent, and has its task begun: where that is
+        interrupted, once more."""
+        try:
+            self.now = now
+            self.loop.later(task)
+            self._tell()
+        except Exception:
+            raise
+        except BaseException:
+            if self.now is now:
+                self.loop.later(task)
+            raise
+
+    def _known(self, step: Step, always: bool = False) -> Known | None:
+        """What is known of a step: at least Shardy's answer; None where it is the present one.
 
         Args:
             step: a plan and a machine.
             always: a plan that says the same in other words is another one too.
-        """
-        now = self.now
-        bound = now.bound if step.plan == now.plan else self.program.bind(step.plan)
-        if bound is not now.bound and (always or not _same(bound, now.bound)):
-            answers = Answers.of(self.program.propagate(step.plan), now.answers.known)
-            after = replace(now, plan=step.plan, bound=bound, answers=answers)
-        elif step.machine != self.machine:
-            after = replace(now, answers=now.answers.for_another_machine())
-        else:
-            return None
-        report = after.answers.report
-        machine = MachineChoice.of(step.machine, report.mesh, now.machine)
-        return self._priced(replace(after, machine=machine))
 
-    def _priced(self, now: Snapshot) -> Snapshot:
-        """A snapshot with what follows from its newest report: the cost, and where the selected value is in it."""
-        report = now.answers.report
-        machine, cost = now.machine.priced(report, self._whole)
-        return replace(now, machine=machine, cost=cost, selection=now.selection.carried(report))
+        Raises:
+            ShardvizError: if the plan does not fit the program.
+        """
+        now, here = self.now, self.now.deck.now.known
+        found = here if step.plan == now.plan else self._book.find(step.plan, step.machine)
+        bound = self.program.bind(step.plan) if found is None else found.bound
+        if bound is now.bound or not (always or not _same(bound, now.bound)):
+            if step.machine == self.machine:
+                return None
+            found = here
+        elif found is None:
+            report = self.program.propagate(step.plan)
+            found = Known(bound, {report.level: report}, now.machine, self._whole)
+        return self._on(step.plan, found, step.machine)
 
     def refuse(
-        self, error: ShardvizError, place: str, argument: str | None = None, dimension: int | None = None
+        self,
+        error: ShardvizError,
+        place: str,
+        argument: str | None = None,
+        dimension: int | None = None,
+        wanted: Plan | None = None,
     ) -> None:
-        """Shows why something was not done, at its place; everything else stays as it is."""
+        """Shows why something was not done, at its place, and the ways on; everything else stays as it is.
+
+        Args:
+            error: why.
+            place, argument, dimension: where; see `error`.
+            wanted: the plan that was refused.
+        """
+        axis = argument if place == "mesh" else None
+        ways = () if wanted is None else ways_on(self.program, wanted, self.bound, axis or "")
+        if place == "target" and argument:
+            ways = ways_to(self.program, self.plan, argument)
         named = getattr(error, "argument", None)
         where = getattr(error, "dimension", None)
         cause = error.__cause__
@@ -416,21 +442,28 @@ class ExplorerState:
             error={
                 "message": str(error),
                 "place": place,
-                "argument": named or argument,
+                "argument": named or (None if place == "target" else argument),
                 "kind": type(error).__name__,
-                "axis": argument if place == "mesh" else None,
+                "axis": axis,
+                "subject": argument,
                 "dimension": where if named else dimension,
                 "detail": "".join(traceback.format_exception(cause)) if cause else "",
-            }
+                "ways": [{"text": way.text, "tip": way.tip, "take": way.plan is not None} for way in ways],
+            },
+            ways=ways,
         )
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        """Shows what nobody expected as an `error` too, and lets it go on to whoever called."""
+        """Shows what nobody expected as an `error` too, and lets it go on to whoever called. After an interrupt, what
+        was done is told."""
         try:
             yield
-        except BaseException as error:
+        except Exception as error:
             self._put(error=_internal(error))
+            raise
+        except BaseException:
+            self._tell()
             raise
 
     def _put(self, **parts: Any) -> None:
@@ -439,35 +472,46 @@ class ExplorerState:
 
     def _become(self, now: Snapshot) -> None:
         """Replaces the snapshot, and tells who has subscribed."""
-        before, self.now = self.now, now
-        if new := now.new_since(before):
-            for callback in tuple(self._subscribers):
-                callback(new)
+        self.now = now
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tells who has subscribed what is new since they were told last, also what an interrupt kept from them."""
+        before, now = self._told, self.now
+        try:
+            if new := now.new_since(before):
+                for callback in tuple(self._subscribers):
+                    callback(new)
+        except Exception:  # what cannot be shown would not be the next time either
+            self._told = now
+            raise
+        if self._told is before:  # a subscriber's own change was told meanwhile, and with it this one
+            self._told = now
 
     # The compile.
 
+    @_whole
     def stop(self) -> None:
         """Stops the compile that runs or is about to; the report stays as it is."""
-        with self.loop.inbox.owned():
-            if self.busy:
-                self.loop.stop()
+        if self.busy:
+            self.loop.stop()
 
+    @_whole
     def recompile(self) -> None:
         """Compiles the plan as it is once more, after a stop or a failure."""
-        with self.loop.inbox.owned():
-            missing = missing_for(self.machine, self.report.mesh)  # the person may have installed it
-            self._put(machine=replace(self.now.machine, missing=missing))
-            self.loop.now(self._task(self.plan, self.now.answers, self.now.machine))
+        missing = missing_for(self.machine, self.report.mesh)  # the person may have installed it
+        self._put(machine=replace(self.now.machine, missing=missing))
+        self.loop.now(self._task(self.plan, self.now.answers, self.now.machine))
 
+    @_whole
     def finish(self) -> None:
         """Has the compile of this plan run to its end, for what only a finished one tells, such as its machine code.
 
         Nothing happens where it is not `finishable`, or while an answer is awaited.
         """
-        with self.loop.inbox.owned():
-            if self.finishable and not self.busy:
-                task = self._task(self.plan, self.now.answers, self.now.machine)
-                self.loop.now(replace(task, finish=True, due=LEVELS.index("compiled")))
+        if self.finishable and not self.busy:
+            task = self._task(self.plan, self.now.answers, self.now.machine)
+            self.loop.now(replace(task, finish=True, due=LEVELS.index("compiled")))
 
     def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
         """Blocks until the report has `level` (or as far as this state goes), and returns it.
@@ -520,7 +564,12 @@ class ExplorerState:
         with self._shown():
             now = replace(self.now, progress=progress)
             if report is not None:
-                now = self._priced(replace(now, answers=now.answers.reached(report)))
+                known = replace(now.deck.now.known, choice=now.machine).told(report)
+                machine, cost = known.priced()
+                selection, answers = now.selection.carried(report), now.answers.reached(report)
+                self._book.keep(now.plan, known)
+                told = {"machine": machine, "cost": cost, "selection": selection, "answers": answers}
+                now = replace(now, deck=now.deck.told(known), **told)
             if progress.trouble is not None and progress.failure is None:
                 now = replace(now, error=_internal(progress.trouble))
             self._become(now)
@@ -534,18 +583,13 @@ def _internal(error: BaseException) -> dict[str, Any]:
         "place": "internal",
         "argument": None,
         "axis": None,
+        "subject": None,
+        "ways": [],
         "dimension": None,
         "kind": type(error).__name__,
         "detail": "".join(traceback.format_exception(error)),
     }
 
 
-def _read_spec(spec: Any, name: str) -> Spec | None:
-    if isinstance(spec, str):
-        return edits.parse_spec(spec, name)
-    return None if spec is None else Spec.of(spec)
-
-
 def _same(one: PlanRecord, other: PlanRecord) -> bool:
-    key = lambda bound: (bound.mesh, dict(bound.in_specs), dict(bound.out_specs))  # noqa: E731
-    return key(one) == key(other)
+    return one == other

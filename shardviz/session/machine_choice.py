@@ -16,20 +16,16 @@ as it is and `MachineChoice.trouble` says which sizes would do.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from shardviz.compiler.targets import TPU_CHIPS
-from shardviz.costs.chips import Chip, chip, chips
-from shardviz.costs.machine import Machine, grown, machine_of, natural, sizes_near
+from shardviz.costs.machine import Machine, grown, machine_of, none_of
 from shardviz.costs.placement import other_size
 from shardviz.costs.step_cost import StepCost, cost_of
-from shardviz.errors import MeshError, ShardvizError, TargetError
+from shardviz.errors import MeshError, ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.records.report import Report
-from shardviz.session.targeting import aim
-
-_CHIP_ALONE = re.compile(r"(?:(?:tpu|gpu)\s+)?(?P<name>[a-z]\w*):?$", re.IGNORECASE)
+from shardviz.session.targeting import resolve_target
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ class MachineChoice:
         if not fits and (other := grown(machine, mesh.size)) is not None:
             remark, machine, fits = f"has followed the mesh, from {machine.text} to {other.text}", other, True
         elif not fits:
-            trouble = f"{machine.text} has {machine.size} devices. {_none_of(machine.chip, mesh.size)}"
+            trouble = f"{machine.text} has {machine.size} devices. {none_of(machine.chip, mesh.size)}"
         same = before is not None and (before.machine, before.fits) == (machine, fits)
         missing = before.missing if before is not None and same else missing_for(machine, mesh)
         return cls(machine, fits, remark, missing, trouble)
@@ -127,23 +123,17 @@ class MachineChoice:
 
 
 def read(target: str | Machine, mesh: DeviceMesh) -> Machine:
-    """A machine for a mesh from a target's text; a chip alone (`v5p`) stands for its most cube-like topology.
+    """A machine for a mesh from a target, as `machine_of` reads it.
 
     Args:
-        target: such as `tpu v5p:4x4x4`, `v5p`, `gpu h100:8x8` or `cpu`; `attached` for the devices that JAX sees here.
+        target: such as `tpu v5p:4x4x4`, `v5p`, `v5p-64`, `gpu h100:8x8`, `cpu` or `attached`.
         mesh: the mesh that it is for.
 
     Raises:
         TargetError: if there is no such chip or topology.
         MeshError: if the machine has another number of devices than the mesh; the message has what would do.
     """
-    alone = _CHIP_ALONE.match(target.strip()) if isinstance(target, str) else None
-    if alone is not None and (name := alone["name"].lower()) in chips() and name != "cpu":
-        found = natural(name, mesh.size)
-        if found is None:
-            raise TargetError(f"target {target!r}: {_none_of(chip(name), mesh.size)}")
-        return found
-    machine = machine_of(target)
+    machine = machine_of(target, mesh.size)
     if not _fits(machine, mesh):
         other = grown(machine, mesh.size)
         would = f"; a target that would do: {other.text}" if other is not None else ""
@@ -158,7 +148,7 @@ def missing_for(machine: Machine, mesh: DeviceMesh) -> str:
     if not _nameable(machine):
         return f"libtpu compiles for {', '.join(TPU_CHIPS)}, and not for a chip of one's own, {machine.chip.name!r}"
     try:
-        return aim(machine, mesh).missing
+        return resolve_target(machine, mesh).missing
     except ShardvizError:  # the mesh's devices are no places of this machine: the compile says so
         return ""
 
@@ -170,9 +160,3 @@ def _fits(machine: Machine, mesh: DeviceMesh) -> bool:
 def _nameable(machine: Machine) -> bool:
     """Whether a compiler can be asked for it by name, which says then whether it is there: not for any TPU made up."""
     return machine.chip.kind != "tpu" or machine.chip.name in TPU_CHIPS
-
-
-def _none_of(chip: Chip, size: int) -> str:
-    near = " or ".join(map(str, sizes_near(chip, size)))
-    many = f"{size} device{'s' * (size != 1)}"
-    return f"{chip.name} has no topology of {many}" + (f"; make the mesh {near}" if near else "")

@@ -5,38 +5,50 @@ Tracing and lowering happen once for each set of mesh axis names; a change of pl
 
 from __future__ import annotations
 
+import copy
 import functools
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from shardviz import diagnose
-from shardviz.errors import MeshError, ShardvizError
+from shardviz.costs import Machine
+from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.notation import DeviceMesh
-from shardviz.program import derivatives
+from shardviz.notation.spec import axis_name
 from shardviz.program import propagate as shardy
-from shardviz.program import transform as transforms
-from shardviz.program.bind import RulesTable, ruled_arguments, rules_table
+from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
 from shardviz.program.call import Call
+from shardviz.program.dimensions import Dimensions, dimensions
 from shardviz.program.exports import export
 from shardviz.program.exports import write as write_export
-from shardviz.program.lower import CPU, LowerFor
+from shardviz.program.footprint import Footprint
+from shardviz.program.jax_code import jax_code
+from shardviz.program.lower import CPU, Lowered, LowerFor, with_constraints
 from shardviz.program.lowerings import Lowerings
-from shardviz.program.plan import Plan, plan_code
-from shardviz.program.residuals import residuals
+from shardviz.program.passes import before_shardy, shardy_stages
+from shardviz.program.plan import Plan
+from shardviz.program.plan_code import plan_code
+from shardviz.program.roles import roles
 from shardviz.program.signature import CallSignature
+from shardviz.program.source_diff import source_diff
+from shardviz.program.stablehlo import only_updated
 from shardviz.program.trace import Argument, Constraint
-from shardviz.program.vmap import vmap as mapped
-from shardviz.records import Cost, PlanRecord
+from shardviz.records import PlanRecord
 from shardviz.records.report import Report
-from shardviz.session import rows, submitting
+from shardviz.records.stages import Stage
+from shardviz.records.why import CollectiveWhy, Source, Why
+from shardviz.session import submitting
+from shardviz.session.derived import Derivable
+from shardviz.session.presets import Preset, Presets, presets_of, tried
+from shardviz.session.propagated import report_of, sketch_of
 from shardviz.session.reading import Reading
 from shardviz.session.submitting import OnReport, ReportFuture
-from shardviz.session.targeting import aim
+from shardviz.session.targeting import resolve_target
+from shardviz.session.why import Asking
+from shardviz.visible import above
 
 
-class Program:
+class Program(Derivable):
     """A function with abstract arguments, to be explored under plans. Made by `sv.trace`.
 
     Attributes:
@@ -46,10 +58,17 @@ class Program:
     def __init__(self, call: Call, mesh: Any = None):
         self.name = call.name
         self._call = call
-        self._lowerings = Lowerings(call, call.brings.mesh if mesh is None else DeviceMesh.of(mesh))
+        self._mesh = mesh
+        self._lowerings = Lowerings(call, None if mesh is None else DeviceMesh.of(mesh))
         self._propagated: tuple[Plan, LowerFor, Report] | None = None
         self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
-        self._origin: tuple[Program, transforms.Transformed] | None = None
+        self._origin = None
+        self._flops: Mapping[str, float] = {}
+        self._asked: tuple[Plan, Asking] | None = None
+
+    def __reduce__(self) -> Any:
+        kept = self._call, self._mesh, dict(self._flops), self._lowerings.opened
+        return _arrived, kept  # it is traced anew where it arrives
 
     def __repr__(self) -> str:
         if not self._lowerings.is_traced:
@@ -77,11 +96,78 @@ class Program:
         Raises:
             TraceError: as `arguments`.
         """
-        return self._lowerings.latest.constraints
+        latest = self._lowerings.latest
+        return () if latest.opened else latest.constraints
+
+    @property
+    def named_axes(self) -> tuple[str, ...]:
+        """The mesh axes that the program itself names: in its constraints, and in its `shard_map`s.
+
+        Every mesh that it runs on has them.
+
+        Raises:
+            TraceError: as `arguments`, of a function whose axes cannot be told.
+        """
+        traced = self._lowerings.shapes
+        found = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
+        return tuple(dict.fromkeys((*found, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
+
+    @functools.cached_property
+    def update_arguments(self) -> frozenset[str]:
+        """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
+        return only_updated(self._lowerings.lowered)
 
     def outputs(self, plan: Plan) -> tuple[Argument, ...]:
         """Every array of the result: tree path, shape, dtype."""
         return self._lowerings.traced(plan).outputs
+
+    def arrays(self, plan: Plan | None = None) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
+        """Every array of the arguments, and of the result, as they are under a plan's mesh; without one, under any."""
+        if plan is None and not self._lowerings.is_traced:
+            names = self.named_axes or ("_",)
+            plan = Plan(DeviceMesh(names, (1,) * len(names)))
+        traced = self._lowerings.latest if plan is None else self._lowerings.traced(plan)
+        return traced.arguments, traced.outputs
+
+    def with_flops(self, flops: Mapping[str, float]) -> Program:
+        """The same program, with FLOPs told of kernels and library calls that say none themselves.
+
+        Args:
+            flops: name → FLOPs of one run on one device. The name is the one that the warning `unknown-flops` has: a
+                Pallas kernel's (its `name`, or the function around it), or a call's target, such as
+                `lapack_ssyevd_ffi`. A number that is told goes before any that is known otherwise.
+
+        Raises:
+            ShardvizError: for a number that is not 0 or more.
+        """
+        for name, count in flops.items():
+            if not isinstance(count, int | float) or not count >= 0:
+                raise ShardvizError(f"flops[{name!r}]: expected the FLOPs of one run, 0 or more, not {count!r}")
+        made = copy.copy(self)
+        made._flops, made._propagated, made._calls = {**self._flops, **flops}, None, list(self._calls)
+        made._asked = None
+        return made
+
+    def without_constraints(self) -> Program:
+        """The same program, with every `with_sharding_constraint` inside it left out.
+
+        Its meshes still have to have the axes that the constraints name, of one device if need be.
+        """
+        made = copy.copy(self)
+        made._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
+        made._propagated, made._calls = None, list(self._calls)
+        made.__dict__.pop("update_arguments", None)
+        return made
+
+    def drafted(self, plans: Iterable[Plan]) -> Program:
+        """The same program with one trace for all the values that some plans constrain: for trying many of them.
+
+        Where JAX keeps such a value for the backward pass, a plan that does not constrain it may keep it twice here.
+        """
+        made = copy.copy(self)
+        values = [each.value for plan in plans for each in plan.constraints]
+        made._lowerings, made._propagated = self._lowerings.drafted(dict.fromkeys(values)), None
+        return made
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
         """A plan, with what the function brings along where nothing is given.
@@ -98,6 +184,11 @@ class Program:
         if mesh is None:
             first = self._lowerings.first
             mesh = self._call.brings.mesh or (first and first.mesh)
+            if mesh is not None and (waits := self._lowerings.waits) is not None:
+                raise TraceError(
+                    f"{waits}\nThe mesh of its shardings does not stand around this call: call it under "
+                    "`with jax.set_mesh(mesh):`, or give mesh="
+                ) from waits
         if mesh is None:
             raise MeshError(
                 f"{self.name}: no mesh is given, and neither its shardings nor its arguments have one; give one, such "
@@ -114,13 +205,55 @@ class Program:
         """
         return self._lowerings.bind(plan)
 
-    def rules_table(self, plan: Plan) -> RulesTable:
-        """For each of a plan's rules which arguments its filter catches and which it wins, and what no rule catches.
+    def undivided(self, plan: Plan) -> tuple[Undivided, ...]:
+        """The dimensions of arguments and outputs that do not divide by what a plan cuts them by; else as `bind`."""
+        return undivided(plan, self._call, self._lowerings.traced(plan))
 
-        The table shows itself as text and HTML. A rule whose spec does not fit an array is no error here: the row says
-        which, and why.
-        """
+    def rules_table(self, plan: Plan) -> RulesTable:
+        """For each of a plan's rules which arguments its filter catches and which it wins, and what no rule catches;
+        where its spec does not fit one, the row says why."""
         return rules_table(plan, self._call, self._lowerings.known(plan.mesh))
+
+    @functools.cached_property
+    def dimensions(self) -> Dimensions:
+        """The logical dimensions: which dimensions of which arguments and outputs belong together, found by Shardy.
+
+        `plan.with_dimension(program.dimensions.named("d_ff"), "model")` cuts one wherever it occurs.
+
+        Raises:
+            TraceError: as `arguments`, or for an operation that JAX cannot lower.
+        """
+        return dimensions(self._lowerings.lowered)
+
+    def presets(self, mesh: Any = None, target: str | Machine | None = None) -> Presets:
+        """Plans to begin with, from the logical dimensions: data parallel, ZeRO-2 and -3, tensor, expert parallel, ...
+
+        Args:
+            mesh: a mesh in any form that `sv.mesh` takes; None for the one that the program was traced on. The first
+                axes are for data, the last for what lies between the layers' products.
+            target: a machine that each is timed on, so that the one with the shortest step comes first.
+
+        Returns:
+            Name → plan, each propagated; shown as a table with what each cuts and costs.
+
+        Raises:
+            MeshError: if there is no mesh, or the target has another number of devices.
+            TraceError, TargetError: as `dimensions`, and `sv.cost`.
+        """
+        return tried(self, self.untried_presets(mesh), target)
+
+    def untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
+        """The presets as they are made, one after the other, with no report; of some there are several of one name.
+
+        Args:
+            mesh: as for `presets`.
+
+        Raises:
+            MeshError, TraceError: as `presets`.
+        """
+        on = self.plan(mesh).mesh
+        given = self._lowerings.traced(Plan(on)).arguments
+        return presets_of(on, given, self.dimensions, roles(self._lowerings.lowered))
 
     @property
     def calls(self) -> tuple[CallSignature, ...]:
@@ -139,93 +272,6 @@ class Program:
         signature = self._call.signed(args, kwargs)
         self._calls.append(signature)
         return signature
-
-    def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Program:
-        """The program of the gradient, as `jax.grad` gives it, with the plan that this one brings.
-
-        Of flax.nnx objects the gradient is by their `nnx.Param`s, as `nnx.grad` has it. What the function changes in
-        them comes out too, here as of every transform, as `updated.` and the variable's path.
-
-        Args:
-            argnums: the positional arguments to differentiate by.
-            has_aux: the function returns (scalar, anything else).
-
-        Raises:
-            TraceError: if the result is no real scalar, or an argument is static, not floating point, or of flax.nnx
-                and without an `nnx.Param`.
-        """
-        return self._derived(derivatives.grad(self._call, argnums, has_aux))
-
-    def value_and_grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Program:
-        """The program of the value and its gradient; arguments and errors as `grad`."""
-        return self._derived(derivatives.grad(self._call, argnums, has_aux, value=True))
-
-    def vjp(self) -> Program:
-        """The program of (outputs, gradients by every positional argument), with one argument more, `cotangents`.
-
-        The cotangents have the result's tree, with None for what is not floating point; so have the gradients.
-
-        Raises:
-            TraceError: as `arguments`, or if the function cannot be transformed.
-        """
-        return self._derived(derivatives.vjp(self._call, self._lowerings.latest))
-
-    def jvp(self) -> Program:
-        """The program of (outputs, their tangents), with one argument more, `tangents`: a tuple, one for each argument.
-
-        What is not floating point has None in place of a tangent.
-
-        Raises:
-            TraceError: as `arguments`, or if the function cannot be transformed.
-        """
-        return self._derived(derivatives.jvp(self._call, self._lowerings.latest))
-
-    def vmap(
-        self,
-        in_axes: Any = 0,
-        out_axes: Any = 0,
-        *,
-        axis_size: int,
-        spmd_axis_name: str | Sequence[str] | None = None,
-    ) -> Program:
-        """The program mapped over a new dimension, as `jax.vmap` maps it; this program's arguments are one example's.
-
-        Args:
-            in_axes: where each argument gets the dimension: an int, or a pytree prefix of the positional arguments
-                with None for what is not mapped. Keyword arguments get it in front.
-            out_axes: the same for the result.
-            axis_size: the size of the new dimension.
-            spmd_axis_name: the mesh axis or axes that cut the new dimension, inside sharding constraints too; None
-                leaves it to the compiler.
-
-        Raises:
-            TraceError: as `arguments`, or if `in_axes`, `out_axes` or `axis_size` do not fit.
-            SpecError: if an axis of `spmd_axis_name` cuts an argument already.
-        """
-        return self._derived(mapped(self._call, self._lowerings.latest, in_axes, out_axes, axis_size, spmd_axis_name))
-
-    def plan_from(self, plan: Plan) -> Plan:
-        """The plan for a transformed program that follows from one for the program that it was made from.
-
-        Arguments keep their specs, a cotangent takes its output's and a tangent its primal's, a mapped array has the
-        new dimension's axes put in; gradients are the compiler's choice.
-
-        Args:
-            plan: a plan for the original.
-
-        Raises:
-            ShardvizError: if this program is no transformed one.
-            SpecError, TraceError: as `bind` of the original.
-        """
-        if self._origin is None:
-            raise ShardvizError(f"{self.name} was not made by grad, value_and_grad, vjp, jvp or vmap; use its own plan")
-        origin, transformed = self._origin
-        bound, of, own = origin.bind(plan), origin._lowerings.traced(plan), self._lowerings
-        known = own.latest if own.is_traced else own.known(plan.mesh)
-        edits = transforms.argument_specs(bound, of, transformed, [a.name for a in known.arguments])
-        traced = own.latest if own.is_traced else own.traced(Plan(plan.mesh, edits=edits))
-        outs = transforms.output_specs(bound, of, transformed, traced)
-        return Plan(plan.mesh, edits=edits, out_edits=outs)
 
     def propagate(self, plan: Plan, *, texts: bool = False) -> Report:
         """What Shardy makes of the plan: level `propagated`, in the kernel, in tens of milliseconds.
@@ -247,37 +293,120 @@ class Program:
         if last is not None and last[:2] == (plan, target) and (last[2].stages or not texts):
             return last[2]
         bound = self.bind(plan)
-        lowered = self._lowerings.lower(plan, target)
+        lowered = self._rehearsed(plan, bound, target)
+        found = shardy.propagate(lowered, bound, self._flops)
+        texts_of = self.texts(plan) | {"shardy": shardy.text_of(found, lowered)} if texts else {}
+        report = report_of(self._call, bound, lowered, found, target=target, texts=texts_of)
+        self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
+        return report
+
+    def why(
+        self, plan: Plan, of: Any, *, axis: str | None = None, target: str | Machine | None = None
+    ) -> Why | CollectiveWhy:
+        """Why a value is cut as it is, or why a collective is there: tried, by propagating with something changed.
+
+            program.why(plan, "h", axis="model")
+            program.why(plan, report.collectives[3])
+
+        Args:
+            plan: mesh and specs.
+            of: a value (its name, tree path, variable, or a line such as `model.py:20`; or a `Value` of the plan's
+                propagated report), or a `Collective` of that report.
+            axis: the mesh axis to explain, which may be missing from the value; None for all axes of the mesh.
+            target: a machine that what is compared is timed on.
+
+        Returns:
+            A `Why`, or a `CollectiveWhy`: causes, chain, contest; they show themselves as text and HTML.
+
+        Raises:
+            ShardvizError: if there is no such value, axis or collective in the plan's propagated report.
+            SpecError, TraceError, CompileError, TargetError: as `propagate`, and `sv.cost`.
+        """
+        return self._asking(plan).why(of, axis, target)
+
+    def without(self, plan: Plan, source: Source, *, target: str | Machine | None = None) -> Any:
+        """What changes in the whole program if a source, such as a cause's, did not say its axis.
+
+        Args:
+            plan: mesh and specs.
+            source: of a `Cause`.
+            target: a machine that both steps are timed on.
+
+        Returns:
+            A `Comparison` of the plan's propagated report with that without the source: values, collectives, bytes,
+            and seconds where there is a target.
+
+        Raises:
+            ShardvizError: for a shard_map's specs, from which the shapes inside it follow.
+            SpecError, TraceError, CompileError, TargetError: as `propagate`, and `sv.cost`.
+        """
+        return self._asking(plan).without(source, target)
+
+    def _asking(self, plan: Plan) -> Asking:
+        if self._asked is None or self._asked[0] != plan:
+            report = self.propagate(plan)
+            lowered = self._lowerings.lower(plan, CPU, anywhere=True).apart()
+
+            def reported(bound: PlanRecord, make: Callable[[], Any]) -> Report:
+                return report_of(self._call, bound, lowered, shardy.propagate(lowered, bound, self._flops, make))
+
+            def sketched(bound: PlanRecord, make: Callable[[], Any]) -> Report:
+                return sketch_of(self._call, bound, lowered, shardy.sketch(lowered, bound, self._flops, make)[0])
+
+            self._asked = plan, Asking(lowered, self.bind(plan), report, reported, sketched)
+        return self._asked[1]
+
+    def mends(self, report: Report, target: Any = None, *, plan: Plan | None = None, findings: int = 5) -> Any:
+        """What mends a report, tried: for each of its gravest findings, and for what costs most.
+
+        Specs, constraints, and other cuts of logical dimensions are each run through propagation and the cost model,
+        the best two of each finding through the partitioner. What makes the step worse is not offered.
+
+        Args:
+            report: of this program, of any level.
+            target: the machine whose seconds and memory count; the report's own if not given. Without a machine's
+                speed, bytes moved count.
+            plan: the plan that the report is of; made from `report.plan` if not given.
+            findings: of how many findings mends are tried.
+
+        Returns:
+            `Mends`, the one that saves most first: each has a `plan`, its `difference` and what it does as `text`.
+
+        Raises:
+            TargetError, MeshError: as `sv.cost`. What a plan tried raises is in `not_offered`.
+        """
+        return above("study").mends(self, report, target, plan=plan, findings=findings)
+
+    def mending(self, report: Report, target: Any = None, *, plan: Plan | None = None, findings: int = 5) -> Any:
+        """The same while it goes on: an iterator of `Mends`, whose `stop()` may be called from any thread."""
+        return above("study").mending(self, report, target, plan=plan, findings=findings)
+
+    def sketch(self, plan: Plan, target: LowerFor = CPU) -> tuple[Report, Footprint]:
+        """What costs of a plan, and nothing else: a search's `propagate`.
+
+        Args:
+            plan: mesh and specs.
+            target: what it is lowered for.
+
+        Returns:
+            A report of level `propagated` with arguments, outputs, collectives and FLOPs alone, and about how much
+            memory it takes.
+
+        Raises:
+            SpecError, TraceError, CompileError: as `propagate`.
+        """
+        bound = self.bind(plan)
+        lowered = self._rehearsed(plan, bound, target)
+        found, memory = shardy.sketch(lowered, bound, self._flops)
+        return sketch_of(self._call, bound, lowered, found), memory
+
+    def _rehearsed(self, plan: Plan, bound: PlanRecord, target: LowerFor) -> Lowered:
+        """The program lowered, once Shardy was tried on it where it can do no harm."""
+        lowered = self._lowerings.lower(plan, target, anywhere=target is CPU)
         if not lowered.rehearsed:
             shardy.rehearse(lowered, bound)
             lowered.rehearsed = True
-        found = shardy.propagate(lowered, bound)
-        outputs = rows.outputs(lowered.traced.outputs, found.outputs, bound.mesh)
-        report = Report(
-            level="propagated",
-            program=self.name,
-            plan=bound,
-            arguments=rows.arguments(lowered.traced.arguments, bound),
-            outputs=outputs,
-            intermediates=rows.labelled(found.intermediates),
-            collectives=found.collectives,
-            cost=Cost(
-                dot_flops=math.fsum(row.dot_flops for row in found.work),
-                unknown_loops=found.unknown_loops,
-                work=found.work,
-            ),
-            diagnostics=rows.notes(lowered.traced)
-            + diagnose.unknown_loops(found.unknown_loops)
-            + diagnose.reshards_left(found.reshards_left),
-            source=rows.source(found.intermediates, (*found.collectives, *found.work)),
-            stages=self.texts(plan) | {"shardy": shardy.text_of(found, lowered)} if texts else {},
-            timings=found.seconds,
-            versions=rows.versions(),
-            residuals=residuals(found, lowered, bound),
-        )
-        report = rows.annotated(report, self._call)
-        self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
-        return report
+        return lowered
 
     def partition(
         self, plan: Plan, target: str = "cpu", *, timeout: float | None = None, memory_limit: float | None = None
@@ -295,9 +424,8 @@ class Program:
             SpecError, TraceError: as `bind`.
             CompileError: if the compile crashed, took too long or too much, or was refused.
         """
-        return submitting.answer(
-            self.submit(plan, "partitioned", target=target, timeout=timeout, memory_limit=memory_limit)
-        )
+        limits = timeout, memory_limit
+        return submitting.answer(lambda future: self._start(future, plan, "partitioned", target, False, *limits))
 
     def compile(
         self,
@@ -319,7 +447,8 @@ class Program:
         Args:
             plan: mesh and specs; the mesh has as many devices as the target.
             target: `cpu`, or a machine that need not be there: `tpu v5p:4x4x4`, `tpu v5e:4x4*2` (two slices),
-                `gpu h100:2x8` (hosts x GPUs); or `attached`, the devices that JAX sees in this process.
+                `gpu h100:2x8` (hosts x GPUs), `v5p` (as many as the mesh has devices), `v5p-64` (a cloud's name); or
+                `attached`, the devices that JAX sees in this process.
             finish: let the compile go on to its end. A program that does not fit is not finished; where a compile
                 fails after the memory plan is there, the report stands and a diagnostic says why.
             timeout, memory_limit: as `partition`.
@@ -331,8 +460,8 @@ class Program:
             CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
                 the target.
         """
-        future = self.submit(plan, "compiled", target=target, finish=finish, timeout=timeout, memory_limit=memory_limit)
-        return submitting.answer(future)
+        limits = timeout, memory_limit
+        return submitting.answer(lambda future: self._start(future, plan, "compiled", target, finish, *limits))
 
     def submit(
         self,
@@ -365,24 +494,65 @@ class Program:
             SpecError, TraceError: as `bind`.
             ShardvizError: if there is no such level or target, or if the mesh and the target differ in size.
         """
+        future = ReportFuture(on_report)
+        try:
+            self._start(future, plan, level, target, finish, timeout, memory_limit)
+        except BaseException:
+            future.stop()
+            raise
+        return future
+
+    def _start(
+        self,
+        future: ReportFuture,
+        plan: Plan,
+        level: str,
+        target: str,
+        finish: bool,
+        timeout: float | None,
+        memory_limit: float | None,
+    ) -> None:
+        """Starts a compile whose answer goes to a future."""
         until = submitting.last_milestone(level, finish)
         bound = self.bind(plan)
-        aimed = aim(target, bound.mesh)
-        lowered = self._lowerings.lower(plan, aimed.lowered_for)
-        propagate = functools.partial(self._propagate, plan, target=aimed.lowered_for)
-        reading = Reading(self._call, bound, lowered, aimed, propagate)
-        return submitting.submit(reading, until, timeout, memory_limit, on_report)
+        resolved = resolve_target(target, bound.mesh)
+        simulated = resolved.topology is None and level == "partitioned"
+        lowered = self._lowerings.lower(plan, resolved.lowered_for, anywhere=simulated)
+        propagate = functools.partial(self._propagate, plan, target=resolved.lowered_for)
+        reading = Reading(self._call, bound, lowered, resolved, propagate, self._flops)
+        submitting.submit(reading, until, timeout, memory_limit, future)
 
     def texts(self, plan: Plan) -> dict[str, str]:
         """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` under the plan."""
-        bound, lowered = self.bind(plan), self._lowerings.lower(plan)
-        jaxpr = {} if lowered.traced.closed is None else {"jaxpr": str(lowered.traced.closed)}
+        bound, lowered = self.bind(plan), self._lowerings.lower(plan, anywhere=True)
+        jaxpr = {} if lowered.traced.closed is None else {"jaxpr": str(with_constraints(lowered.traced, bound))}
         return jaxpr | {"stablehlo": shardy.stablehlo_text(lowered, bound)}
 
-    def code(self, plan: Plan) -> str:
+    def stages(self, plan: Plan) -> Iterator[Stage]:
+        """The program on its way to XLA, each line with its source line: jaxpr, StableHLO under the plan, and what
+        each of Shardy's passes makes of it; a pass that changes nothing is left out. Raises as `propagate`.
+        """
+        bound = self.bind(plan)
+        lowered = self._rehearsed(plan, bound, CPU)
+        yield from before_shardy(lowered, bound)
+        yield from shardy_stages(lowered, bound)
+
+    def plan_code(self, plan: Plan) -> str:
         """Python that rebuilds the plan."""
         traced = self._lowerings.traced(plan)
         return plan_code(plan, self.bind(plan), traced, ruled_arguments(plan, self._call, traced))
+
+    def code(self, plan: Plan) -> str:
+        """Python that runs the plan with JAX alone: the mesh, the shardings, `jax.jit`, and what to write inside.
+
+        Raises:
+            SpecError: if a spec cuts by a part of a mesh axis, which no PartitionSpec says.
+        """
+        return jax_code(self.bind(plan), self._lowerings.traced(plan), self._call)
+
+    def source_diff(self, plan: Plan) -> str:
+        """The plan's constraints as a unified diff of the person's own source; empty where it has none."""
+        return source_diff(self.bind(plan), self._lowerings.traced(plan))
 
     def export(
         self,
@@ -414,7 +584,9 @@ class Program:
         exported = export(self._lowerings.traced(plan), self.bind(plan), platforms)
         return write_export(exported, path, vjp_order)
 
-    def _derived(self, transformed: transforms.Transformed) -> Program:
-        made = Program(transformed.call, self._lowerings.mesh)
-        made._origin = self, transformed
-        return made
+
+def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool) -> Program:
+    """A program that was sent from another process."""
+    made = Program(call, mesh)
+    made._flops = flops
+    return made.without_constraints() if opened else made

@@ -14,29 +14,40 @@ from dataclasses import replace
 
 from shardviz import compiler, diagnose
 from shardviz.compiler import server
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.call import Call
 from shardviz.program.lower import Lowered
 from shardviz.program.trace import Argument
-from shardviz.records import Memory, PlanRecord, Stated, Value
+from shardviz.records import Collectives, Memory, PlanRecord, Stated, Value
+from shardviz.records.kernels import Known
 from shardviz.records.report import Report
 from shardviz.session import rows
-from shardviz.session.targeting import Aim
+from shardviz.session.targeting import CompileTarget
 
 
 class Reading:
     """Turns the compiler's texts into reports; what the first level found serves the second."""
 
-    def __init__(self, call: Call, bound: PlanRecord, lowered: Lowered, aimed: Aim, propagate: Callable[[], Report]):
+    def __init__(
+        self,
+        call: Call,
+        bound: PlanRecord,
+        lowered: Lowered,
+        resolved: CompileTarget,
+        propagate: Callable[[], Report],
+        flops: Mapping[str, float],
+    ):
         """
         Args:
             call: what was traced.
             bound: the plan.
             lowered: what was given to the compiler.
-            aimed: the target.
+            resolved: the target.
             propagate: gives what Shardy made of the same, to compare with.
+            flops: kernel name or call target → FLOPs of one run on one device, as a person says.
         """
-        self.call, self.bound, self.lowered, self.aimed, self.propagate = call, bound, lowered, aimed, propagate
+        self.known = Known(flops, lowered.traced.estimates)
+        self.call, self.bound, self.lowered, self.resolved, self.propagate = call, bound, lowered, resolved, propagate
         self.reached: dict[str, Report] = {}
 
     def report(self, milestone: str, texts: dict[str, str], job: server.Job) -> Report:
@@ -51,64 +62,72 @@ class Reading:
         traced, mesh = self.lowered.traced, self.bound.mesh
         phases = compiler.Phases(after)
         collectives = compiler.collectives(after, mesh, before, arguments=self._names, phases=phases)
-        cost = compiler.count_flops(after, phases)
-        outputs = _outputs(traced.outputs, before, mesh)
+        cost = compiler.count_flops(after, phases, self.known)
         self.lowered.rehearsed = True  # the compiler ran Shardy on it
         predicted = self.propagate()
+        made = {v.name for v in predicted.outputs if v.gradient}
+        outputs = tuple(replace(v, gradient=v.name in made) for v in _outputs(traced.outputs, before, self.bound))
+        arguments = rows.arguments(self.lowered, self.bound)
         values = _with_types(rows.labelled(compiler.values(before, mesh)), predicted.intermediates)
         report = Report(
             level="partitioned",
             program=self.call.name,
             plan=self.bound,
-            arguments=rows.arguments(traced.arguments, self.bound),
+            arguments=arguments,
             outputs=outputs,
             intermediates=values,
-            collectives=collectives,
-            target=self.aimed.text,
+            collectives=Collectives(collectives),
+            target=self.resolved.text,
             cost=cost,
-            diagnostics=diagnose.compiler_warnings(job.stderr, before)
-            + rows.notes(traced)
+            diagnostics=diagnose.compiler_warnings(job.stderr, before, mesh, self._names)
+            + rows.notes(self.lowered, arguments, mesh)
             + diagnose.unknown_loops(cost.unknown_loops)
-            + diagnose.levels_differ(
-                (predicted.outputs, predicted.collectives),
-                (outputs, collectives),
-                mesh,
-                predicted.cost and (predicted.cost.dot_flops, cost.dot_flops),
-            )
-            + diagnose.simulated(self.aimed.missing),
+            + diagnose.unknown_flops(cost.work)
+            + diagnose.lowered_elsewhere(self.resolved.lowered_for.platform, self.lowered.platform)
+            + diagnose.simulated(self.resolved.missing)
+            + diagnose.unused_arguments(arguments),
             source=rows.source(values, (*collectives, *cost.work)),
             stages={"before": texts["before"], "partitioned": texts["partitioned"]},
             timings={"partition": waited, "read": time.perf_counter() - start},
             versions=rows.versions(),
             residuals=predicted.residuals,
+            products=predicted.products,
         )
-        return rows.annotated(report, self.call)
+        told = compiler.with_shardys(report.collectives, predicted.collectives, self._names)
+        report = replace(
+            report,
+            collectives=Collectives(told),
+            diagnostics=report.diagnostics + diagnose.levels_differ(predicted, report),
+            level_differences=diagnose.level_differences(predicted, report),
+        )
+        return rows.annotated(report, self.call, self.resolved.lowered_for.platform)
 
     def _compiled(self, texts: dict[str, str], job: server.Job) -> Report:
         first, waited = self.reached["partitioned"], job.elapsed
-        made = on_target(texts, self.aimed, first, *self.modules, self._names)
+        made = compiled_report(texts, self.resolved, first, *self.modules, self._names)
         return replace(made, timings={**first.timings, "compile": waited})
 
     def _finished(self, texts: dict[str, str], job: server.Job) -> Report:
-        made = finished(self.reached["compiled"], texts["stated"], texts["final"])
+        made = finished_report(self.reached["compiled"], texts["stated"], texts["final"])
         return replace(made, timings={**made.timings, "finish": job.elapsed})
 
     @property
     def _names(self) -> list[str]:
-        """The names of the program's arguments."""
-        return [a.name for a in self.lowered.traced.arguments]
+        """The names of the compiled program's arguments."""
+        return [a.name for a in self.lowered.kept]
 
 
-def _outputs(found: Sequence[Argument], before: compiler.Module, mesh: DeviceMesh) -> tuple[Value, ...]:
+def _outputs(found: Sequence[Argument], before: compiler.Module, bound: PlanRecord) -> tuple[Value, ...]:
     """A row for each output, as the partitioner has it: its sharding stands on the root of the program it was given."""
     made = []
     shapes = before.entry.root.shapes
     for output, shape, text in zip(found, shapes, compiler.output_shardings(before), strict=True):
         rank = len(output.shape)
-        spec, shard = compiler.cut(text, shape.dims, mesh)
+        spec, shard = compiler.cut(text, shape.dims, bound.mesh)
         if len(shape.dims) > rank:  # a PRNG key, whose last dimension JAX does not show
-            spec, shard = spec and Spec(spec.dims[:rank], spec.unreduced), shard and shard[:rank]
-        made.append(rows.value(output.name, output.shape, output.dtype, spec, shard, hlo=text))
+            spec, shard = spec and spec.with_dims(spec.dims[:rank]), shard and shard[:rank]
+        kind = bound.out_memory.get(output.name, DEVICE_MEMORY)
+        made.append(rows.value(output.name, output.shape, output.dtype, spec, shard, memory_kind=kind, hlo=text))
     return tuple(made)
 
 
@@ -120,9 +139,9 @@ def _with_types(values: Sequence[Value], predicted: Sequence[Value]) -> tuple[Va
     return tuple(replace(v, fixed=types.get((v.source, v.name_stack, v.shape))) for v in values)
 
 
-def on_target(
+def compiled_report(
     texts: Mapping[str, str],
-    aimed: Aim,
+    resolved: CompileTarget,
     first: Report,
     before: compiler.Module,
     after: compiler.Module,
@@ -132,16 +151,16 @@ def on_target(
 
     Args:
         texts: stage → text of milestone `compiled`.
-        aimed: what was compiled for.
+        resolved: what was compiled for.
         first: the report of level `partitioned`.
         before, after: the modules around the partitioner.
         arguments: the names of the program's arguments.
     """
     assert first.cost is not None
     optimized = compiler.parse(texts["optimized"])
-    memory = _memory(texts, optimized, aimed, arguments)
+    memory = _memory(texts, optimized, resolved, arguments)
     collectives = compiler.target_collectives(
-        optimized, first.mesh, first.collectives, after, before, arguments=arguments, slices=aimed.slices
+        optimized, first.mesh, first.collectives, after, before, arguments=arguments, slices=resolved.slices
     )
     cost = compiler.with_bytes(first.cost, compiler.count_bytes(optimized))
     return replace(
@@ -150,30 +169,34 @@ def on_target(
         memory=memory,
         target_collectives=collectives,
         cost=cost,
-        diagnostics=diagnose.does_not_fit(memory, aimed.text) + first.diagnostics,
+        diagnostics=diagnose.does_not_fit(memory, resolved.text)
+        + diagnose.one_memory(first.plan, resolved.text)
+        + first.diagnostics,
         source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
         stages={**first.stages, "optimized": texts["optimized"]},
     )
 
 
-def _memory(texts: Mapping[str, str], optimized: compiler.Module, aimed: Aim, arguments: Sequence[str]) -> Memory:
+def _memory(
+    texts: Mapping[str, str], optimized: compiler.Module, resolved: CompileTarget, arguments: Sequence[str]
+) -> Memory:
     """The memory plan, with what is alive at the peak and whether it fits."""
-    buffers = compiler.Buffers(texts["buffers"], texts.get("live_ranges", ""))
+    buffers = compiler.Buffers(texts["buffers"], texts.get("live_ranges", ""), resolved.text)
     no_room = texts.get("no_room", "")
-    plan = compiler.memory(buffers, target=aimed.text, report=texts.get("memory_report", ""), no_room=no_room)
+    plan = compiler.memory(buffers, target=resolved.text, report=texts.get("memory_report", ""), no_room=no_room)
     plan = replace(plan, alive_at_peak=compiler.alive_at_peak(buffers, optimized, arguments))
-    known = aimed.hbm
+    known = resolved.hbm
     if known is None:
         return plan
     # the compiler states it rounded to 0.01 GiB; where the chip's own number rounds to the same, that is exact
     hbm = known if plan.hbm is None or abs(known - plan.hbm) <= 0.006 * 2**30 else plan.hbm
     fits = plan.fits
     if fits is None:  # a TPU's compiler ends with an error where it does not fit; others do not look
-        fits = True if aimed.machine.chip.kind == "tpu" else plan.takes <= hbm
+        fits = True if resolved.machine.chip.kind == "tpu" else plan.takes <= hbm
     return replace(plan, hbm=hbm, fits=fits)
 
 
-def finished(report: Report, stated: str, final: str) -> Report:
+def finished_report(report: Report, stated: str, final: str) -> Report:
     """A compiled report with what its finished executable says.
 
     Args:
@@ -206,7 +229,7 @@ def finished(report: Report, stated: str, final: str) -> Report:
     )
 
 
-def unfinished(report: Report, why: BaseException) -> Report:
+def unfinished_report(report: Report, why: BaseException) -> Report:
     """A compiled report that stands, though its compile did not come to an end."""
     return replace(report, diagnostics=diagnose.not_finished(str(why)) + report.diagnostics)
 

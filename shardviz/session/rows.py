@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import metadata
@@ -13,13 +13,16 @@ from shardviz import diagnose
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.adapt.pmap import sharding_spec
 from shardviz.program.call import Call
-from shardviz.program.lower import sdy_spec
-from shardviz.program.trace import Argument, Traced
-from shardviz.records import Alive, Collective, Diagnostic, Frame, PlanRecord, Value, Work
+from shardviz.program.lower import Lowered, sdy_spec
+from shardviz.program.trace import Argument
+from shardviz.program.variance import unreplicated
+from shardviz.records import Alive, Collective, Finding, Frame, PlanRecord, Value, Work
+from shardviz.records.phases import phase
 from shardviz.records.report import Report
-from shardviz.records.source import assigned, phase
+from shardviz.records.source import assigned
 
 _MOST_LINES = 600
 
@@ -32,6 +35,8 @@ def value(
     shard: tuple[int, ...] | None,
     *,
     donated: bool = False,
+    memory_kind: str = DEVICE_MEMORY,
+    unused: bool = False,
     **notations: str,
 ) -> Value:
     """An argument or an output.
@@ -42,6 +47,8 @@ def value(
         spec: how it is cut; None where no PartitionSpec says it.
         shard: one device's shape; None if not known.
         donated: whether its memory may be used for a result.
+        memory_kind: the memory that it lies in.
+        unused: whether no result needs it.
         notations: its sharding in other notations than `pspec`.
     """
     if spec is not None:
@@ -56,23 +63,39 @@ def value(
         bytes_per_device=size,
         sharding=notations,
         donated=donated,
+        memory_kind=memory_kind,
+        unused=unused,
     )
 
 
-def arguments(found: Sequence[Argument], bound: PlanRecord) -> tuple[Value, ...]:
+def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
     """A row for each argument: what the plan says, which every level keeps."""
-    return tuple(_planned(a, bound.in_specs[a.name], bound.mesh) for a in found)
+    rows = zip(lowered.traced.arguments, lowered.unused, strict=True)
+    return tuple(
+        replace(_planned(a, bound.in_specs[a.name], bound.mesh, bound.in_memory), unused=unused) for a, unused in rows
+    )
 
 
-def outputs(found: Sequence[Argument], specs: Sequence[Spec], mesh: DeviceMesh) -> tuple[Value, ...]:
-    """A row for each output, as Shardy has it."""
-    return tuple(_planned(o, spec, mesh) for o, spec in zip(found, specs, strict=True))
+def outputs(
+    found: Sequence[Argument], specs: Sequence[Spec], bound: PlanRecord, gradients: Collection[str] = ()
+) -> tuple[Value, ...]:
+    """A row for each output, as Shardy has it.
+
+    Args:
+        found: the outputs.
+        specs: how each is cut.
+        bound: the plan.
+        gradients: the names of those that the backward pass makes.
+    """
+    planned = (_planned(o, spec, bound.mesh, bound.out_memory) for o, spec in zip(found, specs, strict=True))
+    return tuple(replace(v, gradient=True) if v.name in gradients else v for v in planned)
 
 
-def _planned(array: Argument, spec: Spec, mesh: DeviceMesh) -> Value:
+def _planned(array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str, str]) -> Value:
     sdy = f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>"
     shard = shard_shape(array.shape, spec, mesh)
-    return value(array.name, array.shape, array.dtype, spec, shard, donated=array.donated, sdy=sdy)
+    kind = memory.get(array.name, DEVICE_MEMORY)
+    return value(array.name, array.shape, array.dtype, spec, shard, donated=array.donated, memory_kind=kind, sdy=sdy)
 
 
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
@@ -112,17 +135,17 @@ def versions() -> Mapping[str, str]:
     return {name: metadata.version(name) for name in ("jax", "jaxlib")}
 
 
-def annotated(report: Report, call: Call) -> Report:
+def annotated(report: Report, call: Call, platform: str) -> Report:
     """The report with the call's notes; the arguments and outputs of a pmap also with `Value.sharding["pmap"]`."""
-    if call.notes:
-        report = replace(report, diagnostics=call.notes + report.diagnostics)
+    if notes := call.notes(report.mesh, platform):
+        report = replace(report, diagnostics=notes + report.diagnostics)
     if call.kind != "pmap":
         return report
     mesh = report.mesh
-    return replace(report, arguments=_worded(report.arguments, mesh), outputs=_worded(report.outputs, mesh))
+    return replace(report, arguments=_with_pmap(report.arguments, mesh), outputs=_with_pmap(report.outputs, mesh))
 
 
-def _worded(values: Iterable[Value], mesh: DeviceMesh) -> tuple[Value, ...]:
+def _with_pmap(values: Iterable[Value], mesh: DeviceMesh) -> tuple[Value, ...]:
     found = []
     for value in values:
         words = None if value.spec is None else sharding_spec(value.shape, value.spec, mesh)
@@ -130,6 +153,20 @@ def _worded(values: Iterable[Value], mesh: DeviceMesh) -> tuple[Value, ...]:
     return tuple(found)
 
 
-def notes(traced: Traced) -> tuple[Diagnostic, ...]:
-    """What there is to say of the program whatever the specs."""
-    return diagnose.callbacks_left_out(c.source for c in traced.callbacks)
+def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Finding, ...]:
+    """What there is to say of the program itself.
+
+    Args:
+        lowered: the program.
+        rows: its arguments.
+        mesh: the plan's mesh.
+    """
+    traced = lowered.traced
+    found = diagnose.callbacks_left_out(c.source for c in traced.callbacks) + diagnose.mesh_asked(traced.asked)
+    idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]
+    found += diagnose.without_effect([(target.label, target.frame) for target in idle])
+    found += diagnose.not_the_same(unreplicated(traced))
+    found += diagnose.large_constants(traced.constants, rows, mesh.size)
+    return found + diagnose.own_partitioning(
+        traced.self_partitioned, answered=lowered.answered, unanswered=lowered.unanswered
+    )

@@ -3,22 +3,27 @@
 A `Snapshot` and its parts are never changed, only replaced, so that a change is whole or is not at all.
 
 >>> history = History().after(Step("plan 1", "cpu")).after(Step("plan 2", "cpu"))
->>> history.undone(Step("plan 3", "cpu")).past
-(Step(plan='plan 1', machine='cpu'),)
+>>> [step.plan for step in history.undone(Step("plan 3", "cpu")).past]
+['plan 1']
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.records.report import LEVELS, PlanRecord, Report
+from shardviz.session.cards import Deck
+from shardviz.session.logical import Logical
 from shardviz.session.machine_choice import MachineChoice
+from shardviz.session.offers import Asked, Offers, Remedies
 from shardviz.session.selection import Selection
+from shardviz.session.stages import Stages
+from shardviz.session.ways import Way
 
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
@@ -44,14 +49,16 @@ class Answers:
     stale: bool = False
 
     @classmethod
-    def of(cls, report: Report, before: Mapping[str, Report]) -> Answers:
-        """The first answer to a plan, after those to another."""
-        return cls(report, {report.level: report}, before, _differences(before.get(report.level), report))
+    def of(cls, known: Mapping[str, Report], before: Mapping[str, Report], stale: bool = False) -> Answers:
+        """What is known of a plan when it is come to, after the answers to another.
 
-    def for_another_machine(self) -> Answers:
-        """What stays known when the plan gets another machine: all but the compiled report."""
-        known = {level: report for level, report in self.known.items() if level != "compiled"}
-        return Answers(known.get("partitioned") or known["propagated"], known, self.known, stale=True)
+        Args:
+            known: level → report; of a new plan Shardy's alone.
+            before: the other plan's, or this one's on another machine.
+            stale: what is known is of another machine.
+        """
+        report = known[max(known, key=LEVELS.index)]
+        return cls(report, known, before, _changed(before, known), stale)
 
     def reached(self, report: Report) -> Answers:
         """The answers with one more, of a higher level or of the machine that is now meant."""
@@ -71,6 +78,20 @@ class Answers:
         plan = self.report.memory
         planned = self.report.level == "compiled" and not self.stale and plan is not None and plan.fits is not False
         return planned and "finished" not in self.report.stages
+
+
+def _changed(before: Mapping[str, Report], known: Mapping[str, Report]) -> frozenset[str]:
+    """The names, in the highest report that is known, of what is cut otherwise than before; of intermediates only where
+    both have a report of the level at which they have these names.
+    """
+    report = known[max(known, key=LEVELS.index)]
+    alike = ("partitioned", "compiled") if report.level in ("partitioned", "compiled") else (report.level,)
+    earlier = next((before[level] for level in alike if level in before), None)
+    if earlier is not None:
+        return _differences(earlier, report)
+    both = max((level for level in known if level in before), key=LEVELS.index, default="")
+    outer = frozenset(v.name for v in (*report.arguments, *report.outputs))
+    return outer & _differences(before[both], known[both]) if both else frozenset()
 
 
 def _differences(before: Report | None, after: Report) -> frozenset[str]:
@@ -108,11 +129,20 @@ class Progress:
         return {"kind": type(self.trouble).__name__, "message": str(self.trouble), "stderr": stderr}
 
 
-class Step(NamedTuple):
-    """What `undo` goes back to: a plan, and the machine that it was for."""
+@dataclass(frozen=True)
+class Step:
+    """What `undo` goes back to.
+
+    Attributes:
+        plan, machine: the plan, and the machine that it was for.
+        at: the card that it was.
+        draft: the draft's plan, where it was another one.
+    """
 
     plan: Plan
     machine: Machine
+    at: str = field(default="", compare=False)
+    draft: Plan | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +181,15 @@ class Snapshot:
         cost: what the newest report's step costs there; None where `machine.trouble` says why, and for `cpu`.
         progress: how far the compile is.
         selection: the value that is looked at.
+        deck: the plan's card, and those beside it.
         history: what undo and redo go to.
+        offers: what is offered beside the plan.
+        remedies: what helps it, as far as it was tried.
+        why: what was asked of a collective, and the answer.
+        stages: its texts, where somebody looks at them.
+        logical: what is known of the program's logical dimensions.
         error: a change that was refused, or an error of the explorer's own; see `ExplorerState`.
+        ways: the ways on from it.
     """
 
     plan: Plan
@@ -162,8 +199,15 @@ class Snapshot:
     cost: StepCost | None
     progress: Progress
     selection: Selection
+    deck: Deck
     history: History
+    offers: Offers = field(default_factory=Offers)
+    remedies: Remedies = field(default_factory=Remedies)
+    why: Asked = field(default_factory=Asked)
+    stages: Stages = field(default_factory=Stages)
+    logical: Logical = field(default_factory=Logical)
     error: dict[str, Any] | None = None
+    ways: tuple[Way, ...] = ()
 
     def new_since(self, before: Snapshot) -> frozenset[str]:
         """The names of the parts that are other ones than before, and `mesh` where the plan has another mesh."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import InvalidStateError
 
 from shardviz.compiler import server
-from shardviz.compiler.server import Job
+from shardviz.compiler.server import Job, Own
 from shardviz.compiler.server.job import MAX_CPU_DEVICES
 from shardviz.errors import CompileError, CompileRefused, CompileStopped, ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.program.lower import edited_bytecode
 from shardviz.records.report import Report
-from shardviz.session.reading import Reading, unfinished
+from shardviz.session.reading import Reading, unfinished_report
 
 OnReport = Callable[[Report], None]
 
 
-class ReportFuture(Future[Report]):
+class ReportFuture(Own[Report]):
     """The report of a compile under way.
 
     `result(timeout)` waits for the report, or raises a `CompileError` that says what happened. `on_report`, if given to
@@ -38,7 +38,7 @@ class ReportFuture(Future[Report]):
     @property
     def state(self) -> str:
         """`queued`, `running`, `partitioned`, `compiled`, `finished` where that was asked for, then `done`, `stopped`,
-        `crashed`, `timeout`, `memory` or `refused`.
+        `crashed`, `timeout`, `memory`, `refused`, or `failed` where the system gave no room, process or the like.
         """
         return "queued" if self.job is None else self.job.state
 
@@ -97,44 +97,45 @@ def last_milestone(level: str, finish: bool) -> str:
 
 
 def submit(
-    reading: Reading, until: str, timeout: float | None, memory_limit: float | None, on_report: OnReport | None
-) -> ReportFuture:
-    """Starts a compile; one that cannot be made is refused in the future that this returns.
+    reading: Reading, until: str, timeout: float | None, memory_limit: float | None, future: ReportFuture
+) -> None:
+    """Starts a compile; one that cannot be made is refused in the future.
 
     Args:
         reading: the plan, the lowered program and the target.
         until: the last milestone.
-        timeout, memory_limit, on_report: as `Program.submit`.
+        timeout, memory_limit: as `Program.submit`.
+        future: what the answer goes to; whoever is interrupted in this can stop it.
     """
-    bound, lowered, aimed = reading.bound, reading.lowered, reading.aimed
-    future = ReportFuture(on_report)
-    if aimed.missing and until != "partitioned":
-        future.set_exception(CompileRefused(aimed.missing))
-        return future
-    if why := _not_compilable(bound.mesh, simulated=aimed.topology is None):
+    bound, lowered, resolved = reading.bound, reading.lowered, reading.resolved
+    if resolved.missing and until != "partitioned":
+        future.set_exception(CompileRefused(resolved.missing))
+        return
+    if why := _not_compilable(bound.mesh, simulated=resolved.topology is None):
         future.set_exception(CompileRefused(f"{why}; level 'propagated' works all the same"))
-        return future
+        return
     chosen = tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs)
     request = server.Request(
         module=edited_bytecode(lowered, bound),
         devices=bound.mesh.size,
         out_chosen=chosen,
         until=until,
-        topology=aimed.topology,
+        topology=resolved.topology,
     )
 
     def reached(job: server.Job, milestone: str, texts: dict[str, str]) -> None:
         future.deliver(milestone, lambda: reading.report(milestone, texts, job))
 
-    job = server.submit(request, timeout=timeout, memory_limit=memory_limit, on_milestone=reached)
-    future.job = job
+    job = future.job = server.Job(request, reached)
     job.add_done_callback(lambda _: _end(future, job, until))
-    return future
+    server.begin(job, timeout=timeout, memory_limit=memory_limit)
 
 
-def answer(future: ReportFuture) -> Report:
-    """Waits for a report; who interrupts the waiting stops the compile."""
+def answer(start: Callable[[ReportFuture], None]) -> Report:
+    """Starts a compile and waits for its report; who interrupts either stops the compile."""
+    future = ReportFuture()
     try:
+        start(future)
         return future.result()
     finally:
         future.stop()
@@ -147,7 +148,7 @@ def _end(future: ReportFuture, job: server.Job, until: str) -> None:
         last, until = future.reports.get("compiled"), "compiled"
         if last is not None and error is not None and not isinstance(error, CompileStopped):
             compiled, why = last, error
-            future.deliver("finished", lambda: unfinished(compiled, why))
+            future.deliver("finished", lambda: unfinished_report(compiled, why))
             last, error = future.reports.get("finished"), None
     future.finish(error or last or CompileError(f"the compile ended without reaching level {until!r}"))
 

@@ -21,7 +21,7 @@ from shardviz.program.lower import CPU, LowerFor
 
 
 @dataclass(frozen=True)
-class Aim:
+class CompileTarget:
     """What a plan is compiled for.
 
     Attributes:
@@ -56,37 +56,37 @@ class Aim:
             return None
 
 
-def aim(target: str | Machine, mesh: DeviceMesh) -> Aim:
+def resolve_target(target: str | Machine, mesh: DeviceMesh) -> CompileTarget:
     """Reads a target and puts a mesh on it.
 
     Args:
-        target: such as `tpu v5p:4x4x4`, `gpu h100:2x8` or `cpu`; `attached` for the devices that JAX sees here.
+        target: such as `tpu v5p:4x4x4`, `gpu h100:2x8` or `cpu`, or whatever else `machine_of` reads.
         mesh: the plan's mesh. Where it does not say its devices' order, it gets the one of JAX's `mesh_utils`.
 
     Raises:
         TargetError: if there is no such chip or topology.
         MeshError: if the mesh and the machine differ in their number of devices.
     """
-    machine = machine_of(target)
+    machine = machine_of(target, mesh.size)
     kind = machine.chip.kind
     if kind == "cpu":
-        return Aim("cpu", machine, None)
+        return CompileTarget("cpu", machine, None)
     if mesh.size != machine.size:
         raise MeshError(other_size(mesh, machine))
     status = next(s for s in targets() if s.name == kind)
     if not status.ready:
-        return Aim(machine.text, machine, None, _missing(machine, status))
+        return CompileTarget(machine.text, machine, None, _missing(machine, status))
     if kind == "tpu" and machine.chip.name not in chips():
         why = f"{machine.text}: libtpu has no compiler for a chip called {machine.chip.name!r}"
-        return Aim(machine.text, machine, None, f"{why}; level 'partitioned' works all the same")
+        return CompileTarget(machine.text, machine, None, f"{why}; level 'partitioned' works all the same")
     placed = placement(mesh, machine)
     ids = placed.device_ids()
     topology = _tpu(machine, ids) if kind == "tpu" else _gpu(machine, ids)
     if topology is None:
         why = f"{machine.text}: no description of {machine.chip.name} for XLA's GPU compiler is known here"
-        return Aim(machine.text, machine, None, f"{why}; level 'partitioned' works all the same")
+        return CompileTarget(machine.text, machine, None, f"{why}; level 'partitioned' works all the same")
     slices = machine.slices()[list(placed.order)] if machine.num_slices > 1 else ()
-    return Aim(machine.text, machine, topology, slices=tuple(map(int, slices)))
+    return CompileTarget(machine.text, machine, topology, slices=tuple(map(int, slices)))
 
 
 def _tpu(machine: Machine, ids: tuple[int, ...]) -> Topology:

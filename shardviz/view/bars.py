@@ -193,7 +193,7 @@ def work_bars(cost: StepCost) -> Picture:
     rows = []
     for total in shown:
         parts = tuple(Stretch(flops / most, phase, _PHASE_HATCHES[phase]) for phase, flops in _phases(cost, total))
-        share = f"{format_flops(total.flops)} · {total.flops / counted.flops:.0%}" if counted else ""
+        share = f"{total.at_least}{format_flops(total.flops)} · {total.flops / counted.flops:.0%}" if counted else ""
         rows.append(Bar(_line_name(total, cost.line(total.key) if isinstance(total.key, Frame) else ""), parts, share))
     said = (phase_words(counted) if counted is not None else "") or f"not counted at level {cost.level}"
     lines = "; ".join(f"{t.label} {format_flops(t.flops)}" for t in shown)

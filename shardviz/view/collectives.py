@@ -29,6 +29,7 @@ from shardviz.view.document import (
     code,
     count,
     line,
+    moved,
     nbytes,
     paragraph,
     row,
@@ -161,6 +162,7 @@ def collectives_table(
     line_text: LineText | None = None,
     runs: Runs | None = None,
     compact: bool = False,
+    asks: bool = False,
     most: int = MOST,
     name: str = "",
 ) -> Table:
@@ -171,6 +173,7 @@ def collectives_table(
         line_text: gives a source line's text; without it only file and line number stand there.
         runs: what the target runs in a collective's place, a column more.
         compact: phase and source line stand below the kind, not in columns of their own.
+        asks: whether it can be asked of each why it is there.
         most: rows that are shown.
         name: as `Table.name`.
 
@@ -187,21 +190,23 @@ def collectives_table(
         *([Column("as the target runs it", wrap=True)] if runs else []),
         *([] if compact else [Column("phase"), Column("source")]),
     ]
-    rows = tuple(_collective(c, timed, line_text, runs, compact) for c in collectives[:most])
+    rows = tuple(_collective(c, timed, line_text, runs, compact, asks) for c in collectives[:most])
     left = max(0, len(collectives) - most)
     return Table(columns=tuple(heads), rows=rows, first=most, most=most, noun="collective", hidden=left, name=name)
 
 
-def _collective(c: Collective, timed: bool, line_text: LineText | None, runs: Runs | None, compact: bool) -> Row:
+def _collective(
+    c: Collective, timed: bool, line_text: LineText | None, runs: Runs | None, compact: bool, asks: bool
+) -> Row:
     phase = c.phase + (", user's own" if c.origin == "user" else "")
-    kind: list[Piece] = [words(c.kind, strong=True, tip=c.name)]
+    kind: list[Piece] = [moved(c.kind, c.axes, c.source, tip=c.name)]
     kind += [words(f"of {c.operand}", quiet=True)] if c.operand else []
     where = (words(phase, quiet=True), line(c.source, line_text(c.source) if line_text and c.source else ""))
     if compact:
         kind += where if c.source else where[:1]
     cells: list[Inline] = [
         tuple(kind),
-        axes(c.axes, tip=c.groups),
+        (axes(c.axes, tip=c.groups), *([words("why?", selects=("why", c.name))] if asks and c.name else [])),
         shape(c.shape, dtype=c.dtype, tip="the result on one device"),
         nbytes(c.operand_bytes),
         count(c.count),

@@ -13,15 +13,15 @@ from shardviz.errors import ShardvizError
 from shardviz.view.bars import memory_bar, step_bars, work_bars
 from shardviz.view.machine_picture import company_picture, machine_picture
 from shardviz.view.picture import Picture, picture
+from shardviz.view.placement import placed_words
 from shardviz.view.roofline import roofline_picture
-from shardviz.view.step_cost import placed_words
 from shardviz.view.traffic import traffic_figure
 
 
 def machine_figure(cost: StepCost) -> Picture:
     """The mesh on its machine, with the first device's company."""
     found = machine_picture(cost.placement)
-    found = dataclasses.replace(found, notes=(*found.notes, f"devices stand {placed_words(cost)}"))
+    found = dataclasses.replace(found, notes=(*found.notes, f"devices stand {placed_words(cost.placement)}"))
     return found.over(company_picture(cost.placement, 0))
 
 

@@ -95,13 +95,14 @@ def _texts(compared: CostTable, name: str) -> dict[str, str]:
         "lower": ("≥ " if cost.upper is None else "") + format_seconds(cost.lower),
         "upper": format_seconds(cost.upper),
         "bound": BOUND_WORDS.get(cost.bound, cost.bound),
-        "memory": _memory(cost),
+        "memory": memory_text(cost),
         "mfu": f"{100 * cost.mfu[0]:.1f}–{cost.mfu[1]:.1%}" if cost.mfu else "",
         "tokens": f"{format_number(each[0])}–{format_number(each[1])}" if each else "",
     }
 
 
-def _memory(cost: StepCost) -> str:
+def memory_text(cost: StepCost) -> str:
+    """`≥ 12.8 GB of 103 GB`, with `OVER` or `fits` where that is known."""
     needs = cost.needs
     text = f"{'' if needs.complete else '≥ '}{format_bytes(needs.total)}"
     if needs.usable is None:

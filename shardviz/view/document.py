@@ -14,7 +14,7 @@ medium that can do no more prints that, and all media say the same in the same w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, Literal
 
@@ -45,6 +45,7 @@ class Piece:
         tone: `good`, `warn` or `bad`, a colour on the page; the words say it too.
         tip: more words, shown on hovering.
         selects: what a click on it selects, such as `("value", "params['w']")` or `("line", "model.py:20")`.
+        whole: it is never clipped, nor are characters replaced in it: a text to be copied.
     """
 
     text: str
@@ -55,6 +56,7 @@ class Piece:
     tone: Literal["", "good", "warn", "bad"] = ""
     tip: str = ""
     selects: tuple[str, str] | None = None
+    whole: bool = False
 
 
 Inline = Piece | tuple[Piece, ...]
@@ -68,13 +70,13 @@ class Part:
         share: its length, of the longest bar beside it: 0 to 1.
         axes: the mesh axes whose colour it has; None for no colour.
         tip: what it is.
-        role: `axes`, `work` (what one device does itself) or `room` (what is left).
+        role: `axes`, `work` (what one device does itself), `moved` (what it sends) or `room` (what is left).
     """
 
     share: float
     axes: tuple[Axis, ...] | None = None
     tip: str = ""
-    role: Literal["axes", "work", "room"] = "axes"
+    role: Literal["axes", "work", "moved", "room"] = "axes"
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Row:
 
     Attributes:
         cells: one for each column.
-        detail: blocks that belong to the row: below it in text and HTML, opened by a click on the page.
+        detail: blocks that belong to the row, below it; see `Table.folds`.
         selects: what a click on the row selects.
         marked: it has changed, or is the one that is looked at.
     """
@@ -122,7 +124,8 @@ class Table:
         noun: what a row is, for `… and 5 more lines`.
         hidden: rows that exist and are in no medium.
         clip: in plain text, a row that is too wide ends in `…` instead of going on in the next line.
-        opens: the rows' details are shown only where a person can open them.
+        folds: whether the rows' details are folded away: `never`; on the `page`, where a click opens them; `always`, so
+            that they are shown only where a person can open them.
         name: what tests and scripts find it by on the page.
     """
 
@@ -134,7 +137,7 @@ class Table:
     noun: str = "row"
     hidden: int = 0
     clip: bool = False
-    opens: bool = False
+    folds: Literal["never", "page", "always"] = "page"
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -205,6 +208,17 @@ class Figure:
     name: str = ""
 
 
+@dataclass(frozen=True)
+class Listing:
+    """Lines of a program as they stand, to be copied; a `Figure` has it.
+
+    Attributes:
+        text: the lines.
+    """
+
+    text: str
+
+
 Block = Paragraph | Table | Section | Beside | Figure
 
 
@@ -272,14 +286,19 @@ def spec(found: Spec | None, *, tip: str = "") -> Piece:
     return Piece(text=str(found.canonical()), kind="spec", value=found, tip=tip or str(found))
 
 
-def value_spec(value: Value) -> tuple[Piece, ...]:
-    """How a value is cut; where no PartitionSpec says it, what does: per device inside a `shard_map`, or HLO's text."""
+def value_spec(value: Value, *, asks: bool = False) -> tuple[Piece, ...]:
+    """How a value is cut; where no PartitionSpec says it, what does: per device inside a `shard_map`, or HLO's text.
+
+    Args:
+        value: the value.
+        asks: whether it can be asked there why it is cut so.
+    """
     if value.manual:
         own = f"per device over {', '.join(map(axis_text, value.manual))}"
         return (words(own if value.spec is None else f"{own}; {value.spec.canonical()}"),)
     if value.spec is not None:
         fixed = (words("fixed by type", quiet=True),) if value.fixed is not None else ()
-        return (spec(value.spec), *fixed)
+        return (replace(spec(value.spec), selects=("why", value.name) if asks else None), *fixed)
     return (code(shorten(next(iter(value.sharding.values()), "not known"), 40), quiet=True),)
 
 
@@ -327,6 +346,12 @@ def line(frame: Frame | None, source: str = "", *, tip: str = "") -> Piece:
         tip=tip,
         selects=("line", frame.short),
     )
+
+
+def moved(kind: str, over: tuple[Axis, ...] | None, frame: Frame | None, tip: str = "") -> Piece:
+    """A kind of collective; with the axes and the line it is lit wherever it stands."""
+    at = "" if frame is None else frame.short
+    return words(kind, strong=True, tip=tip, selects=("moved", f"{kind} {axes_words(over)} {at}"))
 
 
 def row(*cells: Inline, detail: Iterable[Block] = (), selects: Any = None, marked: bool = False) -> Row:

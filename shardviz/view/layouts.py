@@ -42,6 +42,7 @@ from shardviz.view.document import (
     Section,
     Table,
     axes,
+    code,
     document,
     nbytes,
     notes,
@@ -58,7 +59,7 @@ MOST_LEAVES = 60
 """Rows of a tree's table; of more arrays the heaviest are shown."""
 
 _MOST_BETTER, _MOST_HEAVY, _MOST_AMOUNTS = 10, 3, 4
-_MOST_PROCESSES = 16
+_MOST_PROCESSES, _MOST_SLICES = 16, 16
 _MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts share a row
 
 
@@ -125,6 +126,41 @@ def all_axes(layouts: Iterable[Layout]) -> DeviceMesh:
         return meshes[0]
     names = tuple(dict.fromkeys(name for mesh in meshes for name in mesh.names))
     return DeviceMesh(names, (1,) * len(names))
+
+
+@document.register
+def of_layout(cut: Layout) -> Document:
+    """Where an array's slices are: a row for each slice, and the devices that hold it.
+
+    >>> from shardviz.layouts import layout
+    >>> layout((8, 4), ("data", None), {"data": 2, "model": 2})
+    array [8, 4] cut as P('data', None) on data=2,model=2: shard [4, 4], 2 slices on 4 devices
+    <BLANKLINE>
+    slice       devices
+    [0:4, 0:4]      0-1
+    [4:8, 0:4]      2-3
+    """
+    held = np.flatnonzero(cut.holds)
+    bounds = np.concatenate([cut.starts, cut.stops], axis=1)[held]
+    slices, where = np.unique(bounds, axis=0, return_inverse=True)
+    rank, ids = len(cut.shape), cut.device_ids[held]
+    rows = tuple(
+        row(
+            code("[" + ", ".join(f"{a}:{b}" for a, b in zip(each[:rank], each[rank:], strict=True)) + "]"),
+            words(device_ranges(ids[where.ravel() == n].tolist())),
+        )
+        for n, each in enumerate(slices[:_MOST_SLICES])
+    )
+    shard = f"shard {format_shape(cut.shard_shape)}, {plural(len(slices), 'slice')}"
+    text = f"array {format_shape(cut.shape)} cut as {spec_words(cut)} on {cut.mesh}: {shard} on "
+    table = Table(
+        columns=(Column("slice"), Column("devices", right=True)),
+        rows=rows,
+        first=_MOST_SLICES,
+        noun="slice",
+        hidden=len(slices) - len(rows),
+    )
+    return Document(title=words(text + plural(len(ids), "device")), blocks=(table,), mesh=cut.mesh)
 
 
 # Many arrays at once: a table of them, what they come to on each device, and those that could be cut further.
@@ -418,7 +454,8 @@ def _collectives(way: Moves) -> str:
     local = f"{plural(slices, 'slice')} that each device takes of its own" if slices else ""
     if not count:
         return f"no collective, {local}"
-    return plural(count, "collective") + (f", {local}" if local else "")
+    unproved = "" if way.proved else "; there were too many ways to try all of them, and a cheaper one may exist"
+    return plural(count, "collective") + (f", {local}" if local else "") + unproved
 
 
 def _step(number: int, step: Step, dtype: Any) -> Row:

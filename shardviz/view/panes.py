@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from shardviz.costs.step_cost import StepCost, memory_parts
 from shardviz.diagnose.compiled import what_helps
-from shardviz.records import Alive, Diagnostic, Memory, Value
-from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.errors import ShardvizError
+from shardviz.layouts import layout
+from shardviz.program.bind import RulesTable
+from shardviz.records import Alive, Memory, Value
+from shardviz.records.amounts import format_bytes, format_seconds, format_shape, plural
 from shardviz.records.report import Report
 from shardviz.records.sums import total_of
-from shardviz.session.explorer import ExplorerState
+from shardviz.session.files import Looked
 from shardviz.view.collectives import Runs, collectives_table, runs_text, sums_table
 from shardviz.view.document import (
     Beside,
@@ -32,10 +34,26 @@ from shardviz.view.document import (
     notes,
     paragraph,
     seconds,
+    shape,
+    value_spec,
     words,
 )
-from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, alive_table, code_text, diagnostics_table, stated_text
+from shardviz.view.findings import findings_table
+from shardviz.view.placement import without_machine
+from shardviz.view.program import of_rules
+from shardviz.view.report import (
+    CPU_CAUTION,
+    CPU_DETAIL,
+    alive_table,
+    code_text,
+    differences_section,
+    stated_text,
+)
 from shardviz.view.roofline import roofline_picture
+from shardviz.view.rosetta import found_value, sharding_of
+from shardviz.view.shard_company import coloured, company_blocks, outlines
+from shardviz.view.shard_map_picture import Room, drawn, planned
+from shardviz.view.shown import Shown
 from shardviz.view.step_cost import (
     level_words,
     longest_section,
@@ -46,7 +64,7 @@ from shardviz.view.step_cost import (
     work_sections,
 )
 from shardviz.view.traffic import traffic_pictures
-from shardviz.view.values import values_table
+from shardviz.view.values import beside_words, total_bytes, values_table
 
 PAGE = 200
 """Rows of a long table that a pane shows."""
@@ -72,12 +90,7 @@ def found_values(report: Report, changed: Collection[str], query: Query) -> list
     asked, line = str(query.get("text") or "").lower().split(), query.get("line") or ""
     found = [
         (role, v)
-        for role, values in (
-            ("argument", report.arguments),
-            ("output", report.outputs),
-            ("intermediate", report.intermediates),
-        )
-        for v in values
+        for role, v in report.roles
         if (not query.get("changed") or v.name in changed)
         and (not line or (v.source is not None and v.source.short == line))
         and (not asked or all(word in _searched(role, v) for word in asked))
@@ -139,6 +152,7 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
         line_text=report.line,
         runs=runs if told else None,
         compact=True,
+        asks=True,
         most=PAGE,
         name="collectives-table",
     )
@@ -174,7 +188,7 @@ def _runs_words(told: str, cost: StepCost | None) -> Paragraph:
 _VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("not known whether it fits", "")}
 
 
-def memory_pane(state: ExplorerState) -> Document:
+def memory_pane(state: Looked) -> Document:
     """What a device must hold against what it has, what would help, and the heaviest values.
 
     Below level `compiled` the parts are a lower bound, and the values are those that are in it.
@@ -187,12 +201,17 @@ def memory_pane(state: ExplorerState) -> Document:
     verdict, tone = _VERDICTS[fits]
     on = () if state.target == "cpu" else (words("on each device of"), code(state.target))
     how = _unpriced_words(state) if needs is None else _after_verdict(memory_words(needs))
+    choose = words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))
+    lacks = (words("·", quiet=True), choose) if state.target == "cpu" else ()
     blocks: list[Block] = [
-        paragraph(words(verdict, strong=True, tone=tone), *on, words(f": {how}"), name="memory-verdict"),
-        parts_table(parts, usable, whole="in all" if complete else "in all, at least"),
+        paragraph(words(verdict, strong=True, tone=tone), *on, words(f": {how}"), *lacks, name="memory-verdict")
     ]
+    if needs is None and plan is not None and plan.target == "cpu":
+        blocks.append(paragraph("By the plan of the CPU's compiler, in which devices are simulated:", quiet=True))
+    blocks.append(parts_table(parts, usable, whole="in all" if complete else "in all, at least"))
     if needs is not None and usable is not None:
         blocks.append(paragraph(needs.source, label="usable", quiet=True))
+    blocks += notes(*beside_words(report.host_bytes, report.unused_bytes))
     blocks += _plan_words(plan) if plan is not None else []
     if fits is False:
         helps = tuple(paragraph(f"• {text}") for text in _helps(report, parts, usable))
@@ -211,13 +230,14 @@ def _after_verdict(said: str) -> str:
     return rest if colon and "fit" in head.lower() else said
 
 
-def _unpriced_words(state: ExplorerState) -> str:
+def _unpriced_words(state: Looked) -> str:
     total = format_bytes(sum(memory_parts(state.report).values()))
     if state.cost_error:
         return f"at least {total}; {state.cost_error}"
     if state.report.memory is None:
         return f"at least {total}: no compiler has planned the memory yet, and no machine is chosen"
-    return f"{total} by the plan of the compiler for {state.report.memory.target}; choose a machine to see if it fits"
+    size, unknown = total_bytes(state.report.held)
+    return f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments; no machine is chosen"
 
 
 def _plan_words(plan: Memory) -> list[Block]:
@@ -247,7 +267,7 @@ def _alive(report: Report) -> Sequence[Alive]:
     """What is alive at the peak by the compiler's plan; without one, the arguments and what is kept, heaviest first."""
     if report.memory is not None:
         return report.memory.alive_at_peak
-    held = [_held(v, "argument", v.name) for v in report.arguments]
+    held = [_held(v, "argument", v.name) for v in report.held]
     held += [
         _held(r.value, "kept for the backward pass", r.value.label or r.value.name)
         for r in report.residuals
@@ -272,9 +292,7 @@ def cost_pane(cost: StepCost | None, why: str = "") -> Document:
         why: the reason for that.
     """
     if cost is None:
-        none = why or "The target is cpu: simulated devices, with no speed to reckon with."
-        choose = "Choose a target above, such as tpu v5p:4x4x4 or gpu h100:8x8."
-        return Document(blocks=(paragraph(none, choose, quiet=True, name="cost-why"),))
+        return without_machine(why, "speed to reckon with", "cost-why")
     roofline = Figure(of=roofline_picture(cost), name="roofline")
     blocks: list[Block] = [step_section(cost, bounds=True), Section(title="Roofline of one device", blocks=(roofline,))]
     if cost.collectives:
@@ -295,32 +313,73 @@ def traffic_section(cost: StepCost) -> Section:
     return Section(title="Traffic in a step", lead=lead, blocks=blocks)
 
 
+# Rules.
+
+_RULES = (
+    "A rule gives every argument that its pattern catches a spec. The first rule that catches an argument wins; an "
+    "edit by hand goes before all rules. In a pattern * stands for any characters."
+)
+_MOST_NAMES = 60
+
+
+def rules_pane(found: RulesTable) -> Document:
+    """What each rule catches and wins, and what no rule catches."""
+    return dataclasses.replace(of_rules(found, _MOST_NAMES), lead=(words(_RULES, quiet=True),))
+
+
+# The shard map of the selected value.
+
+
+def shard_map_pane(report: Report, name: str, remark: str = "", room: Room = None, device: int = -1) -> Document:
+    """Which device holds which slice of a value, which hold copies, and whom a picked device talks with.
+
+    Args:
+        report: where the value is.
+        name: the value's name; empty where none is selected.
+        remark: what is to be said about which value this is, or why there is none.
+        room: pixels that there are for the picture, across and down; None for as much as it needs.
+        device: the place in the mesh of a device that is picked; below 0 for none.
+    """
+    value = found_value(report, name)[1]
+    if value is None:
+        missing = f"{name} does not occur at this level; select another value."
+        none = missing if name else remark or "Select a value to see which device holds which slice."
+        return Document(blocks=(paragraph(none, quiet=True, name="nothing-selected"),))
+    title = (
+        code(value.label or value.name, strong=True),
+        *value_spec(value, asks=True),
+        shape(value.shape, dtype=value.dtype),
+    )
+    link = words("in every notation", tip="this sharding in every notation", selects=("tab", "rosetta"))
+    ask = words("why?", tip="why it is cut so, for every mesh axis (key w)", selects=("why", value.name))
+    lead = (ask, words("·", quiet=True), link, *([words(f"· {remark}", quiet=True)] if remark else ()))
+    try:
+        cut = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
+    except ShardvizError:  # a manual or unknown sharding of which the report knows the text only
+        said = "; ".join(f"{kind}: {text}" for kind, text in value.sharding.items())
+        why = paragraph(said or "its sharding is not known at this level", quiet=True)
+        return Document(title=title, lead=(lead,), blocks=(why,), mesh=report.mesh)
+    size = words(f"→ {format_shape(cut.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True)
+    shown = Shown(cut, name, value.dtype)
+    plan = planned(shown)
+    if room is not None and (plan.width > 1.5 * room[0] or plan.height > 2 * room[1]):
+        plan = planned(shown, room)
+    map_ = coloured(drawn(shown, plan), cut)
+    picked = tuple(outlines(plan, device)) if 0 <= device < report.mesh.size else ()
+    figure = Figure(of=dataclasses.replace(map_, title="", shapes=(*map_.shapes, *picked)), name="cells")
+    blocks = (figure, *company_blocks(cut, device, report))
+    return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
+
+
 # Problems.
 
-LEADS = {
-    "levels-differ": "Where Shardy's prediction and XLA's partitioner differ; neither is wrong: Shardy decides how "
-    "values are cut, XLA how to get from one cut to the next, and it may take another collective or put several into "
-    "one. Once it has answered, everything shown here is XLA's.",
-}
-"""A sentence that introduces all diagnostics of a rule."""
 
-_GRAVEST = {"error": 0, "warning": 1, "info": 2}
-
-
-def problems_pane(report: Report) -> Document:
-    """The report's diagnostics, the gravest first; those of a rule that needs a word of introduction stand below it."""
-    if not report.diagnostics:
-        return Document(blocks=(paragraph("Nothing to report at this level.", quiet=True, name="problems-none"),))
-    ordered = sorted(report.diagnostics, key=lambda d: (_GRAVEST.get(d.severity, 3), d.rule))
-    names, told = {v.name for v in report.values}, set()
-    blocks: list[Block] = []
-    for rule, found in groupby(ordered, key=_introduced):
-        if rule and rule not in told:
-            told.add(rule)
-            blocks.append(paragraph(words(rule, strong=True), words(LEADS[rule], quiet=True), name=f"lead-{rule}"))
-        blocks.append(diagnostics_table(list(found), names))
-    return Document(blocks=tuple(blocks), mesh=report.mesh)
-
-
-def _introduced(diagnostic: Diagnostic) -> str:
-    return diagnostic.rule if diagnostic.rule in LEADS else ""
+def problems_pane(report: Report, cost: StepCost | None = None) -> Document:
+    """The report's findings, the gravest first, with the cost's seconds where there is one."""
+    differences = (differences_section(report.level_differences),) if report.level_differences else ()
+    found = report.findings if cost is None else report.findings_on(cost)
+    if not found:
+        none = paragraph("Nothing to report at this level.", quiet=True, name="problems-none")
+        return Document(blocks=(none, *differences), mesh=report.mesh)
+    table = findings_table(found, {v.name for v in report.values})
+    return Document(blocks=(table, *differences), mesh=report.mesh)

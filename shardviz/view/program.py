@@ -20,12 +20,14 @@ from shardviz.compat.recompile import Recompilation
 from shardviz.notation import Spec
 from shardviz.program.bind import Row as Rule
 from shardviz.program.bind import RulesTable
+from shardviz.program.dimensions import Dimension, Dimensions
 from shardviz.program.exports import ExportedArray, ExportRecord
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.view.document import (
     Block,
     Column,
     Document,
+    Paragraph,
     Piece,
     Section,
     Table,
@@ -41,16 +43,56 @@ from shardviz.view.document import (
 )
 from shardviz.view.values import LONGEST_NAME
 
-_MOST_NAMES = 4  # of more names the first are listed
 _MOST_TREE = 400
+
+
+# Logical dimensions.
+
+
+@document.register
+def of_dimensions(found: Dimensions) -> Document:
+    """A row a dimension: its name, the size that must divide, how many array dimensions it has, and which."""
+    columns = (Column("dimension"), Column("size", right=True), Column("members", right=True), Column("in", wrap=True))
+    rows = tuple(
+        row(
+            words(each.name, strong=True),
+            words(", ".join(f"{size:,}" for size in each.sizes), tip="the sizes of its members"),
+            words(f"{len(each.members):,}"),
+            words(_members(each), tip=", ".join(map(str, each.members))),
+            detail=notes(_conflicts(each)),
+        )
+        for each in found
+    )
+    heading = f"{plural(len(found), 'logical dimension')}: what is cut along one is cut alike wherever it occurs"
+    return Document(
+        title=words(heading, quiet=True),
+        blocks=(Table(columns=columns, rows=rows, first=_MOST_TREE, most=_MOST_TREE, noun="dimension"),),
+    )
+
+
+def _members(of: Dimension) -> str:
+    """The first few, arguments first, each array's leaf once."""
+    shown = [str(m) for m in of.members[:3]]
+    left = len(of.members) - len(shown)
+    said = ", ".join(shown) + (f" and {left:,} more" if left else "")
+    return f"{said} (stacked, a scan runs over it)" if of.stacked else said
+
+
+def _conflicts(of: Dimension) -> str:
+    """Which arrays have it several times; empty where none has."""
+    if not of.conflicts:
+        return ""
+    said = ", ".join(f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in list(of.conflicts.items())[:4])
+    more = f" and {len(of.conflicts) - 4} more" if len(of.conflicts) > 4 else ""
+    return f"an axis cuts an array once, so only one of these can take it: {said}{more}"
 
 
 # Rules: what each catches and wins, and what no rule catches.
 
 
 @document.register
-def of_rules(found: RulesTable) -> Document:
-    """A row a rule; below it what it wins, what others win, and what does not fit."""
+def of_rules(found: RulesTable, most: int = 4) -> Document:
+    """A row a rule; below it what it wins, what others win, and what does not fit; at most so many names of each."""
     columns = (
         *(Column("rule", right=True), Column("filter"), Column("spec")),
         *(Column("catches", right=True), Column("wins", right=True)),
@@ -59,34 +101,43 @@ def of_rules(found: RulesTable) -> Document:
         row(
             *(words(str(number)), words(rule.rule, strong=True), spec(rule.spec)),
             *(words(str(rule.caught)), words(str(len(rule.wins)))),
-            detail=notes(*_does(rule)),
+            detail=tuple(Paragraph(pieces=tuple(said), quiet=True) for said in _does(rule, most)),
         )
         for number, rule in enumerate(found.rows, 1)
     )
-    table = Table(columns=columns, rows=rows, first=len(rows), most=len(rows), name="rules")
-    left = "No array is left without a rule."
+    table = Table(columns=columns, rows=rows, first=len(rows), most=len(rows), folds="never", name="rules")
+    left: list[Piece] = [words("No array is left without a rule.")]
     if found.uncaught:
-        names = [f"{name} {(cut or Spec()).canonical()}" for name, cut in found.uncaught]
-        left = f"No rule catches {plural(len(names), 'array')}: {_names(names)}"
-    return Document(blocks=(table if rows else paragraph("No rules."), paragraph(left)))
+        left = [words(f"No rule catches {plural(len(found.uncaught), 'array')}:")]
+        left += _names([name for name, _ in found.uncaught], most, [cut for _, cut in found.uncaught])
+    return Document(blocks=(table, paragraph(*left, name="rules-left")) if rows else (paragraph("No rules."),))
 
 
-def _does(rule: Rule) -> Iterator[str]:
+def _does(rule: Rule, most: int) -> Iterator[list[Piece]]:
     """What a rule does, in words."""
     if not rule.caught:
-        yield "catches none"
+        yield [words("catches none", tone="warn")]
         return
-    yield f"wins {_names(rule.wins)}" if rule.wins else "wins none"
+    yield [words("wins"), *_names(rule.wins, most)] if rule.wins else [words("wins none")]
     for winner, lost in groupby(sorted(rule.loses, key=lambda pair: pair[1]), key=lambda pair: pair[1]):
-        yield f"rule {winner} wins {_names([name for name, _ in lost])}"
+        yield [words(f"rule {winner} wins"), *_names([name for name, _ in lost], most)]
     if rule.edited:
-        yield f"edited by hand: {_names(rule.edited)}"
-    yield from (f"does not fit: {why}" for _, why in rule.unfit)
+        yield [words("edited by hand:"), *_names(rule.edited, most)]
+    yield from ([words(f"does not fit: {why}", tone="bad")] for _, why in rule.unfit[:most])
+    if len(rule.unfit) > most:
+        yield [words(f"does not fit {len(rule.unfit) - most} more", tone="bad")]
 
 
-def _names(names: Sequence[str]) -> str:
-    more = f", … and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
+def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -> Iterator[Piece]:
+    """Names that can be selected, each with its spec where they are given."""
+    for place, name in enumerate(names[:most]):
+        if place:
+            yield words(",")
+        yield words(name, selects=("value", name))
+        if specs:
+            yield words(str((specs[place] or Spec()).canonical()), quiet=True)
+    if len(names) > most:
+        yield words(f", … and {len(names) - most} more")
 
 
 # Why a function was compiled again.

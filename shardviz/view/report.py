@@ -1,12 +1,12 @@
-"""A Report: values, collectives, residuals, memory, cost and diagnostics, as far as it has them."""
+"""A Report: values, collectives, residuals, memory, cost and findings, as far as it has them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from shardviz.records import Alive, Diagnostic, Memory
+from shardviz.records import Alive, LevelDifference, Memory
 from shardviz.records.amounts import format_bytes, format_flops, plural
-from shardviz.records.report import Report
+from shardviz.records.report import Constrained, Report
 from shardviz.view.collectives import collectives_section, runs_section
 from shardviz.view.document import (
     Block,
@@ -28,7 +28,8 @@ from shardviz.view.document import (
     shorten,
     words,
 )
-from shardviz.view.values import MOST, residuals_section, values_section, values_table
+from shardviz.view.findings import findings_section
+from shardviz.view.values import LONGEST_NAME, beside_words, residuals_section, values_section, values_table
 from shardviz.view.work import memory_name, phase_words, traffic_words, work_blocks
 
 LEVEL_WORDS = {
@@ -37,9 +38,7 @@ LEVEL_WORDS = {
     "partitioned": "XLA's SPMD partitioner, before the target's own passes",
     "compiled": "the target's optimised program",
 }
-_MOST_ALIVE = 8
-_MARKS = {"error": "✗", "warning": "⚠", "info": "ℹ"}
-_TONES = {"error": "bad", "warning": "warn"}
+_MOST_ALIVE, _KEPT = 8, 2000
 
 CPU_CAUTION = "XLA's CPU compiler plans this; a TPU's or GPU's plan is another."
 CPU_DETAIL = "The CPU's keeps bf16 temporaries in f32 in places, where they take twice the bytes."
@@ -55,48 +54,54 @@ def report_document(report: Report) -> Document:
         words((", " if report.mesh.names else "") + f"{plural(report.mesh.size, 'device')}, target"),
         code(report.target),
     )
-    blocks: list[Block] = [diagnostics_section(report.diagnostics)] if report.diagnostics else []
+    blocks: list[Block] = [findings_section(report.findings)] if report.findings else []
     blocks += [values_section("Arguments", report.arguments), values_section("Outputs", report.outputs)]
+    blocks += [constraints_section(report.plan.constraints)] if report.plan.constraints else []
     blocks.append(collectives_section(report))
     blocks += [residuals_section(report.residuals)] if report.residuals else []
     blocks += [memory_section(report)] if report.memory is not None else []
     blocks += [cost_section(report)] if report.cost is not None else []
+    blocks += [differences_section(report.level_differences)] if report.level_differences else []
     if report.intermediates:
-        table = values_table(report.intermediates[:MOST])
-        left = len(report.intermediates) - len(table.rows)
-        more = notes(f"… and {left:,} more" if left else "")
         many = (words(plural(len(report.intermediates), "value")),)
-        blocks.append(Section(title="Intermediates", lead=many, blocks=(table, *more), fold="closed", brief=True))
+        tables = (values_table(report.intermediates, kept=_KEPT),)
+        blocks.append(Section(title="Intermediates", lead=many, blocks=tables, fold="closed", brief=True))
     title = (words(report.program, strong=True), words(report.level), words(f"({level})" if level else "", quiet=True))
     return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=report.mesh)
 
 
-def diagnostics_section(diagnostics: Sequence[Diagnostic]) -> Section:
-    """What a person should look at, in a table."""
-    return Section(title="Diagnostics", lead=(words(str(len(diagnostics))),), blocks=(diagnostics_table(diagnostics),))
-
-
-def diagnostics_table(diagnostics: Sequence[Diagnostic], values: Collection[str] = ()) -> Table:
-    """Severity in words and a mark, rule, message with its numbers, and where.
-
-    Args:
-        diagnostics: of a report.
-        values: the names of values that can be selected.
-    """
-    heads = (Column("severity"), Column("rule"), Column("where"), Column("what", wrap=True))
+def constraints_section(constraints: Sequence[Constrained]) -> Section:
+    """The values inside the function that the plan constrains, which the function itself does not."""
+    heads = (Column("value"), Column("spec"), Column("line"), Column("shape"))
     rows = tuple(
         row(
-            words(f"{_MARKS.get(d.severity, '')} {d.severity}".strip(), tone=_TONES.get(d.severity, "")),
-            code(d.rule),
-            (
-                words(d.value, selects=("value", d.value) if d.value in values else None),
-                *((line(d.source),) if d.source else ()),
-            ),
-            words(" ".join(d.message.split())),
+            code(shorten(c.name, LONGEST_NAME)) if c.times == 1 else (code(c.name), words(f"x {c.times}", quiet=True)),
+            code(c.spec_text),
+            line(c.source),
+            words(" or ".join(map(str, map(list, c.shapes)))),
         )
-        for d in diagnostics
+        for c in constraints
     )
-    return Table(columns=heads, rows=rows, first=len(rows), most=len(rows), noun="diagnostic")
+    said = (words(f"{plural(len(constraints), 'value')} that the function itself leaves open"),)
+    table = Table(columns=heads, rows=rows, first=len(rows), most=len(rows), noun="value")
+    return Section(title="Constraints of the plan", lead=said, blocks=(table,))
+
+
+def differences_section(differences: Sequence[LevelDifference]) -> Section:
+    """Where Shardy's prediction and what XLA's partitioner made are not the same."""
+    rows = tuple(row(words(d.what), words(d.propagated), words(d.partitioned)) for d in differences)
+    heads = (Column(""), Column("Shardy predicted", wrap=True), Column("the partitioner made", wrap=True))
+    said = (
+        "Neither is wrong: Shardy decides how values are cut, XLA how to get from one cut to the next, and it may take "
+        "another collective or put several into one."
+    )
+    return Section(
+        title="Where the levels differ",
+        lead=(words(plural(len(differences), "difference")),),
+        blocks=(*notes(said), Table(columns=heads, rows=rows, first=len(rows), most=len(rows), noun="difference")),
+        fold="closed",
+        brief=True,
+    )
 
 
 # Memory.
@@ -147,6 +152,7 @@ def memory_section(report: Report) -> Section:
     )
     stated = stated_text(memory)
     blocks: list[Block] = [paragraph(parts), *notes(f"memory_analysis() says: {stated}" if stated else "")]
+    blocks += notes(*beside_words(report.host_bytes, report.unused_bytes))
     if memory.hbm is not None and memory.alive_at_peak:
         blocks.append(alive_section(report, memory))
     return Section(
@@ -199,11 +205,13 @@ def cost_text(report: Report) -> str:
     cost = report.cost
     if cost is None:
         return "not known"
-    text = f"{format_flops(cost.dot_flops)} of matrix products in a step"
+    text = f"{cost.at_least}{format_flops(cost.dot_flops)} of matrix products in a step"
     if cost.other_flops:
         text += f" and {format_flops(cost.other_flops)} of all else"
     if cost.hbm_bytes is not None:
         text += f"; {format_bytes(cost.hbm_bytes)} read from and written to {memory_name(report.target)}"
+    if cost.opaque:
+        text += f"; FLOPs of {', '.join(cost.opaque)} not known"
     loops = cost.unknown_loops
     return text + (f"; {plural(loops, 'loop')} with unknown trip count, counted once" if loops else "")
 

@@ -11,16 +11,21 @@ PartitionSpec        P('data', None)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from shardviz import notation
-from shardviz.errors import SpecError
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.errors import ShardvizError, SpecError
+from shardviz.layouts import Layout, layout
+from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.notation import Row as Said
+from shardviz.notation.bounds import MOST_PASTED, check_size
 from shardviz.notation.read import Sharding, sharding
+from shardviz.notation.spec import KINDS
 from shardviz.records import Value
+from shardviz.records.amounts import format_bytes, format_shape, plural
+from shardviz.records.report import Report
 from shardviz.view.document import (
     Column,
     Document,
@@ -31,7 +36,9 @@ from shardviz.view.document import (
     code,
     document,
     mesh_axes,
+    paragraph,
     row,
+    shape,
     shorten,
     words,
 )
@@ -64,9 +71,12 @@ MET = {
 """Where people meet them."""
 
 MOST_CHARACTERS = 320
-"""Characters of a sharding's text; longer ones (device lists) end in `…`."""
+"""Characters of a sharding's text that are shown; longer ones (device lists) say how much is left."""
 
-_MOST_PIECE = 60
+MOST_ON_PAGE = 20_000
+"""The same on the explorer's page, where it can be copied."""
+
+_MOST_PIECE, _LONGEST = 60, 200
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,25 +135,168 @@ def sharding_of(value: Value, mesh: Any) -> Sharding:
 
 
 @document.register
-def told(shown: ShownRosetta) -> Document:
+def told(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> Document:
     """The sharding, and a row for each notation with its pieces below it."""
     cut, mesh = shown.sharding, shown.sharding.mesh
-    plain = cut.spec is None or cut.manual or any(cut.open) or cut.reduced
-    said = code(str(cut)) if plain else Piece(text=str(cut), kind="spec", value=cut.spec)
     where = "the mesh" if mesh.names else "one device" if mesh.size == 1 else "a mesh with no axes"
     over = (mesh_axes(mesh),) if mesh.names else ()
     columns = (Column("notation"), Column("the sharding in it", wrap=True))
-    table = Table(columns=columns, rows=tuple(map(_row, shown.rows)), name="rosetta")
-    title = (said, words(f"on {where}"), *over, words(", in every notation"))
+    rows = tuple(_row(said, most) for said in shown.rows)
+    table = Table(columns=columns, rows=rows, folds="never", name="rosetta")
+    title = (_cut(cut), words(f"on {where}"), *over, words(", in every notation"))
     return Document(title=title, blocks=(table,), mesh=mesh)
 
 
-def _row(said: Said) -> Row:
+def _cut(cut: Sharding) -> Piece:
+    plain = cut.spec is None or cut.manual or any(cut.open) or cut.reduced
+    text = shorten(str(cut), _LONGEST)
+    return code(text, tip=str(cut)) if plain else Piece(text=text, kind="spec", value=cut.spec)
+
+
+def _row(said: Said, most: int) -> Row:
     text: Inline = (words("not possible:", strong=True, quiet=True), words(said.why, quiet=True))
     if said.text is not None:
-        text = code(shorten(said.text, MOST_CHARACTERS))
+        left = len(said.text) - most
+        rest = f"… and {left:,} more characters; sv.sharding(…).to({said.notation!r}) gives all of it"
+        text = (Piece(text=said.text[:most], kind="code", whole=True), *([words(rest, quiet=True)] if left > 0 else []))
     letters = tuple(
         row(code(shorten(letter.piece, _MOST_PIECE), strong=True), words(letter.meaning)) for letter in said.letters
     )
-    pieces = (Table(columns=(Column(""), Column("", wrap=True)), rows=letters),) if letters else ()
-    return row(words(NAMES.get(said.notation, said.notation), strong=True), text, detail=pieces)
+    columns = (Column(""), Column("", wrap=True))
+    pieces = (Table(columns=columns, rows=letters, name=f"letters-{said.notation}"),) if letters else ()
+    name = words(NAMES.get(said.notation, said.notation), strong=True, tip=MET.get(said.notation, ""))
+    return row(name, text, detail=pieces, selects=("rosetta", said.notation))
+
+
+# The explorer's pane: a value's sharding, and whatever a person pastes, read.
+
+
+def value_rosetta(report: Report, name: str, remark: str = "") -> Document:
+    """The sharding of a value of a report in every notation, or why there is none to show.
+
+    Args:
+        report: where the value is.
+        name: the value's name; empty where none is selected.
+        remark: what is to be said about which value this is, or why there is none.
+    """
+    value = found_value(report, name)[1]
+    if value is None:
+        none = remark or "Select a value to see its sharding in every notation, or paste one above."
+        return Document(blocks=(paragraph(none, quiet=True),))
+    what = (code(_named(value), strong=True), shape(value.shape, dtype=value.dtype))
+    try:
+        shown = told(ShownRosetta(sharding_of(value, report.mesh)), MOST_ON_PAGE)
+    except ShardvizError as error:
+        return Document(title=what, blocks=(paragraph(str(error), quiet=True),))
+    title = (shown.title,) if isinstance(shown.title, Piece) else shown.title
+    return replace(shown, title=(*what, *title), lead=(words(remark, quiet=True),) if remark else ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a pasted text was read as.
+
+    Attributes:
+        answer: what it is on the mesh, what a device then holds of the value, and whether the value has it already or
+            why it cannot be given it; empty where it cannot be read.
+        document: it in every notation; None where it cannot be read.
+        same: whether the value has this sharding.
+        apply: the PartitionSpec that gives it to the value; empty where nothing does.
+        error: why it cannot be read; empty where it can be.
+    """
+
+    answer: Document
+    document: Document | None = None
+    same: bool = False
+    apply: str = ""
+    error: str = ""
+
+
+def read_rosetta(report: Report, name: str, text: str) -> Reading:
+    """What a text is on the report's mesh, and of the value with a name.
+
+    Args:
+        report: where the value is.
+        name: the value's name; empty where none is selected.
+        text: a sharding in any notation.
+    """
+    role, value = found_value(report, name)
+    try:
+        check_size(text, MOST_PASTED, "this text", "characters")
+        cut = sharding(text, report.mesh)
+    except ShardvizError as error:
+        return Reading(answer=Document(), error=str(error))
+    holds, same, apply, why = "", False, "", "select an argument or an output to apply it to"
+    if value is not None:
+        try:
+            cut = cut.with_rank(len(value.shape))
+            holds = _holds(layout(value.shape, cut, report.mesh), value)
+            same = _is_cut_so(value, cut, report.mesh)
+            apply = "" if same else _spec_for(cut, role, value)
+        except ShardvizError as error:
+            why = str(error)
+    said = [_cut(cut), words(f"on {report.mesh}" if report.mesh.names else "on a mesh with no axes", quiet=True)]
+    what = [] if value is None else [code(_named(value), strong=True)]
+    if holds:
+        said += [words("·", quiet=True), *what, words(f": {holds}", quiet=True)]
+    blocks = [paragraph(*said, name="read-is")]
+    if same:
+        blocks.append(
+            paragraph(words("✓", tone="good"), *what, words("has this sharding", tone="good"), name="read-same")
+        )
+    elif not apply:
+        blocks.append(paragraph(f"It cannot be applied: {why}.", quiet=True, name="read-cannot"))
+    shown = told(ShownRosetta(cut), MOST_ON_PAGE)
+    title = (words("What was read,", strong=True), words("in every notation"))
+    return Reading(
+        answer=Document(blocks=tuple(blocks), mesh=report.mesh),
+        document=replace(shown, title=title),
+        same=same,
+        apply=apply,
+    )
+
+
+def found_value(report: Report, name: str) -> tuple[str, Value | None]:
+    """What a value is, and the value; none where the report has none of this name."""
+    return next((found for found in report.roles if found[1].name == name), ("", None))
+
+
+def _named(value: Value) -> str:
+    return value.label or value.name
+
+
+def _is_cut_so(value: Value, cut: Sharding, mesh: DeviceMesh) -> bool:
+    try:
+        return cut.same_as(sharding_of(value, mesh))
+    except ShardvizError:  # nothing says how it is cut
+        return False
+
+
+def _holds(cut: Layout, value: Value) -> str:
+    """What each device then holds of the value."""
+    each, size = format_shape(cut.shard_shape), format_bytes(cut.bytes_per_device(value.dtype))
+    if not cut.holds.all():
+        return f"{size} on {plural(int(cut.holds.sum()), 'device')}, nothing on the others"
+    parts = [f"shard {each}", f"{size} per device"]
+    parts += [f"{cut.replicas} copies"] if cut.replicas > 1 else []
+    parts += [f"{cut.partial_sums} partial {KINDS[cut.unreduced_kind]}"] if cut.partial_sums > 1 else []
+    parts += ["manual, so each device's own"] if cut.manual_ways > 1 else []
+    return ", ".join([*parts, *(["padded, as it does not divide"] if cut.padding.any() else [])])
+
+
+def _spec_for(cut: Sharding, role: str, value: Value) -> str:
+    """The PartitionSpec that gives an argument or output this sharding; raises where none does."""
+    said = next(each for each in notation.rosetta(cut) if each.notation == "pspec")
+    if said.text is None:
+        raise SpecError(said.why)
+    if role == "intermediate":
+        raise SpecError(
+            f"{_named(value)} is an intermediate, whose sharding follows from the arguments'; select an argument or an "
+            "output to apply this to"
+        )
+    if any(cut.open):
+        raise SpecError("it leaves a dimension to the compiler, which an argument's or output's spec cannot")
+    if cut.unreduced or cut.reduced or cut.spec is None:
+        raise SpecError(f"{cut}: an {role} cannot be given partial sums here")
+    check_spec(value.name, value.shape, cut.spec, cut.mesh)
+    return said.text

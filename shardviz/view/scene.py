@@ -32,7 +32,7 @@ import numpy as np
 
 from shardviz.layouts import Layout, ProcessLayout
 from shardviz.notation import Axis, DeviceMesh
-from shardviz.notation.spec import axis_size, axis_text
+from shardviz.notation.spec import KINDS, axis_size, axis_text
 from shardviz.records.amounts import format_shape, plural
 from shardviz.view.ranges import device_ranges, together
 
@@ -401,7 +401,8 @@ def _held(layout: Layout, cut: bool) -> str:
         parts.append(f"{plural(layout.manual_ways, 'array')} kept apart along manual {_names(layout.manual)}")
     if layout.partial_sums > 1:
         parts.append(
-            f"each {'slice' if cut else 'element'} is the sum of {layout.partial_sums} partial sums along "
+            f"each {'slice' if cut else 'element'} is the {layout.unreduced_kind} of {layout.partial_sums} "
+            f"partial {KINDS[layout.unreduced_kind]} along "
             f"{_names(layout.unreduced)}"
         )
     copies = f", each on {plural(layout.replicas, 'device')}" if layout.replicas > 1 else ""
@@ -435,12 +436,18 @@ def notes(scene: Scene) -> list[str]:
             what = f"dimension {side.dimension} is {side.size}, {side.ways} shards of {side.shard} hold {extra} more"
             lines.append(f"padding: {what}" + (f"; {empty} of them nothing but padding" if empty else ""))
     if layout.replicas > 1:
-        what = "partial sum" if layout.partial_sums > 1 else "array's slice" if layout.manual_ways > 1 else "slice"
+        what = (
+            f"partial {layout.unreduced_kind}"
+            if layout.partial_sums > 1
+            else "array's slice"
+            if layout.manual_ways > 1
+            else "slice"
+        )
         lines.append(f"each {what} is on {layout.replicas} devices")
     if layout.partial_sums > 1:
         lines.append(
-            f"unreduced: devices along {_names(layout.unreduced)} hold partial sums of a slice, not copies of it; "
-            "+ stands between them"
+            f"unreduced: devices along {_names(layout.unreduced)} hold partial {KINDS[layout.unreduced_kind]} of a "
+            "slice, not copies of it; + stands between them"
         )
     if layout.manual_ways > 1:
         lines.append(

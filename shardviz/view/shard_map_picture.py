@@ -39,7 +39,11 @@ _GRIDS = (
     *((16, 1), (8, 1), (4, 2), (4, 1), (2, 1), (1, 1)),
 )
 
+MOST_KEYS = 4096
+"""Devices of a mesh that can be picked one by one; in a larger one the first of each cell can be."""
+
 Room = tuple[float, float] | None
+Texts = list[list[list[list[str]]]]
 
 
 class Plan:
@@ -52,10 +56,9 @@ class Plan:
         step: from one panel to the next, across and down.
     """
 
-    def __init__(self, scene: Scene, room: Room, across: int, values: np.ndarray | None, largest: float = LARGEST):
-        self.scene, self.across = scene, across
+    def __init__(self, scene: Scene, room: Room, across: int, texts: Texts, largest: float = LARGEST):
+        self.scene, self.across, self.texts = scene, across, texts
         panels, rows, columns = scene.devices.shape[:3]
-        self.texts = _texts(scene, values)
         cells = [text for panel in self.texts for row in panel for text in row]
         self.left = 26 * (scene.rows.dimension is not None) + sum(map(_thick, _bars(scene.rows)))
         self.top = 24 * (scene.columns.dimension is not None) + (BAR + GAP) * len(_bars(scene.columns))
@@ -95,13 +98,15 @@ def plan_of(scene: Scene, room: Room = None, values: np.ndarray | None = None, s
                 if given is not None and merged.merged > 1:
                     continue
                 count = range(1, merged.devices.shape[0] + 1)
-                plans = [Plan(merged, room, across, given, LARGEST / shrunk) for across in count]
+                texts = _texts(merged, given)
+                plans = [Plan(merged, room, across, texts, LARGEST / shrunk) for across in count]
                 found = [p for p in plans if p.letters >= SMALLEST / shrunk and max(p.width, p.height) <= limit]
                 if found and room is None:
                     return min(found, key=lambda plan: max(plan.width, 1.5 * plan.height))
                 if found:
                     return max(found, key=lambda plan: plan.letters)
-    return Plan(coarsen(scene, rows=1, columns=1, panels=1), room, 1, None, LARGEST / shrunk)
+    whole = coarsen(scene, rows=1, columns=1, panels=1)
+    return Plan(whole, room, 1, _texts(whole, None), LARGEST / shrunk)
 
 
 def shard_map_picture(shown: Shown, room: Room = None) -> Picture:
@@ -112,9 +117,18 @@ def shard_map_picture(shown: Shown, room: Room = None) -> Picture:
         room: width and height in pixels that there is; None for as much as it needs. Where device numbers would be too
             small to read, neighbouring shards are drawn as one cell, and a note says so.
     """
-    cut = shown.layout
+    return drawn(shown, planned(shown, room))
+
+
+def planned(shown: Shown, room: Room = None) -> Plan:
+    """Where all stands in a shard map; as `shard_map_picture`."""
     inner, shrunk = _inner(room, 4)
-    plan = plan_of(build_scene(cut, shown.hosts), inner, shown.values, shrunk)
+    return plan_of(build_scene(shown.layout, shown.hosts), inner, shown.values, shrunk)
+
+
+def drawn(shown: Shown, plan: Plan) -> Picture:
+    """The shard map of a plan."""
+    cut = shown.layout
     said = f"mesh {cut.mesh} · shard {format_shape(cut.shard_shape)}", *notes(plan.scene)
     return Picture(
         width=plan.width,
@@ -217,7 +231,7 @@ def _thick(bar: tuple[Any, list[tuple[str, int]]]) -> float:
     return max(BAR, 5.5 * max(len(text) for text, _ in bar[1])) + GAP
 
 
-def _texts(scene: Scene, values: np.ndarray | None) -> list[list[list[list[str]]]]:
+def _texts(scene: Scene, values: np.ndarray | None) -> Texts:
     inside = values is not None and drawable(scene)
     return [
         [
@@ -243,7 +257,8 @@ def _panel(plan: Plan, panel: int) -> Iterator[Shape]:
     spots = [(c * w, r * h) for r in range(rows) for c in range(columns)]
     for card in reversed(range(plan.cards + 1)):
         corners = [(x + card * plan.card, y + card * plan.card) for x, y in spots]
-        yield _rects(corners, w - spare, h - spare, fill="tile", layer=_CELLS, **_edge(scene.layout))
+        told = {} if card else _told(scene, panel)
+        yield _rects(corners, w - spare, h - spare, fill="tile", layer=_CELLS, **_edge(scene.layout), **told)
     yield from _padding(plan)
     yield from _words(plan, panel)
     below, beside = (np.argwhere(edges[panel]).tolist() for edges in scene.edges)
@@ -260,6 +275,22 @@ def _panel(plan: Plan, panel: int) -> Iterator[Shape]:
 
 def _rects(corners: list[Point], wide: float, high: float, **look: Any) -> Rects:
     return Rects(x=tuple(x for x, _ in corners), y=tuple(y for _, y in corners), wide=wide, high=high, **look)
+
+
+def _told(scene: Scene, panel: int) -> dict[str, Any]:
+    """What each cell of a panel holds, in words, and which places of the mesh do."""
+    mesh, told, keys = scene.mesh, [], []
+    places = {int(device): place for place, device in enumerate(mesh.ids())}
+    for r, row in enumerate(scene.labels()[panel]):
+        for c, text in enumerate(row):
+            held = [places[int(device)] for device in scene.devices[panel, r, c]]
+            at = ", ".join(f"{name} {i}" for name, i in zip(mesh.names, mesh.coordinates()[held[0]], strict=True))
+            who = f"devices {text} hold" if len(held) > 1 else f"device {text} ({at}) holds" if at else "it holds"
+            told.append((who, scene.index_text(panel, r, c), scene.process_text(panel, r, c)))
+            keys.append(tuple(held if len(places) <= MOST_KEYS else held[:1]))
+    process = ", {}" if scene.processes is not None else ""
+    told = tuple(tuple(parts[:3] if process else parts[:2]) for parts in told)
+    return {"tip": "{} {}" + process, "told": told, "select": "cell", "keys": tuple(keys)}
 
 
 def _edge(layout: Layout) -> dict[str, Any]:

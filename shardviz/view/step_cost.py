@@ -44,6 +44,8 @@ from shardviz.view.document import (
     seconds,
     words,
 )
+from shardviz.view.placement import axes_section, orders_section
+from shardviz.view.values import beside_words
 from shardviz.view.work import phase_words, traffic_words, work_blocks
 
 BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing that is known"}
@@ -53,8 +55,10 @@ _MOST_COLLECTIVES, _MOST_LINES = 40, 10
 @document.register
 def step_cost_document(cost: StepCost) -> Document:
     """All that a cost says."""
-    blocks: list[Block] = [step_section(cost), memory_section(cost.needs), machine_section(cost)]
+    blocks: list[Block] = [step_section(cost), memory_section(cost.needs)]
+    blocks.append(axes_section(cost.placement, exact=cost.exact))
     if cost.collectives:
+        blocks.append(orders_section(cost))
         blocks += [longest_section(cost), sums_table(cost.collectives, "source", line_text=cost.line, timed=True)]
     blocks += work_sections(cost)
     blocks.append(sources_section(cost))
@@ -74,6 +78,8 @@ def headline(cost: StepCost) -> str:
     text = f"{best} if all overlaps, {format_seconds(cost.upper)} if no communication does; bound by {bound}"
     if cost.counted is not None and cost.counted.unknown_loops:
         text += f"; {plural(cost.counted.unknown_loops, 'loop')} of unknown trip count taken once"
+    if cost.counted is not None and cost.counted.opaque:
+        text += f"; compute leaves out {', '.join(cost.counted.opaque)}, whose FLOPs are not known"
     return text + (f"; {plural(len(cost.unknown), 'collective')} of unknown time left out" if cost.unknown else "")
 
 
@@ -117,7 +123,9 @@ def times_table(cost: StepCost) -> Table:
         _time(
             "compute",
             None if cost.flops is None else step.compute,
-            f"not known at level {cost.level}" if cost.flops is None else " + ".join(s.formula for s in step.computing),
+            f"not known at level {cost.level}"
+            if cost.flops is None
+            else (cost.counted.at_least if cost.counted else "") + " + ".join(s.formula for s in step.computing),
             Part(share=step.compute / longest, role="work"),
         ),
         _time(
@@ -146,7 +154,7 @@ def times_table(cost: StepCost) -> Table:
         for m in moved
     ]
     heads = (Column(""), Column("in a step", right=True), Column(""), Column("how", wrap=True))
-    return Table(columns=heads, rows=tuple(rows), opens=True, name="step-times")
+    return Table(columns=heads, rows=tuple(rows), folds="always", name="step-times")
 
 
 def bounds_table(cost: StepCost) -> Table:
@@ -281,7 +289,8 @@ def memory_words(needs: Needs) -> str:
 def memory_section(needs: Needs) -> Section:
     """Its parts as bars against what a device has."""
     table = parts_table(needs.parts, needs.usable)
-    return Section(title="Memory on each device", lead=(words(memory_words(needs)),), blocks=(table,))
+    beside = notes(*beside_words(needs.host, needs.unused))
+    return Section(title="Memory on each device", lead=(words(memory_words(needs)),), blocks=(table, *beside))
 
 
 def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "") -> Table:
@@ -305,27 +314,6 @@ def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "
         share = Part(share=usable / longest, role="room")
         rows.append(row(words("usable", strong=True), nbytes(usable, strong=True), bar([share])))
     return Table(columns=(Column(""), Column("", right=True), Column("")), rows=tuple(rows), name="memory-parts")
-
-
-# The mesh on the machine.
-
-
-def placed_words(cost: StepCost) -> str:
-    """Who chose the order of the devices."""
-    return "in the mesh's own order" if cost.placement.chosen else "in the order that JAX's mesh_utils would choose"
-
-
-def machine_section(cost: StepCost) -> Section:
-    """What each mesh axis rides on, and how fast a device gathers along it."""
-    knees = {k.name: k for k in cost.knees()}
-    rows = []
-    for path in cost.placement.paths:
-        knee = knees.get(path.name)
-        rate = words(format_rate(knee.bytes_per_s) if knee else "")
-        rows.append(row((axes((path.name,)), words(f"= {path.size}")), rate, words(str(path))))
-    heads = (Column("axis"), Column("a device gathers along it", right=True), Column("rides on", wrap=True))
-    table = Table(columns=heads, rows=tuple(rows), noun="axis")
-    return Section(title="Mesh on the machine", lead=(words(placed_words(cost)),), blocks=(table,) if rows else ())
 
 
 # What its collectives take.
@@ -446,7 +434,7 @@ def work_sections(cost: StepCost) -> tuple[Section, ...]:
     own = cost.counted.hbm_bytes == cost.hbm_bytes
     counted = cost.counted if own else replace(cost.counted, hbm_bytes=None, once_hbm_bytes=None)
     found = work_blocks(counted, "HBM", cost.line)
-    title = f"{format_flops(counted.flops)} on each device"
+    title = f"{counted.at_least}{format_flops(counted.flops)} on each device"
     return (Section(title=title, blocks=found, fold="closed", name="flops"),) if found else ()
 
 

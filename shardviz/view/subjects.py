@@ -7,26 +7,44 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.view import cost_pictures, cost_table, layouts, report, rosetta, shard_map_picture, shown, step_cost
+from shardviz.view import (
+    comparison,
+    cost_pictures,
+    cost_table,
+    findings,
+    layouts,
+    placement,
+    report,
+    rosetta,
+    shard_map_picture,
+    shown,
+    step_cost,
+    why,
+)
 from shardviz.view.document import Document
 from shardviz.view.document import document as built
-from shardviz.view.picture import picture
+from shardviz.view.picture import Picture
+from shardviz.view.picture import picture as drawn
 
 __all__ = [
     "Document",
+    "comparison",
     "cost_pictures",
     "cost_table",
     "document",
+    "findings",
     "layouts",
     "picture",
+    "placement",
     "report",
     "rosetta",
     "shard_map_picture",
     "shown",
     "step_cost",
+    "why",
 ]
 
-_NEED_JAX = ("program", "compat", "session")
+_NEED_JAX = ("program", "compat", "session", "study")
 """Rooms whose objects have their builders in `view.program` and `view.summary`."""
 
 
@@ -36,7 +54,21 @@ def document(subject: Any) -> Document:
     Raises:
         ShardvizError: for an object that nobody has a builder for.
     """
+    _load(subject)
+    return built(subject)
+
+
+def picture(subject: Any, kind: str = "") -> Picture:
+    """A subject's picture, of the kind where it has several.
+
+    Raises:
+        ShardvizError: for an object that nobody has a builder for.
+    """
+    _load(subject)
+    return drawn(subject, kind)
+
+
+def _load(subject: Any) -> None:
     _, _, inside = type(subject).__module__.partition("shardviz.")
     if inside.partition(".")[0] in _NEED_JAX:
-        from shardviz.view import program, summary  # noqa: F401
-    return built(subject)
+        from shardviz.view import exercise, explored, mends, plans, program, search, summary  # noqa: F401

@@ -6,6 +6,7 @@ from shardviz.records import Memory
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.sums import sum_collectives, total_of
 from shardviz.session.explorer import ExplorerState
+from shardviz.view import cards  # noqa: F401 - registers its builder
 from shardviz.view.document import (
     Block,
     Column,
@@ -53,14 +54,16 @@ def summary(state: ExplorerState) -> Document:
         facts.append((f"step on {state.target}", headline(state.cost)))
         facts.append((f"memory on {state.target}", memory_words(state.cost.needs)))
     facts.append((f"no cost on {state.target}", state.cost_error))
-    problems = sorted({d.rule for d in report.diagnostics if d.severity != "info"})
-    count = sum(d.severity != "info" for d in report.diagnostics)
+    problems = sorted({d.rule for d in report.findings if d.severity != "note"})
+    count = sum(d.severity != "note" for d in report.diagnostics)
     facts.append((plural(count, "problem"), ", ".join(problems)))
     if state.failure:
         facts.append((state.failure["kind"], state.failure["message"].splitlines()[0]))
     if state.error:
         facts.append(("refused", state.error["message"].splitlines()[0]))
     blocks += [paragraph(said, label=label) for label, said in facts if said]
+    if len(state.deck.cards) > 1:
+        blocks.append(Section(title="plans", blocks=document(state.deck).blocks))
     title = words(f"{report.program} on {mesh} ({plural(report.mesh.size, 'device')}), {report.level}")
     return Document(title=title, blocks=tuple(blocks), mesh=report.mesh)
 

@@ -21,7 +21,6 @@ from shardviz.view.document import (
     Table,
     line,
     nbytes,
-    paragraph,
     plain,
     row,
     shape,
@@ -30,7 +29,15 @@ from shardviz.view.document import (
     words,
 )
 
-__all__ = ["plain", "residuals_section", "total_bytes", "values_headline", "values_section", "values_table"]
+__all__ = [
+    "beside_words",
+    "plain",
+    "residuals_section",
+    "total_bytes",
+    "values_headline",
+    "values_section",
+    "values_table",
+]
 
 LineText = Callable[[Frame | None], str]
 """From a source frame to the text of its line: `report.line`."""
@@ -40,6 +47,7 @@ LONGEST_NAME = 44
 """Characters of an array's name in a table; a longer one ends in `…`."""
 
 MOST = 48
+_MOST_UNUSED = 5
 
 
 def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
@@ -49,23 +57,43 @@ def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
 
 
 def values_headline(values: Sequence[Value]) -> str:
-    """`10 values, 3.37 GB per device`, and how many have bytes that are not known."""
-    known, unknown = total_bytes(values)
+    """`10 values, 3.37 GB per device`, what of them is elsewhere, and how many have bytes that are not known."""
+    known, unknown = total_bytes([v for v in values if not (v.on_host or v.unused)])
+    host, _ = total_bytes([v for v in values if v.on_host and not v.unused])
+    unused, _ = total_bytes([v for v in values if v.unused])
     text = f"{plural(len(values), 'value')}, {format_bytes(known)} per device"
+    text += f", {format_bytes(host)} on its host" if host else ""
+    text += f", {format_bytes(unused)} unused" if unused else ""
     return text + (f" and {plural(unknown, 'value')} whose bytes are not known" if unknown else "")
+
+
+def beside_words(host: float, unused: Mapping[str, float]) -> tuple[str, ...]:
+    """What is not in the sums of a device's memory: what is on the host, and arguments that no result needs.
+
+    Args:
+        host: bytes in the host's memory for one device.
+        unused: tree path → bytes on one device.
+    """
+    said = [f"in the host's memory for each device: {format_bytes(host)}"] if host else []
+    if unused:
+        ordered = sorted(unused, key=lambda name: (-unused[name], name))
+        few = [f"{shorten(name, LONGEST_NAME)} ({format_bytes(unused[name])})" for name in ordered[:_MOST_UNUSED]]
+        few += [f"{len(ordered) - _MOST_UNUSED} more"] if len(ordered) > _MOST_UNUSED else []
+        said.append(
+            f"no result needs {', '.join(few)}: JAX leaves that out of the program, which takes none of these "
+            f"{format_bytes(sum(unused.values()))}; they lie on each device besides, where their owner holds them there"
+        )
+    return tuple(said)
 
 
 def values_section(title: str, values: Sequence[Value]) -> Section | Block:
     """Arguments, or outputs, under a heading that sums them."""
     if not values:
         return Section(title=title, lead=(words("none"),))
-    table = values_table(values)
-    rest = values[MOST:]
-    more = (paragraph(f"… and {values_headline(rest)}", quiet=True),) if rest else ()
     return Section(
         title=title,
         lead=(words(values_headline(values)),),
-        blocks=(table, *more),
+        blocks=(values_table(values),),
         fold="open" if len(values) <= 16 else "closed",
     )
 
@@ -76,6 +104,7 @@ def values_table(
     roles: Mapping[str, str] | None = None,
     changed: Collection[str] = (),
     most: int = MOST,
+    kept: int = 0,
     name: str = "",
 ) -> Table:
     """The values in the order given.
@@ -84,11 +113,15 @@ def values_table(
         values: arguments, outputs or intermediates of a report.
         roles: name → `argument`, `output` or `intermediate`, where they stand together in one table.
         changed: names that the last change of the plan has cut differently; they are marked.
-        most: rows that are shown; whoever shows fewer says so itself.
+        most: rows that are shown; the table says how many more there are.
+        kept: rows that are there, for a page on which those beyond `most` can be unfolded; `most` if that is more.
         name: as `Table.name`.
     """
-    rows = tuple(_row(value, (roles or {}).get(value.name, ""), value.name in changed) for value in values[:most])
-    return Table(columns=_COLUMNS, rows=rows, most=most, noun="value", name=name)
+    rows = tuple(
+        _row(value, (roles or {}).get(value.name, ""), value.name in changed) for value in values[: max(most, kept)]
+    )
+    left = len(values) - len(rows)
+    return Table(columns=_COLUMNS, rows=rows, most=most, noun="value", hidden=left, name=name)
 
 
 def _row(value: Value, role: str, changed: bool) -> Row:
@@ -100,6 +133,10 @@ def _row(value: Value, role: str, changed: bool) -> Row:
         named.append(words(shorten(value.name, LONGEST_NAME), quiet=True))
     if value.count != 1:
         named.append(words(f"× {format_count(value.count)}", quiet=True))
+    if value.on_host:
+        named.append(words(value.memory_kind, quiet=True, tip="in the memory of the device's host"))
+    if value.unused:
+        named.append(words("unused", quiet=True, tip="no result needs it, so JAX leaves it out of the program"))
     if role:
         named.append(words(value.op or role, quiet=True))
     if role and value.source is not None:
@@ -107,7 +144,7 @@ def _row(value: Value, role: str, changed: bool) -> Row:
     return row(
         tuple(named),
         shape(value.shape, dtype=value.dtype),
-        value_spec(value),
+        value_spec(value, asks=True),
         shape(value.shard_shape),
         nbytes(value.bytes_per_device),
         selects=("value", value.name),

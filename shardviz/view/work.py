@@ -33,7 +33,7 @@ def by_phase(cost: Cost) -> list[WorkTotal]:
 
 def phase_words(cost: Cost) -> str:
     """`forward 4.91 PFLOP, backward 9.81 PFLOP`; empty where nothing tells."""
-    return ", ".join(f"{t.key} {format_flops(t.flops)}" for t in by_phase(cost) if t.flops)
+    return ", ".join(f"{t.key} {t.at_least}{format_flops(t.flops)}" for t in by_phase(cost) if t.flops or t.at_least)
 
 
 def traffic_words(cost: Cost) -> str:
@@ -68,7 +68,7 @@ def work_blocks(cost: Cost, memory: str, line_text: LineText) -> tuple[Block, ..
         line_text: gives a source line's text.
     """
     said = notes(analysis_words(cost, memory))
-    if not any(t.flops for t in cost.by("source")):
+    if not any(t.flops or t.at_least for t in cost.by("source")):
         return said
     modules = [t for t in cost.by("module") if t.key]
     tables = [_table("phase", by_phase(cost), cost, memory, line_text)]
@@ -91,7 +91,8 @@ def _table(what: str, totals: list[WorkTotal], cost: Cost, memory: str, line_tex
     rows = []
     for t in totals:
         share = words(f"{t.flops / cost.flops:.1%}" if cost.flops else "")
-        cells: list[Inline] = [flops(t.flops), share]
+        known = words(f"{t.at_least}{format_flops(t.flops)}") if t.at_least else flops(t.flops)
+        cells: list[Inline] = [known, share]
         cells += [nbytes(t.hbm_bytes or 0.0)] if moved else []
         cells.append(bar([Part(share=t.flops / most, role="work")]))
         if what == "line":

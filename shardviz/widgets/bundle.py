@@ -1,4 +1,4 @@
-"""The page's ES modules put into one, because anywidget loads a single module and a relative import would find nothing.
+"""The page's ES modules put into one, for a notebook loads a single one and a relative import would find nothing.
 
 Each module becomes a function that is called once and gives its exports; nothing else is changed, so the files in
 `static/` stay ordinary modules that a browser can load as they are. Two rules make that simple, and are checked:
@@ -8,6 +8,7 @@ The types in `types.d.ts` are named in comments only, so they are not in it.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +17,17 @@ STATIC = Path(__file__).with_name("static")
 
 _IMPORT = re.compile(r'^import \{\s([\w,\s]+)\s\} from "\./([\w-]+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const) (\w+)", re.MULTILINE)
+
+
+def start() -> str:
+    """`static/start.js`: what anywidget loads, and is saved in notebooks; it takes `page()` from the kernel."""
+    return STATIC.joinpath("start.js").read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def page() -> str:
+    """`module()` with the style sheets in it."""
+    return f"{module()}export const styles = {json.dumps(styles())};\n"
 
 
 @lru_cache(maxsize=1)

@@ -6,18 +6,37 @@
 
 from __future__ import annotations
 
-import inspect
+import os
+import re
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anywidget
 import traitlets
 
 from shardviz.errors import ShardvizError
-from shardviz.paint import html, text
+from shardviz.files import write_whole
+from shardviz.notation import Spec
+from shardviz.notation.bounds import MOST_PASTED
+from shardviz.paint import file, text
+from shardviz.paint.json import json_of
+from shardviz.paint.saved import PICTURES
+from shardviz.records.amounts import plural
 from shardviz.records.report import Report
+from shardviz.session.codes import codes_of
 from shardviz.session.explorer import ExplorerState
+from shardviz.session.files import session_json
+from shardviz.study.hunting import hunt, mend
+from shardviz.view.asked import asked_document
+from shardviz.view.cards import preview_document, severity_words
+from shardviz.view.difference import difference_pane, with_difference
+from shardviz.view.document import Document, document
+from shardviz.view.explored import explored
+from shardviz.view.headline import headline_pane, memory_brief
+from shardviz.view.line_difference import line_difference
+from shardviz.view.most import most_document
+from shardviz.view.offers import offers_document
 from shardviz.view.panes import (
     collectives_pane,
     cost_pane,
@@ -25,15 +44,21 @@ from shardviz.view.panes import (
     found_words,
     memory_pane,
     problems_pane,
+    rules_pane,
+    shard_map_pane,
     values_pane,
 )
-from shardviz.widgets import bundle
-from shardviz.widgets.headline import head_view
+from shardviz.view.rosetta import found_value, read_rosetta, value_rosetta
+from shardviz.view.source import source_pane
+from shardviz.view.stages import MOST_ROWS, stages_shown
+from shardviz.visible import bundle
+from shardviz.widgets.asides import Asides
+from shardviz.widgets.delivered import Delivered
+from shardviz.widgets.door import EDITS, Door
+from shardviz.widgets.inputs import cuts_view, dimensions_view, inputs_view, kin_view, outputs_view, trial_view
 from shardviz.widgets.machines import company_view, machine_view
-from shardviz.widgets.notations import rosetta_view
-from shardviz.widgets.pages import shards_view, source_view
-from shardviz.widgets.payload import Json, inputs_view, mesh_view, outputs_view, pane, severities, status_view
-from shardviz.widgets.ruling import rules_view
+from shardviz.widgets.payload import Json, mesh_view, pane, source_view, status_view
+from shardviz.widgets.stills import VIEW, Stills, still_html
 from shardviz.widgets.targets import targets_view
 
 if TYPE_CHECKING:
@@ -57,7 +82,7 @@ class View:
     tab: str = ""
 
 
-class Explorer(anywidget.AnyWidget):
+class Explorer(Delivered):
     """An interactive view of a program under a plan; see `opening.explore`.
 
     Attributes:
@@ -66,24 +91,36 @@ class Explorer(anywidget.AnyWidget):
         comm_id: the number of its comm, by which the page asks whether a kernel is still behind it.
     """
 
-    _esm = traitlets.Unicode().tag(sync=True)
-    _css = traitlets.Unicode().tag(sync=True)
-
     # What the page shows.
     mesh = traitlets.Dict().tag(sync=True)
     plan_code = traitlets.Unicode().tag(sync=True)
+    codes = traitlets.Dict().tag(sync=True)
     rules = traitlets.Dict().tag(sync=True)
     targets = traitlets.Dict().tag(sync=True)
     inputs = traitlets.Dict().tag(sync=True)
     outputs = traitlets.Dict().tag(sync=True)
+    cuts = traitlets.Dict().tag(sync=True)
+    out_cuts = traitlets.Dict().tag(sync=True)
+    kin = traitlets.Dict().tag(sync=True)
+    dimensions = traitlets.Dict().tag(sync=True)
+    trial = traitlets.Dict().tag(sync=True)
     head = traitlets.Dict().tag(sync=True)
+    offers = traitlets.Dict().tag(sync=True)
+    most = traitlets.Dict().tag(sync=True)
+    cards = traitlets.Dict().tag(sync=True)
     source = traitlets.Dict().tag(sync=True)
+    texts = traitlets.Dict().tag(sync=True)
     problems = traitlets.Dict().tag(sync=True)
     values = traitlets.Dict().tag(sync=True)
     collectives = traitlets.Dict().tag(sync=True)
     shards = traitlets.Dict().tag(sync=True)
     rosetta = traitlets.Dict().tag(sync=True)
     memory = traitlets.Dict().tag(sync=True)
+    difference = traitlets.Dict().tag(sync=True)
+    constraints = traitlets.Dict().tag(sync=True)
+    why = traitlets.Dict().tag(sync=True)
+    stages = traitlets.Dict().tag(sync=True)
+    preview = traitlets.Dict().tag(sync=True)
     costs = traitlets.Dict().tag(sync=True)
     machine = traitlets.Dict().tag(sync=True)
     company = traitlets.Dict().tag(sync=True)
@@ -95,18 +132,29 @@ class Explorer(anywidget.AnyWidget):
     selected_at = traitlets.Unicode().tag(sync=True)
     query = traitlets.Dict().tag(sync=True)
     reading = traitlets.Unicode().tag(sync=True)
+    trying = traitlets.Unicode().tag(sync=True)
+    wants = traitlets.Unicode().tag(sync=True)
+    hovered = traitlets.Unicode().tag(sync=True)
     tab = traitlets.Unicode("source").tag(sync=True)
     device = traitlets.Int(-1).tag(sync=True)
     edits = traitlets.List().tag(sync=True)
 
     def __init__(self, state: ExplorerState):
         self.state = state
+        state.finder, state.mender = state.finder or hunt, state.mender or mend
         self._seq = 0
-        super().__init__(_esm=bundle.module(), _css=bundle.styles())
+        self._behind = False
+        self._lines: Json = {}
+        self._asides = Asides(self, VIEWS, _DOOR)
+        super().__init__()
         self.comm_id = self.model_id or ""
         self._draw({change for view in VIEWS.values() for change in view.after})
         state.subscribe(self._draw)
-        self.observe(lambda change: self._draw({change["name"]}), ["query", "reading", "tab", "device"])
+        self._stills = Stills(self, state)
+        self.observe(
+            lambda change: self._draw({change["name"]}), ["query", "reading", "trying", "hovered", "tab", "device"]
+        )
+        self.observe(self._on_wants, "wants")
         self.observe(self._on_selected, "selected")
         self.observe(self._on_edits, "edits")
 
@@ -127,7 +175,7 @@ class Explorer(anywidget.AnyWidget):
 
     def code(self) -> str:
         """The Python that rebuilds the plan."""
-        return self.program.code(self.plan)
+        return self.program.plan_code(self.plan)
 
     def stop(self) -> None:
         """Stops the compile that is running."""
@@ -144,54 +192,125 @@ class Explorer(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return self.summary()
 
+    def save(self, path: str | os.PathLike[str], kind: str = "", *, dark: bool = False) -> Path:
+        """Writes what the explorer knows to a file, whole or not at all.
+
+        Args:
+            path: the file. `.json` has the cards, the machine and the selection, which `sv.open` opens again; `.html`
+                is a page of all panes with nothing outside it (no script, no network), `.md` and `.txt` the same as
+                text; `.svg`, `.png` and `.pdf` a picture of the step on its machine, or of the collectives where none
+                is chosen.
+            kind: which picture, as for `StepCost.plot` and the report's.
+            dark: a picture for a dark page.
+
+        Returns:
+            The path.
+
+        Raises:
+            ShardvizError: for another ending, for a picture that does not exist, where the file cannot be written.
+        """
+        ending = Path(path).suffix.lower()
+        if ending == ".json":
+            return write_whole(path, session_json(self.state))
+        subject = (self.state.cost or self.report) if ending in PICTURES else self._explored()
+        return write_whole(path, file(subject, path, kind, dark=dark))
+
+    def asked(self, what: str) -> dict[str, Any] | None:
+        """The page's code; and a file, `html` or `json`, for the page to have it downloaded."""
+        if what not in ("html", "json"):
+            return super().asked(what)
+        name = re.sub(r"[^\w-]+", "_", self.program.name)[:60].strip("_") or "explorer"
+        text, why = "", ""
+        try:
+            text = session_json(self.state) if what == "json" else str(file(self._explored(), "x.html"))
+        except ShardvizError as error:
+            why = str(error)
+        return {"file": {"name": f"{name}.{what}", "text": text, "why": why}}
+
+    def _explored(self) -> Document:
+        return explored(self.state, {card.name: codes_of(self.program, card.plan) for card in self.state.deck.cards})
+
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any
     ) -> Any:
-        # a page that no kernel serves shows the HTML
-        data: dict[str, Any] = {"text/plain": self.summary(), "text/html": html(self.report)}
+        kinds: dict[str, Callable[[], Any]] = {"text/plain": self.summary, "text/html": lambda: still_html(self.state)}
         if self._view_name is not None:
-            data["application/vnd.jupyter.widget-view+json"] = {
-                "version_major": 2,
-                "version_minor": 0,
-                "model_id": self.model_id,
-            }
-        keep = lambda kind: (not include or kind in include) and kind not in (exclude or ())  # noqa: E731
-        return {kind: item for kind, item in data.items() if keep(kind)}
+            kinds[VIEW] = lambda: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        return bundle(kinds, include, exclude)
+
+    def _ipython_display_(self, **_: Any) -> None:
+        """Two outputs: the explorer, and below it what is shown where nothing is live."""
+        self._stills.show()
 
     # From the state to the page: only what changed is sent, for a trait that is set to an equal value sends nothing.
 
     def _draw(self, changed: Set[str]) -> None:
-        """Makes every trait again that depends on what has changed."""
-        with self.hold_sync():
-            if changed & {"answers", "cost"}:
-                cost = self.state.cost
-                self._timed = self.report if cost is None else replace(self.report, collectives=cost.partitioned)
-            for name, view in VIEWS.items():
-                if changed & view.after or (view.tab and "tab" in changed):
-                    setattr(self, name, view.build(self) if view.tab in ("", self.tab) else {})
+        """Makes every trait again that depends on what has changed; after an interrupted drawing, every one."""
+        behind, self._behind = self._behind, True
+        if behind:
+            changed = {change for view in VIEWS.values() for change in view.after}
+        try:
+            with self.hold_sync():
+                if changed & {"answers", "cost"}:
+                    cost = self.state.cost
+                    self._timed = self.report if cost is None else replace(self.report, collectives=cost.partitioned)
+                for name, view in VIEWS.items():
+                    if changed & view.after or (view.tab and "tab" in changed):
+                        setattr(self, name, view.build(self) if view.tab in ("", self.tab) else {})
+            if behind:
+                self.send_state(list(VIEWS))  # what was set and not sent would not be sent again
+            self._asides.draw(changed)
+        except Exception:  # what cannot be drawn would not be the next time either
+            self._behind = False
+            raise
+        self._behind = False
 
     # From the page to the state.
+
+    def _on_message(self, _: Any, message: Any, __: Any) -> None:
+        """The page says something besides traits: where another view is, or asks for a file."""
+        if not self._asides.hear(message):
+            super()._on_message(_, message, __)
 
     def _on_edits(self, change: Any) -> None:
         """Does what was not done yet. The page repeats an edit until `status` has its number, so that none is lost
         while the kernel is busy: then only the newest value of a trait is sent."""
         for edit in change["new"]:
-            if edit["seq"] > self._seq:
-                self._seq = edit["seq"]
+            try:
+                number = _DOOR.number(edit)
+            except ShardvizError as error:
+                self.state.refuse(error, "internal")
+                continue
+            if number > self._seq:
+                self._seq = number
                 with self.hold_sync():
                     try:
                         self._do(edit)
                     finally:
                         self._draw({"seq"})
 
-    def _do(self, edit: dict[str, Any]) -> None:
-        operation = edit.get("op")
-        if operation in EDITS:
-            method = getattr(self.state, operation)
-            method(**{name: edit[name] for name in inspect.signature(method).parameters if name in edit})
+    def _do(self, edit: Any) -> None:
+        try:
+            operation, arguments = _DOOR.edit(edit)
+        except ShardvizError as error:
+            self.state.refuse(error, "internal")
         else:
-            unknown = ShardvizError(f"the page asked for {operation!r}, which this version has not")
-            self.state.refuse(unknown, "internal")
+            getattr(self.state, operation)(**arguments)
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Takes what the page sends; what does not fit is refused, and the rest is taken."""
+        fits, own = {}, {*Explorer.class_own_traits(), *Delivered.class_own_traits()}
+        for name, value in sync_data.items():
+            try:
+                fits[name] = _DOOR.trait(name, value) if name in own else value
+            except ShardvizError as error:
+                self.state.refuse(error, "internal")
+        super().set_state(fits)
+
+    def _on_wants(self, change: Any) -> None:
+        """The page asks for what takes a while to find out."""
+        if change["new"] == "dimensions":
+            self.state.find_dimensions()
 
     def _on_selected(self, change: Any) -> None:
         """The page says at which level it saw the name: a newer report may have come meanwhile."""
@@ -201,13 +320,37 @@ class Explorer(anywidget.AnyWidget):
             self.selected = self.state.selected
 
 
-# The tabs that are Documents.
+# What the page shows as Documents.
+
+_SMALL = (300.0, 190.0)  # pixels of the shard map beside the source
+
+
+def _head(explorer: Explorer) -> Json:
+    return pane(headline_pane(explorer.state), brief=json_of(memory_brief(explorer.state)))
+
+
+def _cards(explorer: Explorer) -> Json:
+    deck = explorer.state.deck
+    return pane(document(deck), at=deck.at, against=deck.against)
+
+
+def _offers(explorer: Explorer) -> Json:
+    offers = explorer.state.now.offers
+    told = pane(offers_document(offers, explorer.state.deck)) if offers.open else {}
+    return {**told, "hunt": offers.hunt, "share": round(offers.share, 3), "trouble": offers.trouble}
+
+
+def _why(explorer: Explorer) -> Json:
+    asked = explorer.state.now.why
+    told = asked_document(asked)
+    said = {"line": asked.line, "name": asked.name, "axis": asked.axis, "busy": asked.busy, "trouble": asked.trouble}
+    return {**({} if told is None else pane(told)), **said}
 
 
 def _values(explorer: Explorer) -> Json:
     report, changed = explorer.report, explorer.state.changed
     found = found_values(report, changed, explorer.query)
-    total = len(report.arguments) + len(report.outputs) + len(report.intermediates)
+    total = len(report.values)
     said = found_words(len(found), total)
     return pane(values_pane(report, found, changed), found=len(found), total=total, said=said)
 
@@ -217,43 +360,150 @@ def _collectives(explorer: Explorer) -> Json:
     return pane(collectives_pane(report, explorer.state.cost, explorer.query), total=len(report.collectives))
 
 
+def _preview(explorer: Explorer) -> Json:
+    what, _, name = explorer.hovered.partition(" ")
+    offer = explorer.state.looked_at(what, name) if name else None
+    if offer is None:
+        return {"of": explorer.hovered} if explorer.hovered else {}
+    told = {} if offer.known is None else pane(preview_document(offer, offer.known, explorer.state.deck))
+    return {**told, "of": explorer.hovered, "trouble": offer.trouble}
+
+
+def _stages(explorer: Explorer) -> Json:
+    state = explorer.state
+    state.find_stages(other=explorer.query.get("against") == "card")  # which does nothing where they are being made
+    now, other = state.deck.now, state.deck.other
+    made, beside = state.stages_of(state.plan), state.stages_of(other.plan)
+    lacks = explorer.query.get("against") == "card" and other is not now and not beside.items
+    waits = "Shardy's passes are being run, one after the other …" if made.busy or lacks else ""
+    shown = stages_shown(
+        made.with_reports(now.known.reports),
+        None if other is now else beside.with_reports(other.known.reports),
+        other.name,
+        explorer.query,
+        waits=waits,
+        trouble=made.trouble,
+    )
+    more = {"name": shown.name, "names": shown.names, "against": shown.against, "could": shown.could}
+    return pane(shown.document, **more, at=shown.at, found=shown.found, most=MOST_ROWS, other=other.name)
+
+
 def _memory(explorer: Explorer) -> Json:
-    return pane(memory_pane(explorer.state), finishable=explorer.state.finishable)
+    told = with_difference(memory_pane(explorer.state), explorer.state.deck, ("memory",))
+    return pane(told, finishable=explorer.state.finishable)
 
 
 def _costs(explorer: Explorer) -> Json:
-    return pane(cost_pane(explorer.state.cost, explorer.state.cost_error))
+    told = cost_pane(explorer.state.cost, explorer.state.cost_error)
+    return pane(with_difference(told, explorer.state.deck, ("step", "work", "collectives")))
+
+
+def _rules(explorer: Explorer) -> Json:
+    state = explorer.state
+    fields = [
+        {
+            "filter": rule.filter if isinstance(rule.filter, str) else None,
+            "spec": str((rule.spec or Spec()).canonical()),
+        }
+        for rule in state.plan.rules.rules
+    ]
+    return pane(rules_pane(state.program.rules_table(state.plan)), fields=fields)
+
+
+def _codes(explorer: Explorer) -> Json:
+    found = codes_of(explorer.program, explorer.plan)
+    return {"jax": found.jax, "diff": found.diff, "why": found.why}
+
+
+def _rosetta(explorer: Explorer) -> Json:
+    report, state, text = explorer.report, explorer.state, explorer.reading
+    role, value = found_value(report, state.selected)
+    about = {} if value is None else {"name": value.name, "label": value.label or value.name, "role": role}
+    own = value_rosetta(report, state.selected, state.remark)
+    return pane(own, **about, read=_reading(report, state.selected, text) if text.strip() else None)
+
+
+def _reading(report: Report, name: str, text: str) -> Json:
+    found = read_rosetta(report, name, text)
+    told = {"answer": json_of(found.answer), "document": None if found.document is None else json_of(found.document)}
+    return {"text": text[:MOST_PASTED], **told, "same": found.same, "apply": found.apply, "error": found.error}
 
 
 def _problems(explorer: Explorer) -> Json:
-    problems, notes = severities(explorer.report)
-    return pane(problems_pane(explorer.report), problems=problems, notes=notes)
+    problems, notes = severity_words(explorer.state.deck.now.known.findings)
+    said = " · ".join(filter(None, (plural(problems, "finding"), notes)))
+    told = pane(problems_pane(explorer.report, explorer.state.cost)) if explorer.tab == "problems" else {}
+    return {**told, "problems": problems, "notes": notes, "said": said}
+
+
+def _texts(explorer: Explorer) -> Json:
+    """The texts of the source; what is known of its lines is made with them."""
+    explorer._lines, texts = source_view(
+        source_pane(explorer._timed, explorer.state.cost, line_difference(explorer.state.deck))
+    )
+    return texts
+
+
+def _shards(explorer: Explorer) -> Json:
+    """The shard map beside the source, and the large one while somebody looks at it."""
+    about = explorer.report, explorer.state.selected, explorer.state.remark
+    large = json_of(shard_map_pane(*about, device=explorer.device)) if explorer.tab == "shards" else None
+    return pane(shard_map_pane(*about, room=_SMALL, device=explorer.device), large=large, name=explorer.state.selected)
+
+
+def _constraints(explorer: Explorer) -> Json:
+    """What can be constrained now, and what the plan constrains."""
+    state = explorer.state
+    chosen = next((v for v in explorer.report.intermediates if v.name == state.selected), None)
+    spec = str((chosen.spec or Spec()).canonical()) if chosen is not None else ""
+    value = None if chosen is None else {"name": chosen.name, "label": chosen.label or chosen.name, "spec": spec}
+    rows = [
+        {"name": c.value.name, "line": c.value.line, "occurrence": c.value.occurrence, "text": str(found)}
+        for c, found in zip(state.plan.constraints, state.bound.constraints, strict=True)
+    ]
+    return {"value": value, "rows": rows}
 
 
 VIEWS = {
     "mesh": View(lambda e: mesh_view(e.state), {"mesh"}),
-    "plan_code": View(lambda e: e.code(), {"plan"}),
-    "rules": View(lambda e: rules_view(e.state), {"plan"}, tab="rules"),
+    "plan_code": View(lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}),  # it is as long as the program
+    "codes": View(_codes, {"plan"}, tab="code"),
+    "rules": View(_rules, {"plan"}, tab="rules"),
     "targets": View(lambda e: targets_view(e.state), {"mesh", "machine"}),
-    "inputs": View(lambda e: inputs_view(e.state), {"answers"}),
-    "outputs": View(lambda e: outputs_view(e.state), {"answers"}),
-    "head": View(lambda e: head_view(e.state), {"answers", "machine", "cost"}),
-    "source": View(lambda e: source_view(e._timed, e.state.cost), {"answers", "cost"}),
-    "problems": View(_problems, {"answers"}),
+    "inputs": View(lambda e: inputs_view(e.state), {"mesh"}),
+    "outputs": View(lambda e: outputs_view(e.state), {"mesh"}),
+    "kin": View(lambda e: kin_view(e.state), {"mesh", "logical"}),
+    "dimensions": View(lambda e: dimensions_view(e.state), {"answers", "logical"}),
+    "cuts": View(lambda e: cuts_view(e.state, "argument"), {"answers"}),
+    "out_cuts": View(lambda e: cuts_view(e.state, "output"), {"answers"}),
+    "trial": View(lambda e: trial_view(e.state, e.trying), {"trying"}),
+    "cards": View(_cards, {"answers", "cost", "deck", "machine"}),
+    "offers": View(_offers, {"offers", "deck"}),
+    "preview": View(_preview, {"hovered", "deck"}),
+    "most": View(
+        lambda e: pane(most_document(e.state.deck, e.state.now.remedies)),
+        {"answers", "cost", "deck", "machine", "remedies"},
+    ),
+    "why": View(_why, {"why"}),
+    "head": View(_head, {"answers", "machine", "cost"}),
+    "texts": View(_texts, {"answers", "cost", "deck"}, tab="source"),
+    "source": View(lambda e: e._lines, {"answers", "cost", "deck"}, tab="source"),
+    "problems": View(_problems, {"answers", "cost", "tab"}),
     "values": View(_values, {"answers", "query"}, tab="values"),
     "collectives": View(_collectives, {"answers", "cost", "query"}, tab="collectives"),
     "selected": View(lambda e: e.state.selected, {"selection"}),
-    "shards": View(lambda e: shards_view(e.report, e.state.selected, e.state.remark), {"answers", "selection"}),
-    "rosetta": View(
-        lambda e: rosetta_view(e.report, e.state.selected, e.reading),
-        {"answers", "selection", "reading"},
-        tab="rosetta",
-    ),
-    "memory": View(_memory, {"answers", "machine", "cost"}, tab="memory"),
-    "costs": View(_costs, {"answers", "machine", "cost"}, tab="cost"),
-    "machine": View(lambda e: machine_view(e.state), {"machine", "cost"}, tab="machine"),
+    "shards": View(_shards, {"answers", "selection", "tab", "device"}),
+    "constraints": View(_constraints, {"answers", "selection", "plan"}),
+    "rosetta": View(_rosetta, {"answers", "selection", "reading"}, tab="rosetta"),
+    "memory": View(_memory, {"answers", "machine", "cost", "deck"}, tab="memory"),
+    "costs": View(_costs, {"answers", "machine", "cost", "deck"}, tab="cost"),
+    "difference": View(lambda e: pane(difference_pane(e.state.deck)), {"answers", "cost", "deck"}, tab="difference"),
+    "stages": View(_stages, {"answers", "deck", "stages", "query"}, tab="stages"),
+    "machine": View(lambda e: machine_view(e.state.cost, e.state.cost_error), {"machine", "cost"}, tab="machine"),
     "company": View(
-        lambda e: company_view(e.state, e.device), {"answers", "cost", "selection", "device"}, tab="machine"
+        lambda e: company_view(e.state.cost, e.device, e.report, e.state.selected),
+        {"answers", "cost", "selection", "device"},
+        tab="machine",
     ),
     "status": View(
         lambda e: status_view(e.state, e._seq, e.state.now.progress.seconds),
@@ -262,10 +512,4 @@ VIEWS = {
 }
 """Every trait that the page shows, in the order in which they are made."""
 
-EDITS = (
-    *("set_spec", "set_dim", "move_axis", "set_out_spec", "set_out_dim", "move_out_axis"),
-    *("add_axis", "remove_axis", "rename_axis", "resize_axis", "set_target", "set_order", "exchange_axes"),
-    *("add_rule", "set_rule", "move_rule", "remove_rule"),
-    *("undo", "redo", "stop", "recompile", "finish"),
-)
-"""What the page may ask for: methods of the state. An edit has their arguments by name."""
+_DOOR = Door(EDITS)

@@ -1,4 +1,4 @@
-"""`explore`: opens the explorer on a function, a traced program or an example.
+"""`explore`: opens the explorer on a function, a traced program or an example; `open`: on a file that it saved.
 
 >>> explorer = explore(train_step, params, tokens, mesh={"data": 8, "model": 8})     # doctest: +SKIP
 >>> explorer                                                                         # doctest: +SKIP
@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import reprlib
 from typing import Any
 
@@ -19,6 +20,7 @@ from shardviz.records.report import Report
 from shardviz.session import Program
 from shardviz.session.calls import program_of
 from shardviz.session.explorer import ExplorerState
+from shardviz.session.files import SavedSession, read_session
 from shardviz.widgets.explorer import Explorer
 
 
@@ -98,6 +100,51 @@ def explore(
     limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
     on: dict[str, Any] = {"target": target, "tokens": tokens, "model_flops": model_flops}
     return Explorer(ExplorerState(program, plan, level=level, **limits, **on))
+
+
+def open(
+    path: str | os.PathLike[str],
+    program: Any = None,
+    *,
+    target: Any = None,
+    level: str = "compiled",
+    debounce: float = 0.15,
+    timeout: float = 60.0,
+    memory_limit: float | None = None,
+) -> Explorer | SavedSession:
+    """Opens what `explorer.save("session.json")` wrote.
+
+    Args:
+        path: of the file.
+        program: what `sv.trace` gave, or an example of the gallery: the explorer goes on with its cards, for each of
+            which Shardy is asked anew. None to look at what was saved, and no more.
+        target: another machine than the saved one; needed where its chip is one of your own.
+        level, debounce, timeout, memory_limit: as `explore`.
+
+    Returns:
+        The `Explorer`; without a program a `SavedSession`, which shows its cards and reports, and has them as `.deck`,
+        `.reports` and `.report`.
+
+    Raises:
+        ShardvizError: if the file cannot be read, is no session or damaged, or of another program; the message says
+            which arguments differ.
+        TargetError, MeshError: if the machine is not known here, or has another number of devices than the mesh.
+    """
+    if isinstance(program, Example):
+        program = program.program
+    if program is not None and not isinstance(program, Program):
+        raise ShardvizError(
+            f"open: program is what sv.trace(fn, ...) gives, or an example of sv.gallery, not {reprlib.repr(program)} "
+            f"({type(program).__name__})"
+        )
+    limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
+    if program is None:
+        limits = {}
+    else:
+        server.start()
+        limits["level"] = level
+    found = read_session(path, program, target, **limits)
+    return Explorer(found) if isinstance(found, ExplorerState) else found
 
 
 def _plan(plan: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Plan:

@@ -11,8 +11,8 @@ import shardviz as sv
 from shardviz import compiler
 from shardviz.compiler import server
 from shardviz.compiler.targets import gpu_config
-from shardviz.session.reading import on_target
-from shardviz.session.targeting import aim
+from shardviz.session.reading import compiled_report
+from shardviz.session.targeting import resolve_target
 from tests.watched import memory_of_children
 
 NAME = "params['layers']['wq']"
@@ -89,12 +89,12 @@ def test_from_a_megabyte_of_hlo_to_the_reports_part(benchmark, yardstick):
     future.result()
     reached = future.job.texts["compiled"]
     first = future.reports["partitioned"]
-    aimed = aim("tpu v5p:4x4x4", first.mesh)
+    resolved = resolve_target("tpu v5p:4x4x4", first.mesh)
     names = [a.name for a in first.arguments]
 
     def read():
         before, after = (compiler.parse(first.stages[stage]) for stage in ("before", "partitioned"))
-        return on_target(reached, aimed, first, before, after, names)
+        return compiled_report(reached, resolved, first, before, after, names)
 
     found = benchmark.pedantic(read, rounds=5, warmup_rounds=1)
     server.shutdown()

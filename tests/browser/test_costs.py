@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.browser.harness import Lab, LabPage
-from tests.browser.views import edits, settled, state
+from tests.browser.views import edits, go, settled, state
 
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
 
@@ -25,7 +25,7 @@ def test_cost_and_machine(lab: Lab, page: LabPage):
     expect(state(view)).to_have_attribute("data-level", "partitioned", timeout=60_000)
 
     # what the time goes to, with the arithmetic, and from a collective to its line
-    view.get_by_test_id("tab-cost").click()
+    go(view, "cost")
     expect(view.get_by_test_id("step")).to_contain_text("if no communication does")
     view.get_by_test_id("step-times").get_by_role("button", name="over model", exact=False).first.click()
     expect(view.get_by_test_id("step-times")).to_contain_text("2 x V x 7/8 / W")
@@ -36,19 +36,19 @@ def test_cost_and_machine(lab: Lab, page: LabPage):
     expect(view.get_by_test_id("panel-source")).to_be_visible()
 
     # a chip, its company, and the same device on the shard map and in the kernel
-    view.get_by_test_id("tab-machine").click()
-    expect(view.get_by_test_id("machine-title")).to_contain_text("tpu v5e:4x8: 32 chips")
+    go(view, "machine")
+    expect(view.get_by_test_id("panel-machine").locator("h2").first).to_contain_text("tpu v5e:4x8: 32 chips")
     view.get_by_test_id("device-5").click()
     expect(view.get_by_test_id("device-groups")).to_contain_text("line of 8 along")
     device = view.get_by_test_id("pick-device").input_value()
     page.screenshot("costs_machine", of=view)
-    view.get_by_test_id("tab-shards").click()
-    expect(view.get_by_test_id("map").locator("[aria-pressed=true]")).to_have_count(1)
+    go(view, "shards")
+    expect(view.get_by_test_id("panel-shards").locator(".sv-item[aria-pressed=true]")).to_have_count(1)
     page.run_cell(1)
     expect(page.cell_output(1)).to_contain_text(f"kernel has {device} data=4,model=8")
 
     # another order of the devices: the machine and the cost follow at once, and the undo brings both back
-    view.get_by_test_id("tab-machine").click()
+    go(view, "machine")
     expect(view.get_by_test_id("axis-rides")).to_be_visible()
     said = view.get_by_test_id("axis-rides").text_content()
     before = edits(view)

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.browser.harness import Lab, LabPage
-from tests.browser.views import edits, settled, state
+from tests.browser.views import edits, go, settled, state
 
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
 
@@ -18,7 +18,7 @@ WQ = "params['layers']['wq']"
 
 def gathers(view, name="wq"):
     """The rows of the collectives table that gather a weight."""
-    view.get_by_test_id("tab-collectives").click()
+    go(view, "collectives")
     rows = view.get_by_test_id("collectives-table").locator("tr")
     return rows.filter(has_text="all-gather").filter(has_text=re.compile(rf"'?{name}'?\b"))
 
@@ -53,7 +53,7 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
 
     # every notation of wq: one is copied and pasted back, another one is pasted and applied
     page.raw.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    view.get_by_test_id("tab-rosetta").click()
+    go(view, "rosetta")
     expect(view.get_by_test_id("text-pspec")).to_have_text("P(None, 'data', 'model', None)")
     expect(view.get_by_test_id("text-hlo-v2")).to_have_text("{devices=[1,8,8,1]<=[64]}")
     expect(view.get_by_test_id("text-hlo-v2")).to_have_css("display", "block")  # whatever version saved the notebook

@@ -20,3 +20,12 @@ def settled(view, since: int, level="compiled"):
 def edits(view) -> int:
     """The number of the last edit that the kernel has answered."""
     return int(state(view).get_attribute("data-seq"))
+
+
+def go(view, name):
+    """Goes to a view of a place, or to what is opened from elsewhere, as a person does."""
+    for place in ("program", "memory", "machine"):
+        if view.get_by_test_id(f"tab-{name}").count():
+            break
+        view.get_by_test_id(f"place-{place}").click()
+    view.get_by_test_id(f"tab-{name}").click()

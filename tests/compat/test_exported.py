@@ -395,7 +395,7 @@ class TestWritten:
         assert found.platforms == ("tpu", "cuda")
         exploring = found.program()
         report = exploring.partition(exploring.plan())
-        assert any(d.rule == "other-platform" and "tpu, cuda" in d.message for d in report.diagnostics)
+        assert any(d.rule == "other-platform" and "tpu, cuda" in d.text for d in report.diagnostics)
 
     @pytest.mark.parametrize(
         ("options", "word"),

@@ -286,7 +286,7 @@ def test_several_processes_local_views_are_told_of():
         with pytest.raises(sv.MeshError, match=r"spans several processes.*make_array_from_process_local_data"):
             fn(np.ones(8, np.float32))
         report = sv.analyze(fn, array(8))
-    (note,) = [d.message for d in report.diagnostics if d.rule == "pjit-local-views"]
+    (note,) = [d.text for d in report.diagnostics if d.rule == "pjit-local-views"]
     assert note.startswith("the mesh spans 2 processes and all shapes here are global ones")
 
 

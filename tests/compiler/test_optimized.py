@@ -32,6 +32,7 @@ def test_what_is_matched_spans_the_same_axes_as_often(compiled):
             if not {"split", "moved"} & set(run.how):
                 assert like.count == run.collective.count
             if "moved" in run.how and like.count is not None:
+                assert run.collective.count is not None
                 assert run.collective.count < like.count
         kinds = {partitioned[name].kind for name in run.stands_for}
         assert (kinds <= {run.collective.kind}) == ("turned" not in run.how)
@@ -245,3 +246,39 @@ ENTRY %main (x: f32[8]) -> f32[2] {{
         "all-reduce.5": "NVSHMEM",
         "all-reduce.3": "SingleInputAllReduceScatterFusion StrategyRing",
     }
+
+
+def test_small_arrays_laid_together_are_parts_and_one_that_was_laid_together_before_is_not():
+    """A GPU's compiler concatenates what it combines; the program may have a concatenation of its own."""
+    both = "  %both = f32[96]{0} concatenate(%a, %b), dimensions={0}"
+    given = ["  %a = f32[64]{0} parameter(0)", "  %b = f32[32]{0} parameter(1)"]
+    reduce = f"all-reduce(%both), channel_id=7, {GROUPS}"
+    apart = module(
+        [
+            *given,
+            f'  %ar.1 = f32[64]{{0}} all-reduce(%a), channel_id=7, {GROUPS}, metadata={{op_name="p"}}',
+            f'  %ar.2 = f32[32]{{0}} all-reduce(%b), channel_id=7, {GROUPS}, metadata={{op_name="q"}}',
+            f'  %ar.3 = f32[96]{{0}} all-reduce(%c), channel_id=7, {GROUPS}, metadata={{op_name="p"}}',
+            "  %c = f32[96]{0} parameter(2)",
+            "  ROOT %t = (f32[64]{0}, f32[32]{0}, f32[96]{0}) tuple(%ar.1, %ar.2, %ar.3)",
+        ]
+    )
+    (one,) = run(apart, module([*given, both, f'  ROOT %r = f32[96]{{0}} {reduce}, metadata={{op_name="p"}}']))
+    assert one.stands_for == ("ar.1", "ar.2")
+    laid = module([*given, both, f"  ROOT %ar.1 = f32[96]{{0}} {reduce}"])
+    (one,) = run(laid, module([*given, both, f"  ROOT %r = f32[96]{{0}} {reduce}"]))
+    assert (one.stands_for, one.how) == (("ar.1",), ())
+
+
+def test_an_all_reduce_of_an_all_reduce_becomes_one_over_the_axes_of_both():
+    data, model, all_of = ("replica_groups=" + text for text in ("[4,2]<=[2,4]T(1,0)", "[2,4]<=[8]", "[1,8]<=[8]"))
+    nested = module(
+        [
+            "  %a = f32[64]{0} parameter(0)",
+            f"  %ar.1 = f32[64]{{0}} all-reduce(%a), channel_id=1, {data}, to_apply=%add",
+            f"  ROOT %ar.2 = f32[64]{{0}} all-reduce(%ar.1), channel_id=2, {model}, to_apply=%add",
+        ]
+    )
+    one_over_both = f"  ROOT %r = f32[64]{{0}} all-reduce(%a), channel_id=9, {all_of}, to_apply=%add"
+    (one,) = run(nested, module(["  %a = f32[64]{0} parameter(0)", one_over_both]))
+    assert one.stands_for == ("ar.1", "ar.2") and one.collective.axes == ("data", "model")

@@ -119,13 +119,14 @@ def test_groups_with_a_device_list_are_one_attribute():
     ],
 )  # fmt: skip
 def test_element_types_have_numpys_names(hlo, numpy):
-    assert parse_shape(f"{hlo}[3]").dtype == numpy
+    assert parse_shape(f"{hlo}[3]") == Shape(numpy, (3,))
 
 
 def test_element_types_are_those_of_ml_dtypes():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     for hlo, size in (("f8e4m3fn", 1), ("f8e5m2", 1), ("f8e3m4", 1), ("bf16", 2), ("f8e8m0fnu", 1)):
         shape = parse_shape(f"{hlo}[16]{{0}}")
+        assert isinstance(shape, Shape)
         assert hasattr(ml_dtypes, shape.dtype)
         assert shape.nbytes == 16 * size
 
@@ -175,3 +176,21 @@ def test_damaged_text_raises_nothing_else(all_compiled, data):
         assert module.frames is not None
     except ParseError:
         pass
+
+
+@pytest.mark.parametrize("value", ['{\n"a":"{\\"b\\": 1}"\n}', "{\n}", '{\n"a":[\n1,\n2]}', '"x\\"{"'])
+def test_an_attribute_may_go_over_several_lines(value):
+    """Pallas writes a kernel's metadata so; the line that closes it begins as the end of a computation does."""
+    text = (
+        "HloModule m\n\nENTRY %main (a: f32[4]) -> f32[4] {\n  %a = f32[4]{0} parameter(0)\n"
+        f"  %k = f32[4]{{0}} custom-call(%a), frontend_attributes={{kernel_metadata={value}}}, "
+        'metadata={op_name="k"}\n  ROOT %b = f32[4]{0} negate(%k)\n}\n\n'
+    )
+    module = parse(text)
+    kernel = module.entry.by_name["k"]
+    assert [i.name for i in module.entry.instructions] == ["a", "k", "b"]
+    assert kernel.attributes["frontend_attributes"] == f"{{kernel_metadata={value}}}"
+    assert kernel.op_name == "k"
+    for cut in range(text.index("ROOT"), len(text) - 3):
+        with pytest.raises(ParseError):
+            parse(text[:cut])

@@ -7,7 +7,8 @@ import pytest
 import shardviz
 from shardviz.compiler import FrameTable
 from shardviz.records import Frame
-from shardviz.records.source import innermost, is_differentiated, phase
+from shardviz.records.phases import is_differentiated, phase
+from shardviz.records.source import innermost
 
 HERE = os.path.dirname(shardviz.__file__)
 PACKAGES = "/env/lib/python3.12/site-packages"
@@ -81,3 +82,34 @@ def test_stacks_end_in_the_program(compiled):
             stack = compiled.before.frames.stack(instruction.stack_frame_id)
             assert stack[0].line > 0
             assert compiled.before.source(instruction) is not None
+
+
+def test_a_long_chain_of_frames_is_walked_once():
+    """The innermost line of each is that of its whole stack; a chain that comes back to itself ends too."""
+    files = [FILES[n % len(FILES)] for n in range(3000)]
+    for root in (0, 2000):
+        frames = {n: (Frame(file, n), n - 1 or root) for n, file in enumerate(files, 1)}
+        some = FrameTable(frames)
+        assert root or [some.innermost(n) for n in range(1, 300)] == [innermost(some.stack(n)) for n in range(1, 300)]
+        reads = Counted(frames)
+        table = FrameTable(reads)
+        for number in reversed(frames):
+            table.innermost(number)
+        assert reads.count <= 3 * len(frames)
+
+
+class Counted(dict):
+    count = 0
+
+    def __getitem__(self, key):
+        self.count += 1
+        return super().__getitem__(key)
+
+
+FILES = [
+    "/env/lib/site-packages/jax/_src/api.py",
+    "/env/lib/site-packages/flax/nnx/nn/linear.py",
+    "/env/lib/site-packages/jax/_src/pjit.py",
+    "/home/me/model.py",
+    "/env/lib/site-packages/optax/base.py",
+]

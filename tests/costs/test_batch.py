@@ -188,3 +188,15 @@ def test_what_was_written_before_values_said_donated_still_reads():
     old = made.to_json().replace(', "donated": false', "")
     assert old != made.to_json() and Report.from_json(old) == made
     assert dataclasses.replace(made.arguments[0], donated=True) != made.arguments[0]
+
+
+def test_the_group_sizes_of_a_ragged_product_are_no_samples():
+    weights = ("params['up']", "bfloat16", (8, 64, 32)), ("params['down']", "bfloat16", (8, 32, 64))
+    rows = ("x", "bfloat16", (4096, 64))
+    found = batch_of(report(*weights, rows, ("group_sizes", "int32", (8,))))
+    assert found == batch_of(report(*weights, rows))
+    assert found is not None
+    assert (found.count, found.what) == (4096, "samples")
+    labels = batch_of(report(*weights, rows, ("labels", "int32", (4096,))))
+    assert labels is not None
+    assert labels.source == "argument labels"

@@ -38,6 +38,17 @@ def test_exchanged_axes_stand_where_mesh_utils_puts_them_in_each_others_place(te
     assert (found.mesh.names, found.mesh.sizes) == (mesh.names, mesh.sizes)
 
 
+@pytest.mark.parametrize("target", ["tpu v5e:1x1", "tpu v5p:1x1x1", "tpu v4:1x1x1", "gpu h100:1x1"])
+@pytest.mark.parametrize("sizes", [(), (1,), (1, 1), (1, 1, 1, 1)])
+def test_a_mesh_of_one_device_stands_on_a_machine_of_one(target, sizes):
+    mesh = DeviceMesh(tuple("abcd"[: len(sizes)]), sizes)
+    place = placement(mesh, Machine.of(target))
+    assert place.order == (0,) and place.groups(mesh.names).tolist() == [[0]]
+    assert [str(p.route) for p in place.paths] == ["one device"] * len(sizes)
+    ordered = placement(reordered(mesh, ROW_MAJOR), Machine.of(target))
+    assert ordered.order == (0,)
+
+
 @pytest.mark.parametrize("text", ["tpu v5e:8x16", "tpu v5p:4x4x8", "tpu tpu7x:2x2x2", "gpu h100:16x8"])
 def test_a_mesh_in_order_has_device_i_at_place_i(text):
     machine = Machine.of(text)

@@ -18,6 +18,8 @@ from shardviz.notation.spec import axis_size
 from shardviz.notation.strides import digits, merge
 from shardviz.notation.tiling import Tiling
 
+REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
 
 def groups(axes, mesh: DeviceMesh) -> list[list[int]]:
     """The places that differ only along `axes`, in the order that these count."""
@@ -33,9 +35,8 @@ def groups(axes, mesh: DeviceMesh) -> list[list[int]]:
     return list(found.values())
 
 
-def piece(block: np.ndarray, dimension: int, i: int, n: int) -> np.ndarray:
-    """The i-th of n pieces of a block, each but the last ones of the same size."""
-    size = -(-block.shape[dimension] // n)
+def piece(block: np.ndarray, dimension: int, i: int, size: int) -> np.ndarray:
+    """The i-th piece of a block, each but the last ones of the same size."""
     return block[(slice(None),) * dimension + (slice(i * size, (i + 1) * size),)]
 
 
@@ -43,8 +44,12 @@ def run(step: Step, held: list[np.ndarray], shape: tuple[int, ...], mesh: Device
     """One collective on what every device holds."""
     assert step.axes is not None
     result = list(held)
+    before, after = layout(shape, step.before, mesh), layout(shape, step.after, mesh)
+    if step.edges:
+        return fetch(before, after, held, [list(range(mesh.size))])
+    if len(step.parts) > 1:
+        return fetch(before, after, held, groups(step.axes, mesh))
     if step.kind == "collective-permute":
-        before, after = layout(shape, step.before, mesh), layout(shape, step.after, mesh)
         sent = set()
         for place in range(mesh.size):
             # A copy of what it needs, of the partial sum that it has the turn of, that nobody else is sent.
@@ -59,23 +64,54 @@ def run(step: Step, held: list[np.ndarray], shape: tuple[int, ...], mesh: Device
             result[place] = held[source]
         assert len(sent) == mesh.size
         return result
+    if step.kind == "all-to-all":
+        assert step.parts == ((step.axes, step.dimension, step.into),)
+        return exchange(step.axes, step.dimension, step.into, held, mesh)
     n = math.prod(axis_size(axis, mesh) for axis in step.axes)
+    reduce = REDUCE[step.before.unreduced_kind].reduce
     for group in groups(step.axes, mesh):
         assert len(group) == n
         blocks = [held[place] for place in group]
         for i, place in enumerate(group):
             if step.kind == "slice":
-                result[place] = piece(blocks[i], step.dimension, i, n)
+                result[place] = piece(blocks[i], step.dimension, i, after.shard_shape[step.dimension])
             elif step.kind == "all-gather":
                 result[place] = np.concatenate(blocks, step.dimension)
-            elif step.kind == "all-to-all":
-                result[place] = np.concatenate([piece(b, step.into, i, n) for b in blocks], step.dimension)
             elif step.kind == "reduce-scatter":
-                result[place] = piece(sum(blocks), step.dimension, i, n)
+                result[place] = piece(reduce(blocks), step.dimension, i, after.shard_shape[step.dimension])
             elif step.kind == "all-reduce":
-                result[place] = sum(blocks)
+                result[place] = reduce(blocks)
             else:
                 raise AssertionError(step.kind)
+    return result
+
+
+def exchange(axes, dimension: int, into: int, held: list[np.ndarray], mesh: DeviceMesh) -> list[np.ndarray]:
+    """One part of an all-to-all."""
+    result = list(held)
+    for group in groups(axes, mesh):
+        blocks = [held[place] for place in group]
+        size = -(-max(b.shape[into] for b in blocks) // len(group))
+        for i, place in enumerate(group):
+            result[place] = np.concatenate([piece(b, into, i, size) for b in blocks], dimension)
+    return result
+
+
+def fetch(before: Layout, after: Layout, held: list[np.ndarray], among: list[list[int]]) -> list[np.ndarray]:
+    """Every device's new tile, put together from those of its group that hold parts of it, of its own partial sum."""
+    result = list(held)
+    for group in among:
+        for place in group:
+            tile = np.full(after.stops[place] - after.starts[place], -1)
+            for other in group:
+                if before.partial_ids[other] == after.partial_ids[place]:
+                    low = np.maximum(before.starts[other], after.starts[place])
+                    high = np.maximum(np.minimum(before.stops[other], after.stops[place]), low)
+                    ours = map(slice, low - after.starts[place], high - after.starts[place])
+                    theirs = map(slice, low - before.starts[other], high - before.starts[other])
+                    tile[tuple(ours)] = held[other][tuple(theirs)]
+            assert (tile >= 0).all()
+            result[place] = tile
     return result
 
 
@@ -89,7 +125,8 @@ def same(one: Spec | None, other: Spec | None, mesh: DeviceMesh) -> bool:
     def summed(spec: Spec) -> tuple:
         return plain(sorted((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in spec.unreduced))
 
-    return list(map(plain, one.dims)) == list(map(plain, other.dims)) and summed(one) == summed(other)
+    cut = list(map(plain, one.dims)) == list(map(plain, other.dims))
+    return cut and summed(one) == summed(other) and one.unreduced_kind == other.unreduced_kind
 
 
 def simulate(way: Moves) -> None:
@@ -109,12 +146,14 @@ def simulate(way: Moves) -> None:
         held = run(step, held, before.shape, mesh)
         spec = step.after
     assert same(spec, after.spec, mesh)
-    # Which of the partial sums are already added together: those that have the same place along the axes left.
-    total = np.zeros((after.partial_sums, *before.shape), int)
+    # Which of the partial results are already reduced together: those that have the same place along the axes left.
+    together: dict[int, list] = {}
     for i in range(before.partial_sums):
-        total[after.partial_ids[np.flatnonzero(before.partial_ids == i)[0]]] += parts[i]
+        together.setdefault(int(after.partial_ids[np.flatnonzero(before.partial_ids == i)[0]]), []).append(parts[i])
+    reduce = REDUCE[before.unreduced_kind].reduce
+    total = {i: reduce(found) for i, found in together.items()}
     for place, device in enumerate(after.device_ids):
-        assert np.array_equal(held[place], total[after.partial_ids[place]][after.index(int(device))])
+        assert np.array_equal(held[place], total[int(after.partial_ids[place])][after.index(int(device))])
 
 
 @st.composite
@@ -140,8 +179,9 @@ def resharding(draw, partial: bool = True):
     some = st.lists(st.sampled_from(atoms), unique=True, max_size=2)
     summed = draw(some) if partial else []
     left = [atom for atom in summed if draw(st.integers(0, 3)) == 0]
-    before = Spec(dims([a for a in atoms if a not in summed]), tuple(summed))
-    after = Spec(dims([a for a in atoms if a not in left]), tuple(left))
+    kind = draw(st.sampled_from(["sum", "max", "min"])) if partial else "sum"
+    before = Spec(dims([a for a in atoms if a not in summed]), tuple(summed), unreduced_kind=kind)
+    after = Spec(dims([a for a in atoms if a not in left]), tuple(left), unreduced_kind=kind)
     if draw(st.booleans()):
         shape = tuple(draw(st.sampled_from([12, 24])) * 6 for _ in range(rank)) if rank < 3 else (24, 24, 24)
     else:
@@ -218,9 +258,13 @@ def test_bytes_of_a_gather():
     assert step.axes == ("data",) and step.elements == 12 * 16
 
 
-def test_a_dimension_that_does_not_divide_is_gathered_whole():
+def test_a_dimension_that_does_not_divide_has_its_edges_sent_along():
     way = moves((10, 4), ("x",), (("x", "y"),), {"x": 2, "y": 2})
-    assert [step.kind for step in way.steps] == ["all-gather", "slice"]
+    assert [(step.kind, step.edges, step.elements) for step in way.steps] == [("collective-permute", True, 4)]
+    assert str(way.steps[0]) == (
+        "collective-permute over y: dimension 0 is cut, with its neighbours' edges; "
+        "P('x', None) → P(('x', 'y'), None); 4 elements"
+    )
     simulate(way)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import jax
 from hypothesis import strategies as st
 
 from shardviz.notation import DeviceMesh, Sharding, Spec
@@ -22,8 +23,22 @@ def meshes(draw, most: int = 4, permuted: bool = False):
     return DeviceMesh(names, sizes, (), ids)
 
 
+SUMS_ONLY = not hasattr(jax.sharding, "UnreducedKind")
+"""Whether this JAX, with its Shardy and XLA, has partial sums and no maxima and minima."""
+
+
 @st.composite
-def shardings(draw, *, parts=False, unreduced=False, manual=False, open=False, priorities=False, replicated=False):
+def shardings(
+    draw,
+    *,
+    parts=False,
+    unreduced=False,
+    manual=False,
+    open=False,
+    priorities=False,
+    replicated=False,
+    sums_only=False,
+):
     """Each axis, or each part of one, goes to a dimension, to a list or nowhere."""
     mesh = draw(meshes())
     rank = draw(st.integers(0, 4))
@@ -47,7 +62,8 @@ def shardings(draw, *, parts=False, unreduced=False, manual=False, open=False, p
             lists[where].append(piece)
     flags = [draw(st.booleans()) for _ in range(rank)] if open else [False] * rank
     marks = [draw(st.sampled_from([None, 0, 1, 3])) for _ in range(rank)] if priorities else [None] * rank
-    spec = Spec(tuple(map(tuple, dims)), tuple(lists["unreduced"]))
+    kind = draw(st.sampled_from(["sum", "sum", "max", "min"])) if unreduced and not sums_only else "sum"
+    spec = Spec(tuple(map(tuple, dims)), tuple(lists["unreduced"]), unreduced_kind=kind)
     return Sharding.from_spec(
         spec, mesh, rank, manual=lists["manual"], replicated=lists["replicated"], open=flags, priorities=marks
     )

@@ -12,12 +12,16 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.notation import DeviceMesh
+from shardviz.errors import MeshError, SpecError
+from shardviz.notation import NOTATIONS, DeviceMesh, Sharding
+from tests.notation.cases import shardings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,3 +188,78 @@ def test_a_host_has_a_block_of_the_mesh(bounds, shape):
             rows = np.equal(mesh.process_ids, host)
             box = math.prod(cut.stops[rows].max(0) - cut.starts[rows].min(0))
             assert box == 4 * math.prod(cut.shard_shape)
+
+
+# What is written of a sharding over devices in any order puts the same on each device when it is read
+
+
+def placement(cut: Sharding) -> dict[int, list[int]]:
+    """The tile of each device, by the device's id."""
+    return dict(zip(cut.mesh.ids().tolist(), cut.places().tolist(), strict=True))
+
+
+def written(cut: Sharding):
+    """Each notation and what it writes, where it can."""
+    for notation in NOTATIONS:
+        try:
+            yield notation, cut.to(notation)
+        except SpecError:
+            continue
+
+
+CUTS = shardings(parts=True, unreduced=True, manual=True, open=True, replicated=True)
+
+
+@settings(deadline=None)
+@given(CUTS, st.randoms(use_true_random=False), st.booleans())
+def test_text_read_over_its_mesh_puts_the_same_on_each_device(cut, random, by_id):
+    ids = list(range(cut.mesh.size))
+    random.shuffle(ids)
+    cut = dataclasses.replace(cut, mesh=dataclasses.replace(cut.mesh, device_ids=tuple(ids), by_id=by_id))
+    assert DeviceMesh.of(cut.mesh.text) == cut.mesh
+    for notation, text in written(cut):
+        again = sv.sharding(text, cut.mesh, cut.rank)
+        assert placement(again) == placement(cut) and again.same_as(cut), (notation, text)
+
+
+@settings(deadline=None)
+@given(CUTS, st.randoms(use_true_random=False))
+def test_text_that_brings_its_mesh_along_is_written_with_its_devices(cut, random):
+    """Read without a mesh, written, and read without one again, and over the mesh that it brought."""
+    try:
+        named = cut.to("hlo-v3")
+    except SpecError:
+        return
+    ids = list(range(cut.mesh.size))
+    random.shuffle(ids)
+    first = sv.sharding(named.replace("], [", f"], device_ids=({','.join(map(str, ids))}), [", 1))
+    assert placement(first) == dict(zip(ids, cut.places().tolist(), strict=True))
+    for notation, text in written(first):
+        over = sv.sharding(text, first.mesh, first.rank)
+        assert placement(over) == placement(first) and over.same_as(first), (notation, text)
+        try:
+            again = sv.sharding(text, rank=first.rank)
+        except MeshError as error:  # it names axes, or says of all devices the same: there is no mesh in it
+            assert "give" in str(error) and (notation in ("pspec", "short", "book", "sdy") or first.kind != "other")
+            continue
+        assert placement(again) == placement(first) and again.same_as(first), (notation, text)
+
+
+def test_copies_of_partial_sums_stay_copies_of_each_other():
+    """Device 3 holds a copy of device 0's term, and 2 of 1's, which no axis of the devices in order says."""
+    first = sv.sharding("{mesh['x'=2,'y'=2], device_ids=(0,1,3,2), [{}], unreduced={'y'}}")
+    assert first.to("hlo-v1") == "{devices=[1,2,2]0,1,3,2 last_tile_dims={replicated, unreduced}}"
+    again = sv.sharding(first.to("hlo-v1"))
+    assert again.same_as(first) and again.spec is None
+
+
+def test_all_on_one_device_by_its_number():
+    mesh = DeviceMesh.of("x=2,y=2 numbers=[0,2,1,3]")
+    for text in ("{maximal device=2}", "#sdy.sharding<@maximal_mesh_2, []>"):
+        cut = sv.sharding(text, mesh, 1)
+        assert str(cut) == "all on device 2" and cut.maximal == 1
+        for _, again in written(cut):
+            assert str(sv.sharding(again, mesh, 1)) == "all on device 2"
+    assert sv.sharding("{mesh['x'=2,'y'=2], device_ids=(0,2,1,3), [{'x'}, {}]}").to("hlo-v3") == (
+        "{mesh['x'=2,'y'=2], device_ids=(0,2,1,3), [{'x'}, {}]}"
+    )

@@ -177,9 +177,11 @@ def test_damaged_text_raises_nothing_else(data):
 
 
 def test_a_single_device_is_what_maximal_is():
-    """XLA of late 2026 prints `single_device[device_id=3]` where older ones print `maximal device=3`."""
-    newer, older = (sharding(text, "x=4", 2) for text in ("{single_device[device_id=3]}", "{maximal device=3}"))
-    assert newer.same_as(older) and newer.to("hlo-v1") == older.to("hlo-v1") == "{maximal device=3}"
+    """Where V1 says `maximal device=3`, V3 says `single_device[device_id=3]`, in 2025 `maximal_mesh[device_id=3]`."""
+    older = sharding("{maximal device=3}", "x=4", 2)
+    for text in ("{single_device[device_id=3]}", "{maximal_mesh[device_id=3]}"):
+        newer = sharding(text, "x=4", 2)
+        assert newer.same_as(older) and newer.to("hlo-v1") == older.to("hlo-v1") == "{maximal device=3}"
     assert sharding(str(HloSharding.from_string("{maximal device=3}")), "x=4", 2).same_as(older)
     with pytest.raises(ParseError, match="expected 'device_id='"):
         sharding("{single_device[3]}", "x=4")

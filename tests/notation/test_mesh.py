@@ -135,7 +135,7 @@ REFUSED = [
     ("data=0*2", "two whole numbers of 1 or more"),
     ("data=8:Eager", "an axis type is Auto, Explicit or Manual"),
     ("data=2,data=2", "give each axis its own name"),
-    ("data=99999,model=99999", "at most 4194304"),
+    ("data=99999,model=99999", "at most 131072"),
     ("Mesh('a': 2, axis_kinds=(Auto,))", "axis_sizes=, axis_names= or axis_types=, each once"),
     ("Mesh('a': 2", "at its end"),
     ("devices=[0,1]", "1 places need 1 different device ids, not 2"),

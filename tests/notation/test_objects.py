@@ -18,7 +18,7 @@ from shardviz._jax import mlir_context
 from shardviz.errors import ParseError, ShardvizError, SpecError
 from shardviz.notation import DeviceMesh, proto, shardings, together
 from shardviz.notation.letters import text_of
-from tests.notation.cases import TABLE
+from tests.notation.cases import SUMS_ONLY, TABLE
 from tests.notation.cases import shardings as random_shardings
 
 MESH = DeviceMesh.of({"a": 2, "b": 4})
@@ -30,7 +30,7 @@ def xla(text):
 
 
 @MANY
-@given(random_shardings(parts=True, unreduced=True, manual=True))
+@given(random_shardings(parts=True, unreduced=True, manual=True, sums_only=SUMS_ONLY))
 def test_what_a_message_prints_is_read_back(cut):
     """Also of the named (V3) kind, and on one line as the table of notations writes it."""
     for notation in ("hlo-v1", "hlo-v2", "hlo-v3"):
@@ -214,7 +214,7 @@ def test_tuples_that_are_refused():
 
 
 @MANY
-@given(random_shardings(parts=True, unreduced=True, open=True, priorities=True, replicated=True))
+@given(random_shardings(parts=True, unreduced=True, open=True, priorities=True, replicated=True, sums_only=SUMS_ONLY))
 def test_attributes_of_mlir(cut):
     with mlir_context():
         one = ir.Attribute.parse(cut.to("sdy"))
@@ -253,13 +253,14 @@ def test_an_empty_mesh_is_copies_everywhere():
         assert str(sv.sharding(given_, MESH, 2)) == "[·, ·]"
 
 
-def test_partial_results_that_are_no_sums_are_refused_wherever_they_are_said():
-    """JAX 0.12 and its Shardy and XLA have maxima and minima, too."""
+def test_partial_maxima_are_read_wherever_they_are_said():
+    """JAX 0.12 and its Shardy and XLA have them, and minima, too."""
     texts = [
         '{devices=[2,4]<=[8] last_tile_dims={unreduced} metadata={op_type="sdy::reduction_op" op_name="MAX"}}',
         '#sdy.sharding<@mesh, [{"a"}], unreduced=max{"b"}>',
         "{mesh['a'=2,'b'=4], [{'a'}], unreduced=max{'b'}}",
         "P('a', unreduced={'b'}, unreduced_kind=max)",
+        "P('a', unreduced={'b'}, unreduced_kind=jax.sharding.UnreducedKind.max)",
         "type: OTHER tile_assignment_dimensions: [2, 4] last_tile_dims: UNREDUCED iota_reshape_dims: 8 "
         'iota_transpose_perm: 0 metadata { op_type: "sdy::reduction_op" op_name: "MAX" }',
     ]
@@ -271,14 +272,37 @@ def test_partial_results_that_are_no_sums_are_refused_wherever_they_are_said():
         theirs = NamedSharding(mesh, spec)
         hlo = theirs._to_xla_hlo_sharding(1)
         given_ += [xla(texts[2]), xla(texts[2]).to_proto(), str(xla(texts[2]).to_proto())]
-        given_ += ["{mesh['a'=2,'b'=4], unreduced=max}", xla("{mesh['a'=2,'b'=4], unreduced=min}")]
         given_ += [spec, theirs, hlo, hlo.to_proto(), theirs._to_sdy_sharding(1)]
+        assert sv.sharding(texts[0], MESH, 1).to("pspec") == spec
+        assert sv.layout((8,), spec, MESH).unreduced_kind == "max"
+        assert str(sv.sharding(xla("{mesh['a'=2,'b'=4], unreduced=min}"), MESH, 1)) == "[·] min over a b"
+    else:
+        with pytest.raises(SpecError, match=r"partial sums only; JAX 0\.12 has partial maxima and minima too"):
+            sv.sharding(texts[0], MESH, 1).to("pspec")
     for each in given_:
-        with pytest.raises(SpecError, match="only partial sums are known"):
-            sv.sharding(each, MESH, 1)
-    for text in texts:  # and sums are taken
-        said = text.replace("MAX", "SUM").replace("max{", "{").replace("=max", "=sum")
-        assert str(sv.sharding(said, MESH, 1)) == "[a] sum over b"
-    if kinds is not None:
-        with pytest.raises(SpecError, match="only partial sums are known"):
-            sv.layout((8,), spec, MESH)
+        assert str(sv.sharding(each, MESH, 1)) == "[a] max over b"
+    for text in texts:
+        for kind in ("sum", "min"):
+            said = text.replace("MAX", kind.upper()).replace("max", kind).replace("=sum{", "={")
+            assert str(sv.sharding(said, MESH, 1)) == f"[a] {kind} over b"
+        with pytest.raises(SpecError, match="expected one of sum, max, min"):
+            sv.sharding(text.replace("MAX", "MUL").replace("max", "mul"), MESH, 1)
+    assert str(sv.sharding("{mesh['a'=2,'b'=4], unreduced=max}", MESH, 1)) == "[·] max over a b"
+
+
+def test_partial_maxima_move_by_maxima_and_never_become_minima():
+    maxima, minima, scattered = (
+        sv.sharding(text, MESH, 1)
+        for text in (
+            "P(unreduced={'b'}, unreduced_kind=max)",
+            "P(unreduced={'b'}, unreduced_kind=min)",
+            "P('a', unreduced={'b'}, unreduced_kind=max)",
+        )
+    )
+    (step,) = sv.moves((8,), maxima, "[b]", MESH).steps
+    assert str(step).startswith("reduce-scatter over b: dimension 0 is reduced and cut; P(None, unreduced={'b'}, unred")
+    (step,) = sv.moves((8,), maxima, scattered, MESH).steps
+    assert step.kind == "slice" and step.after.unreduced_kind == "max"
+    with pytest.raises(SpecError, match="partial results of a max become none of a min"):
+        sv.moves((8,), maxima, minima, MESH)
+    assert not maxima.same_as(minima) and maxima.same_as(maxima)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardviz as sv
-from shardviz.notation.pmap import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
+from shardviz.notation.pmap import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked, write
 
+WRONG: Any = (3,)
+NONE: Any = None
 N, C, U, A, R = NoSharding(), lambda *n: Chunked(n), Unstacked, ShardedAxis, Replicated
 
 
@@ -32,7 +35,7 @@ TABLE = [  # shape, specification, what each device holds
     ((4, 8), ShardingSpec((U(4), N), (A(0),)), [s(i, (0, 8)) for i in range(4)]),
     ((4, 4), ShardingSpec((U(4), C(2)), (A(0), A(1))), [s(i, b) for i in range(4) for b in ((0, 2), (2, 4))]),
     ((8,), ShardingSpec((C(2, 2),), (A(1), A(0))), [s((0, 2)), s((4, 6)), s((2, 4)), s((6, 8))]),
-    ((2, 2), ShardingSpec((None, N), (R(3),)), [s((0, 2), (0, 2))] * 3),
+    ((2, 2), ShardingSpec((NONE, N), (R(3),)), [s((0, 2), (0, 2))] * 3),
     ((), ShardingSpec((), (R(2),)), [(), ()]),
 ]  # fmt: skip
 
@@ -52,12 +55,13 @@ def test_indices(shape, spec, indices):
         (lambda: ShardingSpec((C(2),), ()), "sharded axes 0 to 0"),
         (lambda: ShardingSpec((N,), (A(0),)), "make no sharded axes"),
         (lambda: ShardingSpec((C(2), C(2)), (A(0), A(0))), "each of them once"),
-        (lambda: ShardingSpec((3,), ()), "NoSharding, Chunked or Unstacked"),
-        (lambda: ShardingSpec((), (3,)), "ShardedAxis or Replicated"),
+        (lambda: ShardingSpec(WRONG, ()), "NoSharding, Chunked or Unstacked"),
+        (lambda: ShardingSpec((), WRONG), "ShardedAxis or Replicated"),
         (lambda: Chunked((0,)), "1 or more"),
         (lambda: Replicated(0), "1 or more"),
         (lambda: ShardingSpec((C(3),), (A(0),)).indices((4,)), "does not divide by 3"),
         (lambda: ShardingSpec((U(3),), (A(0),)).indices((6,)), "unstacks 3"),
+        (lambda: sv.layout((6, 8), ShardingSpec((U(3), N), (A(0),))), "unstacked into 3, and the array's is 6"),
         (lambda: ShardingSpec((C(3),), (A(0),)).indices((3, 3)), "1 dimensions for an array of shape"),
         (lambda: sv.sharding(ShardingSpec((C(3),), (A(0),)), "x=4"), "over 3 devices"),
     ],
@@ -83,8 +87,11 @@ def specifications(draw):
 @given(specifications())
 def test_round_trip_and_definition(spec):
     cut = spec.to_sharding()
+    assert sv.sharding(str(spec)) == cut == sv.sharding(f"PmapSharding(sharding_spec={spec}, device_ids=[0, 1])")
     assert cut.places().tolist() == spec.places().tolist()
     again = cut.to("pmap")
+    kinds = lambda s: [(type(d), d.size) for d in s.sharding if isinstance(d, Unstacked) and d.size > 1]  # noqa: E731
+    assert kinds(again) == kinds(spec)
     assert again.places().tolist() == spec.places().tolist()
     sizes = [n for d in spec.sharding for n in (d.chunks if isinstance(d, Chunked) else [d.size] if d != N else [])]
     rows = []
@@ -105,5 +112,47 @@ def test_round_trip_and_definition(spec):
 
 def test_names_are_as_they_were():
     assert repr(Replicated(2)) == "Replicated(replicas=2)" and repr(ShardedAxis(0)) == "ShardedAxis(axis=0)"
+    assert (repr(U(4)), repr(C(4)), repr(C(4, 2))) == ("Unstacked(4)", "Chunked(4)", "Chunked(4,2)")
+    assert str(ShardingSpec((C(8), N), (A(0),))) == "ShardingSpec((Chunked(8), NoSharding()), (ShardedAxis(axis=0),))"
+    assert str(ShardingSpec((U(8),), (A(0), R(2)))) == (
+        "ShardingSpec((Unstacked(8),), (ShardedAxis(axis=0), Replicated(replicas=2)))"
+    )
     assert sv.notation.pmap.ShardingSpec is ShardingSpec and C(2) == Chunked((2,)) and NoSharding() == N
     assert ShardingSpec((U(4), N), (A(0),)).shard_shape((4, 8)) == (8,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ShardingSpec((Chunked(4), NoSharding()), (Replicated(2), ShardedAxis(0)))",
+        "ShardingSpec((Chunked([4]), NoSharding(),), (Replicated(replicas=2), ShardedAxis(axis=0),))",
+        "ShardingSpec(sharding=(Chunked((4,)), NoSharding()), mesh_mapping=(Replicated(2), ShardedAxis(0)))",
+    ],
+)
+def test_the_text_of_any_time_is_read(text):
+    assert str(sv.sharding(text, "a=2,b=4")) == "[b, ·]"
+
+
+@pytest.mark.parametrize("dims", [(C(4), N), (C(4, 2),), (U(8),), (N, C(2), U(4))])
+def test_what_is_written_is_what_is_printed_and_read(dims):
+    sizes = [n for d in dims for n in (d.chunks if isinstance(d, Chunked) else [d.size] if d != N else [])]
+    spec = ShardingSpec(dims, tuple(A(i) for i in range(len(sizes))))
+    pieces = write(sv.sharding(str(spec)))
+    assert str(spec) == "".join(p if isinstance(p, str) else p.piece for p in pieces)
+    assert sv.sharding(str(spec)) == spec.to_sharding()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ShardingSpec((Chunked(4)), (ShardedAxis(0, 1),))",
+        "ShardingSpec((ShardedAxis(0),), (Chunked(4),))",
+        "ShardingSpec((Chunked(4),), (ShardedAxis(0),)) and more",
+        "ShardingSpec((Chunked(99999999999),), (ShardedAxis(0),))",
+        "ShardingSpec(" + "(" * 10_000,
+        "ShardingSpec((" + "NoSharding(), " * 5_000,
+    ],
+)
+def test_other_text_is_refused(text):
+    with pytest.raises(sv.ShardvizError, match=r"expected a text such as ShardingSpec\(\(Chunked"):
+        sv.sharding(text, "a=4")

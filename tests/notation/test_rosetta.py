@@ -75,7 +75,7 @@ LETTERS = [  # sharding, mesh, notation, each piece and its meaning
     ]),
     ("[·, b a]", "a=2,b=4,c=3", "pmap", [
         ("NoSharding()", "a dimension that is not cut"),
-        ("Chunked(chunks=(4, 2))", "dimension 1 is cut in 4, each piece again in 2: cuts number 0 to 1"),
+        ("Chunked(4,2)", "dimension 1 is cut in 4, each piece again in 2: cuts number 0 to 1"),
         ("ShardedAxis(axis=1)", "a mesh axis of 2 devices, which takes up cut number 1"),
         ("ShardedAxis(axis=0)", "a mesh axis of 4 devices, which takes up cut number 0"),
         ("Replicated(replicas=3)", "a mesh axis along which 3 devices hold copies"),

@@ -17,6 +17,7 @@ function model(traits) {
       for (const listener of listeners.get(`change:${key}`) || []) listener();
     },
     save_changes() {},
+    send() {},
     on: (/** @type {string} */ event, /** @type {() => void} */ listener) =>
       void listeners.set(event, (listeners.get(event) || new Set()).add(listener)),
     off: (/** @type {string} */ event, /** @type {() => void} */ listener) =>
@@ -68,16 +69,6 @@ test("a selection says the level at which its name is meant", () => {
   context(kernel).select("w1");
   assert.equal(kernel.get("selected"), "w1");
   assert.equal(kernel.get("selected_at"), "compiled");
-});
-
-test("a picked cell belongs to one value", () => {
-  const ctx = context(model({}));
-  let told = 0;
-  ctx.on("cell", () => void (told += 1));
-  ctx.pickCell("w1", { panel: 0, row: 1, column: 2 });
-  assert.equal(told, 1);
-  assert.equal(ctx.pickedCell("w1")?.row, 1);
-  assert.equal(ctx.pickedCell("w2"), null);
 });
 
 test("a page that is closed listens to nothing", () => {

@@ -36,6 +36,6 @@ test("a column is as wide as its longest cell, within reason", () => {
     { cells: ["w", "1 GB", bar, "short"] },
     { cells: ["x".repeat(99), "1 GB", bar, "y".repeat(99)] },
   ];
-  assert.deepEqual(widths({ columns, rows }), [46, 12, 24, 40]);
+  assert.deepEqual(widths({ columns, rows }), [46, 12, 18, 40]);
   assert.deepEqual(widths({ columns, rows: [] }), [6, 12, 6, 6]);
 });

@@ -1,12 +1,13 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { choiceText, isLegal, leavesOf, swapped, twinsText, withTwins } from "../../shardviz/widgets/static/menu.js";
+import { ordering } from "../../shardviz/widgets/static/machine.js";
+import { choiceText, isLegal, swapped, twinsText } from "../../shardviz/widgets/static/menu.js";
 import { halved, parseSize } from "../../shardviz/widgets/static/mesh.js";
-import { visibleRows } from "../../shardviz/widgets/static/specs.js";
+import { patternsOf } from "../../shardviz/widgets/static/rules.js";
 import { neighbour } from "../../shardviz/widgets/static/target.js";
 
-/** @import { Branch, Leaf, MeshAxis } from "../../shardviz/widgets/static/types.d.ts" */
+/** @import { MeshAxis } from "../../shardviz/widgets/static/types.d.ts" */
 
 const DATA = /** @type {MeshAxis} */ ({ name: "data", size: 4 });
 
@@ -30,13 +31,20 @@ test("axes change places", () => {
   assert.deepEqual(axes, ["a", "b", "c"]);
 });
 
-test("an edit speaks of twins where there are some", () => {
-  const row = (/** @type {string[] | undefined} */ twins) => /** @type {Leaf} */ ({ twins });
-  assert.deepEqual(withTwins(row(undefined), true), {});
-  assert.deepEqual(withTwins(row([]), true), {});
-  assert.deepEqual(withTwins(row(["w2"]), false), { twins: false });
-  assert.equal(twinsText(["w2"]), "w2");
+test("twins are named, or counted", () => {
+  assert.equal(twinsText(["w2"]), "its twin w2");
   assert.equal(twinsText(["w2", "w3"]), "its 2 twins, such as w2");
+});
+
+test("the patterns of an array go from its last key to its whole path", () => {
+  assert.deepEqual(patternsOf("params['layers'][0]['down']['kernel']"), [
+    "kernel",
+    "down.kernel",
+    "params['layers'][0]['down']['kernel']",
+  ]);
+  assert.deepEqual(patternsOf("state.opt[0].mu['w']"), ["w", "mu.w", "state.opt[0].mu['w']"]);
+  assert.deepEqual(patternsOf("x"), ["x"]);
+  assert.deepEqual(patternsOf("p['it\\'s']"), ["it\\'s", "p.it\\'s", "p['it\\'s']"]);
 });
 
 test("digits are a number, anything else goes to the kernel as it is", () => {
@@ -48,23 +56,6 @@ test("digits are a number, anything else goes to the kernel as it is", () => {
 
 test("half of an odd number is one less, and never none", () => {
   assert.deepEqual([8, 7, 3, 2, 1].map(halved), [4, 6, 2, 1, 1]);
-});
-
-test("what lies under a closed branch is not seen", () => {
-  const branch = (/** @type {string} */ path, /** @type {number} */ depth) => /** @type {Branch} */ ({
-    path,
-    depth,
-    leaves: 2,
-  });
-  const leaf = (/** @type {string} */ path, /** @type {number} */ depth) => /** @type {Leaf} */ ({ path, depth });
-  const rows = [branch("a", 0), branch("a.b", 1), leaf("a.b.x", 2), leaf("a.y", 1), branch("c", 0), leaf("c.z", 1)];
-  const seen = (/** @type {string[]} */ ...closed) =>
-    visibleRows(rows, ({ path }) => closed.includes(path)).map(({ path }) => path);
-  assert.deepEqual(seen(), ["a", "a.b", "a.b.x", "a.y", "c", "c.z"]);
-  assert.deepEqual(seen("a"), ["a", "c", "c.z"]);
-  assert.deepEqual(seen("a.b"), ["a", "a.b", "a.y", "c", "c.z"]);
-  assert.deepEqual(seen("a", "a.b", "c"), ["a", "c"]);
-  assert.deepEqual(leavesOf({ rows, hidden: 0, leaves: 3 }).map(({ path }) => path), ["a.b.x", "a.y", "c.z"]);
 });
 
 test("arrows go through rows of different lengths", () => {
@@ -79,4 +70,10 @@ test("arrows go through rows of different lengths", () => {
   }
   assert.equal(neighbour(rows, null, "ArrowDown"), "field");
   assert.equal(neighbour(rows, null, "ArrowLeft"), null);
+});
+
+test("an order of the devices is chosen by its key, or by the axes that stand in each other's place", () => {
+  assert.deepEqual(ordering("row-major"), { op: "set_order", order: "row-major" });
+  assert.deepEqual(ordering(["data", "model"]), { op: "exchange_axes", one: "data", other: "model" });
+  assert.equal(ordering("own"), null); // only its text says which it is
 });

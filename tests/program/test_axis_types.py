@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax import export
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -40,7 +41,7 @@ FUNCTIONS = {
     "product": lambda x, y: x @ y,
     "transposed": lambda x, y: (x.T, jnp.sin(y)),
     "reduced": lambda x, y: (x.sum(0), y.max(1)),
-    "reshard": lambda x, y: jax.sharding.reshard(x, P("model", "data")) * 2,
+    "reshard": lambda x, y: (jax.sharding.reshard(x, P("model", "data")) * 2, y),
 }
 
 
@@ -208,3 +209,53 @@ def test_a_result_that_is_a_partial_sum_by_its_type_stays_one():
     assert [Spec.of(s) for s in types_of(fn, EXPLICIT, specs)] == wanted
     for report in levels(sv.trace(fn, SQUARE, SQUARE), sv.Plan(EXPLICIT, specs)):
         assert all(o.spec.same_as(w, report.mesh) for o, w in zip(report.outputs, wanted, strict=True)), report.level
+
+
+def projected(w, x):
+    return jnp.sum(jnp.tanh(x @ w))
+
+
+REDUCED = (P(None, None, reduced={"data"}), P("data", None))
+
+
+@pytest.mark.parametrize("mesh", [EXPLICIT, "data=8:Explicit,model=2:Explicit"])
+def test_the_gradient_by_what_is_reduced_is_a_partial_sum_as_jax_says(mesh):
+    """JAX's own gradient is the other implementation: its type, and its module, which has no all-reduce."""
+    wanted = types_of(jax.grad(projected), mesh, REDUCED)
+    assert wanted[0].unreduced == {"data"}
+    program, plan = sv.trace(jax.grad(projected), SQUARE, SQUARE), sv.Plan(mesh, REDUCED)
+    bound = program.bind(plan)
+    assert str(bound.in_specs["w"]) == "P(None, None, reduced={'data'})"
+    for report in levels(program, plan):
+        assert report.outputs[0].spec.unreduced == ("data",)
+        assert not report.collectives, report.collectives
+    whole = sv.Plan(mesh, (P(), P("data", None)))
+    assert [c.kind for c in program.propagate(whole).collectives] == ["all-reduce"]
+    derived = sv.trace(projected, SQUARE, SQUARE)
+    derived.propagate(plan)
+    assert derived.grad().propagate(plan).outputs[0].spec.unreduced == ("data",)
+
+
+def test_reduced_axes_stay_where_a_plan_is_edited_written_and_read():
+    plan = sv.Plan(EXPLICIT, REDUCED)
+    assert "reduced={'data'}" in sv.trace(projected, SQUARE, SQUARE).plan_code(plan)
+    renamed = plan.rename_axis("data", "batch")
+    assert renamed.in_specs[0].reduced == ("batch",) and plan.without_axis("data").in_specs[0].reduced == ()
+    assert Spec.of(REDUCED[0]) != Spec.of(P(None, None)) and Spec.of(REDUCED[0]).same_as(Spec.of(P()), plan.mesh)
+    report = sv.trace(projected, SQUARE, SQUARE).propagate(plan)
+    assert sv.Report.from_json(report.to_json()).arguments[0].spec == report.arguments[0].spec
+    exported = export.deserialize(bytearray(sv.trace(jax.grad(projected), SQUARE, SQUARE).export(plan)))
+    assert [aval.shape for aval in exported.out_avals] == [(16, 16)]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "spec", "why"),
+    [
+        ("data=2,model=4", P(None, reduced={"data"}), "'data' is no Explicit axis"),
+        (EXPLICIT, P(None, reduced={"x"}), "'x' is no Explicit axis"),
+        (EXPLICIT, Spec((("data",), ()), (), ("data",)), "'data' is used by the spec already"),
+    ],
+)
+def test_reduced_axes_that_cannot_be_are_refused(mesh, spec, why):
+    with pytest.raises(sv.SpecError, match=rf"'w' .*{why}.*leave it out"):
+        sv.trace(lambda w: w * 2, SQUARE).bind(sv.Plan(mesh, spec))

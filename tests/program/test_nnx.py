@@ -335,7 +335,7 @@ def test_rules_reach_the_optimizers_state_too():
     specs = bound(program, plan)
     assert all((specs[n] == "P('data', 'model')") == n.endswith("kernel") for n in names(program))
     space = {}
-    exec(program.code(plan), space)
+    exec(program.plan_code(plan), space)
     assert program.bind(space["plan"]) == program.bind(plan)
 
 

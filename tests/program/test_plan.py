@@ -6,6 +6,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.errors import SpecError
 from shardviz.notation import Spec
 
 MESH = {"data": 2, "model": 4}
@@ -66,18 +67,23 @@ def test_a_prefix_covers_its_subtree(in_specs, expected):
         ),
         (
             ({"w": None}, None),
-            "in_specs must be a pytree prefix of the arguments: in_specs[0] lacks ['b']; give it a spec, or None",
+            "in_specs must be a pytree prefix of the arguments: in_specs[0] (params) lacks ['b']; "
+            "give it a spec, or None",
         ),
         (
             ({"w": None, "b": None, "c": None}, None),
-            "in_specs must be a pytree prefix of the arguments: in_specs[0] has ['c'], "
+            "in_specs must be a pytree prefix of the arguments: in_specs[0] (params) has ['c'], "
             "which the function does not have; "
             "it has ['b'], ['w']",
         ),
         (
             (None, [P("data")]),
-            "in_specs must be a pytree prefix of the arguments: in_specs[1] is a list "
+            "in_specs must be a pytree prefix of the arguments: in_specs[1] (x) is a list "
             "where the function has a single array",
+        ),
+        (
+            (None,),
+            "in_specs must be a pytree prefix of the arguments: in_specs lacks [1] (x); give it a spec, or None",
         ),
         ((None, "data"), "in_specs[1]: expected a PartitionSpec or None, not 'data'"),
         ((None, P(3)), "P(3,): an entry must be None, an axis name or a tuple of axis names, not 3"),
@@ -87,6 +93,28 @@ def test_pjits_rules_say_which_argument_and_what_would_do(in_specs, message):
     with pytest.raises(sv.SpecError) as error:
         program().bind(sv.Plan(MESH, in_specs))
     assert str(error.value).replace("PartitionSpec(3,)", "P(3,)").replace("P(3):", "P(3,):") == message
+
+
+@pytest.mark.parametrize("spec", [P(P.UNCONSTRAINED, "data"), P("data", P.UNCONSTRAINED)])
+def test_a_dimension_left_open_is_refused_where_jax_refuses_it_and_the_reason_is_said(spec):
+    """`jax.jit` takes `P.UNCONSTRAINED` in neither `in_shardings` nor `out_shardings`."""
+    place = spec.index(P.UNCONSTRAINED)
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.sharding.NamedSharding(mesh, spec)
+    with pytest.raises(ValueError, match="Unconstrained dims are not allowed when passed to in_shardings"):
+        jax.jit(lambda x: x, in_shardings=sharding)(jnp.ones((2, 2)))
+    with pytest.raises(ValueError, match="Unconstrained dims are not allowed when passed to out_shardings"):
+        jax.jit(lambda x: x, out_shardings=sharding)(jnp.ones((2, 2)))
+    plan = sv.Plan(MESH)
+    for make in (
+        lambda: sv.Plan(MESH, ({"w": spec, "b": None}, None)),
+        lambda: sv.Plan(MESH, out_specs={"y": spec}),
+        lambda: plan.with_spec("params['w']", spec),
+        lambda: plan.with_out_spec("result['y']", spec),
+        lambda: plan.with_rules([("*", spec)]),
+    ):
+        with pytest.raises(sv.SpecError, match=f"dimension {place} is P.UNCONSTRAINED.*jax.jit refuses it.*Write None"):
+            make()
 
 
 def test_outputs_have_the_same_rules():
@@ -125,7 +153,7 @@ def test_the_code_of_a_plan_makes_the_plan():
     traced = program()
     plan = sv.Plan(MESH, ({"w": P(None, ("data", "model")), "b": P("model")}, P("data")), {"y": P("data")})
     names: dict = {}
-    exec(traced.code(plan), names)
+    exec(traced.plan_code(plan), names)
     assert traced.bind(names["plan"]) == traced.bind(plan)
 
 
@@ -147,7 +175,7 @@ def test_what_is_no_mesh(mesh, message):
 
 @pytest.mark.parametrize("example", [sv.gallery.llama("8b"), sv.gallery.mlp()], ids=["llama", "mlp"])
 def test_the_code_of_a_gallery_plan_is_short_and_makes_the_plan(example):
-    text = example.program.code(example.plan)
+    text = example.program.plan_code(example.plan)
     names: dict = {}
     exec(text, names)
     assert example.program.bind(names["plan"]) == example.program.bind(example.plan)
@@ -171,6 +199,13 @@ def test_the_code_of_arguments_that_are_no_plain_trees():
         {"class": 2, "a b": 4}, edits={"p.w": P("class"), "scale": P("a b")}, out_edits={"result.w": P("a b")}
     )
     names: dict = {}
-    exec(traced.code(plan), names)
+    exec(traced.plan_code(plan), names)
     assert traced.bind(names["plan"]) == traced.bind(plan)
     assert str(traced.bind(plan).in_specs["p.w"]) == "P('class', None)"
+
+
+def test_a_part_of_an_axis_cuts_an_array_once():
+    part = ("model", 1, 2)
+    with pytest.raises(SpecError, match=r"axis 'model:\(1\)2' is used twice by dimension 0") as caught:
+        program().bind(sv.Plan(MESH).with_spec("x", Spec(((part, part), ()))))
+    assert caught.value.argument == "x"

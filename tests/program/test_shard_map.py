@@ -85,7 +85,7 @@ def test_what_the_program_says_is_the_users_at_both_levels(reports, name, which,
     if name in ("psum-matmul", "ring", "dispatch") and which == "forward":
         assert moved(propagated) == moved(partitioned)
         assert {c.origin for c in partitioned.collectives} == {"user"}
-        assert not [d for d in partitioned.diagnostics if d.rule == "levels-differ"]
+        assert partitioned.level_differences == ()
 
 
 def test_the_rings_steps_are_counted(reports):
@@ -127,7 +127,7 @@ def test_every_collective_at_both_levels(what):
         assert (found.operand_bytes, found.result_bytes, found.operand) == (ins, outs, "a")
         assert found.group_size == int(np.prod([MESH[a] for a in axes]))
         assert found.source.line == body.__code__.co_firstlineno
-    assert report.diagnostics == ()
+    assert {d.rule for d in report.diagnostics} <= {"not-the-same"}  # each result is one device's, said to be all's
 
 
 def test_a_ragged_all_to_all():

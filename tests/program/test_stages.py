@@ -313,7 +313,7 @@ class TestCompiled:
         raw, ours = (side[case] for side in elsewhere)
         assert len(ours["compiled"]["collectives"]) == raw["collectives"]
         assert ours["compiled"]["level"] == "compiled" and not ours["compiled"]["intermediates"]
-        assert [d["rule"] for d in ours["compiled"]["diagnostics"]] == ["as-compiled"]
+        assert [d["id"] for d in ours["compiled"]["diagnostics"]] == ["as-compiled"]
 
     @pytest.mark.parametrize("case", ["step", "shard_map", "alone"])
     @pytest.mark.parametrize("stage", ["compiled", "lowered", "traced"])

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.notation import Spec
-from shardviz.records.source import phase
+from shardviz.records.phases import phase
 
 F32 = jnp.float32
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
+from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -12,10 +14,15 @@ import pytest
 from shardviz.compiler.targets import Targets, TargetStatus
 from shardviz.errors import CompileStopped, MeshError, SpecError
 from shardviz.layouts import layout
-from shardviz.notation import DeviceMesh, Spec, check_spec
-from shardviz.records import Collective, Diagnostic, Frame, Memory, Value
+from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
+from shardviz.program.bind import Undivided
+from shardviz.program.dimensions import Dimensions, Member
+from shardviz.records import Collective, Finding, Frame, Memory, Value
 from shardviz.records.report import PlanRecord, Report
+from shardviz.records.stages import Stage, StageLine
+from shardviz.session.presets import Preset
 
+W1 = "params['w1']"
 SHAPES = {"x": (64, 128), "params['w1']": (128, 512), "params['w2']": (512, 128)}
 SOURCE = {"model.py": {1: "def step(params, x):", 2: "    h = x @ params['w1']", 3: "    return h @ params['w2']"}}
 
@@ -33,12 +40,21 @@ class FakePlan:
     mesh: DeviceMesh
     specs: tuple[tuple[str, Spec], ...] = ()
     out: tuple[tuple[str, Spec | None], ...] = ()
+    constraints: tuple[Any, ...] = ()
 
     def with_spec(self, name: str, spec: Any) -> FakePlan:
         return replace(self, specs=tuple({**dict(self.specs), name: Spec.of(spec)}.items()))
 
     def with_out_spec(self, name: str, spec: Any) -> FakePlan:
         return replace(self, out=tuple({**dict(self.out), name: None if spec is None else Spec.of(spec)}.items()))
+
+    def with_edits(self, edits: Mapping[str, Any], out_edits: Mapping[str, Any]) -> FakePlan:
+        changed = self
+        for name, spec in edits.items():
+            changed = changed.with_spec(name, spec)
+        for name, spec in out_edits.items():
+            changed = changed.with_out_spec(name, spec)
+        return changed
 
     def with_mesh(self, mesh: Any) -> FakePlan:
         return replace(self, mesh=DeviceMesh.of(mesh))
@@ -67,6 +83,13 @@ class Bound:
     mesh: DeviceMesh
     in_specs: dict[str, Spec]
     out_specs: dict[str, Spec | None]
+    in_memory: dict[str, str] = field(default_factory=dict)
+    out_memory: dict[str, str] = field(default_factory=dict)
+    constraints: tuple[Any, ...] = ()
+
+
+def _entry(spec: Spec, dimension: int) -> Any:
+    return spec.dims[dimension] if dimension < len(spec.dims) else ()
 
 
 class FakeFuture(Future):
@@ -117,6 +140,21 @@ class FakeProgram:
         if (spec := out.get("result")) is not None:
             check_spec("result", (64, 128), spec, plan.mesh)
         return Bound(plan.mesh, full, {"result": out.get("result")})
+
+    @property
+    def dimensions(self) -> Any:
+        """None that anybody knows of."""
+        return Dimensions(())
+
+    def undivided(self, plan: FakePlan) -> tuple[Any, ...]:
+        """Which dimensions of the arguments do not divide."""
+        specs = {n: Spec.of(dict(plan.specs).get(n), len(s)) for n, s in self.shapes.items()}
+        return tuple(
+            Undivided(Member("argument", name, d), size, specs[name])
+            for name, shape in self.shapes.items()
+            for d, size in enumerate(shape)
+            if size % math.prod(plan.mesh.shape.get(axis_name(a), 1) for a in _entry(specs[name], d))
+        )
 
     def _value(self, name: str, shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh, **more: Any) -> Value:
         cut = layout(shape, spec, mesh)
@@ -169,7 +207,7 @@ class FakeProgram:
             source=frame,
             phase="forward",
         )
-        found = (Diagnostic("levels-differ", "warning", "Shardy saw no all-reduce", frame),)
+        found = (Finding("levels-differ", "warning", "Shardy saw no all-reduce", source=frame),)
         return replace(self.propagate(plan), level="partitioned", collectives=(move,), diagnostics=found)
 
     def compiled(self, plan: FakePlan) -> Report:
@@ -196,8 +234,22 @@ class FakeProgram:
         self.jobs.append((plan, future))
         return future
 
-    def code(self, plan: FakePlan) -> str:
+    def plan_code(self, plan: FakePlan) -> str:
         return f"sv.Plan({str(plan.mesh)!r})"
+
+    code = plan_code
+
+    def source_diff(self, plan: FakePlan) -> str:
+        return ""
+
+    def stages(self, plan: FakePlan) -> Any:
+        lines = (StageLine("h = dot x w1", "model.py:2"), StageLine("y = dot h w2", "model.py:3"))
+        yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=lambda: lines)
+
+    def untried_presets(self, mesh: Any) -> Any:
+        yield Preset(name="whole", text="nothing is cut", plan=FakePlan(DeviceMesh.of(mesh)))
+        yield Preset(name="rows", text="w1 by data", plan=FakePlan(DeviceMesh.of(mesh)).with_spec(W1, ("data",)))
+        yield Preset(name="wrong", text="by nothing", plan=FakePlan(DeviceMesh.of(mesh)).with_spec(W1, ("none",)))
 
 
 @pytest.fixture(name="program")

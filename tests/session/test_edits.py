@@ -1,4 +1,4 @@
-"""Reading what a person types, and taking tree paths apart."""
+"""Reading what a person types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.session import edits
-from shardviz.session.explorer import ExplorerState
 
 
 @pytest.mark.parametrize(
@@ -59,47 +58,7 @@ def test_whatever_else_is_typed_is_answered_with_a_message(text):
     assert caught.value.argument == "x" and len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "x",
-        "params['a']['b']",
-        "params['it\\'s']",
-        'params["a]"]',
-        "params['[0]']",
-        "a.b.c[0].d",
-        "p[<flat index 0>]",
-        "",
-        "params['<img src=x onerror=alert(1)>']",
-        "].",
-        "[",
-        "p['a.b']['c']",
-    ],
-)
-def test_a_path_is_the_sum_of_its_segments(name):
-    assert "".join(edits.segments(name)) == name
-    assert all(edits.label(s) for s in edits.segments(name))
-
-
-def test_a_tree_has_each_leaf_once_in_order():
-    leaves = ["p['a']['x']", "p['a']['y']", "p['b']", "q", "p['c']"]
-    rows = edits.tree(leaves)
-    assert [r.path for r in rows if not r.leaves] == leaves
-    assert [(r.label, r.depth, r.leaves) for r in rows if r.leaves] == [("p", 0, 4), ("a", 1, 2), ("p", 0, 4)]
-
-
 def test_a_part_of_an_axis_counts_as_its_axis():
     mesh, spec = DeviceMesh.of({"data": 8, "model": 2}), Spec(((("data", 1, 2),), ()))
     offered = edits.choices((8, 8), spec, mesh, 1)
     assert [(c.axis, c.legal) for c in offered] == [("data", False), ("model", True)]
-
-
-def test_twins(make_program, plan):
-    shapes = {"params['w']": (8, 8), "params['b']": (8,), "momentum['w']": (8, 8), "momentum['b']": (8,), "w": (8, 8)}
-    state = ExplorerState(make_program(shapes), type(plan)(plan.mesh), level="propagated")
-    assert state.twins("params['w']") == (("argument", "momentum['w']"),)
-    assert state.twins("w") == ()
-    assert state.set_dim("params['w']", 0, ["data"], twins=True)
-    assert state.bound.in_specs["momentum['w']"] == Spec.of(("data", None)) != state.bound.in_specs["w"]
-    assert state.set_dim("params['w']", 0, [])
-    assert state.twins("params['w']") == (), "they are no longer alike"

@@ -19,7 +19,7 @@ from shardviz.errors import (
     SpecError,
     TraceError,
 )
-from shardviz.notation import Spec
+from shardviz.notation import DeviceMesh, Spec
 from shardviz.session.explorer import ExplorerState
 from shardviz.session.machine_choice import MachineChoice
 from shardviz.session.selection import Selection
@@ -140,8 +140,8 @@ def test_what_changed_is_told_among_values_of_the_same_level(state, program):
     plan, job = program.jobs[1]
     job.on_report(program.partitioned(plan))
     assert state.changed == {"x", "result", "dot.0", "dot.1", "dot.2"}
-    state.set_dim("x", 0, ["data"])
-    state.set_dim("x", 0, [])
+    state.set_dim("x", 0, ["model"])
+    state.set_dim("x", 0, ["model", "data"])
     job_count(program, 3)
     plan, job = program.jobs[2]
     job.on_report(program.partitioned(plan))
@@ -397,13 +397,15 @@ def test_a_change_is_told_once_with_all_that_is_new(state, program, told):
     seen = []
     state.subscribe(lambda new: seen.append((state.level, state.status, len(state.past))))
     state.set_dim(W1, 0, ["data"])
-    assert told == [{"plan", "bound", "answers", "progress", "history"}] and seen == [("propagated", "propagating", 1)]
+    assert told == [{"plan", "bound", "answers", "deck", "progress", "history"}] and seen == [
+        ("propagated", "propagating", 1)
+    ]
     state.resize_axis("data", 2)
-    assert told[1:] == [{"plan", "bound", "answers", "history", "mesh"}]
+    assert told[1:] == [{"plan", "bound", "answers", "deck", "history", "mesh"}]
     state.loop.hurry()
     plan, job = program.jobs[-1]
     job.answer(program.compiled(plan))
-    assert told[2:] == [{"progress"}, {"answers", "progress"}]
+    assert told[2:] == [{"progress"}, {"answers", "deck", "progress"}]
     assert seen[1:] == [("propagated", "propagating", 2), ("propagated", "compiling", 2), ("compiled", "compiled", 2)]
 
 
@@ -436,6 +438,27 @@ def test_an_edit_that_fails_midway_changes_nothing(state, program, monkeypatch, 
     assert state.error["place"] == "internal"
     assert replace(state.now, error=None) == before
     assert not program.jobs[0][1].stopped, "the compile that was under way goes on"
+
+
+@pytest.mark.usefixtures("compilers")
+def test_a_target_whose_cost_cannot_be_told_is_not_taken(state, program, monkeypatch):
+    before = state.now
+    with monkeypatch.context() as broken, pytest.raises(ValueError, match="a bug"):
+        broken.setattr("shardviz.session.machine_choice.cost_of", lambda *_, **__: int("a bug"))
+        state.set_target("tpu v5p:2x2x2")
+    assert state.error["place"] == "internal" and replace(state.now, error=None) == before
+    assert state.set_target("tpu v5p:2x2x2") and state.cost is not None
+    here = state.now
+    assert state.set_target("tpu v5p:2x2x3") is False and state.error["place"] == "target"
+    assert replace(state.now, error=None) == here
+    assert state.undo() and (state.plan, state.target, state.past) == (before.plan, "cpu", ())
+
+
+@pytest.mark.usefixtures("compilers")
+def test_a_mesh_of_no_axes_has_a_target_and_takes_it_back(make_program, plan):
+    state = ExplorerState(make_program(), type(plan)(DeviceMesh.of({})), debounce=60)
+    assert state.set_target("tpu v5p:1x1x1") and state.cost is not None and state.error is None
+    assert state.undo() and state.target == "cpu" and state.redo() and state.target == "tpu v5p:1x1x1"
 
 
 def test_an_answer_that_cannot_be_read_is_shown_and_changes_nothing(state, program, monkeypatch):

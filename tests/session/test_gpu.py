@@ -51,6 +51,43 @@ def test_the_plan_fits_and_counts_every_shard(report):
     assert memory.arguments < memory.peak <= memory.takes < memory.hbm
 
 
+def shifted(x, w):
+    """A ring: what the neighbours hand on is added up."""
+    turn = [(i, (i + 1) % 8) for i in range(8)]
+    return jax.shard_map(
+        lambda x, w: (
+            jax.lax.psum_scatter(jax.lax.ppermute(x @ w, "x", turn), "x", tiled=True) + jax.lax.pmax(x[:1], "x")
+        ),
+        in_specs=(P(None, "x"), P("x")),
+        out_specs=P("x"),
+        mesh=jax.sharding.AbstractMesh((8,), ("x",)),
+    )(x, w)
+
+
+def gathered(x, w):
+    return jnp.tanh(jnp.tanh(x @ w) @ w.T)
+
+
+COLLECTIVE = {
+    "gathers": (gathered, (4096, 1024), (1024, 2048), (P("x"), P(None, "x")), P("x")),
+    "sums": (gathered, (4096, 1024), (1024, 2048), (P(None, "x"), P("x")), P()),
+    "all to all": (lambda x, w: (x * 2).T, (4096, 1024), (8, 8), (P("x"), P()), P("x")),
+    "by hand": (shifted, (4096, 1024), (1024, 128), (P(None, "x"), P("x")), P("x")),
+}
+
+
+@pytest.mark.parametrize("name", COLLECTIVE)
+def test_what_collectives_use_is_main_memory(name):
+    """XLA gives their buffers memory spaces of their own, which on a GPU are main memory too."""
+    fn, x, w, ins, out = COLLECTIVE[name]
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (x, w)]
+    memory = sv.trace(fn, *arrays).compile(sv.Plan("x=8", ins, out), target="gpu h100:1x8", finish=True).memory
+    stated = memory.stated
+    assert memory.on_chip == 0
+    assert (memory.arguments, memory.temporaries) == (stated["argument_size_in_bytes"], stated["temp_size_in_bytes"])
+    assert (memory.outputs, memory.peak) == (stated["output_size_in_bytes"], stated["peak_memory_in_bytes"])
+
+
 def test_a_finished_compile_states_the_same_memory_and_what_it_leaves_out_is_said(report):
     traced, plan = program()
     finished = traced.compile(plan, target="gpu h100:2x8", finish=True)
@@ -63,7 +100,7 @@ def test_a_finished_compile_states_the_same_memory_and_what_it_leaves_out_is_sai
     assert ours == replace(report.memory, stated=stated)
     assert (ours.code, finished.cost.stated) == (None, None)
     (note,) = [d for d in finished.diagnostics if d.rule == "not-stated"]
-    assert "how large the machine code is, nor what cost_analysis() would" in note.message
+    assert "how large the machine code is, nor what cost_analysis() would" in note.text
     # NCCL settles that when the program runs: the compiler writes DEFAULT
     assert not any(run.algorithm for run in finished.target_collectives)
 

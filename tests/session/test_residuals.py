@@ -173,6 +173,28 @@ def test_what_only_the_backward_pass_uses_is_not_kept():
     assert found == {("kept", "cos"): (4, 16), ("argument", "x"): (4, 4), ("argument", "w"): (4, 16)}
 
 
+@jax.custom_vjp
+def scaled(x, k):
+    return x * 2.0
+
+
+scaled.defvjp(lambda x, k: (x * 2.0, (k, x > 0)), lambda kept, g: (g * kept[0] * kept[1], None))
+
+
+def test_integers_that_the_backward_pass_alone_uses_are_kept_for_it():
+    """Of a `custom_vjp`, an argument that the forward pass hands on, and what it makes that is no float."""
+
+    def loss(x, k):
+        return jnp.sum(scaled(x, k))
+
+    args = array(8, 4), array(8, 4, dtype=jnp.int32)
+    report = sv.trace(loss, *args).grad().propagate(sv.Plan("x=2", (P("x"), P("x"))))
+    assert_true(report, loss, args)
+    found = {r.value.name: (r.kind, r.value.dtype) for r in report.residuals}
+    assert found["k"] == ("argument", "int32")
+    assert "bool" in {dtype for _, dtype in found.values()}
+
+
 def test_steps_inside_a_loop_are_read():
     """Gradients summed over microbatches: what one microbatch keeps, made as often as there are microbatches."""
 

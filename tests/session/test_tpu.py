@@ -19,7 +19,7 @@ from shardviz.compiler import server
 from shardviz.costs.machine import Machine
 from shardviz.notation import DeviceMesh
 from shardviz.records.amounts import format_bytes
-from shardviz.session.targeting import aim
+from shardviz.session.targeting import resolve_target
 from tests.session.tpu_truth import PROGRAMS
 from tests.truth import answers_of
 from tests.watched import memory_of_children
@@ -33,7 +33,7 @@ CODE = "generated_code_size_in_bytes"
 
 def truth(target, name, mesh):
     """What JAX's own full compile says, on the same devices in the same order."""
-    ids = aim(target, DeviceMesh.of(mesh)).topology.device_ids
+    ids = resolve_target(target, DeviceMesh.of(mesh)).topology.device_ids
     said = answers_of(
         Path(__file__).with_name("tpu_truth.py"), target.removeprefix("tpu "), name, ",".join(map(str, ids))
     )
@@ -181,7 +181,7 @@ def test_a_program_that_does_not_fit_is_an_answer_with_the_compilers_own_numbers
     assert report.level == "compiled" and memory.fits is False and memory.headroom < 0
     assert (round(memory.needed / GIB, 2), round(memory.hbm / GIB, 2)) == (needed, there_is)
     (finding,) = [d for d in report.diagnostics if d.rule == "does-not-fit"]
-    assert finding.severity == "error" and "What would help" in finding.message
+    assert finding.severity == "error" and "What would help" in finding.text
     assert memory.alive_at_peak[0].bytes == 131072 * 131072 * 2 // 4
     assert sv.Report.from_json(report.to_json()) == report
     assert "DOES NOT FIT" in repr(report) and "DOES NOT FIT" in report._repr_mimebundle_()["text/html"]
@@ -284,7 +284,7 @@ def test_the_70b_step_is_answered_in_little_memory(target, mesh):
     assert (report.target, report.level) == (target, "compiled") and report.target_collectives
     assert memory.arguments >= sum(v.bytes_per_device for v in report.arguments)
     assert memory.fits == (memory.headroom >= 0) and memory.arguments < memory.peak
-    said = [d.message for d in report.diagnostics if d.rule == "does-not-fit"]
+    said = [d.text for d in report.diagnostics if d.rule == "does-not-fit"]
     assert len(said) == (not memory.fits)
     if said:  # and by how much
         assert f"so it is {format_bytes(-memory.headroom)} too much" in said[0]

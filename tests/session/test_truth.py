@@ -12,6 +12,7 @@ from shardviz import compiler as hlo
 from shardviz.gallery.llama import HEAD_DIM, SIZES, VOCABULARY
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
+from shardviz.records.amounts import format_bytes, plural
 from tests.heap_traces import heap_peaks
 from tests.session.counting import count
 from tests.truth import counted
@@ -122,18 +123,22 @@ def test_where_the_levels_differ_the_report_says_so(reports, name, mesh):
     report, program = reports(name, mesh), example(name, mesh)
     propagated = program.program.propagate(program.plan)
 
-    def runs(report):
-        total = Counter()
+    def moves(report):
+        total = {}
         for c in report.collectives:
-            total[c.kind, " x ".join(sorted(map(axis_text, c.axes)))] += c.count
+            key = f"{c.kind} over {' x '.join(sorted(map(axis_text, c.axes)))}"
+            runs, size = total.get(key, (0, 0.0))
+            total[key] = runs + c.count, size + c.count * c.operand_bytes
         return total
 
-    ours, theirs = runs(propagated), runs(report)
-    said = [d.message for d in report.diagnostics if d.rule == "levels-differ"]
-    assert ours != theirs or name == "mlp" or "data=1" in mesh
-    for kind, axes in ours.keys() | theirs.keys():
-        mentioned = any(m.startswith(f"{kind} over {axes}: Shardy") for m in said)
-        assert mentioned == (ours[kind, axes] != theirs[kind, axes])
+    ours, theirs = moves(propagated), moves(report)
+    said = {d.what: (d.propagated, d.partitioned) for d in report.level_differences}
+    for key in ours.keys() | theirs.keys():
+        both = [total.get(key, (0, 0.0)) for total in (ours, theirs)]
+        texts = tuple(f"{plural(runs, 'run')}, {format_bytes(size)}" for runs, size in both)
+        assert said.get(key) == (None if texts[0] == texts[1] else texts)
+    found = [d for d in report.diagnostics if d.rule == "levels-differ"]
+    assert not found or name == "mlp"  # where XLA gathers a gradient once more, a fifth of what moves
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
-from shardviz.records import Collective, Cost, Diagnostic, Frame, Memory, Value, Work
+from shardviz.records import Collective, Cost, Finding, Frame, Memory, Value, Work
 from shardviz.records.report import PlanRecord, Report
 
 MESH = DeviceMesh.of("data=8,model=8")
@@ -121,7 +121,9 @@ def report(mesh: DeviceMesh = MESH, evil: str = "") -> Report:
             ),
         ),
         diagnostics=(
-            Diagnostic(f"levels-differ{evil}", "warning", f"XLA gathers x, 4.29 GB{evil}", at(27), f"x{evil}"),
+            Finding(
+                f"levels-differ{evil}", "warning", f"XLA gathers x, 4.29 GB{evil}", source=at(27), value=f"x{evil}"
+            ),
         ),
         source={f"/src/{evil}model.py": {20: f"    q = x @ wq{evil}", 23: "    y = q @ wo"}},
         timings={"partition": 0.123456},

@@ -10,7 +10,23 @@ import re
 from html.parser import HTMLParser
 
 TAGS = {
-    *("b", "br", "caption", "code", "details", "div", "em", "i", "img", "small", "span", "strong", "summary"),
+    *(
+        "b",
+        "bdi",
+        "br",
+        "caption",
+        "code",
+        "details",
+        "div",
+        "em",
+        "i",
+        "img",
+        "pre",
+        "small",
+        "span",
+        "strong",
+        "summary",
+    ),
     *("table", "tbody", "td", "th", "thead", "tr"),
 }
 ANYWHERE = {"style", "title"}
@@ -24,7 +40,7 @@ ATTRIBUTES = {
     "tr": {"align", "valign"},
 }
 VOID = {"br", "img"}
-INLINE = {"b", "code", "em", "i", "small", "span", "strong"}
+INLINE = {"b", "bdi", "code", "em", "i", "small", "span", "strong"}
 
 LENGTH = r"(0|[+-]?\d*\.?\d+(px|em|rem|pt|%))"
 COLOUR = r"(#[0-9a-f]+|rgba?\(\s*\d{1,3}\s*(,\s*\d{1,3}\s*){2}(,\s*(0|1|0\.\d+)\s*)?\)|transparent|white|black)"

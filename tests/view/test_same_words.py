@@ -11,13 +11,45 @@ import pytest
 
 import shardviz as sv
 from shardviz import paint
+from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import cost_of
 from shardviz.notation.spec import axis_text
-from shardviz.view.document import Beside, Block, Column, Document, Piece, Section, Table, document, plain, row, words
-from shardviz.view.panes import collectives_pane, cost_pane, found_values, problems_pane, values_pane
+from shardviz.session.explorer import ExplorerState
+from shardviz.view.document import (
+    Beside,
+    Block,
+    Column,
+    Document,
+    Paragraph,
+    Piece,
+    Section,
+    Table,
+    plain,
+    row,
+    words,
+)
+from shardviz.view.headline import memory_brief
+from shardviz.view.panes import (
+    collectives_pane,
+    cost_pane,
+    found_values,
+    problems_pane,
+    rules_pane,
+    shard_map_pane,
+    values_pane,
+)
+from shardviz.view.placement import device_pane, machine_pane, orders_pane
+from shardviz.view.rosetta import read_rosetta, value_rosetta
+from shardviz.view.source import source_pane
+from shardviz.view.subjects import document
 
 TARGET = "tpu v5p:4x2x1"
-SUBJECTS = ("report", "cost", "values", "collectives", "cost pane", "problems")
+RULES = (("*['w1']*", ("data", "model")), ("*w*", (None, "data")), ("*nothing*", ()), ("x", ()))
+SUBJECTS = (
+    *("report", "cost", "values", "collectives", "cost pane", "problems", "summary", "cards", "memory", "source"),
+    *("rules", "rules pane", "notations", "notations pane", "what was read", "shard map"),
+    *("placement", "machine pane", "orders pane", "device", "device pane"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +58,28 @@ def told() -> dict[str, Document]:
     example = sv.gallery.mlp(mesh="data=4,model=2")
     report = example.program.partition(example.plan)
     cost = cost_of(report, TARGET)
+    state = ExplorerState(example.program, example.plan, level="partitioned", target=TARGET, debounce=0.01)
+    state.wait("partitioned", timeout=120)
+    state.stop()
+    state.add_card("fsdp", example.program.presets(example.plan.mesh)["fsdp"])
+    rules = example.program.rules_table(sv.Plan("data=4,model=2", rules=RULES))
+    weight = next(v for v in report.arguments if v.spec is not None and v.spec.axes and len(v.shape) == 2)
     return {
+        "summary": document(state),
+        "cards": document(state.deck),
+        "memory": memory_brief(state),
+        "source": source_pane(replace(report, collectives=cost.partitioned), cost),
+        "rules": document(rules),
+        "rules pane": rules_pane(rules),
+        "notations": document(sv.rosetta(weight, report.mesh)),
+        "notations pane": value_rosetta(report, weight.name),
+        "what was read": read_rosetta(report, weight.name, "{devices=[2,4]<=[8]}").answer,
+        "shard map": shard_map_pane(report, weight.name),
+        "placement": document(cost.placement),
+        "machine pane": machine_pane(cost),
+        "orders pane": orders_pane(cost, orders(cost)),
+        "device": document(cost.placement.device(5)),
+        "device pane": device_pane(cost, 5, report, weight.name),
         "report": document(report),
         "cost": document(cost),
         "values": values_pane(report, found_values(report, (), {}), ()),
@@ -38,35 +91,53 @@ def told() -> dict[str, Document]:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table, whether plain text must have it (HTML and the page must), and whether in a row's detail."""
+    """A cell of a table, a paragraph, a heading's lead.
+
+    Attributes:
+        pieces: what it says.
+        in_text, in_html: whether plain text, and HTML, must have it; the page must.
+        nested: whether it belongs to a row.
+    """
 
     pieces: tuple[Piece, ...]
-    in_text: bool
-    nested: bool
+    in_text: bool = True
+    in_html: bool = True
+    nested: bool = False
 
 
-def cells(blocks: Iterable[Block], in_text: bool = True, nested: bool = False) -> Iterator[Cell]:
-    """The cells of all tables, those in a row's detail too."""
+def cells(blocks: Iterable[Block], in_text: bool = True, in_html: bool = True, nested: bool = False) -> Iterator[Cell]:
+    """The cells of all tables, those in a row's detail too, paragraphs, and what stands behind a heading."""
     for block in blocks:
-        if isinstance(block, Section):
-            yield from cells(block.blocks, in_text and not block.brief, nested)
+        if isinstance(block, Paragraph):
+            yield Cell(block.pieces, in_text, in_html, nested)
+        elif isinstance(block, Section):
+            yield Cell(block.lead, in_text, in_html, nested)
+            yield from cells(block.blocks, in_text and not block.brief, in_html, nested)
         elif isinstance(block, Beside):
-            yield from cells(block.blocks, in_text, nested)
+            yield from cells(block.blocks, in_text, in_html, nested)
         elif isinstance(block, Table):
             for number, found in enumerate(block.rows[: block.most]):
                 short = in_text and number < block.first
                 for cell in found.cells:
-                    yield Cell((cell,) if isinstance(cell, Piece) else cell, short, nested)
-                yield from cells(found.detail, short and not block.opens, nested=True)
+                    yield Cell((cell,) if isinstance(cell, Piece) else cell, short, in_html, nested)
+                shown = block.folds != "always"
+                yield from cells(found.detail, short and shown, in_html and shown, nested=True)
 
 
 def sent_cells(blocks: list) -> Iterator[list[str]]:
     """The same of the page's JSON: the texts of each cell's pieces."""
+
+    def texts(cell):
+        return [
+            part if isinstance(part, str) else part.get("t", "")
+            for part in (cell if isinstance(cell, list) else [cell])
+        ]
+
     for block in blocks:
+        if block["block"] in ("p", "section"):
+            yield texts(block.get("pieces" if block["block"] == "p" else "lead", []))
         for found in block.get("rows", []):
-            for cell in found["cells"]:
-                parts = cell if isinstance(cell, list) else [cell]
-                yield [part if isinstance(part, str) else part.get("t", "") for part in parts]
+            yield from map(texts, found["cells"])
             yield from sent_cells(found.get("detail", []))
         yield from sent_cells(block.get("blocks", []))
 
@@ -76,6 +147,8 @@ def in_markup(piece: Piece) -> list[str]:
     if piece.kind in ("axes", "spec") and piece.value:
         axes = piece.value if piece.kind == "axes" else [axis for dim in piece.value.dims for axis in dim]
         return [axis_text(axis) for axis in axes]
+    if piece.kind == "mesh":
+        return [f"{name}={size}" for name, size in piece.value]
     return [piece.text, str(piece.value or "")] if piece.kind == "line" else [piece.text]
 
 
@@ -86,13 +159,14 @@ def squeezed(text: str) -> str:
 def missing(made: Document, text: str, markup: str, data: dict) -> list[tuple[str, str]]:
     """(medium, cell) of what a medium does not have in the Document's words."""
     text, markup = squeezed(text), squeezed(html.unescape(re.sub(r"<[^>]*>", " ", markup)))
+    titles = [(line,) if isinstance(line, Piece) else line for line in (made.title, *made.lead)]
     wanted = list(cells(made.blocks))
     sent = list(sent_cells(data["blocks"]))
     found = [("json", str(got)) for cell, got in zip(wanted, sent, strict=True) if [p.text for p in cell.pieces] != got]
-    for cell in wanted:
+    for cell in (*wanted, *map(Cell, titles)):
         if cell.in_text and squeezed(plain(cell.pieces)) not in text:
             found.append(("text", plain(cell.pieces)))
-        said = [said for piece in cell.pieces for said in in_markup(piece)]
+        said = [said for piece in cell.pieces if cell.in_html for said in in_markup(piece)]
         found += [("html", part) for part in said if squeezed(part) not in markup]
     return found
 
@@ -100,19 +174,41 @@ def missing(made: Document, text: str, markup: str, data: dict) -> list[tuple[st
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_all_media_have_the_same_cells(told, subject):
     made = told[subject]
-    assert len(list(cells(made.blocks))) > 3
+    assert made.title or len(list(cells(made.blocks))) > 1
     assert missing(made, paint.text(made), paint.html(made), paint.json(made)) == []
 
 
-@pytest.mark.parametrize(("pane", "subject"), [("values", "report"), ("cost pane", "cost"), ("problems", "report")])
+PANES = [
+    *(("values", "report"), ("cost pane", "cost"), ("problems", "report"), ("shard map", "report")),
+    *(("cards", "summary, cost"), ("memory", "summary, report"), ("machine pane", "cost"), ("orders pane", "cost")),
+]
+
+
+@pytest.mark.parametrize(("pane", "subject"), PANES)
 def test_a_panes_numbers_are_those_of_its_subject(told, pane, subject):
     """Times, bytes and FLOPs on the page are a report's and a cost's own, rounded alike."""
     amount = re.compile(r"[\d.,]+ (?:[kMGTP]?B|[nµm]?s|[kMGTP]?FLOP)\b")
     shown = " ".join(plain(cell.pieces) for cell in cells(told[pane].blocks) if not cell.nested)
-    said = paint.html(told[subject])
+    said = "".join(paint.html(told[name]) for name in subject.split(", "))
     numbers = set(amount.findall(shown))
-    assert numbers or pane == "problems"
+    assert numbers or pane in ("problems", "shard map")
     assert {number for number in numbers if number not in said} == set()
+
+
+@pytest.mark.parametrize(
+    ("pane", "subject"), [("machine pane", "placement"), ("orders pane", "cost"), ("device", "device pane")]
+)
+def test_what_is_told_of_a_machine_is_told_of_its_subject(told, pane, subject):
+    """What the page says of the axes is the placement's, of the orders the cost's; a device's is on the page."""
+    shown, said = ([plain(cell.pieces) for cell in cells(told[name].blocks)] for name in (pane, subject))
+    assert len(shown) > 2 and set(shown) <= set(said)
+
+
+@pytest.mark.parametrize(("pane", "subject"), [("rules pane", "rules"), ("notations pane", "notations")])
+def test_a_panes_words_are_those_of_its_subject(told, pane, subject):
+    """What a person edits on the page stands in the words of text and HTML."""
+    shown, said = ([plain(cell.pieces) for cell in cells(told[name].blocks)] for name in (pane, subject))
+    assert shown == said and len(shown) > 10
 
 
 def test_another_word_in_any_medium_is_found():

@@ -8,8 +8,9 @@ import shutil
 import pytest
 
 from shardviz.session.explorer import ExplorerState
+from shardviz.study import hunting
 from shardviz.widgets.explorer import Explorer
-from tests.session.fake_program import a_plan, a_program, installed_compilers, programs  # noqa: F401 - fixtures
+from tests.session.fake_program import FakeProgram, a_plan, a_program, installed_compilers, programs  # noqa: F401 - fixtures
 from tests.widgets.page import Page
 
 
@@ -36,6 +37,16 @@ def browser():
         browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=flags)
         yield browser
         browser.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_helps_a_program_that_is_none(monkeypatch):
+    """The compiler's answers to a `FakeProgram` are the test's, which does not count with jobs of the mender."""
+    mend = hunting.mend
+    monkeypatch.setattr(
+        "shardviz.widgets.explorer.mend",
+        lambda program, *rest: () if isinstance(program, FakeProgram) else mend(program, *rest),
+    )
 
 
 @pytest.fixture

@@ -11,11 +11,20 @@ PARTS = (
     "mesh",
     "inputs",
     "outputs",
+    "kin",
+    "dimensions",
+    "cuts",
+    "out_cuts",
+    "trial",
     "head",
+    "cards",
+    "offers",
+    "most",
     "status",
     "values",
     "collectives",
     "source",
+    "texts",
     "problems",
     "shards",
     "rosetta",
@@ -25,11 +34,17 @@ PARTS = (
     "company",
     "targets",
     "memory",
+    "difference",
+    "constraints",
+    "why",
+    "stages",
+    "preview",
     "plan_code",
+    "codes",
     "selected",
 )
-ASKED = ("query", "edits", "tab", "reading", "device")
-TRAITS = (*PARTS, *ASKED, "selected_at", "comm_id")
+ASKED = ("query", "edits", "tab", "reading", "trying", "wants", "hovered", "device")
+TRAITS = (*PARTS, *ASKED, "selected_at", "comm_id", "stilled")
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
 <div id="app"></div><script type="module">
@@ -41,13 +56,15 @@ window.model = {{
   on(key, fn) {{ (listeners[key] = listeners[key] || []).push(fn); }},
   off(key, fn) {{ listeners[key] = (listeners[key] || []).filter((other) => other !== fn); }},
   save_changes() {{}},
-  trigger(event) {{ for (const fn of listeners[event] || []) fn(); }},
+  send(message) {{ (window.sent = window.sent || []).push(message); }},
+  trigger(event, message) {{ for (const fn of listeners[event] || []) fn(message); }},
   widget_manager: {{ get_model: async () => ({{ comm_live: window.alive !== false }}) }},
 }};
 window.listening = () => Object.values(listeners).flat().length;
 const bytes = Uint8Array.from(atob("{module}"), (c) => c.charCodeAt(0));
 const {{ default: widget }} = await import(URL.createObjectURL(new Blob([bytes], {{ type: "text/javascript" }})));
-window.again = () => {{ window.end = widget.render({{ model, el: document.getElementById("app") }}); }};
+window.show = (el) => widget.render({{ model, el }});
+window.again = () => {{ window.end = show(document.getElementById("app")); }};
 again();
 window.ready = true;
 </script>"""
@@ -74,6 +91,15 @@ class Page:
 
     def at(self, name):
         return self.tab.get_by_test_id(name)
+
+    def go(self, view):
+        """Goes to a view by its place, or to what is opened from elsewhere, as a person does."""
+        for place in ("program", "memory", "machine"):
+            if self.at(f"tab-{view}").count():
+                break
+            self.at(f"place-{place}").click()
+            self.answer()
+        self.at(f"tab-{view}").click()
 
     def edits(self):
         return [{k: v for k, v in e.items() if k != "seq"} for e in self.tab.evaluate("model.get('edits')")]

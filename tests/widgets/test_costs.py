@@ -247,7 +247,7 @@ def test_it_is_worked_out_only_while_somebody_looks(on_tpu, program):
 def test_a_bar_and_a_collective_say_their_arithmetic_and_lead_to_their_line(open_page, on_tpu, program):
     answered(on_tpu, program)
     page = open_page(on_tpu, width=1500)
-    page.at("tab-cost").click()
+    page.go("cost")
     page.answer()
     cost = on_tpu.state.cost
     assert format_seconds(cost.upper) in page.at("step-bounds").inner_text()
@@ -269,7 +269,7 @@ def test_a_bar_and_a_collective_say_their_arithmetic_and_lead_to_their_line(open
 def test_traffic_is_walked_with_the_arrows(open_page, on_tpu, program):
     answered(on_tpu, program)
     page = open_page(on_tpu, width=1500)
-    page.at("tab-cost").click()
+    page.go("cost")
     page.answer()
     page.at("traffic-0").focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft"):
@@ -290,7 +290,7 @@ def test_traffic_is_walked_with_the_arrows(open_page, on_tpu, program):
 def test_it_can_be_read_at_any_width(open_page, make_program, plan, compilers, width, light):
     program = make_program({LONG: (4096, 131072), f"{LONG}['bias']": (131072,), "tokens": (64, 4096)})
     page = open_page(crowded(program, specs(program, plan), "tpu v5e:2x4"), width=width, light=light)
-    page.at("tab-cost").click()
+    page.go("cost")
     page.answer()
     closed = page.at("panel-cost").locator("button[aria-expanded=false]")
     while closed.count():
@@ -329,7 +329,7 @@ def test_hostile_text_stays_text(open_page, on_tpu, program):
     program.jobs[-1][1].on_report(changed)
     on_tpu.wait("partitioned", timeout=5)
     page = open_page(on_tpu)
-    page.at("tab-cost").click()
+    page.go("cost")
     page.answer()
     assert page.tab.locator("#app img").count() == 0
     assert page.at("flops").get_by_text(HOSTILE).count() >= 1

@@ -6,6 +6,7 @@ import json
 import random
 import time
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,10 @@ from shardviz.errors import CompileCrashed, ShardvizError
 from shardviz.records import Value
 from shardviz.session.explorer import ExplorerState
 from shardviz.session.snapshot import Snapshot
+from shardviz.view.document import plain
+from shardviz.view.panes import shard_map_pane
 from shardviz.widgets.explorer import VIEWS, Explorer
-from shardviz.widgets.pages import shards_view
-from tests.widgets.documents import rows, table
+from tests.widgets.documents import card, cells, kpi, rows, said, table
 from tests.widgets.page import PARTS
 
 W1 = "params['w1']"
@@ -45,10 +47,11 @@ def test_all_that_is_sent_is_json(explorer):
 
 def test_an_edit_changes_the_page_and_says_which_edit_it_was(explorer, sent):
     edit(explorer, op="set_dim", name=W1, dimension=0, axes=["data"])
-    row = next(r for r in explorer.inputs["rows"] if r.get("name") == W1)
-    assert row["dims"] == [["data"], ["model"]] and row["shard"] == [32, 256] and row["changed"]
+    kind = explorer.cuts["kinds"][explorer.cuts["at"][1]]
+    assert kind["dims"] == [["data"], ["model"]] and kind["shard"] == [32, 256] and kind["changed"]
     assert explorer.status["seq"] == 1 and explorer.status["level"] == "propagated"
-    assert set(sent) == {"inputs", "head", "status", "shards"}, "what did not change, or nobody looks at, is not sent"
+    shown = {"cuts", "cards", "most", "problems", "head", "status", "shards", "source"}
+    assert set(sent) == shown, "the rest is not sent"
 
 
 def test_edits_are_done_once_and_in_order_though_the_page_repeats_them(explorer, program):
@@ -84,10 +87,11 @@ def test_every_edit_that_the_page_knows(explorer):
 
 
 @pytest.mark.parametrize("bad", [{"name": "x", "dimension": 0}, {"dimension": 0, "axes": []}])
-def test_an_incomplete_edit_is_shown_and_raised(explorer, bad):
-    with pytest.raises(TypeError):
-        edit(explorer, op="set_dim", **bad)
-    assert explorer.report.level == "propagated" and explorer.status["seq"] == 1
+def test_an_incomplete_edit_is_refused(explorer, bad):
+    before = explorer.plan
+    edit(explorer, op="set_dim", **bad)
+    assert "missing required field" in explorer.status["error"]["message"] and explorer.plan == before
+    assert explorer.status["seq"] == 1, "it was answered"
 
 
 def test_a_refused_edit_sends_the_status_only(explorer, sent):
@@ -103,26 +107,29 @@ def test_a_value_that_no_partition_spec_says_is_drawn_all_the_same(explorer):
         for i, text in enumerate(texts)
     ]
     report = replace(explorer.report, intermediates=tuple(values))
-    odd, one, manual, unknown = (shards_view(report, v.name) for v in values)
-    assert odd["labels"] == [[[str(device)] for device in (0, 3, 1, 2, 4, 7, 5, 6)]] and odd["dims"] is None
-    assert one["labels"] == [[["5"]]] and manual["notes"][-1].startswith("manual")
-    assert "labels" not in unknown and unknown["sharding"] == "hlo: {unknown}"
+    told: list[Any] = [shard_map_pane(report, v.name) for v in values]
+    odd, one, manual, unknown = told
+    starts = {place: int(said.split("[")[1].split(":")[0]) for place, said in cells(odd).items()}
+    assert sorted(starts, key=lambda place: starts[place]) == [0, 3, 1, 2, 4, 7, 5, 6]
+    assert odd.title[1].kind == "code"
+    assert list(cells(one)) == [5] and manual.blocks[0].of.notes[-1].startswith("manual")
+    assert plain(unknown.blocks[0].pieces) == "hlo: {unknown}"
 
 
 def test_selection_goes_both_ways(explorer):
     explorer.selected = "x"
     assert explorer.state.selected == "x" and explorer.shards["name"] == "x"
     explorer.state.selected = "dot.1"
-    assert explorer.selected == "dot.1" and explorer.shards["label"] == "h"
+    assert explorer.selected == "dot.1" and explorer.shards["document"]["title"][0]["t"] == "h"
     explorer.selected = "nothing of this name"
-    assert explorer.shards["missing"]
+    assert "does not occur" in said(table(explorer.shards["document"]["blocks"], "nothing-selected")["pieces"])
 
 
 def test_menus_agree_with_the_state(explorer):
     edit(explorer, op="add_axis", name="odd", size=3)
-    for row in explorer.inputs["rows"]:
-        for dimension, menu in enumerate(row.get("choices", [])):
-            for choice, code in zip(explorer.state.legal_axes(row["name"], dimension), menu, strict=True):
+    for value, kind in zip(explorer.report.arguments, explorer.cuts["at"], strict=True):
+        for dimension, menu in enumerate(explorer.cuts["kinds"][kind]["choices"]):
+            for choice, code in zip(explorer.state.legal_axes(value.name, dimension), menu, strict=True):
                 assert (code == 1) == choice.legal
                 assert code == 1 or choice.reason == (code[0] if choice.move else code)
 
@@ -140,9 +147,12 @@ def test_the_collectives_come_with_the_partitioned_report(explorer, program):
     assert moved[0].startswith("all-reduce") and moved[1] == "data"
     (line,) = table(explorer.collectives["document"]["blocks"], "By source line")["rows"]
     assert line["cells"][0]["v"] == "return h @ params['w2']"
-    assert explorer.head["moved"][0]["axes"] == ["data"] and "memory" not in explorer.head
+    assert kpi(explorer, "moved per device").startswith("data ")
+    assert kpi(explorer, "memory per device").endswith("of arguments")
     job.answer(program.compiled(plan))
-    assert explorer.head["memory"]["total"] == "4.20 kB" and explorer.status["level"] == "compiled"
+    (memory,) = card(explorer, "memory per device")
+    assert memory["t"].endswith("of arguments") and "4.20 kB by the CPU compiler's plan" in memory["tip"]
+    assert explorer.status["level"] == "compiled"
 
 
 def test_the_filter_is_answered_by_the_kernel(explorer):
@@ -168,7 +178,7 @@ def test_long_lists_are_cut(make_program, plan):
     explorer.tab = "values"
     assert len(names(explorer)) == 200 and explorer.values["total"] == 1004
     assert explorer.values["said"] == "showing 200 of 1,004"
-    assert explorer.inputs["hidden"] == 601
+    assert len(explorer.inputs["rows"]) == 1001, "no row is left out"
     assert sum(len(json.dumps(getattr(explorer, part))) for part in PARTS) < 250_000
 
 
@@ -198,8 +208,9 @@ def test_an_edit_while_nothing_is_awaited_is_quick(explorer):
 def test_state_options_are_refused_if_unknown(program, plan):
     with pytest.raises(ShardvizError):
         ExplorerState(program, plan, level="nowhere")
+    unknown: dict[str, Any] = {"speed": 1}
     with pytest.raises(TypeError, match="speed"):
-        ExplorerState(program, plan, speed=1)
+        ExplorerState(program, plan, **unknown)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -16,24 +16,37 @@ from shardviz.costs import Machine, Placement, collective_seconds
 from shardviz.costs.orders import ROW_MAJOR, exchanged, orders, reordered
 from shardviz.costs.routes import torus_links
 from shardviz.costs.step_cost import cost_of
+from shardviz.errors import MeshError
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.program.plan import Plan
-from shardviz.records.amounts import format_seconds
+from shardviz.records.amounts import format_rate, format_seconds
 from shardviz.session.explorer import ExplorerState
 from shardviz.view.machine import MOST_NODES, blocks, floor
 from shardviz.view.machine_picture import company
-from shardviz.view.panes import cost_pane
+from shardviz.view.panes import cost_pane, shard_map_pane
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.machines import company_json, machine_json
+from shardviz.widgets.machines import company_view, machine_view
 from shardviz.widgets.payload import pane
 from tests.costs.machines import placed as meshes_on_machines
+from tests.widgets.documents import cells, rows, said, table
 from tests.widgets.machines import LARGE, MESHES, stepped
 from tests.widgets.page import CONTRAST, UNREADABLE
 from tests.widgets.test_looks import LONG, crowded, specs
 
 TPUS = [target for target in MESHES if target.startswith("tpu")]
 SOME = [target for target in MESHES if target not in LARGE]
+
+
+def rides(view) -> list[list[str]]:
+    """What the page is told of each mesh axis: its name and size, its rate, what it rides on."""
+    return rows(view, "axis-rides") if table(view["document"]["blocks"], "axis-rides") else []
+
+
+def at(view) -> list[int]:
+    """A device's place along each mesh axis."""
+    lead = view["document"].get("lead", [[]])[0]
+    return [int(piece) for piece in lead if isinstance(piece, str) and piece.isdigit()]
 
 
 def placed(target: str) -> Placement:
@@ -130,19 +143,20 @@ def test_company_is_the_groups_of_the_placement_and_its_ways_are_links(target):
 @given(meshes_on_machines(), st.data())
 def test_any_mesh_on_any_machine_is_drawn(found, data):
     machine, mesh, _ = found
-    cost, _ = stepped(machine.text, mesh.text)
-    view = machine_json(cost)
+    cost, report = stepped(machine.text, mesh.text)
+    view = machine_view(cost)
     places = sorted(itertools.chain(*(n.places for n in floor(cost.placement).nodes)))
     assert places == list(range(machine.size))
-    assert [a["name"] for a in view["axes"]] == [n for n, s in mesh.shape.items() if s > 1]
+    several = [[f"{n} = {s}"] for n, s in mesh.shape.items() if s > 1]
+    assert [told[:1] for told in rides(view)] == several
     device = data.draw(st.integers(0, machine.size - 1))
-    company_view = company_json(cost, device)
-    assert company_view["at"] == mesh.coordinates()[device].tolist()
+    picked = company_view(cost, device, report, "")
+    assert at(picked) == mesh.coordinates()[device].tolist()
     plain, wrapping = chips(cost.placement) if machine.chip.kind == "tpu" else (set(), set())
     for group in company(cost.placement, device):
         assert set(group.hops) <= plain
         assert {(min(a.one, a.other), max(a.one, a.other)) for a in group.arcs} <= wrapping
-    assert len(json.dumps([view, company_view, pane(cost_pane(cost))])) < 400_000
+    assert len(json.dumps([view, picked, pane(cost_pane(cost))])) < 400_000
 
 
 def test_slices_and_domains_are_framed():
@@ -155,10 +169,10 @@ def test_slices_and_domains_are_framed():
 
 @pytest.mark.parametrize("target", MESHES)
 def test_what_is_sent_stays_small_and_says_what_is_not_drawn(target):
-    cost, _ = stepped(target)
-    view = machine_json(cost)
+    cost, report = stepped(target)
+    view = machine_view(cost)
     assert len(json.dumps(view)) < 200_000
-    assert len(json.dumps(company_json(cost, cost.mesh.size // 2))) < 50_000
+    assert len(json.dumps(company_view(cost, cost.mesh.size // 2, report, ""))) < 50_000
     stand, notes = floor(cost.placement), view["picture"]["notes"]
     several = len(stand.nodes) < cost.machine.num_chips
     assert bool(stand.grain) == several and (not several or stand.grain in notes)
@@ -167,17 +181,20 @@ def test_what_is_sent_stays_small_and_says_what_is_not_drawn(target):
 @pytest.mark.parametrize("target", MESHES)
 def test_axes_say_what_they_ride_on(target):
     cost, _ = stepped(target)
-    for row, path in zip(machine_json(cost)["axes"], cost.placement.paths, strict=True):
+    view = machine_view(cost)
+    sent = table(view["document"]["blocks"], "axis-rides")["rows"]
+    for row, (axis, rate, words), path in zip(sent, rides(view), cost.placement.paths, strict=True):
         route = path.route
-        assert (row["name"], row["size"], row["rides"]) == (path.name, path.size, str(route))
+        assert axis == f"{path.name} = {path.size}" and words.startswith(str(path)) and str(route) in words
         gather = collective_seconds("all-gather", 1e9, (path.name,), cost.placement, cost.machine)
-        assert row["formula"] == gather.formula and row["bound"] == gather.bound
-        tags = " ".join(row["tags"])
-        assert (f"{route.slices} slices (DCN)" in tags) == (route.slices > 1)
-        assert (f"{route.domains} NVLink domains (network)" in tags) == (route.domains > 1)
-        assert ("stays on one host" in tags) == (route.hosts == route.slices == route.domains == 1)
+        assert said(row["detail"][0]["pieces"]) == gather.formula and rate == format_rate(gather.bytes_per_s)
+        assert row["detail"][0]["label"] == f"1 GB gathered along it, bound by {gather.bound}"
+        assert (f"{route.slices} slices over DCN" in words) == (route.slices > 1)
+        assert (f"{route.domains} NVLink domains over the network" in words) == (route.domains > 1)
+        assert (f"crosses hosts ({route.hosts})" in words) == (route.hosts > 1)
+        assert ("stays on one host" in words) == (route.hosts == route.slices == route.domains == 1)
         ringed = [leg.axis for leg in route.legs if leg.ring]
-        assert ("wraps around " + ", ".join(ringed) in tags) == bool(ringed)
+        assert ("wraps around " + ", ".join(ringed) in words) == bool(ringed)
 
 
 @pytest.mark.parametrize("target", SOME)
@@ -195,13 +212,13 @@ def test_an_order_that_breaks_rings_says_so():
     _, made = stepped(target)
     mesh = reordered(DeviceMesh.of(MESHES[target]), ROW_MAJOR)
     cost = cost_of(replace(made, plan=replace(made.plan, mesh=mesh)), target)
-    view = machine_json(cost)["order"]
-    by_key = {str(o["key"]): o for o in view["options"]}
-    assert by_key["row-major"]["now"]
-    assert view["listed"] == "[128]T(0)" and "mesh's own order" in view["words"]
-    changes = {c["axis"]: (c["before"], c["now"]) for c in view["changes"]}
-    assert changes["model"][0].startswith("ring of 16 along y")
-    assert changes["model"][1].startswith("line of 8 along x, line of 2 along y")
+    view = machine_view(cost)["orders"]
+    assert view["keys"][view["now"]] == "row-major" and "now" in rows(view, "orders")[view["now"]][2]
+    assert view["listed"] == "[128]T(0)"
+    assert "mesh's own order" in said(table(view["document"]["blocks"], "order")["lead"])
+    changes = {axis: words.split("– by mesh_utils: ") for axis, words in rows(view, "order-changes")}
+    assert changes["model"][1].startswith("ring of 16 along y")
+    assert changes["model"][0].startswith("line of 8 along x, line of 2 along y")
 
 
 def test_scattered_devices_take_longer_and_say_how_much():
@@ -209,12 +226,13 @@ def test_scattered_devices_take_longer_and_say_how_much():
     _, made = stepped(target)
     mesh = reordered(DeviceMesh.of(MESHES[target]), np.random.RandomState(0).permutation(128).tolist())
     cost = cost_of(replace(made, plan=replace(made.plan, mesh=mesh)), target)
-    view = machine_json(cost)
-    own = next(o for o in view["order"]["options"] if o["now"])
+    view = machine_view(cost)
+    choice = view["orders"]
+    _, time, ratio = rows(choice, "orders")[choice["now"]]
     jax = next(o for o in orders(cost) if o.key == "mesh_utils")
-    assert own["key"] == "own" and own["time"] == format_seconds(cost.step.communication)
-    assert own["ratio"] == f"{cost.step.communication / jax.communication:.2f} x as long"
-    assert all("its members are not next to each other" in axis["tags"] for axis in view["axes"])
+    assert choice["keys"][choice["now"]] == "own" and time == format_seconds(cost.step.communication)
+    assert ratio == f"now {cost.step.communication / jax.communication:.2f} x as long"
+    assert all("its members are not next to each other" in words for _, _, words in rides(view))
 
 
 def test_any_other_order_is_the_meshs_own():
@@ -223,7 +241,31 @@ def test_any_other_order_is_the_meshs_own():
     mesh = reordered(DeviceMesh.of(MESHES[target]), backwards)
     cost = cost_of(replace(made, plan=replace(made.plan, mesh=mesh)), target)
     assert [o.key for o in orders(cost) if o.now] == ["own"]
-    assert company_json(cost, 3)["title"] == "place 3" and "JAX's id 12" in company_json(cost, 3)["where"]
+    told = cost.placement.device(3).text()
+    assert told.startswith("place 3\n") and "JAX's id 12" in told
+
+
+def test_a_device_is_one_of_the_meshs():
+    place = placed("gpu h100:2x8")
+    for device in (-1, 16):
+        with pytest.raises(MeshError, match=f"place {device}: the mesh data=2,model=8 has 16; give 0 to 15"):
+            place.device(device)
+
+
+@pytest.mark.parametrize("target", MESHES)
+def test_a_placement_and_a_device_tell_of_themselves(target):
+    place = placed(target)
+    said = " ".join(place.text(1000).split())
+    assert str(place.machine) in said and all(str(path) in said for path in place.paths)
+    told = " ".join(place.device(place.mesh.size - 1).text(1000).split())
+    assert all(group.text in told for group in company(place, place.mesh.size - 1))
+
+
+@pytest.mark.parametrize("mesh", ["data=4,model=2", "data=1"])
+def test_simulated_devices_have_no_links_and_say_so(mesh):
+    place = Placement.of(mesh, "cpu")
+    for told in (place.text(), place.html(), place.device(0).text(), place.device(0).html()):
+        assert "simulated devices have no links" in told
 
 
 # In the state and the explorer.
@@ -279,17 +321,19 @@ def test_row_major_lasts_when_an_axis_is_removed_or_renamed():
 def test_a_device_is_told_of_only_while_somebody_looks(on_tpu):
     assert on_tpu.machine == on_tpu.company == {}
     on_tpu.tab = "machine"
-    assert on_tpu.machine["title"].startswith("tpu v5e:2x4") and on_tpu.company == {}
+    assert said(on_tpu.machine["document"]["title"]).startswith("tpu v5e:2x4") and on_tpu.company == {}
     on_tpu.device = 5
-    assert on_tpu.company["at"] == [2, 1] and on_tpu.company["title"] == "device 5"
+    assert at(on_tpu.company) == [2, 1] and said(on_tpu.company["document"]["title"]) == "device 5"
     on_tpu.state.select("x")
     value = on_tpu.report.value("x")
     index = layout(value.shape, value.spec, on_tpu.report.mesh).index(5)
-    assert on_tpu.company["holds"] == f"x[{index[0].start}:{index[0].stop}, :]"
+    held = table(on_tpu.company["document"]["blocks"], "device-holds")
+    assert said(held["pieces"][0]) == f"x[{index[0].start}:{index[0].stop}, :]"
     on_tpu.state.resize_axis("data", 2)  # there is no device 5 any more
     assert on_tpu.company == {}
     on_tpu.state.set_target("cpu")
-    assert on_tpu.machine.keys() == {"why"}
+    assert on_tpu.machine.keys() == {"document"}
+    assert "no links" in said(table(on_tpu.machine["document"]["blocks"], "machine-why")["pieces"])
 
 
 @pytest.mark.parametrize("spec", ["P('data')", "P('model', 'data')", "P(('data', 'model'))", "P()"])
@@ -298,16 +342,12 @@ def test_a_device_is_in_the_cell_of_the_shard_map_that_it_holds(on_tpu, spec, or
     on_tpu.state.set_order(order)
     on_tpu.state.set_spec("x", spec)
     on_tpu.state.select("x")
-    view, value = on_tpu.shards, on_tpu.report.value("x")
+    value = on_tpu.report.value("x")
     cut = layout(value.shape, value.spec, on_tpu.report.mesh)
-    shape = len(view["labels"]), len(view["labels"][0]), len(view["labels"][0][0])
-    assert len(view["cells"]) == 8
-    for place, cell in enumerate(view["cells"]):
-        panel, row, column = np.unravel_index(cell, shape)
-        said = list(view["panels"][panel]["index"])
-        for side, at in ((view["rows"], row), (view["columns"], column)):
-            if side["dimension"] is not None and side["cut"]:
-                said[side["dimension"]] = side["slices"][at]
+    told = cells(shard_map_pane(on_tpu.report, "x"))
+    assert sorted(told) == list(range(8))
+    for place, words in told.items():
+        said = words[words.rindex("[") + 1 : -1].split(", ")
         index = cut.index(int(cut.device_ids[place]))
         whole = [f"{s.start}:{s.stop}" for s in index]
         assert [s for s in said if s != ":"] == [w for w, s in zip(whole, said, strict=True) if s != ":"]
@@ -317,7 +357,7 @@ def test_a_device_is_in_the_cell_of_the_shard_map_that_it_holds(on_tpu, spec, or
 @pytest.mark.browser
 def test_a_chip_is_picked_and_its_company_lit_and_the_shard_map_follows(open_page, on_tpu):
     page = open_page(on_tpu, width=1500)
-    page.at("tab-machine").click()
+    page.go("machine")
     page.answer()
     first = page.at("device-0")
     first.focus()
@@ -327,32 +367,32 @@ def test_a_chip_is_picked_and_its_company_lit_and_the_shard_map_follows(open_pag
     assert page.focus() == f"device-{place}"
     page.tab.keyboard.press("Enter")
     page.answer()
-    assert on_tpu.device == place and page.at("device-title").inner_text() == f"device {place}"
+    assert on_tpu.device == place and page.at("company").locator("h2").inner_text() == f"device {place}"
     lit = {int(n.get_attribute("data-key")) for n in page.tab.locator(".sv-over [data-key]").all()}
     assert {m for group in company(on_tpu.state.cost.placement, place) for m in group.members} == lit
     assert page.at(f"device-{place}").get_attribute("aria-pressed") == "true"
-    page.at("tab-shards").click()
+    page.go("shards")
     page.answer()
-    pressed = page.at("map").locator("[aria-pressed=true]")
+    pressed = page.at("panel-shards").locator("[aria-pressed=true]")
     labels = re.findall(r"\d+", pressed.get_attribute("aria-label"))
     low, high = int(labels[0]), int(labels[-1])
     assert low <= place <= high or str(place) in labels
-    page.at("cell-0-0-0").last.click()
+    page.at("panel-shards").get_by_test_id("cell-0").click()
     page.answer()
     assert on_tpu.device == 0
-    page.at("tab-machine").click()
+    page.go("machine")
     page.answer()
-    assert page.at("device-title").inner_text() == "device 0"
+    assert page.at("company").locator("h2").inner_text() == "device 0"
     page.at("pick-device").fill("6")
     page.at("pick-device").press("Enter")
     page.answer()
-    assert on_tpu.device == 6 and page.at("device-title").inner_text() == "device 6"
+    assert on_tpu.device == 6 and page.at("company").locator("h2").inner_text() == "device 6"
 
 
 @pytest.mark.browser
 def test_orders_are_chosen_on_the_page(open_page, on_tpu):
     page = open_page(on_tpu, width=1500)
-    page.at("tab-machine").click()
+    page.go("machine")
     page.answer()
     page.at("order-row-major").check()
     assert page.edits() == [{"op": "set_order", "order": "row-major"}]
@@ -381,7 +421,7 @@ def test_it_can_be_read_at_any_width(open_page, make_program, plan, compilers, w
     explorer = crowded(program, specs(program, plan), "tpu v5e:2x4")
     explorer.state.set_order("row-major")
     page = open_page(explorer, width=width, light=light)
-    page.at("tab-machine").click()
+    page.go("machine")
     explorer.device = 3
     page.answer()
     assert page.at("device-groups").is_visible()
@@ -397,7 +437,7 @@ def test_a_mesh_axis_with_a_hostile_name_is_text(open_page, make_program, plan, 
     state = ExplorerState(program, type(plan)(DeviceMesh.of({axis: 8})), debounce=60, target="tpu v5e:2x4")
     page = open_page(Explorer(state))
     for tab in ("machine", "cost"):
-        page.at(f"tab-{tab}").click()
+        page.go(tab)
         page.tab.evaluate("model.set('device', 3)")
         page.answer()
     assert page.tab.locator("#app img").count() == 0 and page.tab.evaluate("window.pwned") is None

@@ -6,7 +6,7 @@ import pytest
 
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
-from tests.widgets.page import CONTRAST
+from tests.widgets.page import CONTRAST, UNREADABLE
 
 pytestmark = pytest.mark.browser
 W1 = "params['w1']"
@@ -136,22 +136,24 @@ def test_outputs_can_be_set_and_given_back(open_page):
 
 def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
     page = open_page()
-    page.at("tab-collectives").click()
+    page.go("collectives")
     page.answer()
     assert page.at("collectives-none").is_visible()
-    page.at("tab-values").click()
+    page.go("values")
     plan, job = program.jobs[0]
     job.on_report(program.partitioned(plan))
     page.explorer.wait("partitioned", timeout=5)  # playwright's own loop runs in this thread: nobody else would do it
     page.answer()
-    page.at("tab-collectives").click()
+    page.go("collectives")
     page.answer()
     assert "all-reduce" in page.at("collectives-table").inner_text()
     assert page.at("level").inner_text().startswith("partitioned")
     page.at("collectives-table").get_by_text("model.py:3").click()
+    page.answer()
     assert page.at("panel-source").is_visible()
     page.at("line-model.py:3").locator("xpath=self::*[contains(@class, 'sv-changed')]").wait_for(timeout=5000)
-    page.at("tab-problems").click()
+    page.go("problems")
+    page.answer()
     assert "Shardy saw no all-reduce" in page.at("panel-problems").inner_text()
     page.at("stop").click()
     assert page.edits() == [{"op": "stop"}]
@@ -161,11 +163,19 @@ def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
 
 def test_a_device_is_picked_in_both_maps(open_page):
     page = open_page()
-    page.at("map-small").get_by_test_id("cell-0-0-1").click()
-    assert "256:512" in page.at("device-slice").first.inner_text()
-    page.at("tab-shards").click()
-    assert page.at("map").get_by_test_id("cell-0-0-1").get_attribute("aria-pressed") == "true"
-    page.tab.keyboard.press("Tab")
+    small, large = page.at("map-small"), page.at("panel-shards")
+    small.get_by_test_id("cell-1").click()
+    assert small.get_by_test_id("cells-said").inner_text() == "devices 1,3,…,7 hold [:, 256:512]"
+    page.go("shards")
+    page.answer()
+    assert large.get_by_test_id("cell-1").get_attribute("aria-pressed") == "true"
+    assert "256:512" in large.get_by_test_id("cells-said").inner_text()
+    large.get_by_test_id("cell-1").focus()
+    page.tab.keyboard.press("ArrowLeft")
+    page.tab.keyboard.press("Enter")
+    assert page.tab.evaluate("model.get('device')") == 0
+    large.get_by_test_id("cell-0").click()
+    assert page.tab.evaluate("model.get('device')") == -1, "a second click takes the choice back"
 
 
 def test_hostile_names_are_text(open_page, make_program, plan):
@@ -178,19 +188,31 @@ def test_hostile_names_are_text(open_page, make_program, plan):
     state.set_spec(name, "P('<u>x</u>')")
     page = open_page(Explorer(state))
     for tab in ("shards", "values", "collectives", "problems", "code", "rosetta"):
-        page.at(f"tab-{tab}").click()
+        page.go(tab)
         page.answer()
     assert "<script>window.pwned=1</script>" in page.at("text-pspec").text_content()
     page.at("read").fill(f"P({axis!r})")
     page.at("read").press("Enter")
     page.answer()
     assert page.at("read-same").is_visible()
-    page.at("tab-source").click()
+    page.go("source")
     page.at(f"slot-{name}-1").click()
     page.at(f"menu-axis-{axis}").wait_for()
     assert axis in page.at("menu").inner_text()
     assert page.tab.evaluate("window.pwned") is None
     assert page.tab.locator("#app img, #app script, #app u").count() == 0
+
+
+@pytest.mark.parametrize("name", ["n" * 10_000, "layers and " * 1000, "\u05de" * 3000, "w\u202ex"])
+def test_names_of_any_length_and_direction_leave_the_rest_as_it_is(open_page, make_program, plan, name):
+    page = open_page(Explorer(ExplorerState(make_program({name: (64, 64)}), type(plan)(plan.mesh), level="propagated")))
+    for tab in ("source", "shards", "rosetta", "values", "problems"):
+        page.go(tab)
+        page.answer()
+        assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], tab
+        turned = "(pane) => [...pane.querySelectorAll('.sv-doc :is(span, code, button)')].filter("
+        turned += "(each) => getComputedStyle(each).unicodeBidi !== 'isolate').length"
+        assert page.at(f"panel-{tab}").evaluate(turned) == 0, "what stands beside a name keeps its direction"
 
 
 @pytest.mark.parametrize("width", [760, 1000, 1280, 1600])
@@ -199,7 +221,7 @@ def test_nothing_sticks_out_and_text_can_be_read(open_page, width, light):
     page = open_page(width=width, light=light)
     assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     for tab in ("source", "shards", "rosetta", "values", "collectives", "problems", "code"):
-        page.at(f"tab-{tab}").click()
+        page.go(tab)
         page.answer()
         worst = page.tab.evaluate(CONTRAST)
         assert worst["ratio"] >= 4.5, (tab, worst)

@@ -26,6 +26,7 @@ from shardviz.errors import (
 from shardviz.gallery import mlp
 from shardviz.program.plan import Plan
 from shardviz.widgets import explore
+from tests.widgets.documents import kpi
 
 W = "params[0]['w']"
 
@@ -55,7 +56,7 @@ def test_one_edit_through_all_levels(explorer):
     assert explorer.state.set_dim(W, 0, [])
     assert explorer.report.level == "propagated" and explorer.report.value(W).shape == (64, 128)
     assert explorer.wait(timeout=60).level == "compiled"
-    assert explorer.head["collectives"] == len(explorer.report.collectives)
+    assert kpi(explorer, "level") == explorer.report.level
     assert explorer.state.undo()
     explorer.wait(timeout=60)
     assert [(c.kind, c.axes) for c in explorer.report.collectives] == before
@@ -202,14 +203,14 @@ def ended(explorer, kind, words, status="failed"):
     assert explorer.status["failure"]["kind"] == kind.__name__
     assert re.search(words, explorer.status["failure"]["message"]) and explorer.status["error"] is None
     assert explorer.report.level in ("propagated", "partitioned")
-    assert explorer.report.arguments == report.arguments and explorer.inputs["rows"]
+    assert explorer.report.arguments == report.arguments and explorer.inputs["rows"] and explorer.cuts["at"]
 
 
 def next_edit_works(explorer):
     assert explorer.state.set_dim("w", 1, ["x"]), explorer.state.error
     assert explorer.status["failure"] is None and explorer.report.level == "propagated"
     assert explorer.wait("partitioned", timeout=60).level in ("partitioned", "compiled")
-    assert explorer.report.value("w").shard_shape == (1024, 256) and explorer.head["collectives"]
+    assert explorer.report.value("w").shard_shape == (1024, 256) and kpi(explorer, "moved per device") != "nothing"
     explorer.stop()
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shardviz.notation import NOTATIONS, DeviceMesh, Spec, rosetta
 from shardviz.notation.read import sharding
 from shardviz.session.explorer import ExplorerState
+from shardviz.view.document import plain
+from shardviz.view.rosetta import MOST_ON_PAGE, read_rosetta, value_rosetta
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.notations import MOST_CHARACTERS, rosetta_view
+from tests.widgets.documents import rows, said
 from tests.widgets.page import CONTRAST, UNREADABLE
 
 W1 = "params['w1']"  # [128, 512] over data=4,model=2, cut P(None, 'model')
@@ -20,7 +24,17 @@ def explorer(program, plan):
 
 
 def reading(explorer, text, name=W1):
-    return rosetta_view(explorer.report, name, text)["read"]
+    return read_rosetta(explorer.report, name, text)
+
+
+def notations(told) -> dict[str, Any]:
+    """The rows of a Document's table of notations, by notation."""
+    return {row.selects[1]: row for row in told.blocks[0].rows}
+
+
+def words(told):
+    """What a Document's paragraphs say."""
+    return " ".join(plain(block.pieces) for block in told.blocks)
 
 
 def test_it_is_worked_out_only_while_somebody_looks(explorer):
@@ -28,9 +42,9 @@ def test_it_is_worked_out_only_while_somebody_looks(explorer):
     explorer.tab = "rosetta"
     assert explorer.rosetta["name"] == W1
     explorer.selected = "x"
-    assert explorer.rosetta["dims"] == [["data"], []]
+    assert explorer.rosetta["document"]["title"][2]["v"] == {"dims": [["data"], []]}
     explorer.state.set_dim("x", 0, [])
-    assert explorer.rosetta["dims"] == [[], []]
+    assert explorer.rosetta["document"]["title"][2]["v"] == {"dims": [[], []]}
     explorer.tab = "source"
     assert explorer.rosetta == {}
 
@@ -38,19 +52,20 @@ def test_it_is_worked_out_only_while_somebody_looks(explorer):
 @pytest.mark.parametrize("name", ["x", W1, "params['w2']", "result", "dot.0"])
 def test_it_says_what_notation_says(explorer, name):
     value = explorer.report.value(name)
-    rows = rosetta_view(explorer.report, name, "")["rows"]
+    found = notations(value_rosetta(explorer.report, name))
     wanted = rosetta(sharding(value.spec, explorer.report.mesh, len(value.shape)))
-    assert [r["notation"] for r in rows] == list(NOTATIONS)
-    for row, want in zip(rows, wanted, strict=True):
-        assert (row.get("text"), row.get("why", "")) == (want.text, want.why)
-        assert [meaning for _, meaning in row.get("letters", ())] == [letter.meaning for letter in want.letters]
+    assert list(found) == list(NOTATIONS)
+    for row, want in zip(found.values(), wanted, strict=True):
+        assert plain(row.cells[1]) == (want.text if want.text is not None else f"not possible: {want.why}")
+        letters = row.detail[0].rows if row.detail else ()
+        assert [letter.cells[1].text for letter in letters] == [letter.meaning for letter in want.letters]
 
 
 @pytest.mark.parametrize("notation", ["pspec", "short", "book", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "sdy"])
 @pytest.mark.parametrize("name", ["x", W1, "params['w2']"])
 def test_what_is_copied_from_a_row_is_read_as_the_same(explorer, notation, name):
-    rows = {r["notation"]: r for r in rosetta_view(explorer.report, name, "")["rows"]}
-    assert reading(explorer, rows[notation]["text"], name)["same"]
+    text = plain(notations(value_rosetta(explorer.report, name))[notation].cells[1])
+    assert reading(explorer, text, name).same
 
 
 @pytest.mark.parametrize(
@@ -66,11 +81,11 @@ def test_what_is_copied_from_a_row_is_read_as_the_same(explorer, notation, name)
 )
 def test_what_is_read_can_be_applied(explorer, text, spec):
     read = reading(explorer, text)
-    assert read["apply"] == spec
-    assert explorer.state.set_spec(W1, read["apply"])
+    assert read.apply == spec
+    assert explorer.state.set_spec(W1, read.apply)
     value = explorer.report.value(W1)
-    assert f"shard [{', '.join(map(str, value.shard_shape))}]" in read["holds"]
-    assert reading(explorer, text)["same"]
+    assert f"shard [{', '.join(map(str, value.shard_shape))}]" in words(read.answer)
+    assert reading(explorer, text).same
 
 
 @pytest.mark.parametrize(
@@ -90,36 +105,38 @@ def test_what_is_read_can_be_applied(explorer, text, spec):
 )
 def test_what_cannot_be_applied_says_why_and_is_read_all_the_same(explorer, text, name, why):
     read = reading(explorer, text, name)
-    assert why in read["cannot"] and "apply" not in read
-    assert len(read["rows"]) == len(NOTATIONS)
+    assert why in words(read.answer) and not read.apply and not read.same
+    assert list(notations(read.document)) == list(NOTATIONS)
 
 
 def test_a_dimension_that_does_not_divide_is_refused_before_it_is_applied(make_program, plan):
     explorer = Explorer(ExplorerState(make_program({"b": (6,)}), type(plan)(plan.mesh), level="propagated"))
     read = reading(explorer, "{devices=[8]<=[8]}", "b")
-    assert "6 and does not divide by" in read["cannot"] and "padded" in read["holds"]
+    assert "6 and does not divide by" in words(read.answer) and "padded" in words(read.answer)
 
 
 @pytest.mark.parametrize(
     "text", ["{devices=[", "P('modle')", "hello, world", "{" * 5000, "\x00", "P(" * 400, "x" * 300_000]
 )
 def test_what_is_no_sharding_is_said_and_the_values_own_stays(explorer, text):
-    view = rosetta_view(explorer.report, W1, text)
-    assert view["read"]["error"] and "rows" not in view["read"] and view["rows"]
+    read = reading(explorer, text)
+    assert read.error and read.document is None and not read.apply
+    explorer.reading, explorer.tab = text, "rosetta"
+    assert explorer.rosetta["read"]["error"] == read.error and rows(explorer.rosetta, "rosetta")
 
 
 def test_only_one_device_holds_a_maximal_array(explorer):
-    assert reading(explorer, "{maximal device=3}")["holds"] == "262 kB on 1 device, nothing on the others"
+    assert "262 kB on 1 device, nothing on the others" in words(reading(explorer, "{maximal device=3}").answer)
 
 
 def test_a_very_long_text_is_cut_and_says_how_much_is_left(make_program, plan):
     mesh = DeviceMesh.of({"a": 64, "b": 128})
     program = make_program({"w": (128, 128)})
     state = ExplorerState(program, type(plan)(mesh, (("w", Spec.of(("b", "a"))),)), level="propagated")
-    row = next(r for r in rosetta_view(state.report, "w", "")["rows"] if r["notation"] == "hlo-v1")
+    text, rest = notations(value_rosetta(state.report, "w"))["hlo-v1"].cells[1]
     whole = sharding(("b", "a"), mesh).to("hlo-v1")
-    assert whole.startswith(row["text"]) and len(row["text"]) + row["more"] == len(whole)
-    assert len(row["text"]) == MOST_CHARACTERS
+    assert whole.startswith(text.text) and len(text.text) == MOST_ON_PAGE
+    assert f"… and {len(whole) - MOST_ON_PAGE:,} more characters" in rest.text
 
 
 # The pane in a browser.
@@ -128,7 +145,7 @@ def test_a_very_long_text_is_cut_and_says_how_much_is_left(make_program, plan):
 @pytest.fixture
 def pane(open_page, explorer):
     page = open_page(explorer)
-    page.at("to-rosetta-small").click()
+    page.at("map-small").get_by_text("in every notation").click()
     page.answer()
     return page
 
@@ -144,7 +161,7 @@ browser = pytest.mark.browser
 
 @browser
 def test_the_pane_is_one_click_from_the_shard_map(pane):
-    assert pane.at("panel-rosetta").is_visible() and pane.at("tab-rosetta").get_attribute("aria-selected") == "true"
+    assert pane.at("panel-rosetta").is_visible() and pane.at("tab-rosetta").get_attribute("aria-pressed") == "true"
     assert pane.at("text-pspec").inner_text() == "P(None, 'model')"
     assert pane.at("text-hlo-v2").text_content() == "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}"
     assert "a dimension" in pane.at("rosetta-pspec").inner_text()
@@ -154,8 +171,10 @@ def test_the_pane_is_one_click_from_the_shard_map(pane):
 
 @browser
 def test_an_axis_is_marked_in_every_text_and_nothing_of_a_text_is_lost(pane, explorer):
-    for row in explorer.rosetta["rows"]:
-        assert pane.at(f"text-{row['notation']}").text_content() == row["text"]
+    texts = {row["sel"][1]: said(row["cells"][1]) for row in explorer.rosetta["document"]["blocks"][0]["rows"]}
+    for notation, text in texts.items():
+        if not text.startswith("not possible"):
+            assert pane.at(f"text-{notation}").text_content() == text
     for notation in ("pspec", "short", "hlo-v3", "sdy"):
         assert pane.at(f"text-{notation}").locator(".sv-onaxis").all_inner_texts()[0].strip("'\"") == "model"
 
@@ -230,16 +249,16 @@ def test_an_output_takes_what_is_read(pane):
 def test_keys_alone_reach_it_all(pane):
     pane.at("tab-rosetta").focus()
     order = []
-    for _ in range(6):
-        pane.tab.keyboard.press("Tab")
+    for key in ("Tab", "Tab", "Tab", "ArrowDown"):  # its buttons are one stop of Tab
+        pane.tab.keyboard.press(key)
         order.append(pane.focus())
-    assert order[:4] == ["read", "meanings", "copy-pspec", "copy-short"]
+    assert order == ["read", "meanings", "copy-pspec", "copy-short"]
 
 
 @browser
 def test_a_kernel_that_does_not_answer_is_said(open_page, explorer):
     page = open_page(explorer)
-    page.at("tab-rosetta").click()
+    page.go("rosetta")
     assert "kernel" in page.at("panel-rosetta").inner_text()
 
 
@@ -248,7 +267,7 @@ def test_a_kernel_that_does_not_answer_is_said(open_page, explorer):
 @pytest.mark.parametrize("light", [True, False])
 def test_it_can_be_read_at_any_width(open_page, explorer, width, light):
     page = open_page(explorer, width=width, light=light)
-    page.at("tab-rosetta").click()
+    page.go("rosetta")
     page.answer()
     for text in ("", "{devices=[2,4]<=[8]}", "{devices=[", "{maximal device=3}", "[data, model]"):
         read(page, text)

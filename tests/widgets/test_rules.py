@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
-from shardviz.widgets.ruling import rules_view
+from tests.widgets.documents import rows, said, table
 from tests.widgets.page import CONTRAST, UNREADABLE
 
 MESH = {"data": 4, "model": 2}
@@ -77,7 +77,7 @@ def test_a_rule_that_changes_nothing_is_kept_and_can_be_undone():
 def test_a_rule_that_cannot_be_is_refused_with_a_word(pattern, spec, message):
     state = explorer().state
     assert not state.add_rule(pattern, spec)
-    assert state.error["place"] == "rule"
+    assert state.error is not None and state.error["place"] == "rule"
     with pytest.raises(sv.ShardvizError, match=message):
         raise sv.ShardvizError(state.error["message"])
     assert not state.plan.rules
@@ -86,23 +86,27 @@ def test_a_rule_that_cannot_be_is_refused_with_a_word(pattern, spec, message):
 def test_the_view_says_what_each_rule_catches_wins_and_leaves():
     shown = explorer([("*up*", P("model")), ("*kernel']", P()), (lambda path, array: False, None)])
     shown.state.set_spec(BIAS, P("data"))
-    view = rules_view(shown.state)
-    first, second, third = view["rows"]
-    assert [(n["name"], n.get("edited")) for n in first["names"]] == [(BIAS, True), (UP, False)]
-    assert [(n["name"], n.get("by")) for n in second["names"]] == [(DOWN, None), (UP, 1)]
-    assert (second["caught"], second["wins"]) == (2, 1)
-    assert not third["typed"] and third["caught"] == 0 and "test_rules.py" in third["filter"]
-    assert view["left"] == [{"name": "x", "spec": "P()"}]
+    shown.tab = "rules"
+    found = table(shown.rules["document"]["blocks"], "rules")["rows"]
+    first, second, third = ([said(part["pieces"]) for part in row["detail"]] for row in found)
+    assert first == [f"wins {BIAS} , {UP}", f"edited by hand: {BIAS}"]
+    assert second == [f"wins {DOWN}", f"rule 1 wins {UP}"] and third == ["catches none"]
+    assert rows(shown.rules, "rules")[1] == ["2", '"*kernel\']"', "P()", "2", "1"]
+    assert [fields["filter"] for fields in shown.rules["fields"]] == ["*up*", "*kernel']", None]
+    assert "test_rules.py" in rows(shown.rules, "rules")[2][1]
+    assert said(table(shown.rules["document"]["blocks"], "rules-left")["pieces"]) == "No rule catches 1 array: x P()"
+    selected = [part["sel"] for row in found for each in row["detail"] for part in each["pieces"] if "sel" in part]
+    assert selected == [["value", name] for name in (BIAS, UP, BIAS, DOWN, UP)]
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("light", "width"), [(True, 1280), (False, 1280), (True, 420)])
 def test_the_pane_is_read_and_used(open_page, light, width):
     page = open_page(explorer([("*up*", P("model")), ("*kernel']", P())]), light=light, width=width)
-    page.at("tab-rules").click()
+    page.go("rules")
     page.answer()
     pane = page.at("panel-rules")
-    assert "catches 2, wins 1" in pane.inner_text() and "(rule 1 wins)" in pane.inner_text()
+    assert f"rule 1 wins {UP}" in pane.inner_text()
     assert "No rule catches 1 array: x P()" in page.at("rules-left").inner_text()
     assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
     assert page.tab.evaluate(UNREADABLE, pane.element_handle()) == []
@@ -112,7 +116,7 @@ def test_the_pane_is_read_and_used(open_page, light, width):
     page.at("rule-new-spec").press("Enter")
     page.answer()
     assert [r.filter for r in page.explorer.plan.rules] == ["*up*", "*kernel']", "x"]
-    assert page.at("rules-left").inner_text() == "Every argument is caught by a rule."
+    assert page.at("rules-left").inner_text() == "No array is left without a rule."
     assert page.at("rule-new-filter").input_value() == ""
     page.at("rule-up-1").click()
     page.answer()

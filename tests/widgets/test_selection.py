@@ -49,9 +49,9 @@ def test_a_value_that_is_not_found_is_said_and_comes_back(explorer, program):
     explorer.selected = "dot.1"
     answered(program, lambda v: replace(v, shape=(1, 1)))
     explorer.wait(timeout=5)
-    assert explorer.selected == "" and "not found at the compiled level" in explorer.shards["remark"]
+    assert explorer.selected == "" and "not found at the compiled level" in str(explorer.shards["document"])
     assert explorer.state.set_dim("x", 0, [])
-    assert explorer.selected == "dot.1" and explorer.shards["remark"] == ""
+    assert explorer.selected == "dot.1" and explorer.state.remark == ""
 
 
 def test_a_click_on_an_older_list_means_what_it_meant_there(explorer, program):
@@ -76,4 +76,4 @@ def test_that_it_is_a_guess_is_said_where_it_matters(explorer, program):
     explorer.selected = "dot.1"
     answered(program, lambda v: v if v.name == "dot.0" else replace(other_name(v), spec=Spec.of((None, None))))
     explorer.wait(timeout=5)
-    assert "one of 3 here that are alike" in explorer.shards["remark"]
+    assert "one of 3 here that are alike" in str(explorer.shards["document"]["lead"])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from shardviz.costs.step_cost import StepCost
 from shardviz.paint import text as summary
 from shardviz.records import Cost, Frame, Memory, TargetCollective, Work, total_of
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
-from tests.widgets.documents import rows, said, table
+from tests.widgets.documents import card, kpi, rows, said, table
 
 W1 = "params['w1']"
 V5E = "tpu v5e:2x4"
@@ -28,6 +30,23 @@ def test_the_summary_says_it_in_words(state):
     assert f"\nno cost on {V5E}: " in summary(state)
 
 
+def priced(explorer) -> StepCost:
+    """What the step costs."""
+    assert explorer.state.cost is not None
+    return explorer.state.cost
+
+
+def source_lines(explorer):
+    """The lines of the source pane, by number."""
+    (file,) = explorer.source["files"]
+    return {int(line["n"]): line for line in file["lines"]}
+
+
+def events(line):
+    """What happens on a line of the source, in words."""
+    return [said(each) for each in line["on"]]
+
+
 def explorer_of(program, plan, target=V5E, **changes):
     """An explorer whose compile for a target has ended with a report that has `changes`."""
     explorer = Explorer(ExplorerState(program, plan, debounce=60, target=target))
@@ -39,12 +58,12 @@ def explorer_of(program, plan, target=V5E, **changes):
 
 
 @pytest.mark.parametrize(
-    ("memory", "verdict", "label", "text", "over"),
+    ("memory", "tone", "label", "text", "over"),
     [
         (
             Memory(arguments=int(4e9), outputs=0, aliased=0, temporaries=int(5e9), peak=int(9e9), target=V5E),
-            "yes",
-            f"fits {V5E}",
+            "good",
+            "fits",
             "9.00 / 16.9 GB",
             "",
         ),
@@ -59,36 +78,37 @@ def explorer_of(program, plan, target=V5E, **changes):
                 hbm=int(16.9e9),
                 fits=False,
             ),
-            "no",
-            f"does not fit {V5E}",
+            "bad",
+            "does not fit",
             "54.0 / 16.9 GB",
             "37.1 GB too much",
         ),
     ],
 )
-def test_the_headline_says_whether_it_fits(program, plan, compilers, memory, verdict, label, text, over):
-    head = explorer_of(program, plan, memory=memory).head
-    fit = head["fit"]
-    assert (fit["verdict"], fit["label"], fit["text"], fit["over"]) == (verdict, label, text, over)
+def test_the_headline_says_whether_it_fits(program, plan, compilers, memory, tone, label, text, over):
+    explorer = explorer_of(program, plan, memory=memory)
+    assert kpi(explorer, "memory per device") == f"{text} {label}" + (f": {over}" if over else "")
+    assert card(explorer, "memory per device")[1]["tone"] == tone
 
 
 def test_before_the_plan_the_headline_has_a_lower_bound(state):
-    fit = Explorer(state).head["fit"]
-    assert fit["verdict"] == "unknown" and fit["text"].startswith("≥ ") and "not known whether" in fit["title"]
+    explorer = Explorer(state)
+    assert kpi(explorer, "memory per device").startswith("≥ ")
+    fit, *_ = card(explorer, "memory per device")
+    assert "tone" not in fit and "not known whether" in fit["tip"]
 
 
 def test_the_step_is_said_from_all_overlap_to_none(program, plan, compilers):
     explorer = explorer_of(program, plan, cost=Cost(dot_flops=1.97e12))
-    cost, step = explorer.state.cost, explorer.head["step"]
+    cost, (step,) = priced(explorer), card(explorer, "step")
     assert cost.step.compute == pytest.approx(0.01), "1.97 TFLOP at 197 TFLOP/s"
-    assert step["label"] == "step, full overlap – none" and step["text"].startswith("10.0")
-    assert explorer.head["bound"]["what"] == "compute"
-    assert explorer.head["bound"]["then"] in ("communication over data", "HBM traffic")
+    assert step["t"].startswith("10.0") and "if no communication overlaps" in step["tip"]
+    assert re.search(r"bound by compute 10.0 ms, then (communication over data|HBM traffic)", step["tip"])
 
 
 def test_what_is_not_counted_is_not_bounded_from_above(program, plan, compilers):
     explorer = explorer_of(program, plan)
-    assert explorer.state.cost.flops is None and explorer.head["step"]["label"] == "step, at least"
+    assert priced(explorer).flops is None and kpi(explorer, "step").startswith("≥ ")
 
 
 def test_seconds_of_lines_add_up_to_the_steps(program, plan, compilers):
@@ -99,23 +119,28 @@ def test_seconds_of_lines_add_up_to_the_steps(program, plan, compilers):
     )
     runs = tuple(TargetCollective(collective=c, stands_for=(c.name,)) for c in program.partitioned(plan).collectives)
     explorer = explorer_of(program, plan, cost=Cost(dot_flops=7e12, work=work), target_collectives=runs)
-    cost = explorer.state.cost
+    cost = priced(explorer)
     by_line = cost.compute_by_line()
     assert sum(by_line.values()) == pytest.approx(cost.step.compute)
     assert by_line["model.py", 3] == pytest.approx(6 * by_line["model.py", 2])
     assert total_of(cost.partitioned).seconds == pytest.approx(cost.step.communication)
-    lines = {row["n"]: row for row in explorer.source["files"][0]["lines"]}
-    assert lines[3]["heat"] + lines[3]["computing"] == pytest.approx(1), "the longest line is the hottest"
-    assert lines[2]["computing"] == pytest.approx(
-        by_line["model.py", 2] / (by_line["model.py", 3] + cost.step.communication)
+    lines = source_lines(explorer)
+    assert sum(part["share"] for part in lines[3]["bar"]) == pytest.approx(1), "the longest is the hottest"
+    (computing,) = lines[2]["bar"]
+    assert computing["share"] == pytest.approx(
+        by_line["model.py", 2] / (by_line["model.py", 3] + cost.step.communication), abs=1e-5
     )
-    assert lines[3]["collectives"][0]["seconds"] == lines[3]["seconds"] and lines[2]["compute"] == "5.08 ms"
+    assert "compute 5.08 ms" in events(lines[2])
+    moved = lines[3]["bar"][1]["tip"].split(" of communication")[0]
+    assert any(event.startswith("all-reduce data") and moved in event for event in events(lines[3]))
 
 
 def test_without_a_machine_heat_is_bytes(program, plan):
     explorer = explorer_of(program, plan, target="cpu", cost=Cost(dot_flops=7e12))
-    row = explorer.source["files"][0]["lines"][2]
-    assert row["heat"] == 1 and "seconds" not in row and row["collectives"][0]["seconds"] == ""
+    row = source_lines(explorer)[3]
+    (moved,) = row["bar"]
+    assert moved["share"] == 1 and moved["role"] == "moved"
+    assert not any(re.search(r"\d [mµ]?s\b", said) for said in (moved["tip"], *events(row)))
     explorer.tab = "collectives"
     heads = [c.get("title") for c in table(explorer.collectives["document"]["blocks"], "collectives-table")["columns"]]
     assert "total per device" in heads and "time" not in heads
@@ -138,7 +163,7 @@ def test_collectives_as_partitioned_and_as_the_target_runs_them(program, plan, c
         ),
     )
     explorer.tab = "collectives"
-    blocks, cost = explorer.collectives["document"]["blocks"], explorer.state.cost
+    blocks, cost = explorer.collectives["document"]["blocks"], priced(explorer)
     assert cost.as_run and V5E in said(table(blocks, "collectives-moved")["pieces"])
     (row,) = table(blocks, "collectives-table")["rows"]
     as_run = row["cells"][-1]
@@ -168,7 +193,7 @@ def test_the_memory_tab_has_the_parts_of_the_cost(program, plan, compilers):
     explorer = explorer_of(program, plan, memory=plan_)
     assert explorer.memory == {}, "nobody looks at it"
     explorer.tab = "memory"
-    blocks, needs = explorer.memory["document"]["blocks"], explorer.state.cost.needs
+    blocks, needs = explorer.memory["document"]["blocks"], priced(explorer).needs
     verdict = table(blocks, "memory-verdict")["pieces"]
     assert verdict[0] == {"t": "does not fit", "b": True, "tone": "bad"} and "too much" in said(verdict)
     parts = rows(explorer.memory, "memory-parts")
@@ -181,6 +206,7 @@ def test_the_memory_tab_has_the_parts_of_the_cost(program, plan, compilers):
     ]
     shares = [row["cells"][2]["v"] for row in table(blocks, "memory-parts")["rows"]]
     assert sum(part["share"] for part in shares[4]) == pytest.approx(1, abs=1e-4)
+    assert needs.usable is not None
     assert shares[-1][0]["share"] == pytest.approx(needs.usable / 56e9, abs=1e-5)
     assert any("more devices" in said(block["pieces"]) for block in table(blocks, "memory-helps")["blocks"])
 

@@ -5,8 +5,22 @@ with its memory plan) while the compiler is still at work, and that ends as soon
 is waited for only where the milestone `finished` is asked for.
 """
 
-from shardviz.compiler.server.client import Job, shutdown, start, submit
+from shardviz.compiler.server.client import begin, shutdown, start, submit
 from shardviz.compiler.server.dumps import LEVELS, MILESTONES
+from shardviz.compiler.server.future import Job, Own
 from shardviz.compiler.server.job import Request, Topology, Trial, run
 
-__all__ = ["LEVELS", "MILESTONES", "Job", "Request", "Topology", "Trial", "run", "shutdown", "start", "submit"]
+__all__ = [
+    "LEVELS",
+    "MILESTONES",
+    "Job",
+    "Own",
+    "Request",
+    "Topology",
+    "Trial",
+    "begin",
+    "run",
+    "shutdown",
+    "start",
+    "submit",
+]

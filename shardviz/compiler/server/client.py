@@ -1,227 +1,365 @@
-"""The kernel's side of the compile server: starts it when first needed, and turns its messages into futures."""
+"""The kernel's side of the compile server: starts it when first needed, and turns its messages into futures.
+
+One thread, the keeper, has the server: it alone starts it, speaks with it and mourns it. Whoever wants a compile leaves
+an order and wakes it. So an interrupt of the kernel, which reaches the main thread only, leaves no message half sent
+and no server half started; a job that no process has been at when the server dies is given to the next one, once; and
+a server that says nothing for long is ended.
+
+A fork of the kernel has no threads but its own. It forgets the server, which goes on working for the kernel, and starts
+another when it wants one; what the kernel has asked for is not the fork's to wait for.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import itertools
-import json
 import os
-import re
+import pickle
+import queue
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
-from multiprocessing.connection import Connection
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from shardviz.compiler.server.dumps import new_folder
+from shardviz import _jax
+from shardviz.compiler.server import dumps, faults, starting
+from shardviz.compiler.server.channel import Channel
+from shardviz.compiler.server.future import Job, Milestone
 from shardviz.compiler.server.job import Request, Trial
-from shardviz.errors import (
-    CompileCrashed,
-    CompileError,
-    CompileMemoryLimit,
-    CompileRefused,
-    CompileStopped,
-    CompileTimeout,
-)
-
-Texts = dict[str, str]
-Milestone = Callable[["Job", str, Texts], None]
 
 DEFAULT_TIMEOUT = 600.0
 
+SILENCE = 120.0
+"""Seconds without a word after which a server that has jobs is taken to hang: it says every few that it lives."""
 
-class Job(Future[dict[str, Texts]]):
-    """A compile under way; its result is milestone → stage → text.
+START = 300.0
+"""The same while it starts."""
 
-    Attributes:
-        state: `queued`, `running`, then `done`, `stopped`, `crashed`, `timeout`, `memory` or `refused`.
-        stderr: what the compiler has written to its standard error, up to the last milestone or the end.
-        pid: the process that compiles, while there is one.
-        begun: whether a process has been at it.
-        texts: what has been reached so far.
+_LOOK = 1.0  # seconds after which the keeper looks after the server where it hears nothing
+_TRIES = 2
+_END = 5.0
+
+
+class _Runner(Protocol):
+    """What a server runs in.
+
+    `runs` says whether it does; `end` waits until it has ended, and ends it and its children if it does not; `forget`
+    closes what belongs to it here, in a fork of the kernel.
     """
 
-    def __init__(self, request: Request | Trial, on_milestone: Milestone | None):
-        super().__init__()
-        self.request, self.on_milestone = request, on_milestone
-        self.state, self.stderr, self.pid = "queued", "", None
-        self.begun = False
-        self.texts: dict[str, Texts] = {}
-        self.created = time.monotonic()
-        self.ended: float | None = None
-        self._stop: Callable[[], None] = lambda: None
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the job was asked for, until it ended."""
-        return (self.ended or time.monotonic()) - self.created
-
-    def stop(self) -> None:
-        """Stops the compile; the future ends with `CompileStopped`. After the end it does nothing."""
-        if not self.done():
-            self._stop()
-
-    def cancel(self) -> bool:
-        """As `stop`; True if the job had not ended."""
-        running = not self.done()
-        self.stop()
-        return running
-
-    def reached(self, milestone: str, texts: Texts, stderr: str) -> None:
-        """Takes in a milestone with what the compiler has written by then, and calls `on_milestone`."""
-        self.texts[milestone], self.stderr = texts, stderr
-        if self.on_milestone is not None:
-            self.on_milestone(self, milestone, texts)
-
-    def end(self, state: str, details: dict[str, Any]) -> None:
-        """Ends the future, with the texts or with what went wrong."""
-        if self.done():
-            return
-        self.stderr = details.get("stderr", self.stderr)
-        self.ended, self.pid = time.monotonic(), None
-        self.state = state
-        with contextlib.suppress(InvalidStateError):
-            if state == "done":
-                self.set_result(self.texts)
-            else:
-                self.set_exception(_error(state, details, self.stderr))
+    def runs(self) -> bool: ...
+    def end(self, wait: float) -> None: ...
+    def forget(self) -> None: ...
 
 
-def _error(state: str, details: dict[str, Any], stderr: str) -> CompileError:
-    if state == "stopped":
-        return CompileStopped("the compile was stopped", stderr=stderr)
-    if state == "timeout":
-        return CompileTimeout(
-            f"the compile took longer than its limit of {details['limit']:g} s and was stopped; give a larger timeout",
-            stderr=stderr,
-        )
-    if state == "memory":
-        gb = 1e-9
-        return CompileMemoryLimit(
-            f"the compile used {details['used'] * gb:.2f} GB, more than its limit of {details['limit'] * gb:.2f} GB, "
-            "and was stopped; give a larger memory_limit, or fewer devices or layers",
-            stderr=stderr,
-        )
-    if state == "refused":
-        return CompileRefused(f"the compiler refused the program: {details['error']}", stderr=stderr)
-    return CompileCrashed(_crash(details, stderr), stderr=stderr)
+class _Process:
+    """The compile server proper, a process that forks."""
 
+    def __init__(self, descriptor: int, root: Path, log: Path):
+        with log.open("wb") as stderr:
+            self.process = starting.python(
+                f"{__package__}.main",
+                [str(descriptor), str(root), str(_at_once())],
+                pass_fds=(descriptor,),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
 
-_FATAL = re.compile(r"F\d{4} |.*Check failed|terminate called|  what\(\)")
+    def runs(self) -> bool:
+        return self.process.poll() is None
 
-
-def _crash(details: dict[str, Any], stderr: str) -> str:
-    code = details.get("code")
-    how = details.get("how") or "ended without an answer"
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name
-        how = f"was ended by {name}" + (
-            " (killed from outside, perhaps by the system when memory ran out)" if name == "SIGKILL" else ""
-        )
-    elif code:
-        how = f"ended with exit code {code}"
-    said = [line.strip() for line in stderr.splitlines() if _FATAL.match(line)]
-    why = f": {said[-1]}" if said else ""
-    return f"the compiler's process {how}{why}. Your notebook is not affected; the next compile starts afresh"
-
-
-class _Server:
-    """A running compile server."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        self.root = new_folder()
-        self.log = self.root / "server-stderr"
-        try:
-            self.process = _spawn(theirs.fileno(), self.root)
-        finally:
-            theirs.close()
-        self.connection = Connection(ours.detach())
-        self.jobs: dict[int, Job] = {}
-        self.alive = True
-        self.lock = threading.Lock()  # of `jobs`
-        self.sending = threading.Lock()  # its own: a send may have to wait until the reader has read
-        self.finishers = ThreadPoolExecutor(4, thread_name_prefix="shardviz-report")
-        self.reader = threading.Thread(target=self._read, name="shardviz-compile-server", daemon=True)
-        self.reader.start()
-
-    def submit(self, number: int, job: Job, timeout: float, memory_limit: float) -> None:
-        job._stop = lambda: self._send(("stop", number))
-        with self.lock:
-            self.jobs[number] = job
-        self._send(("run", number, job.request, timeout, memory_limit))
-
-    def _send(self, message: Any) -> None:
-        try:
-            with self.sending:
-                self.connection.send(message)
-        except OSError:  # the server is gone; the reader ends what was under way
-            self._abandon()
-
-    def _read(self) -> None:
-        order: dict[int, Future[Any]] = {}
-        try:
-            while True:
-                message = self.connection.recv()
-                if message[0] == "ready":
-                    continue
-                kind, number, *rest = message
-                job = self.jobs.get(number)
-                if job is None:
-                    continue
-                if kind == "started":
-                    job.pid, job.state, job.begun = rest[0], "running", True
-                    continue
-                if kind == "milestone":
-                    job.state = rest[0]
-                act = job.reached if kind == "milestone" else job.end
-                order[number] = self.finishers.submit(_after, order.get(number), act, *rest)
-                if kind == "end":
-                    with self.lock:
-                        self.jobs.pop(number, None)
-                    order.pop(number, None)
-        except (EOFError, OSError):
-            self.alive = False
-            said = ""
-            with contextlib.suppress(OSError):  # the server takes its folder along when it ends in good order
-                said = self.log.read_text(errors="replace")
-            self._clean()
-            self._abandon(said)
-            self.finishers.shutdown(wait=False)
-
-    def _abandon(self, said: str = "") -> None:
-        with self.lock:
-            jobs, self.jobs = list(self.jobs.values()), {}
-        for job in jobs:
-            job.end("crashed", {"how": "was lost with the compile server, which ended unexpectedly", "stderr": said})
-
-    def _clean(self) -> None:
-        """Leaves nothing behind: the server's process group, and the folder."""
+    def end(self, wait: float) -> None:
         if self.process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=2)
+                self.process.wait(timeout=wait)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)  # its children, if it went without them
         self.process.wait()
+
+    def forget(self) -> None:
+        self.process.returncode = 0  # not this process's child
+
+
+class _Thread:
+    """The compile server where there is no fork, a thread that starts processes."""
+
+    def __init__(self, channel: Channel, root: Path):
+        from shardviz.compiler.server.main import Jobs
+        from shardviz.compiler.server.worker import Spawner
+
+        self.channel = channel
+        self.spawner = Spawner(root)
+        self.jobs = Jobs(channel, root, _at_once(), self.spawner)
+        self.thread = threading.Thread(target=self._serve, name="shardviz-compile-jobs", daemon=True)
+        try:
+            self.thread.start()
+        except RuntimeError:
+            self.spawner.close()
+            raise
+
+    def _serve(self) -> None:
+        dumps.sweep_folders()
+        self.jobs.tell("ready", os.getpid())
+        try:
+            self.jobs.serve(lambda: True)
+        finally:
+            self.spawner.close()
+            self.channel.close()
+
+    def runs(self) -> bool:
+        return self.thread.is_alive()
+
+    def end(self, wait: float) -> None:
+        self.thread.join(wait)
+
+    def forget(self) -> None:
+        self.spawner.release()
+        self.channel.close()
+
+
+def _at_once() -> int:
+    return max(1, (os.cpu_count() or 2) // 2)
+
+
+class _Server:
+    """A running compile server, its folder, and the line to it.
+
+    Raises:
+        OSError, RuntimeError: if the system gives no room, process or thread.
+    """
+
+    def __init__(self, wake: Any):
+        self.root = dumps.new_folder()
+        self.log = self.root / "server-stderr"
+        self.ready = False
+        try:
+            ours, theirs = starting.socket_pair()
+            self.channel = Channel(ours, wake)
+            try:
+                if forks():
+                    with theirs:
+                        self.runner: _Runner = _Process(theirs.fileno(), self.root, self.log)
+                else:
+                    self.runner = _Thread(Channel(theirs), self.root)
+            except BaseException:
+                self.channel.close()
+                raise
+        except BaseException:
+            shutil.rmtree(self.root, ignore_errors=True)
+            raise
+
+    def end(self, wait: float) -> str:
+        """Ends it and leaves nothing behind; gives what it wrote to its standard error."""
+        self.channel.close()
+        self.runner.end(wait)
+        said = ""
+        with contextlib.suppress(OSError):  # the server takes its folder along when it ends in good order
+            said = self.log.read_text(encoding="utf-8", errors="replace")
         shutil.rmtree(self.root, ignore_errors=True)
-        self.connection.close()
+        return said
+
+    def forget(self) -> None:
+        """Closes what belongs to it here, in a fork of the kernel."""
+        self.channel.close()
+        self.runner.forget()
+
+
+@dataclass
+class _Given:
+    """A job that is not done, the server that was asked for it last, and how many were."""
+
+    job: Job
+    message: tuple[Any, ...]
+    server: _Server | None = None
+    tries: int = 0
+
+
+class _Keeper:
+    """Has the server, on a thread of its own; everybody else leaves orders."""
+
+    def __init__(self) -> None:
+        self.wake, self._awake = starting.socket_pair()
+        self._awake.setblocking(False)
+        self.orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.server: _Server | None = None
+        self.given: dict[int, _Given] = {}
+        self.told: dict[int, Future[Any]] = {}
+        self.finishers = ThreadPoolExecutor(4, thread_name_prefix="shardviz-report")
+        self.heard = 0.0
+        self.closing = False
+        self.only = threading.Lock()
+        self.thread = threading.Thread(target=self._run, name="shardviz-compile-server", daemon=True)
+
+    # On any thread.
+
+    def live(self) -> bool:
+        """Whether it takes orders."""
+        return not self.closing and (self.thread.is_alive() or self.thread.ident is None)
+
+    def begin(self) -> None:
+        """Starts its thread.
+
+        Raises:
+            RuntimeError: if the system gives no thread.
+        """
+        if not self.thread.is_alive():
+            self.thread.start()
+
+    def order(self, call: Callable[[], None]) -> None:
+        """Has the keeper do something soon."""
+        self.orders.put(call)
+        with contextlib.suppress(OSError):  # it is awake already, or gone
+            self._awake.send(b"!")
 
     def close(self) -> None:
-        """Ends the server and all its jobs."""
-        # shutting the socket down wakes the reader, closing alone would not
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as line:
-            line.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=5)
-        self.reader.join(timeout=10)
+        """Ends the server, all its jobs, and this."""
+        self.order(self._close)
+        if self.thread.ident is not None:
+            self.thread.join(timeout=2 * _END)
+
+    def forget(self) -> None:
+        """Lets go of the server, in a fork of the kernel, where this thread is not."""
+        self.closing = True
+        if self.server is not None:
+            self.server.forget()
+        self.wake.close()
+        self._awake.close()
+
+    # On the keeper's thread.
+
+    def _run(self) -> None:
+        if not self.only.acquire(blocking=False):  # who started it was interrupted, and it was started again
+            return
+        try:
+            self._work()
+        finally:
+            self.closing = True
+            if self.server is not None:
+                self._lost("was ended with the compile server", wait=_END, again=False)
+            for number in list(self.given):
+                self._end(number, "crashed", {"how": "was lost with the compile server"})
+            self.finishers.shutdown(wait=False)
+            self.wake.close()
+            self._awake.close()
+
+    def _work(self) -> None:
+        while not self.closing:
+            while not self.orders.empty():
+                self.orders.get()()
+            if self.closing:
+                break
+            if self.server is None and self.given:
+                self.need()
+            if self.server is None:
+                self._doze()
+            else:
+                self._attend(self.server)
+
+    def _close(self) -> None:
+        self.closing = True
+
+    def _doze(self) -> None:
+        """Waits for an order where there is no server."""
+        self.wake.setblocking(True)
+        try:
+            self.wake.recv(4096)
+        except OSError:
+            time.sleep(_LOOK)
+
+    def need(self) -> None:
+        """Starts the server if there is none, and gives it what is to be done."""
+        if self.server is None:
+            try:
+                self.server = _Server(self.wake)
+            except (OSError, RuntimeError) as error:
+                what = faults.words(error, "the compile server could not be started", dumps.base())
+                for number in list(self.given):
+                    self._end(number, "failed", {"error": what})
+                return
+            self.heard = time.monotonic()
+        for given in self.given.values():
+            if given.server is not self.server:
+                if not any(g.server is self.server for g in self.given.values()):
+                    self.heard = time.monotonic()  # it had nothing to say before
+                given.server = self.server
+                given.tries += 1
+                self.server.channel.put(given.message)
+
+    def take(self, number: int, given: _Given) -> None:
+        """Takes a job in."""
+        self.given[number] = given
+        self.need()
+
+    def stop(self, number: int) -> None:
+        """Stops a job that is not done."""
+        if number in self.given:
+            if self.server is None:
+                self._end(number, "stopped", {})
+            else:
+                self.server.channel.put(("stop", number))
+
+    def _attend(self, server: _Server) -> None:
+        """Speaks with the server for a moment."""
+        try:
+            waits = bool(self.given) or server.channel.unsent
+            messages = server.channel.pump(_LOOK if waits else None)
+            for message in messages:
+                self._hear(server, *message)
+        except (EOFError, OSError):
+            self._lost("was lost with the compile server, which ended unexpectedly")
+            return
+        now = time.monotonic()
+        if messages or not self.given:
+            self.heard = now
+        elif not server.runner.runs():
+            self._lost("was lost with the compile server, which ended unexpectedly")
+        elif now - self.heard > (SILENCE if server.ready else START):
+            self._lost(f"was ended with the compile server, which had said nothing for {now - self.heard:.0f} s")
+
+    def _hear(self, server: _Server, kind: str, *rest: Any) -> None:
+        if kind == "ready":
+            server.ready = True
+        elif rest and (given := self.given.get(rest[0])) is not None:
+            number, *more = rest
+            job = given.job
+            if kind == "started":
+                job.pid, job.state, job.begun = more[0], "running", True
+            elif kind == "milestone":
+                job.state = more[0]
+                self._do(number, job.reached, *more)
+            elif kind == "end":
+                self._end(number, *more)
+
+    def _end(self, number: int, state: str, details: dict[str, Any]) -> None:
+        job = self.given.pop(number).job
+        self._do(number, job.end, state, details)
+        self.told.pop(number, None)
+
+    def _do(self, number: int, act: Callable[..., None], *rest: Any) -> None:
+        """Has a job told something, after what it was told before, on a thread that may take its time."""
+        before = self.told.get(number)
+        try:
+            self.told[number] = self.finishers.submit(_after, before, act, *rest)
+        except RuntimeError:  # the system gives no thread, or the kernel is ending
+            _after(before, act, *rest)
+
+    def _lost(self, how: str, wait: float = 0.5, again: bool = True) -> None:
+        """Ends the server and what it was doing; what no process was at is given to the next one, once."""
+        server, self.server = self.server, None
+        assert server is not None
+        said = server.end(wait)
+        for number, given in list(self.given.items()):
+            if again and not given.job.begun and given.tries < _TRIES:
+                continue
+            self._end(number, "crashed", {"how": how, "stderr": said})
 
 
 def _after(previous: Future[Any] | None, act: Callable[..., None], *rest: Any) -> None:
@@ -231,55 +369,62 @@ def _after(previous: Future[Any] | None, act: Callable[..., None], *rest: Any) -
     act(*rest)
 
 
-def _spawn(descriptor: int, root: Path) -> subprocess.Popen[bytes]:
-    program = (
-        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-        "from shardviz.compiler.server.main import main; main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))"
-    )
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    at_once = max(1, (os.cpu_count() or 2) // 2)
-    path = json.dumps([p for p in sys.path if isinstance(p, str)])
-    with (root / "server-stderr").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-c", program, path, str(descriptor), str(root), str(at_once)],
-            pass_fds=(descriptor,),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            env=environment,
-            start_new_session=True,  # an interrupt of the kernel must not reach the server
-        )
-
-
 _lock = threading.Lock()
-_server: _Server | None = None
+_keeper: _Keeper | None = None
+_forgotten: list[_Keeper] = []
 _numbers = itertools.count(1)
 
 
 def forks() -> bool:
-    """Whether jobs run in forked children here."""
-    return hasattr(os, "fork") and os.environ.get("SHARDVIZ_COMPILE") != "loky"
+    """Whether jobs run in forked children here; `SHARDVIZ_COMPILE=spawn` has each run in a Python of its own."""
+    return hasattr(os, "fork") and os.environ.get("SHARDVIZ_COMPILE", "fork") == "fork"
+
+
+def _here() -> _Keeper:
+    """The keeper, at work.
+
+    Raises:
+        OSError, RuntimeError: if the system gives no thread, or no socket to wake it.
+    """
+    global _keeper
+    with _lock:
+        if _keeper is None or not _keeper.live():
+            _keeper = _Keeper()
+        _keeper.begin()
+        return _keeper
+
+
+def _after_fork() -> None:
+    global _keeper, _lock
+    _lock = threading.Lock()
+    keeper, _keeper = _keeper, None
+    if keeper is not None:
+        _forgotten.append(keeper)
+        keeper.forget()
+    _jax.let_fork_end()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def start() -> None:
-    """Starts the compile server, if it is not running, without waiting for it."""
-    global _server
-    if not forks():
-        return
-    with _lock:
-        if _server is None or not _server.alive:
-            if _server is None:
-                atexit.register(shutdown)
-            _server = _Server()
+    """Starts the compile server, if it is not running, without waiting for it; what fails, the first job will say."""
+    with contextlib.suppress(OSError, RuntimeError):
+        keeper = _here()
+        keeper.order(keeper.need)
 
 
 def shutdown() -> None:
     """Ends the compile server, all its jobs and its files. The next job starts another."""
-    global _server
+    global _keeper
     with _lock:
-        server, _server = _server, None
-    if server is not None:
-        server.close()
+        keeper, _keeper = _keeper, None
+    if keeper is not None:
+        keeper.close()
+
+
+atexit.register(shutdown)
 
 
 def submit(
@@ -298,22 +443,46 @@ def submit(
         on_milestone: called with the job, the milestone's name and its texts, on another thread.
 
     Returns:
-        The `Job`.
+        The `Job`; what the system does not give ends it with an error.
     """
     job = Job(request, on_milestone)
-    if memory_limit is None:
-        import psutil
-
-        memory_limit = 0.75 * psutil.virtual_memory().total
-    timeout = DEFAULT_TIMEOUT if timeout is None else timeout
-    if not forks():
-        from shardviz.compiler.server import worker
-
-        worker.submit(job, timeout, memory_limit)
-        return job
-    start()
-    with _lock:
-        server = _server
-    assert server is not None
-    server.submit(next(_numbers), job, timeout, memory_limit)
+    begin(job, timeout=timeout, memory_limit=memory_limit)
     return job
+
+
+def begin(job: Job, *, timeout: float | None = None, memory_limit: float | None = None) -> None:
+    """Starts a `Job` that was made before; who is interrupted in this has stopped it.
+
+    Args:
+        job: the job; it is begun once.
+        timeout, memory_limit: as `submit`.
+    """
+    number = next(_numbers)
+    try:
+        payload = pickle.dumps(job.request, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - whatever pickling raises
+        job.end("crashed", {"how": f"ended without an answer, for it cannot be given its job ({error!r})"})
+        return
+    limit = _three_quarters() if memory_limit is None else memory_limit
+    message = ("run", number, payload, DEFAULT_TIMEOUT if timeout is None else timeout, limit)
+    try:
+        keeper = _here()
+    except (OSError, RuntimeError) as error:
+        job.end("failed", {"error": faults.words(error, "the compile server could not be started", dumps.base())})
+        return
+    job._stop = lambda: keeper.order(lambda: keeper.stop(number))
+    try:
+        keeper.order(lambda: keeper.take(number, _Given(job, message)))
+    except BaseException:
+        job.stop()
+        raise
+
+
+def _three_quarters() -> float:
+    """Three quarters of the machine's memory; no limit where the system does not say how much that is."""
+    import psutil
+
+    try:
+        return 0.75 * psutil.virtual_memory().total
+    except (psutil.Error, OSError):
+        return float("inf")

@@ -12,6 +12,7 @@ what a machine's sudden end leaves behind is swept when the next server starts.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -25,29 +26,71 @@ _ROOM = 256 * 2**20
 
 def base() -> Path:
     """A folder in memory if the machine has one with room, else the usual temporary folder."""
+    return _bases()[0]
+
+
+def _bases() -> list[Path]:
+    """Where folders may be made, best first: XLA takes no name that is not UTF-8."""
+    places = [Path(tempfile.gettempdir())]
     memory = Path("/dev/shm")
-    if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM:
-        return memory
-    return Path(tempfile.gettempdir())
+    with contextlib.suppress(OSError):
+        if memory.is_dir() and os.access(memory, os.W_OK):
+            places.insert(0 if shutil.disk_usage(memory).free > _ROOM else 1, memory)
+    return [place for place in places if _is_text(str(place))] or [Path("/tmp")]
+
+
+def _is_text(name: str) -> bool:
+    try:
+        return bool(os.fsencode(name).decode("utf-8"))
+    except UnicodeDecodeError:
+        return False
 
 
 def new_folder() -> Path:
-    """A new folder of this process."""
-    return Path(tempfile.mkdtemp(prefix=f"shardviz-{os.getpid()}-", dir=base()))
+    """A new folder of this process.
+
+    Raises:
+        OSError: if there is no room for one in any place.
+    """
+    places = _bases()
+    for place in places:
+        try:
+            return Path(tempfile.mkdtemp(prefix=f"shardviz-{os.getpid()}-", dir=place))
+        except OSError:
+            if place is places[-1]:
+                raise
+    raise FileNotFoundError("there is no temporary folder")
 
 
 def sweep_folders() -> None:
     """Removes this user's folders whose process has ended."""
-    import psutil
+    for place in _bases():
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(place):
+                match = _NAME.match(entry.name)
+                if match and not _lives(int(match[1])) and _ours(entry):
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
-    for entry in os.scandir(base()):
-        match = _NAME.match(entry.name)
-        if (
-            match
-            and not psutil.pid_exists(int(match[1]))
-            and (not hasattr(os, "getuid") or entry.stat().st_uid == os.getuid())
-        ):
-            shutil.rmtree(entry.path, ignore_errors=True)
+
+def _ours(entry: os.DirEntry[str]) -> bool:
+    try:
+        return not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
+    except OSError:  # another kernel has swept it
+        return False
+
+
+def _lives(pid: int) -> bool:
+    if os.name != "posix":
+        import psutil
+
+        return psutil.pid_exists(pid)
+    try:  # not psutil's way, which wants /proc
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 PARTITIONER = "spmd-partitioning"
@@ -58,6 +101,9 @@ LEVELS = ("partitioned", "compiled")
 
 MILESTONES = (*LEVELS, "finished")
 """The milestones; `finished` only where the compile is to end, with machine code."""
+
+_LATE = re.compile(rb' ragged-all-to-all\(|custom_call_target="(?!lapack_|blas_|TopK"|__|xla|Sharding")')
+"""What XLA's CPU compiler may refuse only when it makes machine code: a program with it is not compiled before that."""
 
 _SETTLED = 15_000_000
 """Nanoseconds without a change after which a file is taken to be whole."""
@@ -120,25 +166,34 @@ def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platfor
     found = _find(folder, milestone, devices)
     if not _STAGES[milestone].keys() <= found.keys():
         return False
-    if ended or milestone == "finished":
+    if milestone == "finished":
         return True
     if milestone == "partitioned":
         return all(_closed(path) for path in found.values())
+    if ended:  # a compiler goes on where there is no room for its files
+        return _closed(found["optimized"])
     if platform == "tpu":
         return any(name.endswith(_FITS) for name in os.listdir(folder)) and _closed(found["optimized"])
     last = max(path.stat().st_mtime_ns for path in found.values())
-    return _closed(found["optimized"]) and time.time_ns() - last > _SETTLED
+    if time.time_ns() - last <= _SETTLED or not _closed(found["optimized"]):
+        return False
+    return platform != "cpu" or not _LATE.search(found["optimized"].read_bytes())
 
 
 def _closed(path: Path) -> bool:
-    """Whether a program's text has its entry computation, to the end."""
+    """Whether a program's text has its entry computation, to the end.
+
+    A text that is still being written may stop at any byte, and so at a `}` inside of the entry: an attribute's, a
+    layout's, one at a line's start of an attribute that goes over several lines. Only the brace that closes a
+    computation has a line to itself.
+    """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 4))
-        if not file.read().rstrip(b"\n").endswith(b"}"):
+        file.seek(max(0, size - 8))
+        if not file.read().endswith((b"\n}\n", b"\n}\n\n")):
             return False
         file.seek(0)
-        return b"\nENTRY " in file.read()
+        return b"\n}\n" in file.read().partition(b"\nENTRY ")[2]
 
 
 def read(folder: Path, milestone: str, devices: int) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """A compile job: a pure function from a picklable request to the compiler's texts.
 
-The same function runs in a forked child of the compile server, in a `loky` worker, or whole in any other executor.
+The same function runs in a forked child of the compile server, in a process of its own where there is no fork, or whole
+in any executor.
 """
 
 from __future__ import annotations
@@ -25,14 +26,13 @@ MAX_CPU_DEVICES = 2048
 """XLA's CPU client takes no more; beyond it says "Multiprocess computations aren't implemented"."""
 
 
-# What libtpu wants to know where there is no TPU: no metadata server, no other workers, no lock file, no log files.
+# What libtpu wants to know where there is no TPU: no metadata server, no other workers, no lock file, few words.
 TPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5p-8",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_STDERR_LOG_LEVEL": "3",
-    "TPU_LOG_DIR": "disabled",
 }
 
 # main memory only: a kernel too large for VMEM is a refusal like any other
@@ -123,7 +123,8 @@ def compile_in(folder: Path, request: Request) -> None:
         _finish(target, request, made)
         return
     given = at.device_ids, request.out_chosen, options
-    with _environment({"JAX_PLATFORMS": "cpu"} | (TPU_ENVIRONMENT if at.platform == "tpu" else {})):
+    for_tpu = {**TPU_ENVIRONMENT, "TPU_LOG_DIR": str(folder)}  # libtpu has log files; they go with the folder
+    with _environment({"JAX_PLATFORMS": "cpu"} | (for_tpu if at.platform == "tpu" else {})):
         try:
             if at.platform == "tpu":
                 made = _jax.compile_for_tpu(request.module, at.name, dict(at.details), *given)
@@ -205,20 +206,3 @@ def refusal(folder: Path, request: Request | Trial) -> str | None:
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises is the job's answer
         return f"{type(error).__name__}: {error}"
     return None
-
-
-def run_in_worker(folder: str, request: Request | Trial) -> str | None:
-    """Does a job in a worker process, with its standard error kept in the folder as a forked child's is.
-
-    Returns:
-        What the compiler raised, as text, since a compiler's exceptions do not travel between processes; else None.
-    """
-    log = os.open(os.path.join(folder, "stderr"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    kept = os.dup(2)
-    os.dup2(log, 2)
-    try:
-        return refusal(Path(folder), request)
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(log)

@@ -1,80 +1,139 @@
-"""The compile server's stand-in where there is no fork: a `loky` worker that runs a job to its end.
+"""Jobs where there is no fork: each runs in a Python of its own, which has imported jax while it waited for one.
 
-It answers later, as nothing watches the compiler's dumps, and stopping a job costs a new worker; else all is the same.
+The kernel keeps one such process ahead of time. Each listens to its standard input, which ends when the kernel does,
+however it ends: then it removes the kernel's folder and itself.
 """
 
 from __future__ import annotations
 
+import os
+import pickle
 import shutil
+import subprocess
 import threading
-import time
 from pathlib import Path
-from typing import Any
 
-from shardviz.compiler.server import dumps
-from shardviz.compiler.server.job import run_in_worker
+from shardviz import _jax
+from shardviz.compiler.server import starting
+from shardviz.compiler.server.job import Request, Trial
+from shardviz.compiler.server.main import REFUSAL_BYTES, plain_signals, work
 
-_POLL = 0.02
-_turn = threading.Lock()
-
-
-def submit(job: Any, timeout: float, memory_limit: float) -> None:
-    """Runs a `client.Job` in a worker process, watched by a thread."""
-    stop = threading.Event()
-    job._stop = stop.set
-    threading.Thread(
-        target=_watch, args=(job, timeout, memory_limit, stop), name="shardviz-compile", daemon=True
-    ).start()
+_REQUEST = "request"
 
 
-def _watch(job: Any, timeout: float, memory_limit: float, stop: threading.Event) -> None:
-    from loky import get_reusable_executor
+class Spawned:
+    """A process that waits for a job, then does it.
 
-    with _turn:
-        if stop.is_set():
-            job.end("stopped", {})
-            return
-        folder = dumps.new_folder()
-        executor = get_reusable_executor(max_workers=1, timeout=300)
-        future = executor.submit(run_in_worker, str(folder), job.request)
-        job.state, job.begun, started = "running", True, time.monotonic()
-        state, details = "", {}
-        while not future.done() and not state:
-            stop.wait(_POLL)
-            used = _memory(executor)
-            if stop.is_set():
-                state = "stopped"
-            elif time.monotonic() - started > timeout:
-                state, details = "timeout", {"limit": timeout}
-            elif used > memory_limit:
-                state, details = "memory", {"limit": memory_limit, "used": used}
-        if state:
-            executor.shutdown(wait=True, kill_workers=True)
-        else:
-            error = future.exception()
-            if error is not None:  # the worker died, or never got the job; only the future can report it
-                state, details = "crashed", {"how": f"ended without an answer ({type(error).__name__})"}
-            else:
-                refused = future.result()
-                state, details = ("done", {}) if refused is None else ("refused", {"error": refused})
-        _finish(job, state, details, folder)
+    Args:
+        root: the kernel's folder.
+
+    Raises:
+        OSError: if the system gives no process.
+    """
+
+    def __init__(self, root: Path):
+        with (root / "workers-stderr").open("ab") as log:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "bufsize": 0}
+            self._process = starting.python(__name__, [str(root)], **pipes)
+        self.pid = self._process.pid
+
+    def give(self, folder: Path, request: Request | Trial) -> Spawned:
+        """Has it do a job."""
+        assert self._process.stdin is not None
+        (folder / _REQUEST).write_bytes(pickle.dumps(request))
+        self._process.stdin.write(os.fsencode(folder) + b"\n")
+        return self
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """Ends it and waits until it is gone."""
+        self._process.kill()
+        self._process.wait()
+        self.release()
+
+    def refused(self) -> str:
+        """What the compiler raised, once the process has ended; empty for nothing."""
+        assert self._process.stdout is not None
+        return (self._process.stdout.read(REFUSAL_BYTES) or b"").decode("utf-8", errors="replace")
+
+    def release(self) -> None:
+        """Closes what belongs to it here."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
-def _finish(job: Any, state: str, details: dict[str, Any], folder: Path) -> None:
-    log = folder / "stderr"
-    details["stderr"] = log.read_text(errors="replace") if log.exists() else ""
-    if state in ("done", "refused"):
-        for milestone in job.request.milestones:
-            if dumps.complete(folder / "dumps", milestone, job.request.devices, ended=True):
-                job.reached(milestone, dumps.read(folder / "dumps", milestone, job.request.devices), details["stderr"])
-    shutil.rmtree(folder, ignore_errors=True)
-    job.end(state, details)
+class Spawner:
+    """Starts the processes of jobs, and keeps one ahead."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.ahead: Spawned | None = Spawned(root)
+        self.given: list[Spawned] = []
+
+    def __call__(self, folder: Path, request: Request | Trial) -> Spawned:
+        """Has a process do a job."""
+        process, self.ahead = self.ahead, None
+        if process is None or process.poll() is not None:
+            if process is not None:
+                process.kill()
+            process = Spawned(self.root)
+        self.given = [p for p in self.given if p.poll() is None] + [process]
+        try:
+            return process.give(folder, request)
+        except BrokenPipeError:  # it died while it waited: then the job's process has ended without an answer
+            return process
+        finally:
+            self.ahead = self._next()
+
+    def _next(self) -> Spawned | None:
+        try:
+            return Spawned(self.root)
+        except OSError:  # the next job will say so, if it still is so then
+            return None
+
+    def close(self) -> None:
+        """Ends the process that waits."""
+        if self.ahead is not None:
+            self.ahead.kill()
+
+    def release(self) -> None:
+        """Closes what belongs to the processes here: they are another process's children."""
+        for process in (*self.given, *filter(None, [self.ahead])):
+            process.release()
 
 
-def _memory(executor: Any) -> float:
-    import psutil
+def main(root: str) -> None:
+    """Waits for a job and does it; ends with the kernel.
 
-    try:
-        return sum(psutil.Process(pid).memory_info().rss for pid in list(executor._processes or ()))
-    except psutil.Error:
-        return 0.0
+    Args:
+        root: the kernel's folder.
+    """
+    plain_signals()
+    say = os.dup(1)
+    _jax.preload()
+    folder = b""
+    while not folder.endswith(b"\n"):
+        piece = os.read(0, 4096)
+        if not piece:
+            _leave(root)
+        folder += piece
+    place = Path(os.fsdecode(folder[:-1]))
+    threading.Thread(target=_watch, args=(root,), daemon=True).start()
+    request = pickle.loads((place / _REQUEST).read_bytes())
+    code = work(place, request, say)
+    os._exit(code)
+
+
+def _watch(root: str) -> None:
+    while os.read(0, 4096):
+        pass
+    _leave(root)
+
+
+def _leave(root: str) -> None:
+    shutil.rmtree(root, ignore_errors=True)
+    os._exit(1)

@@ -16,12 +16,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from shardviz import _jax
-from shardviz.errors import SpecError, TraceError
+from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.call import Brings, Call, Options, abstract, name_of, own_specs, without_shardings
+from shardviz.program.call import Brings, Call, Options, abstract, name_of, own_specs, specs_of, without_shardings
+from shardviz.program.plan import expand
+from shardviz.program.signature import tree_of_names
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
@@ -52,6 +53,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
         raise TraceError(f"{name}: {error}") from error
     mapped, own = _jax.shard_map_mesh(plain)
     call = Call(jitted, args, kwargs, name, "shard_map" if mapped else kind, options)
+    call = replace(call, keeps_unused=wrapped is not None and wrapped.keep_unused)
     brings = _brings(wrapped, call)
     if own is not None and brings.mesh is None:
         brings = replace(brings, mesh=DeviceMesh.of(own))
@@ -68,7 +70,7 @@ def _brings(wrapped: Any, call: Call) -> Brings:
     out_specs = None
     if wrapped is not None:
         given, theirs = _in_specs(wrapped.in_shardings, call)
-        out_specs, out_mesh = _spec_tree(wrapped.out_shardings)
+        out_specs, out_mesh = _out_specs(wrapped.out_shardings)
         mesh = theirs or out_mesh or mesh
         if any(g is not None for g in given):
             specs = tuple(s if g is None else g for s, g in zip(specs, given, strict=True))
@@ -80,40 +82,17 @@ def _brings(wrapped: Any, call: Call) -> Brings:
 
 def _in_specs(in_shardings: Any, call: Call) -> tuple[list[Spec | None], DeviceMesh | None]:
     """A spec or None for each array, from a prefix of the positional dynamic arguments, and the mesh."""
-    specs, mesh = _spec_tree(in_shardings)
     static = call.options.static_places(call.fn, len(call.args))
-    dynamic = tuple(a for i, a in enumerate(call.args) if i not in static)
-    boxed = jax.tree.map(_Box, specs, is_leaf=_is_spec)
-    prefix = boxed if isinstance(boxed, tuple | _Box) else (boxed,)
-    try:
-        found = [box.spec for box in jax.tree.leaves(jax.tree.broadcast(prefix, dynamic))]
-    except ValueError as error:
-        raise SpecError(f"{call.name}'s in_shardings do not fit its arguments: {error}") from error
-    return found + [None] * (len(call.arrays) - len(found)), mesh
+    names, _ = tree_of_names(call.fn, call.args, {}, static)
+    specs, mesh = specs_of(expand(f"in_shardings of {call.name}", in_shardings, names))
+    return [*specs] + [None] * (len(call.arrays) - len(specs)), mesh
 
 
-class _Box:
-    """Keeps None, which is a branch of a pytree, as a leaf."""
-
-    def __init__(self, spec: Spec | None):
-        self.spec = spec
-
-
-def _is_spec(leaf: Any) -> bool:
-    return leaf is None or isinstance(leaf, Spec)
-
-
-def _spec_tree(shardings: Any) -> tuple[Any, DeviceMesh | None]:
-    """The tree with a `Spec` or None in place of every sharding, and the first mesh in it."""
-    meshes: list[DeviceMesh] = []
-
-    def leaf(sharding: Any) -> Spec | None:
-        if isinstance(sharding, NamedSharding):
-            meshes.append(DeviceMesh.of(sharding.mesh))
-            return Spec.of(sharding.spec)
-        return Spec.of(sharding) if isinstance(sharding, PartitionSpec) else None
-
-    return jax.tree.map(leaf, shardings, is_leaf=lambda s: s is None), next(iter(meshes), None)
+def _out_specs(out_shardings: Any) -> tuple[Any, DeviceMesh | None]:
+    """The prefix of the result with a `Spec` or None in place of every sharding, and the mesh."""
+    leaves, tree = jax.tree.flatten(out_shardings, is_leaf=lambda s: s is None)
+    specs, mesh = specs_of(leaves)
+    return tree.unflatten(specs), mesh
 
 
 def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,12 @@ from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.adapt import stages
-from shardviz.program.call import Brings, Call, Options, abstract_tree, name_of, own_specs, without_shardings
+from shardviz.program.call import Brings, Call, Options, Places, abstract_tree, name_of, own_specs, without_shardings
 from shardviz.program.plan import expand, is_spec
 from shardviz.program.rules import Leaf, Rules
+from shardviz.program.signature import parameter_names
 from shardviz.program.trees import (
+    Attributes,
     Outcome,
     Path,
     Place,
@@ -33,6 +35,7 @@ from shardviz.program.trees import (
     is_object,
     load,
     partition,
+    path_text,
     plain_path,
     spec_meshes,
     spec_tree,
@@ -73,7 +76,8 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     except (TypeError, ValueError) as error:
         raise TraceError(f"{name}: {error}") from error
     positional, keyword = map(without_shardings, lifted.pure)
-    return Call(jitted, positional, keyword, name, "nnx", options, brings, leaves=lifted.leaves)
+    call = Call(jitted, positional, keyword, name, "nnx", options, brings, leaves=lifted.leaves)
+    return replace(call, places=lifted.places)
 
 
 def unstaged(fn: Any) -> Any:
@@ -162,14 +166,10 @@ def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
         "as the variable's own metadata says; where these are logical names, flax.nnx.logical_axis_rules around the "
         "call gives them mesh axes"
     )
-    positional, _ = lifted.known
-    prefix = given.in_shardings
-    single = isinstance(spec_tree(prefix), tuple | list)
-    asked, pinned = specs_by(f"{name}'s in_shardings", tuple(prefix) if single else prefix, positional)
+    asked, pinned = _asked(name, given, lifted)
     for i, spec in enumerate(asked):
         if pinned[i]:
             specs[i], specs_from = spec, f"{name}'s in_shardings"
-    pinned += (False,) * (len(specs) - len(pinned))
     meshes = [*spec_meshes(given.in_shardings), *spec_meshes(given.out_shardings)]
     if meshes:
         mesh = DeviceMesh.of(meshes[0])
@@ -177,6 +177,28 @@ def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
         mesh = DeviceMesh.of(around)
     known = tuple(specs) if any(s is not None for s in specs) else ()
     return Brings(mesh, known, None, specs_from), pinned
+
+
+def _asked(name: str, given: Given, lifted: Lifted) -> tuple[list[Spec | None], tuple[bool, ...]]:
+    """For each array the spec that `in_shardings` give it, and whether they give one at all.
+
+    Raises:
+        SpecError: if they give two to an array that stands at two places.
+        TraceError: if an array does, and `nnx.jit` is in its tree mode.
+    """
+    what, places = f"{name}'s in_shardings", lifted.places
+    prefix = spec_tree(given.in_shardings)
+    positional, keyword = places.tree
+    prefix = tuple(prefix) if isinstance(prefix, tuple | list) else (prefix,) * len(positional)
+    if given.by_nnx and not given.graph and (twice := places.twice()):
+        raise TraceError(
+            f"{name}: {' and '.join(twice)} are one variable, and nnx.jit in its tree mode (graph=False) takes each "
+            "variable once, as flax says too; give it once, or use graph=True"
+        )
+    specs, pinned = specs_by(what, prefix, positional)
+    others = (None,) * len(jax.tree.leaves(keyword))  # in_shardings say nothing of keyword arguments
+    agreed = places.agreed(what, [*zip(specs, pinned, strict=True), *((o, False) for o in others)], lambda s: s[0])
+    return [spec for spec, _ in agreed], tuple(p for _, p in agreed)
 
 
 @dataclass(frozen=True)
@@ -207,16 +229,46 @@ class Given:
         return self.by_nnx or self.how is None
 
 
-@dataclass(frozen=True)
+def _leaf(path: Path, value: Any, held: Any = None) -> Leaf:
+    return Leaf("", path, value if held is None else held, tuple(getattr(value, "shape", ())))
+
+
+def _standing(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[Path, Leaf]]:
+    """For each object the arrays in it, those among them that an earlier one shares too: path in the object → array.
+
+    Args:
+        objects: the objects.
+        arrays: path in their common state (the object's number first) → array, each once.
+    """
+    variable = load().Variable
+    first: dict[int, Path] = {}  # a variable → its path in the state
+    places: list[dict[Path, Path]] = []
+    for number, x in enumerate(objects):
+        held = {path: id(node) for path, node in load().iter_graph(x) if isinstance(node, variable)}
+        places.append({path: first.setdefault(node, (number, *path)) for path, node in held.items()})
+    below: dict[Path, list[Path]] = {}  # a variable may hold a tree of arrays; what is in none stands for itself
+    homes = set(first.values())
+    for path in arrays:
+        home = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in homes), path)
+        below.setdefault(home, []).append(path)
+        if home not in homes:
+            places[path[0]][path[1:]] = path  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return [
+        {path + full[len(home) :]: arrays[full] for path, home in each.items() for full in below.get(home, ())}
+        for each in places
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Lifted:
     """Arguments whose objects are split into arrays.
 
     Attributes:
         pure: (positional, keyword) arguments without objects.
         leaves: every array among the dynamic ones, in flat order; their names are empty.
-        known: the tree of these leaves: (dynamic positional, keyword) arguments.
+        places: where each of them stands, in the tree of (dynamic positional, keyword) arguments: a module or variable
+            that is given twice stands at two places.
         trees: for each dynamic argument its structure down to objects, and which of its leaves are objects.
-        count: how many objects there are.
         graphdef, treedef: the objects' graph, and their state's structure.
         roots: for each object the argument that it is in.
         numbers: for each array of the objects its path (the object's number first) and its number among all arrays.
@@ -224,9 +276,8 @@ class Lifted:
 
     pure: tuple[tuple[Any, ...], dict[str, Any]]
     leaves: tuple[Leaf, ...]
-    known: tuple[tuple[Any, ...], dict[str, Any]]
+    places: Places
     trees: dict[int | str, tuple[Any, tuple[bool, ...]]]
-    count: int
     graphdef: Any
     treedef: Any
     roots: tuple[int | str, ...]
@@ -243,38 +294,49 @@ class Lifted:
         found = [(k, x) for k, (leaves, _) in flat.items() for x in leaves if is_object(x)]
         if not found and not given.by_nnx:
             return None
+        if given.how is not None and not given.by_nnx:  # to jax.jit two modules are two, whatever they share
+            found = [(k, load().clone(x)) for k, x in found]
         graphdef, state = load().split(tuple(x for _, x in found))
         state = abstract_tree("the state", state)  # so that nothing keeps a model alive
         arrays = iter(views(state, len(found), lambda _, __, value: value))
-        objects: dict[Path, Leaf] = {}
-        for path, held, value in entries(state):
-            objects[path] = Leaf("", path[1:], held, tuple(getattr(value, "shape", ())))
+        objects = {path: _leaf(path[1:], value, held) for path, held, value in entries(state)}
         facts = iter(views(state, len(found), lambda path, _, __: objects[path]))
-        pure, known = dict(whole), {}
+        standing = iter(_standing([x for _, x in found], objects))
+        roots = parameter_names(given.fn, len(given.args))
+        pure, known, places = dict(whole), {}, {}
+        home: dict[int, Leaf] = {}  # a leaf at a place → that of its array
         for key, (leaves, treedef) in flat.items():
-            where = f"argument {key}" if isinstance(key, int) else key
-            plain = treedef.unflatten(next(arrays) if is_object(x) else x for x in leaves)
-            pure[key] = abstract_tree(where, plain)
-            paths = (plain_path(p) for p, _ in jax.tree_util.tree_flatten_with_path(whole[key], is_leaf=is_object)[0])
-            slots = zip(paths, leaves, treedef.flatten_up_to(pure[key]), strict=True)
-            known[key] = treedef.unflatten(
-                next(facts) if is_object(x) else Leaf("", path, array, tuple(getattr(array, "shape", ())))
-                for path, x, array in slots
-            )
+            root, where = (key, key) if isinstance(key, str) else (roots[key], f"argument {key}")
+            pure[key] = abstract_tree(where, treedef.unflatten(next(arrays) if is_object(x) else x for x in leaves))
+            paths = (path for path, _ in jax.tree_util.tree_flatten_with_path(whole[key], is_leaf=is_object)[0])
+            own, at = [], []
+            for path, x, value in zip(paths, leaves, treedef.flatten_up_to(pure[key]), strict=True):
+                name = root + jax.tree_util.keystr(path)
+                if is_object(x):
+                    own.append(next(facts))
+                    here = next(standing)
+                    named = {p: replace(leaf, name=name + path_text(p), path=p) for p, leaf in here.items()}
+                    home |= {id(leaf): here[p] for p, leaf in named.items()}
+                    at.append(Attributes.nested(named))
+                else:
+                    own.append(leaf := _leaf(plain_path(path), value))
+                    at.append(named := replace(leaf, name=name))
+                    home[id(named)] = leaf
+            known[key], places[key] = treedef.unflatten(own), treedef.unflatten(at)
         positional = tuple(known[i] for i in range(len(given.args)) if i in known)
         keyword = {k: known[k] for k in kwargs if k in known}
         every = tuple(jax.tree.leaves((positional, keyword)))
         numbers = {id(leaf): i for i, leaf in enumerate(every)}
+        standing_at = tuple(places[i] for i in range(len(given.args)) if i in places), {k: places[k] for k in keyword}
         return cls(
-            (tuple(pure[i] for i in range(len(given.args))), {k: pure[k] for k in kwargs}),
-            every,
-            (positional, keyword),
-            trees,
-            len(found),
-            graphdef,
-            jax.tree.structure(state),
-            tuple(k for k, _ in found),
-            {path: numbers[id(leaf)] for path, leaf in objects.items()},
+            pure=(tuple(pure[i] for i in range(len(given.args))), {k: pure[k] for k in kwargs}),
+            leaves=every,
+            places=Places(standing_at, tuple(numbers[id(home[id(leaf)])] for leaf in jax.tree.leaves(standing_at))),
+            trees=trees,
+            graphdef=graphdef,
+            treedef=jax.tree.structure(state),
+            roots=tuple(k for k, _ in found),
+            numbers={path: numbers[id(leaf)] for path, leaf in objects.items()},
         )
 
     @property
@@ -306,6 +368,8 @@ def pure_function(
     def pure(*args: Any, **kwargs: Any) -> Any:
         args, kwargs, objects, before = lifted.merged(args, kwargs)
         result = given.fn(*args, **kwargs)
+        if given.by_nnx:
+            _refuse_as_flax(given, lifted, args, result)
         leaves, treedef = jax.tree.flatten(result, is_leaf=is_object)
         _, state = load().split(objects)
         new = _updates(given, lifted, donated, pinned, state, before) if given.updates else []
@@ -325,6 +389,56 @@ def pure_function(
         return Outcome(plain, [v for _, v in new], tuple(p for p, _ in new), specs)
 
     return pure
+
+
+def _refuse_as_flax(given: Given, lifted: Lifted, args: tuple[Any, ...], result: Any) -> None:
+    """Raises where a variable of the arguments is in the result, or is there twice, in a way that nnx.jit refuses.
+
+    In graph mode flax asks of both prefixes together that they say one thing of a variable; in tree mode a variable may
+    stand nowhere twice.
+
+    Raises:
+        SpecError: if the prefixes differ.
+        TraceError: if a variable stands at two places in tree mode.
+    """
+    sides = tuple(x for i, x in enumerate(args) if i in lifted.trees), result
+    roots = parameter_names(given.fn, len(args))
+    roots = [roots[i] for i in range(len(args)) if i in lifted.trees]
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(sides, is_leaf=is_object)[0]]
+    leaves, treedef = jax.tree.flatten(sides, is_leaf=is_object)
+    found = [x for x in leaves if is_object(x)]
+    _, state = load().split(tuple(found))
+    arrays = {path: _leaf(path[1:], value, held) for path, held, value in entries(state)}
+    standing = iter(_standing(found, arrays))
+    homes: list[Leaf] = []
+    slots = []
+    for (side, *path), x in zip(paths, leaves, strict=True):
+        is_input = side.idx == 0  # pyright: ignore[reportAttributeAccessIssue]
+        root = roots[path.pop(0).idx] if is_input else "result"  # pyright: ignore[reportAttributeAccessIssue]
+        name = root + jax.tree_util.keystr(tuple(path))
+        if is_object(x):
+            here = next(standing)
+            slots.append(Attributes.nested({p: replace(h, name=name + path_text(p), path=p) for p, h in here.items()}))
+            homes += [here[leaf.path] for leaf in jax.tree.leaves(slots[-1])]
+        else:
+            slots.append(_leaf(plain_path(tuple(path)), x))
+            homes.append(slots[-1])
+    inputs, outputs = treedef.unflatten(slots)
+    numbers: dict[int, int] = {}
+    where = Places((inputs, {"result": outputs}), tuple(numbers.setdefault(id(home), len(numbers)) for home in homes))
+    name = name_of(given.fn)
+    if not given.graph:
+        if twice := where.twice():
+            raise TraceError(
+                f"{name}: {' and '.join(twice)} are one variable, and nnx.jit in its tree mode (graph=False) takes and "
+                "gives each variable once, as flax says too; return a copy, or use graph=True"
+            )
+        return
+    what = f"{name}'s in_shardings and out_shardings"
+    prefix = spec_tree(given.in_shardings)
+    prefix = tuple(prefix) if isinstance(prefix, tuple | list) else (prefix,) * len(inputs)
+    said = (*specs_by("in_shardings", prefix, inputs)[0], *specs_by("out_shardings", given.out_shardings, outputs)[0])
+    where.agreed(what, said)
 
 
 def _updates(
@@ -358,7 +472,7 @@ def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ..
     prefix = jax.tree.map(lambda s: s if is_spec(s) else None, spec_tree(prefix), is_leaf=is_spec)
     found = expand(what, prefix, leaves)
     specs = tuple(
-        s.spec(leaf) if isinstance(s, Rules) else None if s is None else Spec.of(getattr(s, "spec", s))
+        s.spec(leaf) if isinstance(s, Rules) else None if s is None else Spec.of(s)
         for s, leaf in zip(found, jax.tree.leaves(leaves), strict=True)
     )
     return specs, tuple(s is not None for s in found)

@@ -1,8 +1,8 @@
 """Programs that JAX has staged: a `jax.stages.Traced` or `Lowered`, and what `jax.export` made.
 
 Of a trace the jaxpr is taken as it is, of the others the module, which is read and never called. An export may be for
-several platforms and for any batch size. Where its file is not to be trusted, whoever loads it has it read in a process
-of its own first.
+several platforms and for any batch size; one that carries its VJP is a function that can be differentiated again.
+Where a file is not to be trusted, whoever loads it has it read in a process of its own first.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 import jax
 import jax.export
-from jax.sharding import NamedSharding
 
 from shardviz import _jax
 from shardviz.errors import ShardvizError, SpecError, TraceError
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation import DeviceMesh
 from shardviz.program import stablehlo_program, symbols
-from shardviz.program.call import Brings, Call, Options, abstract_tree
+from shardviz.program.call import Brings, Call, Notes, Options, abstract_tree, specs_of
 from shardviz.program.module import assertions
-from shardviz.records import Diagnostic
+from shardviz.program.signature import signature_from
+from shardviz.records import Finding
 
 STAGES = (jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled)
 
@@ -46,14 +46,14 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
         )
     if isinstance(fn, jax.stages.Lowered):
         return _lowered(fn)
-    if _jax.has_shard_map(fn.jaxpr.jaxpr) or _jax.in_types(fn):  # its mesh is part of the jaxpr
-        try:
-            return _lowered(fn.lower(lowering_platforms=("cpu",)))
-        except ShardvizError:
-            raise
-        except Exception as error:  # whatever keeps JAX from lowering it
-            raise TraceError(f"{fn.fun_name} cannot be lowered: {error}") from error
-    return _traced(fn)
+    if not _jax.has_shard_map(fn.jaxpr.jaxpr) and not _jax.in_types(fn):
+        return _traced(fn)
+    try:  # its mesh is part of the jaxpr, so the module that it makes is taken
+        return _lowered(fn.lower(lowering_platforms=("cpu",)))
+    except ShardvizError:
+        raise
+    except Exception as error:  # whatever keeps JAX from lowering it
+        raise TraceError(f"{fn.fun_name} cannot be lowered: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class _Given:
 
 def _traced(traced: Any) -> Call:
     leaves, tree = jax.tree.flatten(traced.args_info)
-    args, kwargs = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in leaves])
+    args, kwargs = tree.unflatten(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in leaves)
     ins, outs = _jax.traced_shardings(traced)
-    specs, mesh = _specs(ins[len(ins) - len(leaves) :])
-    out_specs, out_mesh = _specs(outs)
+    specs, mesh = specs_of(ins[len(ins) - len(leaves) :])
+    out_specs, out_mesh = specs_of(outs)
     brings = Brings(
         mesh or out_mesh,
         specs if any(s is not None for s in specs) else (),
-        jax.tree.unflatten(traced.out_tree, list(out_specs)),
+        traced.out_tree.unflatten(out_specs),
         f"the shardings that {traced.fun_name} was traced with",
     )
     return Call(_Given(traced), args, kwargs, traced.fun_name, "traced", brings=brings)
@@ -87,40 +87,32 @@ def _lowered(lowered: Any) -> Call:
     source = lowered.compiler_ir("stablehlo")
     if source is None:
         raise TraceError("this jax.stages.Lowered has no StableHLO; give the function itself")
-    symbol = (
-        str(source.operation.attributes["sym_name"]).strip('"') if "sym_name" in source.operation.attributes else ""
-    )
+    attributes = source.operation.attributes
+    symbol = str(attributes["sym_name"]).strip('"') if "sym_name" in attributes else ""
     name = facts.name or symbol.removeprefix("jit_") or "lowered"
     if facts.constants:
         raise TraceError(
             f"{name} takes {facts.constants} of its constants as arguments (jax_use_simplified_jaxpr_constants); give "
             "the function itself"
         )
-    if _jax.symbols_of(facts.avals):
+    if symbolic := _jax.symbols_of(facts.avals):
         raise TraceError(
-            f"{name} has symbolic dimensions ({', '.join(_jax.symbols_of(facts.avals))}), which a lowering keeps open; "
-            "export it with jax.export and give them values: sv.load(exported).program(symbols=...)"
+            f"{name} has symbolic dimensions ({', '.join(symbolic)}), which a lowering keeps open; export it with "
+            "jax.export and give them values: sv.load(exported).program(symbols=...)"
         )
-    module = _jax.module_from(_jax.bytecode(source.operation))  # a copy: JAX keeps the module for its own compile
     outline = stablehlo_program.Outline(
-        name,
-        "lowered",
-        facts.avals,
-        facts.out_avals,
-        lowered.in_tree,
-        lowered.out_tree,
-        facts.kept,
-        tuple(bool(a.donated) for a in jax.tree.leaves(lowered.args_info)),
-        facts.names,
+        name=name,
+        kind="lowered",
+        avals=facts.avals,
+        out_avals=facts.out_avals,
+        in_tree=lowered.in_tree,
+        out_tree=lowered.out_tree,
+        kept=facts.kept,
+        donated=tuple(bool(a.donated) for a in jax.tree.leaves(lowered.args_info)),
+        names=facts.names,
     )
-    return stablehlo_program.call_of(module, outline)
-
-
-def _specs(shardings: Sequence[Any]) -> tuple[tuple[Spec | None, ...], DeviceMesh | None]:
-    """A spec or None for each sharding, and the first mesh among them."""
-    named = [s if isinstance(s, NamedSharding) else None for s in shardings]
-    mesh = next((DeviceMesh.of(s.mesh) for s in named if s is not None and s.mesh.axis_names), None)
-    return tuple(None if s is None else Spec.of(s.spec) for s in named), mesh
+    copied = _jax.module_from(_jax.bytecode(source.operation))  # JAX keeps its own for its compile
+    return stablehlo_program.call_of(copied, outline)
 
 
 def held_by(fn: Any) -> Any:
@@ -152,15 +144,10 @@ def adapt_exported(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], optio
         jax.eval_shape(exported.call, *given, **named)
     except Exception as error:  # whatever JAX finds wrong with the arguments
         raise TraceError(f"{exported.fun_name} cannot be called so: {error}") from error
-    shapes = [tuple(getattr(leaf, "shape", ())) for leaf in jax.tree.leaves((given, named))]
-    return _exported(exported, shapes, None)
+    return _exported(exported, [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves((given, named))], None)
 
 
-def call_of(
-    exported: Any,
-    values: Mapping[str, int] | None = None,
-    mesh: DeviceMesh | None = None,
-) -> Call:
+def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: DeviceMesh | None = None) -> Call:
     """An export as a `Call`.
 
     Args:
@@ -183,34 +170,50 @@ def call_of(
     return _exported(exported, shapes, mesh)
 
 
-def _exported(exported: Any, shapes: list[tuple[int, ...]], mesh: DeviceMesh | None) -> Call:
+def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh | None) -> Call:
     try:
         module = _jax.exported_module(exported.mlir_module_serialized)
     except Exception as error:  # MLIR says in its own words what is wrong
         raise TraceError(f"{exported.fun_name}: its module cannot be read here: {error}") from error
     avals = tuple(_jax.with_shape(aval, shape) for shape, aval in zip(shapes, exported.in_avals, strict=True))
-    outs = _out_avals(exported, avals)
     platforms = tuple(exported.platforms)
+    platform = platforms.index("cpu") if "cpu" in platforms else 0
     outline = stablehlo_program.Outline(
-        exported.fun_name,
-        "exported",
-        avals,
-        outs,
-        exported.in_tree,
-        exported.out_tree,
-        tuple(exported.module_kept_var_idx),
+        name=exported.fun_name,
+        kind="exported",
+        avals=avals,
+        out_avals=_out_avals(exported, avals),
+        in_tree=exported.in_tree,
+        out_tree=exported.out_tree,
+        kept=tuple(exported.module_kept_var_idx),
         mesh=mesh_of(exported),
-        platform=platforms.index("cpu") if "cpu" in platforms else 0,
+        platform=platform,
+        notes=_notes(exported.fun_name, platforms, platforms[platform], int(exported.nr_devices)),
+        fn=_function(exported) if exported.has_vjp() else None,
     )
-    return stablehlo_program.call_of(
-        module, outline, mesh=mesh, notes=_notes(exported), refine=_told(exported.fun_name)
-    )
+    return stablehlo_program.call_of(module, outline, mesh=mesh, refine=_told(exported.fun_name))
+
+
+def _function(exported: Any) -> Callable[[Sequence[str]], Callable[..., Any]]:
+    """From its arguments' names: the export as a function, which JAX differentiates by the VJP that it carries."""
+    call = _jax.on_any_platform(exported).call
+
+    def named(names: Sequence[str]) -> Callable[..., Any]:
+        def fn(*args: Any, **kwargs: Any) -> Any:
+            return call(*args, **kwargs)
+
+        fn.__name__ = fn.__qualname__ = exported.fun_name
+        if (signature := signature_from(exported.in_tree.unflatten(names))) is not None:
+            fn.__signature__ = signature  # type: ignore[attr-defined]
+        return fn
+
+    return named
 
 
 def _out_avals(exported: Any, avals: tuple[Any, ...]) -> tuple[Any, ...]:
     if not _jax.symbols_of(exported.out_avals):
         return tuple(exported.out_avals)
-    args, kwargs = jax.tree.unflatten(exported.in_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
+    args, kwargs = exported.in_tree.unflatten(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals)
     try:
         return tuple(jax.tree.leaves(jax.eval_shape(exported.call, *args, **kwargs)))
     except Exception as error:  # a constraint that the module alone knows
@@ -219,23 +222,40 @@ def _out_avals(exported: Any, avals: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def mesh_of(exported: Any) -> DeviceMesh | None:
     """The mesh of an export's named shardings; None where it has none."""
-    for sharding in (s for found in _jax.export_shardings(exported) for s in found):
-        if isinstance(sharding, jax.sharding.NamedSharding) and sharding.mesh.axis_names:
-            return DeviceMesh.of(sharding.mesh)
-    return None
+    return specs_of(s for found in _jax.export_shardings(exported) for s in found)[1]
 
 
-def _notes(exported: Any) -> tuple[Diagnostic, ...]:
-    if "cpu" in exported.platforms:
-        return ()
-    return (
-        Diagnostic(
-            "other-platform",
-            "info",
-            f"{exported.fun_name} was exported for {', '.join(exported.platforms)} and not for cpu, so what it calls "
-            "by name (custom calls) may be unknown to the compiler that is used here",
-        ),
-    )
+def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) -> Notes:
+    """What JAX would say to a call of the export on a plan's mesh and platform.
+
+    Args:
+        name: the function's name.
+        platforms: those that it was exported for.
+        settled: the one whose code is explored.
+        devices: how many it was exported for; one that is for one device runs on any number.
+    """
+
+    def notes(mesh: DeviceMesh, platform: str) -> tuple[Finding, ...]:
+        found = []
+        if devices not in (1, mesh.size):
+            found.append(
+                Finding(
+                    "exported-devices",
+                    "warning",
+                    f"{name} was exported for {devices} devices, and the mesh {mesh} has {mesh.size}: JAX refuses to "
+                    f"call it there. To run it on {mesh.size}, export the function again for a mesh of that size",
+                )
+            )
+        calls = "so what it calls by name (custom calls) may be unknown to the compiler that is used here"
+        if platform not in platforms:
+            text = f"{name} was exported for {', '.join(platforms)} and not for {platform}, {calls}"
+            found.append(Finding("other-platform", "note", text))
+        elif platform != settled:
+            text = f"{name} was exported for {', '.join(platforms)}, and its code for {settled} is explored, {calls}"
+            found.append(Finding("other-platform", "note", text))
+        return tuple(found)
+
+    return notes
 
 
 def _told(name: str) -> Callable[[bytes], Any]:
@@ -248,13 +268,7 @@ def _told(name: str) -> Callable[[bytes], Any]:
             raise
         except Exception as error:  # XLA's refinement says it in the text of the cause
             said = str(error.__cause__ or error)
-            raise SpecError(f"{name}: its shapes do not settle: {_first(said)}") from error
+            sentence = said[max(said.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
+            raise SpecError(f"{name}: its shapes do not settle: {sentence.splitlines()[0].strip()}") from error
 
     return told
-
-
-def _first(text: str) -> str:
-    """The sentence of a failed assertion, or the first line."""
-    start = text.find("Input shapes do not match")
-    sentence = text[start:] if start >= 0 else text
-    return sentence.split(" Using the following", 1)[0].splitlines()[0].strip()

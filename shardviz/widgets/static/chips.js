@@ -45,7 +45,8 @@ export function shortened(name) {
 export function chip(ctx, axis, props) {
   const text = axisText(axis);
   const long = text.length > LONGEST ? { class: "sv-chip sv-long", title: text } : {};
-  return h("span", { class: "sv-chip", style: axisStyle(ctx, axis), ...long, ...props }, text);
+  const thing = { "data-thing": `axis ${axisName(axis)}` };
+  return h("span", { class: "sv-chip", style: axisStyle(ctx, axis), ...thing, ...long, ...props }, text);
 }
 
 /**
@@ -63,18 +64,36 @@ export function axesChips(ctx, axes) {
  * A spec in brackets: `[data, ·, model]`.
  * @param {Context} ctx
  * @param {Dims | null} [dims]
- * @param {Axis[]} [unreduced] the axes that it is still to be summed over
+ * @param {Axis[]} [unreduced] the axes over which it is still to be reduced
+ * @param {string} [kind] by what: a sum where nothing is said
+ * @param {string} [name] the value: a click on an axis asks why it is there
  */
-export function specChips(ctx, dims, unreduced) {
+export function specChips(ctx, dims, unreduced, kind = "sum", name = "") {
   if (!dims) return h("span", { class: "sv-soft" }, "no PartitionSpec");
   const parts = dims.map((axes, i) => [
     i ? h("b", {}, ",") : null,
-    axes.length ? axes.map((axis) => chip(ctx, axis)) : h("em", {}, "·"),
+    axes.length ? axes.map((axis) => name ? asking(ctx, axis, name) : chip(ctx, axis)) : h("em", {}, "·"),
   ]);
   const sum = unreduced?.length
-    ? [h("span", { class: "sv-soft" }, " sum over "), unreduced.map((axis) => chip(ctx, axis))]
+    ? [h("span", { class: "sv-soft" }, ` ${kind} over `), unreduced.map((axis) => chip(ctx, axis))]
     : null;
   return h("span", { class: "sv-spec", "aria-label": specText(dims) }, h("b", {}, "["), parts, h("b", {}, "]"), sum);
+}
+
+/**
+ * An axis of a value's spec: a click asks why the value is cut along it.
+ * @param {Context} ctx
+ * @param {Axis} axis
+ * @param {string} name
+ */
+function asking(ctx, axis, name) {
+  const of = axisName(axis);
+  const onclick = (/** @type {Event} */ e) => {
+    e.stopPropagation();
+    ctx.askWhy(name, of);
+  };
+  const props = { "data-thing": `axis ${of}`, id: `why-${of}-${name}`, title: `why is it cut along ${of}?`, onclick };
+  return h("button", { class: "sv-chip sv-ask", style: axisStyle(ctx, axis), ...props }, shortened(axisText(axis)));
 }
 
 /**

@@ -2,7 +2,9 @@
 // What every part of the page is given: the kernel's traits, and what a person may do. `Context` in types.d.ts says
 // what each of its functions is for.
 
-/** @import { Cell, Context, Edit, Model } from "./types.d.ts" */
+import { arrays } from "./arrays.js";
+
+/** @import { Axis, Context, Edit, Model } from "./types.d.ts" */
 
 /**
  * The edits to send, the new one last. An edit is repeated with the next one until the kernel has answered it, because
@@ -26,11 +28,32 @@ export function context(model) {
   /** What is to be taken off the model in the end. @type {[event: string, listener: () => void][]} */
   const listening = [];
   /** Who follows what is the page's own. @type {Record<string, (() => void)[]>} */
-  const local = { cell: [], gone: [] };
+  const local = { gone: [], asked: [], twins: [], lit: [] };
   /** By tab: what is to be drawn when it is shown. @type {Map<string, Set<() => void>>} */
   const stale = new Map();
-  /** @type {(Cell & { name: string }) | null} */
-  let cell = null;
+  /** Who is to hear that something has changed. @type {Set<() => void>} */
+  const due = new Set();
+
+  /**
+   * Calls a listener once when all of what the kernel said at once is there: an answer changes a dozen traits, most of
+   * which the same part of the page shows.
+   * @param {() => void} listener
+   */
+  function soon(listener) {
+    if (!due.size) queueMicrotask(tell);
+    due.add(listener);
+  }
+
+  function tell() {
+    for (const listener of due) {
+      due.delete(listener);
+      try {
+        listener();
+      } catch (error) {
+        reportError(error); // the others are told all the same
+      }
+    }
+  }
 
   /** @type {Model["on"]} */
   function follow(event, listener) {
@@ -44,14 +67,35 @@ export function context(model) {
     model.save_changes();
   }
 
+  const waiting = () => model.get("edits").some(({ seq }) => seq > model.get("status").seq);
+
   /** @type {Context} */
   const ctx = {
+    number: 1,
     gone: false,
-    twins: false,
+    twins: true,
+    since: 0,
+    lit: { lines: [], now: "" },
+    arrays: () => {
+      throw new Error("the page is not there yet"); // it is below
+    },
+    setTwins(on) {
+      ctx.twins = on;
+      local.twins.forEach(soon);
+    },
+    light(lines, now) {
+      ctx.lit = { lines, now };
+      local.lit.forEach(soon);
+    },
+    askedAxes(name) {
+      const { seq } = model.get("status");
+      const last = model.get("edits").findLast((e) => e.seq > seq && e.op === "cut_dimension" && e.name === name);
+      return last ? /** @type {Axis[]} */ (last.axes) : null;
+    },
     get: (key) => model.get(key),
     on: (key, listener) => {
       if (key in local) local[key].push(listener);
-      else follow(`change:${key}`, listener);
+      else follow(`change:${key}`, () => soon(listener));
     },
     when(tab, draw) {
       if (model.get("tab") === tab) draw();
@@ -63,8 +107,12 @@ export function context(model) {
       for (const draw of draws) draw();
     },
     edit(edit) {
+      if (ctx.gone) return model.get("status").seq;
       const edits = queued(model.get("edits"), model.get("status").seq, edit);
+      const waited = waiting();
       save("edits", edits);
+      if (!waited || !ctx.since) ctx.since = performance.now();
+      local.asked.forEach(soon);
       return edits[edits.length - 1].seq;
     },
     select(name) {
@@ -76,19 +124,23 @@ export function context(model) {
     read: (text) => save("reading", text),
     setTab: (tab) => save("tab", tab),
     pickDevice: (place) => save("device", place),
-    pickCell(name, at) {
-      cell = at && { name, ...at };
-      for (const listener of local.cell) listener();
-    },
-    pickedCell: (name) => (cell?.name === name ? cell : null),
     openMenu: () => {}, // menu.js
+    chooseTarget: () => {}, // target.js
     showLine: () => {}, // source.js
+    askWhy: () => {}, // why.js
+    goStep: () => {}, // why.js
+    want: (what) => save("wants", what),
+    attempt: (text) => save("trying", text),
+    hover: (offer) => {
+      if (!ctx.gone && model.get("hovered") !== offer) save("hovered", offer);
+    },
+    isAsked: waiting,
     watchKernel() {
       const ask = async () => {
         const gone = !(await isAlive(model));
         if (gone === ctx.gone) return;
         ctx.gone = gone;
-        for (const listener of local.gone) listener();
+        local.gone.forEach(soon);
       };
       follow("comm_live_update", ask);
       follow("comm:close", ask);
@@ -96,8 +148,10 @@ export function context(model) {
     },
     close() {
       for (const [event, listener] of listening) model.off(event, listener);
+      due.clear();
     },
   };
+  ctx.arrays = arrays(ctx);
   return ctx;
 }
 

@@ -53,10 +53,17 @@ function apply(el, props) {
  * @param {Child[]} children
  */
 function add(el, children) {
-  for (const child of /** @type {any[]} */ (children).flat(Infinity)) {
-    if (child === null || child === undefined || child === false || child === "") continue;
-    el.append(child instanceof Node ? child : document.createTextNode(String(child)));
-  }
+  el.append(...nodes(children));
+}
+
+/**
+ * @param {Child[]} children
+ * @returns {Node[]}
+ */
+function nodes(children) {
+  return /** @type {any[]} */ (children).flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false && child !== "")
+    .map((child) => child instanceof Node ? child : document.createTextNode(String(child)));
 }
 
 let filling = false;
@@ -75,7 +82,8 @@ export function focused(el) {
 }
 
 /**
- * Puts new children into an element, and the focus back to where it was, found by its test id.
+ * Puts children into an element, and the focus back to where it was, found by its test id. Those that are there already
+ * stay as they are.
  * @param {HTMLElement} el
  * @param {Child[]} children
  */
@@ -85,15 +93,12 @@ export function fill(el, ...children) {
   const id = inside?.getAttribute("data-testid");
   const typed = inside instanceof HTMLInputElement ? inside : null;
   const was = typed && { value: typed.value, start: typed.selectionStart, end: typed.selectionEnd };
-  const top = el.scrollTop;
   filling = true;
   try {
-    el.replaceChildren();
+    replace(el, nodes(children));
   } finally {
     filling = false;
   }
-  add(el, children);
-  el.scrollTop = top;
   const again = id ? find(el, id) : null;
   again?.focus({ preventScroll: true });
   if (was && again instanceof HTMLInputElement) {
@@ -103,15 +108,31 @@ export function fill(el, ...children) {
 }
 
 /**
+ * Puts nodes in the place of an element's children. Those that are there already are not touched, so that the browser
+ * need not lay them out again.
+ * @param {HTMLElement} el
+ * @param {Node[]} wanted
+ */
+function replace(el, wanted) {
+  const stay = new Set(wanted);
+  for (const child of [...el.childNodes]) if (!stay.has(child)) child.remove();
+  let at = el.firstChild;
+  for (const node of wanted) {
+    if (node === at) at = at.nextSibling;
+    else el.insertBefore(node, at);
+  }
+}
+
+/**
  * A button that copies an element's text; where the page may not (no secure context), it selects it for the person.
- * @param {HTMLElement} element
+ * @param {() => HTMLElement} element
  * @param {string} id
  * @param {string} title
  */
 export function copyButton(element, id, title) {
   const button = h("button", { class: "sv-btn", id, title, onclick: copy }, "copy");
   async function copy() {
-    button.textContent = await write(element) ? "copied" : "press Ctrl+C";
+    button.textContent = await write(element()) ? "copied" : "press Ctrl+C";
     setTimeout(() => button.textContent = "copy", 1500);
   }
   return button;
@@ -140,7 +161,8 @@ export function lineLink(ctx, at) {
     e.stopPropagation();
     ctx.showLine(at);
   };
-  return h("button", { class: "sv-link sv-soft", title: "show this line", onclick: show }, at);
+  const thing = { "data-thing": `line ${at}` };
+  return h("button", { class: "sv-link sv-soft", title: "show this line", ...thing, onclick: show }, at);
 }
 
 /**

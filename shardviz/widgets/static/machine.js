@@ -1,305 +1,167 @@
 // @ts-check
-// The machine with the mesh on it, one device's company, and the order of the devices.
+// The machine: a device is picked on its picture or by its number, and an order of the devices chosen. What there is to
+// read beside the picture are Documents.
 import { fill, h } from "./dom.js";
-import { chip } from "./chips.js";
+import { documentView, inline, pieces, stacked } from "./document.js";
 import { notice, waiting } from "./head.js";
 import { picture, sample } from "./picture.js";
 
-/** @import { Context, Untyped } from "./types.d.ts" */
+/** @import { Context, Edit, OrderKey, Picture, Row } from "./types.d.ts" */
+
+const SIDE = [22, 40]; // characters of the columns beside the picture: an axis, and what there is to say of it
+
+/**
+ * The edit that puts the devices in an order; none for one that only its own text says.
+ * @param {OrderKey} key
+ * @returns {Edit | null}
+ */
+export function ordering(key) {
+  if (typeof key !== "string") return { op: "exchange_axes", one: key[0], other: key[1] };
+  return key === "own" ? null : { op: "set_order", order: key };
+}
+
+/**
+ * A field whose Enter does something; other keys are the field's own.
+ * @param {object} attributes
+ * @param {() => void} enter
+ * @returns {HTMLInputElement}
+ */
+function field(attributes, enter) {
+  const onkeydown = (/** @type {KeyboardEvent} */ e) => {
+    e.stopPropagation();
+    if (e.key === "Enter") enter();
+  };
+  return h("input", { type: "text", spellcheck: "false", autocomplete: "off", ...attributes, onkeydown });
+}
 
 /**
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
 export function machine(ctx, el) {
-  /** @type {any} */
-  let view = null;
-  const box = h("div", { class: "sv-picture" });
-  const title = h("p", { class: "sv-lead", id: "machine-title" });
-  const facts = h("div", { class: "sv-facts", id: "company" });
-  const order = h("div", {});
-  const rides = h("div", {});
-  const why = h("div", {});
-  const inside = h(
+  const [top, box, facts, order, more, rides] = Array.from({ length: 6 }, () => h("div", {}));
+  const number = field({ class: "sv-pickdevice", inputmode: "numeric", id: "pick-device", placeholder: "number" }, go);
+  number.addEventListener("change", go);
+  const typed = field({ id: "order-text", placeholder: "0,1,3,2 or [2,4]T(1,0)" }, set);
+  typed.setAttribute("aria-label", "the order of the devices: their ids, or a transposed count");
+  const button = { class: "sv-btn", id: "order-set", title: "put the devices in this order", onclick: set };
+  const refused = h("div", {});
+  box.className = "sv-picture";
+  order.setAttribute("role", "radiogroup");
+  order.setAttribute("aria-label", "order of the devices");
+  const side = h(
     "div",
-    {},
-    title,
-    h("div", { class: "sv-machinebox" }, box, h("div", { class: "sv-machineside" }, facts, order)),
-    rides,
+    { class: "sv-machineside" },
+    h("div", { class: "sv-sec" }, "device ", number),
+    h("div", { id: "company" }, facts),
+    order,
+    h("div", { class: "sv-ownorder" }, typed, h("button", button, "set")),
+    refused,
   );
-  el.append(why, inside);
+  const middle = h("div", { class: "sv-machinebox" }, box, side);
+  el.append(top, middle, rides, more);
 
-  /** The sample of an axis: its colour and its dash. @param {string} axis */
-  function key(axis) {
-    const { axes, keys } = ctx.get("machine").picture;
-    return sample(ctx, axes, keys[axes.indexOf(axis)]);
+  const titleView = documentView(ctx, top);
+  const ridesView = documentView(ctx, rides, { "axis-rides": { cell: sampled } });
+  const companyView = documentView(ctx, facts, { "device-groups": { cell: sampled, widths: SIDE } });
+  const choosing = { orders: { cell: chooser, widths: [28, 14, 14] }, "order-changes": { widths: SIDE } };
+  const ordersView = documentView(ctx, order, choosing);
+  /** @type {ReturnType<typeof picture> | null} */
+  let view = null;
+  let listed = ""; // the order's text as the kernel said it last; what is typed stays until that changes
+
+  /** An axis with the sample of its lines or its fill. @param {Row} row @param {number} _ @param {number} column */
+  function sampled({ cells }, _, column) {
+    const drawn = ctx.get("machine").picture;
+    const place = column ? -1 : drawn?.axes.indexOf(pieces(cells[0])[0].v[0]) ?? -1;
+    return drawn && place >= 0 ? [sample(ctx, drawn.axes, drawn.keys[place]), " ", inline(ctx, cells[0])] : undefined;
   }
 
-  /** The picture of the machine; a click on a tile picks its device, once more the next on it, and at last none.
-   * @param {Untyped} data */
+  /** What chooses an order. @param {Row} row @param {number} n @param {number} column */
+  function chooser({ cells }, n, column) {
+    const { keys, now } = ctx.get("machine").orders || { keys: [], now: -1 };
+    if (column || !keys[n]) return undefined;
+    const id = `order-${typeof keys[n] === "string" ? keys[n] : keys[n].join("-")}`;
+    const edit = ordering(keys[n]);
+    const onchange = () => edit && ctx.edit(edit);
+    const radio = h("input", { type: "radio", name: "sv-order", id, checked: n === now, onchange });
+    return h("label", { class: "sv-order" }, radio, h("span", {}, inline(ctx, stacked(cells[0]).main)));
+  }
+
+  function set() {
+    ctx.edit({ op: "set_order", order: typed.value });
+  }
+
+  /** Picks the device whose number was typed; an empty field picks none. */
+  function go() {
+    const text = number.value.trim();
+    const known = /^\d+$/.test(text) && Number(text) < ctx.get("mesh").devices;
+    if (!text) ctx.pickDevice(-1);
+    else if (!known) drawNumber();
+    else if (Number(text) !== ctx.get("device")) ctx.pickDevice(Number(text));
+  }
+
+  function drawNumber() {
+    const { device } = ctx.get("company");
+    number.value = device === undefined ? "" : String(device);
+    number.setAttribute("aria-label", `a device, 0 to ${ctx.get("mesh").devices - 1}`);
+  }
+
+  /** A click on a tile picks its device, once more the next on it, and at last none. @param {Picture} data */
   function drawPicture(data) {
-    view = picture(ctx, data.picture, {
+    const drawn = picture(ctx, data, {
       id: "machine-picture",
       said: "hovered",
       hint: "point at a tile, or click one; with the arrows from tile to tile",
       pick: (devices) => {
-        const next = devices[devices.indexOf(ctx.get("device")) + 1];
-        ctx.pickDevice(next === undefined ? -1 : next);
-        view.press(next === undefined ? -1 : next);
+        const next = devices[devices.indexOf(ctx.get("device")) + 1] ?? -1;
+        ctx.pickDevice(next);
+        drawn.press(next);
       },
     });
-    const { width, notes } = data.picture;
-    box.style.setProperty("--w", `${width}px`);
-    box.style.setProperty("--most", `${Math.round(width * 1.15)}px`);
-    fill(box, view.element, notes.map((/** @type {string} */ text) => h("p", { class: "sv-soft" }, text)));
+    view = drawn;
+    box.style.setProperty("--w", `${data.width}px`);
+    box.style.setProperty("--most", `${Math.round(data.width * 1.15)}px`);
+    fill(box, drawn.element, data.notes.map((text) => h("p", { class: "sv-soft" }, text)));
   }
 
   /** The ways of one device's groups over the picture, and its facts beside it. */
   function drawCompany() {
-    const data = ctx.get("machine");
-    if (!data.picture || !view) return;
-    const found = ctx.get("company");
-    view.over(found.picture || null);
-    view.press(found.groups ? found.device : -1);
-    drawFacts(found);
+    if (!ctx.get("machine").picture || !view) return;
+    const { document, device = -1, picture: ways } = ctx.get("company");
+    const hint = "Click a tile: its company along each mesh axis is lit, with the links between them.";
+    view.over(ways || null);
+    view.press(device);
+    drawNumber();
+    companyView.draw(document || { blocks: [{ block: "p", pieces: hint, quiet: true }] });
   }
 
-  /** @param {Untyped} found */
-  function drawFacts(found) {
-    const devices = ctx.get("mesh").devices;
-    const field = h("input", {
-      type: "text",
-      inputmode: "numeric",
-      class: "sv-pickdevice",
-      id: "pick-device",
-      value: found.groups ? String(found.device) : "",
-      placeholder: "number",
-      "aria-label": `a device, 0 to ${devices - 1}`,
-      onkeydown: (e) => {
-        e.stopPropagation();
-        if (e.key === "Enter") go();
-      },
-      onchange: () => go(),
-    });
-    function go() {
-      const n = Number(field.value.trim());
-      if (/^\d+$/.test(field.value.trim()) && n < devices) { if (n !== ctx.get("device")) ctx.pickDevice(n); }
-      else if (!field.value.trim()) ctx.pickDevice(-1);
-      else field.value = found.groups ? String(found.device) : "";
-    }
-    const name = ctx.get("shards");
-    fill(
-      facts,
-      h("div", { class: "sv-sec" }, "device ", field),
-      found.groups
-        ? [
-          h("h3", { id: "device-title" }, found.title),
-          h(
-            "p",
-            {},
-            h(
-              "span",
-              { class: "sv-axes" },
-              ctx.get("mesh").axes.map((a, i) =>
-                h("span", { class: "sv-coord" }, chip(ctx, a.name), ` ${found.at[i]}`)
-              ),
-            ),
-          ),
-          h("p", { id: "device-where" }, found.where),
-          found.holds
-            ? h(
-              "p",
-              { id: "device-holds" },
-              "holds ",
-              h("code", {}, found.holds),
-              " ",
-              h("button", { class: "sv-link", onclick: () => ctx.setTab("shards") }, "shard map"),
-            )
-            : name.name
-            ? null
-            : h("p", { class: "sv-soft" }, "select a value to see what of it this device holds"),
-          h(
-            "div",
-            { class: "sv-groups", id: "device-groups" },
-            found.groups.map((/** @type {Untyped} */ g) => h("div", {}, key(g.axis), chip(ctx, g.axis), " ", g.text)),
-          ),
-        ]
-        : h(
-          "p",
-          { class: "sv-soft" },
-          "Click a tile: its company along each mesh axis is lit, with the links between them.",
-        ),
-    );
-  }
-
-  // The order of the devices: which there are, what the collectives take in each, and what the present one changes.
-  /** @param {Untyped} data */
-  function drawOrder(data) {
-    const { options, changes, words, listed } = data.order;
+  /** The orders, and why the last one was refused. */
+  function drawOrders() {
+    const { orders } = ctx.get("machine");
+    if (!orders) return;
+    ordersView.draw(orders.document);
+    if (orders.listed !== listed) typed.value = listed = orders.listed;
     const { error } = ctx.get("status");
-    const own = h("input", {
-      type: "text",
-      id: "order-text",
-      spellcheck: "false",
-      autocomplete: "off",
-      value: listed,
-      placeholder: "0,1,3,2 or [2,4]T(1,0)",
-      "aria-label": "the order of the devices: their ids, or a transposed count",
-      onkeydown: (e) => {
-        e.stopPropagation();
-        if (e.key === "Enter") set();
-      },
-    });
-    const set = () => ctx.edit({ op: "set_order", order: own.value });
-    const choose = (
-      /** @type {Untyped} */ o,
-    ) => (typeof o.key === "string"
-      ? o.key !== "own" && ctx.edit({ op: "set_order", order: o.key })
-      : ctx.edit({ op: "exchange_axes", one: o.key[0], other: o.key[1] }));
-    fill(
-      order,
-      h(
-        "div",
-        { class: "sv-sec" },
-        "order of the devices",
-        h("span", { class: "sv-hint" }, "what all collectives take in it"),
-      ),
-      h(
-        "div",
-        { class: "sv-orders", role: "radiogroup", "aria-label": "order of the devices", id: "orders" },
-        options.map((/** @type {Untyped} */ o) =>
-          h(
-            "label",
-            {},
-            h("input", {
-              type: "radio",
-              name: "sv-order",
-              id: `order-${typeof o.key === "string" ? o.key : o.key.join("-")}`,
-              checked: o.now,
-              onchange: () => choose(o),
-            }),
-            h("span", {}, o.words),
-            h(
-              "span",
-              { class: "sv-num" },
-              h("b", {}, o.time),
-              o.ratio ? h("span", { class: "sv-soft" }, ` ${o.ratio}`) : null,
-            ),
-          )
-        ),
-      ),
-      h(
-        "div",
-        { class: "sv-ownorder" },
-        own,
-        h("button", { class: "sv-btn", id: "order-set", title: "put the devices in this order", onclick: set }, "set"),
-      ),
-      error && error.place === "order" ? notice("sv-error", "order-error", error.message, error.detail) : null,
-      h("p", { class: "sv-soft", id: "order-words" }, words),
-      changes.length
-        ? h(
-          "div",
-          { class: "sv-changes", id: "order-changes" },
-          changes.map((/** @type {Untyped} */ c) =>
-            h(
-              "p",
-              {},
-              chip(ctx, c.axis),
-              " ",
-              h("b", {}, c.now),
-              h("span", { class: "sv-soft" }, ` – by mesh_utils: ${c.before}`),
-            )
-          ),
-        )
-        : null,
-    );
+    fill(refused, error?.place === "order" ? notice("sv-error", "order-error", error.message, error.detail) : null);
   }
 
-  /** @param {Untyped} data */
-  function drawRides(data) {
-    fill(
-      rides,
-      h("div", { class: "sv-sec" }, "what each mesh axis rides on"),
-      data.axes.length
-        ? h(
-          "table",
-          { class: "sv-table sv-rides", id: "axis-rides" },
-          h(
-            "thead",
-            {},
-            h(
-              "tr",
-              {},
-              h("th", {}, "axis"),
-              h("th", {}, "rides on"),
-              h("th", { class: "sv-num" }, "a device gathers at"),
-              h("th", {}, "1 GB gathered along it"),
-            ),
-          ),
-          h(
-            "tbody",
-            {},
-            data.axes.map((/** @type {Untyped} */ a) =>
-              h(
-                "tr",
-                {},
-                h("th", { scope: "row" }, data.kind === "tpu" ? key(a.name) : null, chip(ctx, a.name), ` ${a.size}`),
-                h(
-                  "td",
-                  {},
-                  a.rides,
-                  h(
-                    "div",
-                    {},
-                    a.tags.map((/** @type {string} */ t, /** @type {number} */ i) => [
-                      i ? h("span", { class: "sv-soft" }, " · ") : null,
-                      h("span", { class: `sv-tag ${/not|DCN|network/.test(t) ? "sv-caution" : ""}` }, t),
-                    ]),
-                  ),
-                ),
-                h("td", { class: "sv-num" }, a.width),
-                h("td", { class: "sv-arith" }, a.formula),
-              )
-            ),
-          ),
-        )
-        : h("p", { class: "sv-soft" }, "The mesh has no axis of more than one device."),
-    );
-  }
-
-  /** @type {Untyped} */
-  let drawn = null;
   function draw() {
-    const data = ctx.get("machine");
-    why.hidden = Boolean(data.picture);
-    inside.hidden = !data.picture;
-    if (!data.picture) {
-      fill(
-        why,
-        data.why
-          ? h(
-            "p",
-            { class: "sv-empty", id: "machine-why" },
-            data.why,
-            " Choose a target above, such as tpu v5p:4x4x4 or gpu h100:8x8.",
-          )
-          : waiting(ctx),
-      );
-      return;
+    const { document, picture: drawn } = ctx.get("machine");
+    middle.hidden = !drawn;
+    fill(more, document ? null : waiting(ctx));
+    titleView.draw({ ...document, blocks: [] });
+    if (drawn) {
+      drawPicture(drawn);
+      drawCompany();
+      drawOrders();
     }
-    fill(title, h("b", {}, data.title));
-    drawPicture(data);
-    drawCompany();
-    drawOrder(data);
-    drawRides(data);
-    drawn = data;
+    ridesView.draw({ blocks: document?.blocks || [] });
   }
 
-  for (const name of ["machine", "gone"]) ctx.on(name, () => ctx.when("machine", draw));
-  for (const name of ["company", "shards"]) ctx.on(name, () => ctx.when("machine", drawCompany));
-  ctx.on("status", () =>
-    ctx.when("machine", () => {
-      if (drawn && ctx.get("machine").picture) drawOrder(ctx.get("machine"));
-    }));
-  ctx.when("machine", draw);
+  const update = () => ctx.when("machine", draw);
+  for (const name of ["machine", "gone"]) ctx.on(name, update);
+  ctx.on("company", () => ctx.when("machine", drawCompany));
+  ctx.on("status", () => ctx.when("machine", drawOrders));
+  update();
 }

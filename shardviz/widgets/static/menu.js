@@ -2,30 +2,9 @@
 // The menu of one dimension: the axes that cut it, in order, and those that may be added, or why they may not.
 import { fill, find, focused, h } from "./dom.js";
 import { axisName, axisText, chip } from "./chips.js";
+import { OPS } from "./arrays.js";
 
-/** @import { Axis, Branch, Choice, Context, Leaf, MeshAxis, Tree } from "./types.d.ts" */
-
-/** The edits that a dimension of an argument or of an output takes. */
-export const OPS = {
-  inputs: { spec: "set_spec", dimension: "set_dim", move: "move_axis" },
-  outputs: { spec: "set_out_spec", dimension: "set_out_dim", move: "move_out_axis" },
-};
-
-/**
- * The arguments or outputs of a tree, without its branches.
- * @param {Tree} tree
- */
-export function leavesOf(tree) {
-  return tree.rows.filter(isLeaf);
-}
-
-/**
- * @param {Branch | Leaf} row
- * @returns {row is Leaf}
- */
-export function isLeaf(row) {
-  return !row.leaves;
-}
+/** @import { Axis, Choice, Context, MeshAxis, Opening, What } from "./types.d.ts" */
 
 /**
  * Whether an axis may go into a dimension, from elsewhere in the spec or anew.
@@ -57,19 +36,24 @@ export function swapped(items, i, j) {
 }
 
 /**
- * What an edit of an argument says of its twins; nothing if it has none.
- * @param {Leaf} row
- * @param {boolean} twins whether they are changed too
+ * What an edit of an array says of its twins; nothing if it has none.
+ * @param {Context} ctx
+ * @param {What} what
+ * @param {number} place
+ * @param {boolean} layers whether it is done to all layers whatever the person said of twins
+ * @returns {{ twins?: boolean, layers?: boolean }}
  */
-export function withTwins(row, twins) {
-  return row.twins?.length ? { twins } : {};
+export function twinsOf(ctx, what, place, layers) {
+  if (what !== "inputs" || !ctx.arrays(what).twins(place).length) return {};
+  return layers && !ctx.twins ? { twins: false, layers: true } : { twins: ctx.twins };
 }
 
 /**
- * @param {string[]} twins their names
+ * Twins in a few words.
+ * @param {string[]} names
  */
-export function twinsText(twins) {
-  return twins.length === 1 ? twins[0] : `its ${twins.length} twins, such as ${twins[0]}`;
+export function twinsText(names) {
+  return names.length === 1 ? `its twin ${names[0]}` : `its ${names.length} twins, such as ${names[0]}`;
 }
 
 /**
@@ -78,7 +62,7 @@ export function twinsText(twins) {
  * @param {HTMLElement} el
  */
 export function menu(ctx, el) {
-  /** @type {{ what: "inputs" | "outputs", name: string, dimension: number, id: string } | null} */
+  /** @type {Opening | null} */
   let open = null;
   const box = h("div", { class: "sv-menu", id: "menu", role: "dialog", hidden: true });
   el.append(box);
@@ -94,21 +78,51 @@ export function menu(ctx, el) {
     if (refocus) slot?.focus({ preventScroll: true });
   }
 
+  /**
+   * What the menu is of: its words, the axes that cut it, what may be added, and the edits that change it.
+   * @param {Opening} of
+   */
+  function subject(of) {
+    if (of.what === "dimensions") {
+      const row = ctx.get("dimensions").rows.find(({ name }) => name === of.name);
+      if (!row) return null;
+      /** @param {Axis[]} axes */
+      const setAxes = (axes) => ctx.edit({ op: "cut_dimension", name: of.name, axes });
+      const asked = ctx.askedAxes(of.name) ?? row.axes;
+      const move = (/** @type {string} */ axis) => setAxes([...asked, axis]);
+      const words = ["dimension ", h("b", {}, row.name), ` · ${row.size} · ${row.said}`];
+      return { axes: asked, choices: row.choices, setAxes, move, words, twins: [], choose: null, why: null };
+    }
+    const { what, name, dimension = 0, layers = false } = of;
+    const arrays = ctx.arrays(what);
+    const node = arrays.byName.get(name);
+    const place = node?.place ?? -1;
+    const dims = place < 0 ? null : arrays.dims(place);
+    if (!dims || !node?.shape) return null;
+    const kind = arrays.kind(place);
+    const base = () => ({ name, ...twinsOf(ctx, what, place, layers) });
+    return {
+      axes: dims[dimension],
+      choices: kind.choices[dimension],
+      /** @param {Axis[]} axes */
+      setAxes: (axes) => ctx.edit({ op: OPS[what].dimension, dimension, axes, ...base() }),
+      /** @param {string} axis */
+      move: (axis) => ctx.edit({ op: OPS[what].move, dimension, axis, ...base() }),
+      words: [h("code", {}, name), ` dimension ${dimension} · ${node.shape[dimension]}`],
+      twins: what === "inputs" ? arrays.twins(place).map((each) => arrays.leaves[each].path) : [],
+      why: () => ctx.askWhy(name),
+      choose: what === "outputs" && !kind.chosen ? () => ctx.edit({ op: OPS.outputs.spec, name, spec: null }) : null,
+    };
+  }
+
   function draw() {
     if (!open) return;
-    const { what, name, dimension, id } = open;
-    const row = leavesOf(ctx.get(what)).find((leaf) => leaf.name === name);
-    const slot = find(el, id);
-    if (!slot || !row?.dims) return close(false);
+    const slot = find(el, open.id);
+    const found = subject(open);
+    if (!slot || !found) return close(false);
     const active = focused(box);
     const last = active && box.contains(active) ? active.getAttribute("data-testid") : null;
-    const axes = row.dims[dimension];
-    const base = { name, ...withTwins(row, ctx.twins) };
-
-    /** @param {Axis[]} next */
-    const setAxes = (next) => ctx.edit({ op: OPS[what].dimension, dimension, axes: next, ...base });
-    /** @param {string} axis */
-    const move = (axis) => ctx.edit({ op: OPS[what].move, dimension, axis, ...base });
+    const { axes, setAxes, move } = found;
     /** @param {() => void} act */
     const thenClose = (act) => () => {
       act();
@@ -117,27 +131,32 @@ export function menu(ctx, el) {
 
     const offers = ctx.get("mesh").axes.map((axis, i) => {
       if (axes.some((a) => axisName(a) === axis.name)) return null;
-      const choice = row.choices[dimension][i];
+      const choice = found.choices[i];
       const add = Array.isArray(choice) ? () => move(axis.name) : () => setAxes([...axes, axis.name]);
-      return offer(axis, choice, thenClose(add));
+      return offer(axis, choice, thenClose(add), open?.what === "dimensions");
     });
     const clear = h("button", { class: "sv-btn", id: "menu-clear", onclick: thenClose(() => setAxes([])) }, "clear");
-    const choose = h("button", {
-      class: "sv-btn",
-      id: "menu-choose",
-      onclick: thenClose(() => ctx.edit({ op: OPS.outputs.spec, name, spec: null })),
-    }, "let the compiler choose");
+    const { choose, why } = found;
+    const ask = (/** @type {() => void} */ act) => () => {
+      close(true);
+      act();
+    };
     fill(
       box,
-      h("div", { class: "sv-menuhead" }, h("code", {}, name), ` dimension ${dimension} · ${row.shape[dimension]}`),
+      h("div", { class: "sv-menuhead" }, found.words),
       axes.map((_, i) => present(axes, i, setAxes)),
       h("div", { class: "sv-offers", role: "menu", "aria-label": "axes to add" }, offers),
-      row.twins?.length ? twinsBox(row.twins) : null,
+      found.twins.length ? twinsBox(found.twins) : null,
       h(
         "div",
         { class: "sv-menufoot" },
         axes.length ? clear : null,
-        what === "outputs" && !row.chosen ? choose : null,
+        choose
+          ? h("button", { class: "sv-btn", id: "menu-choose", onclick: thenClose(choose) }, "let the compiler choose")
+          : null,
+        why
+          ? h("button", { class: "sv-btn", id: "menu-why", title: "why it is cut so", onclick: ask(why) }, "why?")
+          : null,
         h("button", { class: "sv-btn", id: "menu-close", onclick: () => close(true) }, "close"),
       ),
     );
@@ -185,10 +204,12 @@ export function menu(ctx, el) {
    * @param {MeshAxis} axis
    * @param {Choice} choice
    * @param {() => void} add
+   * @param {boolean} everywhere whether it is of a logical dimension
    */
-  function offer(axis, choice, add) {
+  function offer(axis, choice, add, everywhere) {
     const legal = isLegal(choice);
-    const words = h("span", { class: choice === 1 ? "sv-soft" : "sv-why" }, choiceText(choice, axis));
+    const said = everywhere && Array.isArray(choice) ? choice[0] : choiceText(choice, axis);
+    const words = h("span", { class: choice === 1 ? "sv-soft" : "sv-why" }, said);
     return h(
       "button",
       {
@@ -204,18 +225,18 @@ export function menu(ctx, el) {
     );
   }
 
-  /** @param {string[]} twins */
-  function twinsBox(twins) {
+  /** @param {string[]} names */
+  function twinsBox(names) {
     const check = h("input", {
       type: "checkbox",
       id: "menu-twins",
       checked: ctx.twins,
       onchange: () => {
-        ctx.twins = check.checked;
+        ctx.setTwins(check.checked);
         draw();
       },
     });
-    return h("label", { class: "sv-twins", title: twins.join("\n") }, check, ` and ${twinsText(twins)}`);
+    return h("label", { class: "sv-twins", title: names.slice(0, 40).join("\n") }, check, ` and ${twinsText(names)}`);
   }
 
   /**
@@ -247,13 +268,12 @@ export function menu(ctx, el) {
   el.addEventListener("pointerdown", (e) => {
     if (open && !box.contains(/** @type {Node} */ (e.target))) close(false);
   });
-  ctx.on("inputs", draw);
-  ctx.on("outputs", draw);
-  ctx.openMenu = (what, name, dimension, id) => {
-    if (open && open.id === id) return close(true);
+  for (const key of ["cuts", "out_cuts", "dimensions", "kin", "asked"]) ctx.on(key, draw);
+  ctx.openMenu = (opening) => {
+    if (open && open.id === opening.id) return close(true);
     close(false);
-    open = { what, name, dimension, id };
+    open = opening;
     draw();
-    find(el, id)?.setAttribute("aria-expanded", "true");
+    find(el, opening.id)?.setAttribute("aria-expanded", "true");
   };
 }

@@ -1,9 +1,10 @@
 // @ts-check
 // The mesh: every axis with its name and size to edit in place, and a grip to drag it into a slot.
-import { fill, h, isFilling } from "./dom.js";
+import { fill, find, h, isFilling } from "./dom.js";
 import { axisStyle } from "./chips.js";
-import { notice } from "./head.js";
 import { dragAxis } from "./drag.js";
+import { rove } from "./keys.js";
+import { refusal } from "./refused.js";
 
 /** @import { Context, MeshAxis } from "./types.d.ts" */
 
@@ -27,13 +28,21 @@ export function halved(size) {
  * @param {Context} ctx
  * @param {HTMLElement} el
  * @param {{ button: HTMLElement, notes: HTMLElement }} machine the choice of a machine, which stands with the axes
+ * @param {HTMLElement} help
  */
-export function mesh(ctx, el, machine) {
+export function mesh(ctx, el, machine, help) {
   const axes = h("div", { class: "sv-mesh" });
   const problem = h("div");
   const devices = h("span", { class: "sv-hint", id: "devices" });
-  const title = h("div", { class: "sv-sec sv-secbar" }, h("span", {}, "Mesh", devices), history(ctx));
+  const title = h(
+    "div",
+    { class: "sv-sec sv-secbar" },
+    h("span", {}, "Mesh", devices),
+    h("span", {}, history(ctx), help),
+  );
   el.append(title, axes, problem, machine.notes);
+  // the axes stay in reach while the rest scrolls below them: what else stays must know how high they are
+  new ResizeObserver(() => el.style.setProperty("--sv-stuck", `${axes.offsetHeight}px`)).observe(axes);
   let adding = false;
   /**
    * By axis: the size it was last asked to have, and the number of that edit.
@@ -67,14 +76,19 @@ export function mesh(ctx, el, machine) {
       class: "sv-axis",
       id: `mesh-axis-${name}`,
       style: axisStyle(ctx, name),
+      "data-thing": `axis ${name}`,
       role: "group",
-      "aria-label": `mesh axis ${name}, ${axis.size} devices`,
+      tabindex: "-1",
+      title: "arrows: other axes · + and −: more and fewer · Enter: name and size · Delete: remove",
+      "aria-label": `mesh axis ${name}, ${axis.size} devices; plus and minus change it, Enter edits, Delete removes`,
+      onkeydown: (/** @type {KeyboardEvent} */ e) => axisKeys(e, axis),
     };
     const rename = field(name, `axis-name-${name}`, `name of mesh axis ${name}`, (text) => {
       ctx.edit({ op: "rename_axis", old: name, new: text });
     });
     const less = h("button", {
       id: `axis-less-${name}`,
+      tabindex: "-1",
       title: "half as many",
       "aria-label": `halve ${name}`,
       disabled: axis.size < 2,
@@ -85,12 +99,14 @@ export function mesh(ctx, el, machine) {
     });
     const more = h("button", {
       id: `axis-more-${name}`,
+      tabindex: "-1",
       title: "twice as many",
       "aria-label": `double ${name}`,
       onclick: () => resize(axis, sizeOf(axis) * 2),
     }, "+");
     const remove = h("button", {
       id: `axis-remove-${name}`,
+      tabindex: "-1",
       title: `remove ${name}, from every spec too`,
       "aria-label": `remove ${name}`,
       onclick: () => ctx.edit({ op: "remove_axis", name }),
@@ -98,6 +114,21 @@ export function mesh(ctx, el, machine) {
     const box = h("span", attributes, grip, rename, less, size, more, remove);
     dragAxis(grip, name, box);
     return box;
+  }
+
+  /** What the keys do while an axis has the focus, and none of its fields. @param {KeyboardEvent} e @param {MeshAxis} axis */
+  function axisKeys(e, axis) {
+    if (e.target !== e.currentTarget || e.ctrlKey || e.metaKey || e.altKey) return;
+    if (e.key === "+" || e.key === "=") resize(axis, sizeOf(axis) * 2);
+    else if (e.key === "-") resize(axis, halved(sizeOf(axis)));
+    else if (e.key === "Delete" || e.key === "Backspace") ctx.edit({ op: "remove_axis", name: axis.name });
+    else if (e.key === "Enter" || e.key === "F2") {
+      const input = /** @type {HTMLInputElement | null} */ (find(axes, `axis-name-${axis.name}`));
+      input?.focus();
+      input?.select();
+    } else return;
+    e.preventDefault();
+    e.stopPropagation();
   }
 
   function adder() {
@@ -149,10 +180,11 @@ export function mesh(ctx, el, machine) {
   function draw() {
     const data = ctx.get("mesh");
     fill(axes, data.axes.map(axisBox), adder(), machine.button);
+    rove(axes, ".sv-axis, .sv-mesh > .sv-btn, .sv-mesh > .sv-target");
     devices.textContent = `${data.devices.toLocaleString("en")} device${data.devices === 1 ? "" : "s"}`;
     const { error } = ctx.get("status");
     const here = error?.place === "mesh";
-    fill(problem, here ? notice("sv-error", "mesh-error", error.message, error.detail) : null);
+    fill(problem, here ? refusal(ctx, error, "mesh-error") : null);
   }
   ctx.on("mesh", draw);
   ctx.on("status", draw);
@@ -177,7 +209,7 @@ function field(value, id, label, done) {
     if (e.key === "Escape") {
       cancelled = true;
       input.value = value;
-      input.blur();
+      /** @type {HTMLElement | null} */ (input.closest(".sv-axis"))?.focus();
     }
   }
   function onblur() {
@@ -190,6 +222,7 @@ function field(value, id, label, done) {
     type: "text",
     id,
     value,
+    tabindex: "-1",
     "aria-label": label,
     spellcheck: "false",
     style: { width: width(value) },

@@ -4,43 +4,40 @@ import { copyButton, fill, focused, h } from "./dom.js";
 import { documentView } from "./document.js";
 import { waiting } from "./head.js";
 
-/** @import { Child, Context, Pane, Query } from "./types.d.ts" */
+/** @import { Child, Context, Editors, Pane, Query } from "./types.d.ts" */
 
 /**
  * A tab whose trait is a Document; while the kernel has not said one yet, the tab says so.
  * @param {Context} ctx
  * @param {HTMLElement} el
- * @param {"values" | "collectives" | "memory" | "costs" | "problems"} key
- * @param {{ tab?: string, above?: () => Child, below?: (data: Pane) => Child }} options what stands above and below
+ * @param {"values" | "collectives" | "memory" | "costs" | "problems" | "rules" | "difference"} key
+ * @param {{ tab?: string, above?: () => Child, below?: (data: Pane) => Child, editors?: Editors }} options what stands
+ *   above and below, and what of it can be changed
  */
-function pane(ctx, el, key, { tab = key, above, below }) {
+export function pane(ctx, el, key, { tab = key, above, below, editors }) {
   const top = h("div", {});
   const body = h("div", {});
   const end = h("div", {});
-  const view = documentView(ctx, body);
-  let drawn = false;
-  let fresh = false;
+  const view = documentView(ctx, body, editors);
+  /** What is shown. @type {Pane | undefined} */
+  let shown;
 
   function draw() {
     const data = ctx.get(key);
     if (!data.document) {
-      if (!drawn) fill(body, waiting(ctx)); // else the last answer stays
+      if (!shown) fill(body, waiting(ctx)); // else the last answer stays
       return;
     }
-    drawn = true;
     if (above) fill(top, above());
-    view.draw(data.document, fresh);
-    fresh = false;
+    view.draw(data.document, Boolean(shown) && data !== shown);
+    shown = data;
     if (below) fill(end, below(data));
   }
 
+  const update = () => ctx.when(tab, draw);
   el.append(top, body, end);
-  ctx.on(key, () => {
-    fresh = true;
-    ctx.when(tab, draw);
-  });
-  for (const other of ["mesh", "selected", "status", "gone"]) ctx.on(other, () => ctx.when(tab, draw));
-  ctx.when(tab, draw);
+  for (const other of [key, "mesh", "selected", "status", "gone"]) ctx.on(other, update);
+  update();
 }
 
 /**
@@ -148,17 +145,75 @@ export function problems(ctx, el) {
 }
 
 /**
- * The Python that rebuilds the plan.
+ * What is different between the open card and another one.
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
+export function difference(ctx, el) {
+  pane(ctx, el, "difference", {});
+}
+
+/**
+ * The shard map of the selected value.
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ * @param {{ small: boolean }} options small: beside the source
+ */
+export function shards(ctx, el, { small }) {
+  const view = documentView(ctx, el);
+  const draw = () => {
+    const { document, large } = ctx.get("shards");
+    view.draw(large && !small ? large : document);
+  };
+  const update = () => ctx.when(small ? "source" : "shards", draw);
+  for (const key of ["shards", "mesh", "device"]) ctx.on(key, update);
+  update();
+}
+
+/**
+ * The memory of one device in a few lines, beside the source.
+ * @param {Context} ctx
+ * @param {HTMLElement} el
+ */
+export function memoryBrief(ctx, el) {
+  const body = h("div", {});
+  const view = documentView(ctx, body, { "memory-table": { widths: [15, 13, 6] } });
+  const draw = () => view.draw(ctx.get("head").brief);
+  el.append(h("div", { class: "sv-sec" }, "memory, per device"), body);
+  ctx.on("head", draw);
+  draw();
+}
+
+/**
+ * The plan's code: what runs it with JAX alone, its constraints as a diff of the person's source, and the `sv.Plan`.
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
 export function code(ctx, el) {
-  const text = h("pre", { class: "sv-code", id: "code", tabindex: "0" });
-  const words = h("span", { class: "sv-soft" }, "This rebuilds the plan; explorer.code() gives it too.");
-  el.append(h("div", { class: "sv-tools" }, words, copyButton(text, "copy-code", "copy the code")), text);
-  const draw = () => {
-    text.textContent = ctx.get("plan_code");
-  };
+  const why = h("p", { class: "sv-empty", id: "no-jax-code" });
+  /** @param {string} id @param {string} said */
+  function part(id, said) {
+    const text = h("pre", { class: "sv-code", id, tabindex: "0" });
+    const head = h("div", { class: "sv-tools" }, h("span", { class: "sv-soft" }, said));
+    head.append(copyButton(() => text, `copy-${id}`, "copy"));
+    const all = h("section", {}, head, text);
+    return (/** @type {string | undefined} */ words) => {
+      all.hidden = !words;
+      text.textContent = words || "";
+      return all;
+    };
+  }
+  const jax = part("jax-code", "This runs the plan with JAX alone; explorer.program.code(explorer.plan) gives it too.");
+  const diff = part("source-diff", "Its constraints, as a diff of your own source.");
+  const own = part("code", "This rebuilds the plan as an sv.Plan; explorer.code() gives it too.");
+  function draw() {
+    const codes = ctx.get("codes");
+    why.hidden = !codes.why;
+    why.textContent = `There is no code for JAX alone: ${codes.why}`;
+    const parts = [jax(codes.jax), diff(codes.diff), own(ctx.get("plan_code"))];
+    if (!el.contains(why)) el.append(why, ...parts);
+  }
   ctx.on("plan_code", draw);
+  ctx.on("codes", draw);
   draw();
 }

@@ -4,10 +4,6 @@ import { h, svg } from "./dom.js";
 import { axisStyle } from "./chips.js";
 
 /**
- * What `Picture.to_json` gives.
- * @typedef {Record<string, any>} Shape
- * @typedef {{ width: number, height: number, alt: string, axes: string[], shapes: Shape[], keys: Shape[] }} Picture
- *
  * A rectangle that can be pointed at; it has an element of its own where it selects something.
  * @typedef {{ x: number, y: number, w: number, h: number }} Box
  * @typedef {Box & { tip: string, keys: number[], element?: Element }} Item
@@ -26,7 +22,7 @@ const MARKS = {
 /** @type {Record<string, [number, number]>} */
 const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
-/** @import { Context } from "./types.d.ts" */
+/** @import { Context, Picture, Shape } from "./types.d.ts" */
 
 let patterns = 0;
 
@@ -105,6 +101,7 @@ function look(ctx, axes, fill, stroke) {
   const place = [fill, stroke].find((role) => typeof role === "number");
   return {
     class: `sv-f-${word(fill)} sv-s-${word(stroke)}`,
+    ...(place === undefined ? {} : { "data-thing": `axis ${axes[place]}` }),
     style: place === undefined ? {} : axisStyle(ctx, axes[place]),
   };
 }
@@ -123,6 +120,7 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
   /** @type {Map<number, Element>} */
   const layers = new Map();
   let here = -1;
+  let rest = hint; // what is said while nothing is pointed at
   const pointed = data.shapes.some((shape) => shape.told);
   const selecting = data.shapes.some((shape) => shape.select);
   const sentence = h("p", { class: "sv-said", id: said, "aria-live": "polite" }, hint);
@@ -164,13 +162,13 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
   }
 
   /** @param {Shape} shape @param {Box} box @param {number} n */
-  function label({ labels = [], fill }, box, n) {
+  function label({ labels = [], fill, hatch: strokes }, box, n) {
     if (!labels[n]) return null;
     const { style } = looks(fill, null);
     return svg("text", {
       x: box.x + box.w / 2,
       y: box.y + box.h / 2 + 3.3,
-      class: `sv-label sv-on-${word(fill)}`,
+      class: `sv-label sv-on-${word(fill)} ${strokes ? "sv-hatched" : ""}`,
       style,
     }, labels[n]);
   }
@@ -200,7 +198,7 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
           const name = { id: `${shape.select}-${shape.keys[n][0]}`, "aria-label": found[n], "aria-pressed": "false" };
           const button = svg(
             "g",
-            { class: "sv-item", role: "button", tabindex: items.length ? "-1" : "0", ...name },
+            { class: "sv-item", role: "button", tabindex: items.length ? "-1" : "0", ...name, ...deviceOf(shape, n) },
             rect(shape, box),
             label(shape, box, n),
           );
@@ -225,6 +223,10 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
     );
   }
 
+  /** A tile or a cell of one device is that device. @param {Shape} shape @param {number} n */
+  const deviceOf = ({ keys, select }, n) =>
+    ["device", "cell"].includes(select) && keys[n].length === 1 ? { "data-thing": `device ${keys[n][0]}` } : {};
+
   /** @param {Shape} shape */
   function lines(shape) {
     const { fill, stroke = "line", strength, width = 1, dash, name, tip } = shape;
@@ -245,13 +247,18 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
   }
 
   /** @param {Shape} shape */
-  function labels({ at, texts, align = "start", size = "normal", ink = "ink", bold, mono, halo, name }) {
+  function labels({ at, texts, align = "start", size = "normal", ink = "ink", bold, mono, halo, turned, name }) {
+    const style = typeof size === "number" ? { "font-size": `${size}px` } : null;
     const names = ["sv-text", `sv-${size}`, `sv-i-${ink}`, bold && "sv-bold", mono && "sv-mono", halo && "sv-halo"]
       .filter(Boolean);
     const all = texts.map((/** @type {string} */ text, /** @type {number} */ n) =>
-      svg("text", { x: at[n][0], y: at[n][1] + 3.6 }, text)
+      svg("text", {
+        x: at[n][0],
+        y: at[n][1] + (style ? 0.34 * size : 3.6),
+        transform: turned ? `rotate(-90 ${at[n]})` : null,
+      }, text)
     );
-    return svg("g", { class: names.join(" "), "text-anchor": align, "data-name": name }, all);
+    return svg("g", { class: names.join(" "), style, "text-anchor": align, "data-name": name }, all);
   }
 
   /** @type {Record<string, (shape: Shape, over: boolean) => Element>} */
@@ -277,7 +284,7 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
     const focused = items.findIndex((item) => item.element && item.element.matches(":focus"));
     here = n < 0 ? focused : n;
     const item = items[here];
-    sentence.textContent = item ? item.tip : hint;
+    sentence.textContent = item ? item.tip : rest;
     cursor.setAttribute("visibility", item ? "visible" : "hidden");
     if (!item) return;
     for (const [name, value] of Object.entries({ x: item.x, y: item.y, width: item.w, height: item.h })) {
@@ -334,8 +341,9 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
       if (other) { for (const shape of other.shapes) paint(shape, true); }
     },
 
-    /** Marks what is selected; below 0 nothing. @param {number} key */
+    /** Marks what is selected, and says what it is; below 0 nothing. @param {number} key */
     press(key) {
+      rest = sentence.textContent = items.find(({ keys: own }) => own.includes(key))?.tip ?? hint;
       for (const { element: button, keys: own } of items) {
         if (!button) continue;
         button.setAttribute("aria-pressed", String(own.includes(key)));

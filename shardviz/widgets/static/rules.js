@@ -1,195 +1,216 @@
-// The rules: specs by pattern, the first that catches wins; what each catches, and what none catches.
-import { fill, h } from "./dom.js";
-import { notice } from "./head.js";
+// @ts-check
+// The rules: what the kernel tells of each, with fields to change them, buttons to move them, and a form for a new one.
+import { find, h } from "./dom.js";
+import { pane } from "./panes.js";
+import { refusal } from "./refused.js";
 
-const HELP = "A rule gives every argument that its pattern catches a spec. The first rule that catches an argument " +
-  "wins; an edit by hand goes before all rules. In a pattern * stands for any characters.";
+/** @import { Context, Edit } from "./types.d.ts" */
 
-/** @import { Context } from "./types.d.ts" */
+const WIDTHS = [5, 30, 30, 8, 6]; // characters of the columns
+
+/**
+ * A field of the form whose Enter does something; other keys are the field's own.
+ * @param {string} id
+ * @param {string} label
+ * @param {string} placeholder
+ * @param {() => void} enter
+ */
+function blank(id, label, placeholder, enter) {
+  const onkeydown = (/** @type {KeyboardEvent} */ e) => {
+    e.stopPropagation();
+    if (e.key === "Enter") enter();
+  };
+  return h("input", { type: "text", id, placeholder, spellcheck: "false", "aria-label": label, onkeydown });
+}
+
+/**
+ * A field that says what was typed once the person is done with it; Escape takes it back.
+ * @param {string} id
+ * @param {string} label
+ * @param {string} value
+ * @param {(text: string) => void} done
+ */
+function field(id, label, value, done) {
+  const send = () => {
+    if (input.isConnected && input.value !== value) done(input.value);
+  };
+  const input = blank(id, label, "", send);
+  input.value = value;
+  input.addEventListener("change", send);
+  input.addEventListener("keydown", (e) => {
+    if (e.key !== "Escape") return;
+    input.value = value;
+    input.blur();
+  });
+  return input;
+}
+
+/**
+ * What moves and removes a rule: a sign, what it does, and the edit, or null where it cannot.
+ * @param {number} place
+ * @param {number} count how many rules there are
+ * @returns {[id: string, sign: string, words: string, edit: Edit | null][]}
+ */
+export function moves(place, count) {
+  const to = (/** @type {number} */ there) =>
+    there < 0 || there >= count ? null : { op: "move_rule", place, to: there };
+  return [
+    ["up", "↑", "move up", to(place - 1)],
+    ["down", "↓", "move down", to(place + 1)],
+    ["remove", "×", "remove", { op: "remove_rule", place }],
+  ];
+}
 
 /**
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
 export function rules(ctx, el) {
-  const list = h("div", { class: "sv-rules", id: "rules" });
-  const pattern = h("input", {
-    type: "text",
-    id: "rule-new-filter",
-    placeholder: "*kernel",
-    spellcheck: "false",
-    "aria-label": "pattern of the new rule",
-    onkeydown: (e) => key(e, add),
-  });
-  const spec = h("input", {
-    type: "text",
-    id: "rule-new-spec",
-    placeholder: "P('data', 'model')",
-    spellcheck: "false",
-    "aria-label": "spec of the new rule",
-    onkeydown: (e) => key(e, add),
-  });
-  const form = h(
-    "div",
-    { class: "sv-rulenew" },
-    pattern,
-    h("span", { class: "sv-soft" }, "→"),
-    spec,
-    h("button", { class: "sv-btn", id: "rule-add", onclick: () => add() }, "add rule"),
-  );
-  el.append(list, form);
-  let sent = 0;
+  let sent = 0; // how many rules there are once the new one is taken
+  const fields = () => ctx.get("rules").fields || [];
+  const pattern = blank("rule-new-filter", "pattern of the new rule", "*kernel", add);
+  const spec = blank("rule-new-spec", "spec of the new rule", "P('data', 'model')", add);
 
   function add() {
-    if (!pattern.value.trim()) {
-      pattern.focus();
-      return;
-    }
-    sent = ctx.get("rules").rows.length + 1;
+    if (!pattern.value.trim()) return pattern.focus();
+    sent = fields().length + 1;
     ctx.edit({ op: "add_rule", pattern: pattern.value, spec: spec.value });
   }
 
-  function key(e, enter) {
-    e.stopPropagation();
-    if (e.key === "Enter") enter();
+  /** @param {unknown} _ @param {number} place @param {number} column */
+  function cell(_, place, column) {
+    const { filter, spec: cut } = fields()[place];
+    const change = (/** @type {object} */ what) => ctx.edit({ op: "set_rule", place, ...what });
+    const rule = `of rule ${place + 1}`;
+    if (column === 1 && filter !== null) {
+      return field(`rule-filter-${place}`, `pattern ${rule}`, filter, (typed) => change({ pattern: typed }));
+    }
+    return column === 2
+      ? field(`rule-spec-${place}`, `spec ${rule}`, cut, (typed) => change({ spec: typed }))
+      : undefined;
   }
 
-  function field(id, value, label, done) {
-    const input = h("input", {
-      type: "text",
-      id,
-      value,
-      spellcheck: "false",
-      "aria-label": label,
-      onkeydown: (e) => {
-        key(e, () => {
-          if (input.value !== value) done(input.value);
-        });
-        if (e.key === "Escape") {
-          input.value = value;
-          input.blur();
-        }
-      },
-      onchange: () => {
-        if (input.isConnected && input.value !== value) done(input.value);
-      },
-    });
-    return input;
-  }
-
-  function names(row) {
-    return row.names.map((
-      n,
-      i,
-    ) => [
-      i ? ", " : null,
-      h("button", {
-        class: `sv-link ${n.by ? "sv-lost" : ""}`,
-        title: n.by ? `rule ${n.by} catches it first` : n.edited ? "edited by hand, which goes before the rule" : "",
-        onclick: () => ctx.select(n.name),
-      }, n.name),
-      n.by
-        ? h("small", { class: "sv-soft" }, ` (rule ${n.by} wins)`)
-        : n.edited
-        ? h("small", { class: "sv-soft" }, " (edited by hand)")
-        : null,
-    ]);
-  }
-
-  function rule(row, i, count) {
-    const button = (id, text, title, off, edit) =>
+  /** @param {unknown} _ @param {number} place */
+  function end(_, place) {
+    return moves(place, fields().length).map(([id, sign, title, edit]) =>
       h("button", {
         class: "sv-btn",
-        id: `${id}-${i}`,
+        id: `rule-${id}-${place}`,
         title,
-        "aria-label": `${title}: rule ${i + 1}`,
-        disabled: off,
-        onclick: () => ctx.edit(edit),
-      }, text);
-    return h(
-      "div",
-      { class: "sv-rule", role: "listitem", id: `rule-${i}` },
-      h(
-        "div",
-        { class: "sv-rulehead" },
-        h("b", {}, i + 1),
-        row.typed
-          ? field(
-            `rule-filter-${i}`,
-            row.filter,
-            `pattern of rule ${i + 1}`,
-            (v) => ctx.edit({ op: "set_rule", place: i, pattern: v }),
-          )
-          : h("code", { class: "sv-rulefilter" }, row.filter),
-        h("span", { class: "sv-soft" }, "→"),
-        field(
-          `rule-spec-${i}`,
-          row.spec,
-          `spec of rule ${i + 1}`,
-          (v) => ctx.edit({ op: "set_rule", place: i, spec: v }),
-        ),
-        button("rule-up", "↑", "move up", i === 0, { op: "move_rule", place: i, to: i - 1 }),
-        button("rule-down", "↓", "move down", i === count - 1, { op: "move_rule", place: i, to: i + 1 }),
-        button("rule-remove", "×", "remove", false, { op: "remove_rule", place: i }),
-      ),
-      h(
-        "p",
-        { class: row.caught ? "" : "sv-why" },
-        row.caught ? `catches ${row.caught}, wins ${row.wins}: ` : "catches none",
-        names(row),
-        row.more ? `, and ${row.more} more` : null,
-      ),
-      row.unfit.map((why) => h("p", { class: "sv-why" }, why)),
+        "aria-label": `${title}: rule ${place + 1}`,
+        disabled: !edit,
+        onclick: () => edit && ctx.edit(edit),
+      }, sign)
     );
   }
 
-  function draw() {
-    const data = ctx.get("rules");
-    const { error } = ctx.get("status");
-    if (!data.rows) return;
-    if (sent && data.rows.length >= sent) {
-      pattern.value = "";
-      spec.value = "";
+  function above() {
+    if (sent && fields().length >= sent) {
+      pattern.value = spec.value = "";
       sent = 0;
     }
-    fill(
-      list,
-      h(
-        "p",
-        { class: "sv-soft" },
-        HELP,
-      ),
-      error && error.place === "rule" ? notice("sv-error", "rule-error", error.message, error.detail) : null,
-      h("div", { role: "list", "aria-label": "rules" }, data.rows.map((row, i) => rule(row, i, data.rows.length))),
-      data.rows.length
-        ? h(
-          "p",
-          { id: "rules-left" },
-          data.left.length
-            ? [
-              h("b", {}, `No rule catches ${data.left_text}`),
-              ": ",
-              data.left.map((
-                n,
-                i,
-              ) => [
-                i ? ", " : null,
-                h("button", { class: "sv-link", onclick: () => ctx.select(n.name) }, n.name),
-                h("small", { class: "sv-soft" }, ` ${n.spec}`),
-              ]),
-              data.more ? `, and ${data.more} more` : null,
-            ]
-            : "Every argument is caught by a rule.",
-        )
-        : h("p", { class: "sv-empty" }, "No rules yet."),
-    );
+    const { error } = ctx.get("status");
+    return error?.place === "rule" ? refusal(ctx, error, "rule-error") : null;
   }
-  ctx.on("rules", () => ctx.when("rules", draw));
-  let last = "";
-  ctx.on("status", () => {
-    const now = JSON.stringify(ctx.get("status").error);
-    if (now !== last) draw();
-    last = now;
+
+  pane(ctx, el, "rules", { above, editors: { rules: { cell, end, widths: WIDTHS } } });
+  const button = h("button", { class: "sv-btn", id: "rule-add", onclick: add }, "add rule");
+  const { words: count, draw: drawCount } = counting(ctx, pattern, "rule-new-count");
+  ctx.on("trial", drawCount);
+  el.append(h("div", { class: "sv-rulenew" }, pattern, h("span", { class: "sv-soft" }, "→"), spec, button, count));
+}
+
+const PAUSE = 100; // milliseconds without a key before a pattern is tried
+
+/**
+ * What a pattern catches, while it is typed.
+ * @param {Context} ctx
+ * @param {HTMLInputElement} input
+ * @param {string} id
+ */
+function counting(ctx, input, id) {
+  const words = h("span", { class: "sv-soft sv-count", id, role: "status" });
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  input.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => ctx.attempt(input.value), PAUSE);
+    draw();
   });
+  function draw() {
+    const { pattern, said = "", names = [], count = 0 } = ctx.get("trial");
+    const fresh = Boolean(pattern) && pattern === input.value;
+    words.textContent = fresh ? said : input.value.trim() ? "…" : "";
+    words.title = fresh ? [...names, ...(count > names.length ? ["…"] : [])].join("\n") : "";
+  }
   draw();
+  return { words, draw };
+}
+
+/**
+ * The parts of a tree path: `layers`, `0`, `down` of `['layers'][0]['down']`.
+ * @param {string} path
+ */
+export function keysOf(path) {
+  const found = path.matchAll(/\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]|\[([^\[\]'"]+)\]|\.?([^.[\]]+)/g);
+  return [...found].map(([, one, two, three, four]) => one ?? two ?? three ?? four);
+}
+
+/**
+ * Patterns for an array, the widest first: its last key, the two last, the whole path.
+ * @param {string} path
+ */
+export function patternsOf(path) {
+  const keys = keysOf(path);
+  const ends = keys.length > 1 ? [keys.slice(-1), keys.slice(-2)] : [];
+  return [...new Set([...ends.map((end) => end.join(".")), path])];
+}
+
+/**
+ * What makes a rule of the selected array: a pattern, what it catches, and a button that adds it with the array's spec.
+ * @param {Context} ctx
+ * @returns {(name: string) => HTMLElement}
+ */
+export function ruleMaker(ctx) {
+  let open = "";
+  let drawCount = () => {}; // of the form that is there
+  ctx.on("trial", () => drawCount());
+  return (name) => {
+    const box = h("div", { class: "sv-rulemaker" });
+    const show = () => {
+      open = name;
+      box.replaceChildren(...form());
+      ctx.attempt(patternsOf(name)[0]);
+      /** @type {HTMLElement | null} */ (find(box, "make-pattern"))?.focus();
+    };
+    function form() {
+      const make = () => {
+        if (!input.value.trim()) return input.focus();
+        open = "";
+        ctx.edit({ op: "make_rule", pattern: input.value, name });
+      };
+      const input = blank("make-pattern", `pattern of a rule with the spec of ${name}`, "*kernel", make);
+      input.value = patternsOf(name)[0];
+      const { words: count, draw } = counting(ctx, input, "make-count");
+      drawCount = draw;
+      const offers = patternsOf(name).map((pattern) =>
+        h("button", {
+          class: "sv-link sv-offered",
+          tabindex: "-1",
+          onclick: () => {
+            input.value = pattern;
+            ctx.attempt(pattern);
+          },
+        }, pattern)
+      );
+      const add = h("button", { class: "sv-btn sv-do", id: "make-rule", onclick: make }, "add rule");
+      return [h("div", { class: "sv-makerow" }, input, add), h("div", {}, count, " · ", offers)];
+    }
+    if (open === name) box.append(...form());
+    else {
+      const title = "one rule for all arrays like this one, with the spec that it has now";
+      box.append(h("button", { class: "sv-link", id: "make-rule-open", title, onclick: show }, "make a rule of it …"));
+    }
+    return box;
+  };
 }

@@ -1,152 +1,161 @@
 // @ts-check
-// The person's own source: on each line its heat (seconds of the step, or bytes moved where no machine is chosen), its
-// values with their specs, and its collectives.
+// The person's own source as the kernel tells it: on each line its share of the step, and what happens there.
 import { fill, find, h } from "./dom.js";
-import { axesChips, specChips } from "./chips.js";
+import { inline, pieces, plain } from "./document.js";
+import { waiting } from "./head.js";
 
-/** @import { Collective, Context, SourceLine } from "./types.d.ts" */
+/** @import { Context, Inline, Line } from "./types.d.ts" */
 
-/** @type {Record<string, string>} */
-const PHASE = { forward: "fwd", backward: "bwd", rematerialised: "remat", update: "" };
-const MOST_KINDS = 3; // collectives shown on a line
+const FLASH = 1500; // milliseconds in which a line that was asked for is lit up, also where it is drawn anew
 const GAP = 3; // lines left out before a gap is shown
 
 /**
- * The lines that have text, without the spaces that all of them begin with; `gap` where lines before one are left out.
- * @param {SourceLine[]} lines
+ * Whether lines are left out before each.
+ * @param {number[]} numbers
  */
-export function shownLines(lines) {
-  const used = lines.filter((line) => line.text.trim());
-  const dedent = Math.min(...used.map((line) => line.text.length - line.text.trimStart().length));
-  return used.map((line, i) => ({
-    line,
-    code: line.text.slice(dedent),
-    gap: i > 0 && line.n > used[i - 1].n + GAP,
-  }));
+export function gaps(numbers) {
+  return numbers.map((n, i) => i > 0 && n > numbers[i - 1] + GAP);
 }
 
-/**
- * What a line costs in a step, in words.
- * @param {SourceLine} line
- * @param {string} communication what its seconds are of
- */
-export function heatText({ compute, seconds, moved }, communication) {
-  const parts = [
-    compute ? `${compute} of compute` : "",
-    seconds ? `${seconds} of ${communication}` : "",
-    moved ? `${moved} moved per device` : "",
-  ].filter(Boolean);
-  return parts.length ? `${parts.join(", ")} in a step` : "nothing moves here";
-}
+/** How much of the longest line's share a line has. @param {Line} line */
+export const heatOf = ({ bar = [] }) => bar.reduce((sum, { share }) => sum + share, 0);
 
 /**
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
 export function source(ctx, el) {
+  /** The line that is to be shown as soon as it is there. @type {string | null} */
+  let wanted = null;
+  let flash = { at: "", end: 0 };
   let placed = false; // whether the hottest line, or one that was asked for, has been brought into sight
 
-  /** @param {Collective} c */
-  function collective(c) {
-    const sizes = c.bytes ? `${c.bytes} × ${c.count}` : `${c.count} runs`;
-    const total = c.seconds || (c.bytes && c.count === "1" ? "" : c.total);
-    return h(
-      "span",
-      { class: `sv-coll sv-${c.kind}` },
-      h("b", {}, c.kind),
-      " ",
-      axesChips(ctx, c.axes),
-      ` ${sizes}`,
-      h("b", { class: "sv-total", title: `${c.total} per device in a step` }, ` ${total}`),
-      h("span", { class: "sv-soft" }, ` ${c.phases.map((phase) => PHASE[phase]).filter(Boolean).join(", ")}`),
+  /** @param {Line} line */
+  function heat({ at, bar = [] }) {
+    if (!at) return h("span", {});
+    const title = bar.map(({ tip }) => tip).join("; ") || "nothing moves here";
+    const bars = bar.filter(({ share }) => share).map(({ share, role }) =>
+      h("i", { class: `sv-fill-${role}`, style: { width: `${Math.max(3, 100 * share)}%` } })
     );
+    return h("span", { class: "sv-heat", title }, bars);
   }
 
-  /** @param {SourceLine} row */
-  function heat(row) {
-    if (!row.at) return h("span", { class: "sv-noheat" });
-    /**
-     * @param {number | undefined} share
-     * @param {string} [kind]
-     */
-    const bar = (share, kind) =>
-      share ? h("i", { class: kind, style: { width: `${Math.max(3, 100 * share)}%` } }) : null;
-    const title = heatText(row, ctx.get("source").communication);
-    return h("span", { class: "sv-heat", title }, bar(row.computing, "sv-computing"), bar(row.heat));
+  /** What happens on a line: a value, what is computed, a collective. @param {Inline} said */
+  function event(said) {
+    const found = pieces(said);
+    return h("span", { class: `sv-coll sv-${found[0]?.t}` }, inline(ctx, found));
   }
 
-  /** @param {SourceLine} row */
-  function values(row) {
-    const shown = (row.values || []).map(({ name, label, dims, shape }) => {
-      const attributes = { class: "sv-v", title: `${name} ${shape}`, onclick: () => ctx.select(name) };
-      return h("button", attributes, label, specChips(ctx, dims));
-    });
-    const all = () => {
-      ctx.query({ line: row.at, text: "", changed: false });
-      ctx.setTab("values");
-    };
-    const attributes = { class: "sv-link sv-soft", title: "all values of this line", onclick: all };
-    return [shown, row.more ? h("button", attributes, `+${row.more}`) : null];
-  }
-
-  /** @param {SourceLine} row */
-  function compute(row) {
-    if (!row.compute) return null;
-    const title = "matrix products of this line, forward, backward and recomputed, in a step";
-    return h(
-      "span",
-      { class: "sv-coll", title },
-      h("b", {}, "compute "),
-      h("b", { class: "sv-total" }, row.compute),
-    );
-  }
-
-  /** @param {SourceLine} row */
-  function collectives(row) {
-    const all = row.collectives || [];
-    const more = all.length - MOST_KINDS;
+  /** A line's number, which leads to what JAX, Shardy and XLA make of it. @param {string} at @param {string} words */
+  function raw(at, words) {
     const onclick = () => {
-      ctx.query({ line: row.at });
-      ctx.setTab("collectives");
+      ctx.query({ line: at, find: "", only: false, at: 0 });
+      ctx.setTab("stages");
     };
-    return [
-      all.slice(0, MOST_KINDS).map(collective),
-      more > 0 ? h("button", { class: "sv-link", onclick }, `+${more} more kinds`) : null,
-    ];
+    const title = `${at} in the raw stages`;
+    return h("button", { class: "sv-no sv-link", id: `raw-${at}`, title, "aria-label": title, onclick }, words);
   }
+
+  /** The lines that are there, by all that they show. @type {Map<string, HTMLElement>} */
+  let lines = new Map();
 
   /**
-   * @param {SourceLine} row
-   * @param {string} code
+   * A line: the one that is there if it is to show the same.
+   * @param {Line} line
+   * @param {Inline} text
+   * @param {number} n of the file
+   * @param {Map<string, HTMLElement>} kept
    */
-  function line(row, code) {
-    const selected = row.values?.some((value) => value.name === ctx.get("selected"));
+  function keptLine(line, text, n, kept) {
+    const key = JSON.stringify([n, line, text, ctx.get("mesh").axes, isAbout(line)]);
+    const made = lines.get(key) ?? lineOf(line, text);
+    kept.set(key, made);
+    return made;
+  }
+
+  /** Whether the selected value is on a line. @param {Line} line */
+  function isAbout({ on = [] }) {
+    return on.some((said) => pieces(said).some((p) => p.sel?.[0] === "value" && p.sel[1] === ctx.get("selected")));
+  }
+
+  /** @param {Line} line @param {Inline} text */
+  function lineOf(line, text) {
+    const { n, at, more, on = [] } = line;
+    const [code] = pieces(text);
     return h(
       "div",
       {
-        class: `sv-ln ${selected ? "sv-sel" : ""} ${row.at ? "" : "sv-quiet"}`,
-        id: row.at ? `line-${row.at}` : null,
-        "data-heat": (row.heat || 0) + (row.computing || 0),
+        class: `sv-ln ${isAbout(line) ? "sv-sel" : ""} ${at ? "" : "sv-quiet"}`,
+        id: at ? `line-${at}` : null,
+        "data-heat": heatOf(line),
+        "data-thing": at ? `line ${at}` : null,
       },
-      h("span", { class: "sv-no" }, row.n),
-      heat(row),
-      h("code", { title: row.text.trim() }, code),
-      h("span", { class: "sv-ann" }, values(row), compute(row), collectives(row)),
+      at ? raw(at, n) : h("span", { class: "sv-no" }, n),
+      heat(line),
+      h("code", { title: code.tip || code.t.trim() }, code.t),
+      more ? h("span", { class: "sv-more" }, inline(ctx, more)) : h("span", {}),
+      h("span", { class: "sv-ann" }, on.map(event)),
     );
   }
 
+  /** The space where lines are left out. */
+  const gap = () => h("div", { class: "sv-gap", "aria-hidden": "true" }, "⋯");
+
   function draw() {
-    const { files } = ctx.get("source");
-    if (!files.length) return fill(el, h("p", { class: "sv-empty" }, "No source lines are known for this program."));
-    const parts = files.map(({ file, lines }) => [
-      h("div", { class: "sv-file" }, file),
-      shownLines(lines).map(({ line: row, code, gap }) => [
-        gap ? h("div", { class: "sv-gap", "aria-hidden": "true" }, "⋯") : null,
-        line(row, code),
-      ]),
-    ]);
-    fill(el, parts);
-    if (!placed) requestAnimationFrame(toHottest);
+    const { files, none = [] } = ctx.get("source");
+    if (!files) { // the kernel says it when the place is gone to; until then the last answer stays
+      if (!el.childElementCount) fill(el, waiting(ctx));
+      return;
+    }
+    const { files: texts } = ctx.get("texts");
+    /** @type {Map<string, HTMLElement>} */
+    const kept = new Map();
+    fill(
+      el,
+      files.length ? null : h("p", { class: "sv-empty" }, plain(none)),
+      files.map((file, n) => {
+        const left = gaps(file.lines.map((line) => Number(line.n)));
+        return [
+          h("div", { class: "sv-file" }, file.title),
+          file.lines.map((line, i) => [left[i] ? gap() : null, keptLine(line, texts?.[n]?.[i] ?? "", n, kept)]),
+        ];
+      }),
+    );
+    lines = kept;
+    light();
+    if (performance.now() < flash.end) find(el, `line-${flash.at}`)?.classList.add("sv-changed");
+    if (wanted) requestAnimationFrame(toWanted);
+    else if (!placed) requestAnimationFrame(toHottest);
+  }
+
+  /** To the line that was asked for, and lights it up for a moment. */
+  function toWanted() {
+    const row = wanted && find(el, `line-${wanted}`);
+    if (!wanted || !row) return;
+    flash = { at: wanted, end: performance.now() + FLASH };
+    wanted = null;
+    placed = true;
+    el.scrollTop += offset(row) - el.clientHeight / 3;
+    row.classList.remove("sv-changed");
+    void row.offsetWidth; // so that the flash begins anew
+    row.classList.add("sv-changed");
+  }
+
+  /** Lights up the lines that a chain goes through, the one where it is now the most. */
+  function light() {
+    const { lines, now } = ctx.lit;
+    for (const row of el.querySelectorAll(".sv-lit, .sv-now")) row.classList.remove("sv-lit", "sv-now");
+    for (const at of lines) find(el, `line-${at}`)?.classList.add("sv-lit");
+    find(el, `line-${now}`)?.classList.add("sv-now");
+  }
+
+  /** Brings the line where a chain is now into sight. */
+  function toLit() {
+    const row = ctx.lit.now && find(el, `line-${ctx.lit.now}`);
+    if (!row || !el.clientHeight) return;
+    placed = true;
+    const top = offset(row);
+    if (top < 0 || top + row.clientHeight > el.clientHeight) el.scrollTop += top - el.clientHeight / 3;
   }
 
   /** Pixels from the top of the pane to a line. @param {HTMLElement} row */
@@ -156,26 +165,24 @@ export function source(ctx, el) {
   function toHottest() {
     /** @type {NodeListOf<HTMLElement>} */
     const rows = el.querySelectorAll(".sv-ln");
-    const heatOf = (/** @type {HTMLElement} */ row) => Number(row.dataset.heat);
-    const hottest = [...rows].sort((a, b) => heatOf(b) - heatOf(a))[0];
-    if (!hottest || !el.clientHeight || !heatOf(hottest)) return;
+    const heat = (/** @type {HTMLElement} */ row) => Number(row.dataset.heat);
+    const hottest = [...rows].sort((a, b) => heat(b) - heat(a))[0];
+    if (!hottest || !el.clientHeight || !heat(hottest)) return;
     placed = true;
     el.scrollTop = offset(hottest) - el.clientHeight / 2;
   }
 
   // From wherever a line is named, to the line.
   ctx.showLine = (at) => {
+    wanted = at;
     ctx.setTab("source");
-    requestAnimationFrame(() => {
-      const row = find(el, `line-${at}`);
-      if (!row) return;
-      placed = true;
-      el.scrollTop += offset(row) - el.clientHeight / 3;
-      row.classList.remove("sv-changed");
-      void row.offsetWidth; // so that the flash begins anew
-      row.classList.add("sv-changed");
-    });
+    requestAnimationFrame(toWanted);
   };
-  for (const key of ["source", "selected", "mesh"]) ctx.on(key, () => ctx.when("source", draw));
-  ctx.when("source", draw);
+  ctx.on("lit", () => {
+    light();
+    requestAnimationFrame(toLit);
+  });
+  const update = () => ctx.when("source", draw);
+  for (const key of ["source", "texts", "selected", "mesh"]) ctx.on(key, update);
+  update();
 }

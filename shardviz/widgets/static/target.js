@@ -1,7 +1,7 @@
 // @ts-check
 // The machine that the plan is for: a button in the mesh's row, its menu, and what there is to say of the choice.
 import { fill, find, focused, h } from "./dom.js";
-import { notice } from "./head.js";
+import { refusal } from "./refused.js";
 
 /** @import { Context, MachineGroup } from "./types.d.ts" */
 
@@ -46,7 +46,7 @@ export function target(ctx, el) {
     "aria-label": "the machine",
     hidden: true,
   });
-  const refusal = h("div");
+  const said = h("div");
   el.append(box);
   let open = false;
   /** The number of the edit that has not been answered. @type {number | null} */
@@ -119,7 +119,7 @@ export function target(ctx, el) {
       h("div", { class: "sv-menuhead" }, `the machine of ${data.devices}`),
       h("div", { "data-row": "" }, field),
       h("div", { class: "sv-why" }, "any machine, such as ", examples, "; Enter takes it"),
-      refusal,
+      said,
       h(
         "div",
         { class: "sv-machine", "data-row": "" },
@@ -154,9 +154,13 @@ export function target(ctx, el) {
   function draw() {
     const { label, words, trouble, remark, lack } = ctx.get("targets");
     const { error, seq } = ctx.get("status");
-    const refused = error?.place === "target" ? notice("sv-error", "target-error", error.message, error.detail) : null;
-    button.textContent = `${label} ▾`;
-    button.title = `${words}. Choose the machine`;
+    const refused = error?.place === "target" ? refusal(ctx, error, "target-error") : null;
+    const none = ctx.get("targets").kind === "cpu";
+    button.textContent = none ? "choose a machine ▾" : `${label} ▾`;
+    button.title = none
+      ? "no machine is chosen, so there are no times; devices are simulated"
+      : `${words}. Choose the machine`;
+    button.classList.toggle("sv-missed", none);
     button.classList.toggle("sv-wrong", Boolean(trouble));
     if (open && asked !== null && seq >= asked) {
       if (!refused) close(true);
@@ -165,7 +169,7 @@ export function target(ctx, el) {
       fill(box, contents());
     }
     const install = lack?.install ? [" ", h("code", {}, lack.install)] : null;
-    fill(refusal, open ? refused : null);
+    fill(said, open ? refused : null);
     fill(
       notes,
       open ? null : refused,
@@ -197,6 +201,7 @@ export function target(ctx, el) {
     const where = /** @type {Node} */ (e.target);
     if (open && !box.contains(where) && !button.contains(where)) close(false);
   });
+  ctx.chooseTarget = show;
   ctx.on("targets", draw);
   ctx.on("status", draw);
   draw();

@@ -29,54 +29,165 @@ export interface Mesh {
 /** What an axis may do in a dimension: 1 cut it, `[words]` move there, or the reason why neither. */
 export type Choice = 1 | [string] | string;
 
-/** A node of the tree of arguments or outputs that has others under it. */
-export interface Branch {
-  path: string;
-  label: string;
-  depth: number;
+/** A row of a tree as it is sent: of a branch, whose fourth field says which layers it is like; or of an array. */
+export type TreeRow =
+  | [depth: number, segment: string, label: string, like?: number]
+  | [depth: number, segment: string, label: string, shape: number[], dtype: string, donated: boolean];
+
+/** The tree of arguments or of outputs, which stays as it is. */
+export interface Tree {
+  rows: TreeRow[];
   leaves: number;
-  bytes: string;
 }
 
-/** An argument or an output. */
-export interface Leaf {
-  path: string;
-  label: string;
-  depth: number;
-  leaves?: undefined;
-  name: string;
-  shape: number[];
-  dtype: string;
-  bytes: string;
-  changed: boolean;
-  /** The shape on one device. */
-  shard?: number[];
+/** A way in which arrays are cut. */
+export interface Kind {
   /** null where no PartitionSpec says it. */
   dims: Dims | null;
   text: string;
+  bytes: string;
+  /** Bytes of a device's shard. */
+  size: number;
+  /** The memory that its shards lie in: `device`, `pinned_host` or `unpinned_host`. */
+  memory: string;
   /** By dimension, then by axis of the mesh. */
   choices: Choice[][];
-  /** An argument only. */
-  donated?: boolean;
-  /** An argument only: the names of those that a change may go to as well. */
-  twins?: string[];
-  /** An output only: whether the compiler chose its spec. */
-  chosen?: boolean;
+  /** The shape on one device. */
+  shard?: number[];
+  /** An output: the compiler chose its spec. */
+  chosen?: true;
+  changed?: true;
+  /** An argument that no result needs. */
+  unused?: true;
 }
 
-export interface Tree {
-  rows: (Branch | Leaf)[];
-  hidden: number;
-  leaves: number;
+/** How the arrays are cut: every way once, of each array which it is; and what each branch has. */
+export interface Cuts {
+  kinds: Kind[];
+  at: number[];
+  sums: string[];
 }
+
+/** Of each array the number of its group of twins, and the places of its dimensions among the logical ones. */
+export interface KinOf {
+  groups: number[];
+  dimensions?: number[][];
+}
+
+export interface Kin {
+  inputs: KinOf;
+  outputs: KinOf;
+}
+
+/** A logical dimension. */
+export interface DimensionRow {
+  name: string;
+  size: string;
+  /** What cuts it in most arrays. */
+  axes: Axis[];
+  said: string;
+  arrays: string;
+  otherwise: { name: string; label: string; words: string }[];
+  /** Whether what is cut otherwise is more than a trifle. */
+  grave: boolean;
+  choices: Choice[];
+  several: string[];
+}
+
+export interface Dimensions {
+  state: "" | "busy" | "found" | "failed";
+  trouble: string;
+  /** Whether they are looked for as soon as the page is there. */
+  unasked: boolean;
+  rows: DimensionRow[];
+}
+
+/** What a rule would catch that is being typed. */
+export interface Trial {
+  pattern?: string;
+  count?: number;
+  said?: string;
+  names?: string[];
+}
+
+export type What = "inputs" | "outputs";
+
+/** A row of a tree as the page has it: a branch, or an array, which has a shape and a place among the arrays. */
+export interface TreeNode {
+  path: string;
+  /** The path with `*` for the numbers of layers. */
+  own: string;
+  label: string;
+  /** What the branches are called that it is in. */
+  above: string;
+  depth: number;
+  like?: number;
+  /** Where it stands among the rows, and where its subtree ends. */
+  at: number;
+  end: number;
+  /** How many arrays are below it. */
+  count: number;
+  branch?: number;
+  place?: number;
+  shape?: number[];
+  dtype?: string;
+  donated?: boolean;
+}
+
+/** A row that is to be seen: a branch, an array (or the same one of several layers), or what stands for layers. */
+export interface Item {
+  kind: "branch" | "leaf" | "stack" | "each";
+  key: string;
+  label: string;
+  depth: number;
+  closed: boolean;
+  node: TreeNode;
+  count: number;
+  /** Of arrays: the place of the one that stands for all, and how many are cut otherwise. */
+  shown?: number;
+  odd?: number;
+  above?: string;
+}
+
+/** What of a tree is to be seen. */
+export interface View {
+  text: string;
+  filter: string;
+  isClosed(key: string, node: TreeNode): boolean;
+  isOpen(key: string): boolean;
+}
+
+/** Of what the menu is opened, and at which element. */
+export type Opening = { what: "dimensions"; name: string; id: string; dimension?: number; layers?: boolean } | {
+  what: What;
+  name: string;
+  id: string;
+  dimension?: number;
+  layers?: boolean;
+};
 
 /** Why the last edit was refused, and the place where the page says so. */
 export interface EditError {
-  place: "argument" | "output" | "mesh" | "target" | "rule" | "plan" | "order" | "internal";
+  place:
+    | "argument"
+    | "output"
+    | "dimension"
+    | "mesh"
+    | "target"
+    | "rule"
+    | "plan"
+    | "order"
+    | "card"
+    | "value"
+    | "internal";
   message: string;
   detail: string;
   argument: string | null;
   dimension: number | null;
+  /** What the change was to. */
+  subject: string | null;
+  /** The ways on; those that can be taken were tried. */
+  ways: { text: string; tip: string; take: boolean }[];
 }
 
 export interface Failure {
@@ -98,125 +209,6 @@ export interface Status {
   /** The number of the last edit that is answered. */
   seq: number;
   seconds: number | null;
-}
-
-export interface Head {
-  program: string;
-  mesh: string;
-  devices: string;
-  target: string;
-  moved: { axes: Axis[] | null; text: string; title: string }[];
-  moved_rest: string[];
-  collectives: number;
-  runs: string;
-  problems: number;
-  notes: number;
-  changed: number;
-  values: number;
-  arguments: string;
-  flops?: string;
-  memory?: MemoryPlan;
-  fit?: Fit;
-  step?: { label: string; text: string; title: string };
-  bound?: { what: string; over: string; then: string; title: string };
-  trouble?: string;
-}
-
-/** Whether the step fits into the memory of a device. */
-export interface Fit {
-  verdict: "yes" | "no" | "unknown";
-  label: string;
-  text: string;
-  share: number;
-  over: string;
-  title: string;
-}
-
-export interface MemoryPlan {
-  parts: { label: string; text: string; share: number; title: string }[];
-  total: string;
-  peak: string;
-  peak_title: string;
-  target: string;
-  room: { fits: boolean; text: string } | null;
-  caution: string;
-  detail: string;
-}
-
-export interface Collective {
-  kind: string;
-  axes: Axis[] | null;
-  bytes: string;
-  count: string;
-  total: string;
-  phases: string[];
-  seconds: string;
-}
-
-export interface SourceLine {
-  n: number;
-  text: string;
-  /** `model.py:20`, where something is known of the line. */
-  at?: string;
-  values?: { name: string; label: string; dims: Dims | null; shape: string }[];
-  /** How many values of the line are not among `values`. */
-  more?: number;
-  moved?: string;
-  collectives?: Collective[];
-  /** Shares of the longest line: of communication, or of bytes; and of compute. */
-  heat?: number;
-  computing?: number;
-  seconds?: string;
-  compute?: string;
-}
-
-export interface Source {
-  files: { file: string; lines: SourceLine[] }[];
-  communication: string;
-}
-
-/** One side of a shard map: which dimension lies along it, and the axes that cut it. */
-export interface Side {
-  dimension: number | null;
-  size: number;
-  text: string;
-  bars: { axis: Axis; spans: [text: string, cells: number][] }[];
-  cut: boolean;
-  slices: string[];
-}
-
-export interface ShardMap {
-  name: string;
-  label: string;
-  shape: string;
-  dtype: string;
-  dims: Dims | null;
-  bytes: string;
-  source: string;
-  line: string;
-  remark: string;
-  /** Whether the value does not occur at this level. */
-  missing?: boolean;
-  /** The text of a sharding that cannot be drawn; then nothing below is there. */
-  sharding?: string;
-  shard: string;
-  text: string;
-  notes: string[];
-  replicas: number;
-  /** By panel, row and column: the devices that hold the slice. */
-  labels: string[][][];
-  /** By place in the mesh: the cell that the device holds, -1 for none; empty in very large meshes. */
-  cells: number[];
-  rows: Side;
-  columns: Side;
-  panels: { text: string; index: string[] }[];
-}
-
-/** A cell of a shard map. */
-export interface Cell {
-  panel: number;
-  row: number;
-  column: number;
 }
 
 export interface Machines {
@@ -251,6 +243,12 @@ export interface Query {
   changed?: boolean;
   line?: string;
   sort?: "program" | "bytes";
+  /** Of a program's texts: which, what its lines must have, what it is held against, only what differs, the first row. */
+  stage?: string;
+  find?: string;
+  against?: "" | "stage" | "card";
+  only?: boolean;
+  at?: number;
 }
 
 /** A change that is asked of the kernel; `session/edits.py` says which fields each `op` takes. */
@@ -283,7 +281,7 @@ export interface Bar {
   share: number;
   axes?: Axis[];
   tip?: string;
-  role?: "work" | "room";
+  role?: "work" | "moved" | "room";
 }
 
 export interface Column {
@@ -308,7 +306,23 @@ export interface Table {
   more?: number;
   noun?: string;
   name?: string;
+  /** Whether a click opens what belongs to a row; else it always stands below it. */
+  folds?: boolean;
 }
+
+/** What a person can change in a table. */
+export interface Editor {
+  /** What stands in a column in place of the row's words; nothing where these stay. */
+  cell?: (row: Row, n: number, column: number) => Child | undefined;
+  /** What stands behind the row. */
+  end?: (row: Row, n: number) => Child;
+  /** The column that holds what belongs to a row; none: it stands below the row. */
+  inside?: number;
+  /** The columns' widths in characters; else they follow from what is in them. */
+  widths?: number[];
+}
+
+export type Editors = Record<string, Editor>;
 
 export interface Section {
   block: "section";
@@ -317,6 +331,22 @@ export interface Section {
   blocks?: Block[];
   fold?: "open" | "closed";
   name?: string;
+}
+
+/** One kind of shapes of a picture, or a key of its legend; `view/picture.py` says what each field is for. */
+// deno-lint-ignore no-explicit-any
+export type Shape = Record<string, any>;
+
+/** What `Picture.to_json` gives. */
+export interface Picture {
+  width: number;
+  height: number;
+  title: string;
+  alt: string;
+  axes: string[];
+  shapes: Shape[];
+  keys: Shape[];
+  notes: string[];
 }
 
 /** What is drawn: a `Picture`, or what only has a description here. */
@@ -347,20 +377,103 @@ export interface Pane {
   document?: Document;
   said?: string;
   finishable?: boolean;
-  problems?: number;
-  notes?: number;
+}
+
+/** What is always there. */
+export interface Told {
+  document: Document;
+}
+
+/** A rule as it can be typed; a filter that is a function cannot be. */
+export interface RuleFields {
+  filter: string | null;
+  spec: string;
+}
+
+/** The selected value's sharding, and what was read. */
+export interface Rosetta extends Pane {
+  name?: string;
+  label?: string;
+  role?: "argument" | "output" | "intermediate" | "";
+  read?: Reading | null;
+}
+
+/** A pasted text, and what it was read as; without a document it is no sharding, and `error` says why. */
+export interface Reading {
+  text: string;
+  answer: Document;
+  document: Document | null;
+  same: boolean;
+  /** The spec that gives it to the selected value; empty where nothing does. */
+  apply: string;
+  error: string;
+}
+
+/** The key of an order of the devices, or the two axes that stand in each other's place in it. */
+export type OrderKey = string | [one: string, other: string];
+
+/** The machine with the mesh on it; without a picture the document says why there is none. */
+export interface Machine extends Pane {
+  picture?: Picture;
+  /** The orders to choose from, a row of the document's table each: their keys, which is the present one, its text. */
+  orders?: Told & { keys: OrderKey[]; now: number; listed: string };
+}
+
+/** One of a program's texts; `names` are name, title and language of each that there is. */
+export interface Stages extends Pane {
+  name: string;
+  names: [name: string, title: string, kind: string][];
+  against: "" | "stage" | "card";
+  could: ("stage" | "card")[];
+  at: number;
+  found: number;
+  most: number;
+  other: string;
+}
+
+/** A line of the source: its number, its share of the longest, its place (`model.py:20`), what it costs more than under
+ * another card, and what happens on it. */
+export interface Line {
+  n: string;
+  bar?: Bar[];
+  at?: string;
+  more?: Inline;
+  on?: Inline[];
 }
 
 export interface Traits {
+  /** The offer that is looked at, `remedy …` or `offer …`; empty for none. */
+  hovered: string;
+  /** What it would come to, a row as a card's, or why it cannot be. */
+  preview: Pane & { of?: string; trouble?: string };
+  stages: Stages;
   mesh: Mesh;
   inputs: Tree;
   outputs: Tree;
+  cuts: Cuts;
+  out_cuts: Cuts;
+  kin: Kin;
+  dimensions: Dimensions;
+  trial: Trial;
+  /** What the page asks the kernel to find out. */
+  wants: string;
+  /** The pattern of a rule that is being typed. */
+  trying: string;
   status: Status;
-  head: Head;
-  source: Source;
-  shards: ShardMap;
+  head: Told & { brief: Document };
+  /** A row a card, which selects it; the ids of the one that is open, and of the one that the others are compared with. */
+  cards: Told & { at: string; against: string };
+  /** The presets that were tried, while they are open; how far a search is, 0 to 1, and what it does. */
+  offers: Pane & { hunt: string; share: number; trouble: string };
+  /** What the step waits for, the dearest first. */
+  most: Told;
+  /** By file what is known of its lines; none while another tab is open. */
+  source: { files?: { title: string; lines: Line[] }[]; none?: Inline };
+  /** By file the texts of its lines, which stay as they are while plans change. */
+  texts: { files?: Inline[][] };
+  shards: Told & { name: string; large: Document | null };
   targets: Machines;
-  problems: Pane & { problems: number; notes: number };
+  problems: Pane & { problems: number; notes: string; said: string };
   query: Query;
   edits: (Edit & { seq: number })[];
   tab: string;
@@ -370,40 +483,93 @@ export interface Traits {
   /** The device that is picked, by its place in the mesh; below 0 for none. */
   device: number;
   comm_id: string;
+  /** The number of the newest still below the explorer; see stills.py. */
+  stilled: number;
   plan_code: string;
-  _css: string;
+  /** The plan for JAX alone, or why there is no such code; its constraints as a diff. Empty while nobody looks. */
+  codes: { jax?: string; diff?: string; why?: string };
   values: Pane;
   collectives: Pane;
-  rosetta: Untyped;
-  rules: Untyped;
+  rosetta: Rosetta;
+  rules: Pane & { fields?: RuleFields[] };
   costs: Pane;
-  machine: Untyped;
-  company: Untyped;
+  machine: Machine;
+  company: Pane & { device?: number; picture?: Picture };
   memory: Pane;
+  difference: Pane;
+  /** The selected value inside the function, where it is one, with its spec; and the constraints that the plan has. */
+  constraints: {
+    value: { name: string; label: string; spec: string } | null;
+    rows: { name: string; line: string; occurrence: number | null; text: string }[];
+  };
+  /** What was asked of a value or a collective: its name, its line, the axis, and the answer when it is there. */
+  why: Pane & { line: string; name: string; axis: string; busy: boolean; trouble: string };
 }
-
-/** What modules without types show. */
-// deno-lint-ignore no-explicit-any
-type Untyped = any;
 
 /** What anywidget gives a page: the traits, to read, write and follow. */
 export interface Model {
   get<K extends keyof Traits>(key: K): Traits[K];
   set<K extends keyof Traits>(key: K, value: Traits[K]): void;
   save_changes(): void;
-  on(event: string, listener: () => void): void;
-  off(event: string, listener: () => void): void;
+  on(event: string, listener: (message?: Message) => void): void;
+  off(event: string, listener: (message?: Message) => void): void;
+  send(message: { ask: "page" | "html" | "json" } | { look: Look | null } | { leave: string }): void;
   widget_manager?: { get_model(id: string): Promise<{ comm_live?: boolean }> };
+}
+
+/** What the kernel says besides its traits: the page's module, a file to be downloaded, or what another view shows. */
+export interface Message {
+  page?: string;
+  file?: { name: string; text: string; why: string };
+  /** Which view it is for; empty for whoever is there, to say so. */
+  aside?: string;
+  shown?: Partial<Traits>;
+}
+
+/** Where a view is that is not the first. */
+export interface Look extends Pick<Traits, "tab" | "selected" | "selected_at" | "query" | "reading" | "device"> {
+  id: string;
+}
+
+/** What `start.js` has before the page is there. */
+export interface Starting extends Model {
+  get(key: "_page"): string;
+  get<K extends keyof Traits>(key: K): Traits[K];
+  set(key: "_page", value: string): void;
+  set<K extends keyof Traits>(key: K, value: Traits[K]): void;
+}
+
+/** The module that the kernel sends. */
+export interface Page {
+  default: { render(view: { model: Model; el: HTMLElement }): () => void };
+  styles: string;
 }
 
 /** What every part of the page is given: the traits, and what a person may do. */
 export interface Context {
+  /** Which of the explorers of its name it is on the page, from 1. */
+  number: number;
   /** Whether no kernel is behind the page any more; "gone" is told when that changes. */
   gone: boolean;
-  /** Whether a change of an argument is made to its twins too. */
+  /** Whether a change of an argument is made to its twins too; "twins" is told when that changes. */
   twins: boolean;
+  setTwins(on: boolean): void;
+  /** When the oldest edit was made that waits for its answer; "asked" is told when one is made. */
+  since: number;
+  isAsked(): boolean;
+  /** What an edit that waits cuts a logical dimension by. */
+  askedAxes(name: string): Axis[] | null;
+  /** The arguments or outputs as they are now, with what is done and not answered yet. */
+  arrays(what: What): import("./arrays.js").Arrays;
+  /** Has the kernel find something out: "dimensions". */
+  want(what: string): void;
+  /** Has the kernel say what a rule of this pattern would catch. */
+  attempt(pattern: string): void;
+  /** Says which offer is looked at, `remedy …` or `offer …`; empty for none. */
+  hover(offer: string): void;
   get<K extends keyof Traits>(key: K): Traits[K];
-  /** Calls `listener` when a trait changes; and for "cell" and "gone", which are the page's own. */
+  /** Calls `listener` after a trait has changed, once for all that change together; and for "gone", "lit" and the
+   * like, which are the page's own. */
   on(key: string, listener: () => void): void;
   /** Draws now if the tab is shown, else when it next is. */
   when(tab: string, draw: () => void): void;
@@ -418,13 +584,19 @@ export interface Context {
   setTab(tab: string): void;
   /** Selects a device by its place in the mesh; below 0 for none. */
   pickDevice(place: number): void;
-  /** Selects a cell of a value's shard map, where devices cannot be told one by one. */
-  pickCell(name: string, cell: Cell | null): void;
-  pickedCell(name: string): Cell | null;
-  /** Opens or closes the menu of one dimension at the slot with the test id `id`. */
-  openMenu(what: "inputs" | "outputs", name: string, dimension: number, id: string): void;
+  /** Opens or closes the menu of one dimension at its slot. */
+  openMenu(opening: Opening): void;
+  /** Opens the menu of machines. */
+  chooseTarget(): void;
   /** Shows a line of the source, `model.py:20`. */
   showLine(at: string): void;
+  /** Asks why a value is cut as it is (along one axis), or why a collective is there. */
+  askWhy(name: string, axis?: string): void;
+  /** Goes to a step of the chain that is shown, `model:3`. */
+  goStep(step: string): void;
+  /** The lines of a chain that is shown, and the one where it is now; "lit" is told when that changes. */
+  lit: { lines: string[]; now: string };
+  light(lines: string[], now: string): void;
   /** Asks whether a kernel is behind the page, now and whenever that may have changed. */
   watchKernel(): void;
   close(): void;

@@ -1,0 +1,324 @@
+"""The operations of a function as its own lines make them, told while it is traced; and marks put on their results.
+
+A function is differentiated, mapped and put into loops while it is traced, so what a line of it makes can be told from
+what JAX derives of that only while the line runs. `watched` tells each operation that the function's code asks for,
+with the lines that are at work, innermost first. Given marks, it puts a sharding constraint on the results of some of
+them, there and then, as the person would by writing `with_sharding_constraint` around the expression: so JAX's own
+rules say what becomes of it in the backward pass, inside loops and under `vmap`. A mark says "replicated", and has a
+number in its name stack by which `marked_text` finds it again; what it shall say is written over it later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import re
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+import jax
+from jax.extend import core as jex_core
+from jax.sharding import NamedSharding, PartitionSpec
+
+from shardviz._jax.jaxprs import sub_jaxprs
+from shardviz._jax.tracing import here, target_mesh, told
+
+
+@dataclass(frozen=True)
+class Line:
+    """A place of the person's code that is at work.
+
+    Attributes:
+        file, function: where it is.
+        first, last: its lines, from 1.
+        start, end: the column that it begins in, and the one behind its end, from 0, in UTF-8 bytes.
+        frame: a number for each time that the function was called.
+        run: how often the call has gone back to an earlier place: passes of Python's own loops differ in it.
+    """
+
+    file: str
+    function: str
+    first: int
+    last: int
+    start: int
+    end: int
+    frame: int
+    run: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """An operation that the person's code asked for.
+
+    Attributes:
+        number: how many went before it.
+        op: its primitive, or the name of the jitted function that it calls.
+        shape, dtype: of its result; None where it has several.
+        lines: the person's lines at work, from the innermost outwards.
+        manual: the mesh axes of the `shard_map`s around.
+        whole: whether any mesh axis is left that no `shard_map` around has made its own.
+    """
+
+    number: int
+    op: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    lines: tuple[Line, ...]
+    manual: frozenset[str]
+    whole: bool
+
+
+class Watch:
+    """What is told while a function is traced.
+
+    Args:
+        is_own: whether a file is the person's.
+        marks: operation number → the numbers of the marks to put on its result.
+        variables: operation number → (line number in `Made.lines`, variable) that its result is assigned to.
+
+    Attributes:
+        made: the operations, in order.
+        misses: the operations whose result is not what the variable then holds.
+    """
+
+    def __init__(
+        self,
+        is_own: Callable[[str], bool],
+        marks: Mapping[int, Collection[str]] | None = None,
+        variables: Mapping[int, tuple[int, str]] | None = None,
+    ):
+        self.made: list[Made] = []
+        self.misses: set[int] = set()
+        self._marks, self._variables = marks or {}, variables or {}
+        self._is_own = is_own
+        self._own: dict[CodeType, tuple[tuple[int | None, ...], ...] | None] = {}
+        self._frames: dict[int, _Frame] = {}
+        self._waiting: list[tuple[int, FrameType, int, str, Any]] = []
+        self._inside = False
+
+    def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """Runs an operation, and tells it where it is the person's code that asks for it."""
+        if self._inside or (primitive.name == "sharding_constraint" and _of_a_mark()):
+            return bind(primitive, *args, **params)
+        self._inside = True
+        try:
+            out = bind(primitive, *args, **params)
+            return self._told(primitive, params, out, sys._getframe(2))
+        finally:
+            self._inside = False
+
+    def close(self) -> None:
+        """Looks at what is left to be looked at, and lets go of the function's frames."""
+        for waiting in self._waiting:
+            self._look(*waiting)
+        self._waiting.clear()
+        self._frames.clear()
+
+    def _told(self, primitive: Any, params: dict[str, Any], out: Any, frame: FrameType | None) -> Any:
+        lines, at = list[Line](), dict[int, tuple[FrameType, int]]()
+        below: FrameType | None = None
+        while frame is not None:
+            places = self._places(frame.f_code)
+            if places is not None:
+                lines.append(self._line(frame, below, places))
+                at[id(frame)] = frame, frame.f_lasti
+            below, frame = frame, frame.f_back
+        for waiting in [w for w in self._waiting if id(w[1]) in at and at[id(w[1])][1] != w[2]]:
+            self._waiting.remove(waiting)
+            self._look(*waiting)
+        number = len(self.made)
+        single = out[0] if isinstance(out, list | tuple) and len(out) == 1 else out
+        aval = getattr(single, "aval", None)
+        inside = jax.sharding.get_abstract_mesh()
+        manual = frozenset(inside.manual_axes)
+        name = params.get("name") if primitive.name in ("jit", "pjit") else None
+        self.made.append(
+            Made(
+                number,
+                name if isinstance(name, str) else primitive.name,
+                None if aval is None else tuple(getattr(aval, "shape", ())),
+                str(getattr(aval, "dtype", "")),
+                tuple(lines),
+                manual,
+                not manual or bool(set(inside.axis_names) - manual),
+            )
+        )
+        for mark in self._marks.get(number, ()):
+            with jax.named_scope(mark):
+                single = jax.lax.with_sharding_constraint(single, NamedSharding(target_mesh(), PartitionSpec()))
+            out = type(out)([single]) if isinstance(out, list | tuple) else single
+        if number in self._variables:
+            level, variable = self._variables[number]
+            frames = list(at.values())
+            self._waiting.append((number, *frames[level], variable, single))
+        return out
+
+    def _look(self, number: int, frame: FrameType, _: int, variable: str, value: Any) -> None:
+        if frame.f_locals.get(variable, value) is not value:
+            self.misses.add(number)
+
+    def _places(self, code: CodeType) -> tuple[tuple[int | None, ...], ...] | None:
+        """For each instruction its first and last line, and its first and last column; None of code of others."""
+        if code not in self._own:
+            self._own[code] = tuple(code.co_positions()) if self._is_own(code.co_filename) else None
+        return self._own[code]
+
+    def _line(self, frame: FrameType, below: FrameType | None, places: tuple[tuple[int | None, ...], ...]) -> Line:
+        known = self._frames.get(id(frame))
+        if known is None:
+            known = self._frames[id(frame)] = _Frame(frame, len(self._frames))
+        first, last, start, end = (n or 0 for n in places[frame.f_lasti // 2])
+        run = known.run_at(frame.f_lasti, below)
+        code = frame.f_code
+        return Line(code.co_filename, code.co_qualname, first, last, start, end, known.number, run)
+
+
+def _of_a_mark() -> bool:
+    """Whether what JAX does now stands for a mark, as in the backward pass."""
+    from jax._src import source_info_util
+
+    return _MARK.search(str(source_info_util.current_name_stack())) is not None
+
+
+class _Frame:
+    """A call of a function that is at work, which is held so that no other call can be taken for it."""
+
+    def __init__(self, frame: FrameType, number: int):
+        self.frame, self.number = frame, number
+        self.run, self._at, self._below = 0, -1, None
+
+    def run_at(self, at: int, below: FrameType | None) -> int:
+        """The run that the call is in, when it is at an instruction that has called another function."""
+        if at < self._at or (at == self._at and below is not self._below):
+            self.run += 1
+        self._at, self._below = at, below
+        return self.run
+
+
+@functools.lru_cache(maxsize=1)
+def _context() -> Any:
+    return jax.make_user_context(None)
+
+
+_lock = threading.Lock()
+_watching: list[Any] = []
+"""What `Primitive.bind` was, once for each `watched` that is at work on any thread."""
+
+
+@contextlib.contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """Under it, on this thread, what is traced is told to `watch`. JAX takes nothing from earlier traces meanwhile."""
+    with _told_of_operations(), told("watch", watch), _context()(object()):
+        try:
+            yield
+        finally:
+            watch.close()
+
+
+@contextlib.contextmanager
+def _told_of_operations() -> Iterator[None]:
+    """Under it, every operation passes by the watch of its thread, where there is one."""
+    from jax._src import core
+
+    with _lock:
+        theirs = _watching[0] if _watching else core.Primitive.bind
+        _watching.append(theirs)
+        core.Primitive.bind = _telling(theirs)
+    try:
+        yield
+    finally:
+        with _lock:
+            _watching.pop()
+            if not _watching:
+                core.Primitive.bind = theirs
+
+
+def _telling(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(theirs)
+    def bind(self: Any, *args: Any, **params: Any) -> Any:
+        watch = getattr(here, "watch", None)
+        return theirs(self, *args, **params) if watch is None else watch.bind(theirs, self, args, params)
+
+    return bind
+
+
+_MARK = re.compile(r"shardviz_mark_(\d+)_(\d+)")
+_LEFT_OUT = re.compile(r"shardviz_mark_\d+_\d+/|/shardviz_mark_\d+_\d+|shardviz_mark_\d+_\d+")
+
+
+def mark(number: int, run: int) -> str:
+    """What a mark is called in a name stack.
+
+    Args:
+        number: which of what is marked it stands for.
+        run: which of the values there.
+    """
+    return f"shardviz_mark_{number}_{run}"
+
+
+def marked_text(text: str) -> tuple[int, str] | None:
+    """The number of the mark in a name stack, or in text around one, and the text without it; None without a mark."""
+    found = _MARK.search(text)
+    return None if found is None else (int(found[1]), _LEFT_OUT.sub("", text))
+
+
+def marks_in(jaxpr: Any) -> set[tuple[int, int]]:
+    """(number, run) of every mark in a jaxpr and those inside it."""
+    found = set[tuple[int, int]]()
+    for equation in jaxpr.eqns:
+        constraint = equation.primitive.name == "sharding_constraint"
+        if constraint and (marked := _MARK.search(str(equation.source_info.name_stack))):
+            found.add((int(marked[1]), int(marked[2])))
+        for inner in sub_jaxprs(equation.params):
+            found |= marks_in(inner)
+    return found
+
+
+def with_marks_as(closed: Any, entries_of: Callable[[int], tuple[Any, ...]]) -> Any:
+    """The closed jaxpr with what marks stand for in their place.
+
+    Args:
+        closed: the program.
+        entries_of: gives a PartitionSpec's entries for a mark's number, as many as the array has dimensions where it is
+            made; those that `vmap` adds keep what it says of them.
+    """
+    written: dict[int, Any] = {}
+
+    def inside(item: Any) -> Any:
+        if isinstance(item, jex_core.Jaxpr):
+            if id(item) not in written:
+                made = [equation(e) for e in item.eqns]
+                same = all(map(operator.is_, made, item.eqns))
+                written[id(item)] = item if same else item.replace(eqns=made)
+            return written[id(item)]
+        if isinstance(item, jex_core.ClosedJaxpr):
+            body = inside(item.jaxpr)
+            return item if body is item.jaxpr else item.replace(jaxpr=body)
+        if type(item) in (tuple, list):
+            made = type(item)(map(inside, item))
+            return item if all(map(operator.is_, made, item)) else made
+        return item
+
+    def equation(e: Any) -> Any:
+        params = {k: inside(v) for k, v in e.params.items()}
+        marked = _MARK.search(str(e.source_info.name_stack)) if e.primitive.name == "sharding_constraint" else None
+        if marked:
+            params |= constraint(e, entries_of(int(marked[1])))
+        elif all(v is e.params[k] for k, v in params.items()):
+            return e
+        return e.replace(params=params)
+
+    def constraint(e: Any, wanted: tuple[Any, ...]) -> dict[str, Any]:
+        sharding, rank = e.params["sharding"], len(e.invars[0].aval.shape)
+        mapped = (*sharding.spec, *(None,) * (rank - len(sharding.spec)))
+        rest = iter(wanted)
+        entries = [next(rest, None) if entry is None else entry for entry in mapped]
+        opened = frozenset(d for d, entry in enumerate(entries) if entry is PartitionSpec.UNCONSTRAINED)
+        return {"sharding": NamedSharding(sharding.mesh, PartitionSpec(*entries)), "unconstrained_dims": opened}
+
+    return inside(closed)

@@ -1,0 +1,24 @@
+"""`jax.experimental.maps` of 2021 and 2022, as far as `pjit` needed it: the mesh.
+
+>>> from shardviz.compat.maps import Mesh
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+__all__ = ["Mesh", "mesh"]
+
+
+@contextlib.contextmanager
+def mesh(devices: Any, axis_names: Sequence[str]) -> Iterator[Mesh]:
+    """The mesh of 2021, `with mesh(devices, ("data", "model")):`, which later was `with Mesh(...):`."""
+    made = Mesh(np.asarray(devices), tuple(axis_names))
+    with jax.set_mesh(made):  # as JAX would have `with made:` be written today
+        yield made

@@ -1,0 +1,86 @@
+"""What the system refuses, in words: no room for a file, no further process, no further open file.
+
+>>> words(OSError(errno.EAGAIN, "Resource temporarily unavailable"), "starting a process")
+'starting a process: the system gives no more processes or threads (Resource temporarily unavailable); end some, or \
+raise their number (ulimit -u)'
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from pathlib import Path
+
+_SAID = re.compile(
+    r"No space left on device|Disk quota exceeded|File too large|Resource temporarily unavailable|"
+    r"Too many open files|Cannot allocate memory|Read-only file system"
+)
+_FILES = re.compile(r"No space left on device|Disk quota exceeded|File too large|Read-only file system")
+_FULL = 4096  # bytes: no page is left
+
+_ADVICE = {
+    errno.EAGAIN: "the system gives no more processes or threads ({}); end some, or raise their number (ulimit -u)",
+    errno.ENOMEM: "the system gives no more memory ({}); free some",
+    errno.EMFILE: "this process has too many files open ({}); close some, or raise their number (ulimit -n)",
+    errno.ENFILE: "the system has too many files open ({})",
+    errno.EFBIG: "a file may not grow as large as it has to ({}); raise the limit (ulimit -f)",
+}
+_FULL_ERRORS = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
+def words(error: BaseException, doing: str, folder: Path | None = None) -> str:
+    """What could not be done, what is full, and what to do about it.
+
+    Args:
+        error: what the system gave.
+        doing: what was tried.
+        folder: where, if it was about files.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    text = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
+    if number in _FULL_ERRORS:
+        return f"{doing}: {full(folder) if folder else 'there is no room'} ({text}); free some, or set TMPDIR"
+    advice = _ADVICE.get(number) if number is not None else None
+    if advice is None and "new thread" in text:  # Python's word for EAGAIN
+        advice = _ADVICE[errno.EAGAIN]
+    return f"{doing}: " + (advice.format(text) if advice else text)
+
+
+def full(folder: Path) -> str:
+    """How full a folder's file system is."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError as error:
+        return f"{folder} cannot be looked at ({error.strerror})"
+    return f"{folder} has no room: {usage.free:,} of {usage.total:,} bytes are free"
+
+
+def of_files(folder: Path, stderr: str) -> str | None:
+    """What kept a process from writing its files, as far as its folder and its words show it; None for nothing.
+
+    Args:
+        folder: where its files are.
+        stderr: what it wrote to its standard error.
+    """
+    if found := _FILES.search(stderr):
+        if found[0] in ("No space left on device", "Disk quota exceeded"):
+            return f"{full(folder)} ({found[0]}); free some, or set TMPDIR"
+        return f"a file could not be written in {folder} ({found[0]})"
+    if hasattr(os, "statvfs"):
+        try:
+            left = os.statvfs(folder)
+        except OSError:
+            return None
+        if left.f_blocks and left.f_bavail * left.f_frsize < _FULL:
+            return f"{full(folder)}; free some, or set TMPDIR"
+    return None
+
+
+def said(stderr: str) -> str | None:
+    """The system's refusal that a process died of, as its standard error has it; None where it names none."""
+    found = _SAID.findall(stderr)
+    return found[-1] if found else None

@@ -1,0 +1,80 @@
+"""What clouds call machines: `v5p-64` is a slice with 64 TensorCores, `a3-highgpu-8g` a host with eight H100s.
+
+>>> cloud_machine("TPU v5p-64*2")
+CloudMachine(chip='v5p', chips=32, several=2, cores_per_chip=2)
+>>> cloud_machine("a3-highgpu-8g x 4"), cloud_machine("tpu v5p:4x4x4")
+(CloudMachine(chip='h100', chips=8, several=4, cores_per_chip=1), None)
+
+The number in a TPU's name counts TensorCores for v2, v3, v4 and v5p, which have two on each chip, and chips for v5e
+(`v5litepod-N`, `v5e-N`) and v6e, which have one: Google Cloud, "TPU types and topologies"
+(https://cloud.google.com/tpu/docs/types-topologies) and the pages of v5p ("2x4x4: 64 cores, 32 chips") and v5e
+("v$VERSION_NUMBER-$CHIP_COUNT"). Of tpu7x it counts TensorCores too, two on each chip: Google's xpk,
+`core/system_characteristics.py` (https://github.com/AI-Hypercomputer/xpk). Google Cloud's machine types of GPUs are in
+"Accelerator-optimized machine family" (https://cloud.google.com/compute/docs/accelerator-optimized-machines);
+a2-highgpu has A100s of 40 GB, of which no numbers are known here. All read 2026-11-22.
+
+`*4` or ` x 4` after a name is as many slices, or hosts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from shardviz.errors import TargetError
+
+_CORES_PER_CHIP = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2, "v5litepod": 1, "v5e": 1, "v6e": 1, "tpu7x": 2}
+_MACHINE_TYPES = {
+    "a2-ultragpu": "a100",
+    "a3-highgpu": "h100",
+    "a3-megagpu": "h100",
+    "a3-ultragpu": "h200",
+    "a4-highgpu": "b200",
+    "a4x-highgpu": "gb200",
+}
+_NAME = re.compile(
+    r"(?:(?:tpu|gpu)\s+)?"
+    rf"(?:(?P<tpu>{'|'.join(_CORES_PER_CHIP)})-(?P<count>\d{{1,9}})"
+    rf"|(?P<gpu>{'|'.join(_MACHINE_TYPES)})-(?P<gpus>\d{{1,3}})g)"
+    r"(?:\s*[*x\u00d7]\s*(?P<several>\d{1,6}))?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class CloudMachine:
+    """A machine by its name in a cloud.
+
+    Attributes:
+        chip: the chip's name here.
+        chips: the chips of a slice, or the GPUs of a host.
+        several: how many slices, or hosts.
+        cores_per_chip: how many of what the name's number counts are on one chip.
+    """
+
+    chip: str
+    chips: int
+    several: int = 1
+    cores_per_chip: int = 1
+
+
+def cloud_machine(text: str) -> CloudMachine | None:
+    """The machine of a cloud's name, upper or lower case; None for text that is none.
+
+    Raises:
+        TargetError: for a number of TensorCores that makes no whole chips.
+    """
+    found = _NAME.fullmatch(text.strip())
+    if found is None:
+        return None
+    several = int(found["several"] or 1)
+    if found["gpu"]:
+        return CloudMachine(_MACHINE_TYPES[found["gpu"].lower()], int(found["gpus"]), several)
+    name, count = found["tpu"].lower(), int(found["count"])
+    cores = _CORES_PER_CHIP[name]
+    if count < 1 or count % cores:
+        raise TargetError(
+            f"target {text!r}: the number counts TensorCores, {cores} on each chip of {name}; "
+            f"{name}-{max(count - count % cores, cores)} would do"
+        )
+    return CloudMachine("v5e" if name == "v5litepod" else name, count // cores, several, cores)

@@ -1,0 +1,82 @@
+"""Rules about what a program is given: arguments that no result needs, those in another memory, arrays written into it.
+
+| rule | what it says |
+|---|---|
+| `unused-arguments` | no result needs them: JAX leaves them out of the program |
+| `large-constant` | the function closes over arrays, which are written into the program, whole on every device |
+| `one-memory` | the plan puts arrays on the host, and the compiler for CPUs counts all memory as one |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from shardviz.layouts import itemsize
+from shardviz.records import Finding, Frame, PlanRecord, Suggestion, Value
+from shardviz.records.amounts import format_bytes, plural
+
+_WORTH_SAYING = 0.01, 2**20
+_MOST_NAMES = 5
+
+
+def unused_arguments(arguments: Sequence[Value]) -> tuple[Finding, ...]:
+    """A note where arguments that no result needs take a MiB of a device, and a hundredth of all arguments' bytes."""
+    size = lambda values: sum(v.bytes_per_device or 0.0 for v in values)  # noqa: E731
+    unused = sorted((v for v in arguments if v.unused and not v.on_host), key=lambda v: -(v.bytes_per_device or 0.0))
+    share, least = _WORTH_SAYING
+    if not unused or size(unused) < max(least, share * size(arguments)):
+        return ()
+    names = ", ".join(v.name for v in unused[:_MOST_NAMES]) + (", ..." if len(unused) > _MOST_NAMES else "")
+    message = (
+        f"no result needs {names}: JAX leaves out of the program what nothing uses (keep_unused=False), so it takes "
+        f"none of these {format_bytes(size(unused))} of a device's memory; where they are held on the devices, they "
+        "lie there besides. Do not pass them, or drop the references to them"
+    )
+    return (Finding("unused-arguments", "note", message, value=unused[0].name),)
+
+
+def large_constants(
+    held: Iterable[tuple[tuple[int, ...], str, Frame | None]], arguments: Sequence[Value], devices: int
+) -> tuple[Finding, ...]:
+    """What a function closes over, a MiB of it or more: a warning where it is a twentieth of all arguments' bytes.
+
+    Args:
+        held: shape, element type and line of each array that the program itself holds.
+        arguments: the program's arguments.
+        devices: of the mesh; one holds nothing twice.
+    """
+    rows = [(math.prod(shape) * itemsize(dtype), shape, dtype, source) for shape, dtype, source in held]
+    total = float(sum(size for size, *_ in rows))
+    if total < _WORTH_SAYING[1] or devices < 2:
+        return ()
+    _, shape, dtype, source = max(rows, key=lambda row: row[0])
+    others = f" and {plural(len(rows) - 1, 'other')}" if len(rows) > 1 else ""
+    taken = sum(v.bytes_per_device or 0.0 for v in arguments)
+    where = f" at {source.short}" if source else ""
+    return (
+        Finding(
+            "large-constant",
+            "warning" if total >= 0.05 * taken else "note",
+            f"The function uses an array{where} that is none of its arguments, {dtype}{list(shape)}{others}: each of "
+            f"the {plural(devices, 'device')} holds all {format_bytes(total)} of it.",
+            why="what a function closes over becomes a constant of the program, which no spec cuts; it also makes the "
+            "program long to compile",
+            source=source,
+            numbers={"bytes": total, "arrays": float(len(rows)), "saved_bytes": total * (1 - 1 / devices)},
+            mends=(Suggestion(kind="code", source=source, text="pass it as an argument, with a spec of its own"),),
+        ),
+    )
+
+
+def one_memory(plan: PlanRecord, target: str) -> tuple[Finding, ...]:
+    """A note where a compiler for CPUs has planned the memory of a program that holds arrays on the host."""
+    names = [*plan.in_memory, *plan.out_memory]
+    if target != "cpu" or not names:
+        return ()
+    few = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+    message = (
+        f"{few}: the plan puts them into the host's memory, but a CPU has one memory, and its compiler's sums have "
+        "them among the rest; compile for a TPU or a GPU to tell the two apart"
+    )
+    return (Finding("one-memory", "note", message, value=names[0]),)

@@ -1,0 +1,85 @@
+"""Rules about mesh axes.
+
+| rule | what it says |
+|---|---|
+| `idle-axis` | the devices along an axis all hold and do the same |
+| `slow-order` | much moves over an axis that crosses hosts or slices, and would not in another order of devices |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardviz.costs.orders import Order, orders
+from shardviz.diagnose.case import Case
+from shardviz.diagnose.specs import cut_further
+from shardviz.records import Finding, Suggestion
+from shardviz.records.amounts import format_seconds, plural
+
+
+def idle_axes(case: Case) -> Iterator[Finding]:
+    """Each mesh axis that cuts nothing and over which nothing moves: its devices repeat each other's work."""
+    report = case.report
+    if any(c.axes is None for c in report.collectives) or any(v.spec is None and not v.manual for v in report.values):
+        return  # something is cut or moves in a way that no axes say
+    for axis, size in report.mesh.shape.items():
+        if size == 1 or axis in case.used_axes:
+            continue
+        heaviest = sorted(report.held, key=lambda v: -(v.bytes_per_device or 0.0))[:3]
+        yield Finding(
+            f"idle-axis:{axis}",
+            "warning",
+            f"Nothing is cut over the mesh axis {axis!r}: its {plural(size, 'device')} all hold the same arrays and "
+            "do the same work.",
+            why="no argument, output or constraint names it, so nothing hands it on to other values",
+            axes=(axis,),
+            numbers={"size": float(size), "bytes": case.argument_bytes},
+            mends=tuple(found for v in heaviest if (found := cut_further(v, axis, report.mesh)) is not None),
+        )
+
+
+_WORTH = 0.05
+
+
+def slow_order(case: Case) -> Iterator[Finding]:
+    """Another order of the mesh's devices on the machine with which communication takes a twentieth of the step
+    less."""
+    cost = case.cost
+    if cost is None or not case.step or cost.unknown or cost.machine.chip.kind == "cpu":
+        return
+    found = orders(cost)
+    now = next((order for order in found if order.now), None)
+    best = min(found, key=lambda order: order.communication, default=None)
+    if now is None or best is None or now.communication - best.communication < _WORTH * case.step:
+        return
+    saved = now.communication - best.communication
+    heaviest = cost.by("axes")[0]
+    route = cost.placement.route(heaviest.axes) if heaviest.axes else None
+    where = f" over {heaviest.label!r} ({route})" if route is not None else ""
+    bound = now.communication > max(cost.step.compute, cost.step.memory)  # else it may all hide behind the work
+    yield Finding(
+        "slow-order",
+        "warning" if bound else "note",
+        f"The devices of {cost.machine.text} are laid out so that the most traffic{where} goes a slow way: in another "
+        f"order, what moves in a step would take {format_seconds(best.communication)} in place of "
+        f"{format_seconds(now.communication)}.",
+        why="which devices are neighbours along a mesh axis follows from their order in the mesh; the arrays and specs "
+        "stay as they are",
+        axes=heaviest.axes or (),
+        numbers={
+            "seconds": saved,
+            "share": saved / case.step,
+            "communication_seconds": now.communication,
+            "best_seconds": best.communication,
+            "bytes": heaviest.bytes,
+        },
+        mends=(_laid_out(best, case),),
+    )
+
+
+def _laid_out(order: Order, case: Case) -> Suggestion:
+    if isinstance(order.key, str):
+        return Suggestion(kind="device-order", policy=order.key)
+    one, other = order.key
+    exchange = {one: other, other: one}
+    return Suggestion(kind="device-order", axes=tuple(exchange.get(a, a) for a in case.report.mesh.names))

@@ -1,0 +1,260 @@
+"""A report as the rules see it: with the time of its collectives where the target has a speed, and sums in numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.diagnose.specs import moved_off
+from shardviz.errors import MeshError, TargetError
+from shardviz.layouts import itemsize
+from shardviz.layouts.uneven import shard_shape
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import axis_name, axis_size
+from shardviz.records import Collective, Frame, Product, Suggestion, Value
+from shardviz.records.amounts import format_bytes, format_seconds
+from shardviz.records.collectives import axes_words
+from shardviz.records.paths import Family
+from shardviz.records.report import Report
+
+
+@dataclass(frozen=True)
+class Case:
+    """A report, and the machine whose seconds are wanted.
+
+    Attributes:
+        report: the report.
+        target: the machine, or what the step costs on it; None for the report's own target, if that has a speed.
+    """
+
+    report: Report
+    target: Any = None
+
+    @cached_property
+    def cost(self) -> StepCost | None:
+        """What the step costs on the machine; None where none was given and the report's own target has no speed.
+
+        Raises:
+            TargetError, MeshError: for a given machine, as `sv.cost`.
+        """
+        if isinstance(self.target, StepCost):
+            return self.target
+        if self.target is not None:
+            return cost_of(self.report, self.target)
+        try:
+            return cost_of(self.report, self.report.target) if self.report.target != "cpu" else None
+        except (TargetError, MeshError):
+            return None
+
+    @cached_property
+    def step(self) -> float | None:
+        """Seconds of the step in which nothing overlaps; of what is known where FLOPs are not."""
+        return None if self.cost is None else self.cost.upper or self.cost.lower
+
+    @cached_property
+    def _seconds(self) -> dict[int, float]:
+        """The identity of each of the report's collectives → its seconds in a step."""
+        timed = self.cost.partitioned if self.cost is not None else ()
+        return {id(c): t.assumed_seconds for c, t in zip(self.report.collectives, timed, strict=bool(timed))}
+
+    def moved(self, collectives: Iterable[Collective]) -> dict[str, float]:
+        """`bytes` (operands, on one device in a step), `runs`, and on a machine `seconds` and `share` of the step.
+
+        Args:
+            collectives: some of the report's.
+        """
+        some = list(collectives)
+        found = {"bytes": sum(c.assumed_bytes for c in some), "runs": float(sum(c.count or 1 for c in some))}
+        if self.cost is not None:
+            found["seconds"] = sum(self._seconds[id(c)] for c in some)
+            found["share"] = found["seconds"] / self.step if self.step else 0.0
+        return found
+
+    @cached_property
+    def moved_bytes(self) -> float:
+        """Operand bytes of all collectives, on one device in a step."""
+        return sum(c.assumed_bytes for c in self.report.collectives)
+
+    @cached_property
+    def _argument_names(self) -> frozenset[str]:
+        return frozenset(v.name for v in self.report.arguments)
+
+    @cached_property
+    def _made_at(self) -> dict[tuple[Frame | None, str, str], list[Value]]:
+        found: dict[tuple[Frame | None, str, str], list[Value]] = {}
+        for v in self.report.intermediates:
+            short = v.name.partition(".")[0]
+            found.setdefault((v.source, v.dtype, _JAXS.get(short, short)), []).append(v)
+        return found
+
+    def is_argument(self, name: str) -> bool:
+        """Whether an argument has that name."""
+        return name in self._argument_names
+
+    def whole(self, c: Collective) -> tuple[int, ...] | None:
+        """The shape of the whole array that a collective moves; None where the level does not say."""
+        if c.array is not None:
+            return c.array
+        return None if c.after is None else _whole(c.shape, c.after, self.report.mesh)
+
+    def left(self, c: Collective) -> float:
+        """Bytes of the array that a device holds after a collective, or after the change of cuts that it is part of."""
+        if c.array is None or c.after is None:
+            return c.result_bytes
+        return math.prod(shard_shape(c.array, c.after, self.report.mesh)) * itemsize(c.dtype)
+
+    def value_of(self, c: Collective) -> Value | None:
+        """The argument or intermediate that a collective moves, where that is known."""
+        if self.is_argument(c.operand):
+            return self.report.value(c.operand)
+        whole = self.whole(c)
+        made = [v for v in self._made_at.get((c.source, c.dtype, c.made_by), ()) if whole in (None, v.shape)]
+        return made[0] if len({v.name for v in made}) == 1 else None
+
+    def known(self, name: str) -> str:
+        """The name, if a value of the report has it."""
+        return name if name in self._names else ""
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(v.name for v in self.report.values)
+
+    def value_name(self, c: Collective) -> str:
+        """Its name; empty where it is not known."""
+        found = self.value_of(c)
+        return found.name if found is not None else ""
+
+    def constrained(self, c: Collective, spec: Spec | None, *, argument: bool = False) -> tuple[Suggestion, ...]:
+        """To constrain what a collective moves to a spec; an argument is given it, where `argument` says so.
+
+        Where a constraint of the function asks for the move, to change that one. None where the array is not known, or
+        is a slice or another shape of it, which the spec does not fit; none for a spec that cuts by a part of a mesh
+        axis, which no PartitionSpec says.
+        """
+        value = self.value_of(c)
+        if spec is None or any(not isinstance(axis, str) for axis in spec.axes):
+            return ()
+        if "asked" in c.facts and not argument:
+            at = f" at {c.source.short}" if c.source else ""
+            return (Suggestion(kind="code", source=c.source, text=f"leave out the constraint{at}, or make it {spec}"),)
+        if value is None or value.shape != self.whole(c) or value.spec is None:
+            return ()
+        if self.is_argument(value.name):
+            return (Suggestion(kind="argument", target=value.name, spec=spec),) if argument else ()
+        return (self.held(value, spec, value.source or c.source),)
+
+    def held(self, value: Value, spec: Spec, source: Frame | None) -> Suggestion:
+        """To constrain a value to a spec at a line."""
+        called = value.name if self.is_argument(value.name) else value.label or "what is made"
+        return Suggestion(kind="constrain", target=value.name, spec=spec, source=source, called=called)
+
+    def elsewhere(self, c: Collective) -> tuple[Suggestion, ...]:
+        """To cut the argument that a collective moves along another dimension than the one that it goes along."""
+        value = self.value_of(c)
+        if value is None or value.spec is None or not self.is_argument(value.name):
+            return ()
+        names = {axis_name(a) for a in c.axes or ()} & {axis_name(a) for a in value.spec.axes}
+        spec = moved_off(value, names, self.report.mesh)
+        return () if spec is None else (Suggestion(kind="argument", target=value.name, spec=spec),)
+
+    def place(self, c: Collective) -> str:
+        """What an id says of a collective: what it moves, or its line, and over which axes."""
+        where = self.value_name(c) or (c.source.short if c.source else c.name)
+        return f"{where}:{axes_words(c.axes)}"
+
+    def what(self, c: Collective) -> str:
+        """What it moves, for the beginning of a sentence."""
+        found = self.what_inside(c)
+        made = found.startswith((*_MADE.values(), "an array"))
+        return found[0].upper() + found[1:] if made else found
+
+    def what_inside(self, c: Collective) -> str:
+        """What it moves, for the middle of a sentence."""
+        found = self.value_of(c)
+        if found is not None and (found.label or self.is_argument(found.name)):
+            return found.label or found.name
+        made = _MADE.get(c.made_by, "an array")
+        return f"{made} at {c.source.short}" if c.source else made
+
+    def runs_as_once(self, c: Collective) -> bool:
+        """Whether the target's compiler is known to have moved a collective out of its loop."""
+        runs = self.report.runs_as(c.name)
+        return bool(runs) and all((r.collective.count or 2) < (c.count or 2) for r in runs)
+
+    def seconds_of(self, flops: float, dtype: str = "") -> float | None:
+        """How long one device takes for FLOPs of matrix products; None where no machine is known."""
+        if self.cost is None:
+            return None
+        chip = self.cost.machine.chip
+        rate = chip.flops(dtype if dtype and chip.rate_of(dtype) else self.cost.dtype)
+        return flops * chip.devices_per_chip / rate
+
+    def flop_seconds(self, products: Iterable[Product]) -> float | None:
+        """How long one device takes for products in a step; None where no machine is known."""
+        times = [self.seconds_of(p.step_flops, p.dtype) for p in products]
+        return None if self.cost is None else sum(t or 0.0 for t in times)
+
+    @cached_property
+    def family(self) -> Family:
+        """Which arguments and outputs stand at the same place of different trees."""
+        return Family.of(self.report)
+
+    @cached_property
+    def used_axes(self) -> frozenset[str]:
+        """The mesh axes that cut a value, that a `shard_map` is manual over, or that a collective spans."""
+        found = {axis_name(a) for v in self.report.values for a in (*(v.spec.axes if v.spec else ()), *v.manual)}
+        return frozenset(found | {axis_name(a) for c in self.report.collectives for a in c.axes or ()})
+
+    @cached_property
+    def argument_bytes(self) -> float:
+        """Bytes of all arguments on one device."""
+        return sum(v.bytes_per_device or 0.0 for v in self.report.held)
+
+
+def moved_words(numbers: Mapping[str, float]) -> str:
+    """`33.6 MB on each device in a step, 0.21 s (4 % of the step)`: what moves, as `Case.moved` has it."""
+    said = f"{format_bytes(numbers['bytes'])} on each device in a step"
+    if "seconds" in numbers:
+        said += f", {format_seconds(numbers['seconds'])} ({numbers['share']:.1%} of the step)"
+    return said
+
+
+_MADE = {
+    "dot_general": "the result of a matrix product",
+    "reduce": "a sum",
+    "gather": "what is looked up",
+    "scatter": "a gradient that is added up by index",
+    "convolution": "the result of a convolution",
+    "reshape": "a reshaped array",
+    "transpose": "a transposed array",
+    "concatenate": "a concatenated array",
+}
+"""What a JAX user calls the result of an operation."""
+_JAXS = {
+    "dot": "dot_general",
+    "rev": "reverse",
+    "mul": "multiply",
+    "sub": "subtract",
+    "div": "divide",
+    "max": "maximum",
+    "min": "minimum",
+    "neg": "negate",
+    "exp": "exponential",
+}
+"""What HLO calls operations that Shardy's level has by another name."""
+
+
+def _whole(shard: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[int, ...]:
+    """The whole array's shape, from one device's."""
+    ways = [math.prod(axis_size(a, mesh) for a in dim) for dim in Spec.of(spec, len(shard)).dims]
+    return tuple(n * way for n, way in zip(shard, ways, strict=True))
+
+
+def axes_said(axes: Iterable[Any]) -> str:
+    """`'data' and 'model'`."""
+    names = [repr(axis_name(a)) for a in axes]
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

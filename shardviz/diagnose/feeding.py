@@ -1,0 +1,170 @@
+"""Rules about results and the arguments that they belong to: how they are cut, and whether they take their memory.
+
+| rule | what it says |
+|---|---|
+| `comes-back-otherwise` | a result comes out cut otherwise than the argument whose place it takes |
+| `gradient-unlike` | a gradient is cut otherwise than its parameter, and is moved before it is used |
+| `not-donated` | a result takes new memory though the argument whose place it takes is not needed any more |
+| `donation-unused` | an argument is donated, and no result can take its memory |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from shardviz.diagnose.case import Case, moved_words
+from shardviz.program.donations import Shard, donations
+from shardviz.records import Finding, Suggestion, Value
+from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.paths import segments
+
+
+def pairs(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
+    """(Argument, result) of the same place, shape and element type, the first with the first where there are several.
+
+    Args:
+        case: the report.
+        gradients: those that are the argument's gradient, in place of its new value.
+    """
+    arguments = {v.name: v for v in case.report.arguments}
+    outputs = {v.name: v for v in case.report.outputs}
+    found, taken = [], set()
+    for (path, _), at in case.family.at.items():
+        own = [arguments[n] for what, n in at if what == "argument" and "".join(segments(n)[1:]) == path]
+        results = [outputs[n] for what, n in at if what == "output" and outputs[n].gradient == gradients]
+        for argument, result in zip(own, results, strict=False):
+            if argument.dtype == result.dtype and result.name not in taken:
+                taken.add(result.name)
+                found.append((argument, result))
+    return found
+
+
+def comes_back_otherwise(case: Case) -> Iterator[Finding]:
+    """Results left to the compiler that come out cut otherwise than the argument whose place they take."""
+    report = case.report
+    wrong = [
+        (argument, result)
+        for argument, result in pairs(case)
+        if report.plan.out_specs.get(result.name) is None
+        and argument.spec is not None
+        and result.spec is not None
+        and not argument.spec.same_as(result.spec, report.mesh)
+    ]
+    if not wrong:
+        return
+    size = sum(result.bytes_per_device or 0.0 for _, result in wrong)
+    argument, result = max(wrong, key=lambda pair: pair[1].bytes_per_device or 0.0)
+    others = f" (and {plural(len(wrong) - 1, 'other')})" if len(wrong) > 1 else ""
+    grave = size >= 0.01 * case.argument_bytes
+    yield Finding(
+        f"comes-back-otherwise:{result.name}",
+        "warning" if grave else "note",
+        f"{argument.name} goes in as {argument.spec} and comes out as {result.spec}{others}, {format_bytes(size)} "
+        f"on each "
+        "device: the next step moves it back, or is compiled again for what it got.",
+        why="no spec is given for the result, so the compiler chose one",
+        value=result.name,
+        axes=tuple(dict.fromkeys((*argument.spec.axes, *result.spec.axes))) if argument.spec and result.spec else (),
+        numbers={"bytes": size, "results": float(len(wrong))},
+        mends=tuple(Suggestion(kind="output", target=r.name, spec=a.spec) for a, r in wrong),
+    )
+
+
+def gradients_unlike(case: Case) -> Iterator[Finding]:
+    """Gradients that come out cut otherwise than their parameters, or that are moved into their cut inside the step."""
+    report = case.report
+    for argument, result in pairs(case, gradients=True):
+        if argument.spec is None or result.spec is None or argument.spec.same_as(result.spec, report.mesh):
+            continue
+        one, other = argument.bytes_per_device or 0.0, result.bytes_per_device or 0.0
+        if max(one, other) >= 0.01 * case.argument_bytes:
+            yield Finding(
+                f"gradient-unlike:{result.name}",
+                "warning" if other - one >= 0.05 * case.argument_bytes else "note",
+                f"The gradient of {argument.name} comes out as {result.spec}, {format_bytes(other)} on each device, "
+                f"and {argument.name} itself is cut as {argument.spec}, {format_bytes(one)}.",
+                why="whoever takes the gradient from the parameter goes through both element by element, so one of "
+                "them is moved or gathered first; ZeRO does so on purpose, with gradients cut finer",
+                value=result.name,
+                axes=tuple(dict.fromkeys((*argument.spec.axes, *result.spec.axes))),
+                numbers={"bytes": other, "saved_bytes": max(0.0, other - one)},
+                mends=(Suggestion(kind="output", target=result.name, spec=argument.spec),) if other >= one else (),
+            )
+    parameters = {(a.shape, a.spec): a for a, _ in reversed(pairs(case)) if a.spec is not None and a.spec.axes}
+    for c in report.collectives:
+        moved = c.kind in ("all-gather", "all-to-all", "collective-permute") and c.origin == "partitioner"
+        if not moved or c.phase == "forward" or case.is_argument(c.operand) or c.made_by not in _DERIVED:
+            continue
+        if c.array is None or c.before is None or c.after is None:
+            continue
+        parameter = parameters.get((c.array, c.after))
+        numbers = case.moved((c,))
+        if parameter is None or numbers["bytes"] < 0.01 * case.moved_bytes:
+            continue
+        yield Finding(
+            f"gradient-unlike:{case.place(c)}",
+            "warning",
+            f"A gradient is made cut as {c.before} and moved into the cut of its parameter, {parameter.name}, "
+            f"{c.after}: {moved_words(numbers)}.",
+            why="the optimizer goes through parameter and gradient element by element; the product that makes the "
+            "gradient is cut otherwise",
+            source=c.source,
+            value=case.value_name(c),
+            axes=c.axes or (),
+            numbers=numbers,
+            mends=case.constrained(c, c.after),
+        )
+
+
+_DERIVED = frozenset(("dot_general", "scatter", "reduce", "convolution", "transpose", "reshape", "add_any", "add"))
+"""Operations that end the backward pass of a parameter."""
+
+
+def donated(case: Case) -> Iterator[Finding]:
+    """Donations that cannot be used, and those that could be made."""
+    report = case.report
+    given = {n: _shard(v, False) for n, v in enumerate(report.arguments) if v.donated and not v.unused}
+    results = [_shard(v, report.plan.out_specs.get(v.name) is None) for v in report.outputs]
+    used = donations(given, results, report.mesh.size == 1)
+    if any(v.shard_shape is None for v in (*report.arguments, *report.outputs)):
+        return  # an array that no spec describes
+    idle = [v for n, v in enumerate(report.arguments) if n in given and n not in used]
+    if size := sum(v.bytes_per_device or 0.0 for v in idle):
+        heaviest = max(idle, key=lambda v: v.bytes_per_device or 0.0)
+        others = f" and {plural(len(idle) - 1, 'other')}" if len(idle) > 1 else ""
+        mends = (Suggestion(kind="output", target=r.name, spec=a.spec) for a, r in pairs(case) if a in idle)
+        yield Finding(
+            f"donation-unused:{heaviest.name}",
+            "warning" if size >= 0.01 * case.argument_bytes else "note",
+            f"{heaviest.name}{others}: donated, but no result can take the memory, {format_bytes(size)} on each "
+            f"device.",
+            why="a result takes a donated argument's memory only where both have the same shape on a device, element "
+            "type and kind of memory",
+            value=heaviest.name,
+            numbers={"bytes": size, "arguments": float(len(idle))},
+            mends=tuple(mends),
+        )
+    kept = [
+        a for a, r in pairs(case) if not (a.donated or a.unused) and a.shard_shape == r.shard_shape and not a.on_host
+    ]
+    size = sum(v.bytes_per_device or 0.0 for v in kept)
+    if size >= 0.1 * case.argument_bytes and size >= 2**20:
+        heaviest = max(kept, key=lambda v: v.bytes_per_device or 0.0)
+        others = f" and {plural(len(kept) - 1, 'other')}" if len(kept) > 1 else ""
+        yield Finding(
+            f"not-donated:{heaviest.name}",
+            "note",
+            f"{heaviest.name}{others} could be donated: a result of the same place and shape comes out, which takes "
+            f"{format_bytes(size)} of new memory on each device.",
+            why="without donation, the old and the new array lie there at the same time; do not donate what you read "
+            "afterwards",
+            value=heaviest.name,
+            numbers={"bytes": size, "arguments": float(len(kept))},
+            mends=tuple(Suggestion(kind="donate", target=v.name) for v in kept),
+        )
+
+
+def _shard(v: Value, chosen: bool) -> Shard:
+    shard = Shard(v.shard_shape or v.shape, v.dtype, v.memory_kind, chosen)
+    return replace(shard, shape=v.shape) if chosen else shard

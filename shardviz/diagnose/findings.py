@@ -1,0 +1,76 @@
+"""All findings of a report: what was noticed while it was made, and what each rule finds in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from shardviz.diagnose.axes import idle_axes, slow_order
+from shardviz.diagnose.case import Case
+from shardviz.diagnose.compiled import with_seconds
+from shardviz.diagnose.feeding import comes_back_otherwise, donated, gradients_unlike
+from shardviz.diagnose.holdings import (
+    kept_whole,
+    less_cut,
+    padded,
+    result_whole,
+    unlike_parameter,
+    whole_activation,
+    whole_batch,
+)
+from shardviz.diagnose.memory import cpu_plan, kept_dominates, peak_of_one, too_much
+from shardviz.diagnose.moves import moves, sums_in_part
+from shardviz.diagnose.products import conflicts, repeated_work, small_tiles
+from shardviz.notation.spec import axis_name
+from shardviz.records import Finding, Findings
+from shardviz.records.report import Report
+
+RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
+    *(idle_axes, slow_order, moves, sums_in_part),
+    *(repeated_work, conflicts, small_tiles),
+    *(less_cut, unlike_parameter, kept_whole, whole_batch, whole_activation, padded, result_whole),
+    *(comes_back_otherwise, gradients_unlike, donated),
+    *(too_much, kept_dominates, peak_of_one, cpu_plan),
+)
+"""Every rule that needs a finished report."""
+
+
+def findings(report: Report, target: Any = None) -> Findings:
+    """All that a person should look at, the gravest first.
+
+    Args:
+        report: of any level.
+        target: the machine whose seconds are wanted, or the report's cost on it; the report's own if not given.
+
+    Returns:
+        The report's diagnostics and what the rules find: errors first, then what takes most seconds, then most bytes.
+        No two have the same id.
+
+    Raises:
+        TargetError, MeshError: for a given target, as `sv.cost`.
+    """
+    case = Case(report, target)
+    rules = RULES if _agrees(report) else ()
+    found = [*with_seconds(report.diagnostics, case), *(finding for rule in rules for finding in rule(case))]
+    seen: dict[str, int] = {}
+    for place, finding in enumerate(found):
+        seen[finding.id] = times = seen.get(finding.id, 0) + 1
+        if times > 1:
+            found[place] = replace(finding, id=f"{finding.id}#{times}")
+    return Findings(sorted(found, key=lambda finding: finding.weight))
+
+
+def _agrees(report: Report) -> bool:
+    """Whether all that the rules go by fits the report's mesh and shapes, which one from a damaged file may not."""
+    mesh = report.mesh
+    cuts = [(v.spec, v.shape, v.shard_shape) for v in (*report.values, *(r.value for r in report.residuals))]
+    cuts += [(spec, c.shape, c.shape) for c in report.collectives for spec in (c.before, c.after)]
+    known = set(mesh.names)
+    axes = {axis_name(a) for spec, _, _ in cuts if spec is not None for a in spec.axes}
+    axes |= {axis_name(a) for c in report.collectives for a in c.axes or ()}
+    axes |= {axis_name(a) for v in report.values for a in v.manual}
+    return axes <= known and all(
+        (shard is None or len(shard) == len(shape)) and (spec is None or len(spec.dims) <= len(shape))
+        for spec, shape, shard in cuts
+    )

@@ -1,0 +1,370 @@
+"""Rules about what each device holds and could share with others.
+
+| rule | what it says |
+|---|---|
+| `less-cut` | an argument lies whole along an axis that cuts most of what stands beside it |
+| `unlike-parameter` | an optimizer's array, or a gradient, is cut otherwise than its parameter |
+| `kept-whole` | what is kept for the backward pass lies whole along an axis that could cut it |
+| `whole-activation` | what is made inside lies whole along the axes that cut the batch |
+| `padded` | a dimension of what is made inside does not divide by its cut, so that devices hold padding |
+| `result-whole` | a result that the program makes cut comes out whole, since its dimension does not divide |
+| `whole-batch` | every device gets the whole batch |
+| `not-divided` | an argument cannot be cut over an axis since no dimension divides; the size that would |
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+from shardviz.costs.batch import inputs_of
+from shardviz.diagnose.case import Case, axes_said, moved_words
+from shardviz.diagnose.specs import free, further, over_all
+from shardviz.layouts import itemsize
+from shardviz.notation import Axis, Spec
+from shardviz.notation.spec import axis_name, axis_size
+from shardviz.records import Finding, Frame, Suggestion, Value
+from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.collectives import axes_words
+from shardviz.records.paths import segments
+from shardviz.records.phases import phase
+
+_SHARE = 0.05
+_KEPT = 0.1
+
+
+def less_cut(case: Case) -> Iterator[Finding]:
+    """Arguments that lie whole along axes over which most bytes of their tree are cut.
+
+    A warning where cutting one saves a twentieth of all arguments' bytes; nothing where it saves less than a hundredth.
+    """
+    mesh = case.report.mesh
+    for values in _trees(case.report.held):
+        sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
+        total = sum(sizes.values())
+        cut = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
+        for v in values:
+            beside = total - sizes[v.name]
+            left = [a for a, n in mesh.shape.items() if n > 1 and free(v, a) and cut[a] >= 0.5 * beside and cut[a]]
+            if not left:
+                continue
+            spec = over_all(v, left, mesh)
+            most = (v.bytes_per_device or 0.0) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
+            if most < 0.01 * case.argument_bytes:
+                continue
+            if spec is not None and v.spec is not None:
+                over = tuple(axis for axis in left if axis in {axis_name(a) for a in spec.axes})
+                yield _less(case, v, over, spec)
+            elif (finding := _not_divided(case, v, left[0], most)) is not None:
+                yield finding
+
+
+def _less(case: Case, v: Value, axes: tuple[str, ...], spec: Spec) -> Finding:
+    many = math.prod(case.report.mesh.shape[axis] for axis in axes)
+    saved = (v.bytes_per_device or 0.0) * (1 - 1 / many)
+    return Finding(
+        f"less-cut:{v.name}",
+        "warning" if saved >= _SHARE * case.argument_bytes else "note",
+        f"{v.name} lies on each of the {plural(many, 'device')} along {axes_said(axes)} as a copy of "
+        f"{format_bytes(v.bytes_per_device)}; cut over {axes_said(axes)}, each would hold {format_bytes(saved)} less.",
+        why="its spec leaves out what most of the arrays beside it are cut over",
+        value=v.name,
+        axes=axes,
+        numbers={"bytes": v.bytes_per_device or 0.0, "saved_bytes": saved, "size": float(many)},
+        mends=(Suggestion(kind="argument", target=v.name, spec=spec),),
+    )
+
+
+def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | None:
+    """That no dimension of an array divides by an axis; None for one that is too small for it."""
+    size = case.report.mesh.shape[axis]
+    if not v.shape or max(v.shape) < size:
+        return None
+    dimension = max(range(len(v.shape)), key=lambda d: (v.shape[d], d))
+    shard = v.shard_shape or v.shape
+    unit = v.shape[dimension] // max(1, shard[dimension]) * size
+    better = -(-v.shape[dimension] // unit) * unit
+    more = better - v.shape[dimension]
+    return Finding(
+        f"not-divided:{v.name}",
+        "warning" if saved >= _SHARE * case.argument_bytes else "note",
+        f"{v.name} lies whole on each of the {plural(size, 'device')} along {axis!r}, "
+        f"{format_bytes(v.bytes_per_device)} on "
+        f"each, since no dimension of {list(v.shape)} divides by {size}; dimension {dimension} would with "
+        f"{better:,} in "
+        f"place of {v.shape[dimension]:,} ({more / v.shape[dimension]:.1%} more).",
+        why="JAX cuts an array into equal parts only",
+        value=v.name,
+        axes=(axis,),
+        numbers={"bytes": v.bytes_per_device or 0.0, "saved_bytes": saved, "size": float(better)},
+        mends=(Suggestion(kind="pad", target=v.name, dimension=dimension, size=better),),
+    )
+
+
+def whole_batch(case: Case) -> Iterator[Finding]:
+    """A note of what a step takes in anew (token ids, samples) that lies whole on every device."""
+    mesh = case.report.mesh
+    for v in inputs_of(case.report):
+        if v.spec is None or v.spec.axes or v.manual or not v.shape:
+            continue
+        axes = [axis for axis, size in mesh.shape.items() if size > 1 and v.shape[0] % size == 0]
+        if not axes:
+            continue
+        spec = Spec(((axes[0],), *((),) * (len(v.shape) - 1)))
+        yield Finding(
+            f"whole-batch:{v.name}",
+            "note",
+            f"Every device gets the whole batch {v.name}, {format_bytes(v.bytes_per_device)}; no axis "
+            f"shares out its {v.shape[0]:,} entries.",
+            why="devices then share out a step by its weights alone; cut over an axis, each group of devices "
+            "works on its own part of the batch",
+            value=v.name,
+            axes=(axes[0],),
+            numbers={"bytes": v.bytes_per_device or 0.0},
+            mends=(Suggestion(kind="argument", target=v.name, spec=spec),),
+        )
+
+
+def whole_activation(case: Case) -> Iterator[Finding]:
+    """What the forward pass makes of the whole batch on every device, though the batch comes in cut.
+
+    One finding for each batch, with the largest such array, if that is a twentieth of what a device holds, or more.
+    """
+    report = case.report
+    held = case.argument_bytes + report.residual_bytes
+    inputs = {
+        v.shape[0]: v.spec.dims[0] for v in inputs_of(report) if v.shape and v.spec is not None and v.spec.dims[0]
+    }
+    if not inputs:
+        return
+    forward = any(phase(v.name_stack) == "forward" for v in report.intermediates)
+    wanted = "forward" if forward else "update"  # a program without a backward pass is all of one
+    made = [v for v in report.intermediates if v.shape and v.spec is not None and v.source is not None and not v.manual]
+    made = [v for v in made if phase(v.name_stack) == wanted]
+    for size, axes in inputs.items():
+        names = {axis_name(a) for a in axes}
+        of_batch = [v for v in made if v.shape[0] == size and not names & _first(v)]
+        whole = [v for v in of_batch if all(free(v, name) for name in names)]
+        v = max(whole, key=lambda v: (v.bytes_per_device or 0.0, bool(v.label)), default=None)
+        if v is None or (v.bytes_per_device or 0.0) < max(_SHARE * held, 2**20):
+            continue
+        many = math.prod(axis_size(a, report.mesh) for a in axes)
+        taken = v.bytes_per_device or 0.0
+        saved = taken * (1 - 1 / many)
+        first = next(each for each in of_batch if "float" in each.dtype or each is v)
+        lines = {each.source for each in whole if (each.bytes_per_device or 0.0) >= 2**20} - {v.source}
+        others = f", and so are arrays of {plural(len(lines), 'other line')}" if lines else ""
+        where = f" at {v.source.short}" if v.source else ""
+        yield Finding(
+            f"whole-activation:{v.source.short if v.source else v.name}",
+            "warning",
+            f"{v.label or 'What is made'}{where} is whole along {axes_said(axes)}, "
+            f"over which the batch comes in cut{others}: {format_bytes(taken)} on each of the "
+            f"{plural(many, 'device')}; cut so too, each would hold {format_bytes(saved)} less.",
+            why="a constraint asks for it, an operation cannot go along the batch, or what it is made with is cut over "
+            "the same axes, which then cut another dimension; each device works on the whole batch there",
+            source=v.source,
+            value=v.name,
+            axes=axes,
+            numbers={"bytes": taken, "saved_bytes": saved, "size": float(many)},
+            mends=tuple(dict.fromkeys(case.held(each, _by_batch(each.spec, axes), each.source) for each in (first, v))),
+        )
+
+
+def _first(v: Value) -> set[str]:
+    """The axes that cut the first dimension."""
+    return {axis_name(a) for a in v.spec.dims[0]} if v.spec is not None and v.spec.dims else set()
+
+
+def _by_batch(spec: Spec | None, axes: tuple[Axis, ...]) -> Spec:
+    """The spec with these axes on the first dimension and on no other."""
+    names = {axis_name(a) for a in axes}
+    dims = () if spec is None else spec.dims
+    kept = [tuple(a for a in dim if axis_name(a) not in names) for dim in dims]
+    return Spec(((*kept[0], *axes), *kept[1:]) if kept else (axes,))
+
+
+def padded(case: Case) -> Iterator[Finding]:
+    """Dimensions of what is made inside that do not divide by what cuts them, each size and cut once.
+
+    A warning where a tenth or more of a large array is padding; nothing where that is less than a hundredth.
+    """
+    report, mesh = case.report, case.report.mesh
+    held = case.argument_bytes + report.residual_bytes
+    found: dict[tuple[int, tuple[Axis, ...]], list[tuple[float, int, Value]]] = defaultdict(list)
+    for v in report.intermediates:
+        if v.spec is None or v.manual or not v.shape or (v.bytes_per_device or 0.0) < 0.01 * held:
+            continue
+        for d, (size, dim) in enumerate(zip(v.shape, v.spec.dims, strict=False)):
+            ways = math.prod(axis_size(a, mesh) for a in dim)
+            if size % ways and size >= 1:
+                waste = 1 - size / (-(-size // ways) * ways)
+                found[size, dim].append(((v.bytes_per_device or 0.0) * waste, d, v))
+    for (size, dim), rows in found.items():
+        wasted, d, v = max(rows, key=lambda row: row[0])
+        ways = math.prod(axis_size(a, mesh) for a in dim)
+        better = -(-size // ways) * ways
+        share = 1 - size / better
+        if share < 0.01:
+            continue
+        at = next(((a.name, i) for a in report.held for i, n in enumerate(a.shape) if n == size), None)
+        pad = () if at is None else (Suggestion(kind="pad", target=at[0], dimension=at[1], size=better),)
+        code = Suggestion(kind="code", source=v.source, text=f"make it {better:,} long, or {size // ways * ways:,}")
+        others = f" and {plural(len(rows) - 1, 'other')}" if len(rows) > 1 else ""
+        where = f" at {v.source.short}" if v.source else ""
+        yield Finding(
+            f"padded:{size}:{axes_words(dim)}",
+            "warning" if share >= 0.1 and (v.bytes_per_device or 0.0) >= _SHARE * held else "note",
+            f"Dimension {d} of {v.label or 'what is made'}{where}{others}, {size:,} long, is cut {ways} ways over "
+            f"{axes_said(dim)}, which do not divide it: {share:.1%} of each such array is padding, "
+            f"{format_bytes(wasted)} of {format_bytes(v.bytes_per_device)} on each device; {better:,} would divide.",
+            why="all devices hold equal parts, so the last ones hold less than there is room for, and work as long as "
+            "the others",
+            source=v.source,
+            value=v.name,
+            axes=dim,
+            numbers={"bytes": v.bytes_per_device or 0.0, "wasted_bytes": wasted, "size": float(better)},
+            mends=pad or ((code,) if size >= ways else ()),
+        )
+
+
+def result_whole(case: Case) -> Iterator[Finding]:
+    """Results that are made cut, with padding, and gathered at the end, as JAX gives out equal parts only."""
+    mesh = case.report.mesh
+    for c in case.report.collectives:
+        if c.kind != "all-gather" or "return" not in c.read_by:
+            continue
+        if c.array is None or c.before is None or c.after is None:
+            continue
+        for d, (size, was, now) in enumerate(zip(c.array, c.before.dims, c.after.dims, strict=False)):
+            ways = math.prod(axis_size(a, mesh) for a in was)
+            if was == now or size % ways == 0:
+                continue
+            better = -(-size // ways) * ways
+            named = [v for v in case.report.outputs if v.shape == c.array and v.dtype == c.dtype]
+            v = named[0] if len(named) == 1 else None
+            numbers = case.moved((c,)) | {"held_bytes": case.left(c), "size": float(better)}
+            yield Finding(
+                f"result-whole:{v.name if v is not None else case.place(c)}",
+                "warning" if case.left(c) >= _SHARE * case.argument_bytes else "note",
+                f"{v.name if v is not None else 'A result'}, {list(c.array)}, comes out whole on each of the "
+                f"{plural(ways, 'device')} along {axes_said(was)}, {format_bytes(case.left(c))} on each, since "
+                f"{size:,} does not divide by {ways}; {better:,} would.",
+                why="it is made in parts, with padding, but JAX gives out equal parts only and gathers it without a "
+                f"word: {moved_words(numbers)}",
+                source=c.source,
+                value=v.name if v is not None else "",
+                axes=was,
+                numbers=numbers,
+                mends=(Suggestion(kind="code", source=c.source, text=f"make dimension {d} {better:,} long"),),
+            )
+
+
+def _trees(values: tuple[Value, ...]) -> list[list[Value]]:
+    """Arguments by the argument of the function that they are in; only those of several arrays."""
+    found: dict[str, list[Value]] = defaultdict(list)
+    for v in values:
+        found[segments(v.name)[0]].append(v)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def unlike_parameter(case: Case) -> Iterator[Finding]:
+    """Arrays of an optimizer's state that are cut otherwise than the parameter of the same path and shape."""
+    report = case.report
+    values = {v.name: v for v in report.held}
+    for (path, _), at in case.family.at.items():
+        alike = [values[name] for what, name in at if what == "argument" and name in values]
+        first = next((v for v in alike if "".join(segments(v.name)[1:]) == path), None)
+        for v in alike:
+            if first is None or v is first or first.spec is None or v.spec is None:
+                continue
+            if v.spec.same_as(first.spec, report.mesh) or not _large(v, first, case):
+                continue
+            saved = max(0.0, (v.bytes_per_device or 0.0) - (first.bytes_per_device or 0.0))
+            yield Finding(
+                f"unlike-parameter:{v.name}",
+                "warning" if saved >= _SHARE * case.argument_bytes else "note",
+                f"{v.name} is cut as {v.spec}, but {first.name}, which it belongs to, as {first.spec}: "
+                f"{format_bytes(v.bytes_per_device)} on each device against {format_bytes(first.bytes_per_device)}.",
+                why="an optimizer goes through both element by element, so in each step one of them is cut or "
+                "gathered for it; ZeRO does so on purpose, with the optimizer's state cut finer",
+                value=v.name,
+                axes=tuple(dict.fromkeys((*v.spec.axes, *first.spec.axes))),
+                numbers={"bytes": v.bytes_per_device or 0.0, "saved_bytes": saved},
+                mends=(Suggestion(kind="argument", target=v.name, spec=first.spec),) if saved else (),
+            )
+
+
+def _large(v: Value, other: Value, case: Case) -> bool:
+    return max(v.bytes_per_device or 0.0, other.bytes_per_device or 0.0) >= 0.01 * case.argument_bytes
+
+
+def kept_whole(case: Case) -> Iterator[Finding]:
+    """What is kept for the backward pass, a tenth of what a device holds or more, whole along an axis that divides it;
+    what one line makes as one finding."""
+    report = case.report
+    held = case.argument_bytes + report.residual_bytes
+    over = case.cost is not None and case.cost.needs.fits is False
+    found: dict[tuple[Frame | None, str, Spec | None], list[Value]] = defaultdict(list)
+    for residual in report.residuals:
+        v = residual.value
+        if not residual.takes_memory or (v.bytes_per_device or 0.0) < _KEPT * held or v.spec is None:
+            continue
+        for axis, size in report.mesh.shape.items():
+            spec = further(v, axis, report.mesh) if size > 1 and axis not in v.manual else None
+            if spec is not None:
+                found[v.source, axis, _inside_spec(spec, len(v.shape) - len(_inside(case, v)))].append(v)
+                break
+    for (source, axis, inner), values in found.items():
+        size, name = report.mesh.shape[axis], made_name(case, values[0])
+        called = next((v.label for v in report.intermediates if v.name == name), "") or "what is made"
+        mend = Suggestion(kind="constrain", target=name, spec=inner, source=source, called=called)
+        total = sum(v.bytes_per_device or 0.0 for v in values)
+        saved = total * (1 - 1 / size)
+        where = f" (line {source.short})" if source else ""
+        copy = (
+            f"a copy of {format_bytes(total)}" if len(values) == 1 else f"{len(values)} arrays, {format_bytes(total)}"
+        )
+        yield Finding(
+            f"kept-whole:{values[0].name}:{axis}",
+            "warning" if over else "note",
+            f"What the forward pass keeps for the backward pass{where} lies as {copy}, on each of the "
+            f"{plural(size, 'device')} along {axis!r}; cut over {axis!r}, each would hold {format_bytes(saved)} "
+            "less.",
+            why="nothing that the array stems from is cut over the axis; cut where it is kept, it is gathered "
+            "again where it is used, which moves as much once in each pass",
+            source=source,
+            value=name,
+            axes=(axis,),
+            numbers={"bytes": total, "saved_bytes": saved, "size": float(size)},
+            mends=() if inner is None else (mend,),
+        )
+
+
+def _candidates(case: Case, v: Value) -> list[Value]:
+    return [
+        other
+        for other in case.report.intermediates
+        if other.source == v.source
+        and other.dtype == v.dtype
+        and v.shape[-len(other.shape) :] == other.shape
+        and other.shape
+    ]
+
+
+def _inside(case: Case, v: Value) -> tuple[int, ...]:
+    """The shape of one slice of what a loop stacks, or the shape itself."""
+    found = _candidates(case, v)
+    return found[0].shape if found else v.shape
+
+
+def _inside_spec(spec: Spec, depth: int) -> Spec | None:
+    """The spec without the dimensions of the stack; None where those are cut."""
+    return None if any(spec.dims[:depth]) else Spec(spec.dims[depth:])
+
+
+def made_name(case: Case, v: Value) -> str:
+    """The name of the intermediate that is kept."""
+    found = _candidates(case, v)
+    return found[-1].name if found else ""

@@ -1,0 +1,205 @@
+"""Rules about a device's memory: what dominates it, whether it is enough, and whose plan it is.
+
+| rule | what it says |
+|---|---|
+| `kept-dominates` | most of the memory holds what the backward pass needs; what checkpoint policies would drop |
+| `peak-of-one` | one temporary makes the peak |
+| `too-much` | the program does not fit a machine, and the shortest list of changes that would |
+| `cpu-plan` | a memory plan of the CPU's compiler is read for another machine |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from shardviz.costs.step_cost import memory_parts
+from shardviz.diagnose.case import Case
+from shardviz.diagnose.feeding import pairs
+from shardviz.diagnose.holdings import kept_whole, made_name
+from shardviz.diagnose.specs import over_all
+from shardviz.layouts import itemsize
+from shardviz.layouts.uneven import shard_shape
+from shardviz.records import Finding, Residual, Suggestion
+from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
+
+
+def kept_dominates(case: Case) -> Iterator[Finding]:
+    """What is kept for the backward pass, where it is more than all arguments, by what checkpoint policies would
+    keep."""
+    report = case.report
+    kept = report.residual_bytes
+    if not kept or kept <= case.argument_bytes or kept < 2**20:
+        return
+    policies = _policies(case)
+    said = "; ".join(
+        f"`{name}` would keep {format_bytes(kept - saved)} ({format_bytes(saved)} less) and recompute "
+        f"{_again(case, flops)}"
+        for name, (saved, flops) in policies.items()
+        if saved > 0.05 * kept
+    )
+    heaviest = max((r for r in report.residuals if r.takes_memory), key=lambda r: r.value.bytes_per_device or 0.0)
+    over = case.cost is not None and case.cost.needs.fits is False
+    numbers = {"bytes": kept, "argument_bytes": case.argument_bytes}
+    for name, (saved, flops) in policies.items():
+        numbers |= {f"{name}_saved_bytes": saved, f"{name}_flops": flops}
+    yield Finding(
+        "kept-dominates",
+        "warning" if over else "note",
+        f"The forward pass keeps {format_bytes(kept)} on each device for the backward pass, more than all arguments "
+        f"take "
+        f"({format_bytes(case.argument_bytes)}).",
+        why=f"most of it is {_named(heaviest)}" + (f". With jax.checkpoint around each layer, {said}" if said else ""),
+        source=heaviest.value.source,
+        value=made_name(case, heaviest.value),
+        numbers=numbers,
+        mends=tuple(
+            Suggestion(kind="checkpoint", policy=name) for name, (saved, _) in policies.items() if saved > 0.05 * kept
+        ),
+    )
+
+
+def _policies(case: Case) -> dict[str, tuple[float, float]]:
+    """Checkpoint policy → bytes that it would not keep, and FLOPs of matrix products that it would do again.
+
+    Both around the body of a loop over layers, which keeps what enters it: of what is stacked, the largest.
+    `dots_saveable` keeps the results of the forward pass's matrix products besides; `nothing_saveable` does that pass
+    again. Empty without such a loop: then it hangs on where the checkpoints are set.
+    """
+    report = case.report
+    rows = [r for r in report.residuals if r.takes_memory]
+    size = lambda rs: sum(r.value.bytes_per_device or 0.0 for r in rs)  # noqa: E731
+    forward = [p for p in report.products if p.phase == "forward"]
+    inner = (p for p in forward if p.count != 1)
+    dots = sum(p.shard[0] * p.shard[1] * p.shard[3] * itemsize(p.dtype) * (p.count or 1) for p in inner)
+    stacked = [r for r in rows if (r.layers or 1) > 1]
+    if not stacked:
+        return {}
+    entry = max(r.value.bytes_per_device or 0.0 for r in stacked)
+    work = report.cost.work if report.cost is not None else ()
+    flops = {phase: sum(w.dot_flops for w in work if w.phase == phase) for phase in ("forward", "rematerialised")}
+    left = max(0.0, flops["forward"] - flops["rematerialised"])
+    convolutions = max(0.0, flops["forward"] - sum(p.step_flops for p in forward))
+    return {
+        "dots_saveable": (max(0.0, size(stacked) - entry - dots), convolutions),
+        "nothing_saveable": (size(stacked) - entry, left),
+    }
+
+
+def _again(case: Case, flops: float) -> str:
+    if not flops:
+        return "no matrix product"
+    seconds = case.seconds_of(flops)
+    return format_flops(flops) + (f" of matrix products ({format_seconds(seconds)})" if seconds is not None else "")
+
+
+def _named(residual: Residual) -> str:
+    v = residual.value
+    at = f" of {v.source.short}" if v.source else ""
+    layers = residual.layers or 1
+    stacked = f", stacked over {plural(layers, 'run')} of a loop" if layers > 1 else ""
+    return f"{format_bytes(v.bytes_per_device)}{at}{stacked}"
+
+
+def peak_of_one(case: Case) -> Iterator[Finding]:
+    """A temporary that takes a third of the peak or more, and as much as the next three together."""
+    plan = case.report.memory
+    if plan is None or not plan.peak:
+        return
+    temporaries = [a for a in plan.alive_at_peak if a.kind == "temporary"]
+    if not temporaries:
+        return
+    first, rest = temporaries[0], sum(a.bytes for a in temporaries[1:4])
+    if first.bytes < plan.peak / 3 or first.bytes < rest or first.bytes < 2**20:
+        return
+    where = f" at {first.source.short}" if first.source else ""
+    yield Finding(
+        f"peak-of-one:{first.name}",
+        "note" if plan.fits is not False else "warning",
+        f"One array{where} makes the peak: {first.dtype}{list(first.shape)}, {format_bytes(first.bytes)} of the "
+        f"{format_bytes(plan.peak)} that are in use at once on a device.",
+        why="all else that is alive then is smaller; cut over another axis, or made in parts, it would lower the peak",
+        source=first.source,
+        value=first.name if any(v.name == first.name for v in case.report.intermediates) else "",
+        numbers={"bytes": float(first.bytes), "peak_bytes": float(plan.peak)},
+    )
+
+
+def too_much(case: Case) -> Iterator[Finding]:
+    """A program that does not fit a machine: by its own compiler's plan (which says so itself), or by what is known."""
+    report, cost = case.report, case.cost
+    if cost is None or cost.needs.usable is None:
+        return
+    total = sum(memory_parts(report).values())
+    over = total - cost.needs.usable
+    if over <= 0:
+        return
+    fits_by_own = report.memory is not None and report.memory.fits
+    if fits_by_own and cost.machine.text == report.target:
+        return
+    own = any(d.rule == "does-not-fit" for d in report.diagnostics)
+    changes = _enough(case, over)
+    saved = sum(size for _, size in changes)
+    reach = (
+        "would make it fit" if saved >= over else f"would not be enough ({format_bytes(over - saved)} would be missing)"
+    )
+    told = "; ".join(f"{change.words} ({format_bytes(size)} less)" for change, size in changes)
+    least = "" if cost.needs.complete else "at least "
+    yield Finding(
+        "too-much",
+        "note" if own else "error",
+        f"The program takes {least}{format_bytes(total)} on each device of {cost.machine.text}, and a program can use "
+        f"{format_bytes(cost.needs.usable)}: {format_bytes(over)} too much.",
+        why=f"{'This' if len(changes) == 1 else 'Together these'} {reach}: {told}" if changes else cost.needs.verdict,
+        numbers={"bytes": total, "usable_bytes": cost.needs.usable, "over_bytes": over, "saved_bytes": saved},
+        mends=tuple(change for change, _ in changes),
+    )
+
+
+def _enough(case: Case, over: float) -> list[tuple[Suggestion, float]]:
+    """The fewest changes that save so many bytes on a device, of those whose saving follows from the report."""
+    report = case.report
+    options: list[tuple[Suggestion, float]] = []
+    axes = sorted((a for a, size in report.mesh.shape.items() if size > 1), key=lambda a: -report.mesh.shape[a])
+    for v in report.held:
+        spec = over_all(v, axes, report.mesh)
+        if spec is not None:
+            shard = math.prod(shard_shape(v.shape, spec, report.mesh)) * itemsize(v.dtype)
+            change = Suggestion(kind="argument", target=v.name, spec=spec)
+            options.append((change, max(0.0, (v.bytes_per_device or 0.0) - shard)))
+    for finding in kept_whole(case):
+        options += [(mend, finding.numbers["saved_bytes"]) for mend in finding.mends]
+    if report.memory is not None and report.memory.outputs > report.memory.aliased:
+        options += [
+            (Suggestion(kind="donate", target=a.name), a.bytes_per_device or 0.0)
+            for a, r in pairs(case)
+            if not a.donated and a.shard_shape == r.shard_shape
+        ]
+    options += [
+        (Suggestion(kind="checkpoint", policy=name), saved)
+        for name, (saved, _) in list(_policies(case).items())[-1:]
+        if saved
+    ]
+    found, saved = [], 0.0
+    for change, size in sorted(options, key=lambda option: -option[1]):
+        if saved >= over or size < 0.02 * over:
+            break
+        found.append((change, size))
+        saved += size
+    return found
+
+
+def cpu_plan(case: Case) -> Iterator[Finding]:
+    """A note where a machine's fit is judged by the plan of the compiler for CPUs."""
+    plan, cost = case.report.memory, case.cost
+    if plan is None or cost is None or plan.target != "cpu" or cost.machine.chip.kind == "cpu":
+        return
+    yield Finding(
+        "cpu-plan",
+        "note",
+        f"The memory plan, {format_bytes(plan.set_aside)} on each device, is that of the compiler for CPUs, and "
+        f"{cost.machine.text} has a compiler of its own, which may plan otherwise.",
+        why="the CPU's keeps bf16 temporaries in f32 in places, where they take twice the bytes, and orders operations "
+        f"otherwise; program.compile(plan, target={cost.machine.text!r}) gives the machine's own plan",
+        numbers={"bytes": float(plan.set_aside)},
+    )

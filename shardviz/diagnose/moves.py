@@ -1,0 +1,323 @@
+"""Rules about what moves between devices and need not: each looks at the report's collectives, one by one.
+
+| rule | what it says |
+|---|---|
+| `gathered-each-run` | a loop gathers the same array in each of its runs |
+| `stack-gathered` | a whole stack is gathered, of which a loop reads one slice at a time |
+| `gathered-then-summed` | an array is gathered only to be summed over what was apart |
+| `part-of-sum` | a sum is given to all devices, of which only a part is read |
+| `sum-kept-in-part` | a sum is given to all devices, each of which keeps its own part of it |
+| `there-and-back` | an array is cut otherwise, and back again, with nothing done in between |
+| `moved-again` | the same array is gathered twice |
+| `along-the-cut` | a reshape, pad, roll or concatenate goes along a dimension that is cut |
+| `update-gathers` | an update in place gathers the array that it updates |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from shardviz.diagnose.case import Case, axes_said, moved_words
+from shardviz.notation import Axis
+from shardviz.notation.spec import axis_name, axis_size
+from shardviz.records import Collective, Finding, Suggestion
+from shardviz.records.amounts import format_bytes, plural
+
+_ALONG = {
+    "reshape": "reshape",
+    "pad": "pad",
+    "concatenate": "concatenate",
+    "slice": "slice",
+    "reverse": "flip",
+    "dynamic_slice": "slice",
+}
+"""Operations that cannot go along a dimension that is cut, and what a JAX user calls them."""
+
+
+def moves(case: Case) -> Iterator[Finding]:
+    """Everything that moves and need not, each set of alike collectives as one finding."""
+    for rule in (_each_run, _stack, _then_summed, _part_of_sum, _there_and_back, _again, _along, _update):
+        found: dict[tuple[object, ...], list[Collective]] = {}
+        for c in case.report.collectives:
+            if c.origin == "partitioner" and c.axes and rule(case, c, (c,)) is not None:
+                change = c.before, c.after, c.array
+                apart = () if rule is _along else change if None not in change else (c.kind, c.axes, c.dtype, c.shape)
+                found.setdefault((case.value_name(c), c.source, apart), []).append(c)
+        for alike in found.values():
+            finding = rule(case, alike[0], alike)
+            if finding is not None and finding.numbers["bytes"] >= 1e-3 * case.moved_bytes:
+                yield finding
+
+
+def sums_in_part(case: Case) -> Iterator[Finding]:
+    """All-reduces of which each device keeps its own part, where a reduce-scatter would do.
+
+    Each set of alike ones as a warning where the target's compiler is known to have left them; else one note of all, as
+    most compilers for TPUs and GPUs turn the one into the other.
+    """
+    report = case.report
+    found = [c for c in report.collectives if c.kind == "all-reduce" and "scattered" in c.facts and c.axes]
+    compiled = bool(report.target_collectives) and report.target != "cpu"
+    if compiled:
+        found = [c for c in found if any(run.collective.kind == "all-reduce" for run in report.runs_as(c.name))]
+    numbers = case.moved(found)
+    if not found or numbers["bytes"] < 0.01 * case.moved_bytes:
+        return
+    heaviest = max(found, key=lambda c: c.assumed_bytes)
+    others = f", and so are {plural(len(found) - 1, 'other')}" if len(found) > 1 else ""
+    half = "a reduce-scatter, which sends each device its own part only, moves half as much; "
+    left = f"the compiler for {report.target} left it as it is: `jax.lax.psum_scatter` in a shard_map says it"
+    mostly = (
+        "most compilers for TPUs and GPUs turn the one into the other, and `program.compile(plan, target)` tells "
+        "whether yours does"
+    )
+    mend = Suggestion(kind="code", source=heaviest.source, text="`jax.lax.psum_scatter` in a shard_map")
+    yield Finding(
+        f"sum-kept-in-part:{case.place(heaviest)}",
+        "warning" if compiled else "note",
+        f"{case.what(heaviest)} is added up on all devices along {axes_said(heaviest.axes or ())}, and each keeps its "
+        f"own part of it{others}. It moves {moved_words(numbers)}.",
+        why=half + (left if compiled else mostly),
+        source=heaviest.source,
+        value=case.value_name(heaviest),
+        axes=heaviest.axes or (),
+        numbers={**numbers, "collectives": float(len(found)), "saved_bytes": numbers["bytes"] / 2},
+        mends=(mend,) if compiled else (),
+    )
+
+
+def _gathers(c: Collective) -> bool:
+    """Whether it, or the change of cuts that it is a part of, leaves each device with more of the array."""
+    if c.before is None or c.after is None:
+        return c.kind == "all-gather"
+    return not {axis_name(a) for a in c.before.axes} <= {axis_name(a) for a in c.after.axes}
+
+
+def _gathered(c: Collective) -> tuple[Axis, ...]:
+    """The axes that cut the array before and do not after."""
+    if c.before is None or c.after is None:
+        return c.axes or ()
+    after = {axis_name(a) for a in c.after.axes}
+    return tuple(a for a in c.before.axes if axis_name(a) not in after) or c.axes or ()
+
+
+_Rule = Callable[[Case, Collective, Sequence[Collective]], Finding | None]
+
+
+def _made(
+    case: Case,
+    rule: str,
+    c: Collective,
+    alike: Sequence[Collective],
+    text: str,
+    why: str,
+    *mends: Suggestion,
+    **more: float,
+) -> Finding:
+    """A finding about a collective and those like it: `text` is followed by what they move."""
+    numbers = case.moved(alike) | more
+    grave = numbers["bytes"] >= 0.01 * case.moved_bytes and not c.conditional
+    return Finding(
+        f"{rule}:{case.place(c)}",
+        "warning" if grave else "note",
+        f"{text}. It moves {moved_words(numbers)}.",
+        why=why,
+        source=c.source,
+        value=case.value_name(c),
+        axes=c.axes or (),
+        numbers=numbers,
+        mends=mends,
+    )
+
+
+def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+    if not _gathers(c) or c.kind == "all-reduce" or "loop-invariant" not in c.facts or (c.count or 2) < 2:
+        return None
+    if case.runs_as_once(c):
+        return None
+    extra = c.operand_bytes * sum((a.count or 1) - 1 for a in alike)
+    return _made(
+        case,
+        "gathered-each-run",
+        c,
+        alike,
+        f"{case.what(c)} is gathered over {axes_said(_gathered(c))} in each of "
+        f"{plural(c.count or 1, 'run')} of a loop, though it is the same each time",
+        "it is given to the loop cut, and each run needs the whole of it; gathered once before the loop, it would "
+        f"take {format_bytes(case.left(c))} of each device's memory for as long as the loop runs",
+        *case.constrained(c, c.after, argument=True),
+        extra_bytes=extra,
+        result_bytes=case.left(c),
+    )  # fmt: skip
+
+
+def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+    if not _gathers(c) or "stack" not in c.facts:
+        return None
+    held = case.left(c) - c.operand_bytes
+    return _made(
+        case,
+        "stack-gathered",
+        c,
+        alike,
+        f"The whole of {case.what_inside(c)} is gathered on each device before a loop that reads one slice of it in "
+        f"each run, which takes {format_bytes(held)} more of each device's memory",
+        "something outside the loop asks for it whole; gathered slice by slice inside the loop, only one "
+        "slice would lie there at a time, and as much would move",
+        Suggestion(kind="code", source=c.source, text="constrain the slice in the loop's body, not the stack"),
+        held_bytes=held,
+    )  # fmt: skip
+
+
+def _then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+    if not _gathers(c) or "reduced" not in c.facts:
+        return None
+    return _made(
+        case,
+        "gathered-then-summed",
+        c,
+        alike,
+        f"{case.what(c)} is gathered over {axes_said(_gathered(c))} only to be summed over the dimension that was cut",
+        "a constraint asks for the whole array before the sum; each device could sum its own part, and only the sums "
+        "would move",
+        Suggestion(kind="code", source=c.source, text=f"leave out the constraint on it, or make it {c.before}"),
+    )
+
+
+def _part_of_sum(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+    if c.kind != "all-reduce" or "sliced" not in c.facts:
+        return None
+    return _made(
+        case,
+        "part-of-sum",
+        c,
+        alike,
+        f"All devices along {axes_said(c.axes or ())} get the whole of a sum of which only a part is read",
+        "the sum is made whole on every device, and a slice is taken of it then; sliced before the sum, or summed "
+        "so that "
+        "each device keeps its own part (`jax.lax.psum_scatter` in a shard_map), less would move",
+        Suggestion(kind="code", source=c.source, text="take the slice before the sum"),
+    )  # fmt: skip
+
+
+def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+    if "undone" not in c.facts:
+        return None
+    between = f" ({c.before} to {c.after} and back)" if c.before is not None and c.after is not None else ""
+    return _made(
+        case,
+        "there-and-back",
+        c,
+        alike,
+        f"{case.what(c)} is cut otherwise and then back again, and nothing is done with it in between{between}",
+        "two constraints, or a constraint and what reads the array, disagree about how it is cut",
+        *case.constrained(c, c.before),
+    )
+
+
+def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+    if "again" not in c.facts:
+        return None
+    first = next(
+        (o for o in case.report.collectives if o is not c and _same_array(o, c) and "again" not in o.facts), None
+    )
+    if first is not None and _made_one(case, first, c):
+        return None
+    where = f" (first for {first.source.short})" if first is not None and first.source is not None else ""
+    return _made(
+        case,
+        "moved-again",
+        c,
+        alike,
+        f"{case.what(c)} is gathered over {axes_said(c.axes or ())} a second time in the same pass{where}",
+        "two places need it whole, and each gathers it for itself; a constraint where it is made gives both "
+        "the same",
+        *(case.constrained(c, c.after) or (Suggestion(kind="code", source=c.source, text=_once(case, c)),)),
+    )  # fmt: skip
+
+
+def _once(case: Case, c: Collective) -> str:
+    name = case.value_name(c)
+    what = name if case.is_argument(name) else "it"
+    return f"gather {what} once, by a `with_sharding_constraint` to {c.after} before both places"
+
+
+def _made_one(case: Case, first: Collective, c: Collective) -> bool:
+    """Whether the target's compiler is known to have made one collective, no larger, of both."""
+    return any(
+        first.name in run.stands_for and run.collective.operand_bytes <= max(first.operand_bytes, c.operand_bytes)
+        for run in case.report.runs_as(c.name)
+    )
+
+
+def _same_array(one: Collective, other: Collective) -> bool:
+    key = lambda c: (c.kind, c.axes, c.operand, c.made_by, c.phase, c.dtype, c.before)  # noqa: E731
+    return key(one) == key(other)
+
+
+def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+    if c.kind not in ("all-to-all", "collective-permute", "all-gather") or "asked" in c.facts or "undone" in c.facts:
+        return None
+    culprit = next((op for op in c.read_by if op in _ALONG), "")
+    if not culprit and c.kind == "collective-permute":
+        culprit = c.made_by if c.made_by in _ALONG else ""
+    if not culprit or len(c.read_by) > 1 or {"stack", "sliced"} & set(c.facts):
+        return None
+    ways = math.prod(axis_size(axis, case.report.mesh) for axis in c.axes or ())
+    first = _first_of_new(case, c) if culprit == "reshape" else None
+    sizes, more = "", {}
+    if first is not None and first % ways:
+        better = -(-first // ways) * ways
+        sizes = f"; the first of the new dimensions is {first:,}, and were it {better:,}, {ways} would divide it"
+        more = {"size": float(better)}
+    return _made(
+        case,
+        "along-the-cut",
+        c,
+        alike,
+        f"A {_ALONG[culprit]} goes along a dimension of {case.what_inside(c)} that is cut over "
+        f"{axes_said(c.axes or ())}, so the array is moved between devices for it",
+        f"each device holds a part of that dimension only, and the result's parts begin elsewhere{sizes}; cut over "
+        "another dimension, the array could stay where it is",
+        *(case.constrained(c, c.after, argument=True) or case.elsewhere(c)),
+        **more,
+    )
+
+
+def _first_of_new(case: Case, c: Collective) -> int | None:
+    """The first dimension that a reshape makes of the one that was cut; None where it makes none, or is not found."""
+    whole = case.whole(c)
+    if whole is None or c.before is None:
+        return None
+    names = {axis_name(a) for a in c.axes or ()}
+    cut = [d for d, dim in enumerate(c.before.dims) if any(axis_name(a) in names for a in dim)]
+    results = [
+        v.shape
+        for v in case.report.intermediates
+        if v.source == c.source and v.name.startswith("reshape") and v.shape != whole
+    ]
+    results = [shape for shape in results if math.prod(shape) == math.prod(whole)]
+    if len(cut) != 1 or len(set(results)) != 1 or cut[0] >= len(whole):
+        return None
+    before, product = math.prod(whole[: cut[0]]), 1
+    for size in results[0]:
+        if product == before and size > 1:
+            return size if whole[cut[0]] % size == 0 and size < whole[cut[0]] else None
+        product *= size
+    return None
+
+
+def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+    if c.kind not in ("all-gather", "all-to-all") or "dynamic_update_slice" not in c.read_by or "asked" in c.facts:
+        return None
+    return _made(
+        case,
+        "update-gathers",
+        c,
+        alike,
+        f"To write a part of {case.what_inside(c)} in place, it is first gathered over {axes_said(c.axes or ())}",
+        "the part that is written lies along a dimension that is cut, so it may fall on any device; cut over another "
+        "dimension, each device writes its own part",
+        *(case.elsewhere(c) or case.constrained(c, c.after, argument=True)),
+    )

@@ -1,0 +1,100 @@
+"""How an array could be cut further: the specs that rules suggest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from shardviz.layouts.uneven import shard_shape
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import axis_name
+from shardviz.records import Suggestion, Value
+
+_MOST_BETWEEN = 3
+
+
+def free(value: Value, axis: str) -> bool:
+    """Whether a value's spec leaves an axis out."""
+    return value.spec is not None and axis not in {axis_name(a) for a in (*value.spec.axes, *value.manual)}
+
+
+def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
+    """The value's spec with an axis more, on the dimension whose shard is longest; None where none divides."""
+    if value.spec is None or not free(value, axis):
+        return None
+    spec, size = Spec.of(value.spec, len(value.shape)), mesh.shape[axis]
+    shard = value.shard_shape or value.shape
+    divides = [d for d, n in enumerate(shard) if n % size == 0 and n >= size and value.shape[d] % n == 0]
+    if not divides:
+        return None
+    best = max(divides, key=lambda d: (shard[d], not spec.dims[d], -d))
+    return spec.with_dims(tuple((*dim, axis) if d == best else dim for d, dim in enumerate(spec.dims)))
+
+
+def cut_further(value: Value, axis: str, mesh: DeviceMesh) -> Suggestion | None:
+    """The suggestion to cut an argument over one axis more; None where no dimension divides."""
+    spec = further(value, axis, mesh)
+    return None if spec is None else Suggestion(kind="argument", target=value.name, spec=spec)
+
+
+def over_all(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
+    """The value's spec with as many of the axes as divide; None where none does."""
+    found = None
+    for axis in axes:
+        spec = further(v if found is None else _recut(v, found, mesh), axis, mesh)
+        found = found if spec is None else spec
+    return found
+
+
+def _recut(v: Value, spec: Spec, mesh: DeviceMesh) -> Value:
+    return replace(v, spec=spec, shard_shape=shard_shape(v.shape, spec, mesh))
+
+
+def moved_off(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
+    """The value's spec with axes on another dimension than the one that they cut; None where no other one divides."""
+    names = [axis_name(a) for a in (v.spec.axes if v.spec is not None else ())]
+    moved = [name for name in names if name in set(axes)]
+    if v.spec is None or not moved or any(not isinstance(axis, str) for axis in v.spec.axes):
+        return None
+    spec = Spec.of(v.spec, len(v.shape))
+    was = {d for d, dim in enumerate(spec.dims) if any(axis_name(a) in moved for a in dim)}
+    spec = spec.with_dims(tuple(tuple(a for a in dim if axis_name(a) not in moved) for dim in spec.dims))
+    size = math.prod(mesh.shape[name] for name in moved)
+    shard = shard_shape(v.shape, spec, mesh)
+    others = [d for d in range(len(v.shape)) if d not in was and shard[d] % size == 0 and shard[d] >= size]
+    if not others:
+        return None
+    best = max(others, key=lambda d: (not spec.dims[d], shard[d], -d))
+    return spec.with_dims(tuple((*dim, *moved) if d == best else dim for d, dim in enumerate(spec.dims)))
+
+
+def between(before: Spec, after: Spec, shape: tuple[int, ...], mesh: DeviceMesh) -> list[Spec]:
+    """Cuts on the way from one to another that shares no dimension with it: one axis has moved, or is gone.
+
+    Those come first from which one move of the other axes is enough.
+
+    >>> mesh = DeviceMesh.of("x=4,y=2")
+    >>> one, other = Spec((("y",), (), ("x",))), Spec(((), ("x", "y"), ()))
+    >>> [str(spec) for spec in between(one, other, (16, 16, 16), mesh)]
+    ["P('y', 'x', None)", "P(None, 'y', 'x')", "P('y', None, None)"]
+    """
+    if any(not isinstance(axis, str) for axis in (*before.axes, *after.axes)):
+        return []
+    rank, found = len(shape), []
+    start, end = Spec.of(before, rank), Spec.of(after, rank)
+    goes_to = {axis: d for d, dim in enumerate(end.dims) for axis in dim}
+    for axis in dict.fromkeys((*end.axes, *start.axes)):
+        if axis not in start.axes or axis in start.dims[goes_to.get(axis, 0)]:
+            continue
+        gone = [tuple(a for a in dim if a != axis) for dim in start.dims]
+        dims = [(*dim, axis) if d == goes_to.get(axis) else dim for d, dim in enumerate(gone)]
+        straight = axis in goes_to and end.dims[goes_to[axis]][: len(dims[goes_to[axis]])] == dims[goes_to[axis]]
+        found += [(not straight, Spec(tuple(dims))), (2, Spec(tuple(gone)))]
+    even = [(rank, spec) for rank, spec in found if all(n % w == 0 for n, w in _ways(shape, spec, mesh))]
+    ordered = [spec for _, spec in sorted(even, key=lambda each: each[0])]
+    return [spec for spec in dict.fromkeys(ordered) if spec not in (start, end)][:_MOST_BETWEEN]
+
+
+def _ways(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> list[tuple[int, int]]:
+    return [(n, math.prod(mesh.shape[axis_name(a)] for a in dim)) for n, dim in zip(shape, spec.dims, strict=True)]

@@ -1,0 +1,125 @@
+"""A Document as one HTML file with nothing outside it: no script, no network, light and dark, on paper, on a phone.
+
+The blocks are painted by `html_of`, Pictures by `inline_of`. A style that stands at many elements becomes a class, so
+that it is written once.
+
+>>> from shardviz.view.document import Document, words
+>>> page = page_of(Document(title=words("a < b")))
+>>> page[:15], "<title>a &lt; b</title>" in page, "<script" in page
+('<!DOCTYPE html>', True, False)
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from html import escape
+
+from shardviz.paint.html import html_of
+from shardviz.paint.outside import told
+from shardviz.paint.svg import inline_of, page_hatches, page_style
+from shardviz.view.document import Beside, Block, Document, Figure, Section, Table, plain
+from shardviz.view.picture import Picture
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""A browser loads and runs nothing for this page, whatever stands in it."""
+
+_STYLE = """
+:root{color-scheme:light dark}
+@media(prefers-color-scheme:dark){:root:has(#theme:checked){color-scheme:light}}
+@media(prefers-color-scheme:light){:root:has(#theme:checked){color-scheme:dark}}
+*{box-sizing:border-box}
+body{margin:0;background:#fff;color:#1f2328;background:light-dark(#fff,#15181c);color:light-dark(#1f2328,#e6e6e6)}
+main{max-width:1180px;margin:0 auto;padding:14px 20px 40px;overflow-wrap:anywhere}
+h1{font-size:19px;font-weight:500;line-height:1.3;margin:6px 0 2px}
+h2{font-size:14px;font-weight:400;margin:22px 0 4px;padding-top:8px;border-top:1px solid rgba(128,128,128,.35)}
+h2 b{font-weight:650}
+.lead{margin:2px 0}
+summary{cursor:pointer;padding:4px 0}
+.rest>summary{opacity:.75;padding:0 8px 8px}
+figure{margin:8px 0 16px;overflow-x:auto}
+figure>svg{max-width:none;display:block}
+.table{overflow-x:auto;max-width:100%}
+.beside{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,360px),1fr));gap:0 28px}
+.beside>div{min-width:0}
+.theme{float:right;font:12px system-ui,sans-serif;opacity:.75;cursor:pointer;padding:4px 0 4px 12px}
+footer{font:12px system-ui,sans-serif;opacity:.75;margin-top:28px}
+@media screen and (max-width:720px){
+main{padding:10px 12px 32px}
+figure>svg{max-width:max(100%,640px);height:auto}
+.table table,.table tbody,.table caption{display:block}
+.table thead{display:none}
+.table tr{display:flex;flex-wrap:wrap;gap:0 14px;padding:4px 0}
+.table td{padding:1px 0!important;text-align:left!important;white-space:normal!important;min-width:0;max-width:100%}
+.table td span{white-space:normal!important}
+.table td:first-child,.table td[data-bar]{flex:1 0 100%}
+.table table:not(:has(thead)) :is(td:first-child,td[data-bar]){flex:0 0 auto}
+.table td:empty{display:none}
+.table td[data-head]::before{content:attr(data-head) " ";font:11px system-ui,sans-serif;opacity:.7}
+}
+@media print{
+:root,:root:has(#theme:checked){color-scheme:light}
+main{max-width:none;padding:0}
+.theme,.rest{display:none}
+.table{overflow:visible}
+.table td{white-space:normal!important}
+tr,figure{break-inside:avoid}
+h2{break-after:avoid}
+figure>svg{max-width:100%;height:auto}
+details::details-content{content-visibility:visible;block-size:auto}
+span{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+}
+"""
+
+_TAG = re.compile(r'<[a-z][^<>]* style="[^<>]*>')
+_OWN = re.compile(r' style="([^"]*)"')
+
+
+def page_of(document: Document, note: str = "") -> str:
+    """A document as the text of an HTML file.
+
+    Args:
+        document: what there is to say.
+        note: a line at the foot of the page, such as who made it.
+    """
+    pictures = list(_pictures(document.blocks))
+    body, classes = _classed(html_of(document, inline_of))
+    title = escape(told(plain(document.title)) or "shardviz")
+    style = _STYLE.strip().replace("\n", "") + (page_style(pictures) if pictures else "") + classes
+    foot = f"<footer>{escape(note)}</footer>" if note else ""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" '
+        f'content="light dark"><title>{title}</title><style>{style}</style></head><body><main>'
+        '<label class="theme"><input type="checkbox" id="theme"> the other theme</label>'
+        f"{page_hatches(pictures)}{body}{foot}</main></body></html>\n"
+    )
+
+
+def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
+    """Every Picture in a document."""
+    for block in blocks:
+        if isinstance(block, Figure) and isinstance(block.of, Picture):
+            yield block.of
+        elif isinstance(block, Section | Beside):
+            yield from _pictures(block.blocks)
+        elif isinstance(block, Table):
+            yield from _pictures(part for row in block.rows for part in row.detail)
+
+
+def _classed(html: str) -> tuple[str, str]:
+    """The HTML with a class in the place of each style that occurs more than once, and these classes.
+
+    Every `<` and `>` in it is one of a tag: text and attributes are escaped.
+    """
+    many = Counter(_OWN.search(tag)[1] for tag in _TAG.findall(html) if " class=" not in tag)  # type: ignore[index]
+    names = {style: f"c{i}" for i, (style, count) in enumerate(many.most_common()) if count > 1}
+
+    def tag(found: re.Match[str]) -> str:
+        if " class=" in found[0]:
+            return found[0]
+        return _OWN.sub(lambda own: f' class="{names[own[1]]}"' if own[1] in names else own[0], found[0])
+
+    return _TAG.sub(tag, html), "".join(f".{name}{{{style}}}" for style, name in names.items())

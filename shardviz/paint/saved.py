@@ -1,0 +1,78 @@
+"""What a file is to hold of a subject, by the ending of its name.
+
+>>> from shardviz.view.document import Document, words
+>>> file(Document(title=words("step")), "step.md")
+'## step\\n'
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shardviz.errors import ShardvizError
+from shardviz.paint.json import json_of
+from shardviz.paint.markdown import markdown_of
+from shardviz.paint.page import page_of
+from shardviz.paint.svg import svg_of
+from shardviz.paint.text import text_of
+from shardviz.view.subjects import document, picture
+from shardviz.visible import Visible
+
+TEXTS: dict[str, Callable[[Any], str]] = {
+    ".html": lambda subject: page_of(document(subject), "made by shardviz; nothing here is live"),
+    ".md": lambda subject: markdown_of(document(subject)) + "\n",
+    ".txt": lambda subject: (
+        (subject.text() if isinstance(subject, Visible) else text_of(document(subject), 100)) + "\n"
+    ),
+    ".json": lambda subject: _json(subject),
+}
+"""Ending → all that there is to say, as text."""
+
+PICTURES = (".svg", ".png", ".pdf")
+
+
+def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str | bytes:
+    """What a file of this name is to hold.
+
+    Args:
+        subject: what is saved.
+        path: its name; the ending counts.
+        kind: which of its pictures, where it has several.
+        dark: a picture for a dark page.
+
+    Raises:
+        ShardvizError: for another ending, and where a picture is asked for of what has none.
+    """
+    ending = Path(path).suffix.lower()
+    if ending in TEXTS:
+        if kind:
+            raise ShardvizError(f"save({str(path)!r}, kind={kind!r}): only a picture ({_PICTURES}) is of a kind")
+        return TEXTS[ending](subject)
+    if ending not in PICTURES:
+        given = repr(ending) if ending else "no ending"
+        raise ShardvizError(
+            f"save({str(path)!r}): {given} is no kind of file that is written here; give one of "
+            f"{', '.join(TEXTS)}, {_PICTURES}"
+        )
+    try:
+        drawn = picture(subject, kind)
+    except ShardvizError as error:
+        raise ShardvizError(f"save({str(path)!r}): {error}; as text it can be saved: {', '.join(TEXTS)}") from error
+    if ending == ".svg":
+        return svg_of(drawn, dark=True if dark else None)
+    from shardviz.paint import png  # matplotlib, imported only where it draws
+
+    return png.png_of(drawn, dark=dark) if ending == ".png" else png.pdf_of(drawn, dark=dark)
+
+
+_PICTURES = ", ".join(PICTURES)
+
+
+def _json(subject: Any) -> str:
+    """Its own data where it has them, which `from_json` may read again; else what is said of it."""
+    if hasattr(subject, "to_json"):
+        return subject.to_json(indent=1) + "\n"
+    return json.dumps({"shardviz_document": 1, **json_of(document(subject))}, indent=1) + "\n"

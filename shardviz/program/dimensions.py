@@ -1,0 +1,596 @@
+"""Logical dimensions: which dimensions of which arrays belong together, found out from the program itself.
+
+One dimension of one argument is cut by an axis of its own, every other dimension of every argument and result is left
+open, every constraint is taken out, and Shardy propagates: the dimensions that catch the axis belong together, as they
+are multiplied, added or stored along each other. A dimension that no group has yet seeds the next one. So presets,
+edits by dimension and a search work on any function, without annotations.
+
+A dimension of a stacked array that a scan runs over meets no other array's; those of one size under one parent of the
+tree are put together. So are dimensions that are alike but for a number in their paths: those of unrolled layers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
+from jax.extend.mlir.passmanager import PassManager
+
+from shardviz import _jax
+from shardviz.errors import ShardvizError
+from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.bounds import MOST_DEVICES
+from shardviz.notation.spec import axis_name, axis_size
+from shardviz.program.along import BATCHED, KEPT, SCANNED, along_of
+from shardviz.program.lower import Lowered, sdy_spec
+from shardviz.program.module import (
+    MESH,
+    leave_out_constraints,
+    main_of,
+    mesh_in,
+    place_of,
+    set_mesh,
+    spec_of,
+    symbol_of,
+    walk,
+)
+from shardviz.program.propagate import rehearse_module
+from shardviz.visible import Visible
+
+_SEED = "_seed"
+_PASSES = "builtin.module(sdy-propagation-pipeline)"
+_MOST_SEEDED = 12  # axes that are tried together
+_NUMBERS = re.compile(r"\d+")
+_EINSUM = re.compile(r"[A-Za-z.]{1,32}(?:,[A-Za-z.]{1,32}){0,7}->([A-Za-z]{0,16})")
+
+
+class Member(NamedTuple):
+    """A dimension of an array.
+
+    Attributes:
+        role: `argument` or `output`.
+        path: the array's tree path.
+        dimension: which of its dimensions, from 0.
+    """
+
+    role: str
+    path: str
+    dimension: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.dimension}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """Dimensions of arrays that belong together.
+
+    Attributes:
+        name: what it is called: `batch`, `sequence` (of token ids), `layers`, `experts`, a letter of an einsum, or a
+            member, `w1:1`.
+        sizes: the members' sizes, the most frequent first; more than one where a program slices or joins along it, or
+            repeats it (heads of queries, keys and values).
+        members: which dimensions of which arguments and outputs.
+        conflicts: tree path → its dimensions that are members, where an array has several: one axis can cut only one.
+        stacked: its arrays are stacked along it, and a scan runs over them.
+        experts: weights are experts along it: each slice multiplies rows of its own; see `program/along.py`.
+        of: `batch` or `sequence` where it is the first or second dimension of data; else empty.
+        mapped: the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements; else empty.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    members: tuple[Member, ...]
+    conflicts: Mapping[str, tuple[int, ...]]
+    stacked: bool = False
+    experts: bool = False
+    of: str = ""
+    mapped: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The size that must divide: the greatest common divisor of the members'."""
+        return int(np.gcd.reduce(self.sizes)) if self.sizes else 1
+
+    @property
+    def arguments(self) -> tuple[Member, ...]:
+        """The members that are dimensions of arguments."""
+        return tuple(m for m in self.members if m.role == "argument")
+
+    def chosen(self, prefer: Mapping[str, int] | None = None) -> tuple[Member, ...]:
+        """One dimension of each array: the first, where several are members, or the one that is preferred.
+
+        Args:
+            prefer: tree path → dimension.
+
+        Raises:
+            ShardvizError: if a preferred dimension is no member.
+        """
+        prefer = dict(prefer or {})
+        found: dict[tuple[str, str], Member] = {}
+        for member in self.members:
+            if member.dimension == prefer.get(member.path, member.dimension):
+                found.setdefault((member.role, member.path), member)
+        for path, wanted in prefer.items():
+            if not any(m.path == path for m in found.values()):
+                raise ShardvizError(f"dimension {self.name!r} has no member {path}:{wanted}")
+        return tuple(found.values())
+
+
+class Dimensions(tuple[Dimension, ...], Visible):
+    """A program's logical dimensions, the one with the most members first; one is found by its name or its place."""
+
+    __slots__ = ()
+    __repr__ = Visible.__repr__
+
+    def named(self, name: str) -> Dimension:
+        """The dimension of this name, or that has this member (`w1:1`).
+
+        Raises:
+            ShardvizError: if there is none; the message lists those that there are.
+        """
+        for each in self:
+            if name == each.name or name in map(str, each.members):
+                return each
+        have = ", ".join(repr(each.name) for each in self)
+        raise ShardvizError(f"there is no dimension {name!r}; there are {have or 'none'}")
+
+    def renamed(self, names: Mapping[str, str]) -> Dimensions:
+        """The same dimensions under other names.
+
+        Args:
+            names: a name or member → the new name.
+
+        Raises:
+            ShardvizError: as `named`, or if two would be called the same.
+        """
+        new = {self.named(old).name: name for old, name in names.items()}
+        made = [replace(each, name=new.get(each.name, each.name)) for each in self]
+        twice = [name for name, count in Counter(each.name for each in made).items() if count > 1]
+        if twice:
+            raise ShardvizError(f"two dimensions would be called {twice[0]!r}")
+        return Dimensions(made)
+
+
+class _Array(NamedTuple):
+    role: str
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def dimensions(lowered: Lowered) -> Dimensions:
+    """The logical dimensions of a lowered program; see the module's words on how they are found.
+
+    Raises:
+        CompileError: if Shardy does not survive the program, which is tried in a process of its own first.
+    """
+    traced = lowered.traced
+    arrays = [
+        *(_Array("argument", a.name, tuple(a.shape), str(a.dtype)) for a in traced.arguments),
+        *(_Array("output", o.name, tuple(o.shape), str(o.dtype)) for o in traced.outputs),
+    ]
+    sizes = {Member(a.role, a.path, d): size for a in arrays for d, size in enumerate(a.shape)}
+    named = {(a.role, a.path): a for a in arrays}
+    with lowered.entered(), ir.Location.unknown():
+        opened = _Opened(lowered)
+        trial = opened.bytecode()
+    rehearse_module(trial, _PASSES)
+    with lowered.entered(), ir.Location.unknown():
+        opened.begin()
+        uses = opened.uses()
+    groups = _groups(opened, arrays, sizes)
+    for group in groups:
+        group.stacked = any(m.dimension == 0 for m in group.members & uses[SCANNED])
+    groups = _joined(groups, lambda group: _stack(group, sizes))
+    groups = _joined(groups, lambda group: _repeated(group, sizes))
+    state = _state(arrays)
+    mapped = {m for group in groups if group.mapped for m in group.members}
+    for group in groups:
+        weights = {m for m in group.members if _head(m.path) in state}
+        router = {m for m in weights if len(named[m[:2]].shape) < 3}
+        batched = not group.stacked and not weights.isdisjoint(uses[BATCHED])
+        group.experts = batched and (weights - router).isdisjoint(uses[KEPT])
+        group.of = "" if group.mapped or group.experts else _data(group.members, named, state, mapped)
+    return Dimensions(_named(groups, sizes, named))
+
+
+@dataclass
+class _Group:
+    members: set[Member]
+    letters: Counter[str]
+    stacked: bool = False
+    experts: bool = False
+    mapped: tuple[str, ...] = ()
+    of: str = ""
+
+
+def _groups(opened: _Opened, arrays: Sequence[_Array], sizes: Mapping[Member, int]) -> list[_Group]:
+    """A group for each seed that no group has yet; those that meet in a dimension become one.
+
+    When a seed has been tried, those that are like it but for numbers in their paths, the other layers', are tried
+    together, each with an axis of its own.
+    """
+    groups: list[_Group] = []
+    grouped: set[Member] = set()
+    for axes, members in opened.used_up(sizes).items():
+        groups.append(_Group(members, Counter(dict.fromkeys(axes, 1)), mapped=axes))
+        grouped |= members
+    seeds = [Member(a.role, a.path, d) for a in arrays if a.role == "argument" for d in range(len(a.shape))]
+    alike: dict[tuple[str, int, int], list[Member]] = {}
+    for seed in seeds:
+        if sizes[seed] > 1 and seed not in grouped:
+            alike.setdefault((_NUMBERS.sub("#", seed.path), seed.dimension, sizes[seed]), []).append(seed)
+    for of_a_kind in alike.values():
+        for some in (of_a_kind[:1], *opened.batches(of_a_kind[1:], sizes)):
+            left = [seed for seed in some if seed not in grouped]
+            with opened.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
+                caught = list(opened.caught(left, sizes)) if left else []
+            for seed, found, letters in caught:
+                group = _Group({m for m in found if sizes.get(m, 0) > 1} | {seed}, letters)
+                for other in [g for g in groups if not g.members.isdisjoint(group.members)]:
+                    group.members |= other.members
+                    group.letters += other.letters
+                    groups.remove(other)
+                groups.append(group)
+                grouped |= group.members
+    return groups
+
+
+class _Opened:
+    """A copy of a module with nothing decided: every argument and result open, no constraint left."""
+
+    def __init__(self, lowered: Lowered):
+        self._lowered = lowered
+        self._module = lowered.module.operation.clone()
+        own = mesh_in(lowered.module) or DeviceMesh((), ())
+        manual = any(self._manual_computations())
+        self._mesh = own if manual else replace(own, sizes=(1,) * len(own.sizes))  # where no shape depends on them
+        leave_out_constraints(self._module)
+        for op in list(self._manual_computations()):
+            for name in ("in_shardings", "out_shardings"):
+                cut = sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
+                text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in cut)
+                op.attributes[name] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{text}]>")
+        self._passes = PassManager.parse(_PASSES)
+        self._passes.enable_verifier(False)
+        self._manual: dict[Member, tuple[Axis, ...]] = {}
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Holds the module's lock, and enters its context."""
+        with self._lowered.entered(), ir.Location.unknown():
+            yield
+
+    def bytecode(self) -> bytes:
+        """The module with nothing seeded, to be tried elsewhere."""
+        return _jax.bytecode(self._seeded({})[0])
+
+    def begin(self) -> None:
+        """Finds out what the `shard_map`s inside cut."""
+        self._manual = self._cut_by_manual() if any(self._manual_computations()) else {}
+
+    def _manual_computations(self) -> Iterator[ir.Operation]:
+        return (op for op in walk(self._module) if op.name == "sdy.manual_computation")
+
+    def batches(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> Iterator[Sequence[Member]]:
+        """Seeds that can be tried together: the mesh that has an axis for each must not grow too large."""
+        some: list[Member] = []
+        devices = self._mesh.size
+        for seed in seeds:
+            factor = _smallest_factor(sizes[seed])
+            if some and (devices * factor > MOST_DEVICES or len(some) == _MOST_SEEDED):
+                yield some
+                some, devices = [], self._mesh.size
+            some.append(seed)
+            devices *= factor
+        if some:
+            yield some
+
+    def _cut_by_manual(self) -> dict[Member, tuple[Axis, ...]]:
+        """The dimensions that the `shard_map`s inside cut → the axes that they cut them by."""
+        module, main, traced = self._seeded({})
+        self._passes.run(module)
+        return {
+            Member(role, name, d): axes
+            for role, which, arrays in (
+                ("argument", "arg_attrs", traced.arguments),
+                ("output", "res_attrs", traced.outputs),
+            )
+            for name, spec in _shardings(main, which, [a.name for a in arrays])
+            for d, axes in enumerate(spec.dims)
+            if axes
+        }
+
+    def uses(self) -> Mapping[str, set[Member]]:
+        """What is done along which dimensions of arguments; see `along_of`."""
+        main = main_of(_Holder(self._module))
+        functions = {symbol_of(op): op.operation for op in self._module.regions[0].blocks[0].operations}
+        found: defaultdict[str, set[Member]] = defaultdict(set)
+        arguments = zip(self._lowered.traced.arguments, main.regions[0].blocks[0].arguments, strict=True)
+        for argument, value in arguments:
+            for dimension, use in along_of(value, functions) if argument.shape else ():
+                found[use].add(Member("argument", argument.name, dimension))
+        return found
+
+    def used_up(self, sizes: Mapping[Member, int]) -> dict[tuple[str, ...], set[Member]]:
+        """Axes → the dimensions that they cut into single elements, where a `shard_map` or `pmap` says so."""
+        found: dict[tuple[str, ...], set[Member]] = {}
+        for member, axes in self._manual.items():
+            if math.prod(axis_size(a, self._mesh) for a in axes) == sizes[member] > 1:
+                found.setdefault(tuple(map(axis_name, axes)), set()).add(member)
+        return found
+
+    def _seeded(self, axes: Mapping[Member, str], factors: Sequence[int] = ()) -> tuple[Any, Any, Any]:
+        """A copy of the module with an axis for each seed, its main function, and its trace."""
+        module = self._module.clone()
+        body = module.regions[0].blocks[0]
+        set_mesh(module, body, DeviceMesh((*self._mesh.names, *axes.values()), (*self._mesh.sizes, *factors)))
+        main = main_of(_Holder(module))
+        traced = self._lowered.traced
+        kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        ranks = [[ir.RankedTensorType(t).rank for t in types] for types in (kind.inputs, kind.results)]
+        cut = {s[1:]: (*self._manual.get(s, ()), axis) for s, axis in axes.items()}
+        ins = [
+            Spec(tuple(cut.get((a.name, d), ()) for d in range(rank)))
+            for a, rank in zip(traced.arguments, ranks[0], strict=True)
+        ]
+        _write(main, "arg_attrs", ins)
+        _write(main, "res_attrs", [Spec(((),) * rank) for rank in ranks[1]])
+        module.verify()  # Shardy ends the process when it is given what the verifier would have refused
+        return module, main, traced
+
+    def caught(
+        self, seeds: Sequence[Member], sizes: Mapping[Member, int]
+    ) -> Iterator[tuple[Member, set[Member], Counter[str]]]:
+        """For each seed, which dimensions catch the axis that cuts it, and as which letters of einsums.
+
+        Args:
+            seeds: dimensions of arguments.
+            sizes: of all dimensions; an axis is as large as the smallest factor of its seed's.
+        """
+        axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
+        module, main, traced = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
+        self._passes.run(module)
+        members = {axis: set[Member]() for axis in axes.values()}
+        for role, which, arrays in (
+            ("argument", "arg_attrs", traced.arguments),
+            ("output", "res_attrs", traced.outputs),
+        ):
+            for name, spec in _shardings(main, which, [a.name for a in arrays]):
+                for d, axis in _caught(spec):
+                    members[axis].add(Member(role, name, d))
+        letters = self._letters(module)
+        for seed, axis in axes.items():
+            yield seed, members[axis], letters.get(axis, Counter())
+
+    def _letters(self, module: Any) -> dict[str, Counter[str]]:
+        """Axis → the letters that einsums' results have at dimensions which caught it."""
+        ends: dict[Any, tuple[str, Spec]] = {}
+        for op in walk(module):
+            if op.name not in ("stablehlo.dot_general", "stablehlo.transpose") or "sdy.sharding" not in op.attributes:
+                continue
+            stack = place_of(op.location, self._lowered.locations).name_stack
+            einsum = _EINSUM.search(stack) if "->" in stack and "transpose(" not in stack else None
+            if einsum is not None:
+                spec = spec_of(sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings[0])
+                ends.pop(op.operands[0], None)  # the product, which this brings into the einsum's order
+                ends[op.results[0]] = einsum[1], spec
+        found: dict[str, Counter[str]] = {}
+        for letters, spec in ends.values():
+            if len(spec.dims) == len(letters):
+                for d, axis in _caught(spec):
+                    found.setdefault(axis, Counter())[letters[d]] += 1
+        return found
+
+
+class _Holder:
+    """What `main_of` reads: a module, by its operation."""
+
+    def __init__(self, operation: Any):
+        self.operation = operation
+
+
+def _smallest_factor(size: int) -> int:
+    return next((n for n in range(2, int(size**0.5) + 1) if size % n == 0), size)
+
+
+def _shardings(main: Any, which: str, names: Sequence[str]) -> Iterator[tuple[str, Spec]]:
+    """Name → spec, of the arguments or results that have one."""
+    for name, entry in zip(names, ir.ArrayAttr(main.attributes[which]) if names else (), strict=True):
+        known = ir.DictAttr(entry)
+        if "sdy.sharding" in known:
+            yield name, spec_of(known["sdy.sharding"])
+
+
+def _caught(spec: Spec) -> list[tuple[int, str]]:
+    """The dimensions that caught axes of seeds, and which."""
+    return [(d, axis_name(a)) for d, axes in enumerate(spec.dims) for a in axes if axis_name(a).startswith(_SEED)]
+
+
+def _open(spec: Spec) -> str:
+    """A spec as Shardy writes it, with every dimension open behind its axes."""
+    return re.sub(r'"\}', '", ?}', sdy_spec(spec, len(spec.dims), "?"))
+
+
+def _write(main: ir.Operation, which: str, specs: Iterable[Spec]) -> None:
+    """Open shardings in place of those of the arguments or results."""
+    specs = list(specs)
+    if not specs:
+        return
+    old = ir.ArrayAttr(main.attributes[which]) if which in main.attributes else [ir.DictAttr.get({})] * len(specs)
+    new = []
+    for entry, spec in zip(old, specs, strict=True):
+        kept = {named.name: named.attr for named in ir.DictAttr(entry)}
+        kept["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {_open(spec)}>")
+        new.append(ir.DictAttr.get(kept))
+    main.attributes[which] = ir.ArrayAttr.get(new)
+
+
+# Names.
+
+
+def _joined(groups: Iterable[_Group], key: Callable[[_Group], Any]) -> list[_Group]:
+    """The groups, with those of one key put together; a key of None keeps a group apart, and so does an array that
+    would be in the same group twice, as it is between two layers.
+    """
+    found: list[_Group] = []
+    alike: dict[Any, _Group] = {}
+    for group in groups:
+        of = key(group)
+        if of is None or of not in alike or not _arrays(group).isdisjoint(_arrays(alike[of])):
+            found.append(group)
+            if of is not None:
+                alike[of] = group
+        else:
+            alike[of].members |= group.members
+            alike[of].letters += group.letters
+    return found
+
+
+def _arrays(group: _Group) -> set[tuple[str, str]]:
+    return {(m.role, m.path) for m in group.members}
+
+
+def _stack(group: _Group, sizes: Mapping[Member, int]) -> Any:
+    """Size and parent path of what a scan runs over; None for any other group."""
+    first = min(group.members)
+    return (sizes[first], _parent(first.path)) if group.stacked else None
+
+
+def _repeated(group: _Group, sizes: Mapping[Member, int]) -> Any:
+    """The members but for the numbers of layers in their paths; None where no path has one.
+
+    A number above an array's own name is a layer's. One in the name is a layer's only where all members have the same:
+    `c2` and `c3` of one block are two weights, `up_4` and `down_4` are of one layer.
+    """
+    parts = [(m, m.path.removesuffix(key), key) for m in group.members for key in (_last_key(m.path),)]
+    own = {number for *_, key in parts for number in _NUMBERS.findall(key)}
+    name = lambda key: _NUMBERS.sub("#", key) if len(own) == 1 else key  # noqa: E731
+    plain = frozenset((m.role, _NUMBERS.sub("#", above) + name(key), m.dimension, sizes[m]) for m, above, key in parts)
+    return plain if any("#" in path for _, path, *_ in plain) else None
+
+
+_KEY = re.compile(r"\[('?)([^\[\]]*)\1\]|\.(\w+)")
+
+
+def _keys(path: str) -> list[str]:
+    head = re.split(r"[\[.]", path, maxsplit=1)[0]
+    return [head, *(found[1] or found[2] for found in _KEY.findall(path[len(head) :]))]
+
+
+def _leaf(path: str) -> str:
+    return _keys(path)[-1]
+
+
+def _last_key(path: str) -> str:
+    """The last key of a tree path as it stands there; empty for a path without keys."""
+    return max((found[0] for found in _KEY.finditer(path) if found.end() == len(path)), key=len, default="")
+
+
+def _parent(path: str) -> str:
+    """The keys between the argument and the leaf: `layers` of `params['layers']['wq']`."""
+    return ".".join(_keys(path)[1:-1])
+
+
+def _named(
+    groups: Sequence[_Group], sizes: Mapping[Member, int], arrays: Mapping[tuple[str, str], _Array]
+) -> Iterator[Dimension]:
+    """The groups with their names, the one with the most members first."""
+    taken: set[str] = set()
+    order = lambda group: (-len(group.members), min(group.members))  # noqa: E731
+    for group in sorted(groups, key=order):
+        members = sorted(group.members, key=lambda m: (m.role, len(_keys(m.path)), m.path, m.dimension))
+        proposed = itertools.chain(_roles(group), _own_names(members, arrays))
+        name = next(name for name in proposed if name not in taken)
+        taken.add(name)
+        several: dict[str, list[int]] = {}
+        for m in members:
+            several.setdefault(m.path, []).append(m.dimension)
+        yield Dimension(
+            name=name,
+            sizes=tuple(size for size, _ in Counter(sizes[m] for m in members).most_common()),
+            members=tuple(members),
+            conflicts={path: tuple(dims) for path, dims in several.items() if len(dims) > 1},
+            stacked=group.stacked,
+            experts=group.experts,
+            of=group.of,
+            mapped=group.mapped,
+        )
+
+
+def _state(arrays: Iterable[_Array]) -> set[str]:
+    """The arguments that are parameters, optimizer state and the like: those whose arrays come out again, and the one
+    with the largest array, among those that are trees where there are any: a tensor that comes alone is data.
+    """
+    found: set[str] = set()
+    given = [a for a in arrays if a.role == "argument" and a.shape]
+    out = {(_keys(a.path)[-1], a.shape) for a in arrays if a.role == "output"}
+    for a in given:
+        if (_leaf(a.path), a.shape) in out:
+            found.add(_head(a.path))
+    trees = [a for a in given if len(_keys(a.path)) > 1] or given
+    if trees:
+        found.add(_head(max(trees, key=lambda a: math.prod(a.shape)).path))
+    return found
+
+
+def _roles(group: _Group) -> Iterator[str]:
+    """What a dimension is called by what it does: `batch`, `sequence`, `layers`, `experts`, or the letter that einsums
+    give it.
+    """
+    if group.of:
+        yield group.of
+    if group.stacked:
+        yield "layers"
+    if group.experts:
+        yield "experts"
+    if group.letters:
+        yield min(group.letters, key=lambda letter: (-group.letters[letter], letter))
+
+
+def _data(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], state: Set[str], mapped: Set[Member]) -> str:
+    """`batch` or `sequence` of a dimension of data; empty for any other.
+
+    Args:
+        members: what the dimension's members are.
+        arrays: all arrays.
+        state: the arguments that are no data; see `_state`.
+        mapped: the dimensions that a `shard_map` or `pmap` uses up, which its function does not see.
+    """
+    given = [m for m in members if m.role == "argument"]
+    data = bool(given) and state.isdisjoint(_head(m.path) for m in given)
+    hidden = {m: sum(m._replace(dimension=d) in mapped for d in range(m.dimension)) for m in given}
+    rank = {m: len(arrays[m[:2]].shape) - hidden[m] for m in given}
+    ids = [m for m in given if "int" in arrays[m[:2]].dtype and rank[m] <= 2]
+    for place, name, ranks in ((0, "batch", range(1, 65)), (1, "sequence", (3,))):  # images have heights there
+        deep = all(m.dimension - hidden[m] == place and rank[m] in ranks for m in given)
+        if any(m.dimension - hidden[m] == place for m in ids) or (data and deep):
+            return name
+    return ""
+
+
+def _own_names(members: Sequence[Member], arrays: Mapping[tuple[str, str], _Array]) -> Iterator[str]:
+    """By a member, that of a matrix first: `w1:1`, and with more and more of its path: `layers.w1:1`.
+
+    A place in a list is no name: that begins with what the list is called, `params.0:1`.
+    """
+    ranked = sorted(members, key=lambda m: (len(arrays[m[:2]].shape) < 2, len(_leaf(m.path)), m.path, m.dimension))
+    for length in itertools.count(1):
+        for m in ranked:
+            keys = _keys(m.path)
+            named = next((place for place, key in enumerate(reversed(keys)) if not key.isdecimal()), 0)
+            yield f"{'.'.join(keys[-max(length, named + 1) :])}:{m.dimension}"
+
+
+def _head(path: str) -> str:
+    return _keys(path)[0]

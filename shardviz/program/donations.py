@@ -1,0 +1,113 @@
+"""Which result takes the memory of which donated argument, as `jax.jit` decides it under a plan's shardings.
+
+JAX decides it when it lowers, by the shapes on one device (`_set_up_aliases` in its `mlir.py`). A program here is
+lowered once, with every argument replicated, so each plan decides it again.
+
+>>> whole, half = (Shard((8,), "f32"), Shard((4,), "f32"))
+>>> donations({0: whole, 1: half}, [half, whole])
+{1: 0, 0: 1}
+>>> donations({0: whole, 1: half}, [Shard((8,), "f32", chosen=True)])
+{0: None, 1: None}
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jax.extend.mlir import ir
+
+from shardviz.layouts.uneven import shard_shape
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import DEVICE_MEMORY
+from shardviz.program.module import attributes_of
+
+_ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """An argument or a result on one device.
+
+    Attributes:
+        shape: one device's shape; the whole where the compiler chooses the sharding.
+        dtype: the element type.
+        memory: the kind of the memory that it lies in.
+        chosen: whether its sharding is the compiler's choice.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    memory: str = DEVICE_MEMORY
+    chosen: bool = False
+
+    @classmethod
+    def of(cls, array: ir.RankedTensorType, spec: Spec | None, mesh: DeviceMesh, memory: str) -> Shard:
+        """The shard of an array of this type; None is the compiler's choice."""
+        shape = tuple(array.shape)
+        cut = shape if spec is None else shard_shape(shape, spec, mesh)
+        return cls(cut, str(array.element_type), memory, spec is None)
+
+
+def donations(
+    donated: Mapping[int, Shard], results: Sequence[Shard], one_device: bool = False
+) -> dict[int, int | None]:
+    """Which result takes a donated argument's memory.
+
+    Results take, in order, the first donated argument of their dtype, shape on a device and memory. Where a result's
+    sharding is the compiler's choice, its partner is the compiler's too. So is an argument that finds a result of as
+    many elements only; or none, where any result's sharding is the compiler's choice.
+
+    Args:
+        donated: number → argument.
+        results: every result.
+        one_device: whether the mesh is one device, for which there is nothing to choose.
+
+    Returns:
+        For each argument that is donated to any use its result's number; None where the compiler chooses it.
+    """
+    chosen = any(r.chosen for r in results)
+    key = lambda s: replace(s, chosen=False, memory="" if chosen else s.memory)  # noqa: E731
+    waiting: dict[Shard, list[int]] = {}
+    for number, argument in donated.items():
+        waiting.setdefault(key(argument), []).append(number)
+    found: dict[int, int | None] = {}
+    for number, result in enumerate(results):
+        if queue := waiting.get(key(result)):
+            found[queue.pop(0)] = number if one_device or not result.chosen else None
+    taken = set(found.values())
+    size = lambda s: (math.prod(s.shape), key(s).memory)  # noqa: E731
+    free = Counter(size(r) for number, r in enumerate(results) if number not in taken)
+    for number, argument in donated.items():
+        if number not in found and (free[size(argument)] > 0 or (chosen and not one_device)):
+            free[size(argument)] -= 1
+            found[number] = None
+    return found
+
+
+def set_donations(
+    main: ir.Operation, arguments: Sequence[Shard], results: Sequence[Shard], unused: Sequence[bool], one_device: bool
+) -> None:
+    """Writes the donations of a module's main function: `tf.aliasing_output`, or `jax.buffer_donor` for XLA to choose.
+
+    Args:
+        main: the function, on which one or the other says of an argument that it is donated.
+        arguments, results: all of them.
+        unused: for each argument whether `jax.jit` leaves it out before it decides.
+        one_device: whether the mesh is one device.
+    """
+    said = attributes_of(main, "arg_attrs", len(arguments))
+    given = [i for i, entry in enumerate(said) if _ALIAS in entry or _DONOR in entry]
+    if not given:
+        return
+    for i in given:
+        said[i] = {name: value for name, value in said[i].items() if name not in (_ALIAS, _DONOR)}
+    i32 = ir.IntegerType.get_signless(32)
+    found = donations({i: arguments[i] for i in given if not unused[i]}, results, one_device)
+    for i, result in found.items():
+        said[i][_DONOR if result is None else _ALIAS] = (
+            ir.BoolAttr.get(True) if result is None else ir.IntegerAttr.get(i32, result)
+        )
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in said])

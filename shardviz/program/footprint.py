@@ -1,0 +1,424 @@
+"""About how much memory a program takes on one device, told from the propagated module, before any compiler plans it.
+
+The module is read in program order, every call and loop entered, and each value is either *held* in a buffer or *made
+again* where it is used, as a compiler's fusions do. What multiplies, reduces, gathers, updates or communicates gives a
+buffer. What is computed element by element is made again from the buffers that it comes from, unless it is smaller than
+these. A buffer is alive from where it is made to its last use; one that a loop uses is alive as long as the loop runs.
+
+    needed = arguments + outputs that take no donated argument's place + the most of the buffers alive at one moment
+
+It is an estimate: a compiler pads to tiles, orders operations otherwise and holds what is cheaper to hold. `MARGIN` is
+its error against the v5p compiler's plans, measured by `tests/benchmarks/test_search.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy, stablehlo
+
+from shardviz.layouts import itemsize
+from shardviz.layouts.uneven import shard_shape
+from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.spec import DEVICE_MEMORY
+from shardviz.program.lower import Lowered
+from shardviz.program.module import dtype_of
+from shardviz.program.propagated import cut_of
+from shardviz.program.stablehlo import ENTERED, RETURNS, functions_of
+from shardviz.records import PlanRecord
+
+MARGIN = 0.25
+
+_MADE = frozenset(
+    (
+        *("stablehlo.dot_general", "stablehlo.convolution", "chlo.ragged_dot", "stablehlo.reduce"),
+        *("stablehlo.reduce_window", "stablehlo.select_and_scatter", "stablehlo.gather", "stablehlo.scatter"),
+        *("stablehlo.sort", "stablehlo.custom_call", "stablehlo.fft", "stablehlo.rng_bit_generator"),
+        *("stablehlo.cholesky", "stablehlo.triangular_solve", "chlo.top_k"),
+        *("sdy.all_gather", "sdy.all_to_all", "sdy.collective_permute", "sdy.reduce_scatter"),
+        *("stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.collective_permute", "stablehlo.reduce_scatter"),
+    )
+)
+"""Operations whose result is held."""
+_PRODUCTS = frozenset(("stablehlo.dot_general", "stablehlo.convolution", "chlo.ragged_dot"))
+_USED_TWICE = _PRODUCTS | {"stablehlo.reduce"}
+"""Operations whose operands are held where something else uses them too."""
+_CHEAP = frozenset(
+    (
+        *("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"),
+        *("stablehlo.slice", "stablehlo.dynamic_slice", "sdy.all_slice", "sdy.sharding_constraint"),
+    )
+)
+"""Operations that are done again wherever their result is read."""
+_HELD = _MADE | {"stablehlo.while", "func.call", "stablehlo.dynamic_update_slice"}
+_SAID = ("sdy.sharding", "out_sharding", "out_shardings")
+"""Where an operation says how its results are cut."""
+_THIN = 8
+"""A product that sums over fewer elements is computed element by element."""
+_IN_PLACE = frozenset(("sdy.all_reduce", "stablehlo.all_reduce"))
+"""Operations whose result may take the place of their operand."""
+_SHARE = 0.75
+"""A value that is smaller than this share of what it is made from is held itself."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """An estimate of the memory that a program takes on one device, in bytes.
+
+    Attributes:
+        arguments: the arguments that it uses, as the plan cuts them.
+        outputs: the outputs that take no donated argument's place.
+        temporaries: the most of what it makes that is alive at one moment.
+        margin: by which share a compiler's plan may differ.
+    """
+
+    arguments: float
+    outputs: float
+    temporaries: float
+    margin: float = MARGIN
+
+    @property
+    def needed(self) -> float:
+        """Bytes in all."""
+        return self.arguments + self.outputs + self.temporaries
+
+
+def footprint(module: ir.Operation, lowered: Lowered, bound: PlanRecord) -> Footprint:
+    """The estimate for a propagated module; its context is entered and the lock held.
+
+    Args:
+        module: the module.
+        lowered: the program.
+        bound: the plan.
+    """
+    walk = _Buffers(module, bound.mesh)
+    kept = zip(lowered.traced.arguments, walk.main.arguments, _unused(lowered), strict=True)
+    held = [
+        (a, walk.bytes_of(value))
+        for a, value, unused in kept
+        if not unused and bound.in_memory.get(a.name, DEVICE_MEMORY) == DEVICE_MEMORY
+    ]
+    returned = walk.run()
+    donated = sorted((size for a, size in held if a.donated), reverse=True)
+    outputs = 0.0
+    for output, value in zip(lowered.traced.outputs, returned, strict=True):
+        size = walk.bytes_of(value)
+        if bound.out_memory.get(output.name, DEVICE_MEMORY) != DEVICE_MEMORY:
+            continue
+        if size in donated:
+            donated.remove(size)
+        else:
+            outputs += size
+            walk.place(value, size)
+    return Footprint(sum(size for _, size in held), outputs, walk.peak())
+
+
+def _unused(lowered: Lowered) -> tuple[bool, ...]:
+    found = lowered.__dict__.get("unused")  # asked before the lock was taken
+    return (False,) * len(lowered.traced.arguments) if found is None else found
+
+
+@dataclass(eq=False, slots=True)
+class _Buffer:
+    """Memory that a value is held in.
+
+    Attributes:
+        size: bytes on one device.
+        start, last: when it is made, and when it is used last.
+        fixed: it is there all the time, as an argument's is, and is not counted.
+        product: a matrix product or a convolution made it.
+    """
+
+    size: float
+    start: int
+    last: int
+    fixed: bool = False
+    product: bool = False
+
+
+_Roots = tuple[_Buffer, ...]
+
+
+class _Buffers:
+    """One reading of a module: which buffers there are, and when."""
+
+    def __init__(self, module: ir.Operation, mesh: DeviceMesh):
+        self.functions = functions_of(module)
+        self.mesh = mesh
+        self.time = 0
+        self.manual: tuple[Axis, ...] = ()
+        self.buffers: list[_Buffer] = []
+        self.loops = 0
+        self.roots: dict[Any, _Roots] = {}
+        self.sizes: dict[Any, float] = {}
+        self.last: set[Any] = set()
+
+    @property
+    def main(self) -> Any:
+        return self.functions["main"].regions[0].blocks[0]
+
+    def run(self) -> list[Any]:
+        """Reads the main function; what it returns."""
+        for argument in self.main.arguments:
+            self.roots[argument] = (_Buffer(self.bytes_of(argument), 0, 0, fixed=True),)
+        self.last = _last_steps(self.main)
+        return self.read(self.main)
+
+    def place(self, returned: Any, size: float) -> None:
+        """Notes that a returned value is made in its output's place, which is counted."""
+        roots = self._of(returned)
+        if len(roots) == 1 and not roots[0].fixed and roots[0].size == size:
+            roots[0].size = 0.0
+
+    def peak(self) -> float:
+        """The most bytes of buffers that are alive at one moment."""
+        events = [(b.start, 0, b.size) for b in self.buffers] + [(b.last, 1, -b.size) for b in self.buffers]
+        alive = most = 0.0
+        for _, _, size in sorted(events, key=lambda e: e[:2]):
+            alive += size
+            most = max(most, alive)
+        return most
+
+    def read(self, block: Any, inside: bool = False) -> list[Any]:
+        """Reads a block; what it returns.
+
+        Args:
+            block: the block.
+            inside: what it returns is used when what is around it uses that.
+        """
+        for op in block.operations:
+            op = op.operation
+            if op.name in RETURNS:
+                operands = list(op.operands)
+                if not inside:
+                    self.use([v for v in operands if isinstance(v.owner, ir.Block) or v.owner not in self.last])
+                return operands
+            self.visit(op, op.name)
+        return []
+
+    def visit(self, op: ir.Operation, name: str) -> None:
+        self.time += 2
+        if name == "func.call":
+            callee = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].regions[0].blocks[0]
+            self._through(op, callee)
+        elif name == "sdy.named_computation":
+            self._through(op, op.regions[0].blocks[0])
+        elif name == "sdy.manual_computation":
+            around = self.manual
+            self.manual = (*around, *sdy.ManualAxesAttr(op.attributes["manual_axes"]))
+            self._through(op, op.regions[0].blocks[0])
+            self.manual = around
+        elif name == "stablehlo.while":
+            self._while(op)
+        elif name in ENTERED:
+            self._branches(op)
+        else:
+            self._plain(op, name)
+
+    def _plain(self, op: ir.Operation, name: str) -> None:
+        operands = list(op.operands)
+        if self.loops and name in _USED_TWICE:
+            for value in operands:
+                self._kept(value, name)
+        if op in self.last:
+            self._use_early(operands)
+        else:
+            self.use(operands)
+        if name in _MADE and not (name == "stablehlo.dot_general" and _is_thin(op)):
+            for result in op.results:
+                self.roots[result] = self._hold(self.bytes_of(result), self.time)
+                self.roots[result][0].product = name in _PRODUCTS
+            return
+        if name == "stablehlo.dynamic_update_slice":
+            given = self._of(operands[0])
+            whole = self.bytes_of(op.results[0])
+            alone = len(given) == 1 and not given[0].fixed and given[0].size >= whole
+            self.roots[op.results[0]] = given if alone else self._hold(whole, self.time)
+            return
+        if name == "stablehlo.optimization_barrier":
+            for result, value in zip(op.results, operands, strict=True):
+                self.roots[result] = self._of(value)
+            return
+        roots = self._made_from(operands)
+        counted = sum([b.size for b in roots if not b.fixed])
+        if not counted:
+            self.roots.update(dict.fromkeys(op.results, roots))
+            return
+        for result in op.results:
+            self.roots[result] = self._elementwise(result, name, operands, roots, counted)
+
+    def _made_from(self, operands: Sequence[Any]) -> _Roots:
+        """The buffers that operands are made from."""
+        several = [found for value in operands if (found := self.roots.get(value))]
+        if len(several) < 2:
+            return several[0] if several else ()
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(several)))
+
+    def _elementwise(self, result: Any, name: str, operands: Sequence[Any], roots: _Roots, counted: float) -> _Roots:
+        """What is computed element by element: made again where it is used, unless it is smaller than what it is from.
+
+        What is made of a product at once, and of nothing else that is held, the product's own fusion writes.
+        """
+        size = self.bytes_of(result)
+        real = [b for b in roots if not b.fixed]
+        if len(real) == 1 and real[0].product and self._alone(operands, real[0]):
+            if size <= real[0].size:
+                real[0].size = size
+            elif self.loops:
+                roots = self._hold(size, self.time + 1)
+                roots[0].product = True
+            return roots
+        if name in _IN_PLACE or (size < _SHARE * counted and not _only_reduced(result)):
+            return self._hold(size, self.time + 1)
+        return roots
+
+    def _alone(self, operands: Sequence[Any], buffer: _Buffer) -> bool:
+        """Whether a buffer is used by one value alone, which is used here and nowhere else."""
+        through = [value for value in operands if buffer in self._of(value)]
+        return len(through) == 1 and _uses(through[0]) == 1
+
+    def _kept(self, value: Any, name: str) -> None:
+        """Holds an operand that would be made again for a product or a reduction, and once more elsewhere."""
+        real = [b for b in self._of(value) if not b.fixed]
+        owner = value.owner
+        if not real or isinstance(owner, ir.Block) or owner.name in _HELD or _uses(value) < 2:
+            return
+        if name == "stablehlo.reduce" and owner.name in _CHEAP:
+            return
+        size = self.bytes_of(value)
+        if len(real) > 1 or real[0].size != size or not real[0].product:
+            for buffer in real:
+                buffer.last = max(buffer.last, self.time)
+            self.roots[value] = self._hold(size, self.time)
+
+    def _hold(self, size: float, start: int) -> _Roots:
+        made = _Buffer(size, start, start)
+        self.buffers.append(made)
+        return (made,)
+
+    def use(self, values: Iterable[Any]) -> None:
+        """Notes that values are used now."""
+        for value in values:
+            for buffer in self._of(value):
+                buffer.last = self.time
+
+    def _use_early(self, values: Sequence[Any]) -> None:
+        """Notes that values are used by one of the last steps, which is done as soon as what it needs is there."""
+        buffers = [b for value in values for b in self._of(value) if not b.fixed]
+        ready = max((b.start for b in buffers), default=0)
+        for buffer in buffers:
+            buffer.last = max(buffer.last, ready)
+
+    def _of(self, value: Any) -> _Roots:
+        return self.roots.get(value, ())
+
+    def _through(self, op: ir.Operation, block: Any) -> None:
+        """A block that runs once, with the operands as its arguments."""
+        for argument, value in zip(block.arguments, op.operands, strict=True):
+            self.roots[argument] = self._of(value)
+        returned = self.read(block, inside=True)
+        for result, value in zip(op.results, returned, strict=True):
+            self.roots[result] = self._of(value)
+
+    def _branches(self, op: ir.Operation) -> None:
+        """Branches, of which one runs: they are taken one after the other."""
+        self.use(op.operands)
+        returned = [self.read(region.blocks[0]) for region in op.regions]
+        for place, result in enumerate(op.results):
+            roots = (b for values in returned for b in self._of(values[place]))
+            self.roots[result] = tuple(dict.fromkeys(roots))
+
+    def _while(self, op: ir.Operation) -> None:
+        """A loop: what it hands on is held, and what it only reads is alive until it ends."""
+        condition, body = (region.blocks[0] for region in op.regions)
+        last = body.operations[len(body.operations) - 1].operation
+        operands = list(op.operands)
+        self.use(operands)
+        start = self.time
+        carried: list[_Roots] = []
+        for place, value in enumerate(operands):
+            stays = last.operands[place] == body.arguments[place]
+            roots, size = self._of(value), self.bytes_of(value)
+            own = len(roots) == 1 and not roots[0].fixed and roots[0].size == size
+            if (not stays and not own) or (stays and len(roots) > 1):
+                roots = self._hold(size, start)
+            carried.append(roots)
+            self.roots[body.arguments[place]] = self.roots[condition.arguments[place]] = roots
+        self.loops += 1
+        self.read(condition)
+        returned = self.read(body)
+        self.loops -= 1
+        self.time += 2
+        for place, value in enumerate(returned):
+            given = carried[place]
+            made = self._of(value)
+            if value == body.arguments[place] or made == given:
+                continue
+            if len(made) == 1 and made[0].start > start and given[0].last < made[0].start:
+                made[0].size = max(0.0, made[0].size - given[0].size)  # it is written where the old value was
+        for buffer in self.buffers:
+            if buffer.start <= start <= buffer.last:
+                buffer.last = self.time
+        for result, roots in zip(op.results, carried, strict=True):
+            self.roots[result] = roots
+
+    def bytes_of(self, value: Any) -> float:
+        """Bytes of a value on one device."""
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            return self._bytes(value)
+        attributes = owner.attributes
+        for name in _SAID:
+            if name in attributes:
+                number = ir.OpResult(value).result_number if len(owner.results) > 1 else 0
+                key = value.type, attributes[name], number, self.manual
+                break
+        else:
+            key = value.type, None, 0, self.manual
+        found = self.sizes.get(key)
+        if found is None:
+            found = self.sizes[key] = self._bytes(value)
+        return found
+
+    def _bytes(self, value: Any) -> float:
+        try:
+            tensor = ir.RankedTensorType(value.type)
+        except ValueError:  # a token
+            return 0.0
+        shape = tuple(tensor.shape)
+        spec = cut_of(value, self.manual) or Spec()
+        return float(math.prod(shard_shape(shape, spec, self.mesh)) * itemsize(dtype_of(str(tensor.element_type))))
+
+
+def _uses(value: Any) -> int:
+    return sum(1 for _ in value.uses)
+
+
+def _last_steps(block: Any) -> set[Any]:
+    """What is computed element by element for what is returned alone, as an update is: it can be done early."""
+    found: set[Any] = set()
+    for op in reversed(list(block.operations)):
+        op = op.operation
+        if op.name in _HELD or op.name in _IN_PLACE or len(op.regions) or not len(op.results):
+            continue
+        users = (use.owner.operation for result in op.results for use in result.uses)
+        if all(user.name in RETURNS or user in found for user in users):
+            found.add(op)
+    return found
+
+
+def _only_reduced(value: Any) -> bool:
+    """Whether a value is summed up and nothing else: the sum makes it as it goes."""
+    return all(use.owner.operation.name == "stablehlo.reduce" for use in value.uses)
+
+
+def _is_thin(product: ir.Operation) -> bool:
+    """Whether a matrix product sums over a few elements only."""
+    shape = ir.RankedTensorType(product.operands[0].type).shape
+    numbers = stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
+    return math.prod(shape[d] for d in numbers.lhs_contracting_dimensions) < _THIN

@@ -1,0 +1,387 @@
+"""Which value inside a function is meant: by its variable, its expression or its line, whatever becomes of the rest.
+
+A report numbers intermediates (`dot_general.3`), and another plan may number them otherwise. A person's own words stay:
+`h`, or `h @ p["w1"]`, in a line. So that is how a plan names what it constrains. With the line goes its text, by which
+it is found again when lines were added above it.
+
+>>> Intermediate.of("h", line="model.py:64")
+Intermediate(name='h', line='model.py:64', text='', function='', occurrence=None)
+>>> print(_)
+h at model.py:64
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from shardviz._jax import Line, Made
+from shardviz.errors import SpecError, excerpt
+from shardviz.notation import Spec
+from shardviz.notation.spec import memory_of
+from shardviz.records import Frame, Value
+from shardviz.records.phases import phase
+from shardviz.records.source import is_own
+
+
+@dataclass(frozen=True)
+class Intermediate:
+    """A value inside a function, as a person names it.
+
+    Attributes:
+        name: the variable that it is assigned to, or its expression; empty for what its line makes.
+        line: `model.py:64`; empty where the name is enough.
+        text: the text of that line, which goes before its number; empty where it is not known.
+        function: the function that the line is in; empty where it is not known.
+        occurrence: which time that Python runs the line, from 0; None for every time.
+    """
+
+    name: str = ""
+    line: str = ""
+    text: str = ""
+    function: str = ""
+    occurrence: int | None = None
+
+    @classmethod
+    def of(cls, what: Any, line: str = "", occurrence: int | None = None) -> Intermediate:
+        """What a person gives for a value inside a function.
+
+        Args:
+            what: a variable, an expression, one of `report.intermediates`, or None for what the line makes.
+            line: such as `model.py:64`, or `cell:3` in a notebook.
+            occurrence: which time that the line is run, from 0; None for every time.
+
+        Raises:
+            SpecError: if it says no place, or one that another plan has elsewhere.
+        """
+        if isinstance(what, Intermediate):
+            return what
+        if occurrence is not None and (isinstance(occurrence, bool) or not isinstance(occurrence, int)):
+            raise SpecError(f"occurrence={occurrence!r}: expected a number from 0, or None for every time")
+        if isinstance(what, Value):
+            return _of_value(what, occurrence)
+        name = "" if what is None else what
+        if not isinstance(name, str) or not isinstance(line, str) or not (name.strip() or line.strip()):
+            raise SpecError(
+                f"constrain({what!r}, line={line!r}): expected a variable such as 'h', an expression, or one of "
+                "report.intermediates; or None with line='model.py:64'"
+            )
+        name = name.strip()
+        if name and not _is_expression(name):
+            raise SpecError(
+                f"constrain({excerpt(name)!r}): this is the name of an operation in one report, and another plan may "
+                "give it another number; give the variable, the expression, or the value itself: "
+                f"plan.constrain(report.value({excerpt(name)!r}), ...)",
+                argument=name,
+            )
+        if line and not line.rpartition(":")[2].isdecimal():
+            raise SpecError(f"constrain(line={excerpt(line)!r}): expected a file and a line, such as 'model.py:64'")
+        return cls(name, line.strip(), occurrence=occurrence)
+
+    def __str__(self) -> str:
+        time = "" if self.occurrence is None else f", time {self.occurrence}"
+        return (f"{self.name} at {self.line}" if self.name and self.line else self.name or self.line) + time
+
+
+def _of_value(value: Value, occurrence: int | None) -> Intermediate:
+    frame, what = value.source, value.label or value.name
+    if frame is None:
+        raise SpecError(
+            f"constrain({what!r}): no line of your code is known for it; name a variable or an expression",
+            argument=value.name,
+        )
+    if phase(value.name_stack) == "backward":
+        raise SpecError(
+            f"constrain({what!r}): it is made by the backward pass of {frame.short}; constrain the value of that line, "
+            "and its gradient is constrained alike",
+            argument=value.name,
+        )
+    text = linecache.getline(frame.file, frame.line)
+    name = value.label
+    if frame.columns is not None and not name:
+        name = text.encode()[slice(*frame.columns)].decode(errors="replace")
+    return Intermediate(name, frame.short, text.strip(), frame.function, occurrence)
+
+
+def as_propagated(name: str, values: Sequence[Value], known: Callable[[], Sequence[Value]]) -> Value | None:
+    """The value of a report that has this name, as Shardy's level has it, which knows its columns; None for no such.
+
+    Args:
+        name: the name, in a report of any level.
+        values: that report's intermediates.
+        known: gives those of the propagated report of the same plan.
+    """
+    found = next((v for v in values if v.name == name), None)
+    if found is None or found.label or (found.source and found.source.columns):
+        return found
+    made = lambda v: (v.source, v.op, v.shape, v.name_stack)  # noqa: E731
+    place = [v.name for v in values if made(v) == made(found)].index(name)
+    alike = [v for v in known() if made(v) == made(found)]
+    return alike[place] if place < len(alike) else found
+
+
+def _is_expression(text: str) -> bool:
+    """Whether a person may have written it; `dot_general.3` may not."""
+    try:
+        ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Constrain:
+    """A value inside a function, and how it is to be cut there.
+
+    Attributes:
+        value: the value.
+        spec: how; the dimensions that it leaves out are not cut.
+        open: the dimensions that are left to the compiler, as `P.UNCONSTRAINED` leaves them.
+    """
+
+    value: Intermediate
+    spec: Spec
+    open: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, value: Intermediate, spec: Any) -> Constrain:
+        """Reads a spec, in which `P.UNCONSTRAINED` may stand.
+
+        Raises:
+            SpecError: if it is none, or says what no constraint can.
+        """
+        found, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
+        if found.unreduced or found.reduced or memory_of(found):
+            raise SpecError(
+                f"constrain {str(value)!r} to {found}: a constraint says by which axes dimensions are cut, and nothing "
+                "of partial sums or memories",
+                argument=value.name or value.line,
+            )
+        return cls(value, found, tuple(d for d, is_open in enumerate(opened) if is_open))
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A part of a source file: from a line (from 1) and a column (from 0, in bytes of UTF-8) to others."""
+
+    first: int
+    start: int
+    last: int
+    end: int
+
+    @classmethod
+    def of(cls, node: Any) -> Extent:
+        """Where a node of Python's own syntax tree stands."""
+        return cls(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+
+    def has(self, line: Line) -> bool:
+        """Whether what is at work lies in it."""
+        inside = (self.first, self.start) <= (line.first, line.start)
+        return inside and (line.last, line.end) <= (self.last, self.end)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an `Intermediate` is in the source.
+
+    Attributes:
+        file, function: where it is.
+        line: its line.
+        variable: what it is assigned to; empty for an expression.
+        expression: where its expression stands.
+        statement: where the statement stands that it is in.
+    """
+
+    file: str
+    function: str
+    line: int
+    variable: str
+    expression: Extent
+    statement: Extent
+
+    @property
+    def frame(self) -> Frame:
+        """Its line."""
+        return Frame(self.file, self.line, self.function)
+
+    @property
+    def text(self) -> str:
+        """Its line's text."""
+        return linecache.getline(self.file, self.line).strip()
+
+    @property
+    def label(self) -> str:
+        """The variable, or the expression's text."""
+        return self.variable or " ".join(extract(self.file, self.expression).split())
+
+
+def extract(file: str, extent: Extent) -> str:
+    """The source text of a part of a file."""
+    lines = [line.encode() for line in linecache.getlines(file)[extent.first - 1 : extent.last]]
+    if not lines:
+        return ""
+    lines[-1] = lines[-1][: extent.end]
+    lines[0] = lines[0][extent.start :]
+    return b"".join(lines).decode(errors="replace")
+
+
+def located(wanted: Intermediate, made: Sequence[Made]) -> Target:
+    """Where in the source a value is that a function makes.
+
+    Args:
+        wanted: the value.
+        made: what the function made when it was traced.
+
+    Raises:
+        SpecError: if there is no such value, or there are several; the message says which there are.
+    """
+    known = {(line.file, line.first, line.function): None for row in made for line in row.lines if line.first}
+    found = list(_targets(wanted, known))
+    if wanted.text:
+        found = _nearest(wanted, found)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise _lost(wanted, known)
+    several = "; ".join(
+        f"{t.frame.short} in {t.function}: {linecache.getline(t.file, t.line).strip()}" for t in found[:8]
+    )
+    raise SpecError(
+        f"constrain {str(wanted)!r}: it is made in {len(found)} places ({several}); say which with line=",
+        argument=wanted.name or wanted.line,
+    )
+
+
+def _targets(wanted: Intermediate, known: Iterable[tuple[str, int, str]]) -> Iterator[Target]:
+    """What is so called, in the lines that make something; each statement once."""
+    seen = set[tuple[str, Extent]]()
+    name = _normal(wanted.name)
+    for file, number, function in known:
+        for statement in _statements_at(file, number):
+            extent = Extent.of(statement)
+            if (file, extent) in seen or not _fits(wanted, file, number, statement):
+                continue
+            for variable, expression in _named(statement, name):
+                seen.add((file, extent))
+                line = number if not wanted.name else expression.lineno
+                yield Target(file, function, line, variable, Extent.of(expression), extent)
+                break
+
+
+def _fits(wanted: Intermediate, file: str, number: int, statement: ast.stmt) -> bool:
+    """Whether a statement is in the wanted line: of its text if that is known, else of its number."""
+    numbers = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    if wanted.text:
+        base = wanted.line.rpartition(":")[0]
+        near = not base or Frame(file, 1).short.rpartition(":")[0] == base.replace("\\", "/").rsplit("/", 1)[-1]
+        return near and any(linecache.getline(file, n).strip() == wanted.text for n in numbers)
+    if not wanted.line:
+        return True
+    path = file.replace("\\", "/")
+    asked = wanted.line.replace("\\", "/")
+    return any(Frame(file, n).short == asked or f"/{path}:{n}".endswith(f"/{asked}") for n in numbers)
+
+
+def _nearest(wanted: Intermediate, found: list[Target]) -> list[Target]:
+    """Of several lines with the same text those that are as near to what they were as any: in the same function, and
+    then at the same number."""
+    number = int(wanted.line.rpartition(":")[2] or 0)
+    for same in (lambda t: t.function == wanted.function, lambda t: t.line == number):
+        if kept := [t for t in found if same(t)]:
+            found = kept
+    return found
+
+
+def _named(statement: ast.stmt, name: str) -> Iterator[tuple[str, ast.expr]]:
+    """(Variable, expression) of what is so called in a statement; with no name, of what it makes."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    plain = [t.id for t in targets if isinstance(t, ast.Name)] if len(targets) == 1 else []
+    value = getattr(statement, "value", None)
+    if not name or name in plain:
+        if isinstance(statement, ast.AugAssign):
+            yield (plain[0] if plain else ""), statement  # type: ignore[misc]  # the operation is the whole of it
+        elif isinstance(value, ast.expr):
+            yield (plain[0] if plain else ""), value
+    if not name:
+        return
+    for node in _own_nodes(statement):
+        if isinstance(node, ast.NamedExpr) and isinstance(node.target, ast.Name) and node.target.id == name:
+            yield name, node.value
+        elif isinstance(node, ast.expr) and not isinstance(node, ast.Name | ast.Constant) and ast.unparse(node) == name:
+            yield "", node
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """What is in a statement, but for the statements in it."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop(0)
+        yield node
+        waiting += [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.stmt)]
+
+
+def _normal(name: str) -> str:
+    """An expression as Python writes it, whatever its spaces and quotes."""
+    try:
+        return ast.unparse(ast.parse(name, mode="eval")) if name else ""
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return name
+
+
+def _statements_at(file: str, line: int) -> list[ast.stmt]:
+    """The statements that a line belongs to; none where the source is not known."""
+    every = _statements(file, "".join(linecache.getlines(file)))
+    return [node for first, last, node in every if first <= line <= last]
+
+
+@lru_cache(maxsize=64)
+def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
+    """(First line, last line, statement) of every statement that holds no others, and of the heads of those that do."""
+    try:
+        tree = ast.parse(_plain(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+            found.append((node.lineno, node.end_lineno or node.lineno, node))
+    return tuple(found)
+
+
+def _plain(text: str) -> str:
+    """A cell's text without the lines that are IPython's own."""
+    return "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))
+
+
+def _lost(wanted: Intermediate, known: Iterable[tuple[str, int, str]]) -> SpecError:
+    """What is said of a value that is not there: what there is instead, and how to take the constraint away."""
+    number = int(wanted.line.rpartition(":")[2] or 0)
+    near = sorted(known, key=lambda at: (at[2] != wanted.function, abs(at[1] - number) if number else 0))
+    lines = dict.fromkeys((file, line) for file, line, _ in near if is_own(file))
+    named: dict[str, str] = {}
+    for file, number in lines:
+        for statement in _statements_at(file, number):
+            for variable, _ in _named(statement, ""):
+                named.setdefault(variable, Frame(file, number).short)
+    there = ", ".join(f"{v} ({at})" for v, at in list(named.items())[:12] if v) or "none with a name"
+    text = f" ({wanted.text})" if wanted.text else ""
+    return SpecError(
+        f"constrain {str(wanted)!r}{text}: the function makes no such value any more, or never did; there are {there}. "
+        "Name one of these, or take the constraint away with plan.unconstrain",
+        argument=wanted.name or wanted.line,
+    )
+
+
+def runs(target: Target, made: Sequence[Made]) -> list[tuple[int, int]]:
+    """The last operation of each time that an expression is evaluated: (its number, which of its lines that is)."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for row in made:
+        for level, line in enumerate(row.lines):
+            if line.file == target.file and target.expression.has(line):
+                found[line.frame, line.run] = row.number, level
+                break
+    return sorted(found.values())

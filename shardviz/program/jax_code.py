@@ -1,0 +1,284 @@
+"""The Python that runs a plan with JAX alone: its mesh, its shardings, `jax.jit`, and the lines to write inside.
+
+Trees of dicts, lists and tuples are written out, alike layers once. Of other containers (a TrainState, a FrozenDict,
+modules) every array's spec is said by rules: patterns of its path, of which the first that fits counts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from shardviz import _jax
+from shardviz.errors import SpecError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import axis_text
+from shardviz.program.call import Call
+from shardviz.program.plan_code import is_plain, literal, shared_trees, spec_code
+from shardviz.program.source_diff import written_lines
+from shardviz.program.trace import Traced
+from shardviz.program.trees import plain_path
+from shardviz.records import PlanRecord
+
+_ON_MESH = '''
+def on_mesh(specs):
+    """A NamedSharding for every PartitionSpec of a tree."""
+    is_spec = lambda leaf: isinstance(leaf, P)
+    return jax.tree.map(lambda leaf: NamedSharding(mesh, leaf) if is_spec(leaf) else leaf, specs, is_leaf=is_spec)
+'''
+_BY_RULE = '''
+def by_rule(tree, rules, otherwise):
+    """A sharding for every array of a tree, by the first rule whose pattern its path has: `layers/0/kernel`."""
+
+    def of(path, _):
+        keys = (next(getattr(k, a) for a in ("name", "key", "idx") if hasattr(k, a)) for k in path)
+        name = "/".join(map(str, keys))
+        spec = next((spec for rule, spec in rules if re.fullmatch(f"(.*/)?{rule}", name)), otherwise)
+        return NamedSharding(mesh, spec) if isinstance(spec, P) else spec
+
+    return jax.tree_util.tree_map_with_path(of, tree)
+'''
+_BY_RULE_OF_VARIABLES = _BY_RULE.replace(
+    '"/".join(map(str, keys))',
+    '"/".join(map(str, keys)).removesuffix("/value")  # a variable of flax holds its array so',
+)
+_PLACED = '''
+def place(module, rules):
+    """Puts the arrays of a flax.nnx module where the plan has them; a jitted function keeps them there."""
+    state = nnx.state(module)
+    nnx.update(module, jax.device_put(state, by_rule(state, rules, P())))
+'''
+
+
+def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
+    """Python source that runs a program as a plan has it.
+
+    Args:
+        bound: the plan, bound to the program.
+        traced: the program's trace on the plan's mesh.
+        call: what was traced.
+
+    Raises:
+        SpecError: if a spec cuts by a part of a mesh axis, which no PartitionSpec says.
+    """
+    ins, outs = _texts(bound.in_specs, bound.in_memory), _texts(bound.out_specs, bound.out_memory)
+    rules: dict[str, str] = {}
+    if call.kind == "nnx":
+        body = _nnx(traced, call, ins, rules)
+    elif all(map(is_plain, (traced.in_tree[0], traced.in_tree[1], traced.out_tree))):
+        body = _plain(_Function.of(call, traced), traced, ins, outs)
+    else:
+        body = _ruled(_Function.of(call, traced), traced, ins, outs, rules)
+    text = "\n".join(body)
+    helpers = [code for name, code in (("on_mesh(", _ON_MESH), ("by_rule(", _BY_RULE)) if name in text]
+    if "place(" in text:
+        helpers = [_BY_RULE_OF_VARIABLES, _PLACED]
+    uses = "".join(helpers) + text
+    lines = _imports(call, bound.mesh, uses)
+    if bound.constraints:
+        lines += ["", "# Constrain inside your function (program.source_diff(plan) has it as a diff):"]
+        lines += [f"#   {each}" for each in written_lines(bound, traced)]
+    lines += ["", *_mesh(bound.mesh)]
+    lines += ["".join(helpers).rstrip()] if helpers else []
+    lines += [f"\n{name} = {rule}" for name, rule in rules.items()]
+    return "\n".join([*lines, "", text, ""])
+
+
+def _texts(specs: Mapping[str, Spec | None], memory: Mapping[str, str]) -> dict[str, str]:
+    """Tree path → how its sharding is written: a PartitionSpec, None, or a NamedSharding of another memory."""
+    found = {}
+    for name, spec in specs.items():
+        if spec is not None and (parts := [a for a in spec.axes if not isinstance(a, str)]):
+            raise SpecError(f"{name} {spec}: no PartitionSpec cuts by a part of a mesh axis, {axis_text(parts[0])}")
+        kind = memory.get(name)
+        text = spec_code(spec)
+        found[name] = f"NamedSharding(mesh, {text}, memory_kind={kind!r})" if kind and spec is not None else text
+    return found
+
+
+def _imports(call: Call, mesh: DeviceMesh, uses: str) -> list[str]:
+    sharding = ["AxisType"] * (not mesh.device_ids and not mesh.in_order)
+    sharding += ["Mesh"] * bool(mesh.device_ids or mesh.in_order) + ["NamedSharding"] * ("NamedSharding" in uses)
+    lines = ["import re", ""] if "re.fullmatch" in uses else []
+    lines += ["import jax"]
+    lines += ["import numpy as np"] if "Mesh" in sharding else []
+    lines += ["from flax import nnx"] if "nnx." in uses else []
+    lines += [f"from jax.sharding import {', '.join(sharding)}"] if sharding else []
+    lines += ["from jax.sharding import PartitionSpec as P"]
+    fn = _function(call)
+    module, name = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
+    if module and module != "__main__" and name.isidentifier():
+        return [*lines, "", f"from {module} import {name}"]
+    return [*lines, "", f"# {call.name} is your own function"]
+
+
+def _function(call: Call) -> Any:
+    wrapped = _jax.unwrap_jit(call.fn)
+    return call.fn if wrapped is None else wrapped.fn
+
+
+def _mesh(mesh: DeviceMesh) -> list[str]:
+    sizes, names = repr(tuple(mesh.sizes)), repr(tuple(mesh.names))
+    types = ", ".join(f"AxisType.{kind}" for kind in mesh.types) + ("," if len(mesh.types) == 1 else "")
+    if mesh.device_ids:
+        ids = list(mesh.device_ids)
+        return [f"devices = np.array(jax.devices())[{ids}]", f"mesh = Mesh(devices.reshape({sizes}), {names})"]
+    if mesh.in_order:
+        return [f"mesh = Mesh(np.array(jax.devices()).reshape({sizes}), {names})"]
+    return [f"mesh = jax.make_mesh({sizes}, {names}, axis_types=({types}))"]
+
+
+@dataclass(frozen=True)
+class _Function:
+    """What is jitted: `in_shardings` want every argument by position.
+
+    Attributes:
+        name: what it is called.
+        code: lines that make it, where the person's own function takes arguments by name.
+        parameters: every argument by position.
+        arrays: those of them that are arrays, and the tree of each.
+        options: as `jax.jit` takes them.
+    """
+
+    name: str
+    code: list[str]
+    parameters: tuple[str, ...]
+    arrays: dict[str, Any]
+    options: list[str]
+
+    @classmethod
+    def of(cls, call: Call, traced: Traced) -> _Function:
+        positional, keyword = traced.in_tree
+        try:
+            known = list(inspect.signature(_function(call)).parameters)
+        except (TypeError, ValueError):
+            known = []
+        count = max(len(call.args), len(positional))
+        places = [known[i] if i < len(known) else f"argument_{i}" for i in range(count)]
+        given, options = call.options, []
+        by_name = [*keyword, *sorted(set(given.static_argnames) & set(call.kwargs))]
+        every = (*places, *by_name)
+        fixed = given.static_places(call.fn, len(call.args))
+        static = [i for i, name in enumerate(every) if i in fixed or name in given.static_argnames]
+        for what, numbers in (
+            ("static_argnums", static),
+            (
+                "donate_argnums",
+                [i for i, n in enumerate(every) if i in given.donate_argnums or n in given.donate_argnames],
+            ),
+        ):
+            options += [f"{what}={tuple(numbers)!r},"] if numbers else []
+        options += ["keep_unused=True,"] if call.keeps_unused else []
+        dynamic = [name for i, name in enumerate(every) if i not in static]
+        arrays = dict(zip(dynamic, (*positional, *keyword.values()), strict=True))
+        if not by_name:
+            return cls(call.name, [], every, arrays, options)
+        passed = ", ".join([*places, *(f"{name}={name}" for name in by_name)])
+        code = [f"def {call.name}_by_position({', '.join(every)}):", f"    return {call.name}({passed})", "", ""]
+        return cls(f"{call.name}_by_position", code, every, arrays, options)
+
+    @property
+    def passed(self) -> str:
+        """Its arguments, in order."""
+        return ", ".join(self.parameters)
+
+
+def _plain(function: _Function, traced: Traced, ins: Any, outs: Any) -> list[str]:
+    """The jitted function, with every spec written out."""
+    fixed = any(text != "None" for text in outs.values())
+    trees = tuple(function.arrays.values())
+    shared = shared_trees(trees, traced.out_tree if fixed else None, ins, outs)
+    lines = [line for text, name in shared.items() for line in (f"{name} = {text}", "")]
+    lines += [*function.code, f"step = jax.jit(\n    {function.name},"]
+    lines.append(f"    in_shardings=on_mesh({literal(trees, ins, 1, shared)}),")
+    if fixed:
+        lines.append(f"    out_shardings=on_mesh({literal(traced.out_tree, outs, 1, shared)}),")
+    lines += [f"    {option}" for option in function.options]
+    return [*lines, ")", "", "# with jax.set_mesh(mesh):", f"#     step({function.passed})"]
+
+
+def _ruled(function: _Function, traced: Traced, ins: Any, outs: Any, rules: dict[str, str]) -> list[str]:
+    """A function that jits for given arguments, with every spec said by a rule."""
+    given = []
+    for name, tree in function.arrays.items():
+        if is_plain(tree):
+            given.append(f"on_mesh({literal(tree, ins, 2)})")
+        else:
+            given.append(f"by_rule({name}, {_add(rules, name, _rules(_paths(tree), ins, 'P()'))}, P())")
+    lines = [*function.code, f"def jitted({function.passed}):", '    """The function compiled for such arguments."""']
+    fixed = any(text != "None" for text in outs.values())
+    if fixed and not is_plain(traced.out_tree):
+        static = "".join(f", {option.rstrip(',')}" for option in function.options if option.startswith("static"))
+        lines.append(f"    result = jax.eval_shape(jax.jit({function.name}{static}), {function.passed})")
+    lines += ["    return jax.jit(", f"        {function.name},", "        in_shardings=("]
+    lines += [f"            {each}," for each in given] + ["        ),"]
+    if fixed and is_plain(traced.out_tree):
+        lines.append(f"        out_shardings=on_mesh({literal(traced.out_tree, outs, 2)}),")
+    elif fixed:
+        name = _add(rules, "result", _rules(_paths(traced.out_tree), outs, "None"))
+        lines.append(f"        out_shardings=by_rule(result, {name}, None),")
+    lines += [f"        {option}" for option in function.options]
+    said = f"#     jitted({function.passed})({function.passed})"
+    return [*lines, "    )", "", "# with jax.set_mesh(mesh):", said]
+
+
+def _nnx(traced: Traced, call: Call, ins: Any, rules: dict[str, str]) -> list[str]:
+    """Where the arrays of flax.nnx modules are put; a function that nnx.jit has wrapped goes by that."""
+    groups: dict[str, list[tuple[tuple[Any, ...], str]]] = {}
+    for leaf, argument in zip(call.leaves, traced.arguments, strict=True):
+        groups.setdefault(re.split(r"[\[.]", argument.name, maxsplit=1)[0], []).append((leaf.path, argument.name))
+    lines = []
+    for root, paths in groups.items():
+        if any(path for path, _ in paths):
+            lines.append(f"place({root}, {_add(rules, root, _rules(paths, ins, 'P()'))})")
+        else:
+            lines.append(f"{root} = jax.device_put({root}, NamedSharding(mesh, {ins[root]}))")
+    named = ", ".join(groups)
+    return [*lines, "", "# with jax.set_mesh(mesh):", f"#     {call.name}({named})"]
+
+
+def _add(rules: dict[str, str], name: str, rule: str) -> str:
+    """Names a list of rules, as another of the same text is named."""
+    for known, text in rules.items():
+        if text == rule:
+            return known
+    made = f"{name.upper()}_RULES"
+    rules[made] = rule
+    return made
+
+
+def _paths(tree: Any) -> list[tuple[tuple[Any, ...], str]]:
+    """(Path, name) of every array in a tree of names."""
+    return [(plain_path(path), name) for path, name in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def _rules(paths: Iterable[tuple[tuple[Any, ...], str]], texts: Mapping[str, str], otherwise: str) -> str:
+    """Rules that give every array what is written of it, each by the shortest end of its path that tells it apart.
+
+    A number in a path stands for any number, where the layers are alike.
+    """
+    rows = [(tuple(_pattern(key, alike=True) for key in path), path, texts[name]) for path, name in paths]
+    found: dict[str, str] = {}
+    for general, path, text in rows:
+        if text == otherwise:
+            continue
+        exact = tuple(_pattern(key, alike=False) for key in path)
+        ends = [general[-n:] for n in range(1, len(general) + 1)]
+        alone = (end for end in ends if {t for other, _, t in rows if other[-len(end) :] == end} == {text})
+        found.setdefault("/".join(next(alone, exact)), text)
+    ordered = sorted(found.items(), key=lambda rule: -rule[0].count("/"))
+    return "[\n" + "".join(f"    ({_raw(rule)}, {text}),\n" for rule, text in ordered) + "]"
+
+
+def _pattern(key: Any, *, alike: bool) -> str:
+    text = re.escape(str(key))
+    return re.sub(r"\d+", r"\\d+", text) if alike else text
+
+
+def _raw(pattern: str) -> str:
+    return f'r"{pattern}"' if '"' not in pattern and not pattern.endswith("\\") else repr(pattern)

@@ -1,0 +1,167 @@
+"""A trace with marks at the values that a plan constrains.
+
+The function is traced twice more: first each operation is told with the lines that ask for it, so that a name in the
+source becomes the number of an operation; then those operations' results are marked, as if the person had written
+`with_sharding_constraint` there. The second trace is of one plan's places, whatever their specs: these are written into
+the lowered module for each plan (`lower.edited`), so that a spec that is dragged needs no other trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shardviz import _jax
+from shardviz.errors import SpecError, TraceError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.program.call import Call
+from shardviz.program.intermediates import Intermediate, Target, located, runs
+from shardviz.program.trace import Placed, Traced, staged
+from shardviz.records.source import is_own
+
+
+def with_places(
+    traced: Traced,
+    call: Call,
+    mesh: DeviceMesh,
+    types: tuple[Spec, ...],
+    places: frozenset[str],
+    wanted: Sequence[Intermediate],
+) -> Traced:
+    """The trace of a call with a mark at each value that is to be constrained.
+
+    Args:
+        traced: the trace without them.
+        call, mesh, types, places: what it was made of; see `trace`.
+        wanted: the values.
+
+    Raises:
+        SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
+        TraceError: if the program has no Python any more, or makes other operations each time that it is traced.
+    """
+    if call.traced_for is not None or traced.closed is None:
+        raise TraceError(
+            f"{traced.name} was traced or lowered before it came here, so no line of it can be constrained; explore "
+            "the function itself"
+        )
+    watch = _jax.Watch(is_own)
+    staged(call, mesh, types, places, watch)
+    made = tuple(watch.made)
+    targets = [located(each, made) for each in wanted]
+    there = [_there(each, target, made) for each, target in zip(wanted, targets, strict=True)]
+    closed, survived = _marked(traced, call, mesh, types, places, made, targets, there)
+    kept = _surviving(wanted, targets, there, survived)
+    picked = [r if each.occurrence is None else [r[each.occurrence]] for each, r in zip(wanted, kept, strict=True)]
+    if picked != kept:
+        closed, _ = _marked(traced, call, mesh, types, places, made, targets, picked)
+    return replace(
+        traced,
+        closed=closed,
+        placed=tuple(
+            _placed(each, target, [made[number] for number, _ in found])
+            for each, target, found in zip(wanted, targets, picked, strict=True)
+        ),
+    )
+
+
+_Runs = list[tuple[int, int]]
+
+
+def _there(wanted: Intermediate, target: Target, made: Sequence[_jax.Made]) -> _Runs:
+    """The operations whose results are a value, one for each time; and which of their lines it is."""
+    found = runs(target, made)
+    name = target.label
+    if not found:
+        raise SpecError(
+            f"constrain {str(wanted)!r}: {name!r} at {target.frame.short} makes no array of its own; constrain the "
+            "value that it is",
+            argument=wanted.name or wanted.line,
+        )
+    for number, _ in found:
+        row = made[number]
+        if row.shape is None:
+            raise SpecError(
+                f"constrain {str(wanted)!r}: {name!r} at {target.frame.short} makes several arrays ({row.op}); "
+                "constrain one of them where it is used, by its expression",
+                argument=wanted.name or wanted.line,
+            )
+        if not row.whole:
+            axes = ", ".join(map(repr, sorted(row.manual)))
+            raise SpecError(
+                f"constrain {str(wanted)!r}: {name!r} at {target.frame.short} is inside a shard_map over {axes}, where "
+                "each device has an array of its own; constrain what goes into the shard_map or comes out of it",
+                argument=wanted.name or wanted.line,
+            )
+    return found
+
+
+def _marked(
+    traced: Traced,
+    call: Call,
+    mesh: DeviceMesh,
+    types: tuple[Spec, ...],
+    places: frozenset[str],
+    made: Sequence[_jax.Made],
+    targets: Sequence[Target],
+    there: Sequence[_Runs],
+) -> tuple[object, set[tuple[int, int]]]:
+    """The jaxpr with marks on these operations' results, and the (number, operation) of those that are still in it."""
+    marks: dict[int, list[str]] = {}
+    variables: dict[int, tuple[int, str]] = {}
+    for place, (target, found) in enumerate(zip(targets, there, strict=True)):
+        for number, level in found:
+            marks.setdefault(number, []).append(_jax.mark(place, number))
+            if target.variable:
+                variables[number] = level, target.variable
+    watch = _jax.Watch(is_own, marks, variables)
+    again = staged(call, mesh, types, places, watch)
+    same = [(m.op, m.lines[:1]) for m in watch.made] == [(m.op, m.lines[:1]) for m in made]
+    if not same:
+        raise TraceError(
+            f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "
+            "be constrained; constrain the value in the function itself"
+        )
+    for target, found in zip(targets, there, strict=True):
+        if target.variable and any(number in watch.misses for number, _ in found):
+            raise SpecError(
+                f"constrain {target.variable!r}: what {target.frame.short} assigns is not the one array that its last "
+                "operation makes; constrain it in the function that makes it, or where it is used",
+                argument=target.variable,
+            )
+    return again.jaxpr, _jax.marks_in(again.jaxpr.jaxpr)
+
+
+def _surviving(
+    wanted: Sequence[Intermediate], targets: Sequence[Target], there: Sequence[_Runs], survived: set[tuple[int, int]]
+) -> list[_Runs]:
+    """The operations that are in the program that JAX keeps: it may trace a loop's body more than once."""
+    kept = []
+    for place, (each, target, found) in enumerate(zip(wanted, targets, there, strict=True)):
+        left = [(number, level) for number, level in found if (place, number) in survived]
+        if not left:
+            raise SpecError(
+                f"constrain {str(each)!r}: no result needs what {target.frame.short} makes, so it is not in the "
+                "program; take the constraint away",
+                argument=each.name or each.line,
+            )
+        if each.occurrence is not None and not 0 <= each.occurrence < len(left):
+            raise SpecError(
+                f"constrain {str(each)!r}: {target.frame.short} is run {len(left)} times, so occurrence is 0 to "
+                f"{len(left) - 1}, or None for all",
+                argument=each.name or each.line,
+            )
+        kept.append(left)
+    return kept
+
+
+def _placed(wanted: Intermediate, target: Target, rows: Sequence[_jax.Made]) -> Placed:
+    shapes = tuple(dict.fromkeys(row.shape or () for row in rows))
+    if len({len(shape) for shape in shapes}) > 1:
+        said = ", ".join(map(str, shapes))
+        raise SpecError(
+            f"constrain {str(wanted)!r}: {target.frame.short} makes arrays of shapes {said}; say which with "
+            "occurrence=",
+            argument=wanted.name or wanted.line,
+        )
+    manual = frozenset().union(*(row.manual for row in rows))
+    return Placed(wanted=wanted, target=target, shapes=shapes, dtype=rows[0].dtype, times=len(rows), manual=manual)

@@ -1,0 +1,244 @@
+"""FLOPs of calls whose products no program shows: Pallas kernels, cuDNN's attention, cuBLAS, LAPACK and cuSOLVER.
+
+A call is known by its target, the shapes that go in and come out, and its `backend_config`:
+
+| call | FLOPs |
+|---|---|
+| a Pallas kernel | what its author says (`pallas_call(..., cost_estimate=...)`), which XLA's own analysis takes too |
+| `__cudnn$fmha...` | attention's two products; backward five: scores again, and a gradient for each factor |
+| `__op$block_scaled_dot`, `__cublas$...`, `__onednn$matmul` | of the product |
+| `potrf`, `getrf`, `geqrf`, `orgqr`, `ormqr`, `trsm` | as in LAPACK Working Note 41; of complex numbers 4 x as many |
+| what only moves, marks or compares | 0 |
+| all else: kernels that say nothing, eigenvalues, singular values | not known, unless a person says |
+
+>>> call_flops("lapack_spotrf_ffi", [Array((512, 512), "float32")], [Array((512, 512), "float32")])
+44739242.666666664
+>>> call_flops("lapack_ssyevd_ffi", [Array((512, 512), "float32")], [Array((512, 512), "float32")]) is None
+True
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardviz.records.counting import dot_flops
+from shardviz.records.values import Frame
+
+
+class Array(NamedTuple):
+    """An operand or a result of a call: its shape on one device, and its element type."""
+
+    dims: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the author of a Pallas kernel says of it.
+
+    Attributes:
+        source: the innermost line of the person's code that calls it.
+        results: the shapes that it gives.
+        flops: of one run.
+    """
+
+    source: Frame | None
+    results: tuple[tuple[int, ...], ...]
+    flops: float
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of calls besides their text.
+
+    Attributes:
+        given: kernel name or call target → FLOPs of one run on one device, as a person says.
+        estimates: what the kernels' authors say; some platforms' calls do not have it in their text.
+    """
+
+    given: Mapping[str, float] = field(default_factory=dict)
+    estimates: tuple[Estimate, ...] = ()
+
+    def flops(
+        self,
+        name: str,
+        target: str,
+        operands: Sequence[Array],
+        results: Sequence[Array],
+        config: str,
+        source: Frame | None,
+    ) -> float | None:
+        """FLOPs of one run of a call on one device; None where nobody says.
+
+        Args:
+            name: `kernel_name`.
+            target, operands, results, config: as for `call_flops`.
+            source: the line that it stems from.
+        """
+        for key in (name, target):
+            if key in self.given:
+                return float(self.given[key])
+        known = call_flops(target, operands, results, config)
+        if known is not None or target not in KERNELS:
+            return known
+        shapes = tuple(r.dims for r in results)
+        said = {e.flops for e in self.estimates if (e.source, e.results) == (source, shapes)}
+        return said.pop() if len(said) == 1 else None
+
+
+KERNELS = frozenset(
+    ("tpu_custom_call", "__gpu$xla.gpu.triton", "triton_kernel_call", "mosaic_gpu", "mosaic_gpu_v2", "xla.gpu.triton")
+)
+"""Targets of calls of Pallas (and other hand-written) kernels."""
+
+_NAMES = re.compile(r"(?:^|/)(?:\w+\()*([^/()]+)\)*/pallas_call$")
+_NO_NAMES = ("shard_map", "eval_jaxpr:")
+_STATED = re.compile(r'cost_estimate\\?"\s*:\s*\{[^}]*?\bflops\\?"\s*:\s*\\?"?(-?\d+)')
+
+
+def kernel_name(target: str, name_stack: str) -> str:
+    """What a person calls a kernel: its name in JAX's name stack; of other calls the target.
+
+    >>> kernel_name("tpu_custom_call", "jit(step)/shard_map/jit(flash_attention)/pallas_call")
+    'flash_attention'
+    >>> kernel_name("lapack_ssyevd_ffi", "jit(step)/eigh")
+    'lapack_ssyevd_ffi'
+    """
+    found = _NAMES.search(name_stack) if target in KERNELS else None
+    return found[1] if found and found[1] not in _NO_NAMES else target
+
+
+def factor_dtype(operands: Sequence[Array], results: Sequence[Array]) -> str:
+    """The element type that a call computes in: that of its largest operand of floats, or else of its first result."""
+    floats = [a for a in operands if "float" in a.dtype or "complex" in a.dtype]
+    largest = max(floats, key=lambda a: math.prod(a.dims), default=None)
+    return largest.dtype if largest else results[0].dtype if results else ""
+
+
+def call_flops(target: str, operands: Sequence[Array], results: Sequence[Array], config: str = "") -> float | None:
+    """FLOPs of one run of a call, by its shapes and what stands in its text; None where that does not tell.
+
+    Args:
+        target: the call's `custom_call_target`.
+        operands, results: the arrays that go in and come out; a tuple's one by one.
+        config: its `backend_config`, as text.
+
+    Returns:
+        The number; 0 for a call that computes nothing.
+    """
+    if target in _NOTHING or target.startswith(_NOTHING_BEGINS):
+        return 0.0
+    if target in KERNELS:
+        said = _STATED.search(config)
+        return float(said[1]) if said and int(said[1]) >= 0 else None
+    routine = _ROUTINE.fullmatch(target)
+    name = routine[1] if routine else _TPU_ROUTINES.get(target, "")
+    if name in _ROUTINES:
+        complex_ = 4.0 if operands and "complex" in operands[0].dtype else 1.0
+        return _guarded(lambda: complex_ * _ROUTINES[name](operands))
+    if target.startswith("__cudnn$fmha"):
+        return _guarded(lambda: _attention(target, operands, config))
+    if target == "__op$block_scaled_dot":
+        return _guarded(lambda: dot_flops(results[0].dims, operands[0].dims[-1:]))
+    if target.startswith(("__cublas$gemm", "__cublas$lt$matmul", "__onednn$matmul")):
+        contracted = _dimensions(config, "lhs_contracting_dimensions")
+        dims = contracted or [len(operands[0].dims) - 1]
+        return _guarded(lambda: dot_flops(results[0].dims, (operands[0].dims[d] for d in dims)))
+    return None
+
+
+def _guarded(count: Callable[[], float]) -> float | None:
+    """None for a call whose shapes are not those of its kind."""
+    try:
+        return count()
+    except (IndexError, ValueError):
+        return None
+
+
+def _attention(target: str, operands: Sequence[Array], config: str) -> float:
+    """The products of one fused attention: scores = Q K, and scores V; what a mask leaves out counts too."""
+    queries, _, values = (o.dims for o in operands[:3])
+    scores = _dimensions(config, "intermediate_tensor_shape.*?dimensions")
+    if len(scores) != 4:
+        raise ValueError(config)
+    pairs, backward = math.prod(scores), "Backward" in target
+    return 2.0 * pairs * (queries[-1] * (3 if backward else 1) + values[-1] * (2 if backward else 1))
+
+
+def _dimensions(config: str, name: str) -> list[int]:
+    found = re.search(rf'{name}\\?"\s*:\s*\[([^\]]*)\]', config)
+    return [int(n) for n in re.findall(r"\d+", found[1])] if found else []
+
+
+def _matrix(array: Array) -> tuple[int, int, int]:
+    """How many matrices, their rows and columns."""
+    *batch, rows, columns = array.dims
+    return math.prod(batch), rows, columns
+
+
+def _potrf(operands: Sequence[Array]) -> float:
+    many, n, _ = _matrix(operands[0])
+    return many * n**3 / 3
+
+
+def _getrf(operands: Sequence[Array]) -> float:
+    many, m, n = _matrix(operands[0])
+    k = min(m, n)
+    return 2.0 * many * (m * n * k - (m + n) * k**2 / 2 + k**3 / 3)
+
+
+def _geqrf(operands: Sequence[Array]) -> float:
+    many, m, n = _matrix(operands[0])
+    k = min(m, n)
+    return 2.0 * many * k**2 * (max(m, n) - k / 3)
+
+
+def _orgqr(operands: Sequence[Array]) -> float:
+    many, m, n = _matrix(operands[0])
+    k = operands[1].dims[-1]
+    return many * (4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3)
+
+
+def _ormqr(operands: Sequence[Array]) -> float:
+    many, m, n = _matrix(operands[2])
+    k = operands[1].dims[-1]
+    return many * (4.0 * m * n * k - 2.0 * (n if operands[0].dims[-2] == m else m) * k**2)
+
+
+def _trsm(operands: Sequence[Array]) -> float:
+    return float(operands[0].dims[-1] * math.prod(operands[1].dims))
+
+
+_ROUTINES: Mapping[str, Callable[[Sequence[Array]], float]] = {
+    "potrf": _potrf,
+    "getrf": _getrf,
+    "geqrf": _geqrf,
+    "orgqr": _orgqr,
+    "ungqr": _orgqr,
+    "ormqr": _ormqr,
+    "unmqr": _ormqr,
+    "trsm": _trsm,
+}
+_ROUTINE = re.compile(r"(?:lapack_[sdcz]|blas_[sdcz]|cusolver_|cublas_|hipsolver_|hipblas_)(\w+?)(?:_batched)?_ffi")
+_TPU_ROUTINES = {
+    "Cholesky": "potrf",
+    "LuRealDecompositionBlock": "getrf",
+    "LuDecompositionBlock": "getrf",
+    "QrDecompositionBlock": "geqrf",
+    "__cublas$triangularSolve": "trsm",
+}
+_NOTHING = frozenset(
+    ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint", "AllocateBuffer", "ConcatBitcast",
+     "AssumeGatherIndicesInBound", "GatherScatterIndicesBitpacked", "AsyncCollectiveStart", "AsyncCollectiveDone",
+     "MoveToHost", "MoveToDevice", "PinToDevice", "PinToDeviceSram", "Pin", "Unpin", "annotate_device_placement",
+     "shape_assertion", "SliceToDynamic", "PadToStatic", "TopK", "__gpu$TopK", "mhlo.topk", "ApproxTopK",
+     "PartialReduce", "cu_lu_pivots_to_permutation", "hip_lu_pivots_to_permutation", "CreateBuffer",
+     "cu_threefry2x32_ffi", "hip_threefry2x32_ffi", "RngBitGenerator", "ragged_all_to_all", "GlobalToLocalShape",
+     "LocalToGlobalShape")
+)  # fmt: skip
+"""What moves, marks, compares, or draws random bits."""
+_NOTHING_BEGINS = ("xla.sdy.", "X64", "xla.megascale.", "inspect_", "__cub$", "sdy.")

@@ -1,0 +1,51 @@
+"""The texts that a program goes through, line by line: JAX's own, each of Shardy's passes, XLA's around its passes.
+
+>>> line = StageLine("%3 = stablehlo.add %1, %2 : tensor<8xf32>", "model.py:20")
+>>> stage = Stage(name="stablehlo", title="StableHLO", kind="mlir", read=lambda: (line,))
+>>> [each.text for each in stage.lines if each.at == "model.py:20"]
+['%3 = stablehlo.add %1, %2 : tensor<8xf32>']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class StageLine:
+    """A line of a program's text.
+
+    Attributes:
+        text: it, without what says where it comes from.
+        at: the line of the person's own source that it comes from, as `Frame.short` has it; empty where not known.
+    """
+
+    text: str
+    at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stage:
+    """A program as it is at one moment of its way.
+
+    Attributes:
+        name: what it is found by, such as `jaxpr` or `shardy close-shardings`; the same for every plan.
+        title: what it is called.
+        kind: the language: `jaxpr`, `mlir` (StableHLO and Shardy's dialect) or `hlo`.
+        read: reads its lines, which takes a moment.
+        told: what is done there, in a sentence; may be empty.
+    """
+
+    name: str
+    title: str
+    kind: Literal["jaxpr", "mlir", "hlo"]
+    read: Callable[[], tuple[StageLine, ...]] = field(repr=False)
+    told: str = ""
+
+    @cached_property
+    def lines(self) -> tuple[StageLine, ...]:
+        """Its text."""
+        return self.read()

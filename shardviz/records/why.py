@@ -1,0 +1,481 @@
+"""Why a value is cut as it is, and why a collective is there: causes, the chain from them, and the contest.
+
+Everything here was tried: a cause is one since Shardy, run without it, leaves the value without the axis.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardviz.errors import ShardvizError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import axis_name
+from shardviz.records.collectives import Collective
+from shardviz.records.values import Frame, Value
+from shardviz.visible import Visible
+
+ROLES = ("argument", "output", "constraint", "type", "shard_map")
+VERDICTS = ("needed", "one of several", "only together", "not tried")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A place where a mesh axis is written down for a dimension of an array.
+
+    Attributes:
+        role: `argument` or `output`, whose spec says it; `constraint` (`with_sharding_constraint`); `type`, an
+            operation's type over Explicit axes; `shard_map`, its in_specs or out_specs.
+        name: the tree path of an argument or output; the line of any other, `model.py:20`.
+        dimension: which dimension of the array, from 0.
+        axis: the mesh axis.
+        spec: the whole spec that it stands in.
+        source: the line; None for an argument or output.
+        places: which argument or output, or the numbers of the operations that the line makes (one on the way forward,
+            one on the way back, ...): what tells two of one name apart.
+    """
+
+    role: str
+    name: str
+    dimension: int
+    axis: str
+    spec: Spec
+    source: Frame | None = None
+    places: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, tuple[int, ...], int, str]:
+        """What it is the same source by, whatever else its spec says."""
+        return self.role, self.places, self.dimension, self.axis
+
+    @property
+    def text(self) -> str:
+        """`params['w1'] P(None, 'model')`, `the constraint at model.py:20 P('data', None)`."""
+        what = {
+            "argument": self.name,
+            "output": f"output {self.name}",
+            "constraint": f"the constraint at {self.name}",
+            "type": f"the type at {self.name}",
+            "shard_map": f"the shard_map at {self.name}",
+        }[self.role]
+        return f"{what} {self.spec.canonical()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """A source that an axis on a value comes from.
+
+    Attributes:
+        source: the source.
+        verdict: `needed`: without it, and all else as it is, the value has not the axis. `one of several`: each of
+            them brings the axis though the others were gone, and without all of them it is gone. `only together`: the
+            needed one brings it only with this. `not tried`: it is taken away with the others, and was not tried alone.
+        enough: whether it brings the axis while no other source that reaches the value has it; None if not tried.
+    """
+
+    source: Source
+    verdict: str
+    enough: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise ShardvizError(f"a cause is {', '.join(VERDICTS)}, not {self.verdict!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """A value on a chain.
+
+    Attributes:
+        name: the tree path, the variable, or the operation that makes it.
+        dimension: the dimension that carries the axis.
+        spec: how the value is cut.
+        shape: its shape.
+    """
+
+    name: str
+    dimension: int
+    spec: Spec
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hop:
+    """A step of a chain: an operation that hands an axis from a dimension of one value to one of another.
+
+    Attributes:
+        op: the operation, as JAX calls it; `call`, `loop`, `branch` at a boundary.
+        rule: its rule as einsum, `([i, k], [k, j])->([i, j])`; empty at a boundary, which hands on all dimensions.
+        words: what it does with the dimension.
+        before, after: the values, that which is nearer to the cause first.
+        source: the line.
+        backwards: it goes from a result to an operand.
+        places: the numbers of the calls that lead to the operation, and its own.
+    """
+
+    op: str
+    rule: str
+    words: str
+    before: End
+    after: End
+    source: Frame | None
+    backwards: bool = False
+    places: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """Where an axis ends on its way to a value.
+
+    Attributes:
+        last: the value that still has it.
+        next: the value that has it no more.
+        op: the operation between them.
+        words: why.
+        source: the line.
+    """
+
+    last: End
+    next: End
+    op: str
+    words: str
+    source: Frame | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Giver:
+    """A spec that would put a missing axis onto a value; it was tried.
+
+    Attributes:
+        source: the argument, output or constraint, with the spec that it would have.
+        was: the spec that it has.
+        dimension: the dimension of the value that would be cut.
+    """
+
+    source: Source
+    was: Spec
+    dimension: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxisWhy:
+    """Why one mesh axis is on a value, or is not.
+
+    Attributes:
+        value: the value's name.
+        axis: the mesh axis.
+        dimension: the dimension that it cuts; None where it cuts none.
+        causes: where it comes from, the nearest first.
+        chain: from the first cause to the value, step by step; empty where the value itself is the cause.
+        stops: of a missing axis, where it ends on its way.
+        givers: of a missing axis, specs that would put it there.
+        notes: what was not tried, and why.
+    """
+
+    value: str
+    axis: str
+    dimension: int | None
+    causes: tuple[Cause, ...] = ()
+    chain: tuple[Hop, ...] = ()
+    stops: tuple[Stop, ...] = ()
+    givers: tuple[Giver, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What Shardy itself recorded of an axis on a value, while it propagated.
+
+    Attributes:
+        axis: the mesh axis.
+        said: where it came from, in Shardy's words: `input: 1`, `constraint_0`; `self` where the value's own spec has
+            it; empty where Shardy says nothing.
+        source: the spec or constraint that this is; None where it is none of the plan's.
+        steps: for each step of the chain in which step of Shardy's the axis went there; None where it went another way.
+    """
+
+    axis: str
+    said: str
+    source: Source | None = None
+    steps: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What a program moves, computes and holds, on one device in a step; loops of unknown length counted once.
+
+    Attributes:
+        bytes: operands of all collectives.
+        collectives: how many collectives there are.
+        flops: of matrix products.
+        held: bytes of the arguments.
+        seconds: the step on the target if nothing overlaps; None where no target was given, or it is not known.
+    """
+
+    bytes: float
+    collectives: int
+    flops: float
+    held: float
+    seconds: float | None = None
+
+
+OUTCOMES = ("chosen is cheaper", "wanted is cheaper", "a tie", "depends on the machine", "not possible")
+_ALIKE = 0.005
+
+
+def outcome(chosen: Effect, wanted: Effect) -> str:
+    """Which of two is cheaper: by the step's seconds where a target was given, else by what moves and is computed.
+
+    Less than 0.5 % makes no difference. Where one moves less and the other computes less, only a target can tell.
+    """
+    if chosen.seconds is not None and wanted.seconds is not None:
+        signs = {_sign(chosen.seconds, wanted.seconds)}
+    else:
+        signs = {_sign(chosen.bytes, wanted.bytes), _sign(chosen.flops, wanted.flops)}
+    signs.discard(0)
+    if not signs:
+        return "a tie"
+    return "depends on the machine" if len(signs) > 1 else OUTCOMES[0] if signs == {1} else OUTCOMES[1]
+
+
+def _sign(chosen: float, wanted: float) -> int:
+    if abs(chosen - wanted) <= _ALIKE * max(chosen, wanted):
+        return 0
+    return 1 if chosen < wanted else -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """Two shardings that an operation's operands and result ask for where it can have only one.
+
+    Attributes:
+        op: the operation, as JAX calls it.
+        value: the value whose sharding is contested.
+        dimension: the dimension that is contested.
+        rule: the operation's rule as einsum.
+        words: what each wanted, and how many of the operation's arrays were cut so.
+        wanted_by: the name of the value that wanted it otherwise.
+        chosen_spec, wanted_spec: how the value is cut, and would be.
+        chosen, wanted: what the whole program costs so; None for a wanted one that is not possible.
+        verdict: one of `OUTCOMES`.
+        reason: why the wanted one is not possible; empty where it is.
+        source: the line.
+    """
+
+    op: str
+    value: str
+    dimension: int
+    rule: str
+    words: str
+    wanted_by: str
+    chosen_spec: Spec
+    wanted_spec: Spec
+    chosen: Effect
+    wanted: Effect | None
+    verdict: str
+    reason: str = ""
+    source: Frame | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """Specs that avoid a collective, or were tried to; the whole program was propagated with them.
+
+    Attributes:
+        text: what to change.
+        before, after: what the program costs as it is, and so.
+        gone: whether the collective is gone then.
+        added: the collectives that are there then and were not before, or move more, in words.
+        verdict: one of `OUTCOMES`; `chosen` is the plan as it is.
+        taken, given: the sources that lose, and get, the axis.
+    """
+
+    text: str
+    before: Effect
+    after: Effect
+    gone: bool
+    added: tuple[str, ...] = ()
+    verdict: str = "a tie"
+    taken: tuple[Source, ...] = ()
+    given: tuple[Source, ...] = ()
+
+
+NEEDS = ("partial sums", "disagree", "uncut", "constraint", "output", "boundary", "said", "other")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """Why a collective is there.
+
+    Attributes:
+        kind: `partial sums`, `disagree` (an operation's arrays are cut in ways that do not go together), `uncut` (an
+            operation needs a dimension whole), `constraint`, `output`, `boundary` (a loop, a function or a shard_map
+            says how it takes it), `said` (it stands in the program), or `other`.
+        op: the operation that needs it, as JAX calls it.
+        words: why, in a sentence or two.
+        rule: the operation's rule as einsum; empty where there is none.
+        source: the operation's line.
+        value: the name of what is moved.
+        before, after: how it is cut before and after all collectives that bring it to where it is needed.
+    """
+
+    kind: str
+    op: str
+    words: str
+    rule: str
+    source: Frame | None
+    value: str
+    before: Spec | None
+    after: Spec | None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Why(Visible):
+    """Why a value is cut as it is. It shows itself as text, HTML and Markdown.
+
+    Attributes:
+        program: the program's name.
+        mesh: the mesh.
+        value: the value.
+        role: `argument`, `output` or `intermediate`.
+        axes: an answer for each mesh axis that was asked for.
+        contest: where the value's dimensions were contested.
+        also: other values of the same name, by line.
+        source: file → line → text.
+        tried: how often Shardy was run for it.
+        seconds: how long it took.
+    """
+
+    program: str
+    mesh: DeviceMesh
+    value: Value
+    role: str
+    axes: tuple[AxisWhy, ...]
+    contest: tuple[Contest, ...] = ()
+    also: tuple[str, ...] = ()
+    source: Any = field(default_factory=dict)
+    tried: int = 0
+    seconds: float = 0.0
+    ask: Callable[[Source], Any] | None = field(default=None, compare=False)
+    look: Callable[[], tuple[Recorded, ...] | None] | None = field(default=None, compare=False)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes of all axes, the nearest of each first."""
+        return tuple(cause for each in self.axes for cause in each.causes)
+
+    @property
+    def chain(self) -> tuple[Hop, ...]:
+        """The steps of all axes' chains, one chain after the other."""
+        return tuple(hop for each in self.axes for hop in each.chain)
+
+    def axis(self, name: str) -> AxisWhy:
+        """The answer for an axis.
+
+        Raises:
+            ShardvizError: if it was not asked for.
+        """
+        for each in self.axes:
+            if each.axis == name:
+                return each
+        asked = ", ".join(repr(each.axis) for each in self.axes)
+        raise ShardvizError(f"axis {name!r} was not asked for; asked were {asked or 'none'}")
+
+    def without(self, cause: Cause | Source) -> Any:
+        """What changes in the whole program if a source did not say its axis: a `Comparison` of two propagated reports.
+
+        Args:
+            cause: a cause of this answer, or any `Source`.
+
+        Raises:
+            ShardvizError: if the answer was read from a file and has no program any more.
+        """
+        source = cause.source if isinstance(cause, Cause) else cause
+        if self.ask is None:
+            raise ShardvizError("this answer has no program at hand; ask program.without(plan, source)")
+        return self.ask(source)
+
+    def recorded(self) -> tuple[Recorded, ...] | None:
+        """What Shardy itself recorded of each axis that is there: which input or constraint it came from, and when.
+
+        Of the several that would bring an axis it is the one that brought it first.
+
+        Returns:
+            None where that cannot be told: with its record on, Shardy cuts some array of the program otherwise.
+
+        Raises:
+            ShardvizError: if the answer was read from a file and has no program any more.
+        """
+        if self.look is None:
+            raise ShardvizError("this answer has no program at hand; ask program.why(plan, ...) again")
+        return self.look()
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The answer as JSON text; specs as PartitionSpecs are written."""
+        fields = ("program", "role", "axes", "contest", "also", "tried", "seconds")
+        found = {"shardviz_why": 1, "mesh": dict(self.mesh.shape), "value": plain(self.value)}
+        return json.dumps(found | {name: plain(getattr(self, name)) for name in fields}, indent=indent)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class CollectiveWhy(Visible):
+    """Why a collective is there, and what would avoid it.
+
+    Attributes:
+        program, mesh, source, tried, seconds: as of `Why`.
+        collective: the collective.
+        need: which operation needs it, and why.
+        causes: where the axis comes from that it moves along.
+        chain: from the first cause to what is moved.
+        contest: the shardings that compete there.
+        ways: what would avoid it, tried, the best first.
+    """
+
+    program: str
+    mesh: DeviceMesh
+    collective: Collective
+    need: Need
+    axes: tuple[AxisWhy, ...] = ()
+    contest: tuple[Contest, ...] = ()
+    ways: tuple[Way, ...] = ()
+    source: Any = field(default_factory=dict)
+    tried: int = 0
+    seconds: float = 0.0
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes of all axes that it spans."""
+        return tuple(cause for each in self.axes for cause in each.causes)
+
+    @property
+    def chain(self) -> tuple[Hop, ...]:
+        """The steps from the causes to what is moved."""
+        return tuple(hop for each in self.axes for hop in each.chain)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The answer as JSON text; specs as PartitionSpecs are written."""
+        fields = ("program", "collective", "need", "axes", "contest", "ways", "tried", "seconds")
+        found = {"shardviz_why": 1, "mesh": dict(self.mesh.shape)}
+        return json.dumps(found | {name: plain(getattr(self, name)) for name in fields}, indent=indent)
+
+
+def plain(found: Any) -> Any:
+    """Records as JSON has them: a spec as it is written, a line as `file:line`."""
+    if isinstance(found, Spec):
+        return str(found.canonical())
+    if isinstance(found, Frame):
+        return f"{found.file}:{found.line}"
+    if isinstance(found, Collective):
+        axes = None if found.axes is None else [axis_name(a) for a in found.axes]
+        size = {"operand_bytes": found.operand_bytes, "count": found.count}
+        return {"kind": found.kind, "axes": axes, "source": plain(found.source), "name": found.name, **size}
+    if isinstance(found, Value):
+        names = ("name", "label", "shape", "dtype", "spec", "source")
+        return {name: plain(getattr(found, name)) for name in names}
+    if isinstance(found, tuple | list):
+        return [plain(each) for each in found]
+    if hasattr(found, "__dataclass_fields__"):
+        return {name: plain(getattr(found, name)) for name in found.__dataclass_fields__ if name != "places"}
+    return found

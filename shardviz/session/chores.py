@@ -1,0 +1,87 @@
+"""Work that takes long, done in slices where the state's owner is: between two slices a drag or a click is answered.
+
+A chore is an iterator, each step of which takes tens of milliseconds, or yields `WAITING`. Where an event loop runs (a
+kernel) it is taken up again and again until it ends or is stopped; where none runs (a script, a test) it is done at
+once.
+
+>>> from shardviz.session.compile_loop import Inbox
+>>> done = []
+>>> chore = Chore(Inbox(), (done.append(n) for n in range(3)))
+>>> chore.start()
+>>> done, chore.running
+([0, 1, 2], False)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from shardviz.session.compile_loop import Inbox
+
+_SLICE = 0.02
+"""Seconds of work before others are asked."""
+_PAUSE = 0.005
+"""Seconds in which others are."""
+_WAIT = 0.05
+"""Seconds until it is asked again whether what a step waits for is there."""
+
+WAITING = "waiting"
+"""What a step yields that can do nothing but wait."""
+
+
+class Chore:
+    """Work in slices.
+
+    Args:
+        inbox: whose owner does it.
+        steps: the work; what it yields is of no matter. It is closed when the chore is stopped.
+
+    Attributes:
+        running: whether more is to be done.
+    """
+
+    def __init__(self, inbox: Inbox, steps: Iterator[Any]):
+        self._inbox, self._steps = inbox, steps
+        self.running = True
+
+    def start(self, delay: float = 0.0) -> None:
+        """Begins, some seconds later where an event loop runs; then it returns at once."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            while self.running:
+                if self._work():
+                    time.sleep(_WAIT)
+            return
+        loop.call_later(delay or _PAUSE, self._slice, loop)
+
+    def stop(self) -> None:
+        """Ends it; what is under way is not gone on with."""
+        if self.running:
+            self.running = False
+            with suppress(ValueError):  # it stops itself: then it ends by itself too
+                close = getattr(self._steps, "close", None)
+                if close is not None:
+                    close()
+
+    def _slice(self, loop: asyncio.AbstractEventLoop) -> None:
+        waits = self.running and self._work()
+        if self.running and not loop.is_closed():
+            loop.call_later(_WAIT if waits else _PAUSE, self._slice, loop)
+
+    def _work(self) -> bool:
+        """Some steps; whether the last of them can do nothing but wait."""
+        until, waits = time.monotonic() + _SLICE, False
+        try:
+            while self.running and not waits and time.monotonic() < until:
+                waits = self._inbox.run(lambda: next(self._steps)) is WAITING
+        except StopIteration:
+            self.running = False
+        except BaseException:
+            self.running = False
+            raise
+        return waits

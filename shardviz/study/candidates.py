@@ -1,0 +1,491 @@
+"""What a search chooses among: mesh shapes, which axes cut which logical dimension, and which cut the state.
+
+A `Choice` is a mesh and what is decided on it:
+
+    data=8,model=8 | batch: data | w1:2: model | parameters: data
+
+`Space.plan` makes the plan of a choice, in the way a person would write it: every member of a dimension is cut alike,
+as far as its size divides; state that nothing else cuts is cut along its largest free dimension (FSDP: ZeRO-3; of the
+optimizer's state alone: ZeRO-1); and what comes out in the place of an argument is cut as that argument is. Arrays
+that the person pinned, or that the given plan says and no decision touches, stay as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from shardviz.layouts import itemsize
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import axis_name
+from shardviz.program.dimensions import Dimension, Dimensions, Member
+from shardviz.program.plan import Plan
+from shardviz.program.trace import Argument
+
+MOST_AXES = 3
+_HEAD = re.compile(r"(?>result\[\d{1,9}\])|[^\[.]*")
+_NAMES = ("data", "model", "fsdp", "expert", "tensor")
+PARAMETERS, OPTIMIZER = "parameters", "optimizer state"
+PARTS = (PARAMETERS, OPTIMIZER)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A candidate.
+
+    Attributes:
+        mesh: (axis, size), major to minor.
+        cuts: (logical dimension, the axes that cut it), in the order in which they were decided.
+        state: (part of the state, the axes that cut its arrays along their largest free dimension).
+        based: what no decision touches is as in the plan that is to be improved.
+    """
+
+    mesh: tuple[tuple[str, int], ...]
+    cuts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    state: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    based: bool = False
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Axis → size."""
+        return dict(self.mesh)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of more than one device."""
+        return tuple(name for name, size in self.mesh if size > 1)
+
+    def by(self, what: str) -> tuple[str, ...]:
+        """The axes that cut a dimension, or a part of the state."""
+        return dict(self.cuts).get(what, dict(self.state).get(what, ()))
+
+    def cut(self, dimension: str, axes: Sequence[str]) -> Choice:
+        """With a dimension cut by these axes; none for no cut."""
+        kept = tuple(pair for pair in self.cuts if pair[0] != dimension)
+        return replace(self, cuts=(*kept, (dimension, tuple(axes))) if axes else kept)
+
+    def stated(self, part: str, axes: Sequence[str]) -> Choice:
+        """With a part of the state cut by these axes."""
+        both = dict(self.state) | {part: tuple(axes)}
+        return replace(self, state=tuple((p, both[p]) for p in PARTS if both.get(p)))
+
+    @property
+    def text(self) -> str:
+        """`data=8,model=8; batch by data; parameters by data`."""
+        mesh = ",".join(f"{name}={size}" for name, size in self.mesh if size > 1) or "one device"
+        sizes = self.sizes
+        cuts = [(what, tuple(a for a in axes if sizes[a] > 1)) for what, axes in (*self.cuts, *self.state)]
+        return "; ".join([mesh, *(f"{what} by {' and '.join(axes)}" for what, axes in cuts if axes)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """What there is to choose among, for one program on so many devices.
+
+    Attributes:
+        devices: how many.
+        arguments, outputs: the program's arrays.
+        dimensions: its logical dimensions.
+        optimizer: the tree paths of the arguments that only the update uses.
+        required: axes that the program itself names, which every mesh has to have.
+        follows: output → the argument whose place it takes.
+        base: the plan that is to be improved; None to begin with nothing cut.
+        base_specs: its argument specs, full-rank.
+        mesh: the one mesh that is wanted; None for any.
+        specs: tree path → spec of an argument that must stay.
+        cuts: dimension → axes that must stay.
+        sizes: axis → size that must stay.
+    """
+
+    devices: int
+    arguments: Sequence[Argument]
+    outputs: Sequence[Argument]
+    dimensions: Dimensions
+    optimizer: frozenset[str] = frozenset()
+    required: tuple[str, ...] = ()
+    follows: Mapping[str, str] = field(default_factory=dict)
+    base: Plan | None = None
+    base_specs: Mapping[str, Spec] = field(default_factory=dict)
+    mesh: DeviceMesh | None = None
+    specs: Mapping[str, Spec] = field(default_factory=dict)
+    cuts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The axes of the meshes that are tried, major to minor."""
+        if self.mesh is not None:
+            return self.mesh.names
+        known = (*self.required, *self.sizes, *(a for axes in self.cuts.values() for a in axes))
+        given = () if self.base is None else self.base.mesh.names
+        found = tuple(dict.fromkeys((*known, *given, *_NAMES)))
+        most = max(MOST_AXES, len(set(known)), len(given))
+        chosen = set(found[:most])
+        # of the usual names in their usual order: the last axis is the one that talks most
+        order = {name: place for place, name in enumerate((*given, "data", "fsdp", "expert", "model", "tensor"))}
+        return tuple(sorted(chosen, key=lambda n: (order.get(n, -1), n)))
+
+    @cached_property
+    def meshes(self) -> tuple[tuple[tuple[str, int], ...], ...]:
+        """Every mesh shape: factorisations of the devices over the axes; see `_order`."""
+        if self.mesh is not None:
+            return (tuple(self.mesh.shape.items()),)
+        found = []
+        for sizes in _factorisations(self.devices, len(self.names)):
+            mesh = tuple(zip(self.names, sizes, strict=True))
+            if self._allowed(dict(mesh)):
+                found.append(mesh)
+        return tuple(sorted(found, key=self._order))
+
+    def _order(self, mesh: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
+        """Few axes first; of as many, those that the program names; then what is most even; of names that mean the same
+        the outer ones, so that one axis is `data` and two are `data` and `model`.
+        """
+        idle = sum(size == 1 for name, size in mesh if name in self.required)
+        sizes = [size for _, size in mesh]
+        return _wide(mesh), idle, max(sizes), sum(size > 1 for size in sizes[1:-1]), [-size for size in sizes]
+
+    def _allowed(self, shape: Mapping[str, int]) -> bool:
+        """Whether a mesh has the pinned axes: of the pinned sizes, and of more than one device where they must cut."""
+        cutting = all(shape[axis] > 1 for axes in self.cuts.values() for axis in axes)
+        return cutting and all(shape[axis] == size for axis, size in self.sizes.items())
+
+    @cached_property
+    def by_name(self) -> dict[str, Dimension]:
+        """The dimensions by their names."""
+        return {d.name: d for d in self.dimensions}
+
+    @cached_property
+    def mapped(self) -> dict[str, tuple[str, ...]]:
+        """The dimensions that the program's own `shard_map`s and `pmap`s cut into single elements, and by what."""
+        return {d.name: d.mapped for d in self.dimensions if d.mapped and d.name not in self.cuts}
+
+    @cached_property
+    def data(self) -> frozenset[str]:
+        """The tree paths of the arguments that are data."""
+        return frozenset(m.path for d in self.dimensions if d.of for m in d.arguments)
+
+    def part(self, name: str) -> tuple[Argument, ...]:
+        """The arguments of a part of the state."""
+        wanted = name == OPTIMIZER
+        return tuple(
+            a for a in self.arguments if a.shape and a.name not in self.data and (a.name in self.optimizer) == wanted
+        )
+
+    @cached_property
+    def between(self) -> tuple[str, ...]:
+        """The dimensions that lie between the layers' products, most bytes first: all of matrices but the one that
+        runs through most of them.
+        """
+        state = (*self.part(PARAMETERS), *self.part(OPTIMIZER))
+        matrices = {a.name: math.prod(a.shape) * itemsize(a.dtype) for a in state if len(a.shape) > 1}
+        plain = (d for d in self.dimensions if not d.of and not d.stacked)
+        own = [d for d in plain if any(m.path in matrices for m in d.arguments)]
+        if len(own) > 1:
+            own.remove(max(own, key=lambda d: len({m.path for m in d.arguments if m.path in matrices})))
+        own = [d for d in own if d.name not in self.cuts]
+        weight = lambda d: -sum(matrices.get(m.path, 0.0) for m in d.arguments)  # noqa: E731
+        return tuple(d.name for d in sorted(own, key=weight))
+
+    def starts(self) -> list[list[Choice]]:
+        """What a person would try first on each mesh shape, the given plan and then the presets: what is most likely
+        the best of one and two axes, then the rest of these, then what three axes have.
+        """
+        tiers: list[list[Choice]] = [[], [], []]
+        if self.base is not None:
+            tiers[0] += [self.given, replace(self.given, based=False)]
+        for mesh in self.meshes:
+            choice = Choice(mesh)
+            for name, axes in (*self.cuts.items(), *self.mapped.items()):
+                choice = choice.cut(name, axes)
+            if mesh == self.meshes[0]:
+                tiers[1].append(choice)
+            found, many = list(self._presets(choice)), len(choice.axes)
+            if many > 2:
+                tiers[2] += found
+            else:
+                first = len(found) if many == 1 else 1
+                tiers[0] += found[:first]
+                tiers[1] += found[first:]
+        return [tier for tier in tiers if tier]
+
+    def _presets(self, choice: Choice) -> Iterator[Choice]:
+        """The presets on a mesh shape, what is most likely the best first."""
+        free = [d for d in self.dimensions if d.name not in self.cuts]
+        batch = next((d.name for d in free if d.of == "batch"), None)
+        sequence = next((d.name for d in free if d.of == "sequence"), None)
+        axes = choice.axes
+        last, rest = axes[-1:], axes[:-1]
+
+        def data(made: Choice, by: Sequence[str]) -> Choice:
+            return made if batch is None else made.cut(batch, by)
+
+        if not axes:
+            return
+        whole = data(choice, axes)
+        if not rest:
+            yield self._sharded(whole, axes)
+            yield whole
+            yield self._sharded(whole, axes, (OPTIMIZER,))
+            yield self._tensor(choice, last)
+            return
+        tensor = self._tensor(data(choice, rest), last)
+        yield self._sharded(tensor, rest)
+        yield self._sharded(whole, last)
+        yield self._sharded(tensor, rest[-1:])
+        if sequence is not None:
+            yield self._sharded(data(choice, rest).cut(sequence, last), axes)
+
+    @cached_property
+    def given(self) -> Choice:
+        """The plan that is to be improved, as a choice: each dimension with the axes that most of its members have."""
+        assert self.base is not None
+        mesh = self.base.mesh.shape
+        others = ((name, 1) for name in self.names if name not in mesh)
+        choice = Choice((*mesh.items(), *others), based=True)
+        for dimension in self.dimensions:
+            found: dict[tuple[str, ...], int] = {}
+            for m in dimension.arguments:
+                axes = tuple(map(axis_name, self.base_specs[m.path].dims[m.dimension]))
+                found[axes] = found.get(axes, 0) + 1
+            axes = max(found, key=lambda each: (found[each], each), default=())
+            choice = choice.cut(dimension.name, axes)
+        return choice
+
+    def _sharded(self, choice: Choice, axes: Sequence[str], parts: Sequence[str] = PARTS) -> Choice:
+        for part in parts:
+            if self.part(part):
+                choice = choice.stated(part, axes)
+        return choice
+
+    def _tensor(self, choice: Choice, axes: Sequence[str]) -> Choice:
+        """What lies between the layers' products cut by these axes, once in an array."""
+        taken: set[str] = set()
+        size = math.prod(choice.sizes[a] for a in axes)
+        for name in self.between:
+            dimension = self.by_name[name]
+            paths = {m.path for m in dimension.arguments}
+            if dimension.size % size == 0 and taken.isdisjoint(paths):
+                taken |= paths
+                choice = choice.cut(name, axes)
+        return choice
+
+    def moves(self, choice: Choice) -> Iterator[tuple[str, Choice]]:
+        """What may be decided otherwise, one thing at a time: what is decided, and the other choice."""
+        free = [d for d in self.dimensions if d.name not in self.cuts and not (d.stacked and not d.arguments)]
+        for axis in choice.axes:
+            parts = [part for part in PARTS if self.part(part)]
+            if len(parts) == 2 and (axis in choice.by(PARAMETERS)) == (axis in choice.by(OPTIMIZER)):
+                yield "state", _toggled_state(choice, axis, parts)
+            for part in parts:
+                yield part, _toggled_state(choice, axis, [part])
+            for dimension in free:
+                if axis in choice.by(dimension.name) or self.divides(dimension, choice, axis):
+                    yield dimension.name, _toggled(choice, dimension.name, axis)
+        yield from (("mesh", each) for each in self._shapes(choice))
+        for axis in choice.axes:
+            holds = [d for d in free if axis in choice.by(d.name)]
+            for old, new in itertools.product(holds, free):
+                if old is not new and axis not in choice.by(new.name) and self.divides(new, choice, axis):
+                    yield old.name, _toggled(_toggled(choice, old.name, axis), new.name, axis)
+
+    def divides(self, dimension: Dimension, choice: Choice, axis: str) -> bool:
+        """Whether a dimension can be cut by one axis more, in one array at least."""
+        by = math.prod(choice.sizes[a] for a in (*choice.by(dimension.name), axis))
+        return any(size % by == 0 for size in dimension.sizes)
+
+    def key(self, plan: Plan) -> Any:
+        """What two plans have in common that cost the same: axes that the program does not name are known by their
+        places among those of more than one device.
+        """
+        axes = [name for name, size in plan.mesh.shape.items() if size > 1]
+        known = {name: name if name in self.required else str(place) for place, name in enumerate(axes)}
+        specs = tuple(
+            tuple(tuple(known[a] for a in dim if a in known) if isinstance(dim, tuple) else dim for dim in spec.dims)
+            for _, spec in (*plan.edits, *((n, s) for n, s in plan.out_edits if s is not None))
+        )
+        return tuple((known[name], plan.mesh.shape[name]) for name in axes), specs, plan.mesh.device_ids
+
+    def _shapes(self, choice: Choice) -> Iterator[Choice]:
+        """The same decisions on meshes of which two axes have other sizes, or have changed places."""
+        if self.mesh is not None:
+            return
+        sizes = choice.sizes
+        for give, take in itertools.permutations(self.names, 2):
+            if give in self.sizes or take in self.sizes:
+                continue
+            for prime in _primes(sizes[give]):
+                new = sizes | {give: sizes[give] // prime, take: sizes[take] * prime}
+                if self._allowed(new):
+                    yield replace(choice, mesh=tuple((n, new[n]) for n, _ in choice.mesh))
+        if self.required:  # without, axes are known by their places alone, and the sizes have all orders
+            for one, two in itertools.combinations(range(len(choice.mesh)), 2):
+                if choice.mesh[one][1] > 1 and choice.mesh[two][1] > 1:
+                    order = list(choice.mesh)
+                    order[one], order[two] = order[two], order[one]
+                    yield replace(choice, mesh=tuple(order))
+
+    def plan(self, choice: Choice, *, bare: bool = False) -> Plan:
+        """The plan of a choice.
+
+        Args:
+            choice: the choice.
+            bare: without axes of one device that the program does not ask for. With them all meshes have the same
+                names, and the program need not be traced anew.
+        """
+        sizes = choice.sizes
+        cuts: dict[str, list[tuple[str, ...]]] = {a.name: [()] * len(a.shape) for a in self.arguments}
+        decided = dict(choice.cuts)
+        if choice.based and self.base is not None:
+            if choice == self.given:
+                return self.base
+            decided = self._based(choice, cuts)
+        for name, axes in decided.items():
+            for member in self.by_name[name].chosen():
+                if member.role == "argument" and member.path not in self.specs:
+                    _cut(cuts[member.path], self.shapes[member.path][member.dimension], member.dimension, axes, sizes)
+        for part, axes in choice.state:
+            for argument in self.part(part):
+                if argument.name not in self.specs:
+                    _cut_free(cuts[argument.name], argument.shape, axes, sizes, self.kept.get(argument.name, ()))
+        specs = {name: Spec(tuple(dims)) for name, dims in cuts.items()} | dict(self.specs)
+        outs = {out: specs[argument] for out, argument in self.follows.items()}
+        mesh = self.mesh
+        if mesh is None:
+            shape = {name: size for name, size in sizes.items() if not bare or size > 1 or name in self.required}
+            mesh = DeviceMesh.of(shape or dict(choice.mesh[:1]))
+        if self.base is not None:  # memories, and outputs that follow no argument
+            return self.base.with_mesh(mesh).with_edits(specs, outs)
+        return Plan(mesh, edits=specs, out_edits=outs)
+
+    def _based(self, choice: Choice, cuts: dict[str, list[tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+        """Writes the given plan's cuts, but for the dimensions of which something else is decided; what is decided."""
+        was, now = dict(self.given.cuts), dict(choice.cuts)
+        changed = {name for name in was.keys() | now.keys() if was.get(name, ()) != now.get(name, ())}
+        other = {m for name in changed for m in self.by_name[name].members}
+        for name, spec in self.base_specs.items():
+            for d, axes in enumerate(spec.dims):
+                if Member("argument", name, d) not in other:
+                    _cut(cuts[name], self.shapes[name][d], d, tuple(map(axis_name, axes)), choice.sizes)
+        return {name: now[name] for name in now if name in changed}
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Tree path → shape, of the arguments."""
+        return {a.name: tuple(a.shape) for a in self.arguments}
+
+    @cached_property
+    def kept(self) -> dict[str, tuple[int, ...]]:
+        """Tree path → dimensions of which it is pinned what cuts them."""
+        found: dict[str, tuple[int, ...]] = {}
+        for name in self.cuts:
+            for m in self.by_name[name].arguments:
+                found[m.path] = (*found.get(m.path, ()), m.dimension)
+        return found
+
+
+def _cut(dims: list[tuple[str, ...]], size: int, place: int, axes: Sequence[str], sizes: Mapping[str, int]) -> None:
+    """Cuts an array's dimension by the axes that nothing else in it has, as far as they divide."""
+    taken = {a for dim in dims for a in dim}
+    found = list(dims[place])
+    for axis in axes:
+        by = math.prod(sizes[a] for a in found) * sizes[axis]
+        if axis not in taken and sizes[axis] > 1 and size % by == 0:
+            found.append(axis)
+    dims[place] = tuple(found)
+
+
+def _cut_free(
+    dims: list[tuple[str, ...]],
+    shape: Sequence[int],
+    axes: Sequence[str],
+    sizes: Mapping[str, int],
+    kept: Sequence[int] = (),
+) -> None:
+    """Cuts an array along its largest dimension that nothing cuts and that divides, by the axes that it has not yet."""
+    taken = {a for dim in dims for a in dim}
+    left = tuple(a for a in axes if a not in taken and sizes[a] > 1)
+    by = math.prod(sizes[a] for a in left)
+    places = sorted((d for d in range(len(shape)) if d not in kept), key=lambda d: (-shape[d], d))
+    for place in places:
+        if left and not dims[place] and shape[place] % by == 0:
+            dims[place] = left
+            return
+    for place in places:  # behind what cuts it already
+        whole = by * math.prod(sizes[a] for a in dims[place])
+        if left and shape[place] % whole == 0:
+            dims[place] = (*dims[place], *left)
+            return
+
+
+def _toggled(choice: Choice, dimension: str, axis: str) -> Choice:
+    axes = choice.by(dimension)
+    return choice.cut(dimension, tuple(a for a in axes if a != axis) if axis in axes else (*axes, axis))
+
+
+def _toggled_state(choice: Choice, axis: str, parts: Sequence[str]) -> Choice:
+    gone = axis in choice.by(parts[0])
+    for part in parts:
+        axes = tuple(a for a in choice.by(part) if a != axis)
+        choice = choice.stated(part, axes if gone else (*axes, axis))
+    return choice
+
+
+def _factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+    if parts == 1:
+        yield (number,)
+        return
+    for first in range(1, number + 1):
+        if number % first == 0:
+            yield from ((first, *rest) for rest in _factorisations(number // first, parts - 1))
+
+
+def _wide(mesh: Sequence[tuple[str, int]]) -> int:
+    return sum(size > 1 for _, size in mesh)
+
+
+def _primes(number: int) -> list[int]:
+    found, prime = [], 2
+    while number > 1:
+        if number % prime == 0:
+            found.append(prime)
+            while number % prime == 0:
+                number //= prime
+        prime += 1
+    return found
+
+
+def followers(arguments: Sequence[Argument], outputs: Sequence[Argument]) -> dict[str, str]:
+    """Output → the argument whose new value it is: of a subtree of the result that has the paths, shapes and types of
+    an argument's subtree; each argument has one.
+    """
+    ins, outs = _by_head(arguments), _by_head(outputs)
+    found: dict[str, str] = {}
+    left = dict(ins)
+    for made in outs.values():
+        same = next((head for head, given in left.items() if given.keys() == made.keys()), None)
+        if same is not None and any(key[1] for key in made):
+            given = left.pop(same)
+            found |= {made[key]: given[key] for key in made}
+    return found
+
+
+def _by_head(arrays: Sequence[Argument]) -> dict[str, dict[tuple[Any, ...], str]]:
+    """Head of the tree path (`params`, `out[0]`) → (rest of the path, shape, type) → name."""
+    found: dict[str, dict[tuple[Any, ...], str]] = {}
+    for each in arrays:
+        head, rest = _split(each.name)
+        found.setdefault(head, {})[rest, tuple(each.shape), each.dtype] = each.name
+    return found
+
+
+def _split(name: str) -> tuple[str, str]:
+    """`params['w']` → `params`, `['w']`; `result[0]['w']` → `result[0]`, `['w']`."""
+    found = _HEAD.match(name)
+    assert found is not None
+    return found[0], name[found.end() :]

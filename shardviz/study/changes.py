@@ -1,0 +1,215 @@
+"""Collectives of two reports matched by meaning: which appeared, vanished, grew, moved to another line.
+
+A collective is known by what it does and where (kind, mesh axes, element type, phase, the text of its source line), not
+by its name or place in HLO, which change with every version of a compiler.
+
+>>> here = Frame("model.py", 3)
+>>> def gather(count):
+...     return Collective(kind="all-gather", axes=("data",), dtype="float32", shape=(8,), operand_bytes=16,
+...                       result_bytes=32, count=count, source=here)
+>>> [(m.what, m.before.bytes, m.after.bytes) for m in match_collectives([gather(1)], [gather(3)])]
+[('grew', 16, 48)]
+>>> match_collectives([gather(1)], [gather(1)])
+()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from shardviz.notation.spec import axis_text
+from shardviz.records import Collective, CollectiveTotal, Frame
+from shardviz.records.collectives import axes_words
+
+Line = Callable[[Frame | None], str]
+"""A source line's text; empty where it is not known."""
+
+
+class Place(NamedTuple):
+    """A source line, known by its text where that is known, so that it is the same one after an edit above it."""
+
+    file: str
+    text: str
+
+    @classmethod
+    def of(cls, frame: Frame | None, line: Line) -> Place:
+        """The place of a frame; one without a file where there is none."""
+        if frame is None:
+            return cls("", "")
+        file = frame.short.rpartition(":")[0]
+        return cls(file, line(frame) or f"line {frame.line}")
+
+
+class Meaning(NamedTuple):
+    """What a collective does, and where."""
+
+    kind: str
+    axes: tuple[str, ...] | None
+    dtype: str
+    phase: str
+    place: Place
+
+    @classmethod
+    def of(cls, c: Collective, line: Line) -> Meaning:
+        """The meaning of a collective; the order of its axes does not matter."""
+        axes = None if c.axes is None else tuple(sorted(map(axis_text, c.axes)))
+        return cls(c.kind, axes, c.dtype, c.phase, Place.of(c.source, line))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveChange:
+    """Collectives of one meaning that the other report has otherwise, more often, with other bytes, or not at all.
+
+    Attributes:
+        of: the name of the report that is compared with the baseline.
+        what: `appeared`, `vanished`, `grew`, `shrank` (by operand bytes, then by runs), `moved` (to another line),
+            `other axes`, `other kind`, `other type` (of elements) or `other phase`.
+        before, after: the sums in the baseline and in the other report; None where it has none.
+    """
+
+    of: str
+    what: str
+    before: CollectiveTotal | None
+    after: CollectiveTotal | None
+
+    @property
+    def bytes(self) -> float:
+        """Operand bytes on one device in a step, after less before."""
+        return (self.after.bytes if self.after else 0.0) - (self.before.bytes if self.before else 0.0)
+
+    @property
+    def runs(self) -> int:
+        """Runs in a step, after less before."""
+        return (self.after.runs if self.after else 0) - (self.before.runs if self.before else 0)
+
+    @property
+    def source(self) -> Frame | None:
+        """A line that it is about: after, or else before."""
+        total = self.after or self.before
+        assert total is not None
+        return total.collectives[0].source
+
+
+_RELAXED: tuple[tuple[str, Callable[[Meaning], Any]], ...] = (
+    ("other phase", lambda m: m._replace(phase="")),
+    ("other type", lambda m: m._replace(phase="", dtype="")),
+    ("other kind", lambda m: m._replace(phase="", dtype="", kind="")),
+    ("other axes", lambda m: m._replace(phase="", dtype="", axes=None)),
+    ("moved", lambda m: m._replace(phase="", place=Place("", ""))),
+)
+"""In which two collectives may differ and still be one that has changed, what is most alike first."""
+
+
+def match_collectives(
+    before: Iterable[Collective],
+    after: Iterable[Collective],
+    line_before: Line = lambda frame: "",
+    line_after: Line = lambda frame: "",
+    *,
+    of: str = "b",
+) -> tuple[CollectiveChange, ...]:
+    """Which collectives differ, matched by meaning; the largest difference of bytes first.
+
+    The bytes and runs of all changes add up to the difference of the totals. Before and after swapped, the changes are
+    the same with before and after swapped.
+
+    Args:
+        before, after: the collectives of two reports.
+        line_before, line_after: their source lines.
+        of: the name of the second.
+    """
+    olds, news = _by_meaning(before, line_before), _by_meaning(after, line_after)
+    found = [
+        CollectiveChange(of=of, what=_grown(olds[m], news[m]), before=olds[m], after=news[m])
+        for m in olds.keys() & news.keys()
+        if _moves(olds[m]) != _moves(news[m])
+    ]
+    gone = {m: t for m, t in olds.items() if m not in news}
+    come = {m: t for m, t in news.items() if m not in olds}
+    for what, of_meaning in _RELAXED:
+        for old, new in _pairs(gone, come, of_meaning, alike=what == "moved"):
+            found.append(CollectiveChange(of=of, what=what, before=gone.pop(old), after=come.pop(new)))
+    found += [CollectiveChange(of=of, what="vanished", before=total, after=None) for total in gone.values()]
+    found += [CollectiveChange(of=of, what="appeared", before=None, after=total) for total in come.values()]
+    return tuple(sorted(found, key=_weight))
+
+
+def _by_meaning(collectives: Iterable[Collective], line: Line) -> dict[Meaning, CollectiveTotal]:
+    groups: dict[Meaning, list[Collective]] = {}
+    for c in collectives:
+        groups.setdefault(Meaning.of(c, line), []).append(c)
+    return {m: CollectiveTotal(m, f"{m.kind} over {axes_words(c[0].axes)}", tuple(c)) for m, c in groups.items()}
+
+
+def _moves(total: CollectiveTotal) -> tuple[float, ...]:
+    return total.runs, total.bytes, total.unknown, total.unknown_bytes
+
+
+def _grown(before: CollectiveTotal, after: CollectiveTotal) -> str:
+    def size(total: CollectiveTotal) -> tuple[float, ...]:
+        return total.bytes + total.unknown_bytes, total.runs, total.unknown
+
+    return "grew" if size(after) > size(before) else "shrank"
+
+
+def _pairs(
+    gone: Mapping[Meaning, CollectiveTotal],
+    come: Mapping[Meaning, CollectiveTotal],
+    of: Callable[[Meaning], Any],
+    *,
+    alike: bool,
+) -> list[tuple[Meaning, Meaning]]:
+    """Which of those that are gone has which of those that have come in its place: the nearest in bytes first.
+
+    Args:
+        gone, come: what only one side has.
+        of: what both must have in common.
+        alike: both must move the same, too.
+    """
+    candidates = [
+        (abs(olds.bytes - news.bytes), sorted((_order(old), _order(new))), old, new)
+        for old, olds in gone.items()
+        for new, news in come.items()
+        if of(old) == of(new) and (not alike or _moves(olds) == _moves(news))
+    ]
+    candidates.sort(key=lambda each: each[:2])
+    taken: set[Meaning] = set()
+    found = []
+    for *_, old, new in candidates:
+        if old not in taken and new not in taken:
+            taken |= {old, new}
+            found.append((old, new))
+    return found
+
+
+def _order(meaning: Meaning) -> tuple[Any, ...]:
+    return meaning.kind, meaning.axes or (), meaning.axes is None, meaning.dtype, meaning.phase, meaning.place
+
+
+def _weight(change: CollectiveChange) -> tuple[Any, ...]:
+    totals = [t for t in (change.before, change.after) if t is not None]
+    most = max(t.bytes + t.unknown_bytes for t in totals)
+    return -abs(change.bytes), -most, min(_order(t.key) for t in totals if isinstance(t.key, Meaning))
+
+
+def total_data(total: CollectiveTotal | None) -> dict[str, Any] | None:
+    """A sum of collectives of one meaning as plain data: what, where, how often, how many bytes."""
+    if total is None:
+        return None
+    assert isinstance(total.key, Meaning)
+    meaning = total.key
+    source = total.collectives[0].source
+    return {
+        "kind": meaning.kind,
+        "axes": None if meaning.axes is None else list(meaning.axes),
+        "dtype": meaning.dtype,
+        "phase": meaning.phase,
+        "line": source.short if source else "",
+        "text": meaning.place.text,
+        "operations": total.operations,
+        "runs": total.runs,
+        "operand_bytes": total.bytes,
+        "count_not_known": total.unknown,
+    }

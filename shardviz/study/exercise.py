@@ -1,0 +1,440 @@
+"""Exercises: predict how the compiler shards a program, then have it say so, with what was missed and why.
+
+    exercise = sv.exercise(program, plan, ask="collectives")
+    exercise                                                  # the question
+    exercise.answer([("all-reduce", "model", "65.5 kB")])     # what one expects
+    exercise.reveal()                                         # the compiler's answer, and a score
+    assert exercise.result.score == 1
+
+Nothing is compiled before the reveal. The right answer is that of the compiler at the exercise's level, the reasons are
+those of `program.why`, which are tried. A further answer is a further try; the result says how many there were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from shardviz.costs.step_cost import cost_of
+from shardviz.errors import ShardvizError, excerpt
+from shardviz.notation import Spec
+from shardviz.notation.spec import axis_text
+from shardviz.program.plan import Plan
+from shardviz.records import PlanRecord
+from shardviz.records.amounts import format_bytes, format_seconds
+from shardviz.records.collectives import KINDS, Collective, axes_words
+from shardviz.records.limits import amount_of
+from shardviz.records.report import Report
+from shardviz.records.why import CollectiveWhy, Why
+from shardviz.session.program import Program
+from shardviz.study.comparison import Comparison, compare
+from shardviz.visible import Visible, above
+
+ASKS = ("outputs", "collectives", "cheaper")
+EQUAL = "equal"
+_LEVELS = ("propagated", "partitioned", "compiled")
+_NEAR = 0.1  # within which share bytes are right
+_SMALL = 0.01  # of all bytes that are moved: who leaves these collectives out has missed nothing
+_SAME = 0.01  # within which share two plans cost the same
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graded(Visible):
+    """One thing that was asked, or that was said and is not so.
+
+    Attributes:
+        what: an output's tree path, `all-reduce over model`, or `the cheaper plan`.
+        given: what was said; empty for nothing.
+        right: what the compiler says; empty where it has no such thing.
+        points, of: what it counts, and how much it could; both 0 for what is too small to count.
+        verdict: in a few words.
+        why: why it is so, tried by propagation; None where that is not known.
+    """
+
+    what: str
+    given: str
+    right: str
+    points: float
+    of: float
+    verdict: str
+    why: Why | CollectiveWhy | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result(Visible):
+    """What came of an answer.
+
+    Attributes:
+        ask: what was asked.
+        level, target: of the compiler's answer.
+        rows: what was asked and said, each with its points.
+        tries: how many answers there were, this one included.
+        compared: for `cheaper`, what is different between the plans.
+        names: for `cheaper`, what the plans are called.
+    """
+
+    ask: str
+    level: str
+    target: str
+    rows: tuple[Graded, ...]
+    tries: int
+    compared: Comparison | None = None
+    names: tuple[str, str] = ("A", "B")
+
+    @property
+    def points(self) -> float:
+        """The points that were reached; what was said and is not so costs some, but there are never fewer than 0."""
+        return max(0.0, sum(row.points for row in self.rows))
+
+    @property
+    def of(self) -> float:
+        """The points that there were to reach."""
+        return sum(row.of for row in self.rows)
+
+    @property
+    def score(self) -> float:
+        """The share of the points that was reached: 0 to 1."""
+        wrong = any(row.points < 0 for row in self.rows)
+        return self.points / self.of if self.of else float(not wrong)
+
+    def to_json(self) -> str:
+        """The result as JSON, for whoever grades: score, tries, and what was asked, said and right."""
+        rows = [
+            {name: getattr(r, name) for name in ("what", "given", "right", "points", "of", "verdict")}
+            for r in self.rows
+        ]
+        said = {"ask": self.ask, "level": self.level, "target": self.target, "tries": self.tries}
+        return json.dumps({**said, "score": self.score, "points": self.points, "of": self.of, "rows": rows}, indent=1)
+
+
+@dataclass(eq=False, repr=False)
+class Exercise(Visible):
+    """A question about a program under a plan; made by `sv.exercise`.
+
+    Attributes:
+        program, plan: what is asked about.
+        ask: `outputs`, `collectives` or `cheaper`.
+        other: for `cheaper`, the second plan.
+        names: for `cheaper`, what the plans are called.
+        level, target: who answers.
+        title: what it is called.
+        given: the answer, as it was read; None before there is one.
+        result: what came of it; None before `reveal`.
+        tries: answers that were revealed.
+    """
+
+    program: Program
+    plan: Plan
+    ask: str
+    other: Plan | None = None
+    names: tuple[str, str] = ("A", "B")
+    level: str = "partitioned"
+    target: str | None = None
+    title: str = ""
+    given: Any = None
+    result: Result | None = None
+    tries: int = field(default=0, init=False)
+
+    @cached_property
+    def bound(self) -> PlanRecord:
+        """The plan, with a spec for every argument."""
+        return self.program.bind(self.plan)
+
+    @cached_property
+    def report(self) -> Report:
+        """The compiler's answer."""
+        return self._ask(self.plan)
+
+    def answer(self, given: Any) -> Exercise:
+        """Says what one expects.
+
+        Args:
+            given: for `outputs`, specs: a pytree prefix of the result, as `out_specs`, or tree path → spec. For
+                `collectives`, a list of (kind, axes) or (kind, axes, bytes), one for each kind and set of axes, where
+                bytes are operand bytes of all of them on one device in a step: a number, or text such as `16.8 MB`. For
+                `cheaper`, the name of a plan, or `equal`.
+
+        Returns:
+            The exercise itself, so that `.reveal()` can follow.
+
+        Raises:
+            ShardvizError: if it cannot be read as such; the message says what is wrong.
+        """
+        self.given = {"outputs": self._specs, "collectives": self._collectives, "cheaper": self._choice}[self.ask](
+            given
+        )
+        self.result = None
+        return self
+
+    def reveal(self, *, give_up: bool = False) -> Result:
+        """Asks the compiler, and grades the answer.
+
+        Args:
+            give_up: show it without an answer, for no points.
+
+        Raises:
+            ShardvizError: if there is no answer yet.
+            SpecError, TraceError, CompileError, TargetError: as `program.partition`, and `sv.cost`.
+        """
+        if self.given is None and not give_up:
+            raise ShardvizError("answer first: exercise.answer(...); or exercise.reveal(give_up=True)")
+        if self.result is None:
+            graded = {"outputs": self._outputs, "collectives": self._moved, "cheaper": self._cheaper}[self.ask]()
+            self.tries += 1
+            compared = compare(dict(zip(self.names, self._both, strict=True))) if self.ask == "cheaper" else None
+            self.result = Result(
+                ask=self.ask, level=self.level, target=self.report.target, rows=tuple(graded), tries=self.tries,
+                compared=compared, names=self.names,
+            )  # fmt: skip
+        return self.result
+
+    def widget(self) -> Any:
+        """The exercise as a form in a notebook: fields for the answer, a button, and the result below it."""
+        return above("widgets").exercise_form(self)
+
+    def _ask(self, plan: Plan) -> Report:
+        if self.level == "propagated":
+            return self.program.propagate(plan)
+        target = "cpu" if self.target is None else self.target
+        if self.level == "partitioned":
+            return self.program.partition(plan, target)
+        return self.program.compile(plan, target)
+
+    # Outputs.
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that the plan leaves open: those that `outputs` asks for."""
+        return tuple(name for name, spec in self.bound.out_specs.items() if spec is None)
+
+    def _specs(self, given: Any) -> dict[str, Spec | None]:
+        names = [o.name for o in self.program.outputs(self.plan)]
+        if isinstance(given, Mapping) and given and all(isinstance(n, str) and n in names for n in given):
+            plan = Plan(self.plan.mesh, out_edits=given)
+        else:
+            plan = Plan(self.plan.mesh, out_specs=given)
+        found = self.program.bind(plan).out_specs
+        return {name: found.get(name) for name in self.outputs}
+
+    def _outputs(self) -> list[Graded]:
+        rows = []
+        for value in self.report.outputs:
+            if value.name not in self.outputs:
+                continue
+            said, right = (self.given or {}).get(value.name), value.spec
+            if right is None:
+                rows.append(_graded(value.name, said, None, 0.0, 0.0, "the compiler's answer is no PartitionSpec"))
+                continue
+            rank = len(value.shape)
+            mine = None if said is None else _plain(said, self.plan, rank)
+            theirs = _plain(right, self.plan, rank)
+            hits = 0 if mine is None else sum(a == b for a, b in zip(mine.dims, theirs.dims, strict=True))
+            good = mine == theirs
+            verdict = "right" if good else "missed" if mine is None else f"{hits} of {rank} dimensions are right"
+            points = 1.0 if good else hits / max(rank, 1) / 2
+            why = None if good else self._why(value.name)
+            rows.append(_graded(value.name, mine, theirs, points, 1.0, verdict, why))
+        return rows
+
+    # Collectives.
+
+    def _collectives(self, given: Any) -> dict[tuple[str, str], float | None]:
+        if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+            raise ShardvizError(
+                f"answer({excerpt(repr(given))}): expected a list such as [('all-reduce', 'model')], or []"
+            )
+        found: dict[tuple[str, str], float | None] = {}
+        for each in given:
+            if isinstance(each, str) or not isinstance(each, Sequence) or not 2 <= len(each) <= 3:
+                raise ShardvizError(
+                    f"answer: {excerpt(repr(each))}: expected (kind, axes) or (kind, axes, bytes), such as "
+                    "('all-gather', 'data', '16.8 MB')"
+                )
+            kind, axes = each[0], (each[1],) if isinstance(each[1], str) else tuple(each[1])
+            if kind not in KINDS:
+                raise ShardvizError(f"answer: there is no collective {kind!r}; there are {', '.join(KINDS)}")
+            wrong = [a for a in axes if _name(a) not in self.plan.mesh.names]
+            if wrong or not axes:
+                have = ", ".join(map(repr, self.plan.mesh.names))
+                raise ShardvizError(f"answer: {kind} over {excerpt(repr(each[1]))}: the mesh has the axes {have}")
+            size = None if len(each) == 2 or each[2] is None else amount_of(each[2], "B", "bytes")
+            key = kind, ", ".join(sorted({axis_text(a) for a in axes}))
+            if key in found:
+                raise ShardvizError(f"answer: {kind} over {key[1]} is there twice; give the bytes of both together")
+            found[key] = size
+        return found
+
+    def _moved(self) -> list[Graded]:
+        groups: dict[tuple[str, str], list[Collective]] = {}
+        for c in self.report.collectives:
+            axes = axes_words(None) if c.axes is None else ", ".join(sorted(map(axis_text, c.axes)))
+            groups.setdefault((c.kind, axes), []).append(c)
+        sizes = {key: sum(c.assumed_bytes for c in group) for key, group in groups.items()}
+        said: Mapping[tuple[str, str], float | None] = self.given or {}
+        least, rows = _SMALL * sum(sizes.values()), []
+        for key, group in sorted(groups.items(), key=lambda item: -sizes[item[0]]):
+            what, right = " over ".join(key), format_bytes(sizes[key])
+            small = sizes[key] < least
+            if key not in said:
+                verdict = "too small to count" if small else "missed"
+                why = None if small else self._why_of(max(group, key=lambda c: c.assumed_bytes))
+                rows.append(_graded(what, None, right, 0.0, 0.0 if small else 1.0, verdict, why))
+                continue
+            guess = said[key]
+            near = guess is None or abs(guess - sizes[key]) <= _NEAR * sizes[key]
+            verdict = "right" if near else "right, but not the bytes"
+            given = "named" if guess is None else format_bytes(guess)
+            rows.append(_graded(what, given, right, 1.0 if near else 0.5, 1.0, verdict))
+        for key in said:
+            if key not in groups:
+                rows.append(_graded(" over ".join(key), "named", None, -0.5, 0.0, "is not there"))
+        return rows
+
+    # Cheaper.
+
+    def _choice(self, given: Any) -> str:
+        if not isinstance(given, str) or given not in (*self.names, EQUAL):
+            raise ShardvizError(f"answer({given!r}): expected {', '.join(map(repr, (*self.names, EQUAL)))}")
+        return given
+
+    @cached_property
+    def _both(self) -> tuple[Report, Report]:
+        assert self.other is not None
+        return self.report, self._ask(self.other)
+
+    def _cheaper(self) -> list[Graded]:
+        if self.target is None:
+            costs = [sum(c.assumed_bytes for c in report.collectives) for report in self._both]
+            words, what = [format_bytes(c) for c in costs], "bytes moved"
+        else:
+            times = [cost_of(report, self.target).upper for report in self._both]
+            if None in times:
+                raise ShardvizError(
+                    "cheaper: a step's time is not known for both plans; ask without a target: by bytes"
+                )
+            costs = [t or 0.0 for t in times]
+            words, what = [format_seconds(c) for c in costs], "step, if nothing overlaps"
+        same = abs(costs[0] - costs[1]) <= _SAME * max(costs)
+        best = EQUAL if same else self.names[costs[1] < costs[0]]
+        right = f"{best}: " + ", ".join(f"{n} {w}" for n, w in zip(self.names, words, strict=True)) + f" ({what})"
+        good = self.given == best
+        verdict = "right" if good else "missed" if self.given is None else "wrong"
+        return [_graded("the cheaper plan", self.given, right, float(good), 1.0, verdict)]
+
+    # Why.
+
+    def _why(self, of: Any) -> Any:
+        try:
+            return self.program.why(self.plan, of)
+        except ShardvizError:  # what is not there at level propagated cannot be explained there
+            return None
+
+    def _why_of(self, c: Collective) -> Any:
+        """Why a collective is there: that of Shardy's which is its like, on the same line where there is one."""
+        alike = [p for p in self.program.propagate(self.plan).collectives if (p.kind, p.axes) == (c.kind, c.axes)]
+        alike.sort(key=lambda p: (p.source != c.source, -p.assumed_bytes))
+        return self._why(alike[0]) if alike else None
+
+
+def _name(axis: Any) -> Any:
+    """The name of a mesh axis, or of a part of one: (name, sizes before it, size)."""
+    return axis[0] if isinstance(axis, tuple) and axis else axis
+
+
+def _graded(
+    what: str, given: Any, right: Any, points: float, of: float, verdict: str, why: Why | CollectiveWhy | None = None
+) -> Graded:
+    say = lambda it: "" if it is None else str(it.canonical() if isinstance(it, Spec) else it)  # noqa: E731
+    return Graded(what=what, given=say(given), right=say(right), points=points, of=of, verdict=verdict, why=why)
+
+
+def _plain(spec: Spec, plan: Plan, rank: int) -> Spec:
+    """A full-rank spec without axes of size 1, which cut nothing."""
+    full = Spec.of(spec, rank)
+    dims = tuple(tuple(a for a in dim if not isinstance(a, str) or plan.mesh.shape[a] > 1) for dim in full.dims)
+    return Spec(dims)
+
+
+def exercise(
+    program: Any,
+    plan: Any = None,
+    *,
+    ask: str,
+    other: Plan | None = None,
+    names: tuple[str, str] = ("A", "B"),
+    level: str = "partitioned",
+    target: str | None = None,
+    title: str = "",
+) -> Exercise:
+    """A question about how the compiler shards a program: predict, then reveal.
+
+    Args:
+        program: what `sv.trace` gives, or an example of the gallery.
+        plan: mesh and specs; None for the example's own.
+        ask: `outputs`: how the results are cut that the plan leaves open. `collectives`: which the compiler puts in,
+            over which axes, of how many bytes. `cheaper`: which of two plans, by the step's time on the target, or
+            without one by the bytes that are moved.
+        other: for `cheaper`, the second plan.
+        names: for `cheaper`, what the plans are called.
+        level: whose answer is right: `partitioned` (XLA's partitioner), `compiled` (the target's whole compiler) or
+            `propagated` (Shardy).
+        target: the machine.
+        title: what the exercise is called.
+
+    Raises:
+        ShardvizError: if there is no such question, or something that it needs is missing.
+        SpecError: if a plan does not fit the program.
+    """
+    own = getattr(program, "plan", None)
+    if not isinstance(program, Program):
+        plan, program = plan if plan is not None else own, getattr(program, "program", program)
+    if not isinstance(program, Program) or not isinstance(plan, Plan):
+        raise ShardvizError(
+            f"exercise({type(program).__name__}, {type(plan).__name__}): expected a program (sv.trace) and a plan "
+            "(sv.Plan), or an example of the gallery"
+        )
+    for argument, value, known in (("ask", ask, ASKS), ("level", level, _LEVELS)):
+        if value not in known:
+            raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {', '.join(map(repr, known))}")
+    if (ask == "cheaper") != isinstance(other, Plan):
+        raise ShardvizError(
+            "exercise: ask='cheaper' compares the plan with other=, a second sv.Plan; nothing else does"
+        )
+    if ask == "cheaper" and (len(names) != 2 or len({*names, EQUAL}) != 3):
+        raise ShardvizError(f"exercise(names={names!r}): expected two different names, neither of them 'equal'")
+    made = Exercise(program, plan, ask, other, (names[0], names[-1]), level, target, title)
+    if other is not None:
+        program.bind(other)
+    if ask == "outputs" and not made.outputs:
+        raise ShardvizError("exercise(ask='outputs'): the plan says how every output is cut; leave some without a spec")
+    _ = made.bound
+    return made
+
+
+@dataclass(frozen=True, repr=False)
+class Scores(Visible):
+    """What came of several exercises.
+
+    Attributes:
+        exercises: these.
+    """
+
+    exercises: tuple[Exercise, ...]
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """Those that were revealed."""
+        return tuple(e.result for e in self.exercises if e.result is not None)
+
+    @property
+    def score(self) -> float:
+        """The mean score; what was not revealed counts 0."""
+        return sum(r.score for r in self.results) / len(self.exercises) if self.exercises else 0.0
+
+
+def scores(*exercises: Exercise) -> Scores:
+    """The scores of several exercises, as a table."""
+    return Scores(exercises)

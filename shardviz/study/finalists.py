@@ -1,0 +1,150 @@
+"""The best of a search, taken to the partitioner or through the target's own compiler, one after the other.
+
+What the target's compiler has not accepted as fitting is not offered, where that compiler is there. What it refuses
+teaches: by as much as it needs more than the estimate said, the estimates of the others are taken higher from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shardviz.costs import Machine
+from shardviz.costs.step_cost import cost_of
+from shardviz.errors import CompileStopped, ShardvizError
+from shardviz.records.amounts import format_bytes
+from shardviz.records.report import Report
+from shardviz.session.program import Program
+from shardviz.session.submitting import ReportFuture
+from shardviz.study.answer import Fallen, Found, Tried
+from shardviz.study.scoring import short
+
+_MOST_REFUSED = 16
+"""How many the compiler refuses before no more are asked about."""
+
+
+@dataclass(eq=False)
+class Finalists:
+    """Candidates before a compiler.
+
+    Attributes:
+        program, machine: what is compiled, and for what.
+        level: how far; None where no compiler is asked.
+        wanted: how many are wanted that come through.
+        timeout: seconds that one compile may take.
+        offers: those that came through.
+        fallen: those that did not.
+    """
+
+    program: Program
+    machine: Machine
+    level: str | None
+    wanted: int
+    timeout: float
+    offers: list[Found] = field(default_factory=list)
+    fallen: list[Fallen] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._waits: tuple[Tried, ReportFuture] | None = None
+        self._asked: set[tuple[float, float]] = set()
+        self._higher = 1.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a compile goes on."""
+        return self._waits is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether no more are to be asked about."""
+        return self.level is None or len(self.offers) >= self.wanted or len(self.fallen) >= _MOST_REFUSED
+
+    def may_fit(self, each: Tried) -> bool:
+        """Whether the estimate, its error and what the compiler said of others leave it possible that it fits."""
+        usable = each.score.usable
+        return usable is None or each.score.needed * self._higher <= usable * (1 + each.score.margin)
+
+    def hope(self, each: Tried) -> bool:
+        """Whether it is worth asking about; what costs exactly the same as another is the same or its mirror image."""
+        return (each.score.seconds, each.score.needed) not in self._asked and self.may_fit(each)
+
+    def next(self, tried: Iterable[Tried]) -> Tried | None:
+        """The best candidate that nobody asked about and that may fit; None where there is none."""
+        return min(filter(self.hope, tried), key=lambda t: t.score.rank_at(self._higher), default=None)
+
+    def stop(self) -> None:
+        """Ends the compile that goes on; from another thread too."""
+        waits = self._waits
+        if waits is not None:
+            waits[1].stop()
+
+    def ask(self, each: Tried) -> None:
+        """Starts a candidate's compile."""
+        assert self.level is not None
+        self._asked.add((each.score.seconds, each.score.needed))
+        try:
+            future = self.program.submit(each.plan, self.level, target=self.machine.text, timeout=self.timeout)
+        except ShardvizError as error:
+            self.fallen.append(Fallen(each.text, self.level, short(error)))
+            return
+        self._waits = each, future
+
+    def answered(self, wait: float | None) -> bool:
+        """Takes in what came of the compile that was started; whether anything did.
+
+        Args:
+            wait: seconds to wait, after which it is stopped; None for as long as it takes, 0 to look only.
+        """
+        if self._waits is None:
+            return False
+        each, future = self._waits
+        level = self.level or ""
+        try:
+            report = future.result(wait)
+        except TimeoutError:
+            if wait:
+                self.drop()
+            return False
+        except CompileStopped:
+            self.drop()
+            return False
+        except ShardvizError as error:
+            self.drop()
+            self.fallen.append(Fallen(each.text, level, short(error)))
+            return True
+        except BaseException:
+            self.drop()
+            raise
+        self._waits = None
+        self._take(each, report, level)
+        return True
+
+    def drop(self) -> None:
+        """Stops the compile that goes on, whose answer is not wanted any more."""
+        if self._waits is not None:
+            self._waits[1].stop()
+            self._waits = None
+
+    def _take(self, each: Tried, report: Report, level: str) -> None:
+        memory = report.memory
+        accepted: bool | None = None
+        if level == "compiled" and memory is not None:
+            accepted = memory.fits
+        if accepted is False and memory is not None:
+            self._higher = max(self._higher, memory.takes / each.score.needed)
+            why = f"does not fit: {format_bytes(memory.takes)} of {format_bytes(memory.hbm or 0)}"
+            self.fallen.append(Fallen(each.text, level, why))
+            return
+        verdict = "it fits: the compiler's own plan" if accepted else margin_of(each)
+        cost = cost_of(report, self.machine)
+        self.offers.append(Found(tried=each, report=report, cost=cost, accepted=accepted, verdict=verdict))
+
+
+def margin_of(each: Tried) -> str:
+    """Whether a candidate fits, by the estimate and its error."""
+    score = each.score
+    if score.usable is None:
+        return "how much memory the chip has is not known"
+    said = {True: "it fits", False: "it does not fit", None: "whether it fits cannot be told"}[score.fits]
+    about = f"about {format_bytes(score.needed)} of {format_bytes(score.usable)}, give or take {score.margin:.0%}"
+    return f"{said} by an estimate, {about}; no compiler for the target was asked"

@@ -1,0 +1,106 @@
+"""What is different between two texts of one program, line by line, whatever its values are numbered.
+
+A pass that puts one operation in numbers all that follow anew, so lines are compared without their numbers. Where a
+stretch is different, lines of the same operation stand for each other, and what is new within a line is marked.
+
+>>> old = ["%0 = a.sine %x : f32", "%1 = a.add %0, %0 : f32"]
+>>> new = ["%0 = a.sine %x : f32", "%1 = a.gather %x : f32", "%2 = a.add %0, %0 {cut} : f32"]
+>>> [(c.kind, c.text[c.marked[0]:c.marked[1]] if c.marked else "") for c in changes(old, new)]
+[('same', ''), ('new', ''), ('other', '{cut} ')]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+_NUMBER = re.compile(r"(%(?:arg|cst|c)?)_?\d+(?:#\d+)?|(?<=[\w\]])\.\d+\b")
+_OPERATION = re.compile(r'= "?([\w.]+)"?(?=[ (<\[{])|^\s*"?([\w.]+)"?')
+_HLO_OPERATION = re.compile(r"= (?:\([^=]*?\)|[a-z0-9]+\[[^ ]*) ([\w-]+)\(")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line of either text.
+
+    Attributes:
+        kind: `same` on both; `new` only in the later one; `gone` only in the earlier one; `other`: changed.
+        place: its number in the later text, from 0; of one that is gone, that of the line it stood before.
+        text: the line, of the later text where it is there.
+        marked: where what is new in it begins and ends; None where all of it is as new as the line.
+        was: the earlier text's line, of one that is changed.
+    """
+
+    kind: Literal["same", "new", "gone", "other"]
+    place: int
+    text: str
+    marked: tuple[int, int] | None = None
+    was: str = ""
+
+
+def unnumbered(line: str) -> str:
+    """A line without the numbers of its values."""
+    return _NUMBER.sub(lambda found: found[1] or "", line)
+
+
+def operation(line: str) -> str:
+    """What a line does: `stablehlo.add`, `all-reduce`; of a line that is no operation its first word."""
+    found = _HLO_OPERATION.search(line)
+    if found is not None:
+        return found[1]
+    named = _OPERATION.search(line)
+    return "" if named is None else named[1] or named[2]
+
+
+def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
+    """Both texts in one, in order."""
+    one, other = [unnumbered(line) for line in old], [unnumbered(line) for line in new]
+    found: list[Change] = []
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, one, other, autojunk=len(one) > 4000).get_opcodes():
+        if tag == "equal":
+            found.extend(Change("same", j, new[j]) for j in range(j1, j2))
+        else:
+            found.extend(_stretch(old, new, (i1, i2), (j1, j2)))
+    return found
+
+
+def _stretch(
+    old: Sequence[str], new: Sequence[str], ours: tuple[int, int], theirs: tuple[int, int]
+) -> Iterator[Change]:
+    """A stretch that is different: lines of one operation are one that has changed."""
+    i0, j0 = ours[0], theirs[0]
+    one, other = [operation(old[i]) for i in range(*ours)], [operation(new[j]) for j in range(*theirs)]
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, one, other, autojunk=len(one) > 4000).get_opcodes():
+        if tag == "equal":
+            for i, j in zip(range(i0 + i1, i0 + i2), range(j0 + j1, j0 + j2), strict=True):
+                if unnumbered(old[i]) == unnumbered(new[j]):
+                    yield Change("same", j, new[j])
+                else:
+                    yield Change("other", j, new[j], _marked(old[i], new[j]), old[i])
+            continue
+        yield from (Change("gone", j0 + j1, old[i]) for i in range(i0 + i1, i0 + i2))
+        yield from (Change("new", j, new[j]) for j in range(j0 + j1, j0 + j2))
+
+
+def _marked(old: str, new: str) -> tuple[int, int]:
+    """The stretch of a line in which it is another one: from the first letter that differs to the last.
+
+    Numbers of values do not count, so both are looked at word by word.
+    """
+    before, after = _words(old), _words(new)
+    alike = lambda a, b: unnumbered(a) == unnumbered(b)  # noqa: E731
+    first = 0
+    while first < min(len(before), len(after)) and alike(before[first], after[first]):
+        first += 1
+    last = 0
+    while last < min(len(before), len(after)) - first and alike(before[-1 - last], after[-1 - last]):
+        last += 1
+    start = sum(map(len, after[:first]))
+    return start, max(start, len(new) - sum(map(len, after[len(after) - last :])))
+
+
+def _words(line: str) -> list[str]:
+    return re.findall(r"\S+\s*|^\s+", line)

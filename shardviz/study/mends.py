@@ -1,0 +1,197 @@
+"""What mends a report's findings, tried: a plan each, and what it changes everywhere, in the numbers of its level.
+
+A `Mend` was run: by Shardy's propagation and the cost model, and where its `level` says so by XLA's partitioner. One
+that makes the step worse, or that no longer fits where the plan did, is not among them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from shardviz.program.plan import Plan
+from shardviz.records import Finding, Frame
+from shardviz.records.amounts import format_bytes, format_seconds
+from shardviz.study.changes import CollectiveChange
+from shardviz.study.comparison import Comparison
+from shardviz.visible import Visible
+
+_PLURALS = {"all-to-all": "all-to-alls", "reduce-scatter": "reduce-scatters"}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mend:
+    """A change of a plan that was tried.
+
+    Attributes:
+        finding: what it is against; None for one that follows from the plan itself.
+        plan: the changed plan.
+        action: what is changed, in words: `cut params['wk'] as P('data', 'model')`.
+        difference: what is different, everywhere; the plan as it was is the baseline.
+        level: how far it was tried: `propagated` or `partitioned`.
+        seconds: of a step in which nothing overlaps, saved; None where the target has no speed.
+        step: seconds of that step as it was; None where the target has no speed.
+        bytes: operand bytes that collectives move on one device in a step, saved.
+        memory: bytes that one device needs, more than before; an estimate.
+    """
+
+    finding: Finding | None
+    plan: Plan
+    action: str
+    difference: Comparison
+    level: str
+    seconds: float | None
+    step: float | None
+    bytes: float
+    memory: float
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """What is changed and what that brings, in one sentence: `constrain h at model.py:64 to P('data'): ...`."""
+        return f"{self.action}: {', '.join(self.effects)}"
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        """What it brings, in words with numbers: what vanishes or comes, what is saved, what it costs."""
+        return (*self.collectives, *self._saved(), *self._memory())
+
+    @property
+    def collectives(self) -> tuple[str, ...]:
+        """Which collectives vanish and which come, by kind: `3 all-gathers vanish`."""
+        return tuple(_moved(self.difference.collectives))
+
+    @property
+    def lines(self) -> tuple[Frame, ...]:
+        """The lines whose collectives change, those that save most first."""
+        changes = sorted(self.difference.collectives, key=lambda c: c.bytes)
+        return tuple(dict.fromkeys(c.source.bare for c in changes if c.source is not None))
+
+    def _saved(self) -> Iterator[str]:
+        if self.seconds is not None and self.step:
+            yield f"{format_seconds(self.seconds)} of {format_seconds(self.step)} a step saved"
+        if self.bytes:
+            word = "less" if self.bytes > 0 else "more"
+            yield f"{format_bytes(abs(self.bytes))} {word} moved on each device"
+
+    def _memory(self) -> Iterator[str]:
+        if abs(self.memory) >= 0.5e6:
+            word = "more" if self.memory > 0 else "less"
+            yield f"about {format_bytes(abs(self.memory))} {word} memory"
+
+    def to_data(self) -> dict[str, Any]:
+        """It as plain data: bytes and seconds on one device."""
+        return {
+            "finding": self.finding and self.finding.id,
+            "action": self.action,
+            "text": self.text,
+            "level": self.level,
+            "seconds_saved": self.seconds,
+            "step_seconds": self.step,
+            "bytes_saved": self.bytes,
+            "memory_more": self.memory,
+            "lines": [frame.short for frame in self.lines],
+        }
+
+
+def _moved(changes: Sequence[CollectiveChange]) -> Iterator[str]:
+    """`3 all-gathers vanish, an all-reduce appears`: how many runs of each kind are gone in a step, or new."""
+    runs = Counter[str]()
+    for change in changes:
+        for sign, total in ((-1, change.before), (1, change.after)):
+            for c in total.collectives if total else ():
+                runs[c.kind] += sign * (1 if c.count is None else c.count)
+    for word, sign in (("vanish", -1), ("more", 1)):
+        for kind, count in sorted(runs.items(), key=lambda item: -abs(item[1])):
+            if count * sign > 0:
+                many = f"{abs(count):,} {_PLURALS.get(kind, f'{kind}s') if abs(count) != 1 else kind}"
+                yield f"{many} {word if sign > 0 or abs(count) != 1 else 'vanishes'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotOffered:
+    """A change that was tried and is not offered: what it is, and why."""
+
+    action: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mends(Visible):
+    """The mends of a report, the one that saves most first.
+
+    Attributes:
+        program, target: what was tried, and the machine whose seconds are meant.
+        level: of the report that is mended.
+        mends: what is offered.
+        tried: how many changes were tried.
+        candidates: how many there are.
+        not_offered: what was tried and makes nothing better, or does not run.
+        by_hand: what the findings suggest besides, in words, that no plan says and so was not tried: donation, another
+            size, a checkpoint policy, another line of the function.
+        seconds: that it took.
+        finished: whether all was tried; else it was stopped, or goes on.
+    """
+
+    width: ClassVar[int | None] = 120
+
+    program: str
+    target: str
+    level: str
+    mends: tuple[Mend, ...]
+    tried: int
+    candidates: int
+    not_offered: tuple[NotOffered, ...] = ()
+    by_hand: tuple[str, ...] = ()
+    seconds: float = 0.0
+    finished: bool = True
+
+    def __iter__(self) -> Iterator[Mend]:
+        return iter(self.mends)
+
+    def __len__(self) -> int:
+        return len(self.mends)
+
+    def __getitem__(self, place: int) -> Mend:
+        return self.mends[place]
+
+    def of(self, finding: Finding) -> tuple[Mend, ...]:
+        """Those of a finding."""
+        return tuple(m for m in self.mends if m.finding is not None and m.finding.id == finding.id)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """All of it as JSON text; bytes and seconds on one device."""
+        return json.dumps(
+            {
+                "shardviz_mends": 1,
+                "program": self.program,
+                "target": self.target,
+                "level": self.level,
+                "mends": [mend.to_data() for mend in self.mends],
+                "not_offered": [{"action": n.action, "why": n.why} for n in self.not_offered],
+                "by_hand": list(self.by_hand),
+                "tried": self.tried,
+                "finished": self.finished,
+            },
+            indent=indent,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A change to be tried.
+
+    Attributes:
+        plan: the changed plan.
+        action: what is changed, in words.
+        finding: what it is against; None for one that follows from the plan itself.
+    """
+
+    plan: Plan
+    action: str
+    finding: Finding | None = None

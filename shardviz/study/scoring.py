@@ -1,0 +1,229 @@
+"""What a candidate costs, and about how much memory it takes: from Shardy's propagation and the cost model alone.
+
+A `Scorer` makes a `Score` of a plan in little more than the time of Shardy's passes. What nobody reads of a report is
+not built. The memory traffic that is counted is what a compiled report would count: arguments, outputs, and what is
+made in between written and read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shardviz.costs import Machine
+from shardviz.costs.step import fits
+from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.errors import ShardvizError, TargetError
+from shardviz.notation import DeviceMesh
+from shardviz.program.footprint import Footprint
+from shardviz.program.lower import LowerFor
+from shardviz.program.plan import Plan
+from shardviz.records.report import Report
+from shardviz.session.program import Program
+
+_TOO_MUCH = 10.0
+"""By how much of its time a step is judged longer for each share of the memory that it takes too much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """Collectives of one kind over the same axes: seconds and operand bytes of one device in a step."""
+
+    kind: str
+    axes: str
+    seconds: float
+    bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """What a plan costs.
+
+    Attributes:
+        lower, upper: seconds of a step if all overlaps, and if no communication does.
+        compute, memory: seconds of matrix products, and of reading and writing memory.
+        moved: what is communicated, the longest first.
+        flops: of one device.
+        needed: bytes that one device needs; an estimate.
+        usable: bytes that one device has; None where not known.
+        margin: by which share `needed` may be wrong.
+        unknown: collectives whose time or count is not known, which are left out.
+    """
+
+    lower: float
+    upper: float
+    compute: float
+    memory: float
+    moved: tuple[Moved, ...]
+    flops: float
+    needed: float
+    usable: float | None
+    margin: float
+    unknown: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """The middle of both bounds, by which candidates are judged."""
+        return (self.lower + self.upper) / 2
+
+    @property
+    def over(self) -> float:
+        """The share of the memory that is too much, as the estimate stands; 0 where it fits."""
+        return 0.0 if self.usable is None else max(0.0, self.needed / self.usable - 1)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits beyond the estimate's error, does not, or (None) that cannot be told."""
+        if self.usable is None:
+            return None
+        if self.needed * (1 + self.margin) <= self.usable:
+            return True
+        return False if self.needed * (1 - self.margin) > self.usable else None
+
+    @property
+    def rank(self) -> float:
+        """What is made least: the seconds, and more for what takes too much memory."""
+        return self.rank_at(1.0)
+
+    def rank_at(self, higher: float) -> float:
+        """The rank if so many times the memory is needed as is estimated."""
+        over = 0.0 if self.usable is None else max(0.0, self.needed * higher / self.usable - 1)
+        return self.seconds * (1 + _TOO_MUCH * over) + (self.seconds if over else 0.0)
+
+    @property
+    def communication(self) -> float:
+        """Seconds of communication."""
+        return sum(m.seconds for m in self.moved)
+
+
+def score_of(cost: StepCost, needed: float, margin: float) -> Score:
+    """The score of a step whose cost is known.
+
+    Args:
+        cost: the cost.
+        needed: bytes that one device needs.
+        margin: by which share they may be wrong.
+    """
+    sums: dict[tuple[str, str], list[float]] = {}
+    for total in cost.by("axes"):
+        for c in total.collectives:
+            entry = sums.setdefault((c.kind, total.label), [0.0, 0.0])
+            entry[0] += c.assumed_seconds
+            entry[1] += c.assumed_bytes
+    moved = [Moved(kind=kind, axes=axes, seconds=s, bytes=b) for (kind, axes), (s, b) in sums.items()]
+    try:
+        usable: float | None = fits(0.0, cost.machine).usable
+    except TargetError:
+        usable = None
+    return Score(
+        lower=cost.lower,
+        upper=cost.step.upper,
+        compute=cost.step.compute,
+        memory=cost.step.memory,
+        moved=tuple(sorted(moved, key=lambda m: -m.seconds)),
+        flops=cost.step.flops,
+        needed=needed,
+        usable=usable,
+        margin=margin,
+        unknown=len(cost.unknown),
+    )
+
+
+@dataclass
+class Scorer:
+    """Scores plans of a program on a machine.
+
+    Attributes:
+        program: the program.
+        machine: the machine.
+        lowered_for: what it is lowered for.
+    """
+
+    program: Program
+    machine: Machine
+    lowered_for: LowerFor
+
+    def __call__(self, plan: Plan) -> Score:
+        """The score of a plan.
+
+        Raises:
+            ShardvizError: if the plan does not fit the program, or Shardy refuses it.
+        """
+        cost, memory = self.cost(plan)
+        return score_of(cost, memory.needed, memory.margin)
+
+    def cost(self, plan: Plan) -> tuple[StepCost, Footprint]:
+        """What a step costs, and about how much memory it takes; errors as the score."""
+        report, memory = self.program.sketch(plan, self.lowered_for)
+        return cost_of(report, self.machine, tokens=False, hbm_bytes=_traffic(report, memory)), memory
+
+
+def _traffic(report: Report, memory: Footprint) -> float:
+    """Bytes that one device reads and writes: arguments, outputs, and what is made in between twice."""
+    outs = sum(v.bytes_per_device or 0.0 for v in report.outputs if not v.on_host)
+    return memory.arguments + outs + 2 * memory.temporaries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """What no plan of this program can go below on this machine, in seconds.
+
+    Attributes:
+        compute: the program's FLOPs, shared evenly, at the chips' peak.
+        memory: every argument read once and every output written once, shared evenly, at the memories' rate.
+        links: what the best plan moves, with all links of a chip at their full rate at once; of that plan only.
+    """
+
+    compute: float
+    memory: float
+    links: float
+
+    @property
+    def seconds(self) -> float:
+        """The longer of compute and memory: no step of the program is shorter, whatever the plan."""
+        return max(self.compute, self.memory)
+
+
+def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
+    """The program on one device, shared evenly among all; None where it cannot be propagated there.
+
+    Args:
+        scorer: the program and the machine.
+        axes: mesh axes that the program may ask for.
+    """
+    try:
+        alone = Plan(DeviceMesh(tuple(axes), (1,) * len(axes)))
+        whole, _ = scorer.program.sketch(alone, scorer.lowered_for)
+    except ShardvizError:
+        return None
+    chip, count = scorer.machine.chip, scorer.machine.num_chips
+    counted = [row for row in whole.cost.work if row.dot_flops] if whole.cost is not None else []
+    known = [row.dtype for row in counted if chip.rate_of(row.dtype)]
+    seconds = 0.0
+    for row in counted:
+        dtype = row.dtype if chip.rate_of(row.dtype) else next(iter(known), "bfloat16")
+        seconds += row.dot_flops / (chip.flops(dtype) * count)
+    nbytes = sum(v.bytes_per_device or 0.0 for v in (*whole.held, *whole.outputs))
+    return Floor(compute=seconds, memory=nbytes / (chip.needs("hbm_bytes_per_s") * count), links=0.0)
+
+
+def with_links(floor: Floor, machine: Machine, score: Score) -> Floor:
+    """The floor with what a plan moves, on all links of a chip at once."""
+    chip = machine.chip
+    rate = chip.nvlink_bytes_per_s or 2 * chip.ici_axes * (chip.ici_link_bytes_per_s or 0.0)
+    moved = sum(m.bytes for m in score.moved) * chip.devices_per_chip
+    return replace(floor, links=moved / rate if rate else 0.0)
+
+
+def score_there(scorer: Scorer, plan: Plan) -> Score | str:
+    """A score, or why there is none: a task for another process."""
+    try:
+        return scorer(plan)
+    except ShardvizError as error:
+        return short(error)
+
+
+def short(error: BaseException) -> str:
+    """An error in a line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

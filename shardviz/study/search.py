@@ -1,0 +1,566 @@
+"""The best plan for a program on a machine, found: scored by the thousand, confirmed by the machine's own compiler.
+
+    found = sv.search(program, "tpu v5p:4x4x4", seconds=30)
+    found.best.plan, found.best.report, found.why_not
+
+Candidates (`candidates`) are meshes and what their axes cut. Each is scored (`scoring`) by Shardy's propagation and the
+cost model. The search begins with the presets on every mesh shape (and the given plan), changes one decision after the
+other of the best as long as that helps, goes on with the next best, and then with random changes. The best candidates
+are compiled for the target, the best first, until enough of them fit; the compiled reports order them.
+
+What falls out (refused by Shardy or the compiler, crashed, too large) is counted with the reason, and the search goes
+on. It can be watched (`searching`, `on_better`) and interrupted at any time; what was found until then is the answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardviz.costs import Machine
+from shardviz.costs.machine import machine_of
+from shardviz.errors import ShardvizError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.program.plan import Plan
+from shardviz.records.report import LEVELS
+from shardviz.session.program import Program
+from shardviz.session.targeting import resolve_target
+from shardviz.study.answer import Fallen, Found, Search, Tried, why_not
+from shardviz.study.candidates import Choice, Space, followers
+from shardviz.study.finalists import Finalists, margin_of
+from shardviz.study.scoring import Floor, Score, Scorer, floor_of, score_there, with_links
+from shardviz.study.workers import Lost, Own, Shared, answers
+
+_SHARE = 0.6
+"""Of the time: what candidates are scored in; the rest is the compiler's."""
+_CLIMBS = 4
+"""From how many starts the search climbs before it turns to chance."""
+_KICKS = 3
+_MOST_STALE = 40
+"""After how many random starts in a row that found nothing new the search ends."""
+_PATIENCE = 120.0
+"""Seconds that the first finalist's compile may take beyond the time that was given."""
+_LEAST = 24
+"""How many candidates are tried beyond the time that was given, as long as none may fit."""
+_FINALISTS = 3
+_BETTER = 1e-6
+
+
+def search(
+    program: Program,
+    target: str | Machine,
+    *,
+    seconds: float = 30.0,
+    plan: Plan | None = None,
+    mesh: Any = None,
+    pins: Mapping[str, Any] | None = None,
+    open_constraints: bool = False,
+    executor: Any = None,
+    seed: int = 0,
+    level: str = "compiled",
+    finalists: int = _FINALISTS,
+    most: int | None = None,
+    on_better: Callable[[Search], None] | None = None,
+) -> Search:
+    """The best plan for a program on a machine.
+
+    Args:
+        program: the program.
+        target: the machine, such as `tpu v5p:4x4x4`.
+        seconds: how long it may take. The compiler of the first finalist is waited for beyond that, if need be.
+        plan: a plan that is to be improved; the search begins with it, and what it does not decide stays as it is.
+        mesh: the one mesh that is wanted; None for every factorisation of the machine's devices into up to three axes.
+        pins: what must stay: an argument's tree path → its spec; the name of a logical dimension
+            (`program.dimensions`) → the axes that cut it, None for none; the name of a mesh axis → its size.
+        open_constraints: leave the program's own `with_sharding_constraint`s out; else they hold.
+        executor: where candidates are scored: any `concurrent.futures.Executor`, or a `dask.distributed` client; None
+            for this process, and for workers of our own, one a core, where enough is left to score and cores are free.
+        seed: of the random changes: with `most` and time enough, the same seed gives the same answer.
+        level: how far the best go: `propagated`, `partitioned` or `compiled` (by the target's own compiler).
+        finalists: how many are to come through the compiler.
+        most: how many candidates are scored at most, besides those that differ from the best in one decision, which
+            are needed to say why not; None for as many as the time allows.
+        on_better: called with what is known whenever a better candidate is found, or one is confirmed.
+
+    Returns:
+        The best plan, runners-up, the Pareto front of time and memory, the floor, and for each decision why not
+        otherwise. At level `compiled` only what the target's compiler has accepted as fitting is offered; where that
+        compiler is not installed, what the partitioner took, with the estimate's margin. After Ctrl-C what is known
+        by then.
+
+    Raises:
+        ShardvizError: for a level, a pin or a number that makes no sense.
+        MeshError, TargetError: for a mesh of another size than the machine's, or a machine that has no speed.
+        TraceError: as `program.dimensions`.
+    """
+    hunt = searching(
+        program,
+        target,
+        seconds=seconds,
+        plan=plan,
+        mesh=mesh,
+        pins=pins,
+        open_constraints=open_constraints,
+        executor=executor,
+        seed=seed,
+        level=level,
+        finalists=finalists,
+        most=most,
+    )
+    try:
+        for state in hunt:
+            if on_better is not None:
+                on_better(state)
+    except KeyboardInterrupt:
+        hunt.stop()
+    return hunt.state
+
+
+def searching(
+    program: Program,
+    target: str | Machine,
+    *,
+    seconds: float = 30.0,
+    plan: Plan | None = None,
+    mesh: Any = None,
+    pins: Mapping[str, Any] | None = None,
+    open_constraints: bool = False,
+    executor: Any = None,
+    seed: int = 0,
+    level: str = "compiled",
+    finalists: int = _FINALISTS,
+    most: int | None = None,
+) -> Searching:
+    """As `search`, to be watched: `for state in sv.searching(...)` gives what is known at each step forward.
+
+    The loop may be left at any time, or `stop` called, from another thread too; `state` is what is known by then.
+    """
+    if level not in LEVELS[1:]:
+        raise ShardvizError(f"search(level={level!r}): level is {', '.join(map(repr, LEVELS[1:]))}")
+    for name, value in (("seconds", seconds), ("finalists", finalists), ("most", 1 if most is None else most)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ShardvizError(f"search({name}={value!r}): expected a number above 0")
+    begun = time.monotonic()
+    if open_constraints:
+        program = program.without_constraints()
+    on = _mesh_of(mesh)
+    size = on.size if on is not None else plan.mesh.size if plan is not None else 0
+    machine = machine_of(target, size)
+    machine.chip.needs("hbm_bytes_per_s")
+    space = space_of(program, machine, plan, on, pins or {})
+    return Searching(program, machine, space, seconds, seed, level, int(finalists), most, executor, begun)
+
+
+def _mesh_of(mesh: Any) -> DeviceMesh | None:
+    return None if mesh is None else DeviceMesh.of(mesh)
+
+
+def space_of(
+    program: Program, machine: Machine, plan: Plan | None, mesh: DeviceMesh | None, pins: Mapping[str, Any]
+) -> Space:
+    """What there is to choose among.
+
+    Raises:
+        MeshError: if the plan's or the wanted mesh has another number of devices than the machine.
+        ShardvizError: for a pin that names nothing.
+    """
+    for given in (mesh, None if plan is None else plan.mesh):
+        if given is not None:
+            resolve_target(machine, given)
+    arguments, outputs = program.arrays(Plan(mesh) if mesh is not None else plan)
+    dimensions = program.dimensions
+    specs: dict[str, Spec] = {}
+    cuts: dict[str, tuple[str, ...]] = {}
+    sizes: dict[str, int] = {}
+    known, named = {a.name for a in arguments}, {d.name for d in dimensions}
+    for what, wanted in pins.items():
+        if what in known:
+            shape = next(a.shape for a in arguments if a.name == what)
+            specs[what] = Spec.of(wanted, len(shape))
+        elif what in named:
+            cuts[what] = () if wanted is None else (wanted,) if isinstance(wanted, str) else tuple(wanted)
+        elif isinstance(wanted, int) and not isinstance(wanted, bool):
+            if wanted < 1 or machine.size % wanted:
+                size = machine.size
+                raise ShardvizError(f"pins[{what!r}]={wanted}: the size of an axis divides {machine.text}'s {size}")
+            sizes[what] = wanted
+        else:
+            raise ShardvizError(
+                f"pins[{what!r}]={wanted!r}: expected an argument's tree path with a spec, one of the dimensions "
+                f"{', '.join(map(repr, sorted(named)))} with axes, or a mesh axis with its size"
+            )
+    return Space(
+        devices=machine.size,
+        arguments=arguments,
+        outputs=outputs,
+        dimensions=dimensions,
+        optimizer=program.update_arguments,
+        required=program.named_axes,
+        follows=followers(arguments, outputs),
+        base=plan,
+        base_specs={} if plan is None else program.bind(plan).in_specs,
+        mesh=mesh,
+        specs=specs,
+        cuts=cuts,
+        sizes=sizes,
+    )
+
+
+@dataclass(eq=False)
+class Searching:
+    """A search that goes on: an iterator of `Search`, one for each step forward.
+
+    Attributes:
+        program, machine, space: what is searched.
+        seconds: how long it may take.
+        seed: of the random changes.
+        level: how far the best go.
+        finalists: how many are compiled.
+        most: how many candidates are scored at most.
+        executor: where candidates are scored.
+        begun: when it began, by `time.monotonic`.
+        tried: the candidates that were scored.
+    """
+
+    program: Program
+    machine: Machine
+    space: Space
+    seconds: float
+    seed: int
+    level: str
+    finalists: int
+    most: int | None
+    executor: Any = None
+    begun: float = field(default_factory=time.monotonic)
+    tried: dict[Any, Tried] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape = dict(self.space.meshes[0])
+        self._resolved = resolve_target(self.machine, DeviceMesh(tuple(shape), tuple(shape.values())))
+        self._scorer = Scorer(self.program, self.machine, self._resolved.lowered_for)
+        self._stopped = False
+        self._best: Tried | None = None
+        self._given: Tried | None = None
+        self._gone: set[Any] = set()
+        self._refused: list[Fallen] = []
+        self._floor: Floor | None = None
+        self._finished = False
+        self._ended = False
+        self._note = ""
+        self._settled: Tried | None = None
+        self._scores: dict[Any, Score | str] = {}
+        self._shared = Shared(self._scorer)
+        self._own = Own(self._shared) if self.executor is None else None
+        self._until = self.seconds if self.level == "propagated" else self.seconds * _SHARE
+        reached: str | None = None if self.level == "propagated" else self.level
+        if self.level == "compiled" and self._resolved.missing:
+            reached = "partitioned"
+            self._note = f"not confirmed by the target's compiler: {self._resolved.missing}"
+        self._finalists = Finalists(self.program, self.machine, reached, self.finalists, _PATIENCE)
+        self._estimated: dict[int, Found] = {}
+        self._choices = self._candidates()
+        self._states = self._run()
+
+    def __iter__(self) -> Iterator[Search]:
+        return self
+
+    def __next__(self) -> Search:
+        return next(self._states)
+
+    def slices(self) -> Iterator[None]:
+        """The search at level propagated, a candidate at a time, for whoever does other things in between; `state`,
+        `best` and `tried` say what is known."""
+        self._own = None  # whoever does other things in between wants the cores for them
+        for _ in self._scored():
+            yield
+        if self._best is None:
+            self._note = self._note or "no candidate could be scored; `fallen` says why"
+            return
+        self._floor = floor_of(self._scorer, self.space.names)
+        yield from self._complete()
+
+    @property
+    def best(self) -> Tried | None:
+        """The best candidate so far, by its score."""
+        return self._best
+
+    def stop(self) -> None:
+        """Ends it: a compile is stopped, and what is known is the answer."""
+        self._stopped = True
+        self._finalists.stop()
+
+    @property
+    def fallen(self) -> tuple[Fallen, ...]:
+        """The candidates that fell out, with the level and the reason."""
+        return (*self._refused, *self._finalists.fallen)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.begun
+
+    @property
+    def state(self) -> Search:
+        """What is known now."""
+        offers = sorted(self._finalists.offers, key=lambda f: f.seconds)
+        leading = None
+        if not offers:
+            likely = self._likely(self.finalists if self._ended else 1)
+            if self._finalists.level == "compiled":
+                leading = likely[0] if likely else None
+            else:
+                offers = likely
+        best = offers[0].tried if offers else self._best
+        floor = None if self._floor is None or best is None else with_links(self._floor, self.machine, best.score)
+        return Search(
+            program=self.program.name,
+            target=self.machine.text,
+            level=offers[0].report.level if offers else "propagated",
+            offers=tuple(offers),
+            leading=leading,
+            tried=tuple(self.tried.values()),
+            fallen=self.fallen,
+            floor=floor,
+            why_not=() if best is None else why_not(best, tuple(self._neighbours(best))),
+            given=self._given,
+            seconds=self.elapsed,
+            finished=self._finished,
+            note=self._note,
+        )
+
+    def _run(self) -> Iterator[Search]:
+        try:
+            yield from self._steps()
+        finally:
+            if self._own is not None:
+                self._own.stop()
+
+    def _steps(self) -> Iterator[Search]:
+        while True:
+            for better in self._scored():
+                if better:
+                    yield self.state
+            if self._best is None:
+                self._note = self._note or "no candidate could be scored; `fallen` says why"
+                break
+            self._floor = self._floor or floor_of(self._scorer, self.space.names)
+            yield from self._confirmed()
+            for _ in self._complete():
+                pass
+            yield from self._confirmed()  # what came of that may be better
+            if self._finalists.offers or self._finalists.level is None or self._done():
+                break
+            self._until = self.seconds  # nothing was accepted: there may be what needs less
+        self._ended = True
+        yield self.state
+
+    def _done(self) -> bool:
+        """Whether there is nothing more to try, or no time."""
+        full = self.most is not None and len(self.tried) >= self.most
+        return self._stopped or self._finished or full or self.elapsed > self.seconds
+
+    # Scoring.
+
+    def _over(self) -> bool:
+        """Whether no more candidates are to be scored for now: as long as nothing may fit, all the time is for that,
+        and more of it for the first candidates.
+        """
+        fits = self._best is not None and self._finalists.may_fit(self._best)
+        if not fits and (self._best is None or len(self.tried) + len(self._refused) < _LEAST):
+            return self._stopped or self._finished or (self.most is not None and len(self.tried) >= self.most)
+        return self._done() or self.elapsed > (self._until if fits else self.seconds)
+
+    def _scored(self) -> Iterator[bool]:
+        """Scores candidates until the time is up or nothing is left; for each whether it is news."""
+        while not self._over():
+            choice = next(self._choices, None)
+            if choice is None:
+                self._finished = True
+                return
+            before = self._best
+            self._try(choice)
+            yield self._meanwhile() or self._best is not before
+
+    def _meanwhile(self) -> bool:
+        """Has the compiler look at the best so far, while others are scored; whether it has answered.
+
+        Not where a number of candidates is wanted, so that the answer does not depend on how long a compile takes.
+        """
+        finalists = self._finalists
+        if finalists.busy:
+            return finalists.answered(0.0)
+        best = self._best
+        asks = best is not None and best is self._settled and self.most is None and not finalists.full
+        if asks and best is not None and finalists.hope(best):
+            finalists.ask(best)
+        return False
+
+    def _candidates(self) -> Iterator[Choice]:
+        """What to try next; it looks at what came of what it gave before."""
+        if self.space.base is not None:
+            yield self.space.given
+            self._given = self._known(self.space.given)
+        starts: list[Choice] = []
+        climbed: list[Tried] = []
+        for tier in self.space.starts():
+            self._ahead(tier)
+            yield from tier
+            starts += tier
+            self._settled = self._best
+            yield from self._climbs(starts, climbed, 1)
+        yield from self._climbs(starts, climbed, _CLIMBS)
+        yield from self._by_chance()
+
+    def _climbs(self, starts: Sequence[Choice], climbed: list[Tried], most: int) -> Iterator[Choice]:
+        """Climbs from the best starts from which no climb began yet."""
+        known = {id(found): found for choice in starts if (found := self._known(choice)) is not None}
+        ranked = sorted(known.values(), key=lambda t: t.score.rank)
+        for start in [t for t in ranked if t not in climbed][:most]:
+            climbed.append(start)
+            yield from self._climb(start)
+            self._settled = self._best
+
+    def _climb(self, at: Tried) -> Iterator[Choice]:
+        """Changes one decision after the other as long as that helps."""
+        better = True
+        while better:
+            better = False
+            moves = [choice for _, choice in self.space.moves(at.choice)]
+            most = len(moves) if self.executor is not None or self._own is None else self._own.most
+            for place, choice in enumerate(moves):
+                if place % most == 0:
+                    self._ahead(moves[place : place + most])
+                if self._seen(choice):
+                    continue
+                yield choice
+                found = self._known(choice)
+                if found is not None and found.score.rank < at.score.rank * (1 - _BETTER):
+                    at, better = found, True
+                    break
+
+    def _by_chance(self) -> Iterator[Choice]:
+        """Several random changes of the best, and a climb from there."""
+        chance, stale = random.Random(self.seed), 0
+        while stale < _MOST_STALE:
+            assert self._best is not None
+            choice = self._best.choice
+            for _ in range(chance.randint(2, _KICKS)):
+                moves = list(self.space.moves(choice))
+                if moves:
+                    choice = chance.choice(moves)[1]
+            if self._seen(choice):
+                stale += 1
+                continue
+            yield choice
+            found = self._known(choice)
+            if found is not None:
+                yield from self._climb(found)
+            stale = 0
+
+    def _key(self, choice: Choice) -> Any:
+        return self.space.key(self.space.plan(choice))
+
+    def _known(self, choice: Choice) -> Tried | None:
+        return self.tried.get(self._key(choice))
+
+    def _seen(self, choice: Choice) -> bool:
+        key = self._key(choice)
+        return key in self.tried or key in self._gone
+
+    def _try(self, choice: Choice) -> None:
+        """Scores a candidate, unless one like it was."""
+        plan = self.space.plan(choice)
+        key = self.space.key(plan)
+        if key in self.tried or key in self._gone:
+            return
+        score = self._scores.pop(key, None) or score_there(self._scorer, plan)
+        if isinstance(score, str):
+            self._gone.add(key)
+            self._refused.append(Fallen(choice.text, "propagated", score))
+            return
+        found = self.tried[key] = Tried(choice=choice, plan=self.space.plan(choice, bare=True), score=score)
+        if self._best is None or score.rank < self._best.score.rank:
+            self._best = found
+
+    def _ahead(self, choices: Sequence[Choice]) -> None:
+        """Has workers score candidates that are tried next; without any they are scored as they come."""
+        pool = self.executor
+        if self._own is not None:
+            each = self.elapsed / max(1, len(self.tried))
+            left = self._until - self.elapsed
+            pool = self._own.ready(left if self.most is None else min(left, each * (self.most - len(self.tried))))
+        if pool is None or self._over():
+            return
+        known, tasks = self.tried.keys() | self._gone | self._scores.keys(), dict[Any, Plan]()
+        for plan in map(self.space.plan, choices):
+            if (key := self.space.key(plan)) not in known:
+                tasks.setdefault(key, plan)
+        with contextlib.closing(answers(score_there, self._shared, tasks, pool)) as found:
+            for key, score in found:
+                self._scores[key] = score.why if isinstance(score, Lost) else score
+                if self._over():
+                    return
+
+    def _neighbours(self, best: Tried) -> Iterator[tuple[str, Tried]]:
+        """The candidates that were tried and differ from the best in one decision."""
+        for decision, choice in self.space.moves(best.choice):
+            found = self._known(choice)
+            if found is not None and found is not best:
+                yield decision, replace(found, choice=choice)  # one plan may be several choices
+
+    def _complete(self) -> Iterator[None]:
+        """Tries what differs from the best in one decision and was not tried, as long as there is time."""
+        offers = self._finalists.offers
+        best = min(offers, key=lambda f: f.seconds).tried if offers else self._best
+        assert best is not None
+        for _, choice in self.space.moves(best.choice):
+            if self._stopped or self.elapsed > self.seconds:
+                return
+            if not self._seen(choice):
+                self._try(choice)
+                yield
+
+    # Confirming.
+
+    def _confirmed(self) -> Iterator[Search]:
+        """Takes the best candidates to the level that was asked for, the best first."""
+        finalists = self._finalists
+        if finalists.answered(None):
+            yield self.state
+        while not (self._stopped or finalists.full):
+            late = self.elapsed > self.seconds and (finalists.offers or self.elapsed > self.seconds + _PATIENCE)
+            each = None if late else finalists.next(self.tried.values())
+            if each is None:
+                return
+            finalists.ask(each)
+            if finalists.answered(max(self.seconds - self.elapsed, 1.0) if finalists.offers else None):
+                yield self.state
+
+    def _likely(self, count: int) -> list[Found]:
+        """The best candidates by their estimate, where no compiler has accepted any."""
+        found: dict[tuple[float, float], Found] = {}
+        hopeful = [each for each in self.tried.values() if self._finalists.may_fit(each)]
+        for each in sorted(hopeful or self.tried.values(), key=lambda t: t.score.rank):
+            alike = each.score.seconds, each.score.needed
+            if len(found) == count:
+                break
+            if alike not in found and (made := self._as_found(each)) is not None:
+                found[alike] = made
+        return list(found.values())
+
+    def _as_found(self, each: Tried) -> Found | None:
+        if id(each) not in self._estimated:
+            try:
+                report, cost = self.program.propagate(each.plan), self._scorer.cost(self.space.plan(each.choice))[0]
+            except ShardvizError:
+                return None
+            said = margin_of(each)
+            self._estimated[id(each)] = Found(tried=each, report=report, cost=cost, accepted=None, verdict=said)
+        return self._estimated[id(each)]
+
+
+__all__: Sequence[str] = ("Searching", "search", "searching", "space_of")

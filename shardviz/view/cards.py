@@ -1,0 +1,330 @@
+"""The cards of an explorer: plans side by side, each with the numbers that decide, and its difference to another one.
+
+A card tells what is known of its plan at the highest level that was reached; a difference is always at a level that
+both plans have reached, and says which where that is a lower one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from shardviz.costs.step_cost import Needs, StepCost, memory_parts
+from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.findings import Finding
+from shardviz.records.report import LEVELS, PlanRecord, Report
+from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
+from shardviz.session.answers import Known, equal_level
+from shardviz.session.cards import Card, Deck
+from shardviz.session.offers import Offer
+from shardviz.view.document import (
+    Column,
+    Document,
+    Inline,
+    Part,
+    Piece,
+    Row,
+    Table,
+    axes,
+    bar,
+    document,
+    mesh_axes,
+    paragraph,
+    row,
+    shorten,
+    spec,
+    words,
+)
+from shardviz.view.report import CPU_CAUTION, CPU_DETAIL
+from shardviz.view.step_cost import BOUND_WORDS, level_words, memory_words, mfu_words, tokens_words
+from shardviz.view.values import total_bytes
+
+COLUMNS = (
+    *(Column("plan"), Column("how it came"), Column("step"), Column("difference")),
+    *(Column("memory per device"), Column(""), Column("moved per device"), Column("findings"), Column("level")),
+)
+_VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("", "")}
+_MOST_MOVED = 3
+_LONGEST_NOTE = 60
+
+
+@document.register
+def deck_document(deck: Deck) -> Document:
+    """A row a card."""
+    rows = tuple(_card(card, deck) for card in deck.cards)
+    most = len(rows)
+    table = Table(columns=COLUMNS, rows=rows, first=most, most=most, noun="plan", folds="never", name="cards")
+    mesh = deck.now.known.bound.mesh
+    return Document(title=words("Plans", strong=True), blocks=(table,), mesh=mesh)
+
+
+def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
+    """A card that is not there yet: what would be, against the card that is open.
+
+    Args:
+        offer: what is looked at; where it was tried at a higher level than it is known at, the difference is as tried.
+        known: what is known of its plan.
+        deck: the cards.
+    """
+    would = Card(id="preview", name=offer.name, plan=offer.plan, known=known)
+    made = _card(would, replace(deck, against=deck.at))
+    tried, place = offer.tried, [column.title for column in COLUMNS].index("difference")
+    if tried is not None and tried.seconds and LEVELS.index(tried.level) > LEVELS.index(known.level):
+        of = f"against {deck.now.name}, as it was tried at level {tried.level}; nothing overlaps"
+        saved = signed(-tried.seconds, format_seconds(abs(tried.seconds)), of=of)
+        cells = list(made.cells)
+        cells[place] = (saved, words(f"tried {tried.level}", quiet=True, tip=of))
+        made = replace(made, cells=tuple(cells))
+    table = Table(columns=COLUMNS, rows=(made,), folds="never", name="preview")
+    return Document(blocks=(table,), mesh=known.bound.mesh)
+
+
+def _card(card: Card, deck: Deck) -> Row:
+    known, other = card.known, deck.other
+    difference: Inline = words("")
+    level = ""
+    if card.id != other.id:
+        level = equal_level(known, other.known)
+        difference = tuple(difference_pieces(known, other))
+    cells: tuple[Inline, ...] = (
+        words(card.name, strong=True),
+        tuple(_note(card, deck)),
+        tuple(step_pieces(known)),
+        difference,
+        tuple(memory_pieces(known)),
+        bar(_room(known)),
+        tuple(moved_pieces(known, other.known if level else None, level)),
+        tuple(_findings(known)),
+        words(known.level, quiet=True, tip=_level_tip(known)),
+    )
+    why = [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)]
+    return row(*cells, detail=why, selects=("card", card.id), marked=card.id == deck.at)
+
+
+def _level_tip(known: Known) -> str:
+    cost = known.cost()
+    return level_words(cost) if cost is not None else f"{known.level} program"
+
+
+# How a card came to be.
+
+
+def _note(card: Card, deck: Deck) -> Iterator[Piece]:
+    """Its note, or how its plan differs from the baseline: the one array that is cut otherwise, or how many are."""
+    first = deck.cards[0] if card is not deck.cards[0] else None
+    base = next((c for c in deck.cards if c.id == "baseline"), first)
+    bound = card.known.bound
+    if base is None or base is card or bound.mesh != base.known.bound.mesh:
+        if card.note:
+            yield words(card.note, quiet=True, tip="\n".join(card.why))
+        yield mesh_axes(bound.mesh)
+        return
+    if card.note:
+        yield words(card.note, quiet=True, tip="\n".join(card.why))
+        return
+    found = changed_arrays(base.known.bound, bound)
+    if not found:
+        yield words("as the baseline", quiet=True)
+    elif len(found) == 1:
+        name = found[0]
+        cut = bound.in_specs.get(name) or bound.out_specs.get(name)
+        yield words(shorten(name, 28), quiet=True, tip=name)
+        yield spec(cut) if cut is not None else words("as the compiler likes", quiet=True)
+    else:
+        yield words(f"{len(found)} arrays cut otherwise", quiet=True, tip=shorten(", ".join(found), 400))
+
+
+def changed_arrays(one: PlanRecord, other: PlanRecord) -> list[str]:
+    """The arguments and outputs for which two plans of one program ask otherwise."""
+    pairs = (
+        (one.in_specs, other.in_specs),
+        (one.out_specs, other.out_specs),
+        (one.in_memory, other.in_memory),
+        (one.out_memory, other.out_memory),
+    )
+    found = {name: None for a, b in pairs for name in (*a, *b) if a.get(name) != b.get(name)}
+    return list(found)
+
+
+# The numbers.
+
+
+def pair(one: str, other: str, between: str) -> str:
+    """Two amounts, the unit said once where it is the same: `17.9 – 31.2 s`."""
+    (number, _, unit), (_, _, also) = one.partition(" "), other.partition(" ")
+    return f"{number if unit == also else one}{between}{other}"
+
+
+def step_pieces(known: Known) -> Iterator[Piece]:
+    """`4.99 – 8.55 s`: from all overlapped to nothing overlapped; without a machine what is moved."""
+    choice, cost = known.priced()
+    if cost is None:
+        if choice.trouble:
+            yield words("no time", strong=True, tone="warn", tip=choice.trouble)
+        else:
+            tip = "no machine is chosen, so there is no time: devices are simulated"
+            yield words("choose a machine", strong=True, tip=tip, selects=("choose", "target"))
+            yield words("to see times", quiet=True)
+        return
+    best = format_seconds(cost.lower)
+    if cost.upper is None:
+        text = f"≥ {best}"
+        tip = f"{best} if all overlaps. FLOPs are not known at level {cost.level}, so neither is how much longer"
+    else:
+        worst = format_seconds(cost.upper)
+        text = pair(best, worst, " – ") if best != worst else best
+        tip = (
+            f"{best} if communication, compute and HBM traffic all overlap: no step is shorter. {worst} if no "
+            "communication overlaps with work on the chip"
+        )
+    more = [f"of the {level_words(cost)}", _bound(cost), mfu_words(cost), tokens_words(cost)]
+    more += [f"{plural(len(cost.unknown), 'collective')} of unknown time left out"] if cost.unknown else []
+    yield words(text, strong=True, tip="; ".join([tip, *filter(None, more)]))
+
+
+def _bound(cost: StepCost) -> str:
+    """What takes how long, the longest first: `bound by communication over model 6.2 s, then compute 4.99 s`."""
+    step, moved = cost.step, cost.by("axes")
+    times = {"communication": step.communication, "memory": step.memory}
+    if cost.flops is not None:
+        times["compute"] = step.compute
+    most = moved[0] if moved and moved[0].axes and moved[0].seconds > 0.5 * step.communication else None
+    named = {name: BOUND_WORDS.get(name, name) for name in times}
+    if most is not None:
+        named["communication"] += f" over {most.label}"
+    order = sorted((name for name in times if times[name]), key=lambda name: -times[name])
+    said = ", then ".join(f"{named[name]} {format_seconds(times[name])}" for name in order)
+    return f"bound by {said}" if said else ""
+
+
+def signed(amount: float, text: str, *, of: str, tip: str = "", strong: bool = True) -> Piece:
+    """A difference of which more is worse: `▲ 17.9 s`, `▼ 0.54 s`."""
+    arrow, tone = ("▲", "bad") if amount > 0 else ("▼", "good")
+    return words(f"{arrow} {text}", strong=strong, tone=tone, tip=tip or of)
+
+
+def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator[Piece]:
+    """How much longer the step is than another card's, at a level of both; without a time, how much more moves.
+
+    Args:
+        known: of the plan.
+        other: the card that it is compared with.
+        named: say the level where it is a lower one than what is shown.
+    """
+    level = equal_level(known, other.known)
+    if not level:
+        yield words("not comparable", quiet=True, tip="no level that both plans have reached")
+        return
+    behind = "" if not named or level == known.level == other.known.level else f"at {level}"
+    against = f"against {other.name}, at level {level}"
+    one, two = known.cost(level), other.known.cost(level)
+    if one is not None and two is not None:
+        both = one.upper is not None and two.upper is not None
+        later = one.upper - two.upper if one.upper is not None and two.upper is not None else one.lower - two.lower
+        sooner = one.lower - two.lower
+        tip = f"{against}: {_signed(later)} if nothing overlaps, {_signed(sooner)} if all does" if both else against
+        if format_seconds(abs(later)) == "0 s" or abs(later) < 5e-4 * max(two.lower, 1e-12):
+            yield words("the same time", quiet=True, tip=tip)
+        else:
+            yield signed(later, format_seconds(abs(later)), of=against, tip=tip)
+    else:
+        more = _bytes(known.reports[level]) - _bytes(other.known.reports[level])
+        if not more:
+            yield words("moves the same", quiet=True, tip=against)
+        else:
+            yield signed(more, f"{format_bytes(abs(more))} moved", of=against)
+    if behind:
+        yield words(behind, quiet=True, tip="the highest level that both plans have reached")
+
+
+def _signed(seconds: float) -> str:
+    sign = "+" if seconds > 0 else "−" if seconds < 0 else ""
+    return f"{sign}{format_seconds(abs(seconds))}"
+
+
+def _bytes(report: Report) -> float:
+    return total_of(report.collectives).bytes
+
+
+def memory_pieces(known: Known) -> Iterator[Piece]:
+    """`60.1 / 103 GB`, and whether it fits; without a machine what the arguments or the compiler's plan take."""
+    cost, report = known.cost(), known.report
+    if cost is not None:
+        needs = cost.needs
+        verdict, tone = _VERDICTS[needs.fits]
+        usable = format_bytes(needs.usable) if needs.usable is not None else "not known"
+        text = ("" if needs.complete else "≥ ") + pair(format_bytes(needs.total), usable, " / ")
+        yield words(text, tone="bad" if needs.fits is False else "", tip=memory_words(needs), selects=("tab", "memory"))
+        if verdict:
+            yield words(f"{verdict}{_over(needs)}", tone=tone)
+        return
+    plan = report.memory
+    if plan is not None and plan.target != "cpu":
+        yield words(f"{format_bytes(plan.set_aside)} by the {plan.target} compiler's plan")
+        return
+    size, unknown = total_bytes(report.held)
+    planned = (
+        "" if plan is None else f"{format_bytes(plan.set_aside)} by the CPU compiler's plan. {CPU_CAUTION} {CPU_DETAIL}"
+    )
+    yield words(f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments", tip=planned)
+
+
+def _over(needs: Needs) -> str:
+    over = needs.total - needs.usable if needs.fits is False and needs.usable is not None else 0.0
+    return f": {format_bytes(over)} too much" if over > 0 else ""
+
+
+def _room(known: Known) -> Iterator[Part]:
+    """What a device holds, of what it has."""
+    cost = known.cost()
+    if cost is not None and cost.needs.usable:
+        needs, usable = cost.needs, cost.needs.usable or 1.0
+        longest = max(needs.total, usable)
+        for what, size in memory_parts(known.report).items():
+            if size:
+                yield Part(share=size / longest, role="work", tip=f"{what} {format_bytes(size)}")
+
+
+def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> Iterator[Piece]:
+    """Operand bytes over the axes that have most of them; and how many times as much as another plan moves."""
+    totals = sum_collectives(known.report.collectives, "axes")
+    whole = total_of(known.report.collectives)
+    if not totals:
+        yield words("nothing")
+        return
+    least = whole.bytes / 1000
+    main = [t for t in totals if t.unknown or t.bytes >= least][:_MOST_MOVED]
+    for total in main:
+        yield axes(total.axes)
+        yield words(total.bytes_text, tip=_moved_tip(total))
+    left = [t for t in totals if t not in main]
+    if left:
+        yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {t.bytes_text}" for t in left))
+    if other is not None:
+        yield from _ratio(_bytes(known.reports[level]), _bytes(other.reports[level]), level)
+
+
+def _moved_tip(total: CollectiveTotal) -> str:
+    return f"{total.bytes_text}: {total.sentence}"
+
+
+def _ratio(now: float, then: float, level: str) -> Iterator[Piece]:
+    tip = f"{format_bytes(then)} there, {format_bytes(now)} here, in all, at level {level}"
+    if then and abs(now / then - 1) > 0.005:
+        text = f"× {now / then:.2g}" if now / then < 100 else f"× {now / then:,.0f}"
+        yield words(text, tone="bad" if now > then else "good", tip=tip)
+
+
+def _findings(known: Known) -> Iterator[Piece]:
+    """How many things a person should look at; notes are left to the tip."""
+    count, notes = severity_words(known.findings)
+    tip = " · ".join(filter(None, (plural(count, "finding"), notes)))
+    yield words(
+        plural(count, "finding"), tone="warn" if count else "", quiet=not count, tip=tip, selects=("tab", "problems")
+    )
+
+
+def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:
+    """How many warnings and errors there are, and the notes in words: `6 notes`, or nothing."""
+    notes = sum(f.severity == "note" for f in findings)
+    return len(findings) - notes, plural(notes, "note") if notes else ""

@@ -1,0 +1,315 @@
+"""What costs you most: one ranked list of what a step waits for, each with its cause in the sentence.
+
+What has become dearer than on the card that is compared with comes first, then what is dear on both. A finding about
+the same line and axes says it in its own words; a finding about something else has a row of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from shardviz.costs.spending import Spending, spendings
+from shardviz.costs.step_cost import StepCost
+from shardviz.notation.spec import axis_name
+from shardviz.records import Frame
+from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
+from shardviz.records.findings import Finding
+from shardviz.records.report import Report
+from shardviz.records.sums import sum_collectives
+from shardviz.session.answers import Known, equal_level
+from shardviz.session.cards import Card, Deck
+from shardviz.session.offers import Remedies, Remedy
+from shardviz.view.document import (
+    Block,
+    Column,
+    Document,
+    Inline,
+    Piece,
+    Row,
+    Table,
+    axes,
+    code,
+    line,
+    moved,
+    paragraph,
+    row,
+    words,
+)
+
+COLUMNS = (Column("costs"), Column("line"), Column("what, and why", wrap=True), Column("try this", wrap=True))
+MOST = 14
+_LEAST = 0.001  # of the step
+_CAUSES = {
+    "all-reduce": "each device holds a part of the sum, and all need the whole of it",
+    "reduce-scatter": "each device holds a part of the sum, and keeps its own piece of it",
+    "all-gather": "what lies in pieces is needed whole",
+    "all-to-all": "the cut goes from one dimension to another",
+    "ragged-all-to-all": "rows go to the devices that need them",
+    "collective-permute": "pieces go on to other devices",
+    "collective-broadcast": "one device's piece goes to the others",
+}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A row: what is spent, what was found of it, what helps; one of them at least."""
+
+    spent: Spending | None = None
+    finding: Finding | None = None
+    remedy: Remedy | None = None
+
+
+def most_document(deck: Deck, remedies: Remedies) -> Document:
+    """What the open card's step waits for, against the card that is compared with.
+
+    Args:
+        deck: the cards.
+        remedies: what helps the open card's plan; those of another plan are left out.
+    """
+    card, other = deck.now, deck.other
+    known = card.known
+    level = equal_level(known, other.known) if other is not card else ""
+    against = other if level == known.level else None
+    cost, before = known.cost(), None if against is None else against.known.cost(level)
+    blocks: list[Block] = []
+    title = words("What costs you most", strong=True)
+    lead: tuple[Piece, ...] = (words(_against(card, other, against), quiet=True),)
+    helps = remedies.items if remedies.of == card.plan else ()
+    if remedies.of == card.plan and remedies.busy:
+        said = f"· {remedies.tried} of {remedies.candidates} changes tried" if remedies.candidates else ""
+        lead = (*lead, words(said, quiet=True, tip="what helps is tried while nothing else is asked for"))
+    elif remedies.of == card.plan and remedies.trouble:
+        lead = (*lead, words("· what may help could not be tried", tone="warn", tip=remedies.trouble))
+    entries = _helped(list(_entries(known, cost, before)), helps)
+    if cost is None:
+        blocks.append(paragraph(*_no_machine(known), name="most-no-machine"))
+    rows = tuple(_row(entry, known, cost) for entry in entries[:MOST])
+    if rows:
+        hidden = max(0, len(entries) - MOST)
+        blocks.append(
+            Table(columns=COLUMNS, rows=rows, first=6, most=MOST, noun="row", hidden=hidden, folds="page", name="most")
+        )
+    elif cost is not None:
+        blocks.append(paragraph("Nothing is waited for that is known.", quiet=True))
+    return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=known.bound.mesh)
+
+
+def _against(card: Card, other: Card, against: Card | None) -> str:
+    if against is not None:
+        return f"{card.name} against {other.name}, at level {card.known.level}"
+    if other is card:
+        return f"of {card.name}, at level {card.known.level}"
+    return f"of {card.name}, at level {card.known.level}; {other.name} is not known at this level"
+
+
+def _no_machine(known: Known) -> Iterator[Piece]:
+    trouble = known.priced()[0].trouble
+    if trouble:
+        yield words(f"No times: {trouble}", tone="warn")
+    else:
+        yield words("choose a machine", strong=True, selects=("choose", "target"), tip="under the mesh")
+        yield words("to see what takes how long; until then by bytes.", quiet=True)
+
+
+# The rows.
+
+
+def _entries(known: Known, cost: StepCost | None, before: StepCost | None) -> Iterator[_Entry]:
+    """Errors first; then what is spent, with what was found of it; then what else was found."""
+    findings = [f for f in known.findings if f.severity != "note"]
+    spent = spendings(cost, before) if cost is not None else _by_bytes(known.report)
+    least = _LEAST * (cost.upper or cost.lower) if cost is not None else 0.0
+    told: dict[str, None] = {}
+    rows: list[_Entry] = []
+    for each in spent:
+        if abs(each.difference) < least and each.seconds < least and cost is not None:
+            continue
+        found = next((f for f in findings if f.id not in told and _about(f, each)), None)
+        if found is not None:
+            told[found.id] = None
+        rows.append(_Entry(each, found))
+    others = [_Entry(finding=f) for f in findings if f.id not in told]
+    yield from (e for e in others if e.finding is not None and e.finding.severity == "error")
+    grave = [e for e in others if e.finding is not None and e.finding.severity != "error"]
+    yield from sorted([*rows, *grave], key=lambda e: _rank(e, least))
+
+
+def _helped(entries: list[_Entry], helps: Sequence[Remedy]) -> list[_Entry]:
+    """Each remedy goes to the row of its finding, or of the dearest line that it changes; else it has its own."""
+    for remedy in helps:
+        places = [(r.file, r.line) for r in remedy.lines]
+
+        def fits(e: _Entry, remedy: Remedy = remedy, places: list[tuple[str, int]] = places) -> bool:
+            if e.remedy is not None:
+                return False
+            if remedy.finding:
+                return e.finding is not None and e.finding.id == remedy.finding
+            spent = e.spent if e.spent is not None and e.spent.what == "collective" else None
+            return spent is not None and spent.source is not None and (spent.source.file, spent.source.line) in places
+
+        at = next((n for n, e in enumerate(entries) if fits(e)), None)
+        if at is None:
+            entries.append(_Entry(remedy=remedy))
+        else:
+            entries[at] = replace(entries[at], remedy=remedy)
+    return entries
+
+
+def _rank(entry: _Entry, least: float) -> tuple[bool, float]:
+    if entry.spent is not None and entry.spent.difference > least:
+        return False, -entry.spent.difference
+    seconds = entry.spent.seconds if entry.spent is not None else 0.0
+    if entry.finding is not None:
+        seconds = max(seconds, entry.finding.numbers.get("seconds", 0.0))
+    return True, -seconds
+
+
+def _about(finding: Finding, spent: Spending) -> bool:
+    """Whether a finding is about what is spent: the same line and axes, and a collective."""
+    if spent.what != "collective" or finding.source is None or spent.source is None or not finding.axes:
+        return False
+    same = (finding.source.file, finding.source.line) == (spent.source.file, spent.source.line)
+    return same and {axis_name(a) for a in finding.axes} == {axis_name(a) for a in spent.axes or ()}
+
+
+def _by_bytes(report: Report) -> Sequence[Spending]:
+    """Without a machine: what moves most."""
+    found = []
+    for total in sum_collectives(report.collectives, "source"):
+        for part in sum_collectives(total.collectives, "kind_axes"):
+            one = part.collectives[0]
+            found.append(
+                Spending(
+                    what="collective",
+                    seconds=0.0,
+                    bytes=part.bytes,
+                    source=one.source,
+                    kind=one.kind,
+                    axes=one.axes,
+                    collectives=part.collectives,
+                )
+            )
+    return sorted(found, key=lambda s: -s.bytes)
+
+
+def _row(entry: _Entry, known: Known, cost: StepCost | None) -> Row:
+    report, spent, finding = known.report, entry.spent, entry.finding
+    source = finding.source if spent is None and finding is not None else spent.source if spent is not None else None
+    if spent is not None and spent.what == "compute" and spent.lines:
+        source = next((f for f in _frames(cost) if (f.file, f.line) == next(iter(spent.lines))), None)
+    at: Inline = words("") if source is None else line(source, tip=report.line(source))
+    said = tuple(_sentence(spent, report, cost)) if spent is not None else ()
+    if finding is not None:
+        said = (*said, *((words("·", quiet=True),) if said else ()), *_finding(finding, brief=spent is not None))
+    detail = [paragraph(finding.why, quiet=True)] if finding is not None and finding.why else []
+    if spent is None and finding is None and entry.remedy is not None:
+        said = (words("could be saved", strong=True), words(entry.remedy.text.partition(": ")[2], quiet=True))
+    return row(_amount(entry), at, said, tuple(_try(entry)), detail=detail)
+
+
+def _frames(cost: StepCost | None) -> Iterator[Frame]:
+    for each in () if cost is None or cost.counted is None else cost.counted.work:
+        if each.source is not None:
+            yield each.source
+
+
+def _amount(entry: _Entry) -> Piece:
+    """`+17.4 s` where it is more than on the other card, else `0.28 s`; without a time its bytes."""
+    spent, finding = entry.spent, entry.finding
+    if spent is None and finding is None:
+        assert entry.remedy is not None
+        return words(_saved(entry.remedy)[0], strong=True, tone="good")
+    if spent is None:
+        assert finding is not None
+        seconds, size = finding.numbers.get("seconds"), finding.numbers.get("bytes")
+        text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
+        return words(text, strong=True, tone="bad" if finding.severity == "error" else "warn")
+    if not spent.seconds and not spent.difference:
+        return words(format_bytes(spent.bytes), strong=True)
+    whole = format_seconds(spent.seconds)
+    if spent.before is not None and abs(spent.difference) > 0.02 * max(spent.seconds, spent.before):
+        sign, tone = ("+", "bad") if spent.difference > 0 else ("−", "good")
+        return words(f"{sign}{format_seconds(abs(spent.difference))}", strong=True, tone=tone, tip=f"{whole} in a step")
+    return words(whole, strong=True, tip="in a step, on each device")
+
+
+def _sentence(spent: Spending, report: Report, cost: StepCost | None) -> Iterator[Piece]:
+    if spent.what == "compute":
+        assert cost is not None
+        yield words("matrix products", strong=True)
+        first = next(iter(spent.lines.values()), 0.0)
+        yield words(f"{format_flops(cost.flops)} on each device; {_share(first, spent)}")
+        return
+    if spent.what == "memory":
+        yield words("reading and writing memory", strong=True)
+        yield words(f"{format_bytes(spent.bytes)} of each device's own: more than it computes meanwhile")
+        return
+    yield moved(spent.kind, spent.axes, spent.source)
+    yield axes(spent.axes)
+    if spent.gone:
+        yield words("is no more")
+        return
+    runs = sum(c.count or 1 for c in spent.collectives)
+    phases = dict.fromkeys(_PHASES.get(c.phase, c.phase) for c in spent.collectives)
+    if spent.seconds and spent.before is not None and not spent.before:
+        yield words("new", tone="bad")
+    yield words(f"{format_bytes(spent.bytes)} in {format_count(runs)} {'run' if runs == 1 else 'runs'}")
+    yield words(f"({', '.join(phases)})", quiet=True)
+    yield words(":")
+    yield from _cause(spent, report)
+
+
+_PHASES = {"forward": "forward", "backward": "backward", "rematerialised": "recomputed", "update": "update"}
+
+
+def _share(seconds: float, spent: Spending) -> str:
+    return f"{seconds / spent.seconds:.0%} of it on this line" if spent.seconds else ""
+
+
+def _cause(spent: Spending, report: Report) -> Iterator[Piece]:
+    """Why it is there: which array it moves where that has a name, or what the kind of collective is for."""
+    arguments = {v.name: v for v in report.arguments}
+    named = dict.fromkeys(c.operand for c in spent.collectives if c.operand in arguments)
+    if named and spent.kind == "all-gather":
+        first, *more = named
+        yield code(first, selects=("value", first))
+        if more:
+            yield words(f"and {len(more)} more", tip=", ".join(more))
+        yield words("cut over" if not more else "are cut over")
+        yield axes(spent.axes)
+        yield words(f"and needed whole on this line{'' if spent.source else ', which is not known'}")
+        return
+    yield words(_CAUSES.get(spent.kind, "values go between devices"))
+
+
+def _finding(finding: Finding, brief: bool) -> Iterator[Piece]:
+    tone = "bad" if finding.severity == "error" else ""
+    yield words(finding.text, strong=not brief, tone=tone, selects=("value", finding.value) if finding.value else None)
+
+
+def _try(entry: _Entry) -> Iterator[Piece]:
+    """What was tried and helps, with what it saves; else a guess."""
+    remedy = entry.remedy
+    if remedy is not None:
+        tip = f"{remedy.text} (tried at level {remedy.level}); a click changes the plan, one undo takes it back"
+        yield words(remedy.action, tip=tip, selects=("remedy", remedy.action))
+        yield words("→")
+        yield words(", ".join(_saved(remedy)), strong=True, tone="good", tip=tip)
+        if abs(remedy.memory) >= 0.5e6:
+            more = remedy.memory > 0
+            text = f"{'+' if more else '−'}{format_bytes(abs(remedy.memory))} memory"
+            yield words(text, tone="warn" if more else "good", tip="about; before a compiler plans it")
+        return
+    for mend in entry.finding.mends[:1] if entry.finding is not None else ():
+        yield words(mend.words, quiet=True, tip="a guess that was not tried")
+
+
+def _saved(remedy: Remedy) -> list[str]:
+    """`−17.4 s`, `−41 GB`."""
+    found = []
+    if remedy.seconds:
+        found.append(f"{'−' if remedy.seconds > 0 else '+'}{format_seconds(abs(remedy.seconds))}")
+    if remedy.bytes:
+        found.append(f"{'−' if remedy.bytes > 0 else '+'}{format_bytes(abs(remedy.bytes))}")
+    return found or ["as much"]

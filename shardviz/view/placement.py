@@ -1,0 +1,253 @@
+"""A mesh on a machine in words: what each axis rides on, one device and its company, and what another order would take.
+
+>>> from shardviz.view.document import plain
+>>> table = axes_section(Placement.of("data=4,model=8", "tpu v5e:8x4")).blocks[0]
+>>> [plain(cell) for cell in table.rows[0].cells]
+['data = 4', '45.0 GB/s', 'line of 4 along y; crosses hosts (2) · does not wrap around']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardviz.costs import AxisPath, PlacedDevice, Placement, collective_seconds
+from shardviz.costs.orders import Order, orders
+from shardviz.costs.step_cost import StepCost
+from shardviz.errors import ShardvizError
+from shardviz.layouts import layout
+from shardviz.records import Value
+from shardviz.records.amounts import format_rate
+from shardviz.records.report import Report
+from shardviz.view.document import (
+    Block,
+    Column,
+    Document,
+    Paragraph,
+    Piece,
+    Row,
+    Section,
+    Table,
+    axes,
+    code,
+    document,
+    notes,
+    paragraph,
+    row,
+    seconds,
+    words,
+)
+from shardviz.view.machine import floor
+from shardviz.view.machine_picture import company
+from shardviz.view.rosetta import found_value, sharding_of
+
+MAY_DIFFER = "in another order the compiler may run other collectives than these"
+_SAMPLE = 1e9  # bytes of the gather that an axis' formula is shown with
+_RIDES = "What each mesh axis rides on"
+_SIMULATED = "simulated devices have no links between them"
+_NAMES = {
+    "mesh_utils": "as JAX's mesh_utils would choose",
+    "row-major": "row-major, device i at place i",
+    "own": "an order of the mesh's own",
+}
+
+
+@document.register
+def placement_document(placed: Placement) -> Document:
+    """The machine, and what each mesh axis rides on."""
+    title = (words(placed.mesh.text, strong=True), words(f"on {placed.machine}"))
+    lead = (words(f"devices stand {placed_words(placed)}"),)
+    return Document(title=title, lead=(lead,), blocks=(axes_section(placed),), mesh=placed.mesh)
+
+
+def machine_pane(cost: StepCost) -> Document:
+    """The machine, and what each mesh axis rides on, for the page, which has the orders beside the picture."""
+    blocks = (axes_section(cost.placement, exact=cost.exact),)
+    return Document(title=words(str(cost.machine), strong=True), blocks=blocks, mesh=cost.mesh)
+
+
+def without_machine(why: str, missing: str, name: str) -> Document:
+    """What to do where there is no machine.
+
+    Args:
+        why: why there is none; empty: the target is cpu.
+        missing: what simulated devices do not have.
+        name: what tests find it by.
+    """
+    none = why or f"The target is cpu: simulated devices, with no {missing}."
+    choose = "Choose a target above, such as tpu v5p:4x4x4 or gpu h100:8x8."
+    return Document(blocks=(paragraph(none, choose, quiet=True, name=name),))
+
+
+# What each axis rides on.
+
+
+def placed_words(placed: Placement) -> str:
+    """Who chose the order of the devices."""
+    return "in the mesh's own order" if placed.chosen else "in the order that JAX's mesh_utils would choose"
+
+
+def axes_section(placed: Placement, *, exact: bool = True) -> Section:
+    """What each mesh axis of more than one device rides on, how fast a device gathers along it, and the arithmetic.
+
+    Args:
+        placed: a mesh on a machine.
+        exact: rings have their factor (N-1)/N.
+    """
+    if placed.machine.chip.kind == "cpu":
+        return Section(title=_RIDES, blocks=notes(f"Nothing: {_SIMULATED}."))
+    found = [_axis(placed, path, exact) for path in placed.paths if path.size > 1]
+    heads = (Column("axis"), Column("a device gathers along it", right=True), Column("rides on", wrap=True))
+    table = Table(columns=heads, rows=tuple(found), noun="axis", folds="never", name="axis-rides")
+    blocks = (table,) if found else notes("The mesh has no axis of more than one device.")
+    return Section(title=_RIDES, blocks=blocks)
+
+
+def _axis(placed: Placement, path: AxisPath, exact: bool) -> Row:
+    gather = collective_seconds("all-gather", _SAMPLE, (path.name,), placed, placed.machine, exact=exact)
+    rate = "" if gather.bytes_per_s is None else format_rate(gather.bytes_per_s)
+    far = path.route.slices > 1 or path.route.domains > 1
+    rides = (words(str(path), tone="warn" if far else ""), *_remarks(placed, path))
+    detail = paragraph(gather.formula, label=f"1 GB gathered along it, bound by {gather.bound}", quiet=True)
+    return row((axes((path.name,)), words(f"= {path.size}")), words(rate), rides, detail=(detail,))
+
+
+def _remarks(placed: Placement, path: AxisPath) -> Iterator[Piece]:
+    """What its route means: rings, neighbours, hosts."""
+    route = path.route
+    if placed.machine.chip.kind == "tpu":
+        rings = [leg.axis for leg in route.legs if leg.ring]
+        if rings:
+            yield words(f"· wraps around {', '.join(rings)}", quiet=True)
+        elif route.legs or not route.regular:
+            yield words("· does not wrap around", tone="warn")
+        if not route.neighbours:
+            yield words("· its members are not next to each other", tone="warn")
+    if route.hosts == route.slices == route.domains == 1:
+        yield words("· stays on one host", quiet=True)
+
+
+# One device.
+
+
+@document.register
+def device_document(device: PlacedDevice) -> Document:
+    """Where a device is, and its group along each mesh axis."""
+    return _device(device, ())
+
+
+def device_pane(cost: StepCost, place: int, report: Report, selected: str) -> Document:
+    """The same with what the device holds of the selected value.
+
+    Args:
+        cost: of a step.
+        place: the device, by its place in the mesh.
+        report: where the value is.
+        selected: its name; empty where none is selected.
+    """
+    device, value = cost.placement.device(place), found_value(report, selected)[1]
+    held = () if value is None else _holds(device, value, report)
+    if not selected:
+        held = notes("select a value to see what of it this device holds")
+    return _device(device, held)
+
+
+def _device(device: PlacedDevice, held: tuple[Block, ...]) -> Document:
+    placed, place = device.placement, device.place
+    mesh = placed.mesh
+    title = f"device {place}" if not mesh.device_ids else f"place {place}"
+    at: list[Piece] = []
+    for name, index in zip(mesh.names, device.coordinates, strict=True):
+        at += [*([words(",")] if at else []), axes((name,)), words(str(index))]
+    blocks = (paragraph(_where(device), label="stands on", name="device-where"), *held, *_groups(device))
+    return Document(title=words(title, strong=True), lead=(tuple(at),) if at else (), blocks=blocks, mesh=mesh)
+
+
+def _where(device: PlacedDevice) -> str:
+    """`chip (2, 1, 2), host 9; JAX's id 38`."""
+    if device.placement.machine.chip.kind == "cpu":
+        return f"the CPU; {_SIMULATED}"
+    stand = floor(device.placement)
+    node = stand.nodes[stand.node_of[device.place]]
+    where = f"one of {len(node.places)} of {node.text}" if stand.grain else node.text
+    return where + (f"; JAX's id {device.id}" if device.id != device.place else "")
+
+
+def _groups(device: PlacedDevice) -> tuple[Table, ...]:
+    """Its company along each mesh axis of more than one device."""
+    if device.placement.machine.chip.kind == "cpu":
+        return ()
+    found = company(device.placement, device.place)
+    rows = tuple(row(axes((group.axis,)), words(group.text)) for group in found)
+    heads = (Column("axis"), Column("company", wrap=True))
+    return (Table(columns=heads, rows=rows, noun="axis", name="device-groups"),) if rows else ()
+
+
+def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[Paragraph, ...]:
+    """`x[0:4, :]`; nothing for a sharding of which the report knows the text only."""
+    try:
+        cut = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
+    except ShardvizError:
+        return ()
+    index = cut.index(int(cut.device_ids[device.place]))
+    parts = [":" if s == slice(0, n) else f"{s.start}:{s.stop}" for s, n in zip(index, value.shape, strict=True)]
+    held = code(f"{value.label or value.name}[{', '.join(parts)}]")
+    return (paragraph(held, words("shard map", selects=("tab", "shards")), label="holds", name="device-holds"),)
+
+
+# The orders of the devices.
+
+
+def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Section:
+    """The orders that the devices may stand in, what the collectives take in each, and what the present one changes.
+
+    Args:
+        cost: of a step.
+        options: `orders(cost)`, the first as mesh_utils would choose, where it is known already.
+    """
+    options = orders(cost) if options is None else options
+    heads = (Column("order", wrap=True), Column("collectives in a step", right=True), Column(""))
+    rows = tuple(_order(option, options[0]) for option in options)
+    table = Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
+    changes = () if options[0].now else _changes(options[0], cost)
+    lead = "devices stand " + placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
+    return Section(title="Order of the devices", lead=(words(lead),), blocks=(table, *changes), name="order")
+
+
+def orders_pane(cost: StepCost, options: Sequence[Order]) -> Document:
+    """The same for the page, where an order can be chosen."""
+    return Document(blocks=(orders_section(cost, options),), mesh=cost.mesh)
+
+
+def _order(order: Order, jax: Order) -> Row:
+    said = [words("now", strong=True)] if order.now else []
+    if ratio := _ratio(order.communication, jax.communication):
+        said.append(words(ratio, quiet=True))
+    same = notes(*(f"{_name(key)} comes to the same" for key in order.also))
+    name = words(_name(order.key), strong=order.now)
+    return row(name, seconds(order.communication, strong=order.now), tuple(said), detail=same)
+
+
+def _name(key: str | tuple[str, str]) -> str:
+    return f"{key[0]} and {key[1]} in each other's place" if isinstance(key, tuple) else _NAMES[key]
+
+
+def _ratio(taken: float, of: float) -> str:
+    """`1.40 x as long`; empty where there is no difference to speak of."""
+    if not of or abs(taken / of - 1) < 0.005:
+        return ""
+    return f"{taken / of:.2f} x as long" if taken > of else f"{taken / of:.2f} x"
+
+
+def _changes(jax: Order, cost: StepCost) -> tuple[Table, ...]:
+    """What each axis rides on now, and in the order that mesh_utils would choose, where they differ."""
+    before = {path.name: str(path) for path in Placement.of(jax.mesh, cost.machine).paths}
+    rows = tuple(
+        row(
+            axes((path.name,)),
+            (words(str(path), strong=True), words(f"– by mesh_utils: {before[path.name]}", quiet=True)),
+        )
+        for path in cost.placement.paths
+        if before[path.name] != str(path)
+    )
+    heads = (Column("axis"), Column("rides now on", wrap=True))
+    return (Table(columns=heads, rows=rows, noun="axis", name="order-changes"),) if rows else ()

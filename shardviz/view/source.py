@@ -1,0 +1,179 @@
+"""The person's own source: below each line its values with their specs, what it computes, and its collectives.
+
+Beside a line stands its share of the step, as a bar: of its seconds where there is a cost, else of the bytes that move.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import TypeVar
+
+from shardviz.costs.step_cost import StepCost
+from shardviz.records import Collective, Frame, Value
+from shardviz.records.amounts import format_bytes, format_seconds, format_shape
+from shardviz.records.report import Report
+from shardviz.records.sums import CollectiveTotal, sum_collectives
+from shardviz.view.document import (
+    Block,
+    Column,
+    Document,
+    Paragraph,
+    Part,
+    Piece,
+    Row,
+    Section,
+    Table,
+    axes,
+    bar,
+    code,
+    moved,
+    paragraph,
+    row,
+    value_spec,
+    words,
+)
+from shardviz.view.line_difference import LineDifference
+
+MOST_LINES = 600
+_Placed = TypeVar("_Placed", Value, Collective)
+_MOST_KINDS = 3
+_PHASES = {"forward": "fwd", "backward": "bwd", "rematerialised": "remat", "update": ""}
+_LATER = ("transpose(", "rematted_computation")
+_COLUMNS = (Column("", right=True), Column(""), Column(""))
+_DIFFERENCE = Column("", right=True)
+
+
+def source_pane(report: Report, cost: StepCost | None = None, against: LineDifference | None = None) -> Document:
+    """File by file the lines that the report knows.
+
+    Args:
+        report: whose lines; its collectives with their seconds where there is a cost (`StepCost.partitioned`).
+        cost: what its step costs.
+        against: how the lines differ from another plan's, where there is one.
+    """
+    values, collectives = _by_line(report.intermediates), _by_line(report.collectives)
+    computes = {} if cost is None else cost.compute_by_line()
+    weigh = attrgetter("assumed_bytes" if cost is None else "assumed_seconds")
+    moves = {at: sum(map(weigh, each)) for at, each in collectives.items()}
+    most = max((moves.get(at, 0.0) + computes.get(at, 0.0) for at in {*moves, *computes}), default=0.0) or 1.0
+    blocks: list[Block] = []
+    left = MOST_LINES
+    for file, lines in sorted(report.source.items(), key=lambda item: -len(item[1])):
+        numbers = [n for n in sorted(lines) if lines[n].strip()][:left]
+        left -= len(numbers)
+        texts = textwrap.dedent("\n".join(lines[n].rstrip("\n") for n in numbers)).split("\n")
+        rows = []
+        for n, text in zip(numbers, texts, strict=True):
+            at, held = (file, n), values.get((file, n), [])
+            moved, computed = collectives.get(at, []), computes.get(at, 0.0)
+            frame = next((each.source for each in (*held, *moved) if each.source is not None), None)
+            parts = _share(computed, moves.get(at, 0.0), most, moved, cost)
+            below = [*_values(held, frame), *_computes(computed), *_moves(moved, frame, at, against)]
+            rows.append(_line(n, text, frame, parts, below, () if against is None else (against.said(at),)))
+        if rows:
+            table = Table(
+                columns=_COLUMNS if against is None else (*_COLUMNS, _DIFFERENCE),
+                rows=tuple(rows),
+                first=MOST_LINES,
+                most=MOST_LINES,
+                folds="never",
+                noun="line",
+            )
+            name = "cell" if "ipykernel_" in file else file.replace("\\", "/").rsplit("/", 1)[-1]
+            blocks.append(Section(title=name, blocks=(table,)))
+    none = paragraph("No source lines are known for this program.", quiet=True)
+    return Document(blocks=tuple(blocks) or (none,), mesh=report.mesh)
+
+
+def _by_line(found: Iterable[_Placed]) -> dict[tuple[str, int], list[_Placed]]:
+    lines: dict[tuple[str, int], list[_Placed]] = {}
+    for each in found:
+        if each.source is not None:
+            lines.setdefault((each.source.file, each.source.line), []).append(each)
+    return lines
+
+
+def _line(
+    number: int, text: str, frame: Frame | None, parts: list[Part], below: Sequence[Block], more: Sequence[Piece]
+) -> Row:
+    said = code(text, quiet=frame is None, tip=text.strip())
+    selects = None if frame is None else ("line", frame.short)
+    return row(words(str(number), quiet=True), bar(parts), said, *more, detail=below, selects=selects)
+
+
+def _share(
+    computed: float, moved: float, most: float, collectives: Sequence[Collective], cost: StepCost | None
+) -> list[Part]:
+    """A line's share of the longest: what it computes, then what it moves."""
+    parts = []
+    if computed:
+        parts.append(Part(share=computed / most, role="work", tip=f"{format_seconds(computed)} of compute in a step"))
+    if collectives:
+        tip = f"{format_bytes(sum(c.assumed_bytes for c in collectives))} moved per device in a step"
+        if cost is not None:
+            kind = "communication as partitioned" if cost.as_run else "communication"
+            tip = f"{format_seconds(moved)} of {kind}, {tip}"
+        parts.append(Part(share=moved / most, role="moved", tip=tip))
+    return parts
+
+
+def _values(values: Sequence[Value], frame: Frame | None) -> Iterator[Paragraph]:
+    """What the line is about: the values it assigns, in the forward pass if it has one there; at most two."""
+    forward = [v for v in values if not any(word in v.name_stack for word in _LATER)] or values
+    labelled = {v.label: v for v in forward if v.label}
+    shown = list(labelled.values())[-2:] or forward[-1:]
+    left = len(values) - len(shown)
+    for place, v in enumerate(shown, 1):
+        tip = f"{v.name} {format_shape(v.shape)}"
+        said: list[Piece] = [words(v.label or v.op or v.name, strong=True, tip=tip, selects=("value", v.name))]
+        said += value_spec(v, asks=True)
+        if left and frame is not None and place == len(shown):
+            more = ("values of", frame.short)
+            said.append(words(f"+{left}", quiet=True, tip="all values of this line", selects=more))
+        yield paragraph(*said)
+
+
+def _computes(seconds: float) -> Iterator[Paragraph]:
+    if seconds:
+        tip = "matrix products of this line, forward, backward and recomputed, in a step"
+        yield paragraph(words("compute"), words(format_seconds(seconds), strong=True, tip=tip))
+
+
+def _moves(
+    collectives: Sequence[Collective], frame: Frame | None, at: tuple[str, int], against: LineDifference | None
+) -> Iterator[Paragraph]:
+    """A paragraph for each kind over each set of axes; what the other plan has not, or has alone, says so."""
+    totals = sum_collectives(collectives, "kind_axes")
+    new = against.new.get(at, ()) if against is not None else ()
+    for total in totals[:_MOST_KINDS]:
+        yield paragraph(*_moved(total, (total.kinds[0], total.axes) in new))
+    left = len(totals) - _MOST_KINDS
+    if left > 0 and frame is not None:
+        yield paragraph(words(f"+{left} more kinds", selects=("collectives of", frame.short)))
+    for kind, over in sorted(against.gone.get(at, ()), key=str) if against is not None else ():
+        tip = f"only {against.name} has it" if against is not None else ""
+        yield paragraph(words(kind, strong=True), axes(over), words("is no more", tone="good", tip=tip))
+
+
+def _moved(total: CollectiveTotal, new: bool = False) -> Iterator[Piece]:
+    """`all-gather` `model` `2.10 MB × 80` `4.35 ms` `fwd`."""
+    first, *others = {c.operand_bytes for c in total.collectives}
+    yield moved(total.kinds[0], total.axes, total.collectives[0].source)
+    yield axes(total.axes)
+    yield words(f"{total.runs_text} runs" if others else f"{format_bytes(first)} × {total.runs_text}")
+    once = not others and total.runs_text == "1"
+    said = format_seconds(total.seconds) if not total.untimed else "" if once else total.bytes_text
+    if said:
+        yield words(said, strong=True, tip=f"{total.bytes_text} per device in a step")
+    one = max(total.collectives, key=lambda c: c.assumed_seconds or c.assumed_bytes)
+    phases = ", ".join(
+        filter(None, (_PHASES.get(phase, phase) for phase in sorted({c.phase for c in total.collectives})))
+    )
+    if phases:
+        yield words(phases, quiet=True)
+    if new:
+        yield words("new", strong=True, tone="bad", tip="the plan that this is compared with has none here")
+    if one.name and one.source is not None:
+        yield words("why?", selects=("why", one.name))

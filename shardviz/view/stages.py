@@ -1,0 +1,190 @@
+"""The texts that a program goes through, one at a time: searched, held against the one before, or another plan's.
+
+A line that is different is marked in front (`+`, `−`, `~`) and in colour, what is new in it stands out; each line leads
+to the line of the person's source that it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from shardviz.records.amounts import plural
+from shardviz.records.stages import Stage, StageLine
+from shardviz.study.line_changes import Change, changes
+from shardviz.view.document import Block, Column, Document, Inline, Piece, Row, Table, code, paragraph, row, words
+
+MOST_ROWS = 160
+_LONGEST = 420
+_AROUND = 1  # lines that are shown before and after one that is different
+_MARKS = {"same": ("", ""), "new": ("+", "good"), "gone": ("−", "bad"), "other": ("~", "warn")}
+COLUMNS = (Column("", right=True), Column("program", wrap=True), Column("line"))
+
+Query = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a page shows of the texts.
+
+    Attributes:
+        document: the lines that were found.
+        name: of the text that is shown; empty where there is none.
+        names: name, title and language of each text.
+        against: what it is held against: `stage`, `card`, or empty.
+        could: what it could be held against.
+        at: the number of the first row that is shown, of those that were found.
+        found: how many rows were found.
+    """
+
+    document: Document
+    name: str = ""
+    names: tuple[tuple[str, str, str], ...] = ()
+    against: str = ""
+    could: tuple[str, ...] = ()
+    at: int = 0
+    found: int = 0
+
+
+def stages_shown(
+    stages: Sequence[Stage],
+    others: Sequence[Stage] | None,
+    other: str,
+    query: Query,
+    *,
+    waits: str = "",
+    trouble: str = "",
+) -> Shown:
+    """A text as a query asks for it.
+
+    Args:
+        stages: the plan's texts, in order.
+        others: those of the card that it is compared with, as far as they are there; None where there is no other.
+        other: the name of that card.
+        query: `stage` (a name), `find` (words that a line must have), `line` (of the source, `model.py:20`), `against`
+            (`stage` or `card`), `only` (what is different alone), `at` (the first row).
+        waits: what is still awaited; empty for nothing.
+        trouble: why there are no more.
+    """
+    told: list[Block] = []
+    if trouble:
+        told.append(paragraph(words(trouble, tone="warn"), name="stages-trouble"))
+    if waits:
+        told.append(paragraph(waits, quiet=True, name="stages-busy"))
+    if not stages:
+        return Shown(document=Document(blocks=tuple(told) or (paragraph("There is no text here.", quiet=True),)))
+    stage = next((s for s in stages if s.name == query.get("stage")), stages[-1])
+    place = stages.index(stage)
+    before = stages[place - 1] if place and stages[place - 1].kind == stage.kind else None
+    could = tuple(what for what, found in (("stage", before), ("card", others)) if found is not None)
+    against = query.get("against") if query.get("against") in could else ""
+    alike = next((s for s in others or () if s.name == stage.name), None)
+    if against == "card" and alike is None and not waits:
+        told.append(paragraph(f"{other} has no such text: it did not come so far, or this pass left it as it was."))
+    base = before if against == "stage" else alike if against == "card" else None
+    all_rows = _unchanged(stage.lines) if base is None else _changes(base.lines, stage.lines)
+    chosen = _chosen(all_rows, stage.lines, query, base is not None)
+    at = max(0, min(int(query.get("at") or 0), (max(0, len(chosen) - 1) // MOST_ROWS) * MOST_ROWS))
+    shown = chosen[at : at + MOST_ROWS]
+    rows = tuple(_row(change, stage.lines) for change in shown)
+    title = (words(stage.title, strong=True), words(stage.told, quiet=True))
+    lead: list[Inline] = []
+    if base is not None:
+        named = base.title if against == "stage" else other
+        lead.append(tuple(_counted(all_rows, named)))
+    if not rows:
+        told.append(paragraph("No line here has that.", quiet=True, name="stages-none"))
+    else:
+        table = Table(columns=COLUMNS, rows=rows, first=24, most=MOST_ROWS, noun="line", folds="never", name="stage")
+        told.insert(0, table)
+    return Shown(
+        document=Document(title=title, lead=tuple(lead), blocks=tuple(told)),
+        name=stage.name,
+        names=tuple((s.name, s.title, s.kind) for s in stages),
+        against=str(against),
+        could=could,
+        at=at,
+        found=len(chosen),
+    )
+
+
+def _unchanged(lines: Sequence[StageLine]) -> list[Change]:
+    return [Change("same", n, line.text) for n, line in enumerate(lines)]
+
+
+@lru_cache(maxsize=6)
+def _changes(old: tuple[StageLine, ...], new: tuple[StageLine, ...]) -> list[Change]:
+    return changes([line.text for line in old], [line.text for line in new])
+
+
+def _chosen(found: Sequence[Change], lines: Sequence[StageLine], query: Query, differs: bool) -> list[Change]:
+    asked, line = str(query.get("find") or "").lower().split(), query.get("line") or ""
+    chosen = list(found)
+    if asked or line:
+        chosen = [c for c in found if _has(c, lines, asked, line)]
+        return [c for c in chosen if c.kind != "same"] if differs and query.get("only") else chosen
+    if differs and query.get("only"):
+        near: set[int] = set()
+        for n, change in enumerate(found):
+            if change.kind != "same":
+                near.update(range(n - _AROUND, n + _AROUND + 1))
+        chosen = [change for n, change in enumerate(found) if n in near]
+    return chosen
+
+
+def _has(change: Change, lines: Sequence[StageLine], asked: Sequence[str], line: str) -> bool:
+    at = _at(change, lines)
+    text = f"{change.text} {at}".lower()
+    return (not line or at == line) and all(word in text for word in asked)
+
+
+def _at(change: Change, lines: Sequence[StageLine]) -> str:
+    return "" if change.kind == "gone" or change.place >= len(lines) else lines[change.place].at
+
+
+def _counted(found: Sequence[Change], against: str) -> list[Piece]:
+    kinds = [change.kind for change in found]
+    new, gone, other = (kinds.count(kind) for kind in ("new", "gone", "other"))
+    if not new + gone + other:
+        return [words(f"the same as {against}, but for how values are numbered", quiet=True)]
+    said = [words(f"against {against}:", quiet=True)]
+    for mark, count, what, tone in (
+        ("+", new, "new", "good"),
+        ("−", gone, "gone", "bad"),
+        ("~", other, "changed", "warn"),
+    ):
+        if count:
+            said.append(words(f"{mark} {plural(count, 'line')} {what}", tone=tone))
+    return said
+
+
+def _row(change: Change, lines: Sequence[StageLine]) -> Row:
+    mark, tone = _MARKS[change.kind]
+    number = "" if change.kind == "gone" else f"{change.place + 1:,}"
+    at = _at(change, lines)
+    where = Piece(text=at, kind="line", value="", quiet=True, selects=("line", at)) if at else words("")
+    said = " ".join(filter(None, (mark, number)))
+    tip = f"it was: {change.was.strip()[:1200]}" if change.was else ""
+    return row(words(said, quiet=not tone, tone=tone, tip=tip), tuple(_text(change)), where)
+
+
+def _text(change: Change) -> list[Piece]:
+    """The line, what is new in it apart. Pieces have a space between them, so each ends where a word does."""
+    text, tone = change.text, _MARKS[change.kind][1]
+    tip = text.strip()[:1200] if len(text) > _LONGEST else ""
+    if change.kind != "other" or change.marked is None:
+        return [_code(_clipped(text), tone="" if change.kind == "same" else tone, tip=tip)]
+    start, end = change.marked
+    parts = ((text[:start], ""), (text[start:end], "warn"), (text[end:], ""))
+    return [_code(_clipped(part.rstrip()), tone=mark, tip=tip) for part, mark in parts if part.strip()]
+
+
+def _code(text: str, tone: Any = "", tip: str = "") -> Piece:
+    made = code(text, tip=tip)
+    return Piece(text=made.text, kind="code", tone=tone, strong=bool(tone), tip=tip)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

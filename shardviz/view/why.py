@@ -1,0 +1,361 @@
+"""Why a value is cut as it is, and why a collective is there: a sentence first, then the chain as a table.
+
+`why_document` gives the whole; `axis_section`, `chain_table`, `contest_table` and `ways_table` its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from shardviz.notation import Spec
+from shardviz.records import Frame
+from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
+from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, End, Giver, Hop, Source, Stop, Way, Why
+from shardviz.view.document import (
+    Block,
+    Column,
+    Document,
+    Inline,
+    Paragraph,
+    Piece,
+    Row,
+    Section,
+    Table,
+    axes,
+    code,
+    document,
+    line,
+    notes,
+    paragraph,
+    row,
+    shape,
+    spec,
+    words,
+)
+
+_BOUNDARY = {"call": "function", "loop": "loop", "branch": "branch", "shard_map": "shard_map", "barrier": "barrier"}
+Lines = dict[str, dict[int, str]]
+
+
+@document.register
+def why_document(found: Why) -> Document:
+    """A value: a section for each mesh axis, then where its dimensions were contested."""
+    value = found.value
+    name = value.label or value.name
+    title = (words("why"), code(name, strong=True, selects=("value", value.name)), *_spec(value.spec))
+    lead: list[Inline] = [(shape(value.shape, dtype=value.dtype), *_at(value.source, found.source))]
+    if found.also:
+        lead.append(words(f"the first of {len(found.also) + 1} values called {name}; others: {', '.join(found.also)}"))
+    blocks: list[Block] = [axis_section(each, found.source, name) for each in found.axes]
+    if found.contest:
+        blocks.append(contest_section(found.contest, found.source))
+    blocks.append(_tried(found.tried, found.seconds))
+    return Document(title=title, blocks=tuple(blocks), mesh=found.mesh, lead=tuple(lead))
+
+
+@document.register
+def collective_document(found: CollectiveWhy) -> Document:
+    """A collective: what needs it, where the axes come from, what would avoid it."""
+    c, need = found.collective, found.need
+    title = (words("why"), words(c.kind, strong=True), words("over"), axes(c.axes))
+    moves = [code(need.value), *_change(need.before, need.after)] if need.before is not None else [code(need.value)]
+    lead: list[Inline] = [(*moves, words(format_bytes(c.operand_bytes)), *_at(c.source, found.source))]
+    blocks: list[Block] = [Section(title="What needs it", blocks=(paragraph(need.words),), name="need")]
+    blocks += [axis_section(each, found.source) for each in found.axes]
+    if found.contest:
+        blocks.append(contest_section(found.contest, found.source, said=need.words))
+    if found.ways:
+        blocks.append(ways_section(found.ways))
+    blocks.append(_tried(found.tried, found.seconds))
+    return Document(title=title, blocks=tuple(blocks), mesh=found.mesh, lead=tuple(lead))
+
+
+def axis_section(found: AxisWhy, source: Lines, name: str = "") -> Section:
+    """Why one axis is on a value, or is not; the value is called as the answer has it, where no other name is given."""
+    name = name or found.value
+    blocks: list[Block] = list(_present(name, found) if found.dimension is not None else _absent(name, found, source))
+    if found.chain:
+        blocks.append(chain_table(found, source))
+    typed = any(c.source.role == "type" for c in found.causes)
+    if found.dimension is not None:
+        blocks += notes(*found.notes, _TYPES if typed else "")
+    cut = "not cut" if found.dimension is None else f"cuts dimension {found.dimension}"
+    return Section(
+        title=f"axis {found.axis} on {name}", lead=(words(cut),), blocks=tuple(blocks), name=f"why-{found.axis}"
+    )
+
+
+_TYPES = (
+    "Over Explicit axes an operation's type says how it is cut. Types follow from the arguments' when the function is "
+    "traced: to change them, change the arguments' specs."
+)
+
+
+# An axis that is there.
+
+
+def _present(name: str, found: AxisWhy) -> Iterable[Block]:
+    on = (axes((found.axis,)),)
+    causes = found.causes
+    if not causes:
+        yield paragraph(code(name), words("is cut along"), *on, words("; where it comes from was not found."))
+        return
+    first = causes[0]
+    if not found.chain and first.source.name == name:
+        yield paragraph(
+            code(name), words("is cut along"), *on, words("since its own spec says so:"), spec(first.source.spec)
+        )
+        return
+    begin = (code(name), words("is cut along"), *on, words("because of"), *source_pieces(first.source))
+    several = [c for c in causes if c.verdict == "one of several"]
+    together = [c for c in causes[1:] if first.verdict == "needed"]
+    if several:
+        untried = any(c.verdict == "not tried" for c in causes)
+        many = "any one of the first is enough" if untried else f"any one of these {len(causes)} is enough"
+        yield paragraph(*begin, words(f"; {many}, and without all of them {name} is not cut along it."))
+        yield causes_table(causes)
+    elif together:
+        yield paragraph(*begin, words("together with"), *_listed(together), words("; neither is enough."))
+    elif first.verdict == "needed":
+        yield paragraph(*begin, words(f"; without it {name} is not cut along it."))
+    elif len(causes) > 1:
+        yield paragraph(*begin, words(", or of others, as is told below."))
+        yield causes_table(causes)
+    else:
+        yield paragraph(*begin, words("."))
+
+
+def causes_table(causes: Sequence[Cause]) -> Table:
+    """A row a cause, the nearest first."""
+    rows = [
+        row(source_pieces(c.source)[:-1], spec(c.source.spec), words(_VERDICTS.get(c.verdict, c.verdict)))
+        for c in causes
+    ]
+    columns = (Column("cause"), Column("cut"), Column(""))
+    return Table(columns=columns, rows=tuple(rows), first=5, noun="cause", name="why-causes")
+
+
+_VERDICTS = {"one of several": "enough by itself"}
+
+
+def _listed(causes: Sequence[Cause]) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    for i, cause in enumerate(causes):
+        pieces += [*([words(",")] if i else []), *source_pieces(cause.source)]
+    return tuple(pieces)
+
+
+def source_pieces(source: Source) -> tuple[Piece, ...]:
+    """A source with its spec."""
+    lead = {
+        "output": "output",
+        "constraint": "the constraint at",
+        "type": "the type at",
+        "shard_map": "the shard_map at",
+    }
+    before = (words(lead[source.role]),) if source.role in lead else ()
+    selects = ("value", source.name) if source.role in ("argument", "output") else ("line", source.name)
+    return (*before, code(source.name, selects=selects), spec(source.spec))
+
+
+def chain_table(found: AxisWhy, source: Lines) -> Table:
+    """From the first cause to the value, an operation a row; what functions and loops only hand on is one row.
+
+    Each row selects itself, as a step: `("step", "model:3")`.
+    """
+    heads = ("step", "what it does", "value", "cut", "rule")
+    rows: list[Row] = []
+    if found.chain:
+        start, none = found.chain[0].before, words("")
+        where = found.causes[0].source if found.causes else None
+        outer = where is not None and where.role in ("argument", "output")
+        name = code(start.name, selects=("value", start.name) if outer else None)
+        head = _made(words("from", strong=True), None if where is None else where.source, source)
+        rows.append(row(head, words(f"dimension {start.dimension}"), name, spec(start.spec), none))
+    for boundary, some in groupby(found.chain, key=lambda hop: hop.op in _BOUNDARY):
+        run = list(some)
+        rows += [_handed(run, source)] if boundary else [_hop(hop, source) for hop in run]
+    steps = [replace(each, selects=("step", f"{found.axis}:{n}")) for n, each in enumerate(rows)]
+    columns = (Column(heads[0]), Column(heads[1], wrap=True), *map(Column, heads[2:]))
+    return Table(columns=columns, rows=tuple(steps), noun="step", name="why-chain", first=40, most=200)
+
+
+def _hop(hop: Hop, source: Lines) -> Row:
+    said = words(f"{hop.words} (backwards)" if hop.backwards else hop.words)
+    head = _made(code(hop.op, strong=True), hop.source, source)
+    return row(head, said, *_end(hop.after), code(hop.rule, quiet=True))
+
+
+def _handed(hops: Sequence[Hop], source: Lines) -> Row:
+    """What is handed on through functions, loops and branches."""
+    through = ", ".join(dict.fromkeys(_BOUNDARY[hop.op] for hop in hops))
+    head = _made(words(through, strong=True), hops[0].source, source)
+    return row(head, words("handed on as it is", quiet=True), *_end(hops[-1].after), words(""))
+
+
+def _made(op: Piece, frame: Frame | None, source: Lines) -> tuple[Piece, ...]:
+    """An operation, and its line."""
+    return (op,) if frame is None else (op, _short(frame, source))
+
+
+def _end(found: End) -> tuple[Piece, Piece]:
+    return code(found.name), spec(found.spec)
+
+
+# An axis that is not there.
+
+
+def _absent(name: str, found: AxisWhy, source: Lines) -> Iterable[Block]:
+    begin = (code(name), words("is not cut along"), axes((found.axis,)))
+    if found.notes:
+        yield paragraph(*begin, words(f": {'; '.join(found.notes)}."))
+        return
+    if found.stops:
+        first = found.stops[0]
+        yield paragraph(
+            *begin,
+            words(": on its way there it ends at"),
+            code(first.next.name),
+            words("; "),
+            words(f"{first.words}."),
+        )
+        yield _stops(found.stops, source)
+    else:
+        yield paragraph(*begin, words("since nothing that it is made from, or used with, hands that axis on to it."))
+    if found.givers:
+        yield _givers(name, found.givers)
+    else:
+        yield paragraph(
+            "None of the nearest specs and constraints that were tried would cut it along this axis.", quiet=True
+        )
+
+
+def _stops(stops: Sequence[Stop], source: Lines) -> Table:
+    columns = (
+        Column("last with it"),
+        Column("cut"),
+        Column("operation"),
+        Column("first without"),
+        Column("cut"),
+        Column("why", wrap=True),
+        Column("line"),
+    )
+    rows = [
+        row(
+            code(s.last.name),
+            spec(s.last.spec),
+            code(s.op),
+            code(s.next.name),
+            spec(s.next.spec),
+            words(s.words),
+            _short(s.source, source),
+        )
+        for s in stops
+    ]
+    return Table(columns=columns, rows=tuple(rows), caption="where the axis ends", noun="place", name="why-stops")
+
+
+def _givers(name: str, givers: Sequence[Giver]) -> Table:
+    columns = (Column("change"), Column("from"), Column("to"), Column(f"then cuts {name} in", right=True))
+    rows = [
+        row(source_pieces(g.source)[:-1], spec(g.was), spec(g.source.spec), words(f"dimension {g.dimension}"))
+        for g in givers
+    ]
+    return Table(
+        columns=columns, rows=tuple(rows), caption="what would bring it (tried)", noun="change", name="why-givers"
+    )
+
+
+# The contest, and ways round a collective.
+
+
+def contest_section(contests: Sequence[Contest], source: Lines, said: str = "") -> Section:
+    """Where axes competed: chosen against wanted, with what each costs; `said` has the words that stand already."""
+    blocks: list[Block] = []
+    for each in contests:
+        if each.words not in said:
+            blocks.append(paragraph(words(each.words + "."), *_at(each.source, source)))
+        blocks.append(_chosen(each))
+    return Section(
+        title="Contest", lead=(words(plural(len(contests), "place")),), blocks=tuple(blocks), name="why-contest"
+    )
+
+
+def _chosen(found: Contest) -> Table:
+    """Chosen against wanted, and who is cheaper."""
+    timed = found.chosen.seconds is not None
+    tone = "warn" if found.verdict == "wanted is cheaper" else ""
+    verdict = found.verdict + (f": {found.reason}" if found.reason else "")
+    name = found.value
+    rows = (
+        row(
+            words(f"chosen: {name}", strong=True),
+            spec(found.chosen_spec),
+            *_effect(found.chosen, timed),
+            words(verdict, tone=tone),
+        ),
+        row(words(f"wanted by {found.wanted_by}"), spec(found.wanted_spec), *_effect(found.wanted, timed), words("")),
+    )
+    columns = (Column(""), Column("cut"), *_columns(timed), Column("", wrap=True))
+    return Table(columns=columns, rows=rows, noun="choice", name="why-choices")
+
+
+def _columns(timed: bool) -> tuple[Column, ...]:
+    heads = ("collectives", "moved", "matrix products", "arguments", *(("step",) if timed else ()))
+    return tuple(Column(head, right=True) for head in heads)
+
+
+def _effect(found: Effect | None, timed: bool) -> tuple[Inline, ...]:
+    if found is None:
+        return (words("–"),) * len(_columns(timed))
+    cells = (f"{found.collectives:,}", format_bytes(found.bytes), format_flops(found.flops), format_bytes(found.held))
+    step = (format_seconds(found.seconds),) if timed else ()
+    return tuple(words(cell) for cell in (*cells, *step))
+
+
+def ways_section(ways: Sequence[Way]) -> Section:
+    """What would avoid a collective, each tried: what it costs everywhere."""
+    timed = any(way.after.seconds is not None for way in ways)
+    rows = [row(words("as it is"), *_effect(ways[0].before, timed), words(""))]
+    for way in ways:
+        said = "it is gone" if way.gone else "it stays"
+        new = f"; {'; '.join(way.added)}" if way.added else ""
+        judged = {"wanted is cheaper": "cheaper", "chosen is cheaper": "dearer"}.get(way.verdict, way.verdict)
+        tone = "good" if way.gone and judged == "cheaper" else ""
+        rows.append(row(words(way.text), *_effect(way.after, timed), words(f"{said}, {judged}{new}", tone=tone)))
+    columns = (Column("change", wrap=True), *_columns(timed), Column("", wrap=True))
+    table = Table(columns=columns, rows=tuple(rows), noun="way", name="why-ways")
+    level = "level propagated; on one device in a step" + ("; the step if nothing overlaps" if timed else "")
+    return Section(title="What would avoid it", blocks=(*notes(level), table), name="ways")
+
+
+# Pieces.
+
+
+def _spec(found: Spec | None) -> tuple[Piece, ...]:
+    return () if found is None else (spec(found),)
+
+
+def _change(before: Spec, after: Spec | None) -> list[Piece]:
+    return [spec(before), words("→"), *_spec(after)]
+
+
+def _at(frame: Frame | None, source: Lines) -> tuple[Piece, ...]:
+    """A source line, with its text."""
+    if frame is None:
+        return ()
+    return (line(frame, source.get(frame.file, {}).get(frame.line, "")),)
+
+
+def _short(frame: Frame | None, source: Lines) -> Piece:
+    """A source line in a table: its text is the tip."""
+    return words("") if frame is None else line(frame, tip=source.get(frame.file, {}).get(frame.line, "").strip())
+
+
+def _tried(runs: int, seconds: float) -> Paragraph:
+    """How often Shardy was run; how long that took is on hovering, as it is another time each time."""
+    tip = f"in {format_seconds(seconds)}"
+    said = f"Tried: Shardy's propagation ran {plural(runs, 'time')}; level propagated."
+    return Paragraph(pieces=(words(said, tip=tip),), quiet=True)

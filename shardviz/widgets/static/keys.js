@@ -1,0 +1,144 @@
+// @ts-check
+// The keyboard: what the keys do anywhere on the page, the list of them, and parts that are one stop of Tab each.
+import { fill, find, focused, h } from "./dom.js";
+
+/** @import { Context } from "./types.d.ts" */
+
+/** @type {[keys: string, words: string][]} */
+const KEYS = [
+  ["Tab", "to the next part of the page: the mesh, the dimensions, the inputs, the outputs, the places"],
+  ["/", "search the inputs"],
+  ["← → ↑ ↓", "within a part: to the next axis, slot, row or button; on a branch → opens it and ← closes it"],
+  ["Enter", "what can be done here: a slot's menu, an axis's name and size"],
+  ["Delete", "empty a slot or a dimension; remove a mesh axis"],
+  ["+ −", "on a mesh axis: twice, half as many devices"],
+  ["w", "why the selected value is cut as it is; then ← → go along the chain, Escape closes the answer"],
+  ["F2", "another name for a dimension, a mesh axis or a card"],
+  ["k c w", "on a card: keep it, compare with it, why it was found; Alt with ← → moves it"],
+  ["1 2 3 …", "the places on the right, by their number"],
+  ["Ctrl+Z, Ctrl+Shift+Z", "undo, redo"],
+  ["Escape", "leave a menu or a field; take a refusal away"],
+  ["?", "this list"],
+];
+
+/**
+ * Makes elements that belong together one stop of Tab: arrows go from one to the next.
+ * @param {HTMLElement} el
+ * @param {string} selector of those that can have the focus
+ */
+export function rove(el, selector) {
+  const items = reachable(el, selector);
+  const was = el.dataset.at;
+  const now = items.find((item) => item.dataset.testid === was) ?? items[0];
+  for (const item of items) {
+    const index = item === now ? "0" : "-1";
+    if (item.getAttribute("tabindex") !== index) item.setAttribute("tabindex", index);
+  }
+  if (el.dataset.roves) return;
+  el.dataset.roves = selector;
+  el.addEventListener("focusin", (e) => {
+    const item = /** @type {HTMLElement} */ (e.target).closest(selector);
+    if (!(item instanceof HTMLElement)) return;
+    for (const other of el.querySelectorAll(selector)) /** @type {HTMLElement} */ (other).tabIndex = -1;
+    item.tabIndex = 0;
+    el.dataset.at = item.dataset.testid ?? "";
+  });
+  el.addEventListener("keydown", (e) => {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key];
+    const target = /** @type {HTMLElement} */ (e.target);
+    if (!by || e.defaultPrevented || !target.matches(selector) || isField(target)) return;
+    const all = reachable(el, selector);
+    const to = all[all.indexOf(target) + by];
+    if (!to) return;
+    to.focus();
+    e.preventDefault();
+    e.stopPropagation();
+  });
+}
+
+/**
+ * Makes each of these parts one stop of Tab, now and whenever something else is in it; returns how to stop that.
+ * @param {HTMLElement[]} parts
+ * @param {string} selector
+ */
+export function roveIn(parts, selector) {
+  const watches = parts.map((part) => {
+    rove(part, selector);
+    const watch = new MutationObserver(() => rove(part, selector));
+    watch.observe(part, { childList: true, subtree: true, attributes: true, attributeFilter: ["hidden", "disabled"] });
+    return watch;
+  });
+  return () => watches.forEach((watch) => watch.disconnect());
+}
+
+/** Those that can have the focus when the part is shown. @param {HTMLElement} el @param {string} selector */
+function reachable(el, selector) {
+  /** @type {NodeListOf<HTMLElement>} */
+  const all = el.querySelectorAll(selector);
+  return [...all].filter((item) => {
+    const hidden = item.closest("[hidden]");
+    return !item.hasAttribute("disabled") && (!hidden || hidden.contains(el));
+  });
+}
+
+/** Whether keys are this element's own. @param {EventTarget | null} el */
+export function isField(el) {
+  return el instanceof HTMLInputElement || el instanceof HTMLTextAreaElement || el instanceof HTMLSelectElement;
+}
+
+/**
+ * What the keys do wherever the focus is; and plain keys are kept from JupyterLab, whose command mode would take letters
+ * and arrows as its own.
+ * @param {Context} ctx
+ * @param {HTMLElement} root
+ */
+export function keys(ctx, root) {
+  const box = h("div", { class: "sv-help", id: "help", role: "dialog", "aria-label": "keys", hidden: true });
+  root.append(box);
+  /** @type {HTMLElement | null} */
+  let before = null;
+
+  /** @param {boolean} shown */
+  function help(shown) {
+    if (shown !== Boolean(box.hidden)) return;
+    box.hidden = !shown;
+    if (!shown) return before?.focus();
+    before = /** @type {HTMLElement | null} */ (focused(root));
+    const close = h("button", { class: "sv-btn", id: "help-close", onclick: () => help(false) }, "close");
+    const rows = KEYS.map(([key, words]) =>
+      h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, words))
+    );
+    fill(box, h("h2", {}, "Keys"), h("table", {}, rows), close);
+    close.focus();
+  }
+
+  /** @param {KeyboardEvent} e */
+  function plain(e) {
+    if (e.key === "/") find(root, "search")?.focus();
+    else if (e.key === "?") help(Boolean(box.hidden));
+    else if (e.key === "w" && ctx.get("selected")) ctx.askWhy(ctx.get("selected"));
+    else if (e.key === "Escape" && !box.hidden) help(false);
+    else if (e.key === "Escape" && ctx.get("status").error) ctx.edit({ op: "dismiss" });
+    else if (/^[1-9]$/.test(e.key)) {
+      /** @type {NodeListOf<HTMLElement>} */
+      const places = root.querySelectorAll(".sv-tabs [role=tab]");
+      const place = places[Number(e.key) - 1];
+      place?.click();
+      place?.focus();
+    } else return;
+    e.preventDefault();
+  }
+
+  root.addEventListener("keydown", (e) => {
+    const command = e.ctrlKey || e.metaKey;
+    const target = e.composedPath()[0] ?? null;
+    if (command && !isField(target) && (e.key === "z" || e.key === "Z" || e.key === "y")) {
+      ctx.edit({ op: e.key === "y" || e.shiftKey ? "redo" : "undo" });
+      e.preventDefault();
+    }
+    if (!command && !e.altKey && !isField(target) && !e.defaultPrevented) plain(e);
+    if (!command && !e.altKey && e.key !== "Tab") e.stopPropagation();
+    if (e.ctrlKey && (e.key === "z" || e.key === "y")) e.stopPropagation();
+  });
+  return { help: h("button", { class: "sv-btn", id: "help-open", title: "keys (?)", onclick: () => help(true) }, "?") };
+}

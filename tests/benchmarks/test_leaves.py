@@ -1,0 +1,71 @@
+"""The explorer on programs of thousands of arrays, against Shardy's own pipeline on them in the same run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.extend.mlir import ir
+from jax.extend.mlir.passmanager import PassManager
+
+import shardviz as sv
+from shardviz.program.lower import edited
+from shardviz.program.propagate import PIPELINE
+from shardviz.session.explorer import ExplorerState
+from shardviz.widgets.explorer import Explorer
+
+NAME = "params['layers'][0]['w2']"
+
+
+def program_of(leaves):
+    """A step of momentum: parameters and momentum, together so many leaves, and as many results."""
+    layers = [
+        {f"w{k}": jax.ShapeDtypeStruct((64, 8 + 8 * k), jnp.float32) for k in range(10)} for _ in range(leaves // 20)
+    ]
+
+    def step(params, momentum):
+        new = jax.tree.map(lambda p, m: 0.9 * m + p, params, momentum)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, new), new
+
+    return sv.trace(step, {"layers": layers}, {"layers": layers})
+
+
+def cpu_seconds(run):
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def measured(leaves):
+    """CPU seconds of Shardy's pipeline as it comes, of an opening, and of an edit until it is on the page."""
+    program, plan = program_of(leaves), sv.Plan("data=4,model=2")
+    lowered, bound = program._lowerings.lower(plan), program.bind(plan)
+    lowered.rehearsed = True  # in a process of its own, once for a program
+
+    def raw():
+        with lowered.module.context, ir.Location.unknown():
+            PassManager.parse(PIPELINE).run(edited(lowered, bound))
+
+    opened = []
+    opening = cpu_seconds(lambda: opened.append(Explorer(ExplorerState(program, plan, level="propagated"))))
+    explorer = opened[0]
+    edits = []
+    for seq in range(1, 6):
+        edit = {"op": "set_dim", "name": NAME, "dimension": 0, "axes": [("data", "model")[seq % 2]], "twins": True}
+        edits.append(cpu_seconds(lambda edit=edit, seq=seq: setattr(explorer, "edits", [{"seq": seq, **edit}])))
+    assert explorer.status["seq"] == 5 and explorer.status["error"] is None and len(explorer.state.past) == 5
+    assert explorer.inputs["leaves"] == leaves and len(explorer.inputs["rows"]) > leaves
+    return statistics.median(cpu_seconds(raw) for _ in range(3)), opening, statistics.median(edits)
+
+
+@pytest.mark.parametrize("leaves", [1240, 2500, 5000])
+def test_an_edit_of_many_leaves_costs_about_what_shardys_pipeline_does(leaves):
+    base, opening, edit = measured(leaves)
+    print(
+        f"{leaves} leaves: opening {opening:.2f} s, {opening / base:.2f} x Shardy's {base:.2f} s; "
+        f"an edit {edit:.2f} s, {edit / base:.2f} x (CPU)"
+    )
+    assert edit <= 1.25 * base and opening <= 2 * base

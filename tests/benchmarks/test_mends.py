@@ -1,0 +1,60 @@
+"""Mends and constraints on the Llama-3-70B-shaped train step, against one propagation: ratios within one run."""
+
+import statistics
+import time
+
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+
+TARGET = "tpu v5p:4x4x4"
+
+
+def median(run, rounds=5):
+    taken = []
+    for turn in range(rounds):
+        start = time.perf_counter()
+        run(turn)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def test_mends_take_some_dozen_propagations(benchmark):
+    example = sv.gallery.llama("70b")
+    program = example.program
+    lame = {f"{root}['layers']['wk']": P(None, "data", None, "model") for root in ("params", "momentum")}
+    plan = example.plan.with_edits(lame)
+    report = program.partition(plan, TARGET)
+    program.propagate(plan)
+    assert program.dimensions  # found once for a program
+
+    def change(turn):
+        program.propagate(plan.with_spec("tokens", P("data" if turn % 2 else None)))
+
+    one = median(change)
+    found = benchmark.pedantic(lambda: program.mends(report, TARGET, plan=plan), rounds=1)
+    one = (one + median(change)) / 2  # other work on the machine comes and goes
+    ratio = benchmark.stats.stats.median / one
+    benchmark.extra_info.update(propagation_seconds=one, ratio=ratio, tried=found.tried)
+    taken = benchmark.stats.stats.median
+    print(f"mends: {taken:.2f} s, {ratio:.0f} propagations of {one * 1e3:.0f} ms, {found.tried} tried")
+    assert found.finished
+    assert ratio <= 75
+
+
+def test_another_spec_of_a_constrained_value_needs_no_other_trace(benchmark):
+    example = sv.gallery.llama("70b")
+    program, plan = example.program, example.plan
+    turns = iter(range(10**9))
+    specs = P("data", None, "model"), P("data")
+
+    def constrained():
+        return program.propagate(plan.constrain("logits", specs[next(turns) % 2]))
+
+    base = median(lambda turn: program.propagate(plan.with_spec("tokens", P("data" if turn % 2 else None))))
+    assert constrained().plan.constraints
+    benchmark.pedantic(constrained, rounds=9, warmup_rounds=2)
+    ratio = benchmark.stats.stats.median / base
+    benchmark.extra_info.update(propagation_seconds=base, ratio=ratio)
+    print(f"another spec of a constraint: {ratio:.2f} x a propagation of {base * 1e3:.0f} ms")
+    assert ratio <= 2

@@ -1,0 +1,139 @@
+"""Old programs run and are explored with only their import lines changed; and what pjit took in 2022."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, use_abstract_mesh
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.compat.pjit import FROM_GDA, pjit
+
+OLD = {
+    "2021": """
+from jax.experimental.maps import mesh
+from jax.experimental.pjit import PartitionSpec as P, pjit, with_sharding_constraint
+
+def layer(params, x):
+    h = with_sharding_constraint(jnp.maximum(x @ params["in"], 0), P("data", "model"))
+    return with_sharding_constraint(h @ params["out"], None)
+
+step = pjit(
+    layer,
+    in_axis_resources=({"in": P(None, "model"), "out": P("model", None)}, P("data", None)),
+    out_axis_resources=None,
+)
+
+def train(devices, params, x):
+    with mesh(devices, ("data", "model")):
+        return step(params, x)
+""",
+    "2022": """
+from jax.experimental import PartitionSpec as P
+from jax.experimental.maps import Mesh
+from jax.experimental.pjit import pjit, with_sharding_constraint, FROM_GDA
+
+def layer(params, x, scale=1):
+    h = with_sharding_constraint(jnp.maximum(x @ params["in"], 0), P("data", "model"))
+    return h @ params["out"] * scale
+
+step = pjit(
+    layer,
+    in_axis_resources=({"in": P(None, "model"), "out": P("model", None)}, P("data", None)),
+    out_axis_resources=P(),
+)
+
+def train(devices, params, x):
+    with Mesh(devices, ("data", "model")):
+        return step(params, x)
+""",
+}
+
+
+@pytest.mark.filterwarnings("ignore:.with mesh.*deprecated:DeprecationWarning")
+@pytest.mark.parametrize("year", OLD)
+def test_an_old_program_with_only_its_import_lines_changed(year):
+    old = OLD[year]
+    new = re.sub(r"^from jax\.experimental", "from shardviz.compat", old, flags=re.MULTILINE)
+    changed = [line for line, other in zip(new.splitlines(), old.splitlines(), strict=True) if line != other]
+    assert changed and all(line.startswith("from shardviz.compat") for line in changed)
+    space = {"jnp": jnp}
+    exec(new, space)
+    rng = np.random.default_rng(0)
+    params = {"in": rng.normal(size=(8, 16)).astype(np.float32), "out": rng.normal(size=(16, 8)).astype(np.float32)}
+    x = rng.normal(size=(4, 8)).astype(np.float32)
+    found = space["train"](np.array(jax.devices()[:1]).reshape(1, 1), params, x)
+    np.testing.assert_allclose(found, np.maximum(x @ params["in"], 0) @ params["out"], rtol=1e-4)
+    report = sv.analyze(space["step"], params, x, mesh="data=2,model=4")
+    assert {c.axes for c in report.collectives if c.kind == "all-reduce"} == {("model",)}
+    assert [str(o.spec) for o in report.outputs] == ["P(None, None)"]
+
+
+MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+
+def array(*shape, sharding=None):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+
+def f(x, w, *, act="relu"):
+    y = x @ w
+    return getattr(jax.nn, act)(y)
+
+
+def test_omitted_resources_are_the_arguments_own_and_the_compilers():
+    fn = pjit(f, static_argnames="act")
+    x, w = array(8, 16, sharding=NamedSharding(MESH, P("data"))), array(16, 8)
+    for args, kwargs in (((x, w), {}), ((x,), {"w": w}), ((x,), {"w": w, "act": "tanh"}), ((x, w), {"act": "tanh"})):
+        report = sv.analyze(fn, *args, **kwargs)
+        assert [str(a.spec) for a in report.arguments] == ["P('data', None)", "P(None, None)"]
+        assert str(report.outputs[0].spec) == "P('data', None)" and not report.collectives
+        with use_abstract_mesh(MESH):
+            assert fn.trace(*args, **kwargs).out_info.shape == (8, 8)
+    with jax.set_mesh(Mesh(np.array(jax.devices()[:1]), ("data",))):
+        ones = np.ones((2, 2), np.float32)
+        np.testing.assert_allclose(fn(ones, w=ones, act="tanh"), np.tanh(ones @ ones), rtol=1e-6)
+
+
+def test_named_shardings_bring_their_mesh():
+    named = lambda *spec: NamedSharding(MESH, P(*spec))  # noqa: E731
+    for words in (("in_shardings", "out_shardings"), ("in_axis_resources", "out_axis_resources")):
+        given = dict(zip(words, ((named("data"), None), named(None, "model")), strict=True))
+        fn = pjit(f, **given)
+        report = sv.analyze(fn, array(8, 16), array(16, 8))
+        assert str(report.mesh) == "data=4,model=2"
+        assert [str(v.spec) for v in (*report.arguments, *report.outputs)] == [
+            "P('data', None)",
+            "P(None, None)",
+            "P(None, 'model')",
+        ]
+        assert fn.trace(array(8, 16), array(16, 8)).out_info.shape == (8, 8)
+
+
+def test_new_names_mean_what_the_old_ones_do():
+    args = array(8, 16), array(16, 8)
+    old = sv.trace(pjit(f, (P("data"), None), P("data")), *args)
+    new = sv.trace(pjit(f, in_shardings=(P("data"), None), out_shardings=P("data"), keep_unused=True), *args)
+    assert old.bind(old.plan(MESH)) == new.bind(new.plan(MESH))
+    with pytest.raises(sv.TraceError, match="give one of them"):
+        pjit(f, None, in_shardings=None)
+    with pytest.raises(sv.TraceError, match="give one of them"):
+        pjit(f, None, None, out_shardings=None)
+
+
+def test_keep_unused_is_kept():
+    for keep in (False, True):
+        fn = pjit(lambda x, y: x, None, None, keep_unused=keep)
+        with use_abstract_mesh(MESH):
+            text = fn.trace(array(8), array(4)).lower(lowering_platforms=("cpu",)).as_text()
+        assert ("tensor<4xf32>" in text) == keep
+
+
+def test_where_there_are_resources_arguments_are_positional():
+    with pytest.raises(sv.TraceError, match=r"positional arguments only, where there are resources.* w by name"):
+        sv.trace(pjit(f, P("data"), None), array(8, 16), w=array(16, 8))
+    with pytest.raises(sv.SpecError, match="y is FROM_GDA"):
+        sv.trace(pjit(lambda x, y: x, (None, FROM_GDA)), array(8), array(8))

@@ -1,0 +1,42 @@
+"""Which of XLA's texts are whole: one that is still being written may stop at any byte."""
+
+import os
+
+import pytest
+
+from shardviz.compiler.server import dumps
+
+FILES = {
+    "partitioned": (
+        "m.0001.sdy.after_shardy-xla.before_spmd-partitioning.txt",
+        "m.0002.after_spmd-partitioning.before_hlo-domain-remover.txt",
+    ),
+    "compiled": tuple(
+        f"m.after_optimizations{end}.txt"
+        for end in ("", "-buffer-assignment", "-live-range", "_after_buffer_assignment")
+    ),
+}
+
+
+@pytest.mark.parametrize("milestone", dumps.LEVELS)
+@pytest.mark.parametrize("name", ["mlp_float32", "cond", "nested", "shard_map"])
+def test_no_part_of_a_program_is_taken_for_the_whole(all_compiled, name, milestone, tmp_path):
+    program = all_compiled[name].text("after" if milestone == "partitioned" else "optimized")
+    growing = tmp_path / FILES[milestone][0]
+    for file in FILES[milestone]:
+        (tmp_path / file).write_text(program)
+
+    def whole():
+        return dumps.complete(tmp_path, milestone, 8, ended=False, platform="tpu")
+
+    assert whole()
+    size = len(program.rstrip("\n").encode()) + 1
+    os.truncate(growing, size)
+    assert whole()  # only an empty line is missing
+    for length in reversed(range(size)):
+        os.truncate(growing, length)
+        assert not whole(), program[max(0, length - 200) : length]
+    # nor where the compiler has ended: it goes on where there is no room for its files
+    assert not dumps.complete(tmp_path, milestone, 8, ended=True)
+    growing.write_text(program)
+    assert dumps.complete(tmp_path, milestone, 8, ended=True)

@@ -1,0 +1,236 @@
+"""Whenever an interrupt, a kill, a stop or a fork comes, the next answer comes, and is that of the question."""
+
+import socket
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardviz.compiler import server
+from shardviz.compiler.server.channel import Channel
+from tests.compiler.kernels import kernel, left_behind
+
+
+@pytest.fixture(autouse=True)
+def none_runs():
+    yield
+    server.shutdown()
+
+
+# Messages go whole.
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([0, 1]), st.integers(0, 3), st.integers(0, 400_000)), max_size=30))
+def test_messages_arrive_whole_and_in_order_however_they_are_pumped(acts):
+    """A side says something, or moves on what is there; nobody waits for the other."""
+    sides = [Channel(line) for line in socket.socketpair()]
+    said, heard = ([], []), ([], [])
+    for place, (side, what, size) in enumerate(acts):
+        if what:
+            message = (place, bytes(size))
+            said[side].append(message)
+            sides[side].put(message)
+        else:
+            heard[side].extend(sides[side].pump(0))
+    deadline = time.monotonic() + 20
+    while (heard[0], heard[1]) != (said[1], said[0]) and time.monotonic() < deadline:
+        for side in (0, 1):
+            heard[side].extend(sides[side].pump(0))
+    assert (heard[0], heard[1]) == (said[1], said[0]) and not any(side.unsent for side in sides)
+    sides[0].put("the last word")
+    sides[0].pump(0)
+    sides[0].close()
+    assert sides[1].pump(1) == ["the last word"]
+    with pytest.raises(EOFError):
+        sides[1].pump(1)
+    sides[1].close()
+
+
+def test_nobody_waits_for_a_peer_that_reads_nothing():
+    one, other = (Channel(line) for line in socket.socketpair())
+    one.put(bytes(30_000_000))
+    start = time.monotonic()
+    for _ in range(100):
+        one.pump(0)
+    assert time.monotonic() - start < 2 and one.unsent
+    heard = []
+    reader = threading.Thread(target=lambda: [heard.extend(other.pump(1)) for _ in range(2000) if not heard])
+    reader.start()
+    while reader.is_alive():
+        one.pump(0.1)
+    assert heard == [bytes(30_000_000)]
+    one.close()
+    other.close()
+
+
+# Interrupts, kills, stops.
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+def test_the_answer_after_an_interrupt_is_the_next_answer(tmp_path, busy):
+    """The program has 25 MB; an interrupt comes while it is asked for, sent or compiled; the server may be at work."""
+    found = kernel(
+        f"""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        seed = random.Random({busy})
+        bulk = np.arange(6_250_000, dtype=np.float32) % 7
+        large = sv.trace(lambda x: x * jnp.asarray(bulk)[:128], array(128))
+        plan = sv.Plan("x=2", (P("x"),))
+        began = time.monotonic()
+        assert large.partition(plan).outputs[0].shard_shape == (64,)
+        began = time.monotonic()
+        large.partition(plan)
+        whole = time.monotonic() - began
+        futures, answer["interrupted"], answer["slow"] = [], 0, []
+        for turn in range(20):
+            if {busy} and turn % 5 == 0:
+                futures.append(long())
+                until(lambda: futures[-1].job.pid)
+            timer = threading.Timer(seed.uniform(0, 1.2) * whole, os.kill, (os.getpid(), signal.SIGINT))
+            try:
+                timer.start()
+                large.partition(plan)
+                timer.join()
+                time.sleep(0.05)
+            except KeyboardInterrupt:
+                answer["interrupted"] += 1
+            timer.join()
+            if futures and turn % 5 == 4:
+                futures[-1].stop()
+            if not futures or turn % 5 == 4:
+                began = time.monotonic()
+                assert right(2 + turn % 3), turn
+                answer["slow"].append(time.monotonic() - began)
+        answer["ended"] = [kind(f.result).partition(":")[0] for f in futures]
+        answer["left"] = [len(server.client._keeper.given)]
+        """,
+        tmp_path,
+    )
+    assert found["interrupted"] >= 10 and max(found["slow"]) < 30
+    assert set(found["ended"]) <= {"CompileStopped"} and found["left"] == [0]
+
+
+def test_a_job_given_when_the_server_dies_is_answered(tmp_path):
+    """The server is killed up to three milliseconds before or after a job is given."""
+    found = kernel(
+        """
+        seed = random.Random(7)
+        answer["right"] = [right(1)]
+        for turn in range(8):
+            killed = threading.Event()
+            pid = server.client._keeper.server.runner.process.pid
+            def kill(wait=seed.uniform(0, 0.003)):
+                time.sleep(wait)
+                os.kill(pid, signal.SIGKILL)
+                killed.set()
+            program = sv.trace(lambda x: jnp.tanh(x) + 1, array(64 * turn + 64, 8))
+            program.propagate(sv.Plan("x=2", (P("x"),)))
+            threading.Thread(target=kill).start()
+            time.sleep(seed.uniform(0, 0.003))
+            job = program.submit(sv.Plan("x=2", (P("x"),)))
+            error = job.exception(60)
+            # a process may have been at it already
+            if error is None:
+                answer["right"].append(job.result().outputs[0].shard_shape == (32 * turn + 32, 8))
+            else:
+                answer["right"].append(job.job.begun and isinstance(error, sv.CompileCrashed))
+            killed.wait()
+        """,
+        tmp_path,
+    )
+    assert found["right"] == [True] * 9
+
+
+def test_a_server_that_says_nothing_is_ended(tmp_path):
+    found = kernel(
+        """
+        server.client.SILENCE = 8.0
+        answer["right"] = [right(1)]
+        future = long()
+        until(lambda: future.job.pid)
+        stopped = server.client._keeper.server.runner.process
+        os.kill(stopped.pid, signal.SIGSTOP)
+        waiting = server.submit(server.Request(module=b"no program", devices=2, out_chosen=()))
+        answer["begun"], answer["waiting"] = kind(lambda: future.result(60)), kind(lambda: waiting.result(60))
+        answer["gone"] = stopped.poll() is not None
+        answer["right"].append(right(2))
+        """,
+        tmp_path,
+    )
+    assert "had said nothing for" in found["begun"] and found["begun"].startswith("CompileCrashed")
+    assert found["waiting"].startswith("CompileRefused") and found["gone"] and found["right"] == [True, True]
+
+
+# Forks of the kernel.
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_a_fork_has_its_own_answers(tmp_path, way):
+    """Forks ask and end, in order and abruptly, while the kernel's compile goes on; each gets what it asked for."""
+    found = kernel(
+        """
+        import multiprocessing
+        parts = [jax.jit(lambda x, i=i: jnp.tanh(x @ x.T) @ x + i) for i in range(30)]
+        shared = sv.trace(lambda x: [part(x) for part in parts], array(60, 60))
+        shared.propagate(sv.Plan("x=2", (P("x"),)))
+        program = sv.trace(endless, array(1024, 1024), array(1024, 1024))
+        future = program.submit(sv.Plan("x=4", (P("x"), None)), "compiled", finish=True)
+        until(lambda: future.job.pid)
+
+        def ask(n, pipe):
+            # of a program that the kernel has lowered, too
+            own = shared.propagate(sv.Plan({"y": n}, (P("y"),))).mesh.size == n and right(n)
+            pipe.send((kind(future.result), own, kind(lambda: future.exception(1)), future.stop()))
+
+        answer["forks"] = []
+        context = multiprocessing.get_context("fork")
+        for n in (3, 4):
+            ours, theirs = context.Pipe()
+            pid = 0
+            if n == 3:
+                pid = os.fork()
+                if not pid:
+                    ask(n, theirs)
+                    server.shutdown()
+                    sys.exit(7)
+            else:
+                process = context.Process(target=ask, args=(n, theirs))
+                process.start()
+            assert ours.poll(90), n
+            answer["forks"].append(ours.recv())
+            began = time.monotonic()
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else process.join(30) or process.exitcode
+            answer["forks"][-1] += (code, time.monotonic() - began)
+        answer["running"] = not future.done()
+        future.stop()
+        answer["end"] = kind(future.result)
+        answer["right"] = right(5)
+        """,
+        tmp_path,
+        env={"SHARDVIZ_COMPILE": way},
+    )
+    for (waited, right, again, _, code, seconds), wanted in zip(found["forks"], (7, 0), strict=True):
+        assert "of which this one is a fork" in waited and waited == again and right
+        assert code == wanted and seconds < 15
+    assert found["running"] and found["end"].startswith("CompileStopped: the compile was stopped") and found["right"]
+
+
+def test_where_there_is_no_fork_nothing_outlives_a_killed_kernel(tmp_path):
+    found = kernel(
+        """
+        answer["right"] = right(1)
+        future = long()
+        until(lambda: future.job.pid)
+        answer["pid"] = os.getpid()
+        with open(sys.argv[1], "w") as file:
+            json.dump(answer, file)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        tmp_path,
+        env={"SHARDVIZ_COMPILE": "spawn"},
+        finish=False,
+    )
+    assert found["right"] and not left_behind(found["pid"])

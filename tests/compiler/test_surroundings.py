@@ -1,0 +1,384 @@
+"""The compile server answers, or says what is in the way, whatever surrounds the kernel."""
+
+import errno
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.compiler import server
+from shardviz.compiler.server import channel, dumps, main, starting
+from shardviz.session.explorer import ExplorerState
+from tests.compiler.kernels import kernel
+
+CAN_MOUNT = (
+    shutil.which("unshare") is not None
+    and subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode == 0
+)
+mounts = pytest.mark.skipif(not CAN_MOUNT, reason="mounting is not permitted here")
+
+
+@pytest.fixture(autouse=True)
+def none_runs():
+    yield
+    server.shutdown()
+
+
+def program():
+    x = jax.ShapeDtypeStruct((128, 8), jnp.float32)
+    return sv.trace(lambda x: jnp.tanh(x) + 1, x)
+
+
+PLAN = sv.Plan("x=2", (P("x"),))
+
+
+# The working folder.
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_nothing_in_the_working_folder_is_run(tmp_path, way):
+    """Each module that the kernel has, of Python's own and others', has a namesake there that tells of being run."""
+    found = kernel(
+        """
+        import pickle, queue, selectors, shutil, socket, struct, subprocess, tempfile, psutil
+        here = os.path.join(os.path.dirname(sys.argv[1]), "hostile")
+        os.mkdir(here)
+        names = {name.partition(".")[0] for name in sys.modules} | {"tensorflow", "sitecustomize", "usercustomize"}
+        for name in names - {"shardviz"}:
+            with open(os.path.join(here, name + ".py"), "w") as file:
+                file.write("import os; open(os.path.join(os.path.dirname(__file__), __name__ + '.run'), 'w')")
+        before = set(sys.modules)
+        os.chdir(here)
+        sys.path.insert(0, "")
+        answer["right"] = [right(2), right(3)]
+        answer["names"] = len(names)
+        own = {name.partition(".")[0] for name in set(sys.modules) - before}
+        answer["run"] = sorted({f[:-4] for f in os.listdir(here) if f.endswith(".run")} - own)
+        """,
+        tmp_path,
+        env={"SHARDVIZ_COMPILE": way},
+    )
+    assert found["names"] > 100 and found["right"] == [True, True] and found["run"] == []
+
+
+@pytest.mark.parametrize("shadow", ["", ".", "here"])
+def test_a_checkout_that_is_the_working_folder_is_found_all_the_same(tmp_path, monkeypatch, shadow):
+    """Where JAX lies in the working folder, the folder comes last; else it does not come at all."""
+    (tmp_path / "elsewhere").mkdir()
+    entry = {"here": str(tmp_path)}.get(shadow, shadow)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [entry, "/one", str(tmp_path / "elsewhere"), "/two"])
+    others = ["/one", str(tmp_path / "elsewhere"), "/two"]
+    assert starting._path() == others
+    monkeypatch.setattr("numpy.__file__", str(tmp_path / "numpy" / "__init__.py"))
+    assert starting._path() == [*others, entry]
+
+
+# Streams, signals, names, the system's folders.
+
+
+@pytest.mark.filterwarnings(
+    r"ignore:os.fork\(\) was called:RuntimeWarning"
+)  # JAX's; what is forked here is a new kernel
+@pytest.mark.parametrize("closed", [(2,), (0, 1, 2)], ids=str)
+def test_standard_streams_that_are_closed(tmp_path, closed):
+    def close():
+        for descriptor in closed:
+            os.close(descriptor)
+
+    found = kernel('answer["right"] = [right(2), right(3)]', tmp_path, preexec_fn=close)
+    assert found["right"] == [True, True]
+
+
+def test_signals_that_are_ignored_or_blocked(tmp_path):
+    found = kernel(
+        """
+        for name in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+            signal.signal(name, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1])
+        answer["right"] = [right(2), right(3)]
+        answer["refused"] = kind(server.submit(server.Request(module=b"", devices=2, out_chosen=())).result)
+        future = long()
+        until(lambda: future.job.pid)
+        os.kill(future.job.pid, signal.SIGKILL)
+        answer["killed"] = kind(future.result)
+        """,
+        tmp_path,
+    )
+    assert found["right"] == [True, True] and found["refused"].startswith("CompileRefused")
+    assert "was ended by SIGKILL" in found["killed"]
+
+
+@mounts
+def test_no_proc(tmp_path):
+    """No processes can be looked at, no memory measured."""
+    hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    found = kernel('answer["right"] = [right(2), right(3)]', tmp_path, before=hidden)
+    assert found["right"] == [True, True]
+
+
+@pytest.mark.parametrize("locale, way", [("C", "fork"), ("POSIX", "spawn")])
+def test_names_that_are_not_utf_8(tmp_path, locale, way):
+    place = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    os.mkdir(place)
+    found = kernel(
+        f"""
+        os.chdir(os.fsdecode({os.fsencode(place)!r}))
+        sys.path.insert(0, os.getcwd()); sys.path.append(os.getcwd() + "/more")
+        from shardviz.compiler.server import dumps
+        dumps._ROOM = float("inf")  # so that the temporary folder comes first
+        answer["right"] = [right(2), right(3)]
+        answer["left"] = os.listdir(os.getcwd())
+        """,
+        tmp_path,
+        env={"LC_ALL": locale, "TMPDIR": place, "SHARDVIZ_COMPILE": way},
+    )
+    assert found["right"] == [True, True] and found["left"] == []
+
+
+# XLA's flags.
+
+DUMPS = [
+    "--xla_dump_to={theirs}",
+    "--xla_dump_hlo_as_html --xla_dump_max_hlo_modules=0",
+    "--xla_dump_hlo_module_re=nothing --xla_dump_hlo_pass_re='no such pass' --xla_dump_hlo_as_text=false",
+]
+
+
+def test_what_a_person_has_xla_dump_stays_theirs(tmp_path):
+    """Every answer is the same, whatever dumps are asked for; theirs are not among ours, nor ours among theirs."""
+    found = kernel(
+        f"""
+        flags = {DUMPS!r} + ["FILE"]
+        theirs = os.path.join(os.path.dirname(sys.argv[1]), "theirs")
+        os.mkdir(theirs)
+        program = sv.trace(lambda x: jnp.tanh(x) @ x.T, array(64, 64))
+        plan = sv.Plan("x=2", (P("x"),))
+        def texts():
+            stages = program.compile(plan).stages
+            return stages["partitioned"], stages["optimized"]
+        want = texts()
+        answer["same"] = []
+        for flag in flags:
+            flag = flag.format(theirs=theirs)
+            if flag == "FILE":
+                flag = theirs + ".flags"
+                with open(flag, "w") as file:
+                    file.write("\\n".join({DUMPS!r}).format(theirs=theirs))
+            os.environ["XLA_FLAGS"] = flag
+            server.shutdown()
+            answer["same"].append(texts() == want)
+        answer["theirs"] = os.listdir(theirs)
+        """,
+        tmp_path,
+    )
+    assert found["same"] == [True] * (len(DUMPS) + 1) and found["theirs"] == []
+
+
+def test_a_flag_that_is_in_the_way_is_named(tmp_path):
+    found = kernel(
+        """
+        right(1)
+        for flag in ("--xla_disable_all_hlo_passes", "--xla_disable_hlo_passes=spmd-partitioning"):
+            os.environ["XLA_FLAGS"] = "--xla_cpu_enable_fast_math=false " + flag
+            server.shutdown()
+            answer[flag] = kind(lambda: right(2))
+        """,
+        tmp_path,
+    )
+    for flag, error in found.items():
+        assert error.startswith("Compile") and f"XLA_FLAGS has {flag}" in error, error
+
+
+def test_only_flags_of_dumps_are_taken_out():
+    kept = "--xla_a=1   --noxla_b --xla_c='x  y' --xla_dumpling=3"
+    assert starting.without_dumps(kept) == kept
+    assert starting.without_dumps(f"--xla_dump_to='a b' {kept} --noxla_dump_hlo_as_text").split() == kept.split()
+
+
+# What is full, and what there is no more of.
+
+SMALL = [
+    "unshare",
+    "-m",
+    "sh",
+    "-c",
+    'mount -t tmpfs -o "$0" none /dev/shm && mkdir -p "$TMPDIR" && mount --bind /dev/shm "$TMPDIR" && exec "$@"',
+]
+
+
+@mounts
+@pytest.mark.parametrize(
+    "size, way",
+    [
+        ("size=4k", "fork"),
+        ("size=32k", "fork"),
+        ("size=128k", "fork"),
+        ("size=10m,nr_inodes=3", "fork"),
+        ("size=10m,nr_inodes=10", "fork"),
+        ("size=32k", "spawn"),
+    ],
+)
+def test_no_room(tmp_path, size, way):
+    """Each answer is right, or an error that says what is full; and no folder stays."""
+    found = kernel(
+        """
+        bulk = lambda n: (lambda x: jnp.concatenate([jnp.tanh(x[i:]).sum(0) for i in range(n)]))
+        def ask(n):
+            program = sv.trace(bulk(n), array(64 * n, 8))
+            report = program.compile(sv.Plan("x=2", (P("x"),)), timeout=60)
+            assert report.outputs[0].shape == (8 * n,) and report.memory.arguments == 4 * 8 * 32 * n
+        answer["said"] = [kind(lambda: ask(n)) for n in (1, 20, 60, 60)]
+        answer["left"] = [f for f in os.listdir("/dev/shm") if "job" in f]
+        server.shutdown()
+        answer["left"] += os.listdir("/dev/shm")
+        """,
+        tmp_path,
+        before=[*SMALL, size],
+        env={"TMPDIR": str(tmp_path / "small"), "SHARDVIZ_COMPILE": way},
+    )
+    for said in found["said"]:
+        assert said == "no error" or (said.startswith("CompileError") and "no room" in said), found["said"]
+    assert any(said != "no error" for said in found["said"]) and found["left"] == []
+
+
+@pytest.mark.parametrize("limit", [2_000])
+def test_files_that_may_not_grow(tmp_path, limit):
+    found = kernel(
+        f"""
+        import resource
+        program = sv.trace(lambda x: jnp.concatenate([jnp.tanh(x[i:]).sum(0) for i in range(60)]), array(3840, 8))
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, -1))
+        said = kind(lambda: program.compile(sv.Plan("x=2", (P("x"),)), timeout=60))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+        answer["said"] = said
+        """,
+        tmp_path,
+    )
+    assert found["said"].startswith("CompileError") and "File too large" in found["said"]
+
+
+def refusing(number, name=""):
+    def refuse(*args, **kwargs):
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    "what, number, words",
+    [
+        ("subprocess.Popen", errno.EAGAIN, "no more processes"),
+        ("subprocess.Popen", errno.ENOMEM, "no more memory"),
+        ("socket.socketpair", errno.EMFILE, "too many files open"),
+        ("tempfile.mkdtemp", errno.ENOSPC, "no room"),
+    ],
+)
+def test_a_server_that_the_system_does_not_give(monkeypatch, what, number, words):
+    asked = program()
+    asked.propagate(PLAN)
+    server.shutdown()
+    monkeypatch.setattr(what, refusing(number))
+    with pytest.raises(sv.CompileError, match=f"could not be started.*{words}"):
+        asked.partition(PLAN)
+    monkeypatch.undo()
+    assert asked.partition(PLAN).outputs[0].shard_shape == (64, 8)
+
+
+def test_a_thread_that_the_system_does_not_give(monkeypatch):
+    asked = program()
+    asked.propagate(PLAN)
+    server.shutdown()
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(sv.CompileError, match="no more processes or threads"):
+        asked.partition(PLAN)
+    monkeypatch.undo()
+    assert asked.partition(PLAN).outputs[0].shard_shape == (64, 8)
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOSPC, errno.EMFILE, errno.ENOMEM])
+def test_a_job_for_which_there_is_no_process(tmp_path, number):
+    """The server says so and goes on."""
+    ours, theirs = (channel.Channel(line) for line in starting.socket_pair())
+    begun = []
+
+    def begin(folder, request):
+        begun.append(folder)
+        raise OSError(number, os.strerror(number))
+
+    jobs = main.Jobs(theirs, tmp_path / "root", 1, begin)
+    import pickle
+
+    request = pickle.dumps(server.Request(module=b"", devices=1, out_chosen=()))
+    for job in (1, 2):
+        ours.put(("run", job, request, 60.0, 1e12))
+    heard = []
+    jobs.serve(lambda: heard.extend(ours.pump(0)) or len(heard) < 2)
+    ours.close()
+    theirs.close()
+    assert [message[:3] for message in heard] == [("end", 1, "failed"), ("end", 2, "failed")]
+    assert all(os.strerror(number) in message[3]["error"] for message in heard)
+    assert not any(folder.exists() for folder in begun)
+
+
+@pytest.mark.parametrize(
+    "what, refuse",
+    [
+        ("subprocess.Popen", refusing(errno.EAGAIN)),
+        ("tempfile.mkdtemp", refusing(errno.ENOSPC)),
+        ("threading.Thread.start", lambda self: (_ for _ in ()).throw(RuntimeError("can't start new thread"))),
+        ("threading.Timer.start", lambda self: (_ for _ in ()).throw(RuntimeError("can't start new thread"))),
+    ],
+    ids=["no process", "no room", "no thread", "no timer"],
+)
+def test_the_explorer_is_never_busy_for_ever(monkeypatch, what, refuse):
+    state = ExplorerState(program(), PLAN)
+    state.wait()
+    server.shutdown()
+    monkeypatch.setattr(what, refuse)
+    assert state.set_spec("x", P(None, "x"))
+    state.loop.inbox.wait_until(lambda: not state.busy, 60)
+    assert not state.busy
+    assert state.status in ("failed", "compiled") and (state.status == "compiled" or state.failure)
+    monkeypatch.undo()
+    state.recompile()
+    assert state.wait().outputs[0].shard_shape == (128, 4)
+
+
+def test_a_folder_where_there_is_room_for_one(monkeypatch, tmp_path):
+    """The next place is tried where the best is full."""
+    full = tmp_path / "full"
+    full.mkdir()
+    made = dumps.tempfile.mkdtemp
+
+    def mkdtemp(**how):
+        return refusing(errno.ENOSPC)() if Path(how["dir"]) == full else made(**how)
+
+    monkeypatch.setattr(dumps, "_bases", lambda: [full, tmp_path])
+    monkeypatch.setattr(dumps.tempfile, "mkdtemp", mkdtemp)
+    assert dumps.new_folder().parent == tmp_path
+
+
+@pytest.mark.tpu
+def test_libtpu_leaves_no_files(tmp_path):
+    (tmp_path / "temporary").mkdir()
+    found = kernel(
+        """
+        program = sv.trace(lambda x: jnp.tanh(x) @ x.T, array(128, 128))
+        answer["level"] = program.compile(sv.Plan("x=4", (P("x"),)), target="tpu v5e:2x2").level
+        """,
+        tmp_path,
+        env={"TMPDIR": str(tmp_path / "temporary")},
+    )
+    assert found["level"] == "compiled" and os.listdir(tmp_path / "temporary") == []

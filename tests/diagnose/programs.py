@@ -1,0 +1,425 @@
+"""Small programs in which a rule must find something, each beside one that does the same well.
+
+The line that a finding must name ends in `# here`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import with_sharding_constraint as constrained
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+
+MESH = "data=2,model=4"
+_TRACED: dict[Any, sv.Program] = {}
+
+
+def s(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A function under a plan.
+
+    Attributes:
+        fn, args: the function and its arguments.
+        specs, out: the plan's specs.
+        level: `propagated`, `partitioned` or, for CPUs, `compiled`.
+        on: the machine whose seconds are asked for.
+        options: of `sv.trace`.
+    """
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    specs: Any
+    out: Any = None
+    mesh: str = MESH
+    level: str = "propagated"
+    on: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def program(self) -> sv.Program:
+        key = self.fn, str(self.args), str(self.options)
+        if key not in _TRACED:
+            _TRACED[key] = sv.trace(self.fn, *self.args, **self.options)
+        return _TRACED[key]
+
+    @property
+    def plan(self) -> sv.Plan:
+        return sv.Plan(self.mesh, self.specs, self.out)
+
+    @cached_property
+    def report(self) -> sv.Report:
+        if self.level == "propagated":
+            return self.program.propagate(self.plan)
+        if self.level == "compiled":
+            return self.program.compile(self.plan)
+        return self.program.partition(self.plan, self.on or "cpu")
+
+    def findings(self, report: sv.Report) -> tuple[Any, ...]:
+        return report.findings if self.on is None else report.findings_on(self.on)
+
+    @property
+    def line(self) -> int | None:
+        """The line that ends in `# here`."""
+        lines, first = inspect.getsourcelines(self.fn)
+        return next((first + i for i, text in enumerate(lines) if text.rstrip().endswith("# here")), None)
+
+
+def loop_over_same(x, w):
+    def body(carry, _):
+        return jnp.tanh(carry @ w), None  # here
+
+    return jax.lax.scan(body, x, None, length=10)[0]
+
+
+def loop_over_stack(x, ws):
+    return jax.lax.scan(lambda carry, w: (jnp.tanh(carry @ w), None), x, ws)[0]
+
+
+def stack_made_whole(x, ws):
+    whole = constrained(ws, P())
+    return jax.lax.scan(lambda carry, w: (jnp.tanh(carry @ w), None), x, whole)[0]  # here
+
+
+def whole_then_sum(x):
+    return jnp.sum(constrained(jnp.tanh(x), P()), axis=0)  # here
+
+
+def sum_of_parts(x):
+    return jnp.sum(jnp.tanh(x), axis=0)
+
+
+def part_of_a_product(x, w):
+    return (x @ w)[:, :2]  # here
+
+
+def both_halves_of_a_product(x, w):
+    y = x @ w
+    return y[:, :8] * 2, y[:, 8:] * 3
+
+
+def product_of_a_part(x, w):
+    return x @ w[:, :2]
+
+
+def there_and_back(x):
+    y = constrained(constrained(x, P(None, "data")), P("data"))
+    return y + 1  # here
+
+
+def there_and_on(x):
+    return jnp.sort(constrained(x, P(None, "data")), axis=0)
+
+
+def uneven_reshape(x):
+    return jnp.tanh(x.reshape(8, 3, 8))  # here
+
+
+def even_reshape(x):
+    return jnp.tanh(x.reshape(8, 4, 6))
+
+
+def appended(x):
+    return jnp.concatenate([x, 2 * x], 0)  # here
+
+
+def appended_elsewhere(x):
+    return jnp.concatenate([x, 2 * x], 1)
+
+
+def written(cache, new, at):
+    return jax.lax.dynamic_update_slice(cache, new, (at, 0))  # here
+
+
+def written_elsewhere(cache, new, at):
+    return jax.lax.dynamic_update_slice(cache, new, (0, at))
+
+
+def product(x, w):
+    return x @ w  # here
+
+
+def plain_product(x, w):
+    return x @ w
+
+
+def two_layers(x, w, u):
+    return jnp.tanh(x @ w) @ u
+
+
+def step(params, momentum, tokens):
+    def loss(p):
+        x = p["emb"][tokens]
+        x = jnp.tanh(x @ p["w"]) @ p["u"]
+        return jnp.mean((x @ p["emb"].T) ** 2)
+
+    gradients = jax.grad(loss)(params)
+    momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
+    return jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum
+
+
+def model(vocabulary: int = 4096, wide: int = 256) -> dict[str, Any]:
+    return {"emb": s(vocabulary, wide), "w": s(wide, 1024), "u": s(1024, wide)}
+
+
+TOKENS = s(16, 32, dtype=jnp.int32)
+CUT = {"emb": P("model", "data"), "w": P("data", "model"), "u": P("model", "data")}
+TENSOR = {"emb": P("model"), "w": P(None, "model"), "u": P("model")}
+ODD = {"emb": P(), "w": P(None, "model"), "u": P("model")}
+
+
+def stepped(cut: Any = None, momentum: Any = None, out: Any = None, **more: Any) -> Case:
+    cut = CUT if cut is None else cut
+    momentum = cut if momentum is None else momentum
+    args = (more.pop("params", model()), more.pop("state", model()), TOKENS)
+    return Case(fn=step, args=args, specs=(cut, momentum, more.pop("tokens", P("data"))), out=out, **more)
+
+
+STEPPED = stepped()
+
+
+def grows(state, x):
+    return {"w": jnp.concatenate([state["w"], x], 0)}, jnp.sum(state["w"])
+
+
+def keeps(state, x):
+    return {"w": state["w"] + jnp.sum(x)}, jnp.sum(state["w"])
+
+
+def cut_again(state, x):
+    return {"w": constrained(state["w"] * 2, P(None, "data"))}, x
+
+
+def layers(ws, x):
+    def body(carry, w):
+        return jnp.tanh(jnp.sin(carry) @ w), None
+
+    def loss(ws):
+        return jnp.sum(jax.lax.scan(body, x, ws)[0])
+
+    return jax.grad(loss)(ws)
+
+
+def gradients(params, x):
+    def loss(p):
+        return jnp.sum(jnp.tanh(x @ p["w"]) @ p["u"])
+
+    return jax.grad(loss)(params)
+
+
+def learns(params, x):
+    new = gradients(params, x)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, new)
+
+
+TABLE = np.ones((512, 1024), np.float32)
+
+
+def looks_up(x):
+    return jnp.tanh(x) @ TABLE  # here
+
+
+def is_given(x, table):
+    return jnp.tanh(x) @ table
+
+
+def forward(params, tokens):
+    x = params["emb"][tokens]
+    h = jnp.tanh(x @ params["w"])  # here
+    return jnp.sum(h @ params["u"], axis=-1)
+
+
+def odd_rows(x):
+    return jnp.tanh(x[1:])  # here
+
+
+def even_rows(x):
+    return jnp.tanh(x)
+
+
+def both_ways(x, w):
+    y = jnp.tanh(x @ w)
+    return y @ w.T  # here
+
+
+def sorts(x, w, u):
+    h = x @ w
+    return jnp.sum(jnp.sort(h, axis=1) @ u)
+
+
+def scatters(x, w):
+    return constrained(x @ w, P("data"))  # here
+
+
+DONATED = {"donate_argnums": (0,)}
+BATCH = s(64, 16)
+STACK = s(10, 16, 16)
+
+FIRES: dict[str, tuple[Case, Case]] = {
+    "gathered-each-run": (
+        Case(fn=loop_over_same, args=(BATCH, s(16, 16)), specs=(P("data"), P("data"))),
+        Case(fn=loop_over_stack, args=(BATCH, STACK), specs=(P("data"), P(None, "data"))),
+    ),
+    "stack-gathered": (
+        Case(fn=stack_made_whole, args=(BATCH, STACK), specs=(P("data"), P(None, "data"))),
+        Case(fn=loop_over_stack, args=(BATCH, STACK), specs=(P("data"), P(None, "data"))),
+    ),
+    "gathered-then-summed": (
+        Case(fn=whole_then_sum, args=(s(8, 16),), specs=(P("data"),)),
+        Case(fn=sum_of_parts, args=(s(8, 16),), specs=(P("data"),)),
+    ),
+    "part-of-sum": (
+        Case(fn=part_of_a_product, args=(BATCH, s(16, 16)), specs=(P(None, "data"), P("data"))),
+        Case(fn=both_halves_of_a_product, args=(BATCH, s(16, 16)), specs=(P(None, "data"), P("data"))),
+    ),
+    "there-and-back": (
+        Case(fn=there_and_back, args=(s(8, 16),), specs=(P("data"),)),
+        Case(fn=there_and_on, args=(s(8, 16),), specs=(P("data"),)),
+    ),
+    "along-the-cut": (
+        Case(fn=uneven_reshape, args=(s(8, 24),), specs=(P("data", "model"),)),
+        Case(fn=even_reshape, args=(s(8, 24),), specs=(P("data", "model"),)),
+    ),
+    "along-the-cut/concatenate": (
+        Case(fn=appended, args=(s(8, 16),), specs=(P("model"),)),
+        Case(fn=appended_elsewhere, args=(s(8, 16),), specs=(P("model"),)),
+    ),
+    "moved-again": (
+        Case(fn=both_ways, args=(BATCH, s(16, 16)), specs=(P("data"), P("data"))),
+        Case(fn=both_ways, args=(BATCH, s(16, 16)), specs=(P("data"), P())),
+    ),
+    "peak-of-one": (
+        Case(fn=sorts, args=(s(256, 64), s(64, 8192), s(8192, 8)), specs=(P("data"), P(), P()), level="compiled"),
+        Case(fn=sorts, args=(s(256, 64), s(64, 512), s(512, 8)), specs=(P("data"), P(), P()), level="compiled"),
+    ),
+    "cpu-plan": (
+        Case(fn=sorts, args=(s(256, 64), s(64, 512), s(512, 8)), specs=(P("data"),) * 3, level="compiled", on="v5e"),
+        Case(fn=sorts, args=(s(256, 64), s(64, 512), s(512, 8)), specs=(P("data"),) * 3, level="compiled"),
+    ),
+    "sum-kept-in-part": (
+        Case(fn=scatters, args=(BATCH, s(16, 16)), specs=(P(None, "data"), P("data"))),
+        Case(fn=plain_product, args=(BATCH, s(16, 16)), specs=(P(None, "data"), P("data"))),
+    ),
+    "large-constant": (
+        Case(fn=looks_up, args=(s(64, 512),), specs=(P("data"),)),
+        Case(fn=is_given, args=(s(64, 512), s(512, 1024)), specs=(P("data"), P(None, "model"))),
+    ),
+    "whole-activation": (
+        Case(fn=forward, args=(model(512), s(64, 256, dtype=jnp.int32)), specs=(CUT, P("data"))),
+        Case(fn=forward, args=(model(512), s(64, 256, dtype=jnp.int32)), specs=(TENSOR, P("data"))),
+    ),
+    "padded": (
+        Case(fn=odd_rows, args=(s(64, 64),), specs=(P("model"),)),
+        Case(fn=even_rows, args=(s(64, 64),), specs=(P("model"),)),
+    ),
+    "result-whole": (
+        Case(fn=odd_rows, args=(s(64, 64),), specs=(P("model"),)),
+        Case(fn=even_rows, args=(s(64, 64),), specs=(P("model"),)),
+    ),
+    "gradient-unlike": (
+        Case(
+            fn=gradients,
+            args=({"w": s(64, 64), "u": s(64, 64)}, s(32, 64)),
+            specs=({"w": P("model"), "u": P("model")}, P("data")),
+            out={"w": P(), "u": P("model")},
+        ),
+        Case(
+            fn=gradients,
+            args=({"w": s(64, 64), "u": s(64, 64)}, s(32, 64)),
+            specs=({"w": P("model"), "u": P("model")}, P("data")),
+            out={"w": P("model"), "u": P("model")},
+        ),
+    ),
+    "update-gathers": (
+        Case(fn=written, args=(BATCH, s(4, 16), s(dtype=jnp.int32)), specs=(P("data"), P(), P()), level="partitioned"),
+        Case(
+            fn=written_elsewhere,
+            args=(BATCH, s(64, 4), s(dtype=jnp.int32)),
+            specs=(P("data"), P("data"), P()),
+            level="partitioned",
+        ),
+    ),
+    "conflict": (
+        Case(fn=product, args=(BATCH, s(16, 32)), specs=(P(None, "data"), P("model"))),
+        Case(fn=product, args=(BATCH, s(16, 32)), specs=(P(None, "data"), P("data"))),
+    ),
+    "idle-axis": (
+        Case(fn=plain_product, args=(BATCH, s(16, 32)), specs=(P("data"), P())),
+        Case(fn=plain_product, args=(BATCH, s(16, 32)), specs=(P("data"), P(None, "model"))),
+    ),
+    "repeated-work": (
+        Case(
+            fn=two_layers, args=(s(64, 16), s(16, 64), s(64, 16)), specs=(P("data"), P(), P()), out=P("data", "model")
+        ),
+        Case(fn=two_layers, args=(s(64, 16), s(16, 64), s(64, 16)), specs=(P("data"), P(None, "model"), P("model"))),
+    ),
+    "small-tiles": (
+        Case(fn=product, args=(s(4096, 512), s(512, 256)), specs=(P("data"), P(None, "model")), on="tpu v5e:2x4"),
+        Case(fn=product, args=(s(4096, 512), s(512, 1024)), specs=(P("data"), P(None, "model")), on="tpu v5e:2x4"),
+    ),
+    "slow-order": (
+        Case(
+            fn=two_layers,
+            args=(s(4096, 4096), s(4096, 4096), s(4096, 4096)),
+            specs=(P("data"), P(None, "model"), P("model")),
+            mesh="model=8,data=2",
+            on="gpu h100:2x8",
+        ),
+        Case(
+            fn=two_layers,
+            args=(s(4096, 4096), s(4096, 4096), s(4096, 4096)),
+            specs=(P("data"), P(None, "model"), P("model")),
+            mesh="data=2,model=8",
+            on="gpu h100:2x8",
+        ),
+    ),
+    "less-cut": (stepped(CUT | {"emb": P()}), STEPPED),
+    "not-divided": (stepped(ODD, params=model(1025, 255), state=model(1025, 255)), STEPPED),
+    "unlike-parameter": (stepped(momentum=CUT | {"emb": P()}), STEPPED),
+    "whole-batch": (stepped(tokens=P()), STEPPED),
+    "comes-back-otherwise": (
+        Case(fn=cut_again, args=({"w": s(64, 64)}, s(8)), specs=({"w": P("data")}, P())),
+        Case(fn=cut_again, args=({"w": s(64, 64)}, s(8)), specs=({"w": P("data")}, P()), out=({"w": P("data")}, P())),
+    ),
+    "donation-unused": (
+        Case(
+            fn=grows, args=({"w": s(64, 64)}, s(8, 64)), specs=({"w": P()}, P()), out=({"w": P()}, P()), options=DONATED
+        ),
+        Case(
+            fn=keeps, args=({"w": s(64, 64)}, s(8, 64)), specs=({"w": P()}, P()), out=({"w": P()}, P()), options=DONATED
+        ),
+    ),
+    "not-donated": (
+        Case(fn=keeps, args=({"w": s(1024, 1024)}, s(8, 64)), specs=({"w": P()}, P())),
+        Case(fn=keeps, args=({"w": s(1024, 1024)}, s(8, 64)), specs=({"w": P()}, P()), options=DONATED),
+    ),
+    "kept-dominates": (
+        Case(fn=layers, args=(s(8, 64, 64), s(4096, 64)), specs=(P(), P("data"))),
+        Case(fn=layers, args=(s(8, 64, 64), s(16, 64)), specs=(P(), P("data"))),
+    ),
+    "kept-whole": (
+        Case(fn=layers, args=(s(8, 64, 64), s(4096, 64)), specs=(P(), P("data"))),
+        Case(fn=layers, args=(s(8, 64, 64), s(4096, 64)), specs=(P(), P(("data", "model")))),
+    ),
+    "too-much": (
+        Case(
+            fn=plain_product, args=(s(2**17, 2**16), s(2**16, 2**17)), specs=(P(), P(None, "model")), on="tpu v5e:2x4"
+        ),
+        Case(
+            fn=plain_product, args=(s(2**12, 2**12), s(2**12, 2**12)), specs=(P(), P(None, "model")), on="tpu v5e:2x4"
+        ),
+    ),
+}
+"""Rule → a program in which it must find something, and one in which it must not."""

@@ -1,0 +1,105 @@
+"""What a finding suggests, made: at the partitioner's level it is gone then, and less moves or lies there.
+
+A constraint does what the function does that was edited as the plan's code says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.program.source_diff import edited_sources
+from shardviz.records import Finding
+from shardviz.records.report import Report
+from shardviz.study.mending import mending
+from tests.diagnose import programs
+from tests.diagnose.programs import FIRES, Case
+from tests.program.edited import edited, module_of, said
+
+PLANS = ("argument", "output", "constrain")
+
+
+def partitioned(rule: str) -> tuple[Case, Report, Finding]:
+    """The case at the partitioner's level, and the first finding of the rule."""
+    case = replace(FIRES[rule][0], level="partitioned", on=None)
+    report = case.report
+    found = [f for f in report.findings if f.rule == rule.partition("/")[0]]
+    return case, report, next((f for f in found if any(m.kind in PLANS for m in f.mends)), found[0])
+
+
+def mended(case: Case, report: Report, finding: Finding, kinds: tuple[str, ...] = PLANS) -> sv.Plan:
+    """The plan with all that the finding asks of outputs, or the first change of another kind that a plan can say."""
+    going = mending(case.program, report, plan=case.plan)
+    outputs = [m for m in finding.mends if m.kind == "output" and m.kind in kinds]
+    plan = case.plan
+    for mend in outputs:
+        plan = plan.with_out_spec(mend.target, mend.spec)
+    if outputs:
+        return plan
+    plans = (going._suggested(m) for m in finding.mends if m.kind in kinds)
+    return next(plan for plan in plans if plan is not None)
+
+
+MOVES = ["gathered-each-run", "along-the-cut", "along-the-cut/concatenate", "update-gathers", "conflict"]
+HOLDS = ["less-cut", "unlike-parameter", "whole-batch", "comes-back-otherwise", "idle-axis", "repeated-work"]
+HOLDS += ["whole-activation", "gradient-unlike"]
+
+
+@pytest.mark.parametrize("rule", [*MOVES, *HOLDS])
+def test_what_was_mended_is_not_found_again(rule):
+    case, report, finding = partitioned(rule)
+    after = case.program.partition(mended(case, report, finding))
+    again = [f for f in after.findings if f.id == finding.id]
+    if rule == "less-cut":  # one of two
+        assert len([f for f in report.findings if f.rule == rule]) > len([f for f in after.findings if f.rule == rule])
+    assert not again, [f.text for f in again]
+    if rule in MOVES:
+        bytes_moved = [sum(c.assumed_bytes for c in r.collectives if c.kind != "all-reduce") for r in (report, after)]
+        assert bytes_moved[0] - bytes_moved[1] >= 0.5 * finding.numbers["bytes"]
+
+
+def test_an_array_of_a_line_is_cut_by_the_batch_once_the_first_one_is():
+    case, report, finding = partitioned("whole-activation")
+    after = case.program.partition(mended(case, report, finding))
+    ours = {v.name: v.bytes_per_device for v in after.intermediates if v.source == finding.source}
+    assert ours[finding.value] == finding.numbers["bytes"] - finding.numbers["saved_bytes"]
+
+
+BY_HAND = {
+    "gathered-then-summed": ("constrained(jnp.tanh(x), P())", "jnp.tanh(x)"),
+    "there-and-back": ('constrained(constrained(x, P(None, "data")), P("data"))', 'constrained(x, P("data"))'),
+    "moved-again": ("    y = jnp.tanh(x @ w)\n", "    w = constrained(w, P())\n    y = jnp.tanh(x @ w)\n"),
+    "part-of-sum": ("(x @ w)[:, :2]", "x @ w[:, :2]"),
+    "large-constant": (
+        "def looks_up(x):\n    return jnp.tanh(x) @ TABLE",
+        "def looks_up(x, t):\n    return jnp.tanh(x) @ t",
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", BY_HAND)
+def test_what_only_a_person_can_write_helps_too(rule, tmp_path):
+    case, report, finding = partitioned(rule)
+    assert {m.kind for m in finding.mends} == {"code"}
+    by_hand = getattr(edited(programs, tmp_path, BY_HAND[rule]), case.fn.__name__)
+    more = ((programs.s(512, 1024),), (P(None, "model"),)) if rule == "large-constant" else ((), ())
+    plan = sv.Plan(case.mesh, (*case.specs, *more[1]), case.out)
+    after = sv.trace(by_hand, *case.args, *more[0], **case.options).partition(plan)
+    assert not [f for f in after.findings if f.rule == rule]
+    if "runs" in finding.numbers:
+        bytes_moved = [sum(c.assumed_bytes for c in r.collectives) for r in (report, after)]
+        assert bytes_moved[0] - bytes_moved[1] >= 0.5 * finding.numbers["bytes"]
+
+
+@pytest.mark.parametrize("rule", ["whole-activation"])
+def test_a_constraint_is_that_of_the_function_edited_as_the_code_says(rule, tmp_path):
+    case, report, finding = partitioned(rule)
+    plan = mended(case, report, finding, ("constrain",))
+    (text,) = edited_sources(case.program.bind(plan), case.program._lowerings.traced(plan)).values()
+    assert "with_sharding_constraint" in case.program.source_diff(plan)
+    made = module_of(text, tmp_path / f"{case.fn.__name__}_edited.py")
+    by_hand = sv.trace(getattr(made, case.fn.__name__), *case.args, **case.options)
+    assert said(case.program.partition(plan)) == said(by_hand.partition(case.plan))

@@ -1,0 +1,148 @@
+"""Each rule finds what it is for, with its line and numbers, and nothing in the program that does the same well."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import pytest
+
+import shardviz as sv
+from shardviz import gallery
+from shardviz.records.amounts import format_bytes
+from shardviz.records.findings import SEVERITIES, SUGGESTIONS
+from shardviz.records.report import Report
+from tests.diagnose.programs import FIRES, Case
+
+
+def of(rule: str, case: Case) -> tuple[Report, list]:
+    report = case.report
+    return report, [f for f in case.findings(report) if f.rule == rule.partition("/")[0]]
+
+
+@pytest.mark.parametrize("rule", FIRES)
+def test_it_fires_where_it_must_and_names_the_line(rule):
+    case = FIRES[rule][0]
+    report, found = of(rule, case)
+    assert found, [f.id for f in case.findings(report)]
+    if case.line is not None:
+        assert found[0].source is not None and found[0].source.line == case.line
+    names = {v.name for v in report.values} | {""}
+    for finding in found:
+        assert finding.value in names
+        assert {m.target for m in finding.mends} <= names
+        assert all(m.kind in SUGGESTIONS and m.words for m in finding.mends)
+        assert finding.severity in SEVERITIES and finding.numbers
+
+
+@pytest.mark.parametrize("rule", FIRES)
+def test_it_does_not_fire_where_all_is_well(rule):
+    _, found = of(rule, FIRES[rule][1])
+    assert not found, [f.text for f in found]
+
+
+@pytest.mark.parametrize("rule", FIRES)
+def test_its_numbers_are_the_reports(rule):
+    case = FIRES[rule][0]
+    report, found = of(rule, case)
+    cost = None if case.on is None else sv.cost(report, case.on)
+    for finding in found:
+        numbers, value = finding.numbers, finding.value and report.value(finding.value)
+        if "runs" in numbers:
+            there = [c for c in report.collectives if c.source == finding.source and c.origin == "partitioner"]
+            sums = {sum(c.assumed_bytes for c in some) for some in chains(there)}
+            assert numbers["bytes"] in sums
+            assert format_bytes(numbers["bytes"]) in finding.text + finding.why
+        elif "flops" in numbers:
+            assert report.cost is not None
+            share = numbers["flops"] / report.cost.dot_flops
+            assert numbers["share_of_flops"] == pytest.approx(share) and 0 < share <= 1
+        elif finding.rule in ("less-cut", "not-divided", "unlike-parameter", "whole-batch", "whole-activation"):
+            assert numbers["bytes"] == value.bytes_per_device and format_bytes(numbers["bytes"]) in finding.text
+        elif finding.rule == "too-much":
+            assert numbers["bytes"] == cost.needs.total and numbers["usable_bytes"] == cost.needs.usable
+        elif finding.rule == "padded":
+            shares = [s * n for s, n in zip(value.shard_shape, (4, 1), strict=True)]
+            assert numbers["wasted_bytes"] == numbers["bytes"] * (1 - value.shape[0] / shares[0])
+            assert numbers["size"] % 4 == 0 and numbers["size"] - 4 < value.shape[0] <= numbers["size"]
+        elif finding.rule == "gradient-unlike":
+            assert numbers["bytes"] == value.bytes_per_device and format_bytes(numbers["bytes"]) in finding.text
+        elif finding.rule == "kept-dominates":
+            assert numbers["bytes"] == report.residual_bytes
+        if cost is not None and "share" in numbers:
+            assert numbers["share"] == pytest.approx(numbers["seconds"] / cost.upper)
+
+
+def chains(there: list) -> list[list]:
+    """Every way to take some of a few."""
+    return [[c for i, c in enumerate(there) if mask >> i & 1] for mask in range(1, 2 ** len(there))]
+
+
+@pytest.mark.parametrize("rule", ["less-cut", "not-divided", "unlike-parameter", "whole-batch", "idle-axis"])
+def test_what_it_suggests_for_an_argument_saves_what_it_says(rule):
+    case = FIRES[rule][0]
+    report, (finding, *_) = of(rule, case)
+    if finding.mends[0].kind == "pad":
+        assert finding.mends[0].size % report.mesh.shape[finding.axes[0]] == 0
+        return
+    (mend, *_) = [m for m in finding.mends if m.kind == "argument"]
+    plan = sv.Plan(case.mesh, edits={v.name: v.spec for v in report.arguments} | {mend.target: mend.spec})
+    after = case.program.propagate(plan)
+    assert not [f for f in after.findings if f.id == finding.id]
+    saved = report.value(mend.target).bytes_per_device - after.value(mend.target).bytes_per_device
+    if "saved_bytes" in finding.numbers:
+        assert saved == finding.numbers["saved_bytes"]
+
+
+EXAMPLES = {
+    "mlp": {},
+    "llama": {"layers": 2},
+    "moe": {},
+    "pipeline": {},
+    "ring": {},
+    "decoder": {"layers": 1},
+    "gpt_2021": {"layers": 1},
+    "resnet": {"depth": 26},
+}
+
+
+@cache
+def example_of(name: str) -> gallery.Example:
+    return getattr(gallery, name)(**EXAMPLES[name])
+
+
+SO_IT_IS = {"decoder": {"whole-activation"}}
+"""Nothing says how the decoder's activations are cut; Shardy takes the embedding's cut, over features."""
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_good_plans_raise_nothing_above_a_note(name):
+    example = example_of(name)
+    report = example.program.propagate(example.plan)
+    grave = {f.rule for f in report.findings if f.severity != "note"}
+    assert grave == SO_IT_IS.get(name, set()), [f.text for f in report.findings]
+    assert len({f.id for f in report.findings}) == len(report.findings)
+
+
+@pytest.mark.parametrize("name", ["mlp", "llama", "moe"])
+def test_good_plans_raise_nothing_above_a_note_when_partitioned(name):
+    example = example_of(name)
+    report = example.program.partition(example.plan)
+    assert {f.severity for f in report.findings} <= {"note"}, [f.text for f in report.findings]
+
+
+def test_findings_are_ranked_and_kept():
+    case = FIRES["too-much"][0]
+    report = case.report
+    found = report.findings_on(case.on)
+    assert [f.severity for f in found] == sorted((f.severity for f in found), key=SEVERITIES.index)
+    assert found[0].rule == "too-much" and found[0].severity == "error"
+    assert report.findings is report.findings
+    assert "_findings" not in report.to_json() and Report.from_json(report.to_json()) == report
+    assert Report.from_json(report.to_json()).findings == report.findings
+
+
+def test_nothing_in_a_finding_is_negative_or_endless():
+    for fires, _ in FIRES.values():
+        for finding in fires.findings(fires.report):
+            assert all(math.isfinite(n) and n >= 0 for n in finding.numbers.values()), finding

@@ -1,0 +1,200 @@
+"""The code of a plan runs: JAX alone gives the report's shardings; the lines to write give its constraints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.errors import SpecError
+from shardviz.gallery import llama, mlp
+from shardviz.notation import Spec
+from shardviz.program.source_diff import edited_sources
+from shardviz.records.report import Report
+from tests.program.edited import module_of, said
+
+CHECK = """
+import json
+compiled = {step}.lower({arguments}).compile()
+spec = lambda s: None if not hasattr(s, "spec") else [list(e) if isinstance(e, tuple) else e for e in s.spec]
+ins = [spec(s) for s in jax.tree.leaves(compiled.input_shardings)]
+outs = [spec(s) for s in jax.tree.leaves(compiled.output_shardings)]
+print("ANSWER", json.dumps([ins, outs]))
+"""
+
+
+def run(code: str, before: str, step: str, arguments: str, folder: Path) -> tuple[list, list]:
+    """What the code's function has as input and output shardings, on eight simulated devices."""
+    script = folder / "run.py"
+    first = "import jax\njax.config.update('jax_num_cpu_devices', 8)\n"
+    script.write_text(first + before + code + CHECK.format(step=step, arguments=arguments))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ins, outs = json.loads(done.stdout.rpartition("ANSWER ")[2])
+    return ins, outs
+
+
+def specs(values) -> list[Spec]:
+    return [v.spec.canonical() for v in values if not v.unused]
+
+
+def read(given: list) -> list[Spec]:
+    return [Spec.of(tuple(tuple(e) if isinstance(e, list) else e for e in each)).canonical() for each in given]
+
+
+def agrees(report: Report, ins: list, outs: list) -> None:
+    assert read(ins) == specs(report.arguments)
+    assert read(outs) == specs(report.outputs)
+
+
+def test_a_jitted_step_has_the_report_s_shardings(tmp_path):
+    example = mlp((64, 128, 128, 32), batch=64)
+    plan = example.plan.with_mesh({"data": 2, "model": 4})
+    code = example.program.code(plan)
+    assert "donate_argnums=(0,)" in code
+    arguments = "from shardviz.gallery import mlp\nargs = mlp((64, 128, 128, 32), batch=64).args\n"
+    ins, outs = run(code, arguments, "step", "*args", tmp_path)
+    agrees(example.program.partition(plan), ins, outs)
+
+
+MODEL = """
+from typing import NamedTuple, Any
+import jax, jax.numpy as jnp
+
+class State(NamedTuple):
+    params: Any
+    step: Any
+
+def apply(state, x, *, mask, power):
+    for i in range(len(state.params)):
+        p = state.params[f"layer_{i}"]
+        h = jnp.tanh(x @ p["up"]) ** power
+        x = x + (h @ p["down"]) * mask
+    return state._replace(step=state.step + 1), x
+
+def arguments(size=12, wide=32):
+    a = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
+    params = {f"layer_{i}": {"up": a(wide, 64), "down": a(64, wide)} for i in range(size)}
+    return (State(params, jax.ShapeDtypeStruct((), jnp.int32)), a(16, wide)), {"mask": a(16, wide), "power": 2}
+"""
+
+
+def test_containers_of_a_person_s_own_go_by_rules(tmp_path):
+    model = module_of(MODEL, tmp_path / "my_model.py")
+    args, kwargs = model.arguments()
+    program = sv.trace(model.apply, *args, **kwargs, static_argnames="power")
+    rules = [(sv.path_ends_with("up"), P(None, "b")), (sv.path_ends_with("down"), P("b")), ("mask", P("a"))]
+    plan = sv.Plan({"a": 2, "b": 4}).with_rules(rules).with_spec("x", P("a")).with_out_spec("result[1]", P("a", "b"))
+    code = program.code(plan)
+    assert code.count("P(None, 'b')") == 1  # twelve layers, one rule
+    before = "import my_model\n(state, x), options = my_model.arguments()\nmask = options['mask']\n"
+    ins, outs = run(code, before, "jitted(state, x, mask, 2)", "state, x, mask, 2", tmp_path)
+    agrees(program.partition(plan), ins, outs)
+
+
+def test_alike_layers_of_plain_trees_are_written_once(tmp_path):
+    model = module_of(MODEL, tmp_path / "my_model.py")
+    (state, x), _ = model.arguments()
+    fn = module_of(
+        "def apply(params, x):\n    for p in params.values():\n        x = x + x @ p['up'] @ p['down']\n    return x\n",
+        tmp_path / "plain.py",
+    ).apply
+    program = sv.trace(fn, state.params, x)
+    cut = {"up": P(None, "b"), "down": P("b")}
+    plan = sv.Plan({"a": 2, "b": 4}, (dict.fromkeys(state.params, cut), P("a")))
+    code = program.code(plan)
+    assert "{f'layer_{i}': {'down': P('b'), 'up': P(None, 'b')} for i in range(12)}" in code
+    before = "import my_model\n(state, x), _ = my_model.arguments()\n"
+    ins, outs = run(code, before, "step", "state.params, x", tmp_path)
+    agrees(program.partition(plan), ins, outs)
+    names: dict = {}
+    exec(program.plan_code(plan), names)
+    assert program.bind(names["plan"]) == program.bind(plan)
+
+
+def test_a_mesh_says_its_order_and_its_types(tmp_path):
+    example = mlp((64, 128, 32), batch=64)
+    ordered = example.plan.with_mesh(sv.notation.DeviceMesh.of("data=2,model=4 devices=[2,4]T(1,0)"))
+    code = example.program.code(ordered)
+    arguments = "from shardviz.gallery import mlp\nargs = mlp((64, 128, 32), batch=64).args\n"
+    shown = "\nassert [d.id for d in mesh.devices.ravel()] == " + repr(list(ordered.mesh.device_ids)) + "\n"
+    ins, outs = run(code + shown, arguments, "step", "*args", tmp_path)
+    agrees(example.program.partition(ordered), ins, outs)
+    with pytest.raises(SpecError, match="no PartitionSpec cuts by a part of a mesh axis"):
+        example.program.code(example.plan.with_spec("x", Spec(((("model", 1, 2),),))))
+
+
+def test_the_lines_to_write_give_the_plan_s_constraints(tmp_path):
+    example = llama("8b", layers=2, length=256)
+    line = next(v for v in example.program.propagate(example.plan).intermediates if v.label == "g").source.short
+    plan = example.plan.constrain("g", P("data"), line=line).constrain('h @ p["w1"]', P("model"))
+    plan = plan.constrain('jax.nn.silu(h @ p["w1"])', P("data", "model")).constrain("logits", P("data"))
+    bound, traced = example.program.bind(plan), example.program._lowerings.traced(plan)
+    ((file, text),) = edited_sources(bound, traced).items()
+    by_hand = module_of(text, tmp_path / Path(file).name).llama("8b", layers=2, length=256)
+    assert said(by_hand.program.propagate(by_hand.plan)) == said(example.program.propagate(plan))
+    diff = example.program.source_diff(plan)
+    assert diff.startswith(f"--- {file}\n+++ {file}\n@@")
+    wrapped = """jax.lax.with_sharding_constraint(h @ p["w1"], P('model'))"""
+    assert f"jax.lax.with_sharding_constraint(jax.nn.silu({wrapped}), P('data', 'model'))" in diff
+    assert "+    g = jax.lax.with_sharding_constraint(g, P('data'))\n" in diff
+    said_where = (
+        f"#   llama.py, behind line {line.rpartition(':')[2]}: g = jax.lax.with_sharding_constraint(g, P('data'))"
+    )
+    assert said_where in example.program.code(plan)
+    assert example.program.source_diff(example.plan) == ""
+
+
+def test_imports_that_are_missing_are_written_too(tmp_path):
+    body = "def fn(x):\n    y = np.sin(x); z = y * 2\n    return (\n        z\n        + y\n    )\n"
+    source = f'"""Mine."""\nimport jax.numpy as np\n\n\n{body}'
+    module = module_of(source, tmp_path / "mine.py")
+    args = (jax.ShapeDtypeStruct((8, 8), "float32"),)
+    program = sv.trace(module.fn, *args)
+    plan = sv.Plan({"a": 2}).constrain("y", P("a")).constrain("z + y", P(None, "a"))
+    ((_, text),) = edited_sources(program.bind(plan), program._lowerings.traced(plan)).items()
+    assert "import jax\nfrom jax.sharding import PartitionSpec as P\n" in text
+    by_hand = sv.trace(module_of(text, tmp_path / "edited.py").fn, *args)
+    assert said(by_hand.propagate(sv.Plan({"a": 2}))) == said(program.propagate(plan))
+
+
+def test_modules_of_flax_are_placed_by_rules(tmp_path):
+    """The code is run: every weight is where the plan has it, and a step is done."""
+    pytest.importorskip("flax.nnx")
+    sizes = {"vocabulary": 64, "layers": 1, "d_model": 16, "d_ff": 32, "heads": 4}
+    example = sv.gallery.decoder(**sizes, batch=8, length=16)
+    code = example.program.code(example.plan)
+    assert "place(model, MODEL_RULES)" in code
+    assert code.count("attention") <= 8
+    before = f"""
+import jax.numpy as jnp
+from flax import nnx
+import optax
+from shardviz.gallery.flax_decoder import Decoder
+with nnx.use_eager_sharding(False):
+    model = Decoder(**{sizes!r}, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
+tokens = jnp.zeros((8, 16), jnp.int32)
+"""
+    after = """
+import json
+cut = lambda a: [a.shape, a.sharding.shard_shape(a.shape)]
+placed = [cut(a) for a in jax.tree.leaves(nnx.state(model))]
+with jax.set_mesh(mesh):
+    assert jnp.isfinite(nnx.jit(train_step)(model, optimizer, tokens))
+print("ANSWER", json.dumps(placed))
+"""
+    script = tmp_path / "run.py"
+    script.write_text("import jax\njax.config.update('jax_num_cpu_devices', 8)\n" + before + code + after)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    weights = [v for v in example.program.propagate(example.plan).arguments if v.name.startswith("model")]
+    expected = sorted([list(v.shape), list(v.shard_shape)] for v in weights)
+    assert sorted(json.loads(done.stdout.rpartition("ANSWER ")[2])) == expected
+    assert any(whole != shard for whole, shard in expected)

@@ -1,0 +1,167 @@
+"""A program is explored under what stands around its call, as it would run there; where that matters, it is said."""
+
+import contextlib
+import functools
+import json
+import threading
+import warnings
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz import _jax
+from tests.program import context_programs as programs
+from tests.truth import answers_of
+
+MESH = {"data": 2, "model": 4}
+ARRAY = jax.ShapeDtypeStruct(programs.SHAPE, jnp.float32)
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return json.loads(answers_of(Path(programs.__file__).with_name("context_truth.py")))
+
+
+@contextlib.contextmanager
+def standing(context):
+    """A mesh of one device in the places of a context: the plan's is of eight."""
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))
+    with contextlib.ExitStack() as stack, nn.logical_axis_rules(programs.RULES), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `with mesh:` is deprecated
+        if "with" in programs.PLACES[context]:
+            stack.enter_context(mesh)
+        if "set_mesh" in programs.PLACES[context]:
+            stack.enter_context(jax.set_mesh(mesh))
+        yield
+
+
+def placed():
+    mesh = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    return [jax.ShapeDtypeStruct(programs.SHAPE, jnp.float32, sharding=NamedSharding(mesh, s)) for s in programs.SPECS]
+
+
+@functools.cache
+def explored(name, context, given):
+    """The report, or the error, of a function whose mesh is given or is that of its arguments' shardings."""
+    with standing(context):
+        args = (ARRAY, ARRAY) if given else placed()
+        program = sv.trace(getattr(programs, name), *args)
+        try:
+            plan = sv.Plan(MESH, programs.SPECS) if given else program.plan()
+        except sv.TraceError as error:
+            return error
+    return program.partition(plan)  # after the context has been left
+
+
+def asked(report):
+    return [d for d in report.diagnostics if d.rule == "mesh-asked"]
+
+
+@pytest.mark.parametrize("context", programs.PLACES)
+@pytest.mark.parametrize("name", programs.NAMES)
+def test_a_program_is_what_runs_where_it_is_called(truth, name, context):
+    expected = truth[name][context]
+    found = explored(name, context, given=False)
+    if isinstance(expected, str):
+        assert isinstance(found, sv.TraceError) and "jax.set_mesh(mesh)" in str(found) and "mesh=" in str(found)
+    else:
+        assert [list(axes) for axes in found.outputs[0].spec.dims] == expected
+
+
+@pytest.mark.parametrize("name", programs.NAMES)
+def test_a_mesh_that_is_given_stands_where_any_code_looks(truth, name):
+    found = explored(name, "none", given=True)
+    assert [list(axes) for axes in found.outputs[0].spec.dims] == truth[name]["both"]
+    with standing("none"):
+        report = sv.analyze(getattr(programs, name), ARRAY, ARRAY, mesh=MESH, in_specs=programs.SPECS)
+    assert report.outputs == found.outputs
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("name", programs.NAMES)
+def test_what_depends_on_the_mesh_around_the_call_is_said(truth, name, given):
+    answers = truth[name]
+    for context in ["none"] if given else programs.PLACES:
+        found = explored(name, context, given)
+        if isinstance(found, sv.TraceError):
+            continue
+        alone, full = ("both", "none") if given else (context, "both")
+        silent = answers[alone] == answers[full] or isinstance(answers[full], str)
+        assert bool(asked(found)) == (not silent), (context, asked(found))
+        for diagnostic in asked(found):
+            assert diagnostic.source.file == programs.__file__
+            enough = [word for word in ("set_mesh", "with") if answers[word] == answers["both"]]
+            assert ("jax.set_mesh" in diagnostic.text.split("alone;")[-1]) == ("set_mesh" in enough)
+            assert ("`with mesh:`" in diagnostic.text.split("alone;")[-1]) == ("with" in enough)
+
+
+def test_a_program_that_is_another_without_a_mesh_is_said_to_be():
+    program = sv.trace(programs.other_branch, ARRAY, ARRAY)
+    (found,) = asked(program.propagate(sv.Plan(MESH, programs.SPECS)))
+    assert found.source.function == "other_branch"
+
+
+def test_a_mesh_that_only_shardings_bring_is_no_mesh_around_the_call():
+    program = sv.trace(programs.bare, *placed())
+    fix = r"under\s`with jax.set_mesh\(mesh\):`, or give mesh="
+    with pytest.raises(sv.TraceError, match=rf"requires a non-empty mesh(.|\n)*{fix}"):
+        program.plan()
+    with pytest.raises(sv.TraceError, match="requires a non-empty mesh"):
+        sv.analyze(programs.bare, *placed())
+    assert program.propagate(sv.Plan(MESH)).outputs[0].spec.axes == ()
+
+
+def test_a_transformed_program_stands_where_its_original_does():
+    loss = lambda x, w: programs.abstract(x, w).sum()  # noqa: E731
+    for given in (False, True):
+        program = sv.trace(loss, *((ARRAY, ARRAY) if given else placed()))
+        derived = program.grad((0, 1))
+        plan = sv.Plan(MESH, programs.SPECS)
+        program.propagate(plan)
+        assert bool(program.constraints) == given
+        derived.propagate(plan)
+        assert bool(derived.constraints) == given
+
+
+def test_settings_and_rules_of_the_call_hold_for_later_traces():
+    with jax.default_matmul_precision("float32"), nn.logical_axis_rules(programs.RULES):
+        program = sv.trace(programs.by_rules, ARRAY, ARRAY)
+    texts = {}
+    on_another = lambda: texts.update(program.propagate(sv.Plan(MESH, programs.SPECS), texts=True).stages)  # noqa: E731
+    thread = threading.Thread(target=on_another)
+    thread.start()
+    thread.join()
+    assert "HIGHEST" in texts["stablehlo"] and "sdy.sharding_constraint" in texts["stablehlo"]
+    assert not nn.get_logical_axis_rules()
+
+
+def test_what_is_around_is_as_it_was_after_a_trace():
+    before = _jax.settings(), _jax.filled_places()
+    with standing("both"):
+        within = _jax.settings(), _jax.filled_places()
+        sv.analyze(programs.t5x_like, ARRAY, ARRAY, mesh=MESH, in_specs=programs.SPECS)
+        assert (_jax.settings(), _jax.filled_places()) == within and len(within[1]) == 2
+    assert (_jax.settings(), _jax.filled_places()) == before
+
+
+def test_tracing_without_a_mesh_too_happens_once():
+    traces = []
+
+    def step(x, w):
+        traces.append(1)
+        return programs.abstract(x, w)
+
+    program = sv.trace(step, ARRAY, ARRAY)
+    plan = sv.Plan(MESH, programs.SPECS)
+    assert asked(program.propagate(plan))
+    made = len(traces)
+    for other in (plan.with_mesh("data=4,model=4"), plan.with_spec("w", P("model")), plan.with_out_spec("result", P())):
+        assert asked(program.propagate(other))
+    assert len(traces) == made

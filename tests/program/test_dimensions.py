@@ -1,0 +1,355 @@
+"""Logical dimensions: those that a person would name, equal to what arithmetic ties together, and cut as a whole."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.errors import ShardvizError, SpecError
+
+
+def of(example) -> dict[str, set[str]]:
+    return {d.name: {str(m) for m in d.arguments} for d in example.program.dimensions}
+
+
+def members(text: str, *roots: str) -> set[str]:
+    return {f"{root}{path}" for root in roots for path in text.split()}
+
+
+BOTH = ("params", "momentum")
+
+WEIGHTS = ("ln1", "ln2", "w1", "w2", "w3", "wq", "wk", "wv", "wo")
+
+LLAMA = {
+    "d": members(
+        "['emb']:1 ['ln']:0 ['out']:0 "
+        + " ".join(f"['layers']['{w}']:1" for w in ("ln1", "ln2", "w1", "w3", "wq", "wk", "wv"))
+        + " ['layers']['w2']:2 ['layers']['wo']:3",
+        *BOTH,
+    ),
+    "layers": members(" ".join(f"['layers']['{w}']:0" for w in WEIGHTS), *BOTH),
+    "w1:2": members("['layers']['w1']:2 ['layers']['w3']:2 ['layers']['w2']:1", *BOTH),  # d_ff
+    "h": members("['layers']['wq']:2 ['layers']['wk']:2 ['layers']['wv']:2 ['layers']['wo']:1", *BOTH),  # heads
+    "k": members("['layers']['wq']:3 ['layers']['wk']:3", *BOTH),  # what queries and keys are compared in
+    "wo:2": members("['layers']['wv']:3 ['layers']['wo']:2", *BOTH),
+    "emb:0": members("['emb']:0", *BOTH),
+    "v": members("['out']:1", *BOTH),
+    "batch": {"tokens:0"},
+    "sequence": {"tokens:1"},
+}
+MOE = {
+    "d": members("['down']:2 ['gate']:1 ['up']:1 ['router']:0", "params") | {"x:1", "y:1"},
+    "experts": members("['down']:0 ['gate']:0 ['up']:0", "params"),
+    "f": members("['down']:1 ['gate']:2 ['up']:2", "params"),
+    "e": members("['router']:1", "params"),  # the experts whole, which the program's shard_map does not cut here
+    "batch": {"x:0", "y:0"},
+}
+
+
+def test_the_groups_that_a_person_would_name():
+    assert of(sv.gallery.llama("70b")) == LLAMA
+    assert of(sv.gallery.moe()) == MOE
+
+
+def gpt(layers: int) -> dict[str, set[str]]:
+    """What a person says of `gpt_2021`: each dimension, in parameters and both moments."""
+    roots = [f"state['{tree}']" for tree in ("params", "mu", "nu")]
+    blocks = [f"['h']['{layer}']" for layer in range(layers)]
+    each = lambda text: members(" ".join(block + path for block in blocks for path in text.split()), *roots)  # noqa: E731
+    norms = lambda at: " ".join(f"{at}['{name}']:0" for name in ("scale", "bias"))  # noqa: E731
+    d_model = members("['wte']['embedding']:1 ['wpe']['embedding']:1 " + norms("['ln_f']"), *roots)
+    d_model |= each(
+        norms("['ln_1']") + " " + norms("['ln_2']") + " ['mlp']['down']['bias']:0 ['attn']['out']['bias']:0"
+    )
+    d_model |= each("['mlp']['up']['kernel']:0 ['mlp']['down']['kernel']:1 ['attn']['out']['kernel']:1")
+    d_model |= each(" ".join(f"['attn']['{name}']['kernel']:0" for name in "qkv"))
+    heads = each(" ".join(f"['attn']['{name}']['kernel']:1 ['attn']['{name}']['bias']:0" for name in "qkv"))
+    return {
+        "d_model": d_model,
+        "heads": heads | each("['attn']['out']['kernel']:0"),
+        "d_ff": each("['mlp']['up']['kernel']:1 ['mlp']['up']['bias']:0 ['mlp']['down']['kernel']:0"),
+        "vocabulary": members("['wte']['embedding']:0", *roots),
+        "sequence": {"tokens:1"} | members("['wpe']['embedding']:0", *roots),
+        "batch": {"tokens:0"},
+    }
+
+
+def resnet(blocks: tuple[int, ...]) -> dict[str, set[str]]:
+    """What a person says of the `resnet` but for pmap's axis: channels of each stage, within blocks and between."""
+    weights = [f"state['{tree}']" for tree in ("params", "momentum")]
+
+    def norm(block: str, name: str) -> set[str]:
+        """A normalisation's scale and bias, and its mean and variance, along the channels."""
+        at = "".join(f"[{n}]" for n in block.split("."))
+        own = f"['stages']{at}['{name}']" if block else f"['{name}']"
+        seen = f"state['statistics']['{block}']['{name}']" if block else f"state['statistics']['{name}']"
+        return members(f"{own}['scale']:1 {own}['bias']:1", *weights) | {f"{seen}['mean']:1", f"{seen}['variance']:1"}
+
+    def conv(block: str, name: str, dimension: int) -> set[str]:
+        at = "".join(f"[{n}]" for n in block.split("."))
+        return members(f"['stages']{at}['{name}']:{dimension}" if block else f"['{name}']:{dimension}", *weights)
+
+    found = {
+        "classes": members("['out']:2", *weights),
+        "images": {"images:1", "labels:1"},
+        "height": {"images:2"},
+        "width": {"images:3"},
+        "colours": {"images:4"} | conv("", "c0", 3),
+        "kernel 7": conv("", "c0", 1),
+        "kernel 7 too": conv("", "c0", 2),
+    }
+    between = conv("", "c0", 4) | norm("", "n0")
+    for stage, count in enumerate(blocks):
+        names = [f"{stage}.{block}" for block in range(count)]
+        between |= conv(names[0], "c1", 3) | conv(names[0], "c0", 3)
+        found[f"into stage {stage}"] = between
+        found[f"thin {stage}, first"] = set().union(
+            *(conv(b, "c1", 4) | norm(b, "n1") | conv(b, "c2", 3) for b in names)
+        )
+        found[f"thin {stage}, then"] = set().union(
+            *(conv(b, "c2", 4) | norm(b, "n2") | conv(b, "c3", 3) for b in names)
+        )
+        between = conv(names[0], "c0", 4) | norm(names[0], "n0")
+        between |= set().union(
+            *(conv(b, "c3", 4) | norm(b, "n3") for b in names), *(conv(b, "c1", 3) for b in names[1:])
+        )
+    found["features"] = between | members("['out']:1", *weights)
+    blocks_of = [f"{s}.{b}" for s, count in enumerate(blocks) for b in range(count)]
+    found["kernel 3"] = set().union(*(conv(b, "c2", 1) for b in blocks_of))
+    found["kernel 3 too"] = set().union(*(conv(b, "c2", 2) for b in blocks_of))
+    return found
+
+
+def decoder(layers: int) -> dict[str, set[str]]:
+    """What a person says of the flax decoder: each dimension, in the model and in both moments of its optimizer."""
+    roots = ["model", "optimizer.opt_state[0].mu", "optimizer.opt_state[0].nu"]
+    blocks = [f".blocks[{layer}]" for layer in range(layers)]
+    each = lambda text: members(" ".join(block + path for block in blocks for path in text.split()), *roots)  # noqa: E731
+    qkv = lambda d: " ".join(f".attention.{name}.kernel:{d}" for name in ("query", "key", "value"))  # noqa: E731
+    inside = ".norm1.scale:0 .norm2.scale:0 .up.kernel:0 .down.kernel:1 .attention.out.kernel:1 " + qkv(0)
+    return {
+        "d_model": members(".embed.embedding:1 .norm.scale:0", *roots) | each(inside),
+        "heads": each(qkv(1) + " .attention.out.kernel:0"),
+        "d_ff": each(".up.kernel:1 .down.kernel:0"),
+        "vocabulary": members(".embed.embedding:0", *roots),
+        "batch": {"tokens:0"},
+        "sequence": {"tokens:1"},
+    }
+
+
+@functools.cache
+def small_decoder():
+    sizes = {"vocabulary": 1024, "d_model": 64, "d_ff": 256, "heads": 4, "length": 32}
+    return sv.gallery.decoder(layers=3, batch=8, **sizes)
+
+
+def test_whole_tables_of_unrolled_programs():
+    as_sets = lambda found: {frozenset(group) for group in found.values()}  # noqa: E731
+    small = {"layers": 3, "batch": 8}
+    gallery = sv.gallery
+    assert as_sets(of(gallery.gpt_2021(**small, features=96, heads=4, vocabulary=1024, length=64))) == as_sets(gpt(3))
+    assert as_sets(of(small_decoder())) == as_sets(decoder(3))
+    trained = gallery.resnet(26, size=64)
+    found = of(trained)
+    whole = found.pop("batch")  # pmap's axis, in front of every array
+    assert as_sets(found) == as_sets(resnet((2, 2, 2, 2)))
+    assert all(member.endswith(":0") for member in whole) and len(whole) == len(trained.program.arguments)
+
+
+def test_experts_are_batched_and_heads_are_not():
+    array = lambda *s: jax.ShapeDtypeStruct(s, "float32")  # noqa: E731
+    found = lambda f, *args: {d.name for d in sv.trace(f, *args).dimensions if d.experts}  # noqa: E731
+
+    def grouped(p, x, sizes):
+        return jax.lax.ragged_dot(jnp.tanh(jax.lax.ragged_dot(x, p["up"], sizes)), p["down"], sizes)
+
+    experts = {"up": array(8, 64, 256), "down": array(8, 256, 64)}
+    assert found(grouped, experts, array(512, 64), jax.ShapeDtypeStruct((8,), "int32")) == {"experts"}
+
+    def latent(p, x):  # attention that is batched over heads with weights: they are made by a projection before
+        q = jnp.einsum("bshk,hkc->bshc", jnp.einsum("bsd,dhk->bshk", x, p["q"]), p["absorb"])
+        return jnp.einsum("bshc,hcd->bsd", q, p["o"])
+
+    weights = {"q": array(64, 8, 16), "absorb": array(8, 16, 32), "o": array(8, 32, 64)}
+    assert not found(latent, weights, array(4, 128, 64))
+    stacked = lambda p, x: jax.lax.scan(lambda x, w: (x @ w, None), x, p["w"])[0]  # noqa: E731
+    assert not found(stacked, {"w": array(8, 64, 64)}, array(4, 64))
+
+
+def test_unrolled_layers_are_one():
+    decoder = small_decoder().program.dimensions
+    parts = lambda d: {m.path.split("blocks[")[-1].split("]")[0] for m in d.arguments if "blocks[" in m.path}  # noqa: E731
+    by_leaf = {str(m).split("].")[-1]: d for d in decoder for m in d.arguments if "blocks[" in m.path}
+    blocks = parts(decoder.named("batch")) or parts(decoder[0])
+    assert len(blocks) > 2
+    for leaf in ("up.kernel:1", "attention.query.kernel:1", "up.kernel:0"):
+        assert parts(by_leaf[leaf]) == blocks
+    assert by_leaf["up.kernel:1"] is by_leaf["down.kernel:0"]
+    assert by_leaf["attention.query.kernel:1"] is by_leaf["attention.out.kernel:0"]
+    assert decoder.named("batch").arguments[0].path == "tokens"
+
+
+def test_heads_are_as_many_as_must_divide():
+    heads = sv.gallery.llama("70b").program.dimensions.named("h")
+    assert heads.sizes == (8, 64) and heads.size == 8
+
+
+STEPS = {
+    "dot": lambda x, y: x @ y,
+    "add": lambda x, y: x + y,
+    "turn": lambda x, y: x.T,
+    "tanh": lambda x, y: jnp.tanh(x),
+}
+
+
+@st.composite
+def graphs(draw):
+    """A random program of 2-D arrays with a union-find of what it ties together: (function, shapes, classes)."""
+    inputs = draw(st.integers(2, 4))
+    parent: list[int] = []
+
+    def new() -> int:
+        parent.append(len(parent))
+        return len(parent) - 1
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    def tie(i: int, k: int) -> None:
+        parent[root(i)] = root(k)
+
+    dims = [(new(), new()) for _ in range(inputs)]
+    values = list(dims)
+    steps = []
+    for _ in range(draw(st.integers(1, 5))):
+        kind = draw(st.sampled_from(["dot", "add", "turn", "tanh"]))
+        a, b = draw(st.integers(0, len(values) - 1)), draw(st.integers(0, len(values) - 1))
+        (i, k), (m, j) = values[a], values[b]
+        if kind == "dot":
+            tie(m, k)
+            values.append((i, j))
+        elif kind == "add":
+            tie(m, i)
+            tie(j, k)
+            values.append((i, k))
+        else:
+            values.append((k, i) if kind == "turn" else (i, k))
+        steps.append((kind, a, b))
+
+    def run(arrays):
+        made = list(arrays.values())
+        for kind, a, b in steps:
+            x, y = made[a], made[b]
+            made.append(STEPS[kind](x, y))
+        return tuple(made[inputs:])
+
+    names = [f"arrays['{name}']" for name in "abcd"[:inputs]], [f"result[{n}]" for n in range(len(steps))]
+    classes: dict[int, set[str]] = {}
+    for name, pair in [*zip(names[0], dims, strict=True), *zip(names[1], values[inputs:], strict=True)]:
+        for d, i in enumerate(pair):
+            classes.setdefault(root(i), set()).add(f"{name}:{d}")
+    twice = any(root(i) == root(k) for i, k in values)
+    return run, dict.fromkeys("abcd"[:inputs], jax.ShapeDtypeStruct((8, 8), "float32")), classes, twice
+
+
+def together(graphs):
+    """Several graphs as one program, and what it ties together."""
+
+    def run(g):
+        return {name: graph[0](g[name]) for name, graph in graphs.items()}
+
+    classes = set()
+    for group, (_, _, found, _) in graphs.items():
+        for members in found.values():
+            if any(member.startswith("arrays") for member in members):
+                named = (m.replace("arrays", f"g['{group}']").replace("result", f"result['{group}']") for m in members)
+                classes.add(frozenset(named))
+    return sv.trace(run, {name: graph[1] for name, graph in graphs.items()}), classes
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(graphs().filter(lambda graph: not graph[3]), min_size=5, max_size=5))
+def test_groups_are_what_arithmetic_ties_together(five):
+    """A hundred random programs, five in one; an array that has a dimension twice is the next test's."""
+    program, classes = together(dict(zip("pqrst", five, strict=True)))
+    assert {frozenset(str(m) for m in d.members) for d in program.dimensions} == classes
+    # and cutting any of them whole moves no array: sums over them are all that is left to do
+    of = {group: [d for d in program.dimensions if d.members[0].path[3] == group] for group in "pqrst"}
+    for together_cut in itertools.zip_longest(*of.values()):
+        cut = {axis: d for axis, d in zip("abcde", together_cut, strict=True) if d is not None}
+        plan = sv.Plan(dict.fromkeys("abcde", 2))
+        for axis, dimension in cut.items():
+            plan = plan.with_dimension(dimension, axis)
+        report = program.propagate(plan)
+        assert {c.kind for c in report.collectives} <= {"all-reduce"}
+        found = {f"{v.name}:{d}": axes for v in report.arguments for d, axes in enumerate(v.spec.dims) if axes}
+        assert found == {str(m): (axis,) for axis, d in cut.items() for m in d.arguments}
+
+
+def test_an_array_that_has_a_dimension_twice_says_so():
+    program = sv.trace(lambda w, x: x + x @ w, *[jax.ShapeDtypeStruct(s, "float32") for s in ((8, 8), (16, 8))])
+    (wide,) = (d for d in program.dimensions if d.conflicts)
+    assert wide.conflicts == {"w": (0, 1)} and "only one of these can take it" in program.dimensions.text()
+    plan = sv.Plan({"x": 2})
+    specs = lambda plan: {n: str(s.canonical()) for n, s in program.bind(plan).in_specs.items()}  # noqa: E731
+    assert specs(plan.with_dimension(wide, "x")) == {"w": "P('x')", "x": "P(None, 'x')"}
+    assert specs(plan.with_dimension(wide, "x", prefer={"w": 1})) == {"w": "P(None, 'x')", "x": "P(None, 'x')"}
+    with pytest.raises(ShardvizError, match="no member w:2"):
+        plan.with_dimension(wide, "x", prefer={"w": 2})
+
+
+def matmul(w, x):
+    return x @ w
+
+
+SHAPES = [jax.ShapeDtypeStruct(s, "float32") for s in ((8, 24), (16, 8))]
+
+
+def test_cuts_go_before_specs_and_an_axis_cuts_an_array_once():
+    program = sv.trace(matmul, *SHAPES)
+    dims = program.dimensions
+    base = sv.Plan({"a": 2, "b": 2}, (P(None, "a"), P("b")), P("b"))
+    plan = base.with_dimension(dims.named("w:0"), "a")
+    bound = program.bind(plan)
+    assert {n: str(s) for n, s in bound.in_specs.items()} == {"w": "P('a', None)", "x": "P('b', 'a')"}
+    assert str(bound.out_specs["result"]) == "P('b', None)"
+    both = plan.with_dimension(dims.named("x:0"), ("b",)).with_dimension(dims.named("w:1"), "b")
+    assert (
+        str(program.bind(both).out_specs["result"]) == "P(None, 'b')"
+    )  # b cuts the result once: where it was put last
+    assert program.bind(both.with_dimension(dims.named("w:1"), None)).in_specs["w"].dims == (("a",), ())
+    again = plan.with_spec("w", P())
+    assert str(program.bind(again).in_specs["w"].canonical()) == "P()"
+    renamed = plan.rename_axis("a", "z")
+    assert str(program.bind(renamed).in_specs["w"]) == "P('z', None)"
+    space: dict = {}
+    exec(program.plan_code(both), space)
+    assert program.bind(space["plan"]) == program.bind(both)
+
+
+def test_what_cannot_be_cut_is_said():
+    program = sv.trace(matmul, *SHAPES)
+    with pytest.raises(SpecError, match=r"the mesh has no such axis; it has 'a'"):
+        sv.Plan({"a": 2}).with_dimension(program.dimensions.named("w:0"), "q")
+    with pytest.raises(SpecError, match="dimension 0 is 8 and does not divide by 'a'=3"):
+        program.bind(sv.Plan({"a": 3}).with_dimension(program.dimensions.named("w:0"), "a"))
+    with pytest.raises(ShardvizError, match="there is no dimension 'ff'; there are"):
+        program.dimensions.named("ff")
+
+
+def test_names_can_be_given():
+    dims = sv.trace(matmul, *SHAPES).dimensions
+    named = dims.renamed({"w:0": "d_model", "x:0": "batch"})
+    assert named.named("d_model").members == dims.named("w:0").members
+    with pytest.raises(ShardvizError, match="two dimensions would be called 'd'"):
+        dims.renamed({"w:0": "d", "x:0": "d"})

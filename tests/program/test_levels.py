@@ -1,0 +1,301 @@
+"""What Shardy predicts in the kernel is what XLA's partitioner makes: collectives, phases, and where they part."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz import compiler
+from shardviz.compiler.phases import full_name
+from shardviz.diagnose import level_differences, levels_differ
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.program import propagate as shardy
+from shardviz.program.propagated import Reading
+from shardviz.session.targeting import resolve_target
+
+MESH = "data=2,model=4"
+X = jax.ShapeDtypeStruct((64, 128), jnp.float32)
+CUBE = jax.ShapeDtypeStruct((16, 64, 128), jnp.float32)
+WEIGHT = jax.ShapeDtypeStruct((128, 64), jnp.float32)
+ROW = jax.ShapeDtypeStruct((128,), jnp.float32)
+IDS = jax.ShapeDtypeStruct((64, 32), jnp.int32)
+CUT, PRODUCT = P("data", "model"), (P("data", "model"), P("model"))
+
+SUMS = {
+    "a sum over two axes": (lambda x: jnp.sum(x), (X,), (CUT,)),
+    "a sum of a sum": (lambda x: jnp.sum(jnp.sum(x, 1), 0), (X,), (CUT,)),
+    "a sum of a sum, both used": (lambda x: (s := jnp.sum(x, 1), jnp.sum(s, 0)), (X,), (CUT,)),
+    "a greatest of a greatest": (lambda x: jnp.max(jnp.max(x, 1), 0), (X,), (CUT,)),
+    "a sum of a greatest": (lambda x: jnp.sum(jnp.max(x, 1), 0), (X,), (CUT,)),
+    "a scaled sum of a sum": (lambda x: jnp.sum(jnp.sum(x, 1) * 2, 0), (X,), (CUT,)),
+    "three sums": (lambda x: jnp.sum(jnp.sum(jnp.sum(x, 2), 1), 0), (CUBE,), (CUT,)),
+    "a mean of a mean": (lambda x: jnp.mean(jnp.mean(x, 1), 0), (X,), (CUT,)),
+    "one dimension over both": (lambda x: jnp.sum(x), (X,), (P(("data", "model")),)),
+    "a product over two": (lambda t, u: jnp.einsum("abc,abd->cd", t, u), (CUBE, CUBE), (CUT, CUT)),
+    "axes turned round": (lambda t, u: jnp.einsum("abc,abd->cd", t, u), (CUBE, CUBE), (P("model", "data"),) * 2),
+    "a product's sum": (lambda x, w: jnp.sum(x @ w), (X, WEIGHT), PRODUCT),
+    "a bias' gradient": (lambda x, b: jax.grad(lambda b: jnp.sum(jnp.tanh(x + b)))(b), (CUBE, ROW), (CUT, P())),
+    "softmax": (lambda x: jax.nn.softmax(x, (0, 1)), (X,), (CUT,)),
+    "an embedding's gradient": (
+        lambda e, i: jax.grad(lambda e: jnp.sum(e[i] ** 2))(e),
+        (jax.ShapeDtypeStruct((128, 16), jnp.float32), IDS),
+        (P(), CUT),
+    ),
+    "a user's two sums": (
+        lambda x: jax.shard_map(lambda x: lax.psum(lax.psum(x, "data"), "model"), in_specs=CUT, out_specs=P())(x),
+        (X,),
+        (CUT,),
+    ),
+    "the same twice": (lambda x, w: (x @ w) * jnp.sum(jnp.tanh(x) @ w), (X, WEIGHT), (P("data"), P("model"))),
+    "a weight gathered twice": (lambda x, w: x @ w + jnp.tanh(x) @ w, (X, WEIGHT), (P(("data", "model")), P("data"))),
+}
+
+
+def moves(report):
+    return sorted((c.kind, c.axes, c.count, c.operand_bytes, c.result_bytes) for c in report.collectives)
+
+
+def both(name, target="cpu"):
+    fn, args, specs = SUMS[name]
+    program, plan = sv.trace(fn, *args), sv.Plan(MESH, specs)
+    resolved = resolve_target(target, DeviceMesh.of(MESH))
+    return program._propagate(plan, target=resolved.lowered_for), program.partition(plan, target)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_are_as_many_as_the_partitioner_makes(name):
+    predicted, made = both(name)
+    assert moves(predicted) == moves(made)
+    assert made.level_differences == ()
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_are_as_many_as_a_tpus_partitioner_makes(name):
+    predicted, made = both(name, "tpu v5e:2x4")
+    assert moves(predicted) == moves(made)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_are_as_many_as_a_gpus_partitioner_makes(name):
+    predicted, made = both(name, "gpu h100:1x8")
+    assert moves(predicted) == moves(made)
+
+
+ELEMENTWISE = {
+    "square": jnp.square,
+    "power": lambda x: x**2,
+    "erf": lax.erf,
+    "erfc": lax.erfc,
+    "erf_inv": lax.erf_inv,
+    "sinh": jnp.sinh,
+    "cosh": jnp.cosh,
+    "asin": jnp.arcsin,
+    "acosh": jnp.arccosh,
+    "atanh": jnp.arctanh,
+    "tan": jnp.tan,
+    "lgamma": lax.lgamma,
+    "digamma": lax.digamma,
+    "polygamma": lambda x: lax.polygamma(x, x),
+    "zeta": lambda x: lax.zeta(x, x),
+    "bessel_i1e": lax.bessel_i1e,
+    "next_after": lambda x: jnp.nextafter(x, x + 1),
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "sinc": jnp.sinc,
+}
+
+if jax.__version_info__ < (0, 12):  # XLA's Shardy did not look through its own operation
+    del ELEMENTWISE["erf"]
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_every_elementwise_operation_hands_its_sharding_on(name):
+    """Whatever dialect JAX lowers it to."""
+    program = sv.trace(lambda x: jnp.sum(ELEMENTWISE[name](x), 0), X)
+    predicted, made = (level(sv.Plan(MESH, (CUT,))) for level in (program.propagate, program.partition))
+    assert moves(predicted) == moves(made) == [("all-reduce", ("data",), 1, 128.0, 128.0)]
+    assert predicted.outputs[0].spec == made.outputs[0].spec == Spec((("model",),))
+
+
+def test_top_k_takes_the_last_dimension_whole():
+    program = sv.trace(lambda x: lax.top_k(x, 3)[0], X)
+    outputs = [level(sv.Plan(MESH, (P("data"),))).outputs[0] for level in (program.propagate, program.partition)]
+    assert outputs[0].spec == outputs[1].spec == Spec((("data",), ()))
+
+
+# phases
+
+
+def phases(program, plan):
+    """Of both levels: (name stack) → the phases of the operations that have it."""
+    lowered, bound = program._lowerings.lower(plan), program.bind(plan)
+    propagated = shardy.propagate(lowered, bound)
+
+    class Every(Reading):
+        def visit(self, op):
+            place = self.place(op)
+            if op.results and not op.name.endswith(("constant", "while", "call", "computation", "barrier")):
+                found.setdefault(place.name_stack, set()).add(self._phase(op, place))
+            super().visit(op)
+
+    found, made = {}, {}
+    with lowered.lock, lowered.module.context:
+        Every(propagated.module, lowered, bound.mesh, {})
+    module = compiler.parse(program.partition(plan).stages["partitioned"])
+    of = compiler.Phases(module)
+    for computation, instruction in module:
+        if instruction.op_name and instruction.opcode not in ("parameter", "constant", "while", "tuple"):
+            name = full_name(module, computation, instruction, of.prefixes)
+            made.setdefault(name, set()).add(of(computation, instruction, name))
+    return found, made
+
+
+def step(w, v, m, x):
+    """A train step by hand: a batch made ready, a gradient, momentum, a clip, a number for a log."""
+    x = jnp.tanh(x * 2.0)
+
+    def loss(w, v):
+        return jnp.mean((jax.checkpoint(lambda w: jnp.tanh(jnp.tanh(x @ w) @ w.T))(w) @ v) ** 2)
+
+    value, (dw, dv) = jax.value_and_grad(loss, (0, 1))(w, v)
+    m = m * 0.9 + dw
+    scale = jnp.minimum(1.0, 1.0 / jnp.sqrt(jnp.sum(dw**2)))
+    return w - m * scale, v - dv, m, value * 100.0
+
+
+def plain(w, v, m, x):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "checkpoint", lambda f: f)
+        return step(w, v, m, x)
+
+
+def by_hand(fn):
+    return sv.trace(fn, WEIGHT, WEIGHT, WEIGHT, X), sv.Plan(MESH, (P(None, "model"), P(), P(None, "model"), P("data")))
+
+
+def of_gallery(name, **options):
+    made = getattr(sv.gallery, name)(**options)
+    return made.program, made.plan
+
+
+STEPS = {
+    "with checkpoint": lambda: by_hand(step),
+    "without checkpoint": lambda: by_hand(plain),
+    "mlp": lambda: of_gallery("mlp", mesh=MESH),
+    "llama": lambda: of_gallery("llama", mesh=MESH, layers=2),
+    "gpt": lambda: of_gallery("gpt_2021", layers=2, batch=8, length=128),
+    "moe": lambda: of_gallery("moe", mesh={"data": 2, "expert": 4}, tokens=4096),
+    "ring": lambda: of_gallery("ring", mesh={"data": 2, "seq": 4}, length=4096),
+    "pipeline": lambda: of_gallery("pipeline", mesh={"data": 2, "stage": 4}, layers=8, microbatches=4, batch=256),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_an_operation_is_in_the_same_pass_at_both_levels(name):
+    found, made = phases(*STEPS[name]())
+    common = found.keys() & made.keys()
+    assert len(common) >= 18
+    for stack in common:
+        assert made[stack] <= found[stack], stack
+        assert found[stack] - made[stack] <= {"update"}, stack  # what nothing uses is gone before the partitioner
+    assert sum(found[stack] != made[stack] for stack in common) <= 0.03 * len(common)
+    seen = set().union(*(found[stack] for stack in common))
+    assert seen >= {"forward", "backward", "update"}
+    assert ("rematerialised" in seen) == (name in ("with checkpoint", "llama"))
+
+
+@pytest.mark.parametrize("gradient", [jax.grad, jax.value_and_grad])
+def test_a_gather_that_both_passes_use_stands_where_it_is_used_first(gradient):
+    square = jax.ShapeDtypeStruct((128, 128), jnp.float32)
+    program = sv.trace(gradient(lambda w, x: jnp.sum(jnp.tanh(jnp.tanh(x @ w) @ w))), square, X)
+    plan = sv.Plan("data=4", (P("data"), P("data")), None)
+    for report in (program.propagate(plan), program.partition(plan)):
+        gathers = [c.phase for c in report.collectives if c.kind == "all-gather" and c.operand == "w"]
+        assert gathers == ["forward"]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_products_are_in_the_same_pass_at_both_levels(name):
+    program, plan = STEPS[name]()
+    sums = []
+    for level in (program.propagate, program.partition):
+        rows = [(row.phase, row.source and row.source.bare, row.dot_flops) for row in level(plan).cost.work]
+        sums.append({key: sum(n for *at, n in rows if (*at,) == key) for key in {(p, s) for p, s, n in rows if n}})
+    assert sums[0] == pytest.approx(sums[1])
+
+
+# real plans
+
+PLANS = {  # program → how much of runs and of bytes is at both levels the same, by kind and axes
+    "mlp@8": (lambda: of_gallery("mlp", mesh=MESH), 0.9, 0.75),
+    "mlp@64": (lambda: of_gallery("mlp", mesh="data=8,model=8"), 1, 1),
+    "llama 8b@8": (lambda: of_gallery("llama", mesh=MESH), 0.99, 0.98),
+    "llama 8b@64": (lambda: of_gallery("llama", mesh="data=8,model=8"), 0.99, 0.98),
+    "llama 70b@8": (lambda: of_gallery("llama", size="70b", mesh=MESH), 0.99, 0.98),
+    "llama 70b@64": (lambda: of_gallery("llama", size="70b", mesh="data=8,model=8"), 0.99, 0.98),
+    "moe@8": (lambda: of_gallery("moe", mesh={"data": 2, "expert": 4}, tokens=4096), 1, 1),
+    "moe@64": (lambda: of_gallery("moe", mesh={"data": 8, "expert": 8}, tokens=32768), 1, 1),
+    "pipeline@8": (STEPS["pipeline"], 1, 1),
+    "gpt@8": (STEPS["gpt"], 1, 1),
+    "ring@8": (STEPS["ring"], 1, 0.88),  # between two sums XLA cuts what is summed to the output's shard
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_real_plans_move_what_was_predicted(name):
+    make, runs, size = PLANS[name]
+    program, plan = make()
+    totals = []
+    for level in (program.propagate, program.partition):
+        total = {}
+        for c in level(plan).collectives:
+            n, moved = total.get((c.kind, tuple(sorted(map(str, c.axes)))), (0, 0.0))
+            total[c.kind, tuple(sorted(map(str, c.axes)))] = n + c.count, moved + c.count * c.operand_bytes
+        totals.append(total)
+    keys = totals[0].keys() | totals[1].keys()
+    for at, least in enumerate((runs, size)):
+        pairs = [[total.get(key, (0, 0.0))[at] for total in totals] for key in keys]
+        assert sum(map(min, pairs)) >= least * sum(map(max, pairs))
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.5, 0.85, 0.95, 1.0, 1.05, 1.15, 2.0, 10.0])
+@pytest.mark.parametrize("name", ["mlp", "moe", "llama"])
+def test_levels_differ_where_a_tenth_of_the_step_is_at_stake(name, factor):
+    program, plan = STEPS[name]()
+    ours = program.propagate(plan)
+
+    def all_moved(report):
+        both = {"all-gather": (0, 1), "all-reduce": (2, 0)}
+        return {
+            axis: sum(
+                sum(n * b for n, b in zip(both.get(c.kind, (1, 0)), (c.operand_bytes, c.result_bytes), strict=True))
+                * (c.group_size if c.kind == "all-to-all" else 1)
+                * c.count
+                for c in report.collectives
+                if axis in c.axes
+            )
+            for axis in report.mesh.names
+        }
+
+    for axis in ours.mesh.names:
+        scaled = [
+            replace(c, operand_bytes=c.operand_bytes * factor, result_bytes=c.result_bytes * factor)
+            if axis in c.axes
+            else c
+            for c in ours.collectives
+        ]
+        theirs = replace(ours, collectives=tuple(scaled))
+        before, after = all_moved(ours), all_moved(theirs)
+        beyond = 0.1 * max(sum(before.values()), sum(after.values()))
+        expected = {a for a in before if abs(before[a] - after[a]) > beyond}
+        said = levels_differ(ours, theirs)
+        assert {a for d in said for a in d.axes} == expected
+        assert bool(level_differences(ours, theirs)) == (factor != 1.0)
+    assert levels_differ(ours, ours) == () == level_differences(ours, ours)
+    half = replace(ours, cost=replace(ours.cost, dot_flops=ours.cost.dot_flops * factor))
+    assert bool(levels_differ(ours, half)) == (abs(factor - 1) > 0.1 * max(1, factor))

@@ -1,0 +1,90 @@
+"""A cluster of dask.distributed, real processes on this machine: it answers as this process does, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shardviz as sv
+from shardviz.study import workers
+from shardviz.study.workers import Lost, Shared, answers
+
+pytestmark = [pytest.mark.dask, pytest.mark.filterwarnings("default")]  # dask's and tornado's own warnings
+
+
+@pytest.fixture(scope="module")
+def client():
+    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),  # so that the last test need not kill so many
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def make(batch, fn):
+    if batch == 13:
+        raise RuntimeError("an unlucky number")
+    return fn, [jax.ShapeDtypeStruct(s, "float32") for s in ((64, 64), (batch, 64))]
+
+
+OVER = {"batch": [64, 13, 128], "fn": [lambda w, x: jnp.sum(x @ w), lambda w, x: jnp.tanh(x) @ w]}
+
+
+def swept(**more):
+    found = sv.sweep(make, OVER, mesh={"d": 8}, progress=False, **more)
+    return [(r.point, r.trouble, r.report and r.report.collectives) for r in found.rows]
+
+
+def test_a_cluster_answers_as_this_process(client):
+    here = swept()
+    assert swept(executor=client) == here
+    assert swept(executor=client.get_executor()) == here
+
+
+def test_results_come_as_they_are_done_and_from_all(client):
+    def nap(_, seconds):
+        time.sleep(seconds)
+        return os.getpid()
+
+    found = list(answers(nap, Shared(None), {"long": 2.0, "short": 0.0, "shorter": 0.0}, client))
+    assert found[-1][0] == "long" and len({pid for _, pid in found}) == 2
+
+
+def test_a_killed_worker_costs_time_alone(client):
+    def slow(value, task):
+        time.sleep(0.4)
+        return value[0] + task
+
+    tasks = {n: n for n in range(12)}
+    pids = list(client.run(os.getpid).values())
+    threading.Timer(1.0, os.kill, (pids[0], signal.SIGKILL)).start()
+    found = dict(answers(slow, Shared([100]), tasks, client))
+    assert found == {n: 100 + n for n in tasks}
+    client.wait_for_workers(2, timeout=60)  # dask has started another in its place
+    assert pids[0] not in client.run(os.getpid).values()
+
+
+def test_workers_of_another_jax_are_refused(client, monkeypatch):
+    asked = workers.versions() | {"jax": "0.0.1"}
+    monkeypatch.setattr(workers, "versions", lambda: asked)  # here: the cluster's workers have what they have
+    (_, trouble, report), *_ = swept(executor=client)
+    assert report is None and "in place of 0.0.1" in trouble and "workers of the same versions" in trouble
+
+
+def test_a_task_that_kills_every_worker_is_said_to(client):
+    def deadly(_, task):
+        if task == "bad":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task
+
+    found = dict(answers(deadly, Shared(None), {0: "good", 1: "bad"}, client))
+    assert found[0] == "good"
+    assert isinstance(found[1], Lost) and "KilledWorker" in found[1].why

@@ -1,0 +1,151 @@
+"""Exercises: the right answer gets all points, what is missed is explained, and what is said is checked."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.errors import ShardvizError, SpecError
+
+MESH = {"data": 2, "model": 4}
+
+
+def mlp(x, w1, w2):
+    return jnp.tanh(x @ w1) @ w2
+
+
+@pytest.fixture(scope="module")
+def program():
+    return sv.trace(mlp, *(jax.ShapeDtypeStruct(s, "float32") for s in ((64, 512), (512, 2048), (2048, 512))))
+
+
+MEGATRON = sv.Plan(MESH, (P("data"), P(None, "model"), P("model")))
+TURNED = sv.Plan(MESH, (P("data"), P("model"), P(None, "model")))
+
+
+def test_collectives_are_named_by_kind_axes_and_bytes(program):
+    asked = sv.exercise(program, MEGATRON, ask="collectives", title="an MLP")
+    assert "w1" in asked.text() and "exercise.answer([" in asked.text() and asked.result is None
+    right = 64 // 2 * 512 * 4  # float32 rows of one part of data: partial sums over model
+    assert asked.answer([("all-reduce", "model", right)]).reveal().score == 1
+    assert asked.answer([("all-reduce", ("model",), "65 kB")]).reveal().score == 1  # within a tenth
+    assert asked.answer([("all-reduce", "model")]).reveal().score == 1  # bytes need not be said
+    assert asked.answer([("all-reduce", "model", 2 * right)]).reveal().score == 0.5
+    wrong = asked.answer([("all-gather", "data")]).reveal()
+    assert [row.verdict for row in wrong.rows] == ["missed", "is not there"] and wrong.score == 0
+    assert "sums over dimension 1" in wrong.text()  # why it is there, in program.why's words
+    assert asked.answer([("all-reduce", "model"), ("all-gather", "data")]).reveal().score == 0.5
+    assert asked.tries == 6 and asked.result.tries == 6
+
+
+def test_nothing_is_an_answer_too(program):
+    alone = sv.Plan({"data": 8}, (P("data"), P(), P()))
+    asked = sv.exercise(program, alone, ask="collectives")
+    assert asked.answer([]).reveal().score == 1
+    assert asked.answer([("all-gather", "data")]).reveal().score == 0
+    assert sv.exercise(program, MEGATRON, ask="collectives").answer([]).reveal().score == 0
+
+
+def test_outputs_are_specs(program):
+    asked = sv.exercise(program, MEGATRON, ask="outputs")
+    assert asked.answer(P("data")).reveal().score == 1
+    assert asked.answer({"result": P("data", None)}).reveal().score == 1
+    partly = asked.answer(P("data", "model")).reveal()
+    assert partly.score == 0.25 and partly.rows[0].verdict == "1 of 2 dimensions are right"
+    assert "because of x P('data')" in partly.text() and "not cut along model" in partly.text()
+    with pytest.raises(SpecError, match="'result'"):
+        asked.answer(P("data", "model", None))
+    with pytest.raises(ShardvizError, match="how every output is cut"):
+        sv.exercise(program, sv.Plan(MESH, out_specs=P("data")), ask="outputs")
+
+
+def test_the_cheaper_plan_is_that_of_the_report(program):
+    names = ("column then row", "row then column")
+    asked = sv.exercise(program, MEGATRON, ask="cheaper", other=TURNED, names=names)
+    moved = [sum(c.total_bytes for c in program.partition(plan).collectives) for plan in (MEGATRON, TURNED)]
+    assert moved[0] < moved[1]
+    assert asked.answer(names[0]).reveal().score == 1 and asked.answer(names[1]).reveal().score == 0
+    assert asked.result.compared.collectives and "From column then row" in asked.result.text()
+    assert sv.exercise(program, MEGATRON, ask="cheaper", other=MEGATRON).answer("equal").reveal().score == 1
+    # on a machine by the step's time, which sv.cost says
+    timed = sv.exercise(program, MEGATRON, ask="cheaper", other=TURNED, target="tpu v5e:2x4", level="propagated")
+    times = [sv.cost(program.propagate(plan), "tpu v5e:2x4").upper for plan in (MEGATRON, TURNED)]
+    assert timed.answer("A" if times[0] < times[1] else "B").reveal().score == 1
+
+
+def test_a_result_can_be_graded(program):
+    asked = sv.exercise(program, MEGATRON, ask="collectives")
+    with pytest.raises(ShardvizError, match="answer first"):
+        asked.reveal()
+    assert asked.reveal(give_up=True).score == 0
+    other = sv.exercise(program, MEGATRON, ask="outputs", title="what comes out").answer(P("data"))
+    other.reveal()
+    found = json.loads(other.result.to_json())
+    assert found["score"] == 1 and found["rows"][0]["right"] == "P('data')" and found["tries"] == 1
+    both = sv.scores(asked, other)
+    assert both.score == 0.5 and "what comes out" in both.text() and "50%" in both.text()
+    assert "not revealed" in sv.scores(sv.exercise(program, MEGATRON, ask="outputs")).text()
+
+
+def test_small_collectives_may_be_left_out():
+    example = sv.gallery.llama("8b")
+    asked = sv.exercise(example, ask="collectives", level="propagated")
+    report = example.program.propagate(example.plan)
+    sizes = {}
+    for c in report.collectives:
+        sizes[c.kind, tuple(sorted(c.axes))] = sizes.get((c.kind, tuple(sorted(c.axes))), 0) + c.total_bytes
+    large = [(kind, axes, size) for (kind, axes), size in sizes.items() if size >= 0.01 * sum(sizes.values())]
+    assert len(large) < len(sizes)
+    assert asked.answer(large).reveal().score == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("all-reduce", "expected a list"),
+        ([("all-reduce",)], r"expected \(kind, axes\)"),
+        ([("allreduce", "model")], "no collective 'allreduce'; there are all-gather"),
+        ([("all-reduce", "modle")], "the mesh has the axes 'data', 'model'"),
+        ([("all-reduce", "model", "many")], "bytes='many'"),
+        ([("all-reduce", "model"), ("all-reduce", "model", 3)], "is there twice"),
+    ],
+)
+def test_what_cannot_be_read_says_why(program, given, says):
+    with pytest.raises(ShardvizError, match=says):
+        sv.exercise(program, MEGATRON, ask="collectives").answer(given)
+
+
+def test_what_cannot_be_asked_says_why(program):
+    with pytest.raises(ShardvizError, match="ask is 'outputs', 'collectives', 'cheaper'"):
+        sv.exercise(program, MEGATRON, ask="everything")
+    with pytest.raises(ShardvizError, match=r"a second sv\.Plan"):
+        sv.exercise(program, MEGATRON, ask="cheaper")
+    with pytest.raises(ShardvizError, match="expected a program"):
+        sv.exercise(mlp, MEGATRON, ask="outputs")
+    with pytest.raises(ShardvizError, match="two different names"):
+        sv.exercise(program, MEGATRON, ask="cheaper", other=TURNED, names=("A", "A"))
+
+
+specs = st.permutations(["data", "model", None]).map(lambda axes: P(*axes[:2]))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.tuples(specs, specs, specs))
+def test_what_the_report_says_is_worth_all_points(program, ins):
+    plan = sv.Plan(MESH, ins)
+    report = program.propagate(plan)
+    outputs = {v.name: v.spec for v in report.outputs}
+    assert sv.exercise(program, plan, ask="outputs", level="propagated").answer(outputs).reveal().score == 1
+    sizes = {}
+    for c in report.collectives:
+        sizes[c.kind, c.axes] = sizes.get((c.kind, c.axes), 0) + c.total_bytes
+    said = [(kind, axes, size) for (kind, axes), size in sizes.items()]
+    result = sv.exercise(program, plan, ask="collectives", level="propagated").answer(said).reveal()
+    assert result.score == 1 and result.points == result.of

@@ -1,0 +1,392 @@
+"""A search finds the cost model's optimum, keeps what is pinned, goes on past what falls out, and says why not."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.gallery.llama import loss_fn
+from shardviz.study.candidates import Choice, followers
+from shardviz.study.search import Searching
+from shardviz.study.workers import Workers
+
+FOUR = "tpu v5p:2x2x1"
+
+
+def abstract(*shape, dtype=jnp.bfloat16):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def mlp(batch, *widths):
+    """A step of gradient descent of a perceptron without biases."""
+
+    def loss(params, x, y):
+        for w in params[:-1]:
+            x = jax.nn.relu(x @ w)
+        return jnp.mean((x @ params[-1] - y) ** 2)
+
+    def step(params, x, y):
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, x, y))
+
+    weights = [abstract(*pair) for pair in itertools.pairwise(widths)]
+    return sv.trace(step, weights, abstract(batch, widths[0]), abstract(batch, widths[-1]))
+
+
+def attention(batch, length, wide, heads):
+    """A step of gradient descent of one layer of attention."""
+
+    def loss(params, x):
+        q, k, v = (jnp.einsum("bsd,dhk->bshk", x, params[name]) for name in "qkv")
+        weights = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k))
+        return jnp.mean((x + jnp.einsum("bhst,bthk,hkd->bsd", weights, v, params["o"])) ** 2)
+
+    def step(params, x):
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, x))
+
+    each = wide // heads
+    weights = {name: abstract(wide, heads, each) for name in "qkv"} | {"o": abstract(heads, each, wide)}
+    return sv.trace(step, weights, abstract(batch, length, wide))
+
+
+def every_rank(hunt: Searching):
+    """The rank of every plan of a search's space: all subsets of axes on all free dimensions, on all meshes."""
+    space, found = hunt.space, {}
+    free = [d.name for d in space.dimensions if d.name not in space.cuts]
+    for mesh in space.meshes:
+        axes = [name for name, size in mesh if size > 1]
+        subsets = [s for n in range(len(axes) + 1) for s in itertools.combinations(axes, n)]
+        for cuts in itertools.product(subsets, repeat=len(free)):
+            for state in subsets:
+                named = zip(free, cuts, strict=True)
+                choice = Choice(mesh, tuple(pair for pair in named if pair[1])).stated("parameters", state)
+                plan = space.plan(choice)
+                if (key := space.key(plan)) not in found:
+                    found[key] = hunt._scorer(plan).rank
+    return found
+
+
+SMALL = {
+    "wide": (lambda: mlp(8192, 1024, 8192, 1024), FOUR, {"params.0:0": None}, 100),
+    "many rows": (lambda: mlp(65536, 512, 2048, 512), FOUR, {"params.1:1": None}, 100),
+    "attention": (lambda: attention(8, 1024, 2048, 16), FOUR, {"d": None, "k": None, "o:1": None}, 50),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_it_finds_the_optimum_that_brute_force_finds(name):
+    make, target, pins, least = SMALL[name]
+    program = make()
+    ranks = every_rank(sv.searching(program, target, level="propagated", pins=pins))
+    assert len(ranks) >= least
+    found = sv.search(program, target, seconds=60, level="propagated", most=len(ranks) // 2, pins=pins)
+    assert found.best.score.rank == pytest.approx(min(ranks.values()))
+
+
+def test_the_same_seed_gives_the_same_answer():
+    one, two = (sv.search(mlp(4096, 512, 2048, 512), FOUR, seconds=60, level="propagated", most=60) for _ in range(2))
+    assert [t.text for t in one.tried] == [t.text for t in two.tried] and one.best.plan == two.best.plan
+
+
+def test_what_is_pinned_stays():
+    program = mlp(4096, 512, 2048, 512)
+    pins = {"params[0]": P(None, "model"), "batch": "data", "model": 2}
+    found = sv.search(program, FOUR, seconds=60, level="propagated", most=40, pins=pins)
+    assert found.best is not None and len(found.tried) > 10
+    for each in found.tried:
+        bound = program.bind(each.plan)
+        assert bound.mesh.shape["model"] == 2 and str(bound.in_specs["params[0]"].canonical()) == "P(None, 'model')"
+        assert bound.in_specs["x"].dims[0] == ("data",)
+    with pytest.raises(sv.ShardvizError, match=r"pins\['w9'\]"):
+        sv.search(program, FOUR, pins={"w9": P("data")})
+
+
+def test_a_plan_that_is_given_is_improved_and_never_made_worse():
+    program = mlp(65536, 512, 2048, 512)
+    plan = sv.Plan({"a": 2, "b": 2}, edits={"params[0]": P("a", "b")})
+    found = sv.search(program, FOUR, seconds=60, level="propagated", most=60, plan=plan)
+    assert found.given is not None and found.given.plan == plan
+    assert found.best.score.rank < 0.9 * found.given.score.rank
+    same = sv.search(program, FOUR, seconds=60, level="propagated", most=30, plan=found.best.plan)
+    assert same.best.score.rank <= found.best.score.rank
+
+
+def test_new_values_of_the_state_are_cut_as_the_state_is():
+    def step(state, x):
+        return {"w": state["w"] * 2, "m": state["m"] + 1}, (x @ state["w"]).sum()
+
+    program = sv.trace(step, {"w": abstract(8, 8), "m": abstract(8)}, abstract(4, 8))
+    arguments, outputs = program.arrays(sv.Plan("a=2"))
+    assert followers(arguments, outputs) == {"result[0]['w']": "state['w']", "result[0]['m']": "state['m']"}
+
+
+def test_an_interrupt_leaves_what_is_known():
+    seen = []
+
+    def stop(state):
+        seen.append(state)
+        if len(state.tried) > 1:
+            raise KeyboardInterrupt
+
+    found = sv.search(mlp(4096, 512, 2048, 512), FOUR, level="propagated", on_better=stop)
+    assert found.best is not None and 2 <= len(found.tried) == len(seen[-1].tried) and not found.finished
+
+
+def test_what_falls_out_is_counted_and_the_search_goes_on(monkeypatch):
+    program = mlp(4096, 512, 2048, 512)
+    sketch, asked = type(program).sketch, []
+
+    def sometimes(self, plan, target):
+        asked.append(plan)
+        if len(asked) % 3 == 0:
+            raise sv.CompileCrashed("Shardy ended its process")
+        return sketch(self, plan, target)
+
+    monkeypatch.setattr(type(program), "sketch", sometimes)
+    found = sv.search(program, FOUR, seconds=60, level="propagated", most=30)
+    assert found.best is not None and len(found.fallen) >= 10
+    assert found.reasons["propagated: CompileCrashed: Shardy ended its process"] == len(found.fallen)
+    assert "fell out" in found.text() and "Shardy ended its process" in found.text()
+
+
+def test_the_floor_is_below_every_candidate_and_is_what_arithmetic_says():
+    batch, wide, hidden = 8192, 1024, 4096
+    found = sv.search(mlp(batch, wide, hidden, wide), FOUR, seconds=60, level="propagated", most=40)
+    flops = 5 * 2 * batch * wide * hidden  # forward two, backward two of weights and one of what goes in between
+    assert found.floor.compute == pytest.approx(flops / (4 * 459e12))
+    assert all(found.floor.seconds <= t.score.lower * (1 + 1e-9) for t in found.tried)
+
+
+def test_why_not_names_the_nearest_alternative_of_each_decision():
+    found = sv.search(mlp(65536, 512, 2048, 512), FOUR, seconds=60, level="propagated", most=120)
+    best = found.best.score
+    assert {w.decision for w in found.why_not} >= {"batch", "mesh"}
+    for why in found.why_not:
+        assert why.seconds == pytest.approx(why.alternative.score.seconds - best.seconds)
+        assert why.bytes == pytest.approx(why.alternative.score.needed - best.needed)
+        assert why.reason and why.chosen != why.other
+    assert "Why not otherwise" in found.text() and "<table" in found.html()
+
+
+def test_the_front_falls_and_is_drawn():
+    found = sv.search(mlp(4096, 512, 2048, 512), FOUR, seconds=60, level="propagated", most=60)
+    front = found.front
+    assert all(a.score.seconds <= b.score.seconds for a, b in itertools.pairwise(front))
+    assert all(a.score.needed > b.score.needed for a, b in itertools.pairwise(front))
+    for each in found.tried:
+        assert any(f.score.seconds <= each.score.seconds and f.score.needed <= each.score.needed for f in front)
+    assert found.plot().figure is not None
+
+
+def test_constraints_hold_unless_they_are_opened():
+    def fn(x, w):
+        y = jax.lax.with_sharding_constraint(x @ w, P(None, "data"))
+        return y.sum()
+
+    program = sv.trace(fn, abstract(4096, 512), abstract(512, 1024))
+    kept = sv.search(program, FOUR, seconds=60, level="propagated", most=40)
+    opened = sv.search(program, FOUR, seconds=60, level="propagated", most=40, open_constraints=True)
+    assert opened.best.score.seconds <= kept.best.score.seconds
+    assert program.constraints and not program.without_constraints().constraints
+    assert "data" in program.named_axes
+
+
+def test_it_is_asked_with_sense():
+    program = mlp(64, 8, 8)
+    with pytest.raises(sv.ShardvizError, match="level is"):
+        sv.search(program, FOUR, level="notation")
+    with pytest.raises(sv.ShardvizError, match="seconds=0"):
+        sv.search(program, FOUR, seconds=0)
+    with pytest.raises(sv.MeshError):
+        sv.search(program, FOUR, mesh={"data": 8})
+    with pytest.raises(sv.TargetError):
+        sv.search(program, "cpu")
+
+
+def test_mesh_shapes_are_all_factorisations_and_no_others():
+    space = sv.searching(mlp(64, 8, 8), "tpu v5p:2x2x2", level="propagated").space
+    sizes = {tuple(size for _, size in mesh) for mesh in space.meshes}
+    assert sizes == {s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) == 8}
+
+
+def test_megatrons_perceptron_comes_out_where_weights_outweigh_activations():
+    """Alpa's tests (`test_auto_sharding_mlp.py`): n layers over the model axis are n - 1 all-reduces of activations
+    going forward and back but for the first, where every pair is cut by columns, then by rows."""
+    layers, batch, wide = 4, 256, 8192
+    program = mlp(batch, *(wide,) * (layers + 1))
+    pins = {each.name: None for each in program.dimensions if each.of or "x:" in str(each.members)}
+    found = sv.search(program, FOUR, seconds=60, level="propagated", most=200, pins=pins)
+    bound = program.bind(found.best.plan)
+    cut = [next(d for d, axes in enumerate(bound.in_specs[f"params[{n}]"].dims) if axes) for n in range(layers)]
+    assert cut == [1, 0, 1, 0]
+    large = [c for c in program.propagate(found.best.plan).collectives if c.operand_bytes > 1e6]
+    assert {c.kind for c in large} == {"all-reduce"} and len(large) == layers - 1
+
+
+def transformer(layers, batch, length, wide, heads):
+    """A step of gradient descent of layers of attention and a perceptron, over inputs that are embedded already."""
+
+    def block(p, x):
+        q, k, v = jnp.einsum("bsd,cdhk->cbshk", x, p["qkv"])
+        weights = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k))
+        x = x + jnp.einsum("bhst,bthk,hkd->bsd", weights, v, p["out"])
+        return x + jax.nn.relu(x @ p["up"]) @ p["down"]
+
+    def loss(params, x, y):
+        for p in params:
+            x = block(p, x)
+        return jnp.mean((x - y) ** 2)
+
+    def step(params, x, y):
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, x, y))
+
+    each = wide // heads
+    layer = {"qkv": abstract(3, wide, heads, each), "out": abstract(heads, each, wide)}
+    layer |= {"up": abstract(wide, 4 * wide), "down": abstract(4 * wide, wide)}
+    rows = abstract(batch, length, wide)
+    return sv.trace(step, [layer] * layers, rows, rows)
+
+
+def test_megatrons_transformer_comes_out_with_4_all_reduces_a_layer_but_one():
+    """Alpa's tests (`test_auto_sharding_bert.py`): attention and perceptron sum activations once each, forward and
+    backward, but for what would go into the embedding."""
+    layers = 2
+    program = transformer(layers, 4, 256, 4096, 16)
+    pins = {d.name: None for d in program.dimensions if d.of}
+    found = sv.search(program, FOUR, seconds=60, level="propagated", most=60, pins=pins, mesh={"model": 4})
+    specs = {n: str(s.canonical()) for n, s in program.bind(found.best.plan).in_specs.items()}
+    expected = {"qkv": "P(None, None, 'model')", "out": "P('model')", "up": "P(None, 'model')", "down": "P('model')"}
+    assert specs == {f"params[{n}]['{w}']": e for n in range(layers) for w, e in expected.items()} | {
+        "x": "P()",
+        "y": "P()",
+    }
+    sums = [c for c in program.propagate(found.best.plan).collectives if c.operand_bytes > 1e6]
+    assert {c.kind for c in sums} == {"all-reduce"} and len(sums) == 4 * layers - 1
+
+
+def test_a_shard_map_whose_axes_divide_on_few_meshes_is_searched():
+    example = sv.gallery.ring(mesh="data=2,seq=4")
+    found = sv.search(example.program, "tpu v5p:2x2x2", seconds=60, level="propagated", most=8)
+    assert len(found.tried) >= 8 and found.best is not None
+    assert {"data", "seq"} <= set(found.best.plan.mesh.names)
+
+
+def test_what_a_pmap_maps_stays_on_its_axis():
+    def step(w, x):
+        return w - jax.lax.pmean(jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w), "batch")
+
+    program = sv.trace(jax.pmap(step, axis_name="batch"), abstract(4, 64, 64), abstract(4, 32, 64))
+    found = sv.search(program, FOUR, seconds=60, level="propagated", most=10)
+    assert {str(s.dims[0]) for s in program.bind(found.best.plan).in_specs.values()} == {"('batch',)"}
+    (mapped,) = (d for d in program.dimensions if d.mapped)
+    assert mapped.mapped == ("batch",) and len(mapped.arguments) == 2
+
+
+def test_as_long_as_nothing_fits_the_first_candidates_are_tried_however_long_that_takes():
+    program = sv.gallery.llama("70b", mesh="data=64,model=8").program
+    found = sv.search(program, "tpu v5p:8x8x8", seconds=0.01, level="propagated")
+    assert found.tried[0].score.fits is False  # whatever begins there is too large
+    assert found.best.score.fits and len(found.tried) < 24
+
+
+def test_nothing_is_offered_that_the_compiler_did_not_accept(monkeypatch):
+    """A compiler that refuses whatever it is asked: the best is known, and not offered."""
+    program = mlp(4096, 512, 2048, 512)
+    hunt = sv.searching(program, FOUR, seconds=20, most=30)
+    hunt._finalists.level, hunt._note = "compiled", ""  # as if the compiler were there
+    asked = []
+
+    def refuse(self, plan, level, **kwargs):
+        asked.append(plan)
+        raise sv.CompileCrashed("the compiler ended its process")
+
+    monkeypatch.setattr(type(program), "submit", refuse)
+    *_, found = hunt
+    assert asked and not found.offers and found.best is None and found.leading.accepted is None
+    assert found.reasons["compiled: CompileCrashed: the compiler ended its process"] == len(asked)
+    assert "No plan is offered" in found.text() and "margin" not in found.text()
+
+
+def test_our_own_workers_score_as_this_process_does(monkeypatch):
+    program = mlp(4096, 512, 2048, 512)
+    here = sv.search(program, FOUR, seconds=60, level="propagated", most=40)
+    monkeypatch.setattr("shardviz.study.workers.free_cores", lambda: 2.0)
+    hunt = sv.searching(program, FOUR, seconds=60, level="propagated", most=40)
+    hunt._own._worth = 0.0
+    hunt._own.ready(1.0)
+    while hunt._own.ready(1.0) is None:
+        time.sleep(0.05)
+    *_, there = hunt
+    assert [t.score for t in there.tried] == [t.score for t in here.tried]
+    assert not hunt._own._pool.pids  # they are gone when it is done
+
+
+def test_a_70b_model_on_512_chips_is_zero_3():
+    """As the scaling book has it: a row of 4,096 tokens a chip is enough to hide the gathers of the weights on a torus
+    of three axes, and parameters with Adam's moments fit only if all chips share them."""
+    example = sv.gallery.llama("70b", batch=512)
+    params, _, tokens = example.args
+    moments = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32), params)
+
+    def step(params, mu, nu, tokens):
+        grads = jax.grad(loss_fn)(params, tokens)
+        mu = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mu, grads)
+        nu = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * jnp.square(g.astype(v.dtype)), nu, grads)
+        new = lambda p, m, v: (p - 1e-3 * m / (jnp.sqrt(v) + 1e-8)).astype(p.dtype)  # noqa: E731
+        return jax.tree.map(new, params, mu, nu), mu, nu
+
+    program = sv.trace(step, params, moments, moments, tokens, donate_argnums=(0, 1, 2))
+    found = sv.search(program, "tpu v5p:8x8x8", seconds=60, level="propagated", most=4)
+    bound = program.bind(found.best.plan)
+    by = lambda name: math.prod(bound.mesh.shape[a] for a in bound.in_specs[name].axes)  # noqa: E731
+    assert by("tokens") == 512 and bound.in_specs["tokens"].dims[1] == ()
+    large = [a.name for a in program.arguments if math.prod(a.shape) > 1e8]
+    assert len(large) == 27 and all(by(name) == 512 for name in large)
+
+
+def test_a_convolution_of_many_images_is_pure_data_parallel():
+    def loss(params, x):
+        for w in params:
+            x = jax.nn.relu(
+                jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            )
+        return jnp.mean(x**2)
+
+    def step(params, x):
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, x))
+
+    program = sv.trace(step, [abstract(3, 3, 64, 64), abstract(3, 3, 64, 64)], abstract(256, 56, 56, 64))
+    found = sv.search(program, FOUR, seconds=60, level="propagated", most=150)
+    bound = program.bind(found.best.plan)
+    assert math.prod(bound.mesh.shape[a] for a in bound.in_specs["x"].dims[0]) == 4
+    assert all(not bound.in_specs[f"params[{n}]"].axes for n in range(2))
+
+
+def test_workers_of_an_executor_score_as_this_process_does():
+    program = mlp(4096, 512, 2048, 512)
+    with Workers(2) as pool:
+        there = sv.search(program, FOUR, seconds=60, level="propagated", most=60, executor=pool)
+    here = sv.search(program, FOUR, seconds=60, level="propagated", most=60)
+    assert [t.text for t in there.tried] == [t.text for t in here.tried]
+    assert [t.score for t in there.tried] == [t.score for t in here.tried]
+
+
+@pytest.mark.tpu
+def test_finalists_are_those_that_the_targets_compiler_accepts():
+    found = sv.search(mlp(65536, 512, 2048, 512), FOUR, seconds=8)
+    assert found.best.accepted and found.level == "compiled"
+    assert all(f.report.memory.fits and f.report.target == FOUR for f in found.offers)
+    assert [f.seconds for f in found.offers] == sorted(f.seconds for f in found.offers)
+
+
+@pytest.mark.tpu
+def test_what_the_targets_compiler_says_is_too_large_is_not_offered():
+    found = sv.search(mlp(64, 65536, 2**17, 2**17), "tpu v5p:1x1x1", seconds=5)
+    assert found.best is None and not found.offers and found.leading is not None
+    assert "No plan is offered" in found.text() and (found.fallen or found.leading.score.fits is False)

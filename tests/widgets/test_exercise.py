@@ -1,0 +1,78 @@
+"""The form of an exercise: what is chosen is the answer, errors are said in it, the result is the exercise's."""
+
+from __future__ import annotations
+
+import ipywidgets as w
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+
+MESH = {"data": 2, "model": 4}
+PLAN = sv.Plan(MESH, (P("data"), P(None, "model"), P("model")))
+TURNED = sv.Plan(MESH, (P("data"), P("model"), P(None, "model")))
+
+
+@pytest.fixture(scope="module")
+def program():
+    shapes = ((64, 512), (512, 2048), (2048, 512))
+    return sv.trace(lambda x, w1, w2: jnp.tanh(x @ w1) @ w2, *(jax.ShapeDtypeStruct(s, "float32") for s in shapes))
+
+
+def inside(widget, kind):
+    """Every widget of a kind in a form, in order."""
+    found = [widget] if isinstance(widget, kind) else []
+    return found + [each for child in getattr(widget, "children", ()) for each in inside(child, kind)]
+
+
+def press(form, name):
+    (button,) = (b for b in inside(form, w.Button) if b.description == name)
+    button.click()
+    return inside(form, w.HTML)
+
+
+def test_collectives_are_chosen_row_by_row(program):
+    asked = sv.exercise(program, PLAN, ask="collectives")
+    form = asked.widget()
+    kind, over = inside(form, w.Dropdown)[:2]
+    kind.value, over.value = "all-reduce", ("model",)
+    (size, *_) = inside(form, w.Text)
+    size.value = "many"
+    *_, status, result = press(form, "Reveal")
+    assert 'role="alert"' in status.value and "many" in status.value and asked.result is None
+    size.value = "65.5 kB"
+    *_, status, result = press(form, "Reveal")
+    assert not status.value and asked.result.score == 1 and result.value == asked.result.html()
+    before = len(inside(form, w.Text))
+    press(form, "One more")
+    assert len(inside(form, w.Text)) == before + 1
+    unlabelled = [f for f in inside(form, (w.Dropdown, w.Text)) if not f.description]
+    assert not unlabelled
+
+
+def test_outputs_are_chosen_dimension_by_dimension(program):
+    asked = sv.exercise(program, PLAN, ask="outputs")
+    form = asked.widget()
+    rows, columns = inside(form, w.Dropdown)
+    assert [label for label, _ in rows.options] == ["whole", "data", "model", "data, model", "model, data"]
+    assert rows.description == "result dim 0 (64) is cut by"
+    rows.value, columns.value = ("data",), ("model",)
+    press(form, "Reveal")
+    assert asked.result.score == 0.25
+    columns.value = ()
+    press(form, "Reveal")
+    assert asked.result.score == 1 and asked.result.tries == 2
+
+
+def test_the_cheaper_plan_is_a_choice(program):
+    asked = sv.exercise(program, PLAN, ask="cheaper", other=TURNED, names=("<b>one</b>", "two"))
+    form = asked.widget()
+    *_, status, _ = press(form, "Reveal")
+    assert "choose a plan first" in status.value
+    (choice,) = inside(form, w.RadioButtons)
+    choice.value = "<b>one</b>"
+    *_, result = press(form, "Reveal")
+    assert asked.result.score == 1 and "<b>one</b>" not in result.value
+    press(sv.exercise(program, PLAN, ask="outputs").widget(), "Show the answer")

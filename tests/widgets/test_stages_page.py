@@ -1,0 +1,87 @@
+"""The raw stages on the page: one text after the other, what a pass changes, searched, to the source line and back."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shardviz as sv
+from shardviz.session.explorer import ExplorerState
+from shardviz.widgets.explorer import Explorer
+from tests.widgets.page import UNREADABLE
+
+
+def step(w, x):
+    h = jnp.tanh(x @ w["<b>up"])
+    return h @ w["down"]
+
+
+SUM = f"test_stages_page.py:{step.__code__.co_firstlineno + 2}"
+
+
+@pytest.fixture(scope="module")
+def made():
+    P = jax.sharding.PartitionSpec
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
+    program = sv.trace(step, {"<b>up": array(16, 64), "down": array(64, 16)}, array(8, 16))
+    plan = sv.Plan("data=2,model=2", in_specs=({"<b>up": P(None, "model"), "down": P("model", None)}, P("data")))
+    return ExplorerState(program, plan, level="propagated", debounce=60)
+
+
+@pytest.fixture
+def page(open_page, made):
+    opened = open_page(Explorer(made))
+    opened.go("stages")
+    opened.answer()
+    return opened
+
+
+def chosen(page, **values):
+    for name, value in values.items():
+        page.at(f"stage-{name}").select_option(value)
+        page.answer()
+    return page.at("stage")
+
+
+def test_what_a_pass_puts_in_is_seen_and_leads_to_its_line_and_back(page):
+    lines = chosen(page, name="shardy insert-explicit-reshards", against="stage")
+    assert page.at("stage-only").is_checked()
+    row = lines.locator("tr", has_text="sdy.all_reduce")
+    assert row.locator("th").inner_text().strip().startswith("+")
+    assert page.tab.evaluate(UNREADABLE, page.at("panel-stages").element_handle()) == []
+    row.get_by_text(SUM).click()
+    page.answer()
+    assert page.explorer.tab == "source"
+    page.at(f"raw-{SUM}").click()
+    page.answer()
+    assert page.explorer.tab == "stages" and page.at("stage-line").is_visible()
+    places = page.at("stage").locator("tbody tr td:last-child").all_inner_texts()
+    assert places and set(places) == {SUM}
+    page.at("stage-line").click()
+    page.answer()
+
+
+def test_it_is_searched_and_gone_through(page):
+    chosen(page, name="stablehlo")
+    page.at("stage-find").fill("dot_general")
+    page.tab.wait_for_timeout(200)
+    page.answer()
+    assert page.at("stage-found").inner_text() == "2 lines"
+    page.at("stage-next").click()
+    page.answer()
+    assert page.explorer.query["stage"].startswith("shardy ") and page.explorer.query["find"] == "dot_general"
+    page.at("stage-find").fill("no such thing")
+    page.tab.wait_for_timeout(200)
+    page.answer()
+    assert page.at("stages-none").is_visible()
+
+
+def test_a_plan_is_held_against_another_cards(page):
+    state = page.explorer.state
+    state.set_dim("w['down']", 0, [])
+    page.answer()
+    lines = chosen(page, name="stablehlo", against="card")
+    changed = lines.locator("tr", has_text="~")
+    assert changed.count() >= 1 and "against baseline" in page.at("panel-stages").inner_text()
+    state.undo()

@@ -1,0 +1,99 @@
+"""The page's code comes from the kernel: with the model, or when it is asked for; a notebook's saved state has none."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from shardviz.session.explorer import ExplorerState
+from shardviz.widgets import bundle
+from shardviz.widgets.delivered import is_watched
+from shardviz.widgets.explorer import Explorer
+from tests.widgets.page import TRAITS
+
+PAGE = """<!doctype html><meta charset="utf-8"><style>.sv-tabs {{ display: none }}</style>
+<body data-jp-theme-light="true"><div id="app"></div><div id="other"></div><script type="module">
+const decoded = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+const data = JSON.parse(new TextDecoder().decode(decoded("{data}")));
+window.listeners = {{}};
+window.sent = [];
+window.model = {{
+  get: (key) => data[key],
+  set(key, value) {{ data[key] = value; for (const fn of listeners[`change:${{key}}`] || []) fn(); }},
+  on(key, fn) {{ (listeners[key] = listeners[key] || []).push(fn); }},
+  off(key, fn) {{ listeners[key] = (listeners[key] || []).filter((other) => other !== fn); }},
+  save_changes() {{}},
+  send(message) {{ sent.push(message); }},
+}};
+window.say = (message) => {{ for (const fn of listeners["msg:custom"] || []) fn(message); }};
+const code = new Blob([decoded("{start}")], {{ type: "text/javascript" }});
+const {{ default: widget }} = await import(URL.createObjectURL(code));
+window.show = (id) => widget.render({{ model, el: document.getElementById(id) }});
+show("app");
+window.ready = true;
+</script>"""
+
+
+@pytest.fixture
+def opened(browser, tmp_path, program, plan):
+    """Opens a page that anywidget starts, with a `_page` in its model."""
+    tabs = []
+
+    def open_it(page: str):
+        explorer = Explorer(ExplorerState(program, plan, debounce=60))
+        data = json.dumps({name: getattr(explorer, name) for name in TRAITS} | {"_page": page})
+        encode = lambda s: base64.b64encode(s.encode()).decode()  # noqa: E731
+        path = tmp_path / "page.html"
+        path.write_text(PAGE.format(data=encode(data), start=encode(bundle.start())))
+        tabs.append(browser.new_page())
+        tabs[-1].set_default_timeout(8000)
+        tabs[-1].goto(path.as_uri())
+        tabs[-1].wait_for_function("window.ready")
+        return tabs[-1]
+
+    yield open_it
+    for tab in tabs:
+        tab.close()
+
+
+def test_the_code_that_comes_with_the_model_is_taken_out_of_it(opened):
+    tab = opened(bundle.page())
+    tab.get_by_test_id("tab-rosetta").wait_for()  # whatever style sheet another version has left in the page
+    assert tab.evaluate("model.get('_page')") == "" and tab.evaluate("sent") == [{"look": None}]
+    tab.evaluate("show('other')")
+    tab.locator("#other").get_by_test_id("tab-rosetta").wait_for()
+    assert not [said for said in tab.evaluate("sent") if "ask" in said], "a second view has the code already"
+
+
+def test_a_page_whose_model_was_restored_asks(opened):
+    tab = opened("")
+    assert tab.evaluate("sent") == [{"ask": "page"}]
+    tab.evaluate("say({ other: 1 }), say(undefined)")
+    tab.get_by_text("waits for its kernel").wait_for()
+    tab.evaluate("(page) => say({ page })", bundle.page())
+    tab.get_by_test_id("tab-rosetta").wait_for()
+    assert tab.get_by_text("waits for its kernel").count() == 0
+    assert tab.evaluate("listeners['msg:custom'].length") == 1, "that of the page itself"
+
+
+def test_the_state_has_the_code_only_where_somebody_looks_on(program, plan, monkeypatch):
+    explorer = Explorer(ExplorerState(program, plan, debounce=60))
+    assert explorer.get_state()["_page"] == bundle.page(), "a page that comes later asks for all"
+    assert explorer._page == "" and explorer.get_state("_page") == {"_page": ""}
+    assert len(json.dumps(explorer.get_state([name for name in explorer.keys if name != "_page"]))) < 60_000
+    sent = []
+    monkeypatch.setattr(explorer, "send", sent.append)
+    for message in ({"ask": "page"}, {"ask": "all"}, None, "page", {"page": "evil"}):
+        explorer._on_message(explorer, message, [])
+    assert sent == [{"page": bundle.page()}]
+    error = explorer.status["error"]
+    explorer.set_state({"_page": ""})
+    assert explorer.status["error"] == error
+    explorer.set_state({"_page": "evil"})
+    assert explorer._page == "" and "does not fit" in explorer.status["error"]["message"]
+
+
+def test_nobody_looks_on_where_there_is_no_kernel():
+    assert not is_watched()
