@@ -421,8 +421,8 @@ def search(problem: Problem) -> Way:
     return replace(whole if whole.moves else best, proved=True, tried=whole.tried)
 
 
-Node = tuple[State, frozenset[Atom]]
-"""A state, and the atoms of an all-to-all that may still take more along; empty where none is open."""
+Node = tuple[State, State | None]
+"""A state, and where it is in the middle of an all-to-all, which may still take more along, the state before that."""
 
 
 def _astar(
@@ -445,13 +445,14 @@ def _astar(
         The way; without moves where there is none cheaper than `limit`; None where there were too many moves.
     """
     count = itertools.count()
-    start: Node = problem.start, frozenset()
+    start: Node = problem.start, None
     best: dict[Node, tuple[int, int]] = {start: (0, 0)}
     came: dict[Node, Move] = {}
     lows = {start: problem.lacks(problem.start)}
     queue = [(problem.lacks(problem.start), 0, next(count), start)]
     done: set[Node] = set()
-    permuted: set[tuple[Any, ...]] = set()
+    permuted: dict[tuple[Any, ...], int] = {}
+    uneven = any(size % ways(problem.atoms) for size in problem.shape)
     tried = 0
 
     def reach(node: Node, cost: tuple[int, int], least: int, move: Move) -> None:
@@ -460,37 +461,43 @@ def _astar(
         best[node], came[node], lows[node] = cost, move, least
         heapq.heappush(queue, (least + haste * (least - cost[0]), cost[1], next(count), node))
 
+    def atleast(least: int, cost: tuple[int, int], move: Move) -> int:
+        """What a way comes to that takes more along: as much at least, but across tiles' edges more may be less."""
+        return least if move.edges or uneven else max(least, cost[0])
+
     while queue:
         _, _, _, node = heapq.heappop(queue)
         if node in done:
             continue
         done.add(node)
-        state, held = node
-        if state == problem.goal and not held:
+        state, opened = node
+        if state == problem.goal and opened is None:
             return Way(problem, _path(came, node, problem), True, tried)
         if tried >= most:
             return None
         elements, length = best[node]
         least = lows[node]
-        if held:  # only more of the same all-to-all
+        if opened is not None:  # only more of the same all-to-all
             so_far = came[node]
             for move in _all_to_alls(problem, state):
                 tried += 1
-                if held.isdisjoint(move.atoms) and (joint := _joint(problem, so_far, move)) is not None:
+                if set(so_far.atoms).isdisjoint(move.atoms) and (joint := _joint(problem, so_far, move)) is not None:
                     cost = elements - so_far.elements + joint.elements, length
-                    reach((joint.after, frozenset()), cost, cost[0] + problem.lacks(joint.after), joint)
-                    reach((joint.after, held.union(move.atoms)), cost, max(least, cost[0]), joint)
+                    reach((joint.after, None), cost, cost[0] + problem.lacks(joint.after), joint)
+                    reach((joint.after, opened), cost, atleast(least, cost, joint), joint)
             continue
         for move in moves(problem, state):
             tried += 1
             cost = elements + move.elements, length + 1
-            reach((move.after, frozenset()), cost, cost[0] + problem.lacks(move.after), move)
+            reach((move.after, None), cost, cost[0] + problem.lacks(move.after), move)
             if move.kind == "all-to-all" and len(problem.shape) > 1 and moves is _every:
-                reach((move.after, frozenset(move.atoms)), cost, max(least, cost[0]), move)
+                reach((move.after, state), cost, atleast(least, cost, move), move)
         if moves is _every:
             kind = (tuple(map(ways, state.dims)), state.unreduced)
-            if kind not in permuted:  # all permutes of one kind cost the same: from the first state that gets there
-                permuted.add(kind)
+            # All permutes of one kind cost the same: they start from the first state of it, and from a cheaper one
+            # that has more to go and comes later.
+            if kind not in permuted or elements < permuted[kind]:
+                permuted[kind] = elements
                 shard = problem.shard(state)
                 if limit is None or elements + shard < limit:
                     same_sums = state.unreduced == problem.goal.unreduced
@@ -501,7 +508,7 @@ def _astar(
                         least = elements + shard + (problem.lacks_of(dims) if same_sums else problem.lacks(state))
                         if limit is None or least < limit:
                             move = _permute(problem, state, dims)
-                            reach((move.after, frozenset()), (elements + shard, length + 1), least, move)
+                            reach((move.after, None), (elements + shard, length + 1), least, move)
     return Way(problem, (), True, tried)
 
 
@@ -510,7 +517,7 @@ def _path(came: dict[Node, Move], node: Node, problem: Problem) -> tuple[Move, .
     path: list[Move] = []
     while node in came:
         path.append(came[node])
-        node = path[-1].before, frozenset()
+        node = path[-1].before, None
     joined: list[Move] = []
     for move in reversed(path):
         last = joined[-1] if joined else None

@@ -236,7 +236,7 @@ def test_no_room(tmp_path, size, way):
             report = program.compile(sv.Plan("x=2", (P("x"),)), timeout=60)
             assert report.outputs[0].shape == (8 * n,) and report.memory.arguments == 4 * 8 * 32 * n
         answer["said"] = [kind(lambda: ask(n)) for n in (1, 20, 60, 60)]
-        answer["left"] = [f for f in os.listdir("/dev/shm") if "job" in f]
+        answer["left"] = [f for f in os.listdir("/dev/shm") if f.startswith("shardviz-job-")]
         server.shutdown()
         answer["left"] += os.listdir("/dev/shm")
         """,

@@ -163,9 +163,9 @@ def resharding(draw, partial: bool = True):
     mesh = DeviceMesh(tuple(f"a{i}" for i in range(len(sizes))), tuple(sizes))
     rank = draw(st.integers(1, 3))
     atoms = [
-        (f"a{i}", before, size)
+        atom
         for i, whole in enumerate(sizes)
-        for before, size in ([(1, 2), (2, 2)] if whole == 4 else [(1, whole)])
+        for atom in ([(f"a{i}", 1, 2), (f"a{i}", 2, 2)] if whole == 4 else [f"a{i}"])
     ]
 
     def dims(allowed) -> tuple[tuple, ...]:

@@ -27,6 +27,8 @@ LONG = ("module", "shape")
 SECONDS_A_CHARACTER = 4e-6
 BYTES_A_CHARACTER = 400
 MOST_MESSAGE = 4_000
+BREAK_THE_LAW = ("backtracking", "swelling", "recursive")
+"""Readers that do, so that the test can fail."""
 _HANGS = (
     2.0  # seconds of processor time, at which the process is killed, and ten times as many of the clock on the wall
 )
@@ -43,11 +45,12 @@ class Attacked:
     def __call__(self, reader: str, pieces: Pieces) -> dict[str, Any]:
         """What came of a text: `seconds`, `outcome` (`answered`, or the error's name), `message`, its length."""
         answer = self._ask(reader, pieces)
-        if (
-            SECONDS < answer["seconds"] < _HANGS
-        ):  # another process had the machine, or memory was first touched: once more
-            again = self._ask(reader, pieces)
-            answer = min(answer, again, key=lambda a: a["seconds"])
+        for _ in range(2):
+            # Another process had the machine, or memory was first touched: what breaks the law does so in a new process
+            if not wrong(answer) or reader in BREAK_THE_LAW:
+                break
+            self.close()
+            answer = self._ask(reader, pieces)
         return answer
 
     def _ask(self, reader: str, pieces: Pieces) -> dict[str, Any]:
@@ -180,6 +183,18 @@ def _deep(count: int) -> int:
     return 1 + _deep(count - 1) if count else 0
 
 
+_PACE = 0.008
+
+
+def _pace() -> float:
+    """Processor seconds of some plain work, which takes `_PACE` on the machine that `SECONDS` was chosen on."""
+    start = time.process_time()
+    found: dict[str, int] = {}
+    for i in range(80_000):
+        found[str(i % 1000)] = len(found) + i
+    return time.process_time() - start
+
+
 def _memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
@@ -202,6 +217,8 @@ def _attacked(reader: Any, text: str, more: int, errors: type[Exception], caches
     seconds = time.process_time() - start
     signal.setitimer(signal.ITIMER_PROF, 0)
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    if seconds > allowed:
+        allowed *= max(1.0, _pace() / _PACE)
     return {"seconds": seconds, "allowed": allowed, "outcome": outcome, "message": len(message)}
 
 
@@ -212,7 +229,7 @@ def main() -> None:
 
     table = readers()
     for name, reader in table.items():  # what is imported on first use is
-        if name not in ("backtracking", "swelling", "recursive"):
+        if name not in BREAK_THE_LAW:
             with contextlib.suppress(ShardvizError):
                 reader("P('a')")
     caches = [each for each in gc.get_objects() if isinstance(each, Remembered)]

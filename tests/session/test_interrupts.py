@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -156,6 +157,8 @@ def test_the_page_catches_up_after_an_interrupted_drawing(make_program, plan):
     assert program
 
 
+# Nor does Python pass on one that comes while JAX's callback of the garbage collector runs
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="interrupts come from a timer")
 def test_a_signal_at_any_time_leaves_a_plan_and_its_history():
     array = jax.ShapeDtypeStruct
@@ -168,18 +171,21 @@ def test_a_signal_at_any_time_leaves_a_plan_and_its_history():
     assert threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     chance = random.Random(2)
-    stopped = 0
+    stopped, takes = 0, 0.01
     try:
-        for _ in range(120):  # seldom a plan that was answered before
+        for _ in range(200):  # seldom a plan that was answered before
             name, dim = chance.choice((W1, "params['w2']", "x")), chance.randrange(2)
             axes = chance.choice(([], ["data"], ["model"], [("data", 1, 2)]))
             then, history = state.plan, state.past
             try:
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 0.012))
+                start = time.perf_counter()
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, takes))
                 state.set_dim(name, dim, axes)
                 signal.setitimer(signal.ITIMER_REAL, 0)
+                takes = max(1e-4, time.perf_counter() - start)  # as fast as the machine is now
             except KeyboardInterrupt:
                 stopped += 1
+                takes *= 1.2
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             taken = state.past != history
