@@ -64,6 +64,7 @@ from shardviz._jax.lowering import (
     module_from,
     run_passes,
     traced_shardings,
+    walk,
 )
 from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, watched, with_marks_as
 from shardviz._jax.partitioning import (
@@ -179,6 +180,7 @@ __all__ = [
     "unwrap_pmap",
     "user_frame",
     "user_frames",
+    "walk",
     "watched",
     "with_marks_as",
     "with_shape",

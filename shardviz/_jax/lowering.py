@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +127,20 @@ def mlir_context() -> ir.Context:
     from jax._src.interpreters import mlir
 
     return mlir.make_ir_context()
+
+
+def walk(op: ir.Operation, visit: Callable[[ir.Operation], Any], order: ir.WalkOrder | None = None) -> None:
+    """Visits an operation and all in it, in post-order if no other is said.
+
+    Raises:
+        KeyboardInterrupt: where one comes meanwhile; MLIR makes a RuntimeError of what its callbacks raise.
+    """
+    try:
+        op.walk(visit, order or ir.WalkOrder.POST_ORDER)
+    except RuntimeError as error:
+        if str(error).rstrip(": \n").endswith("KeyboardInterrupt"):
+            raise KeyboardInterrupt from None
+        raise
 
 
 def bytecode(module: ir.Operation) -> bytes:

@@ -391,9 +391,9 @@ def _atoms_of(axis: Axis, points: list[int]) -> Iterator[Atom]:
     yield from ((name, a, b // a) for a, b in itertools.pairwise(points) if low <= a and b <= high)
 
 
-_QUICK, _ALL = 1500, 20_000
+_QUICK, _ALL = 1500, 60_000
 """The most moves that each of the two searches looks at."""
-_WORK = 1 << 23
+_WORK = 3 << 23
 """The most moves x devices of the second."""
 _MANY = 8192
 """Above so many devices whole axes alone are moved, unless that is no way."""
@@ -421,8 +421,13 @@ def search(problem: Problem) -> Way:
     return replace(whole if whole.moves else best, proved=True, tried=whole.tried)
 
 
-Node = tuple[State, State | None]
-"""A state, and where it is in the middle of an all-to-all, which may still take more along, the state before that."""
+Open = State | tuple[frozenset[Atom], tuple[int, ...]]
+"""Of an all-to-all that may still take more along, all that its cost depends on besides where it has come to: the state
+before it; where every dimension divides, the atoms moved and into how many tiles each dimension was cut before.
+"""
+
+Node = tuple[State, Open | None]
+"""A state, and where it is in the middle of an all-to-all, what that began with."""
 
 
 def _astar(
@@ -461,6 +466,9 @@ def _astar(
         best[node], came[node], lows[node] = cost, move, least
         heapq.heappush(queue, (least + haste * (least - cost[0]), cost[1], next(count), node))
 
+    def opening(move: Move) -> Open:
+        return move.before if uneven else (frozenset(move.atoms), tuple(map(ways, move.before.dims)))
+
     def atleast(least: int, cost: tuple[int, int], move: Move) -> int:
         """What a way comes to that takes more along: as much at least, but across tiles' edges more may be less."""
         return least if move.edges or uneven else max(least, cost[0])
@@ -484,14 +492,14 @@ def _astar(
                 if set(so_far.atoms).isdisjoint(move.atoms) and (joint := _joint(problem, so_far, move)) is not None:
                     cost = elements - so_far.elements + joint.elements, length
                     reach((joint.after, None), cost, cost[0] + problem.lacks(joint.after), joint)
-                    reach((joint.after, opened), cost, atleast(least, cost, joint), joint)
+                    reach((joint.after, opening(joint)), cost, atleast(least, cost, joint), joint)
             continue
         for move in moves(problem, state):
             tried += 1
             cost = elements + move.elements, length + 1
             reach((move.after, None), cost, cost[0] + problem.lacks(move.after), move)
             if move.kind == "all-to-all" and len(problem.shape) > 1 and moves is _every:
-                reach((move.after, state), cost, atleast(least, cost, move), move)
+                reach((move.after, opening(move)), cost, atleast(least, cost, move), move)
         if moves is _every:
             kind = (tuple(map(ways, state.dims)), state.unreduced)
             # All permutes of one kind cost the same: they start from the first state of it, and from a cheaper one

@@ -154,7 +154,7 @@ def mark_types(module: ir.Operation) -> None:
                 maker.attributes[_NOTE] = op.attributes["sharding"]
         return ir.WalkResult.ADVANCE
 
-    module.walk(visit)
+    _jax.walk(module, visit)
 
 
 def type_of(op: ir.Operation) -> Spec | None:

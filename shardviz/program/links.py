@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
+from shardviz import _jax
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.module import Place, attributes_of, place_of, spec_of, within
@@ -446,4 +447,4 @@ def tag(module: ir.Operation) -> None:
         number += 1
         return ir.WalkResult.ADVANCE
 
-    module.walk(visit)
+    _jax.walk(module, visit)

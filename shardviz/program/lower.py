@@ -199,7 +199,7 @@ def _constraints(module: ir.Operation) -> list[ir.Operation]:
             found.append(op)
         return ir.WalkResult.ADVANCE
 
-    module.walk(visit)
+    _jax.walk(module, visit)
     return found
 
 

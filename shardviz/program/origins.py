@@ -177,7 +177,7 @@ def _walked(root: Any) -> list[Any]:
         found.append(op)
         return ir.WalkResult.ADVANCE
 
-    root.walk(visit, ir.WalkOrder.PRE_ORDER)
+    _jax.walk(root, visit, ir.WalkOrder.PRE_ORDER)
     return found
 
 

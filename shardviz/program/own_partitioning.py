@@ -127,5 +127,5 @@ def _cuts(asked: Lowered, bound: PlanRecord) -> dict[int, tuple[_Cut, ...]]:
                     found.setdefault(number, {})[cuts] = None
             return ir.WalkResult.ADVANCE
 
-        module.walk(visit)
+        _jax.walk(module, visit)
     return {number: tuple(cuts) for number, cuts in found.items()}

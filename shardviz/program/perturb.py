@@ -18,6 +18,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.passmanager import PassManager
 
+from shardviz import _jax
 from shardviz.notation import Axis, Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
@@ -202,7 +203,7 @@ class Perturbed:
                 found.append(op)
             return ir.WalkResult.ADVANCE
 
-        self.module.walk(visit)
+        _jax.walk(self.module, visit)
         return found
 
     # Runs.
@@ -387,5 +388,5 @@ def _numbered(module: ir.Operation, numbers: Collection[int]) -> list[ir.Operati
             found.append(op)
         return ir.WalkResult.ADVANCE
 
-    module.walk(visit)
+    _jax.walk(module, visit)
     return found

@@ -158,7 +158,7 @@ def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
             found.append(op)
         return ir.WalkResult.ADVANCE
 
-    module.walk(visit)
+    _jax.walk(module, visit)
     for op in found:
         _merge(op)
     return module
