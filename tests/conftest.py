@@ -17,7 +17,17 @@ PACKAGES = {"dask": "distributed"}
 
 
 def pytest_collection_modifyitems(items):
-    """Skips what needs something that is not installed; with SHARDVIZ_EXTRAS=tpu,cuda,dask its absence is an error."""
+    """Skips what needs something that is not installed; with SHARDVIZ_EXTRAS=tpu,cuda,dask its absence is an error.
+
+    What is measured is measured up to three times, since a machine may do something else meanwhile: what became slower
+    fails all three. So is a wait in the browser tried twice that came to no end.
+    """
+    for item in items:
+        place = item.nodeid.split("/")[1:2]
+        if place == ["benchmarks"]:
+            item.add_marker(pytest.mark.flaky(reruns=2))
+        elif place in (["browser"], ["hosts"], ["widgets"]):
+            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError"]))
     wanted = set(filter(None, os.environ.get("SHARDVIZ_EXTRAS", "").split(",")))
     marked = {mark: [i for i in items if i.get_closest_marker(mark)] for mark in (*COMPILERS, *PACKAGES)}
     if not wanted and not any(marked.values()):

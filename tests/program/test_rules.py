@@ -74,7 +74,7 @@ def test_a_pattern_of_many_stars_takes_no_longer_than_pattern_times_name(pattern
     for name in names:
         catches(pattern + "c", name)
         catches(pattern + "b", name)
-    assert time.process_time() - start < 0.2
+    assert time.process_time() - start < 2
 
 
 @given(st.lists(st.tuples(PATTERNS, SPECS), max_size=4))

@@ -202,7 +202,7 @@ def test_an_edit_while_nothing_is_awaited_is_quick(explorer):
     start = time.perf_counter()
     for i in range(20):
         edit(explorer, op="set_dim", name=W1, dimension=0, axes=["data"] if i % 2 == 0 else [])
-    assert (time.perf_counter() - start) / 20 < 0.03
+    assert (time.perf_counter() - start) / 20 < 0.3  # and never the second and more of a compile
 
 
 def test_state_options_are_refused_if_unknown(program, plan):
