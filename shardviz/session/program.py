@@ -196,6 +196,15 @@ class Program(Derivable):
             )
         return Plan(mesh, in_specs, out_specs)
 
+    @property
+    def own_plan(self) -> Plan | None:
+        """The plan that the function's own shardings, or those of its arguments, make on the mesh that is known of; None
+        where they say nothing of any argument, or there is no mesh yet."""
+        brings, first = self._call.brings, self._lowerings.first
+        mesh = brings.mesh or self._lowerings.mesh or (first and first.mesh)
+        said = any(spec is not None for spec in brings.in_specs)
+        return Plan(mesh) if said and mesh is not None and self._lowerings.waits is None else None
+
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
 

@@ -114,7 +114,8 @@ class Search(Visible):
         program: the function's name.
         target: the machine.
         level: how far the best plans were taken: `propagated`, `partitioned` or `compiled`.
-        given: the plan that was to be improved, as it was scored; None where there was none, or it was refused.
+        given: the plan that was to be improved, or that the function brought along, as it was scored; None where there
+            was none, or it was refused.
         offers: the plans that are offered, the best first; at level `compiled` only what the target's compiler took.
         leading: the best by its estimate, where the target's compiler has not accepted any yet; it is not offered.
         tried: every candidate that was scored.

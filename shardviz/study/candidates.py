@@ -121,7 +121,7 @@ class Space:
         """The axes of the meshes that are tried, major to minor."""
         if self.mesh is not None:
             return self.mesh.names
-        known = (*self.required, *self.sizes, *(a for axes in self.cuts.values() for a in axes))
+        known = (*self.required, *self.sizes, *self.cutting)
         given = () if self.base is None else self.base.mesh.names
         found = tuple(dict.fromkeys((*known, *given, *_NAMES)))
         most = max(MOST_AXES, len(set(known)), len(given))
@@ -152,8 +152,15 @@ class Space:
 
     def _allowed(self, shape: Mapping[str, int]) -> bool:
         """Whether a mesh has the pinned axes: of the pinned sizes, and of more than one device where they must cut."""
-        cutting = all(shape[axis] > 1 for axes in self.cuts.values() for axis in axes)
+        cutting = all(shape[axis] > 1 for axis in self.cutting)
         return cutting and all(shape[axis] == size for axis, size in self.sizes.items())
+
+    @cached_property
+    def cutting(self) -> tuple[str, ...]:
+        """The axes that pins have cut something."""
+        found = [a for axes in self.cuts.values() for a in axes]
+        found += [axis_name(a) for spec in self.specs.values() for a in spec.axes]
+        return tuple(dict.fromkeys(found))
 
     @cached_property
     def by_name(self) -> dict[str, Dimension]:
@@ -197,8 +204,8 @@ class Space:
         the best of one and two axes, then the rest of these, then what three axes have.
         """
         tiers: list[list[Choice]] = [[], [], []]
-        if self.base is not None:
-            tiers[0] += [self.given, replace(self.given, based=False)]
+        if self.begun is not None:
+            tiers[0] += [self.begun, replace(self.begun, based=False)]
         for mesh in self.meshes:
             choice = Choice(mesh)
             for name, axes in (*self.cuts.items(), *self.mapped.items()):
@@ -256,6 +263,16 @@ class Space:
             axes = max(found, key=lambda each: (found[each], each), default=())
             choice = choice.cut(dimension.name, axes)
         return choice
+
+    @cached_property
+    def begun(self) -> Choice | None:
+        """The plan that is to be improved with what is pinned in it; None where there is none, or its mesh is not wanted."""
+        if self.base is None or (self.mesh is not None and self.mesh.shape != self.base.mesh.shape):
+            return None
+        choice = self.given
+        for name, axes in self.cuts.items():
+            choice = choice.cut(name, axes)
+        return choice if self._allowed(choice.sizes) else None
 
     def _sharded(self, choice: Choice, axes: Sequence[str], parts: Sequence[str] = PARTS) -> Choice:
         for part in parts:
@@ -342,7 +359,7 @@ class Space:
         cuts: dict[str, list[tuple[str, ...]]] = {a.name: [()] * len(a.shape) for a in self.arguments}
         decided = dict(choice.cuts)
         if choice.based and self.base is not None:
-            if choice == self.given:
+            if choice == self.given and all(self.base_specs[name] == spec for name, spec in self.specs.items()):
                 return self.base
             decided = self._based(choice, cuts)
         for name, axes in decided.items():

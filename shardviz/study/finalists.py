@@ -68,6 +68,12 @@ class Finalists:
         """Whether it is worth asking about; what costs exactly the same as another is the same or its mirror image."""
         return (each.score.seconds, each.score.needed) not in self._asked and self.may_fit(each)
 
+    def rivals(self, given: Tried) -> bool:
+        """Whether the plan that a search began with may yet be better than what is offered: it is asked about too."""
+        if self.level is None or not self.offers or not self.hope(given):
+            return False
+        return given.score.lower < min(offer.seconds for offer in self.offers)
+
     def next(self, tried: Iterable[Tried]) -> Tried | None:
         """The best candidate that nobody asked about and that may fit; None where there is none."""
         return min(filter(self.hope, tried), key=lambda t: t.score.rank_at(self._higher), default=None)

@@ -72,7 +72,8 @@ def search(
         program: the program.
         target: the machine, such as `tpu v5p:4x4x4`.
         seconds: how long it may take. The compiler of the first finalist is waited for beyond that, if need be.
-        plan: a plan that is to be improved; the search begins with it, and what it does not decide stays as it is.
+        plan: a plan that is to be improved; the search begins with it, and what it does not decide stays as it is. None
+            for what the function brings along (`in_shardings`, say), where that is for as many devices.
         mesh: the one mesh that is wanted; None for every factorisation of the machine's devices into up to three axes.
         pins: what must stay: an argument's tree path → its spec; the name of a logical dimension
             (`program.dimensions`) → the axes that cut it, None for none; the name of a mesh axis → its size.
@@ -171,6 +172,7 @@ def space_of(
     for given in (mesh, None if plan is None else plan.mesh):
         if given is not None:
             resolve_target(machine, given)
+    base = plan or _own_plan(program, machine, mesh)
     arguments, outputs = program.arrays(Plan(mesh) if mesh is not None else plan)
     dimensions = program.dimensions
     specs: dict[str, Spec] = {}
@@ -201,13 +203,24 @@ def space_of(
         optimizer=program.update_arguments,
         required=program.named_axes,
         follows=followers(arguments, outputs),
-        base=plan,
-        base_specs={} if plan is None else program.bind(plan).in_specs,
+        base=base,
+        base_specs={} if base is None else program.bind(base).in_specs,
         mesh=mesh,
         specs=specs,
         cuts=cuts,
         sizes=sizes,
     )
+
+
+def _own_plan(program: Program, machine: Machine, mesh: DeviceMesh | None) -> Plan | None:
+    """The plan that the function brings along, where it is for so many devices and for the mesh that is wanted."""
+    own = program.own_plan
+    if own is None or own.mesh.size != machine.size or (mesh is not None and mesh != own.mesh):
+        return None
+    with contextlib.suppress(ShardvizError):
+        program.bind(own)
+        return own
+    return None
 
 
 @dataclass(eq=False)
@@ -401,9 +414,9 @@ class Searching:
 
     def _candidates(self) -> Iterator[Choice]:
         """What to try next; it looks at what came of what it gave before."""
-        if self.space.base is not None:
-            yield self.space.given
-            self._given = self._known(self.space.given)
+        if self.space.begun is not None:
+            yield self.space.begun
+            self._given = self._known(self.space.begun)
         starts: list[Choice] = []
         climbed: list[Tried] = []
         for tier in self.space.starts():
@@ -531,9 +544,12 @@ class Searching:
         finalists = self._finalists
         if finalists.answered(None):
             yield self.state
-        while not (self._stopped or finalists.full):
+        while not self._stopped:
+            rival = self._given is not None and finalists.rivals(self._given)
+            if finalists.full and not rival:
+                return
             late = self.elapsed > self.seconds and (finalists.offers or self.elapsed > self.seconds + _PATIENCE)
-            each = None if late else finalists.next(self.tried.values())
+            each = None if late else self._given if rival else finalists.next(self.tried.values())
             if each is None:
                 return
             finalists.ask(each)
