@@ -132,7 +132,8 @@ class ExplorerState(Staging):
         self._goal, self._whole = level, WholeStep(tokens, model_flops)
         self._book = AnswerBook()
         self._chores = Chores()
-        self._subscribers: list[Callable[[frozenset[str]], None]] = [self._follow]
+        self._subscribers: list[Callable[[frozenset[str]], None]] = []
+        self._telling = False
         self.loop.inbox.run(lambda: self._open(plan, target))
 
     def _open(self, plan: Plan, target: str | Machine) -> None:
@@ -476,17 +477,29 @@ class ExplorerState(Staging):
         self._tell()
 
     def _tell(self) -> None:
-        """Tells who has subscribed what is new since they were told last, also what an interrupt kept from them."""
-        before, now = self._told, self.now
+        """Tells who has subscribed what is new since they were told last, also what an interrupt kept from them.
+
+        What a subscriber changes while it is told is told afterwards, once; what follows from a change is told with it.
+        """
+        if self._telling:
+            return
+        self._telling = True
         try:
-            if new := now.new_since(before):
-                for callback in tuple(self._subscribers):
-                    callback(new)
-        except Exception:  # what cannot be shown would not be the next time either
-            self._told = now
-            raise
-        if self._told is before:  # a subscriber's own change was told meanwhile, and with it this one
-            self._told = now
+            while self._told is not self.now:
+                now = self.now
+                try:
+                    if new := now.new_since(self._told):
+                        self._follow(new)
+                    now = self.now
+                    if new := now.new_since(self._told):
+                        for callback in tuple(self._subscribers):
+                            callback(new)
+                except Exception:  # what cannot be shown would not be the next time either
+                    self._told = now
+                    raise
+                self._told = now
+        finally:
+            self._telling = False
 
     # The compile.
 
