@@ -100,7 +100,15 @@ def _most(state: Looked) -> Section:
     """What the step waits for; what helps was tried while the explorer lived."""
     remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()
     found = most_document(state.deck, remedies)
-    return _part("What costs you most", found, "open")
+    return _part("What costs you most", dataclasses.replace(found, blocks=tuple(map(_told, found.blocks))), "open")
+
+
+def _told(block: Block) -> Block:
+    """A table without its last column where that says nothing: what would help was not tried, and is not any more."""
+    if not isinstance(block, Table) or any(row.cells[-1] for row in block.rows):
+        return block
+    rows = tuple(dataclasses.replace(row, cells=row.cells[:-1]) for row in block.rows)
+    return dataclasses.replace(block, columns=block.columns[:-1], rows=rows)
 
 
 def _coded(code: Codes) -> Iterator[Block]:

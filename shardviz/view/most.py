@@ -6,6 +6,7 @@ the same line and axes says it in its own words; a finding about something else 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,6 +35,7 @@ from shardviz.view.document import (
     moved,
     paragraph,
     row,
+    shorten,
     words,
 )
 
@@ -145,6 +147,8 @@ def _helped(entries: list[_Entry], helps: Sequence[Remedy]) -> list[_Entry]:
                 return False
             if remedy.finding:
                 return e.finding is not None and e.finding.id == remedy.finding
+            if _for_memory(remedy):
+                return e.finding is not None and e.finding.rule in ("does-not-fit", "too-much")
             spent = e.spent if e.spent is not None and e.spent.what == "collective" else None
             return spent is not None and spent.source is not None and (spent.source.file, spent.source.line) in places
 
@@ -202,9 +206,13 @@ def _row(entry: _Entry, known: Known, cost: StepCost | None) -> Row:
     said = tuple(_sentence(spent, report, cost)) if spent is not None else ()
     if finding is not None:
         said = (*said, *((words("·", quiet=True),) if said else ()), *_finding(finding, brief=spent is not None))
-    detail = [paragraph(finding.why, quiet=True)] if finding is not None and finding.why else []
+    whole = [paragraph(finding.text)] if finding is not None and _brief(finding.text) != finding.text else []
+    detail = [*whole, *([paragraph(finding.why, quiet=True)] if finding is not None and finding.why else [])]
     if spent is None and finding is None and entry.remedy is not None:
-        said = (words("could be saved", strong=True), words(entry.remedy.text.partition(": ")[2], quiet=True))
+        said = (
+            words("would make room" if _for_memory(entry.remedy) else "could be saved", strong=True),
+            words(entry.remedy.text.partition(": ")[2], quiet=True),
+        )
     return row(_amount(entry), at, said, tuple(_try(entry)), detail=detail)
 
 
@@ -219,7 +227,7 @@ def _amount(entry: _Entry) -> Piece:
     spent, finding = entry.spent, entry.finding
     if spent is None and finding is None:
         assert entry.remedy is not None
-        return words(_saved(entry.remedy)[0], strong=True, tone="good")
+        return _saved(entry.remedy)[0]
     if spent is None:
         assert finding is not None
         seconds, size = finding.numbers.get("seconds"), finding.numbers.get("bytes")
@@ -285,7 +293,19 @@ def _cause(spent: Spending, report: Report) -> Iterator[Piece]:
 
 def _finding(finding: Finding, brief: bool) -> Iterator[Piece]:
     tone = "bad" if finding.severity == "error" else ""
-    yield words(finding.text, strong=not brief, tone=tone, selects=("value", finding.value) if finding.value else None)
+    text = _brief(finding.text)
+    tip = finding.text if text != finding.text else ""
+    yield words(text, strong=not brief, tone=tone, tip=tip, selects=("value", finding.value) if finding.value else None)
+
+
+_LONGEST = 220
+
+
+def _brief(text: str) -> str:
+    """A finding's first sentence, which says what is wrong; the whole of it is told where its row is opened."""
+    if len(text) <= _LONGEST:
+        return text
+    return shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
 
 
 def _try(entry: _Entry) -> Iterator[Piece]:
@@ -295,21 +315,32 @@ def _try(entry: _Entry) -> Iterator[Piece]:
         tip = f"{remedy.text} (tried at level {remedy.level}); a click changes the plan, one undo takes it back"
         yield words(remedy.action, tip=tip, selects=("remedy", remedy.action))
         yield words("→")
-        yield words(", ".join(_saved(remedy)), strong=True, tone="good", tip=tip)
-        if abs(remedy.memory) >= 0.5e6:
-            more = remedy.memory > 0
-            text = f"{'+' if more else '−'}{format_bytes(abs(remedy.memory))} memory"
-            yield words(text, tone="warn" if more else "good", tip="about; before a compiler plans it")
+        yield from _saved(remedy, tip)
         return
     for mend in entry.finding.mends[:1] if entry.finding is not None else ():
         yield words(mend.words, quiet=True, tip="a guess that was not tried")
 
 
-def _saved(remedy: Remedy) -> list[str]:
-    """`−17.4 s`, `−41 GB`."""
+def _saved(remedy: Remedy, tip: str = "") -> list[Piece]:
+    """`−17.4 s,` `−41 GB` `+2 GB memory`; what it is taken for, time or memory, first."""
     found = []
     if remedy.seconds:
-        found.append(f"{'−' if remedy.seconds > 0 else '+'}{format_seconds(abs(remedy.seconds))}")
+        found.append(_signed(-remedy.seconds, format_seconds(abs(remedy.seconds)), tip))
     if remedy.bytes:
-        found.append(f"{'−' if remedy.bytes > 0 else '+'}{format_bytes(abs(remedy.bytes))}")
-    return found or ["as much"]
+        found.append(_signed(-remedy.bytes, format_bytes(abs(remedy.bytes)), tip))
+    if len(found) > 1:
+        found[0] = replace(found[0], text=f"{found[0].text},")
+    if abs(remedy.memory) >= 0.5e6:
+        about = "about; before a compiler plans it"
+        held = _signed(remedy.memory, f"{format_bytes(abs(remedy.memory))} memory", about, strong=_for_memory(remedy))
+        found.insert(0 if _for_memory(remedy) else len(found), held)
+    return found or [words("as much", quiet=True, tip=tip)]
+
+
+def _signed(more: float, amount: str, tip: str, strong: bool = True) -> Piece:
+    return words(f"{'+' if more > 0 else '−'}{amount}", strong=strong, tone="warn" if more > 0 else "good", tip=tip)
+
+
+def _for_memory(remedy: Remedy) -> bool:
+    """Whether a plan that does not fit is why it helps: it costs time and takes less memory."""
+    return remedy.memory < 0 and (remedy.seconds or 0.0) <= 0

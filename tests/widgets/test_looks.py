@@ -167,7 +167,31 @@ def test_the_cards_are_read_at_any_width(open_page, on_machine, width):
     assert memory.startswith("143 / 16.9 GB") and "does not fit: 126 GB too much" in memory
     assert page.at("kpi-step").is_visible() and page.at("card-step-baseline").is_visible()
     assert "bound by" in page.at("kpi-step").locator("[title]").get_attribute("title")
-    assert page.tab.locator(".sv-ledger").bounding_box()["height"] < (130 if width > 760 else 170)
+    assert page.tab.locator(".sv-ledger").bounding_box()["height"] < (165 if width > 760 else 225)
+    assert page.tab.locator(".sv-ledger").evaluate(UNREADABLE) == [], "nothing ends in an ellipsis without its title"
+    assert page.tab.locator(".sv-most").evaluate(UNREADABLE) == []
+
+
+def test_cards_out_of_sight_are_counted_and_a_click_away(open_page, on_machine):
+    for n in range(5):
+        on_machine.state.pin(f"plan {n}")
+        on_machine.state.open_card("baseline")
+    page = open_page(on_machine, width=920)
+    seen = page.tab.locator(".sv-deck").bounding_box()
+    boxes = [card.bounding_box() for card in page.tab.locator(".sv-card").all()]
+    out = sum(box["x"] + box["width"] > seen["x"] + seen["width"] + 12 for box in boxes)
+    on = page.at("deck-on")
+    on.wait_for()
+    assert out > 0 and on.inner_text() == f"{out} ›" and page.at("deck-back").is_hidden()
+    on.click()
+    page.at("deck-back").wait_for()
+    page.at("card-baseline").focus()
+    page.tab.locator(".sv-card").last.click()
+    page.answer()
+    page.tab.wait_for_function("""() => {
+      const [card, deck] = [".sv-card.sv-on", ".sv-deck"].map((at) => document.querySelector(at).getBoundingClientRect());
+      return card.left >= deck.left && card.right <= deck.right + 1;
+    }""")
 
 
 @pytest.mark.parametrize("width", [760, 1000, 1060, 1280, 1520])

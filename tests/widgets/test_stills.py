@@ -74,6 +74,7 @@ def test_a_saved_explorer_has_all_panes_and_is_small(llama, tmp_path):
     assert llama.code().splitlines()[0] in page and "jax.nn.silu" in page and "step = jax.jit(" in page
     assert page.count("<svg") >= 5
     assert "why?" not in page, "nobody would answer"
+    assert "What costs you most" in page and "try this" not in page, "nothing was tried"
     assert "in_specs=" in llama.save(tmp_path / "explorer.md").read_text()
     assert "wq" in llama.save(tmp_path / "explorer.txt").read_text()
     assert "roofline" in llama.save(tmp_path / "roofline.svg", "roofline").read_text()

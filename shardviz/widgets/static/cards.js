@@ -2,6 +2,7 @@
 // The cards: plans side by side, painted from the rows of one table. A click opens a card, a drag or Alt and an arrow
 // moves it; the one that is open is the plan that is being changed.
 import { fill, find, focused, h, isFilling } from "./dom.js";
+import { scrolled } from "./beyond.js";
 import { documentView, inline, pieces, plain } from "./document.js";
 import { notice } from "./head.js";
 
@@ -34,7 +35,8 @@ export function cards(ctx, el) {
   const offered = h("div", { class: "sv-offers-pane", id: "offers-pane", hidden: true });
   const offersView = documentView(ctx, offered, { offers: { end: takeOf } });
   tools.append(presets, finder, progress);
-  el.append(h("div", { class: "sv-ledger" }, list, tools), offered, refusal);
+  const { box, look: lookBeyond } = scrolled(list, "plans");
+  el.append(h("div", { class: "sv-ledger" }, box, tools), offered, refusal);
   /** The card of which is told why it is as it is. @type {string | null} */
   let told = null;
   const reasons = h("div", { class: "sv-offers-pane sv-reasons", id: "card-why", hidden: true });
@@ -44,6 +46,8 @@ export function cards(ctx, el) {
   let naming = null;
   /** The card that was asked for and is not open yet. @type {{ card: string, seq: number } | null} */
   let opening = null;
+  /** The card that was open when it was last looked for. */
+  let last = "";
   /** The card that is being dragged. @type {string | null} */
   let dragged = null;
 
@@ -342,6 +346,9 @@ export function cards(ctx, el) {
     const inside = list.contains(focused(list));
     const shown = rows().map(cardOf);
     fill(list, shown, ghost());
+    const at = ctx.get("cards").at;
+    lookBeyond(at !== last ? find(list, `card-${at}`) : null);
+    last = at;
     drawReasons();
     if (inside && !list.contains(focused(list))) find(list, `card-${ctx.get("cards").at}`)?.focus(); // it has a new id
     fill(refusal, error?.place === "card" ? notice("sv-error", "card-error", error.message) : null);

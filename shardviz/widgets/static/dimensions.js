@@ -9,6 +9,7 @@ import { refusal } from "./refused.js";
 /** @import { Context, DimensionRow } from "./types.d.ts" */
 
 const NAMED = 2; // arrays that disagree and are named
+const FIRST = 6; // rows that are shown at first, besides those of which there is something to see
 
 /**
  * The arrays that are cut otherwise, those that are cut alike together, each name once.
@@ -35,12 +36,28 @@ export function dimensions(ctx, el) {
   const hint = h("span", { class: "sv-hint" }, "an axis here cuts every array that has it");
   const title = h("div", { class: "sv-sec" }, "Dimensions", hint);
   const box = h("div", { class: "sv-dimbox" }, title, list);
+  const more = h("button", { class: "sv-link sv-dimmore", id: "dimensions-more", onclick: () => unfold(!all) });
+  let all = false;
+  box.append(more);
   el.append(box);
   /** What each slot would take. @type {WeakMap<Element, (axis: string) => boolean>} */
   const takes = new WeakMap();
   let at = 0; // the row at which Tab enters
   /** The dimension that is being given another name. */
   let naming = "";
+
+  /** Whether a row can wait until all are asked for. @param {DimensionRow} row @param {number} place */
+  const waiting = (row, place) => place >= FIRST && place !== at && !row.axes.length && !row.otherwise.length;
+
+  /** @param {boolean} open */
+  function unfold(open) {
+    all = open;
+    list.classList.toggle("sv-all", all);
+    const rest = ctx.get("dimensions").rows.filter(waiting).length;
+    more.hidden = !rest;
+    more.textContent = all ? "show less" : `${rest} more`;
+    more.setAttribute("aria-expanded", String(all));
+  }
 
   /** @param {DimensionRow} row @param {number} place */
   function line(row, place) {
@@ -75,7 +92,9 @@ export function dimensions(ctx, el) {
       h(
         "div",
         {
-          class: `sv-dimrow ${row.otherwise.length && row.grave ? "sv-odd" : ""}`,
+          class: `sv-dimrow ${row.otherwise.length && row.grave ? "sv-odd" : ""} ${
+            waiting(row, place) ? "sv-rest" : ""
+          }`,
           role: "row",
           "data-thing": `dimension ${row.name}`,
           id: `dimension-${row.name}`,
@@ -179,6 +198,7 @@ export function dimensions(ctx, el) {
     if (to !== undefined) {
       if (!rows[to]) return;
       at = to;
+      if (to >= FIRST) unfold(true);
       for (const other of list.querySelectorAll(".sv-slot")) other.setAttribute("tabindex", "-1");
       const target = find(list, `dim-${rows[to].name}`);
       target?.setAttribute("tabindex", "0");
@@ -221,11 +241,13 @@ export function dimensions(ctx, el) {
     if (inside && !list.contains(focused(list))) { // the row that had the focus is called otherwise now
       find(list, `dim-${rows[at]?.name}`)?.focus({ preventScroll: true });
     }
+    unfold(all);
     box.hidden = state === "found" && !rows.length;
   }
 
   el.closest(".shardviz")?.addEventListener("sv-drag", (e) => {
     const axis = /** @type {CustomEvent<string | null>} */ (e).detail;
+    list.classList.toggle("sv-all", all || axis !== null); // it may be dropped on any
     for (const slot of list.querySelectorAll(".sv-slot")) {
       const may = axis !== null && takes.get(slot)?.(axis);
       slot.classList.toggle("sv-may", axis !== null && may === true);

@@ -3,13 +3,10 @@
 import { fill, h } from "./dom.js";
 import { documentView, inline, pieces, plain } from "./document.js";
 
-/** @import { Context, Editor } from "./types.d.ts" */
+/** @import { Context } from "./types.d.ts" */
 
 const FIRST = 3; // rows that are shown at first
 const HELPS = 2; // and so many more for which something helps
-const WIDTHS = [13, 14, 60, 27];
-const NOTHING_TO_TRY = [13, 14, 87, 4];
-
 /**
  * @param {Context} ctx
  * @param {HTMLElement} el
@@ -18,9 +15,7 @@ export function most(ctx, el) {
   const head = h("div", { class: "sv-mosthead" });
   const body = h("div", { class: "sv-mostrows" });
   const more = h("button", { class: "sv-link sv-mostmore", id: "most-more", onclick: toggle });
-  /** @type {Editor} */
-  const editor = { widths: WIDTHS };
-  const view = documentView(ctx, body, { most: editor });
+  const view = documentView(ctx, body);
   el.append(h("section", { class: "sv-most", id: "most-pane", "aria-label": "what costs you most" }, head, body, more));
   let all = false;
 
@@ -32,11 +27,11 @@ export function most(ctx, el) {
   function draw() {
     const { document } = ctx.get("most");
     const rows = document.blocks.flatMap((b) => b.block === "table" ? b.rows || [] : []);
-    editor.widths = rows.some(({ cells }) => plain(cells[3])) ? WIDTHS : NOTHING_TO_TRY;
     let helps = 0;
     const first = rows.filter(({ cells }, n) =>
       n < FIRST || (pieces(cells[3]).some(({ sel }) => sel) && helps++ < HELPS)
     );
+    body.classList.toggle("sv-nothing-to-try", !(all ? rows : first).some(({ cells }) => plain(cells[3])));
     const blocks = document.blocks.map((block) =>
       block.block === "table" && !all ? { ...block, rows: first, more: 0 } : block
     );
