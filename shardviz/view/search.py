@@ -56,7 +56,11 @@ def _headline(found: Search, best: Found) -> str:
     text = f"Best: {best.text}. A step takes {_between(best.cost.lower, best.cost.step.upper)}; {best.verdict}."
     if found.given is not None and found.given is not best.tried:
         before, after = found.given.score.seconds, best.score.seconds
-        text += f" The plan that it began with takes {before / after:.3g} times as long, before any compiler." if after else ""
+        text += (
+            f" The plan that it began with takes {before / after:.3g} times as long, before any compiler."
+            if after
+            else ""
+        )
     return text
 
 

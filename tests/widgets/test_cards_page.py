@@ -97,6 +97,59 @@ def test_what_the_search_finds_is_a_card_that_gets_better(open_page, program, pl
     assert state.plan == plan and page.at("find-best").inner_text() == "Find the best ▸"
 
 
+def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, program, plan, compilers):
+    """It goes on in slices on the event loop of this process, as in a kernel; what it finds is what the test lets it."""
+    state = ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")
+    plans = [plan.with_spec(W1, spec) for spec in (("data",), ("model",), (None, "data"))]
+    found, ended = [], []
+
+    def finder(*_):
+        told = 0
+        try:
+            while True:
+                news = found[-1] if len(found) > told else None
+                told = len(found)
+                yield Better(tried=told, share=told / 4, plan=news, text=f"number {told}" if news else "")
+        finally:
+            ended.append(told)
+
+    state.finder = finder
+    page = open_page(Explorer(state))
+    button, progress = page.at("find-best"), page.tab.locator(".sv-hunt")
+
+    def until(ready):
+        for _ in range(500):
+            page.answer()
+            if ready():
+                return
+            page.tab.wait_for_timeout(20)
+        raise AssertionError(f"the page stays at {progress.inner_text()!r}")
+
+    button.click()
+    for n, better in enumerate(plans, 1):
+        found.append(better)
+        until(lambda n=n: progress.inner_text() == f"{n} plan{'s' * (n > 1)} tried")
+        assert button.inner_text() == "■ stop"
+        assert progress.locator("i").evaluate("(el) => el.style.width") == f"{25 * n}%"
+        assert names(page) == ["baseline", "best found"] and state.deck.cards[-1].plan == better
+    page.at("slot-x-0").focus()
+    page.tab.keyboard.press("Delete")
+    until(lambda: "draft" in names(page))
+    assert button.inner_text() == "■ stop", "a plan is changed while the search goes on"
+    button.click()
+    until(lambda: button.inner_text() == "Find the best ▸")
+    assert ended == [3] and progress.inner_text() == ""
+    found.append(plan)
+    page.tab.wait_for_timeout(100)
+    page.answer()
+    (best,) = [c for c in state.deck.cards if c.name == "best found"]
+    assert best.plan == plans[-1] and ended == [3], "what was found stays, and no more is sought"
+    button.click()
+    until(lambda: button.inner_text() == "■ stop")
+    page.explorer.close()
+    assert len(ended) == 2, "a closed explorer seeks no more"
+
+
 def test_the_best_is_for_a_machine(open_page, program, plan):
     page = open_page(Explorer(ExplorerState(program, plan, debounce=60)))
     page.at("find-best").click()

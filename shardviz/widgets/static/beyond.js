@@ -1,7 +1,7 @@
 // @ts-check
 // A row of things that is scrolled sideways: where some are out of sight, a button at that edge says how many, and goes
 // there.
-import { h } from "./dom.js";
+import { find, h } from "./dom.js";
 
 const SLACK = 12; // pixels of a thing that may be out of sight
 
@@ -29,16 +29,16 @@ export function scrolled(row, what) {
   const on = button("deck-on", "sv-on", 1);
   const box = h("div", { class: "sv-deckbox" }, row, back, on);
   let asked = false;
-  /** What is to be seen. @type {HTMLElement | null} */
-  let wanted = null;
+  let wanted = ""; // what is to be seen
 
   function measure() {
     asked = false;
-    if (wanted) {
-      const [thing, seen] = [wanted, row].map((each) => each.getBoundingClientRect());
+    const found = find(row, wanted);
+    if (found) {
+      const [thing, seen] = [found, row].map((each) => each.getBoundingClientRect());
       row.scrollLeft += Math.min(0, thing.left - seen.left) + Math.max(0, thing.right - seen.right);
-      wanted = null;
     }
+    wanted = "";
     const things = [...row.children].map((each) => each.getBoundingClientRect());
     const { left, right } = beyond(things, row.getBoundingClientRect());
     box.classList.toggle("sv-left-of", left > 0);
@@ -51,9 +51,9 @@ export function scrolled(row, what) {
     on.title = `${right} more ${what} on the right`;
   }
 
-  /** @param {HTMLElement | null} [thing] that is to be seen */
-  function look(thing = null) {
-    wanted = thing ?? wanted;
+  /** @param {string} [id] of what is to be seen */
+  function look(id = "") {
+    wanted = id || wanted; // it may have another element by then
     if (!asked) requestAnimationFrame(measure); // once a frame, where the layout is made anyway
     asked = true;
   }
