@@ -5,6 +5,7 @@ inside a traced program, to have an MLIR context of our own, to compile a module
 that is not there, with XLA's dumps, and to read what an exported file or an executable says of itself.
 """
 
+from shardviz._jax.checkpoints import checkpointed, under_checkpoint
 from shardviz._jax.compiling import (
     compile_for_cpu,
     compile_for_gpu,
@@ -112,6 +113,7 @@ __all__ = [
     "callbacks",
     "calling_conventions",
     "checkpoint_names",
+    "checkpointed",
     "compile_for_cpu",
     "compile_for_gpu",
     "compile_for_tpu",
@@ -174,6 +176,7 @@ __all__ = [
     "tracing_on",
     "type_specs",
     "under",
+    "under_checkpoint",
     "under_settings",
     "unregistered",
     "unwrap_jit",

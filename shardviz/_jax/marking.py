@@ -205,6 +205,13 @@ def _context() -> Any:
     return jax.make_user_context(None)
 
 
+@contextlib.contextmanager
+def fresh_traces() -> Iterator[None]:
+    """Under it, JAX takes nothing from earlier traces, and later ones take nothing from what is traced here."""
+    with _context()(object()):
+        yield
+
+
 _lock = threading.Lock()
 _watching: list[Any] = []
 """What `Primitive.bind` was, once for each `watched` that is at work on any thread."""
@@ -213,7 +220,7 @@ _watching: list[Any] = []
 @contextlib.contextmanager
 def watched(watch: Watch) -> Iterator[None]:
     """Under it, on this thread, what is traced is told to `watch`. JAX takes nothing from earlier traces meanwhile."""
-    with _told_of_operations(), told("watch", watch), _context()(object()):
+    with told_of_operations(), told("watch", watch), fresh_traces():
         try:
             yield
         finally:
@@ -221,8 +228,8 @@ def watched(watch: Watch) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told_of_operations() -> Iterator[None]:
-    """Under it, every operation passes by the watch of its thread, where there is one."""
+def told_of_operations() -> Iterator[None]:
+    """Under it, every operation passes by the checkpointing and the watch of its thread, where there are such."""
     from jax._src import core
 
     with _lock:
@@ -241,6 +248,11 @@ def _told_of_operations() -> Iterator[None]:
 def _telling(theirs: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(theirs)
     def bind(self: Any, *args: Any, **params: Any) -> Any:
+        if (checkpointing := getattr(here, "checkpointing", None)) is not None:
+            return checkpointing.bind(watched_bind, self, args, params)
+        return watched_bind(self, *args, **params)
+
+    def watched_bind(self: Any, *args: Any, **params: Any) -> Any:
         watch = getattr(here, "watch", None)
         return theirs(self, *args, **params) if watch is None else watch.bind(theirs, self, args, params)
 

@@ -155,6 +155,8 @@ class Call:
         names: what a transform calls its arrays: tree path → name, for what stands at that path or below it.
         places: where its arrays stand, if some may stand at several places.
         leaves: what filters see of every array, where that is more than the array itself.
+        checkpoint: the policy of `jax.checkpoint_policies` that its layers are traced under, besides what it says
+            itself; empty for none.
         keeps_unused: whether arguments that no result needs stay in the program, as with `jax.jit(keep_unused=True)`.
         traced_for: for a program that JAX has lowered already: gives its `Traced` on a mesh without tracing.
     """
@@ -175,6 +177,7 @@ class Call:
     places: Places | None = None
     bound: tuple[Any, ...] = ()
     keeps_unused: bool = False
+    checkpoint: str = ""
     contexts: Contexts = field(default_factory=Contexts.here)
 
     def called(self, path: str) -> str:

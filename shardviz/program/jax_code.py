@@ -23,6 +23,7 @@ from shardviz.program.plan_code import is_plain, literal, shared_trees, spec_cod
 from shardviz.program.source_diff import written_lines
 from shardviz.program.trace import Traced
 from shardviz.program.trees import plain_path
+from shardviz.program.variants import checkpoint_code, checkpoint_lines
 from shardviz.records import PlanRecord
 
 _ON_MESH = '''
@@ -83,6 +84,9 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
     if bound.constraints:
         lines += ["", "# Constrain inside your function (program.source_diff(plan) has it as a diff):"]
         lines += [f"#   {each}" for each in written_lines(bound, traced)]
+    if call.checkpoint:
+        at = " and ".join(frame.short for frame in checkpoint_lines(traced))
+        lines += ["", f"# Write for the body of the loop at {at}:", f"#   {checkpoint_code(call.checkpoint)}"]
     lines += ["", *_mesh(bound.mesh)]
     lines += ["".join(helpers).rstrip()] if helpers else []
     lines += [f"\n{name} = {rule}" for name, rule in rules.items()]

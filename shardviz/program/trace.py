@@ -219,7 +219,8 @@ def staged(
         args, kwargs = typed_arguments(call, target, types)
     try:
         watching = contextlib.nullcontext() if watch is None else _jax.watched(watch)
-        with call.contexts.around(), _jax.tracing_on(target, places), watching:
+        layered = _jax.checkpointed(call.checkpoint) if call.checkpoint else contextlib.nullcontext()
+        with call.contexts.around(), _jax.tracing_on(target, places), watching, layered:
             return call.fn.trace(*args, **kwargs)
     except ShardvizError:
         raise

@@ -1,4 +1,5 @@
-"""The programs that follow from a program: its gradient, its products with Jacobians, and itself over a new dimension.
+"""The programs that follow from a program: its gradient, its products with Jacobians, itself over a new dimension, and
+itself with what no plan says: donated arguments, a dimension of another length, another checkpoint policy.
 
 `Program` extends `Derivable`. What is derived knows what it was made from, so that a plan for the one gives a plan for
 the other (`plan_from`).
@@ -7,17 +8,18 @@ the other (`plan_from`).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from shardviz.errors import ShardvizError
-from shardviz.program import derivatives
+from shardviz.program import derivatives, variants
 from shardviz.program import transform as transforms
 from shardviz.program.call import Call
+from shardviz.program.dimensions import Dimension
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.plan import Plan
 from shardviz.program.vmap import vmap as mapped
-from shardviz.records import PlanRecord
+from shardviz.records import Frame, PlanRecord
 
 
 class Derivable:
@@ -30,6 +32,7 @@ class Derivable:
     name: str
     _call: Call
     _lowerings: Lowerings
+    _flops: Mapping[str, float]
     _origin: tuple[Self, transforms.Transformed] | None
 
     def __init__(self, call: Call, mesh: Any = None):
@@ -38,6 +41,14 @@ class Derivable:
     @abstractmethod
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan, found to fit."""
+
+    @abstractmethod
+    def with_flops(self, flops: Mapping[str, float]) -> Self:
+        """The same program, with FLOPs told of kernels and library calls."""
+
+    @abstractmethod
+    def without_constraints(self) -> Self:
+        """The same program, with every sharding constraint inside it left out."""
 
     def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Self:
         """The program of the gradient, as `jax.grad` gives it, with the plan that this one brings.
@@ -103,6 +114,55 @@ class Derivable:
         """
         return self._derived(mapped(self._call, self._lowerings.shapes, in_axes, out_axes, axis_size, spmd_axis_name))
 
+    def with_donated(self, *names: str) -> Self:
+        """The program with more of its arguments donated, as `donate_argnums` of `jax.jit` has it.
+
+        Args:
+            names: arguments of the function, or tree paths of arrays in them: whole arguments are donated.
+
+        Raises:
+            ShardvizError: if the function's own wrapper would have to say it, or an argument is given by keyword.
+        """
+        return self._varied(variants.donating(self._call, self._lowerings.shapes, names))
+
+    def with_length(self, dimension: Dimension, better: int, *, of: int | None = None) -> Self:
+        """The program with a logical dimension of another length in all its arguments.
+
+        Args:
+            dimension: one of `program.dimensions`.
+            better: the new length.
+            of: which of the dimension's sizes becomes so long; what is some times as long stays so many times as long.
+                The most frequent one if not given.
+
+        Raises:
+            ShardvizError: if its shapes cannot be changed here.
+            TraceError: if the function does not take such arrays; what it raises is the cause.
+        """
+        size = dimension.sizes[0] if of is None else of
+        return self._varied(variants.lengthened(self._call, self._lowerings.shapes, dimension, size, better))
+
+    def with_checkpoints(self, policy: str) -> Self:
+        """The program with the body of each differentiated loop under `jax.checkpoint` with a policy.
+
+        Where the function has checkpoints already these get the policy instead. `checkpoints` has their lines.
+
+        Args:
+            policy: a name in `jax.checkpoint_policies`, of one that takes no settings.
+
+        Raises:
+            ShardvizError: if there is no such policy, or the program was traced before it came here.
+        """
+        return self._varied(variants.checkpointing(self._call, policy))
+
+    @property
+    def checkpoints(self) -> tuple[Frame, ...]:
+        """The lines of the loops whose body is under a `jax.checkpoint`, and of the other checkpoints.
+
+        Raises:
+            TraceError: if the function needs a mesh to be traced and has met no plan yet.
+        """
+        return variants.checkpoint_lines(self._lowerings.shapes)
+
     def plan_from(self, plan: Plan) -> Plan:
         """The plan for a transformed program that follows from one for the program that it was made from.
 
@@ -128,6 +188,13 @@ class Derivable:
         return Plan(plan.mesh, edits=edits, out_edits=outs, constraints=plan.constraints)
 
     def _derived(self, transformed: transforms.Transformed) -> Self:
-        made = type(self)(transformed.call, None if self._lowerings.bare else self._lowerings.mesh)
+        made = self._of(transformed.call)
         made._origin = self, transformed
         return made
+
+    def _of(self, call: Call) -> Self:
+        return type(self)(call, None if self._lowerings.bare else self._lowerings.mesh)
+
+    def _varied(self, call: Call) -> Self:
+        made = self._of(call).with_flops(self._flops)
+        return made.without_constraints() if self._lowerings.opened else made

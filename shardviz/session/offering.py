@@ -135,6 +135,8 @@ class Offering(Questions):
             found = next((r for r in remedies.items if r.action == action and remedies.of == self.plan), None)
             if found is None:
                 raise ShardvizError(f"{excerpt(action)!r} was not tried on the plan as it is now")
+            if found.write:
+                raise ShardvizError(f"{found.action}: no plan says that; write {found.write}, and explore that")
             return found.plan
 
         return self._edit(build, "plan")
@@ -152,7 +154,8 @@ class Offering(Questions):
         found = next((o for o in self.now.offers.items if what == "offer" and o.name == name), None)
         if what == "remedy" and self.now.remedies.of == self.plan:
             each = next((r for r in self.now.remedies.items if r.action == name), None)
-            found = None if each is None else Offer(name=each.action, text=each.text, plan=each.plan, tried=each)
+            if each is not None and not each.write:
+                found = Offer(name=each.action, text=each.text, plan=each.plan, tried=each)
         if found is None or found.known is not None or found.trouble:
             return found
         offer = found

@@ -81,6 +81,7 @@ class Remedy:
         level: how far it was tried.
         lines: the lines whose collectives change.
         finding: the id of the finding that it is against; empty for none.
+        write: the Python to write in place of a change of the plan; empty where the plan is what is changed.
     """
 
     action: str
@@ -92,6 +93,7 @@ class Remedy:
     level: str
     lines: tuple[Frame, ...] = ()
     finding: str = ""
+    write: str = ""
 
 
 @dataclass(frozen=True)

@@ -368,7 +368,8 @@ class Program(Derivable):
     def mends(self, report: Report, target: Any = None, *, plan: Plan | None = None, findings: int = 5) -> Any:
         """What mends a report, tried: for each of its gravest findings, and for what costs most.
 
-        Specs, constraints, and other cuts of logical dimensions are each run through propagation and the cost model,
+        Specs, constraints, other cuts of logical dimensions, and donation, longer dimensions and checkpoint policies (of
+        which each is a program traced anew) are each run through propagation and the cost model,
         the best two of each finding through the partitioner. What makes the step worse is not offered.
 
         Args:

@@ -97,4 +97,5 @@ def _remedy(found: Mend) -> Remedy:
         level=found.level,
         lines=found.lines,
         finding="" if found.finding is None else found.finding.id,
+        write=found.write,
     )

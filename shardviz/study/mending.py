@@ -4,9 +4,11 @@
     for state in program.mending(report, "tpu v5p:4x4x4"): ...      # as they are found; `.stop()` ends it
 
 A change is a whole plan: what a finding suggests, a logical dimension cut as most of its arrays are, or cut by another
-axis of those that cost most, or a value of a costly line held cut. Each is scored by Shardy's propagation and the cost
-model, in tens of milliseconds. What makes the step no shorter falls out; the best of the rest go through XLA's
-partitioner, and what that finds is what is said.
+axis of those that cost most, or a value of a costly line held cut. Or it is another program under the plan, traced
+anew: with donated arguments, a dimension of another length, its layers under another checkpoint policy. Each is scored
+by Shardy's propagation and the cost model, in tens of milliseconds. What makes the step no shorter falls out, but for
+what takes less memory in as short a step, or makes it fit; the best of the rest go through XLA's partitioner, and what
+that finds is what is said.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ from shardviz.notation.spec import axis_name, axis_size, axis_text
 from shardviz.program.dimensions import Dimension
 from shardviz.program.intermediates import Constrain, Intermediate, as_propagated
 from shardviz.program.plan import Plan
-from shardviz.records import Value
-from shardviz.records.amounts import plural
+from shardviz.program.variants import checkpoint_code
+from shardviz.records import Finding, Value
+from shardviz.records.amounts import format_seconds, plural
 from shardviz.records.findings import Suggestion
+from shardviz.records.paths import segments
 from shardviz.records.phases import phase
 from shardviz.records.report import Constrained, Report
 from shardviz.session.program import Program
@@ -52,8 +56,8 @@ _COSTLY = 3
 _HELD = 2
 """How many values inside the function are tried at most."""
 _NAMED = 2
-_BY_HAND = frozenset(("donate", "pad", "checkpoint", "code"))
-"""Suggestions that no plan says."""
+_VARIED = frozenset(("donate", "pad", "checkpoint"))
+"""Suggestions that are of another program."""
 _WORTH = 0.005
 """A change that saves a smaller share is not offered."""
 _EQUAL = 1e-6
@@ -119,11 +123,16 @@ class _Judged:
             return "it fits even less" if other.over else "it needs more memory than a device has"
         if self.over < other.over:
             return ""  # what fits may take longer than what does not run
+        lighter = self.needed < other.needed * (1 - _WORTH)
         if self.step is not None and other.step is not None:
             (lower, upper), (was_lower, was_upper) = self.step, other.step
-            same = upper > was_upper * (1 - _WORTH) or lower > was_lower * (1 + _EQUAL)
-            return "the step is no shorter" if same else ""
-        less = self.bytes <= other.bytes * (1 + _EQUAL) and self.needed < other.needed * (1 - _WORTH)
+            longer = upper > was_upper * (1 + _EQUAL) or lower > was_lower * (1 + _EQUAL)
+            if longer and lighter:
+                more = max(upper - was_upper, lower - was_lower)
+                return f"it needs less memory, but the step is {format_seconds(more)} longer"
+            same = longer or upper > was_upper * (1 - _WORTH)
+            return "the step is no shorter" if same and not lighter else ""
+        less = self.bytes <= other.bytes * (1 + _EQUAL) and lighter
         return "" if less or self.bytes < other.bytes * (1 - _WORTH) else "no less is moved"
 
     @property
@@ -173,7 +182,7 @@ class Mending:
         self._by_hand: dict[str, None] = {}
         self._tried = self._candidates = 0
         self._stopped = self._finished = self.waiting = False
-        self._futures: dict[Plan, ReportFuture] = {}
+        self._futures: dict[tuple[Program, Plan], ReportFuture] = {}
         self._states = self._run()
 
     def __iter__(self) -> Iterator[Mends]:
@@ -207,22 +216,22 @@ class Mending:
 
     def _run(self) -> Iterator[Mends]:
         try:
-            self._submit(self.plan)
+            self._submit(self.program, self.plan)
             base = self._judge(self.program, self.plan)
             changes = self._changes()
             self._candidates = len(changes)
             good: list[tuple[_Judged, Change]] = []
             draft = self.program.drafted([c.plan for c in changes])
-            for change in sorted(
-                changes, key=lambda c: len(c.plan.constraints)
-            ):  # those that need no other trace first
+            # those that need no other trace first
+            for change in sorted(changes, key=lambda c: (len(c.plan.constraints), c.vary is not None)):
                 if self._stopped:
                     break
                 self._tried += 1
                 held = len(change.plan.constraints) > len(self.plan.constraints)
-                judged = self._try(change, draft if held else self.program)
-                if judged is None:
+                tried = self._try(change, draft if held else self.program)
+                if tried is None:
                     continue
+                judged, change = tried
                 if why := judged.worse_than(base):
                     self._refuse(change, why)
                 else:
@@ -249,9 +258,13 @@ class Mending:
         report, memory = program.sketch(plan, self._lowered_for)
         return _Judged(None, sum(c.assumed_bytes for c in report.collectives), memory.needed, None)
 
-    def _try(self, change: Change, program: Program) -> _Judged | None:
+    def _try(self, change: Change, program: Program) -> tuple[_Judged, Change] | None:
+        """What it comes to, with the program that it makes; None where it does not run."""
         try:
-            return self._judge(program, change.plan)
+            if change.vary is not None:
+                program, write = change.vary()
+                change = replace(change, program=program, write=write)
+            return self._judge(program, change.plan), change
         except ShardvizError as error:
             self._refuse(change, str(error).split("\n", 1)[0])
             return None
@@ -264,15 +277,15 @@ class Mending:
     def _confirmed(self, good: Sequence[tuple[_Judged, Change]], base: _Judged) -> Iterator[Mends]:
         """Takes the best through the partitioner, which is at work on the next while one is read."""
         for _, change in good:
-            self._submit(change.plan)
+            self._submit(change.program or self.program, change.plan)
         for judged, change in good:
             while (
                 self.patient
                 and not self._stopped
                 and not all(
                     future.done()
-                    for plan in (self.plan, change.plan)
-                    if (future := self._futures.get(plan)) is not None
+                    for key in ((self.program, self.plan), (change.program or self.program, change.plan))
+                    if (future := self._futures.get(key)) is not None
                 )
             ):
                 self.waiting = True
@@ -284,22 +297,23 @@ class Mending:
                 self._mends.append(mend)
                 yield self.state
 
-    def _submit(self, plan: Plan) -> None:
+    def _submit(self, program: Program, plan: Plan) -> None:
         """Asks the partitioner, in another process, which works while others are scored."""
-        if self._stopped or (plan is self.plan and self._is_answered):
+        if self._stopped or self._is_answered(program, plan):
             return
         with contextlib.suppress(ShardvizError):  # then it is told at the level that there is
-            self._futures[plan] = self.program.submit(plan, "partitioned", target=self._target)
+            self._futures[program, plan] = program.submit(plan, "partitioned", target=self._target)
 
-    @property
-    def _is_answered(self) -> bool:
-        return self.report.level == "partitioned" and self.report.target == self._target
+    def _is_answered(self, program: Program, plan: Plan) -> bool:
+        """Whether the report that is mended is the partitioner's answer."""
+        known = self.report.level == "partitioned" and self.report.target == self._target
+        return known and plan is self.plan and program is self.program
 
-    def _partitioned(self, plan: Plan) -> Report | None:
+    def _partitioned(self, program: Program, plan: Plan) -> Report | None:
         """What the partitioner makes of a plan; None where it gives no answer."""
-        if plan is self.plan and self._is_answered:
+        if self._is_answered(program, plan):
             return self.report
-        future = self._futures.get(plan)
+        future = self._futures.get((program, plan))
         try:
             return None if future is None else future.result()
         except ShardvizError:
@@ -307,13 +321,14 @@ class Mending:
 
     def _confirm(self, change: Change, judged: _Judged, base: _Judged) -> Mend | None:
         """The mend at the highest level that answers; None where that says that it is none."""
-        reports = self._partitioned(self.plan), self._partitioned(change.plan)
+        programs, plans = (self.program, change.program or self.program), (self.plan, change.plan)
+        reports = [self._partitioned(program, plan) for program, plan in zip(programs, plans, strict=True)]
         if self._stopped:
             return None
         level = "propagated" if None in reports else "partitioned"
         before, after = (
-            self.program.propagate(plan) if None in reports else report
-            for plan, report in zip((self.plan, change.plan), reports, strict=True)
+            program.propagate(plan) if None in reports or report is None else report
+            for program, plan, report in zip(programs, plans, reports, strict=True)
         )
         difference = compare(("as it was", before), ("mended", after), target=self._text)
         moved, steps = difference.amount("operand bytes"), None
@@ -340,6 +355,8 @@ class Mending:
             step=None if steps is None else steps[1].before,
             bytes=-(moved.difference or 0.0),
             memory=judged.needed - base.needed,
+            program=change.program,
+            write=change.write,
         )
 
     @property
@@ -353,7 +370,9 @@ class Mending:
         found: dict[Any, Change] = {}
         for change in self._proposed():
             key: Any = change.plan
-            if not change.plan.constraints:
+            if change.vary is not None:
+                key = change.action
+            elif not change.plan.constraints:
                 with contextlib.suppress(ShardvizError):  # it says why when it is tried
                     key = self.program.bind(change.plan)
             if key != self._bound:
@@ -363,9 +382,12 @@ class Mending:
     def _proposed(self) -> Iterator[Change]:
         grave = [f for f in findings(self.report, self.machine) if f.mends][: self.findings]
         for finding in grave:
+            yield from self._donating(finding)
             for suggestion in finding.mends:
                 plan = self._suggested(suggestion)
-                if suggestion.kind in _BY_HAND:
+                if suggestion.kind in _VARIED:
+                    yield from self._varied(finding, suggestion)
+                elif suggestion.kind == "code":
                     self._by_hand[suggestion.words] = None
                 elif plan is not None:
                     yield Change(plan=plan, finding=finding, action=_action(suggestion, plan))
@@ -387,6 +409,57 @@ class Mending:
             with contextlib.suppress(ShardvizError):  # it has no line, or is made by the backward pass
                 return self.plan.constrain(value, what.spec or Spec(), line=at)
         return None
+
+    def _donating(self, finding: Finding) -> Iterator[Change]:
+        """What a finding would have donated, at once."""
+        targets = [m.target for m in finding.mends if m.kind == "donate"]
+        roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
+
+        def vary() -> tuple[Program, str]:
+            names = ", ".join(map(repr, roots))
+            return self.program.with_donated(*roots), f"jax.jit({self.program.name}, donate_argnames=[{names}])"
+
+        if roots:
+            yield Change(plan=self.plan, finding=finding, action=f"donate {' and '.join(roots)}", vary=vary)
+
+    def _varied(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
+        """The plan, of a program with what a finding suggests and no plan says."""
+        if what.kind == "checkpoint":
+
+            def layered() -> tuple[Program, str]:
+                made = self.program.with_checkpoints(what.policy)
+                if not made.checkpoints:
+                    raise ShardvizError("no loop and no jax.checkpoint in it is differentiated, to put it around")
+                at = " and ".join(frame.short for frame in made.checkpoints[:_NAMED])
+                return made, f"{checkpoint_code(what.policy)} for the body of the loop at {at}"
+
+            yield Change(plan=self.plan, finding=finding, action=f"{what.words} around each layer", vary=layered)
+        if what.kind == "pad":
+            yield from self._padded(finding, what)
+
+    def _padded(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
+        """A dimension made longer in all arrays that have it, cut as it is, and by the axes that did not divide it."""
+        member = f"{what.target}:{what.dimension}"
+        found = [d for d in self.program.dimensions if member in map(str, d.members)]
+        sizes = {v.name: v.shape for v in self.report.arguments}
+        if not found or what.dimension is None or what.size is None or what.target not in sizes:
+            self._not_offered.append(NotOffered(action=what.words, why="the program has no such dimension to change"))
+            return
+        dimension, was, better = found[0], sizes[what.target][what.dimension], what.size
+
+        def vary() -> tuple[Program, str]:
+            arrays = [str(m) for m in dimension.arguments if sizes[m.path][m.dimension] % was == 0]
+            made = self.program.with_length(dimension, better, of=was)
+            return made, f"{better} in place of {was} in {', '.join(arrays)}"
+
+        action = f"make dimension {dimension.name} {better:,} long, in place of {was:,}"
+        yield Change(plan=self.plan, finding=finding, action=action, vary=vary)
+        cuts = self._cuts[dimension.name]
+        axes = cuts.most_common(1)[0][0] if cuts else ()
+        if more := tuple(a for a in finding.axes if a not in axes):
+            plan = self.plan.with_dimension(dimension, (*axes, *more))
+            said = " and ".join(map(axis_text, (*axes, *more)))
+            yield Change(plan=plan, finding=finding, action=f"{action}, and cut it by {said}", vary=vary)
 
     def _laid_out(self, what: Suggestion) -> Plan | None:
         """The plan with the mesh's devices in another order, as the finding timed it."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shardviz.program.plan import Plan
 from shardviz.records import Finding, Frame
-from shardviz.records.amounts import format_bytes, format_seconds
+from shardviz.records.amounts import format_bytes, format_flops, format_seconds
+from shardviz.session.program import Program
 from shardviz.study.changes import CollectiveChange
 from shardviz.study.comparison import Comparison
 from shardviz.visible import Visible
@@ -29,6 +30,9 @@ class Mend:
     Attributes:
         finding: what it is against; None for one that follows from the plan itself.
         plan: the changed plan.
+        program: what the plan is of where that is another program than the report's: one with donated arguments, a
+            dimension of another length, or another checkpoint policy; None where the plan is all that is changed.
+        write: the Python that a person writes for such a program; empty where the plan is all that is changed.
         action: what is changed, in words: `cut params['wk'] as P('data', 'model')`.
         difference: what is different, everywhere; the plan as it was is the baseline.
         level: how far it was tried: `propagated` or `partitioned`.
@@ -47,6 +51,8 @@ class Mend:
     step: float | None
     bytes: float
     memory: float
+    program: Program | None = None
+    write: str = ""
 
     def __repr__(self) -> str:
         return self.text
@@ -59,7 +65,7 @@ class Mend:
     @property
     def effects(self) -> tuple[str, ...]:
         """What it brings, in words with numbers: what vanishes or comes, what is saved, what it costs."""
-        return (*self.collectives, *self._saved(), *self._memory())
+        return (*self.collectives, *self._saved(), *self._computed(), *self._memory())
 
     @property
     def collectives(self) -> tuple[str, ...]:
@@ -73,11 +79,19 @@ class Mend:
         return tuple(dict.fromkeys(c.source.bare for c in changes if c.source is not None))
 
     def _saved(self) -> Iterator[str]:
-        if self.seconds is not None and self.step:
-            yield f"{format_seconds(self.seconds)} of {format_seconds(self.step)} a step saved"
+        if self.seconds and self.step:
+            if self.seconds > 0:
+                yield f"{format_seconds(self.seconds)} of {format_seconds(self.step)} a step saved"
+            else:
+                yield f"{format_seconds(-self.seconds)} more than the {format_seconds(self.step)} a step"
         if self.bytes:
             word = "less" if self.bytes > 0 else "more"
             yield f"{format_bytes(abs(self.bytes))} {word} moved on each device"
+
+    def _computed(self) -> Iterator[str]:
+        more = sum(a.difference or 0.0 for a in self.difference.amounts if a.name == "FLOPs")
+        if self.program is not None and more:
+            yield f"{format_flops(abs(more))} {'more' if more > 0 else 'less'} of matrix products"
 
     def _memory(self) -> Iterator[str]:
         if abs(self.memory) >= 0.5e6:
@@ -90,6 +104,7 @@ class Mend:
             "finding": self.finding and self.finding.id,
             "action": self.action,
             "text": self.text,
+            "write": self.write,
             "level": self.level,
             "seconds_saved": self.seconds,
             "step_seconds": self.step,
@@ -132,8 +147,8 @@ class Mends(Visible):
         tried: how many changes were tried.
         candidates: how many there are.
         not_offered: what was tried and makes nothing better, or does not run.
-        by_hand: what the findings suggest besides, in words, that no plan says and so was not tried: donation, another
-            size, a checkpoint policy, another line of the function.
+        by_hand: what the findings suggest besides, in words, that was not tried, as only a person can write it: another
+            line of the function.
         seconds: that it took.
         finished: whether all was tried; else it was stopped, or goes on.
     """
@@ -190,8 +205,13 @@ class Change:
         plan: the changed plan.
         action: what is changed, in words.
         finding: what it is against; None for one that follows from the plan itself.
+        vary: makes the program that the plan is of, and says what to write for it, where that is another one.
+        program, write: what it has made; see `Mend`.
     """
 
     plan: Plan
     action: str
     finding: Finding | None = None
+    vary: Callable[[], tuple[Program, str]] | None = None
+    program: Program | None = None
+    write: str = ""

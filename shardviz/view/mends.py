@@ -45,7 +45,7 @@ def mends_document(found: Mends) -> Document:
             f"; and {plural(len(found.by_hand) - _MOST_BY_HAND, 'other')}" if len(found.by_hand) > _MOST_BY_HAND else ""
         )
         said = "; ".join(found.by_hand[:_MOST_BY_HAND])
-        blocks += notes(f"Not tried, as no plan says it, only the function or its call: {said}{more}.")
+        blocks += notes(f"Not tried, as only a person can write it: {said}{more}.")
     if found.not_offered:
         refused = tuple(row(words(n.action), words(n.why)) for n in found.not_offered)
         heads = (Column("change", wrap=True), Column("why it is not offered", wrap=True))
@@ -77,9 +77,12 @@ def _row(mend: Mend, timed: bool) -> Row:
     if mend.finding is not None:
         action.append(words(f"against {mend.finding.rule}", quiet=True, tip=mend.finding.text))
     action.append(words("; ".join(mend.collectives) or "no other collectives", quiet=True))
+    if mend.write:
+        action += [words("· write", quiet=True), code(mend.write)]
     cells: list[Inline] = [tuple(action)]
     if timed:
-        cells.append(words("" if mend.seconds is None else format_seconds(mend.seconds), tone="good"))
+        saved = mend.seconds or 0.0
+        cells.append(words(format_seconds(saved) if saved else "as long", tone="good" if saved > 0 else ""))
     moved = mend.difference.amount("operand bytes")
     cells += [words(difference_text(moved)), words(_signed(mend.memory)), where or words(""), words(mend.level)]
     return row(*cells)

@@ -312,8 +312,9 @@ def _try(entry: _Entry) -> Iterator[Piece]:
     """What was tried and helps, with what it saves; else a guess."""
     remedy = entry.remedy
     if remedy is not None:
-        tip = f"{remedy.text} (tried at level {remedy.level}); a click changes the plan, one undo takes it back"
-        yield words(remedy.action, tip=tip, selects=("remedy", remedy.action))
+        does = f"write {remedy.write}" if remedy.write else "a click changes the plan, one undo takes it back"
+        tip = f"{remedy.text} (tried at level {remedy.level}); {does}"
+        yield words(remedy.action, tip=tip, selects=None if remedy.write else ("remedy", remedy.action))
         yield words("→")
         yield from _saved(remedy, tip)
         return

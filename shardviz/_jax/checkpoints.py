@@ -1,0 +1,108 @@
+"""The layers of a function put under `jax.checkpoint`, or its own checkpoints given another policy, while it is traced.
+
+A loop over layers is bound to the differentiation around it with its body as a jaxpr. There and then the body is
+wrapped, as the person would by writing `jax.lax.scan(jax.checkpoint(body, policy=...), ...)`; JAX's own partial
+evaluation decides what is kept. Checkpoints that the body, or the function itself, has already get the policy instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax.extend import core as jex_core
+
+from shardviz._jax.jaxprs import sub_jaxprs
+from shardviz._jax.marking import fresh_traces, told_of_operations
+from shardviz._jax.tracing import told
+
+_CHECKPOINTS = ("remat2", "checkpoint", "remat")
+
+
+class Checkpointing:
+    """Operations on their way to JAX, with a checkpoint policy put in.
+
+    Args:
+        policy: one of `jax.checkpoint_policies`.
+
+    Attributes:
+        count: how many loops and checkpoints got it.
+    """
+
+    def __init__(self, policy: Callable[..., Any]):
+        self.policy = policy
+        self.count = 0
+
+    def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """Runs an operation; a loop, or a checkpoint, that is differentiated gets the policy first."""
+        if not any(_is_differentiated(x) for x in args):
+            return bind(primitive, *args, **params)
+        if primitive.name in _CHECKPOINTS:
+            self.count += 1
+            params = params | {"policy": self.policy}
+        elif primitive.name == "scan":
+            self.count += 1
+            with told("checkpointing", None), told("watch", None):
+                params = params | {"jaxpr": self._body(params["jaxpr"])}
+        else:
+            return bind(primitive, *args, **params)
+        with told("checkpointing", None):  # what is inside is inside the checkpoint
+            return bind(primitive, *args, **params)
+
+    def _body(self, closed: Any) -> Any:
+        changed = self._with_policy(closed.jaxpr)
+        if changed is not closed.jaxpr:
+            return closed.replace(jaxpr=changed)
+        run = jax.checkpoint(jex_core.jaxpr_as_fun(closed), policy=self.policy, prevent_cse=False)
+        return jax.make_jaxpr(run)(*closed.in_avals)
+
+    def _with_policy(self, jaxpr: Any) -> Any:
+        """The jaxpr with the policy on all its checkpoints, also those of functions that it calls."""
+        eqns = []
+        for e in jaxpr.eqns:
+            params = e.params
+            if e.primitive.name in _CHECKPOINTS:
+                params = params | {"policy": self.policy}
+            elif e.primitive.name in ("jit", "pjit"):
+                inner = params["jaxpr"]
+                found = self._with_policy(inner.jaxpr)
+                if found is not inner.jaxpr:
+                    params = params | {"jaxpr": inner.replace(jaxpr=found)}
+            eqns.append(e if params is e.params else e.replace(params=params))
+        same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
+        return jaxpr if same else jaxpr.replace(eqns=eqns)
+
+
+def _is_differentiated(x: Any) -> bool:
+    from jax._src.interpreters import ad
+
+    return isinstance(x, ad.JVPTracer | ad.LinearizeTracer)
+
+
+@contextlib.contextmanager
+def checkpointed(policy: str) -> Iterator[Checkpointing]:
+    """Under it, on this thread, what is traced has a policy of `jax.checkpoint_policies` on its layers."""
+    found = Checkpointing(getattr(jax.checkpoint_policies, policy))
+    with told_of_operations(), told("checkpointing", found), fresh_traces():
+        yield found
+
+
+def under_checkpoint(jaxpr: Any) -> Iterator[Any]:
+    """The source info of every loop whose body has a checkpoint, and of every checkpoint that is in no such loop."""
+    for e in jaxpr.eqns:
+        loop = e.primitive.name == "scan" and _has_checkpoint(e.params["jaxpr"].jaxpr)
+        if loop or e.primitive.name in _CHECKPOINTS:
+            yield e.source_info
+            continue
+        for inner in sub_jaxprs(e.params):
+            yield from under_checkpoint(inner)
+
+
+def _has_checkpoint(jaxpr: Any) -> bool:
+    return any(
+        e.primitive.name in _CHECKPOINTS
+        or (e.primitive.name in ("jit", "pjit") and _has_checkpoint(e.params["jaxpr"].jaxpr))
+        for e in jaxpr.eqns
+    )

@@ -1,0 +1,123 @@
+"""The same function called or written a little otherwise: with arguments donated, with a dimension of another length,
+or with its layers under `jax.checkpoint`.
+
+No plan says these, as they stand in the person's call or code. Each is another `Call`, which is traced anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import jax
+
+from shardviz import _jax
+from shardviz.errors import ShardvizError
+from shardviz.program.call import Call
+from shardviz.program.dimensions import Dimension
+from shardviz.program.trace import Traced, first_frame
+from shardviz.records import Frame
+from shardviz.records.paths import segments
+
+_NOT_DONATED = {
+    "nnx": "flax.nnx gives the variables of a donated object back, so its own wrapper has to know: say "
+    "nnx.jit(f, donate_argnums=...) and trace that",
+    "exported": "whoever calls an exported program chooses what is donated",
+}
+
+
+def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
+    """The call with donated what some arrays are in: JAX donates whole arguments of the function.
+
+    Args:
+        call, traced: the call, and its trace.
+        names: tree paths of arrays, or names of arguments.
+
+    Raises:
+        ShardvizError: if the function's own wrapper would have to say it, or an argument is given by keyword.
+    """
+    wrapped = _jax.unwrap_jit(call.fn)
+    if wrapped is None or call.traced_for is not None or call.kind in _NOT_DONATED:
+        lowered = "it was traced or lowered before it came here: say donate_argnums where it is jitted, and trace that"
+        raise ShardvizError(_NOT_DONATED.get(call.kind, lowered))
+    static = call.options.static_places(call.fn, len(call.args))
+    places = [i for i in range(len(call.args)) if i not in static]
+    trees = zip(places, traced.in_tree[0], strict=True)
+    at = {segments(name)[0]: i for i, tree in trees for name in jax.tree.leaves(tree)}
+    given = {segments(a.name)[0] for a in traced.arguments if a.donated} - set(call.kwargs)
+    roots = given | {segments(name)[0] for name in names}
+    if missing := sorted(roots - at.keys()):
+        raise ShardvizError(f"{', '.join(missing)}: given by keyword, or no argument; give it by position")
+    by_name = tuple(n for n in call.options.donate_argnames if n in call.kwargs)
+    options = replace(call.options, donate_argnums=tuple(sorted(at[root] for root in roots)), donate_argnames=by_name)
+    return replace(call, fn=jax.jit(wrapped.fn, keep_unused=True, **options.given()), options=options)
+
+
+def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, better: int) -> Call:
+    """The call with a logical dimension of another length in all arguments.
+
+    Args:
+        call, traced: the call, and its trace.
+        dimension: the dimension.
+        size: how long it is where it is to be changed; where it is some times as long, it stays so many times as long.
+        better: the new length.
+
+    Raises:
+        ShardvizError: if its shapes cannot be changed here.
+    """
+    flat, tree = jax.tree.flatten(call.dynamic)
+    if call.kind == "nnx":
+        raise ShardvizError("the shapes of a flax.nnx object stand in its own configuration: change them there")
+    if call.traced_for is not None or len(flat) != len(traced.arguments):
+        raise ShardvizError("it was traced or lowered before it came here, for the shapes that it has")
+    at: dict[str, set[int]] = {}
+    for member in dimension.arguments:
+        at.setdefault(member.path, set()).add(member.dimension)
+    for i, argument in enumerate(traced.arguments):
+        cut = at.get(argument.name, ())
+        sizes = enumerate(argument.shape)
+        shape = tuple(n // size * better if d in cut and n % size == 0 else n for d, n in sizes)
+        if shape != argument.shape:
+            flat[i] = jax.ShapeDtypeStruct(shape, flat[i].dtype)
+    positional, keyword = jax.tree.unflatten(tree, flat)
+    static, left = call.options.static_places(call.fn, len(call.args)), iter(positional)
+    args = tuple(a if i in static else next(left) for i, a in enumerate(call.args))
+    return replace(call, args=args, kwargs={**call.kwargs, **keyword}, signature=None)
+
+
+def checkpointing(call: Call, policy: str) -> Call:
+    """The call with the body of each differentiated loop under `jax.checkpoint`; checkpoints that are there already
+    get the policy instead.
+
+    Args:
+        call: the call.
+        policy: a name in `jax.checkpoint_policies`, of one that takes no settings.
+
+    Raises:
+        ShardvizError: if there is no such policy, or the program was traced before it came here.
+    """
+    if policy not in POLICIES:
+        raise ShardvizError(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
+    if call.traced_for is not None:
+        raise ShardvizError("it was traced or lowered before it came here, and keeps what it kept then")
+    return replace(call, checkpoint=policy)
+
+
+POLICIES = (
+    *("nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable", "everything_saveable"),
+    *("checkpoint_dots", "checkpoint_dots_with_no_batch_dims"),
+)
+"""Those of `jax.checkpoint_policies` that take no settings."""
+
+
+def checkpoint_code(policy: str) -> str:
+    """What a person writes in place of a loop's body, so that it is under a checkpoint as here."""
+    return f"jax.checkpoint(body, prevent_cse=False, policy=jax.checkpoint_policies.{policy})"
+
+
+def checkpoint_lines(traced: Traced) -> tuple[Frame, ...]:
+    """The lines of the loops whose body is under a checkpoint, and of other checkpoints."""
+    if traced.closed is None:
+        return ()
+    found = (first_frame((info,)) for info in _jax.under_checkpoint(traced.closed.jaxpr))
+    return tuple(dict.fromkeys(frame for frame in found if frame is not None))

@@ -1,0 +1,189 @@
+"""Mends that no plan says: donation, another length, a checkpoint policy. Each is what the function does that a person
+edits, or calls, as the mend says; and each takes what it says off the memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.errors import ShardvizError, TraceError
+from shardviz.records import Finding, Suggestion
+from tests.diagnose import programs
+from tests.diagnose.programs import FIRES, Case, s
+from tests.program.edited import edited, said
+
+TARGET = "tpu v5e:2x4"
+
+
+def tried(case: Case, rule: str, target: str | None = None):
+    """The finding of a rule, its mends, and all of them."""
+    found = case.program.mends(case.report, target, plan=case.plan, findings=9)
+    (finding,) = [f for f in case.report.findings if f.rule == rule][:1]
+    return finding, found.of(finding), found
+
+
+def added(state, x):
+    return {"w": state["w"] + x}
+
+
+def test_a_donation_saves_the_memory_that_its_finding_names():
+    case = Case(fn=added, args=({"w": s(1024, 1024)}, s(1024)), specs=({"w": P("data")}, P()))
+    finding, (mend,), _ = tried(case, "not-donated")
+    assert (mend.action, mend.plan) == ("donate state", case.plan)
+    assert mend.write == "jax.jit(added, donate_argnames=['state'])"
+    assert -mend.memory == finding.numbers["bytes"]
+    before, after = (p.compile(case.plan).memory for p in (case.program, mend.program))
+    assert before.set_aside - after.set_aside == finding.numbers["bytes"]
+    assert not mend.program.propagate(case.plan).findings.of("not-donated")
+    assert "donate_argnums=(0,)" in mend.program.code(case.plan)
+    by_hand = sv.trace(case.fn, *case.args, donate_argnums=0)
+    assert [a.donated for a in mend.program.arguments] == [a.donated for a in by_hand.arguments] == [True, False]
+
+
+def test_what_was_donated_before_stays_so_and_static_arguments_are_counted():
+    def step(scale, params, momentum, x):
+        return jax.tree.map(lambda p: p * scale, params), momentum + x
+
+    given = jax.jit(step, static_argnums=0, donate_argnums=2)
+    program = sv.trace(given, 2, {"w": s(8, 8)}, s(8), s(8)).with_donated("params['w']")
+    assert {a.name: a.donated for a in program.arguments} == {"params['w']": True, "momentum": True, "x": False}
+
+
+def test_donation_that_only_the_wrapper_can_say_says_so():
+    def f(x, *, y):
+        return x + y
+
+    x = s(8, 8)
+    with pytest.raises(ShardvizError, match="y: given by keyword"):
+        sv.trace(f, x, y=x).with_donated("y")
+    lowered = jax.jit(lambda x: x + 1).lower(x)
+    with pytest.raises(ShardvizError, match="lowered before it came here"):
+        sv.trace(lowered).with_donated("x")
+
+
+def test_a_longer_dimension_is_that_of_arrays_made_so_by_hand():
+    case = replace(FIRES["not-divided"][0], level="partitioned")
+    finding, mends, found = tried(case, "not-divided", TARGET)
+    (mend,) = [m for m in mends if "cut it by" in m.action]
+    assert mend.action == "make dimension emb:0 1,028 long, in place of 1,025, and cut it by model"
+    assert mend.write == "1028 in place of 1025 in momentum['emb']:0, params['emb']:0"
+    longer = programs.model(1028, 255)
+    by_hand = sv.trace(case.fn, longer, longer, case.args[2])
+    cut = programs.ODD | {"emb": P("model")}
+    plan = sv.Plan(case.mesh, (cut, cut, P("data")))
+    assert said(mend.program.partition(mend.plan)) == said(by_hand.partition(plan))
+    again = mend.program.partition(mend.plan).findings
+    assert finding.value not in {f.value for f in again.of("not-divided")}
+    assert found.tried == len(found) + len(found.not_offered)
+
+
+def test_a_length_that_the_function_does_not_take_is_not_offered_with_what_it_raises():
+    def fixed(table, x):
+        return jnp.tanh(x @ table) + jnp.ones((64, 1025))
+
+    case = Case(fn=fixed, args=(s(64, 1025), s(64, 64)), specs=(P(), P("data")))
+    program, plan = case.program, case.plan
+    (dimension,) = [d for d in program.dimensions if "table:1" in map(str, d.members)]
+    with pytest.raises(TraceError, match=r"raised TypeError at test_varied_mends\.py"):
+        program.with_length(dimension, 1028)
+    suggestion = Suggestion(kind="pad", target="table", dimension=1, size=1028)
+    finding = Finding("tested:here", "error", "something", axes=("model",), mends=(suggestion,))
+    report = replace(case.report, diagnostics=(finding,))
+    refused = {n.action: n.why for n in program.mends(report, TARGET, plan=plan).not_offered}
+    assert "raised TypeError" in refused[f"make dimension {dimension.name} 1,028 long, in place of 1,025"]
+
+
+LOOP = "jax.lax.scan(body, x, ws)"
+
+
+@pytest.mark.parametrize("policy", ["dots_saveable", "nothing_saveable"])
+def test_a_checkpoint_policy_keeps_what_its_finding_says_and_is_that_of_the_edited_function(policy, tmp_path):
+    case = FIRES["kept-dominates"][0]
+    finding, mends, _ = tried(case, "kept-dominates")
+    (mend,) = [m for m in mends if policy in m.action]
+    report = mend.program.propagate(case.plan)
+    assert case.report.residual_bytes - report.residual_bytes == finding.numbers[f"{policy}_saved_bytes"]
+    assert mend.memory < 0
+    wrapped = f"jax.checkpoint(body, prevent_cse=False, policy=jax.checkpoint_policies.{policy})"
+    assert mend.write.startswith(f"{wrapped} for the body of the loop at programs.py:")
+    assert wrapped in mend.program.code(case.plan)
+    by_hand = edited(programs, tmp_path, (LOOP, LOOP.replace("body", wrapped)))
+    other = sv.trace(by_hand.layers, *case.args)
+    assert said(report) == said(other.propagate(case.plan))
+    assert said(mend.program.partition(case.plan)) == said(other.partition(case.plan))
+    # the person's own function is as it was
+    assert said(sv.trace(case.fn, *case.args).propagate(case.plan)) == said(case.report)
+
+
+def test_it_goes_into_jitted_functions_and_leaves_no_trace_in_them():
+    @jax.jit
+    def loss(ws, x):
+        return jnp.sum(jax.lax.scan(lambda c, w: (jnp.tanh(jnp.sin(c) @ w), None), x, ws)[0])
+
+    def step(ws, x):
+        return jax.grad(loss)(ws, x)
+
+    args = s(4, 16, 16), s(64, 16)
+    plan = sv.Plan("data=2", (P(), P("data")))
+    bare = sv.trace(step, *args)
+    kept = [sv.trace(step, *args).with_checkpoints(p).propagate(plan).residual_bytes for p in ("nothing_saveable",) * 2]
+    assert kept[0] == kept[1] < bare.propagate(plan).residual_bytes
+    assert sv.trace(step, *args).propagate(plan).residual_bytes == bare.propagate(plan).residual_bytes
+    assert not bare.checkpoints
+    assert len(bare.with_checkpoints("dots_saveable").checkpoints) == 1
+    assert "remat" not in str(jax.make_jaxpr(step)(*args))
+    assert "checkpoint[" not in str(jax.make_jaxpr(step)(*args))
+
+
+def test_a_function_s_own_checkpoints_get_the_other_policy():
+    def step(ws, x):
+        layer = jax.checkpoint(lambda c, w: jnp.tanh(jnp.sin(c) @ w))
+
+        def loss(ws):
+            c = x
+            for w in ws:
+                c = layer(c, w)
+            return jnp.sum(c)
+
+        return jax.grad(loss)(ws)
+
+    def bare(ws, x):
+        return jax.grad(lambda ws: jnp.sum(jnp.tanh(jnp.sin(jnp.tanh(jnp.sin(x) @ ws[0])) @ ws[1])))(ws)
+
+    args = (s(16, 16), s(16, 16)), s(64, 16)
+    plan = sv.Plan("data=2", (P(), P("data")))
+    own = sv.trace(step, *args).propagate(plan)
+    all_kept = sv.trace(step, *args).with_checkpoints("everything_saveable").propagate(plan)
+    dots = sv.trace(step, *args).with_checkpoints("dots_saveable").propagate(plan)
+    assert own.residual_bytes < dots.residual_bytes <= all_kept.residual_bytes
+    assert own.cost.dot_flops > dots.cost.dot_flops == all_kept.cost.dot_flops
+    assert all_kept.cost.dot_flops == sv.trace(bare, *args).propagate(plan).cost.dot_flops
+
+
+def test_a_constraint_by_hand_holds_under_another_policy():
+    case = FIRES["kept-dominates"][0]
+    program = case.program.with_checkpoints("nothing_saveable")
+    bare = program.propagate(case.plan)
+    (made,) = [v for v in bare.intermediates if v.label == "carry"][:1] or [bare.intermediates[0]]
+    line = next(v.source.short for v in bare.intermediates if v.op == "dot_general" and v.source)
+    held = program.propagate(case.plan.constrain("jnp.sin(carry)", P("data", "model"), line=line))
+    assert held.plan.constraints
+    assert held.residual_bytes <= bare.residual_bytes
+    assert made.shape
+
+
+def test_where_nothing_is_differentiated_there_is_nothing_to_checkpoint():
+    program = sv.trace(lambda x: jnp.sum(x), s(8))
+    assert not program.with_checkpoints("nothing_saveable").checkpoints
+    with pytest.raises(ShardvizError, match="no policy 'all'; there are nothing_saveable"):
+        program.with_checkpoints("all")
+    found = Finding("tested:here", "error", "x", mends=(Suggestion(kind="checkpoint", policy="dots_saveable"),))
+    plan = sv.Plan("data=2", (P("data"),))
+    report = replace(program.propagate(plan), diagnostics=(found,))
+    (refused,) = [n for n in program.mends(report, plan=plan).not_offered if "checkpoint" in n.action]
+    assert "is differentiated" in refused.why
