@@ -156,47 +156,56 @@ class ModuleFlow(Walker):
     def __init__(self, module: ir.Operation, locations: dict[Any, Place]):
         super().__init__(module, locations)
         self._flow = Flow()
-        self._values: dict[tuple[ir.Operation, ...], dict[Any, int]] = {}
+        self._known: dict[Any, int] = {}  # the number of each value of the function that is read
+        self._values = {(): self._known}
         self.read(self.main)
 
     def phase(self, op: ir.Operation, calls: tuple[ir.Operation, ...]) -> str:
         """`forward` or `update`, for an operation outside a derivative that is reached by `calls`."""
-        return self._flow.phase(self._of(op.results, calls))
+        self._known = self._values.setdefault(calls, {})
+        return self._flow.phase(self._of(op.results))
 
     def enters(self, argument: Any) -> bool:
         """Whether a derivative uses an argument of the main function, or what is made of it."""
-        return self._flow.enters(self._of([argument], ()))
+        self._known = self._values[()]
+        return self._flow.enters(self._of([argument]))
 
     def visit(self, op: ir.Operation) -> None:
-        flow, name, calls = self._flow, op.name, self.around.calls
-        operands = self._of(op.operands, calls)
-        if name not in ENTERED:
-            passing = name == "stablehlo.optimization_barrier"
-            results = self._of(op.results, calls) if passing else [*flow.values()] * len(op.results)
-            flow.connect(operands, results if passing else results[:1])
-            self._values[calls].update(zip(op.results, results, strict=True))
-            if not passing and name not in _CONSTANTS:
-                flow.mark(results, phase(self.place(op).name_stack))
+        flow, name = self._flow, op.name
+        operands, made = self._of(op.operands), list(op.results)
+        if name == "stablehlo.optimization_barrier":
+            flow.connect(operands, self._of(made))
             return
-        results = self._of(op.results, calls)
+        if name not in ENTERED:
+            number = flow.values()[0]
+            self._known.update(dict.fromkeys(made, number))
+            flow.connect(operands, [number] if made else [])
+            if made and name not in _CONSTANTS:
+                flow.mark([number], phase(self.place(op).name_stack))
+            return
+        results, around = self._of(made), self._known
         with self.inside(op) as blocks:
+            self._known = around if name != "func.call" else self._values.setdefault(self.around.calls, {})
             loop = name == "stablehlo.while"
             for block in blocks:
-                arguments = self._of(block.arguments, self.around.calls)
+                arguments = self._of(block.arguments)
                 flow.connect(operands, arguments)
-                made = self._of(self.read(block), self.around.calls)
+                ends = self._of(self.read(block))
                 if loop and block == blocks[0]:  # the condition
                     continue
-                flow.connect(made, results)
+                flow.connect(ends, results)
                 if loop:
-                    flow.carry(made, arguments)
+                    flow.carry(ends, arguments)
+        self._known = around
 
-    def _of(self, values: Iterable[Any], calls: tuple[ir.Operation, ...]) -> list[int]:
-        known = self._values.setdefault(calls, {})
+    def _of(self, values: Iterable[Any]) -> list[int]:
+        known, found = self._known, []
         for value in values:
-            if value not in known:
-                known[value] = self._flow.values()[0]
-        return [known[value] for value in values]
+            number = known.get(value)
+            if number is None:
+                number = known[value] = self._flow.values()[0]
+            found.append(number)
+        return found
 
 
 def only_updated(lowered: Lowered) -> frozenset[str]:

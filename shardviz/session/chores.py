@@ -24,8 +24,8 @@ from shardviz.session.compile_loop import Inbox
 
 _SLICE = 0.02
 """Seconds of work before others are asked."""
-_PAUSE = 0.005
-"""Seconds in which others are."""
+_PAUSE = 0.02
+"""Seconds in which others are: a message passes through several turns of a kernel's loop before it is answered."""
 _WAIT = 0.05
 """Seconds until it is asked again whether what a step waits for is there."""
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.records.report import LEVELS, Report
+from shardviz.session.collecting import uncollected
 from shardviz.session.snapshot import Progress
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ class Inbox:
             depth = self._depth
             try:
                 self._depth = depth + 1
-                found = change()
+                found = uncollected(change)
             finally:
                 self._depth = depth
         if self._loop is None:
@@ -315,7 +316,7 @@ class Inbox:
                 try:
                     self._depth = 1
                     with suppress(queue.Empty):
-                        self._calls.get_nowait()()
+                        uncollected(self._calls.get_nowait())
                 except BaseException:
                     if not self._calls.empty():  # what others said is not lost with this call
                         self._later()

@@ -130,8 +130,7 @@ class ExplorerState(Staging):
         self.timeout, self.memory_limit = timeout, memory_limit
         self.loop = CompileLoop(self._submit, self._hear, debounce)
         self._goal, self._whole = level, WholeStep(tokens, model_flops)
-        self._book = AnswerBook()
-        self._chores = Chores()
+        self._book, self._chores = AnswerBook(), Chores()
         self._subscribers: list[Callable[[frozenset[str]], None]] = []
         self._telling = False
         self.loop.inbox.run(lambda: self._open(plan, target))
@@ -408,7 +407,7 @@ class ExplorerState(Staging):
         now, here = self.now, self.now.deck.now.known
         found = here if step.plan == now.plan else self._book.find(step.plan, step.machine)
         bound = self.program.bind(step.plan) if found is None else found.bound
-        if bound is now.bound or not (always or not _same(bound, now.bound)):
+        if bound is now.bound or not (always or bound != now.bound):
             if step.machine == self.machine:
                 return None
             found = here
@@ -485,19 +484,16 @@ class ExplorerState(Staging):
             return
         self._telling = True
         try:
-            while self._told is not self.now:
+            while self._told is not (now := self.now):
+                self._follow(now.new_since(self._told))
                 now = self.now
-                try:
-                    if new := now.new_since(self._told):
-                        self._follow(new)
-                    now = self.now
-                    if new := now.new_since(self._told):
-                        for callback in tuple(self._subscribers):
-                            callback(new)
-                except Exception:  # what cannot be shown would not be the next time either
-                    self._told = now
-                    raise
+                if new := now.new_since(self._told):
+                    for callback in tuple(self._subscribers):
+                        callback(new)
                 self._told = now
+        except Exception:  # what cannot be shown would not be the next time either
+            self._told = self.now
+            raise
         finally:
             self._telling = False
 
@@ -602,7 +598,3 @@ def _internal(error: BaseException) -> dict[str, Any]:
         "kind": type(error).__name__,
         "detail": "".join(traceback.format_exception(error)),
     }
-
-
-def _same(one: PlanRecord, other: PlanRecord) -> bool:
-    return one == other

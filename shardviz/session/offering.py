@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -44,6 +45,8 @@ Mender = Callable[["Program", Report, Machine, "Plan"], Iterator["Remedies | str
 
 _IDLE = 1.5
 """Seconds without a change before what helps is tried."""
+_COUNTED = 0.5
+"""Seconds after which it is said how many were tried, where nothing else is new."""
 _MOST_REMEDIED = 24
 
 
@@ -195,12 +198,14 @@ class Offering(Questions):
 
     def _try_remedies(self, steps: Iterator[Remedies | str]) -> Iterator[Any]:
         key = self.plan, self.machine
-        found = Remedies(of=self.plan)
+        found, due = Remedies(of=self.plan), 0.0
         try:
             for step in steps:
                 if isinstance(step, Remedies):
                     found = replace(step, of=key[0])
-                    self._put(remedies=replace(found, busy=True))
+                    if found.items != self.now.remedies.items or time.monotonic() >= due:
+                        self._put(remedies=replace(found, busy=True))
+                        due = time.monotonic() + _COUNTED
                 yield step
         except ShardvizError as error:
             found = replace(found, trouble=str(error))

@@ -25,6 +25,7 @@ from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
 from shardviz.records.report import Report
 from shardviz.session.codes import codes_of
+from shardviz.session.collecting import uncollected
 from shardviz.session.explorer import ExplorerState
 from shardviz.session.files import session_json
 from shardviz.study.hunting import hunt, mend
@@ -275,7 +276,10 @@ class Explorer(Delivered):
     def _on_edits(self, change: Any) -> None:
         """Does what was not done yet. The page repeats an edit until `status` has its number, so that none is lost
         while the kernel is busy: then only the newest value of a trait is sent."""
-        for edit in change["new"]:
+        uncollected(lambda: self._do_all(change["new"]))
+
+    def _do_all(self, edits: list[Any]) -> None:
+        for edit in edits:
             try:
                 number = _DOOR.number(edit)
             except ShardvizError as error:

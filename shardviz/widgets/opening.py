@@ -19,6 +19,7 @@ from shardviz.program.plan import Plan
 from shardviz.records.report import Report
 from shardviz.session import Program
 from shardviz.session.calls import program_of
+from shardviz.session.collecting import uncollected
 from shardviz.session.explorer import ExplorerState
 from shardviz.session.files import SavedSession, read_session
 from shardviz.widgets.explorer import Explorer
@@ -99,7 +100,7 @@ def explore(
     plan = _own_plan(program, in_specs, out_specs) if plan is None else plan
     limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
     on: dict[str, Any] = {"target": target, "tokens": tokens, "model_flops": model_flops}
-    return Explorer(ExplorerState(program, plan, level=level, **limits, **on))
+    return uncollected(lambda: Explorer(ExplorerState(program, plan, level=level, **limits, **on)))
 
 
 def open(

@@ -363,7 +363,7 @@ export function cards(ctx, el) {
   watchOffers(ctx, el);
 }
 
-const LINGER = 90; // milliseconds on an offer until it is looked at
+const LINGER = 60; // milliseconds on an offer until it is looked at
 
 /**
  * Asks what an offer would come to while it is pointed at or has the focus.
