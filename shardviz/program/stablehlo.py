@@ -157,7 +157,7 @@ class ModuleFlow(Walker):
         super().__init__(module, locations)
         self._flow = Flow()
         self._known: dict[Any, int] = {}  # the number of each value of the function that is read
-        self._values = {(): self._known}
+        self._values: dict[tuple[ir.Operation, ...], dict[Any, int]] = {(): self._known}
         self.read(self.main)
 
     def phase(self, op: ir.Operation, calls: tuple[ir.Operation, ...]) -> str:
