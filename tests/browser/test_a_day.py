@@ -3,6 +3,8 @@ the page that is kept; the compile server and the kernel are killed on the way, 
 
 from __future__ import annotations
 
+import json
+
 import psutil
 import pytest
 
@@ -75,6 +77,17 @@ def test_a_day(browser, lab: Lab, page: LabPage):
 
     moved(view, cut)
     assert view.get_by_test_id(slot).inner_text() != before
+
+    # what was tried and helps stands beside it: a click takes it, one undo takes it back
+    mend = most.locator("[data-offer^='remedy ']").first
+    expect(mend).to_be_visible(timeout=120_000)
+    expect(most).not_to_contain_text("changes tried", timeout=120_000)
+    offer = mend.get_attribute("data-offer")
+    taken = most.locator(f"[data-offer={json.dumps(offer)}]")
+    moved(view, taken.first.click)
+    expect(taken).to_have_count(0)
+    moved(view, view.get_by_test_id("undo").click)
+    expect(taken.first).to_be_visible(timeout=120_000)
 
     # the compile server is killed: the next plan is answered all the same
     (kernel,) = lab.kernels()
