@@ -98,7 +98,7 @@ def test_what_the_search_finds_is_a_card_that_gets_better(open_page, program, pl
 
 
 def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, program, plan, compilers):
-    """It goes on in slices on the event loop of this process, as in a kernel; what it finds is what the test lets it."""
+    """It goes on in slices on this process's event loop, as in a kernel; it finds what the test lets it find."""
     state = ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")
     plans = [plan.with_spec(W1, spec) for spec in (("data",), ("model",), (None, "data"))]
     found, ended = [], []
@@ -144,6 +144,7 @@ def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, prog
     page.answer()
     (best,) = [c for c in state.deck.cards if c.name == "best found"]
     assert best.plan == plans[-1] and ended == [3], "what was found stays, and no more is sought"
+
 
 def test_the_best_is_for_a_machine(open_page, program, plan):
     page = open_page(Explorer(ExplorerState(program, plan, debounce=60)))

@@ -189,7 +189,8 @@ def test_cards_out_of_sight_are_counted_and_a_click_away(open_page, on_machine):
     page.tab.locator(".sv-card").last.click()
     page.answer()
     page.tab.wait_for_function("""() => {
-      const [card, deck] = [".sv-card.sv-on", ".sv-deck"].map((at) => document.querySelector(at).getBoundingClientRect());
+      const box = (at) => document.querySelector(at).getBoundingClientRect();
+      const [card, deck] = [box(".sv-card.sv-on"), box(".sv-deck")];
       return card.left >= deck.left && card.right <= deck.right + 1;
     }""")
 

@@ -1,11 +1,26 @@
 // @ts-check
 // One thing is one thing in the whole page: what is pointed at, or has the focus, is lit wherever it stands. An element
-// says what it is of by `data-thing`: an axis, a value, a dimension, a source line, a device, what moves on a line.
+// says what it is of by `data-thing`: an axis, a value, a dimension, a source line, a device or several, what moves on a
+// line.
+
+const DEVICE = "device ";
 
 /** What an element is of; empty for nothing. @param {EventTarget | null} target */
 export function thingOf(target) {
   const found = target instanceof Element ? target.closest("[data-thing]") : null;
   return found?.getAttribute("data-thing") || "";
+}
+
+/**
+ * What tells whether something is, or has a part of, one thing: a cell of several devices is each of them.
+ * @param {string} thing
+ * @returns {(other: string) => boolean}
+ */
+export function sameAs(thing) {
+  if (!thing.startsWith(DEVICE)) return (other) => other === thing;
+  const devices = new Set(thing.slice(DEVICE.length).split(","));
+  return (other) =>
+    other.startsWith(DEVICE) && other.slice(DEVICE.length).split(",").some((device) => devices.has(device));
 }
 
 /**
@@ -21,8 +36,9 @@ export function lighting(root) {
     now = thing;
     for (const old of root.querySelectorAll(".sv-lit-up")) old.classList.remove("sv-lit-up");
     if (!thing) return;
+    const same = sameAs(thing);
     for (const each of root.querySelectorAll("[data-thing]")) {
-      if (each.getAttribute("data-thing") === thing) each.classList.add("sv-lit-up");
+      if (same(each.getAttribute("data-thing") || "")) each.classList.add("sv-lit-up");
     }
   }
 

@@ -223,9 +223,9 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
     );
   }
 
-  /** A tile or a cell of one device is that device. @param {Shape} shape @param {number} n */
+  /** A tile or a cell is its devices. @param {Shape} shape @param {number} n */
   const deviceOf = ({ keys, select }, n) =>
-    ["device", "cell"].includes(select) && keys[n].length === 1 ? { "data-thing": `device ${keys[n][0]}` } : {};
+    ["device", "cell"].includes(select) ? { "data-thing": `device ${keys[n].join(",")}` } : {};
 
   /** @param {Shape} shape */
   function lines(shape) {
