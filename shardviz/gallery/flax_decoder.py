@@ -3,8 +3,10 @@
 Needs the extra `flax`; `shardviz.gallery.decoder` imports this module only when it is called.
 
 Each kernel is made with `nnx.with_partitioning`, so that the model itself says over which mesh axes it is cut, and the
-optimizer's moments take that over. What to look for: the same collectives as a hand-written FSDP and tensor parallel
-step has, and the first and second moments, which make up two thirds of the arguments' bytes, cut like their weights.
+optimizer's moments take that over. The activations are held cut by the batch, for which the function wants a mesh
+around it (`with jax.set_mesh(mesh):`): left to the kernels' cuts, a step takes several times as long. What to look for:
+the same collectives as a hand-written FSDP and tensor parallel step has, and the first and second moments, which make
+up two thirds of the arguments' bytes, cut like their weights.
 """
 
 from __future__ import annotations
@@ -16,12 +18,18 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.sharding import PartitionSpec as P
 
 AXES = {"in": ("data", "model"), "out": ("model", "data"), "vocabulary": ("model", "data")}
 
 
 def _init(axes: tuple[str, ...], scale: float = 1.0) -> Any:
     return nnx.with_partitioning(nnx.initializers.variance_scaling(scale, "fan_in", "truncated_normal"), axes)
+
+
+def by_batch(x: Any) -> Any:
+    """Cut by the batch: else what the weights are cut over would pull activations apart along their features."""
+    return jax.lax.with_sharding_constraint(x, P("data"))
 
 
 class Attention(nnx.Module):
@@ -71,9 +79,9 @@ class Decoder(nnx.Module):
         self.norm = nnx.RMSNorm(d_model, dtype=dtype, rngs=rngs)
 
     def __call__(self, tokens: Any) -> Any:
-        x = self.embed(tokens)
+        x = by_batch(self.embed(tokens))
         for block in self.blocks:
-            x = block(x)
+            x = by_batch(block(x))
         return self.embed.attend(self.norm(x))
 
 

@@ -151,7 +151,7 @@ def moe(
         top: experts for a token.
         factor: capacity factor; see `moe_layer`.
         dtype: element type of everything.
-        mesh: a mesh with axes `data` and `expert`; `data=4,expert=8` if not given.
+        mesh: a mesh with axes `data` and `expert`; `expert=8,data=4` if not given.
 
     Returns:
         The `Example`.
@@ -159,7 +159,7 @@ def moe(
     Raises:
         ShardvizError: if the mesh has other axes, or does not divide the experts or tokens.
     """
-    mesh = mesh_over(mesh, {"data": 4, "expert": 8}, "moe")
+    mesh = mesh_over(mesh, {"expert": 8, "data": 4}, "moe")
     devices = mesh["data"] * mesh["expert"]
     if experts % mesh["expert"] or tokens % devices:
         raise ShardvizError(

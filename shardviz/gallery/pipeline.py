@@ -122,7 +122,7 @@ def pipeline(
         batch: examples in a step.
         dtype: element type of everything.
         unroll: write turns and layers out one after the other instead of looping over them.
-        mesh: a mesh with axes `data` and `stage`; `data=4,stage=8` if not given.
+        mesh: a mesh with axes `data` and `stage`; `stage=8,data=4` if not given.
 
     Returns:
         The `Example`.
@@ -130,7 +130,7 @@ def pipeline(
     Raises:
         ShardvizError: if the mesh has other axes, or does not divide the layers or a microbatch.
     """
-    mesh = mesh_over(mesh, {"data": 4, "stage": 8}, "pipeline")
+    mesh = mesh_over(mesh, {"stage": 8, "data": 4}, "pipeline")
     if layers % mesh["stage"] or batch % (microbatches * mesh["data"]):
         raise ShardvizError(
             f"pipeline: {layers} layers over stage={mesh['stage']} and {batch} examples over {microbatches} "

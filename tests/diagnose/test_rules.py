@@ -9,6 +9,7 @@ import pytest
 
 import shardviz as sv
 from shardviz import gallery
+from shardviz.costs.step_cost import cost_of
 from shardviz.records.amounts import format_bytes
 from shardviz.records.findings import SEVERITIES, SUGGESTIONS
 from shardviz.records.report import Report
@@ -111,20 +112,42 @@ def example_of(name: str) -> gallery.Example:
     return getattr(gallery, name)(**EXAMPLES[name])
 
 
-SO_IT_IS = {"decoder": {"whole-activation"}}
-"""Nothing says how the decoder's activations are cut; Shardy takes the embedding's cut, over features."""
+MADE_FOR = {
+    "mlp": ["tpu v5e:2x4", "tpu v5p:2x2x2", "gpu h100:1x8"],
+    "llama": ["tpu v5p:4x4x4", "gpu h100:8x8", "tpu v5e:8x8"],
+    "moe": ["gpu h100:4x8", "tpu v5e:4x8"],
+    "pipeline": ["gpu h100:4x8", "tpu v5e:4x8"],
+    "ring": ["gpu h100:2x8", "tpu v5e:4x4"],
+    "decoder": ["tpu v5e:2x4", "gpu h100:1x8", "gpu h100:2x4"],
+    "gpt_2021": ["tpu v5p:2x2x2", "gpu h100:1x8"],
+    "resnet": ["tpu v5e:2x4", "tpu v5p:2x2x2", "gpu h100:1x8"],
+}
+"""On others the order that JAX's mesh_utils takes may be a slow one, as that of a v5p:2x2x2 is for a mesh of 4 x 2."""
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_good_plans_raise_nothing_above_a_note(name):
     example = example_of(name)
     report = example.program.propagate(example.plan)
-    grave = {f.rule for f in report.findings if f.severity != "note"}
-    assert grave == SO_IT_IS.get(name, set()), [f.text for f in report.findings]
     assert len({f.id for f in report.findings}) == len(report.findings)
+    for found in (report.findings, *map(report.findings_on, MADE_FOR[name])):
+        assert not [f.text for f in found if f.severity != "note"]
 
 
-@pytest.mark.parametrize("name", ["mlp", "llama", "moe"])
+@pytest.mark.parametrize("name", ["moe", "pipeline"])
+def test_what_needs_the_links_most_is_last_in_the_mesh(name):
+    """Where the axis of the gradients is first, they go over the network, and the finding says what the order costs."""
+    example = example_of(name)
+    other = example.plan.with_mesh(dict(reversed(example.mesh.items())))
+    costs = [cost_of(example.program.propagate(p), "gpu h100:4x8") for p in (example.plan, other)]
+    (slow,) = example.program.propagate(other).findings_on("gpu h100:4x8").of("slow-order")
+    assert slow.severity == "warning"
+    assert slow.axes == ("data",)
+    assert slow.numbers["best_seconds"] == pytest.approx(costs[0].step.communication)
+    assert slow.numbers["communication_seconds"] == pytest.approx(costs[1].step.communication)
+
+
+@pytest.mark.parametrize("name", ["mlp", "llama", "moe", "decoder"])
 def test_good_plans_raise_nothing_above_a_note_when_partitioned(name):
     example = example_of(name)
     report = example.program.partition(example.plan)

@@ -102,12 +102,12 @@ def test_resnet_50_has_the_published_number_of_parameters():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sv.gallery.moe(mesh={"x": 2}), "'data' and 'expert', not x"),
+        (lambda: sv.gallery.moe(mesh={"x": 2}), "'expert' and 'data', not x"),
         (lambda: sv.gallery.moe(mesh={"data": 1, "expert": 7}), "64 experts over expert=7"),
         (lambda: sv.gallery.ring(mesh={"data": 3, "seq": 2}), "4 sequences over data=3"),
         (lambda: sv.gallery.ring(mesh={"seq": 2}), "'data' and 'seq'"),
         (lambda: sv.gallery.pipeline(mesh={"data": 1, "stage": 5}), "32 layers over stage=5"),
-        (lambda: sv.gallery.pipeline(mesh="a=2"), "'data' and 'stage'"),
+        (lambda: sv.gallery.pipeline(mesh="a=2"), "'stage' and 'data'"),
         (lambda: sv.gallery.gpt_2021(mesh={"data": 2}), "its rules are over 'dp' and 'mp'"),
         (lambda: sv.gallery.resnet(18), "the gallery has 26, 50, 101"),
         (lambda: sv.gallery.resnet(mesh={"data": 2}), "'batch', not data"),
