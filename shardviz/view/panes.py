@@ -7,7 +7,7 @@ through: filters, bars by four keys, what the target runs beside what was partit
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -51,8 +51,10 @@ from shardviz.view.report import (
 )
 from shardviz.view.roofline import roofline_picture
 from shardviz.view.rosetta import found_value, sharding_of
+from shardviz.view.scene import build_scene
 from shardviz.view.shard_company import coloured, company_blocks, outlines
-from shardviz.view.shard_map_picture import Room, drawn, planned
+from shardviz.view.shard_map_picture import Plan, Room, drawn, plan_of, planned
+from shardviz.view.shard_near import near
 from shardviz.view.shown import Shown
 from shardviz.view.step_cost import (
     level_words,
@@ -330,6 +332,22 @@ def rules_pane(found: RulesTable) -> Document:
 # The shard map of the selected value.
 
 
+_BESIDE = 400.0
+"""Pixels from which there is room for the tiles of a picked cell beside a map."""
+
+
+def _closer(shown: Shown, plan: Plan, device: int, room: Room) -> Iterator[Figure]:
+    """What the cell of a device stands for, and so on until a cell is a tile."""
+    number, scene = int(shown.layout.mesh.ids()[device]), build_scene(shown.layout)
+    while plan.scene.merged > 1:
+        scene = near(scene, plan.scene, number)
+        plan = plan_of(scene, room)
+        closer = drawn(shown, plan)
+        notes = (f"each cell stands for {plan.scene.merged} neighbouring shards",) if plan.scene.merged > 1 else ()
+        closer = dataclasses.replace(closer, title="", notes=notes, shapes=(*closer.shapes, *outlines(plan, device)))
+        yield Figure(of=closer, caption=f"in the cell of device {number}", name=f"closer-{scene.cells}")
+
+
 def shard_map_pane(report: Report, name: str, remark: str = "", room: Room = None, device: int = -1) -> Document:
     """Which device holds which slice of a value, which hold copies, and whom a picked device talks with.
 
@@ -366,7 +384,9 @@ def shard_map_pane(report: Report, name: str, remark: str = "", room: Room = Non
         plan = planned(shown, room)
     map_ = coloured(drawn(shown, plan), cut)
     picked = tuple(outlines(plan, device)) if 0 <= device < report.mesh.size else ()
-    figure = Figure(of=dataclasses.replace(map_, title="", shapes=(*map_.shapes, *picked)), name="cells")
+    figure: Block = Figure(of=dataclasses.replace(map_, title="", shapes=(*map_.shapes, *picked)), name="cells")
+    if picked and plan.scene.merged > 1 and room is not None and room[0] >= _BESIDE:
+        figure = Beside(blocks=(figure, *_closer(shown, plan, device, room)))
     blocks = (figure, *company_blocks(cut, device, report))
     return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
 

@@ -48,6 +48,7 @@ class Side:
         axes: the mesh axes that cut it, major to minor, with their sizes.
         starts, stops: integers, one a cell: where the slice begins and ends, padding left out.
         merged: how many neighbouring tiles one cell stands for.
+        first, of: where only a part of the side is drawn: the tile at which it begins, and how many there are in all.
     """
 
     dimension: int | None
@@ -57,6 +58,8 @@ class Side:
     starts: np.ndarray
     stops: np.ndarray
     merged: int = 1
+    first: int = 0
+    of: int = 0
 
     @property
     def cells(self) -> int:
@@ -65,8 +68,8 @@ class Side:
 
     @property
     def ways(self) -> int:
-        """The number of tiles along this side."""
-        return self.cells * self.merged
+        """The number of tiles along the whole of this side."""
+        return self.of or self.cells * self.merged
 
     def padding(self, cell: int) -> int:
         """Elements of this cell that lie beyond the array's end."""
@@ -89,7 +92,8 @@ class Side:
             spans: list[tuple[str, int]] = []
             last = None
             for cell in range(self.cells):
-                first, end = cell * self.merged // inner, ((cell + 1) * self.merged - 1) // inner
+                start = self.first + cell * self.merged
+                first, end = start // inner, (start + self.merged - 1) // inner
                 if first == end == last:
                     spans[-1] = (spans[-1][0], spans[-1][1] + 1)
                     continue

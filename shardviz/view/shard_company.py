@@ -107,7 +107,8 @@ def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...
         said: list[Piece] = []
         if along:
             said = [words(f"each slice has {cut.replicas} copies, along"), axes(along)]
-        hint = words("Click a cell: who has copies of it, and whom its device talks with, is outlined.", quiet=True)
+        told = "Click a cell: who has copies of it, and whom its device talks with, is outlined, and shown closer."
+        hint = words(told, quiet=True)
         return (*((paragraph(*said, name="copies"),) if said else ()), paragraph(hint, name="company-hint"))
     ids = [int(each) for each in mesh.ids()]
     rows = []

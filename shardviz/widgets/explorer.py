@@ -327,6 +327,7 @@ class Explorer(Delivered):
 # What the page shows as Documents.
 
 _SMALL = (300.0, 190.0)  # pixels of the shard map beside the source
+_LARGE = (560.0, 420.0)  # and of the one in its own pane, where it is too large to be read whole
 
 
 def _head(explorer: Explorer) -> Json:
@@ -451,7 +452,7 @@ def _texts(explorer: Explorer) -> Json:
 def _shards(explorer: Explorer) -> Json:
     """The shard map beside the source, and the large one while somebody looks at it."""
     about = explorer.report, explorer.state.selected, explorer.state.remark
-    large = json_of(shard_map_pane(*about, device=explorer.device)) if explorer.tab == "shards" else None
+    large = json_of(shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
     return pane(shard_map_pane(*about, room=_SMALL, device=explorer.device), large=large, name=explorer.state.selected)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.layouts import layout
-from shardviz.view.document import Paragraph, Table, plain
+from shardviz.view.document import Beside, Figure, Paragraph, Table, plain
 from shardviz.view.panes import shard_map_pane
-from shardviz.view.picture import Lines
+from shardviz.view.picture import Labels, Lines, Rects
 from shardviz.view.shard_company import copies_along, group_along, outlines
 from shardviz.view.shard_map_picture import planned
 from shardviz.view.shown import Shown
@@ -70,3 +72,30 @@ def test_the_pane_says_it_in_words():
     assert rows["data"][:2] == ["4 devices: 1,3,…,7", "other slices"]
     moved = {c.kind for c in report.collectives if c.axes == ("model",)}
     assert all(kind in rows["model"][2] for kind in moved)
+
+
+@pytest.mark.parametrize("spec", [("data", "model"), (("data", "model"), None), ("model", None), (None, "data")])
+def test_of_2048_devices_a_picked_one_is_seen_in_the_cell_of_many(spec):
+    """The cells of the map and the tiles beside it are each readable in the room, and hold the layout's devices."""
+    program = sv.trace(lambda x: x * 2, jax.ShapeDtypeStruct((8192, 4096), "float32"))
+    report = program.propagate(sv.Plan("data=64,model=32", in_specs=(P(*spec),)))
+    cut, room, device = layout((8192, 4096), spec, {"data": 64, "model": 32}), (560.0, 420.0), 1234
+    (whole,) = [b for b in shard_map_pane(report, "x", room=room).blocks if isinstance(b, Figure)]
+    blocks = shard_map_pane(report, "x", room=room, device=device).blocks
+    beside = [b for b in blocks if isinstance(b, Beside)]
+    figures = [b for part in beside for b in part.blocks] or [blocks[0]]
+    assert figures[0].name == "cells" and len({f.name for f in figures}) == len(figures)
+    for figure in (whole, *figures):
+        picture = figure.of
+        scale = min(1.0, room[0] / picture.width)
+        sizes = [
+            s.size * scale for s in picture.shapes if isinstance(s, Labels) and s.mono and isinstance(s.size, float)
+        ]
+        assert sizes and min(sizes) >= 7, "its numbers can be read without scrolling sideways"
+    held = lambda f: [set(k) for s in f.of.shapes if isinstance(s, Rects) and s.select for k in s.keys]  # noqa: E731
+    (own,) = [cell for cell in held(figures[0]) if device in cell]
+    for closer in figures[1:]:
+        tiles = held(closer)
+        assert set().union(*tiles) == own and len(tiles) > 1
+        (own,) = [tile for tile in tiles if device in tile]
+    assert own == set(cut.holders(device)), "down to those that hold just what it holds"
