@@ -116,6 +116,13 @@ class Page:
             if name != "edits" and new != old:
                 self.tab.evaluate("([name, value]) => model.set(name, value)", [name, new])
 
+    def widths(self, *widths):
+        """The page at one width after the other."""
+        for width in widths:
+            self.tab.set_viewport_size({"width": width, "height": 900})
+            self.tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            yield width
+
     def focus(self):
         return self.tab.evaluate("document.activeElement.dataset.testid")
 
