@@ -63,9 +63,17 @@ figure>svg{max-width:max(100%,640px);height:auto}
 main{max-width:none;padding:0}
 .theme,.rest{display:none}
 .table{overflow:visible}
-.table td{white-space:normal!important}
+.table :is(th,td,span,div){white-space:normal!important;overflow-wrap:break-word}
+.table td:not(:last-child){max-width:300px}
+.table :is(th,td){padding:1px 5px 1px 0!important}
+.table td[data-bar]{min-width:60px}
+.table table{max-width:100%}
+summary{list-style:none}
+pre{white-space:pre-wrap!important;overflow:visible!important;max-height:none!important}
 tr,figure{break-inside:avoid}
-h2{break-after:avoid}
+thead{display:table-header-group}
+h2,summary,caption{break-after:avoid}
+figure{overflow:visible}
 figure>svg{max-width:100%;height:auto}
 details::details-content{content-visibility:visible;block-size:auto}
 span{print-color-adjust:exact;-webkit-print-color-adjust:exact}

@@ -27,6 +27,11 @@ STICKS_OUT = """() => {
 # Tables that scroll: on a phone each row is a card, so none does.
 SCROLL = """() => [...document.querySelectorAll(".table")].filter((el) => el.scrollWidth > el.clientWidth + 1).length"""
 
+# What ends beyond the right edge of the paper.
+CUT = """() => [...document.querySelectorAll("main *")].filter((el) => el.checkVisibility() && !el.closest("svg *")
+  && el.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+  .map((el) => `${el.tagName} ${el.textContent.slice(0, 60)}`)"""
+
 GROUND = "() => getComputedStyle(document.body).backgroundColor"
 
 
@@ -82,6 +87,8 @@ def test_paper_has_what_was_folded_away_and_no_switch(browser, path):
         assert page.evaluate(GROUND) == "rgb(255, 255, 255)"
         assert not page.locator(".theme").is_visible()
         assert page.locator("details figure > svg").first.is_visible()
+        page.set_viewport_size({"width": 703, "height": 1000})  # A4 between margins of 12 mm
+        assert page.evaluate(CUT) == [], "on paper nothing can be scrolled to"
         assert len(page.pdf(width="210mm", height="297mm")) > 20_000
     finally:
         page.close()
