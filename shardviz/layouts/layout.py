@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -323,7 +324,11 @@ def itemsize(dtype: Any) -> float:
     Raises:
         DtypeError: for a name that is no type's.
     """
-    name = getattr(dtype, "name", None) or str(dtype)
+    return _itemsize(getattr(dtype, "name", None) or str(dtype))
+
+
+@lru_cache(maxsize=256)
+def _itemsize(name: str) -> float:
     if name in _BITS:
         return _BITS[name] / 8
     if name.startswith(("float4", "f4")):

@@ -157,7 +157,15 @@ class DeviceMesh:
     @property
     def shape(self) -> dict[str, int]:
         """Axis name → size, in mesh order."""
+        return self._shape.copy()
+
+    @cached_property
+    def _shape(self) -> dict[str, int]:
         return dict(zip(self.names, self.sizes, strict=True))
+
+    def size_of(self, name: str) -> int:
+        """The number of devices along an axis; a KeyError if there is none of that name."""
+        return self._shape[name]
 
     @property
     def manual(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def axis_name(axis: Axis) -> str:
 
 def axis_size(axis: Axis, mesh: DeviceMesh) -> int:
     """The number of devices along an axis or a part of one."""
-    return mesh.shape[axis] if isinstance(axis, str) else axis[2]
+    return mesh.size_of(axis) if isinstance(axis, str) else axis[2]
 
 
 def axis_part(axis: Axis, mesh: DeviceMesh) -> tuple[str, int, int]:
@@ -83,7 +83,10 @@ class Spec:
                 kind = memory_kind(kind, str(spec))
                 spec = PlacedSpec(spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind, kind)
         if rank is not None and len(spec.dims) < rank:
-            spec = replace(spec, dims=spec.dims + ((),) * (rank - len(spec.dims)))
+            dims = spec.dims + ((),) * (rank - len(spec.dims))
+            if type(spec) is not Spec:
+                return replace(spec, dims=dims)
+            return Spec(dims, spec.unreduced, spec.reduced, spec.unreduced_kind)
         return spec
 
     @classmethod
@@ -120,6 +123,8 @@ class Spec:
 
     def same_as(self, other: Spec, mesh: DeviceMesh) -> bool:
         """Whether both cut an array in the same way: trailing None and axes of size 1 make no difference."""
+        if self == other:
+            return True
         return _significant(self, mesh) == _significant(other, mesh)
 
     def entries(self) -> tuple[Any, ...]:

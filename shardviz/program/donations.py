@@ -87,6 +87,11 @@ def donations(
     return found
 
 
+def is_donated(attributes: Mapping[str, object]) -> bool:
+    """Whether what is said of an argument of a module's main function is that it is donated."""
+    return _ALIAS in attributes or _DONOR in attributes
+
+
 def set_donations(
     main: ir.Operation, arguments: Sequence[Shard], results: Sequence[Shard], unused: Sequence[bool], one_device: bool
 ) -> None:
@@ -99,7 +104,7 @@ def set_donations(
         one_device: whether the mesh is one device.
     """
     said = attributes_of(main, "arg_attrs", len(arguments))
-    given = [i for i, entry in enumerate(said) if _ALIAS in entry or _DONOR in entry]
+    given = [i for i, entry in enumerate(said) if is_donated(entry)]
     if not given:
         return
     for i in given:

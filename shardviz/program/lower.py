@@ -23,7 +23,7 @@ from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import DEVICE_MEMORY
-from shardviz.program.donations import Shard, set_donations
+from shardviz.program.donations import Shard, is_donated, set_donations
 from shardviz.program.explicit import type_spec
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import MESH, attributes_of, leave_out_constraints, main_of, set_mesh, symbol_of
@@ -53,6 +53,30 @@ ELSEWHERE = LowerFor("tpu", "TPU v5p", 2), LowerFor("cuda", "NVIDIA H100 80GB HB
 
 
 @dataclass(eq=False)
+class _End:
+    """The arguments or the results of a lowered program's main function.
+
+    Attributes:
+        arrays: their types.
+        bare: what is said of each but its sharding.
+        said: of each the sharding that was written last, and all that is then said: few differ from plan to plan.
+    """
+
+    arrays: list[ir.RankedTensorType]
+    bare: list[dict[str, Any]]
+    said: list[tuple[str | None, Any]]
+
+    @classmethod
+    def of(cls, main: ir.Operation, which: str, types: Sequence[ir.Type]) -> _End:
+        """Reads them off a main function."""
+        bare = attributes_of(main, which, len(types))
+        for entry in bare:
+            entry.pop("sdy.sharding", None)
+            entry.pop("mhlo.sharding", None)
+        return cls([ir.RankedTensorType(t) for t in types], bare, [(None, None)] * len(bare))
+
+
+@dataclass(eq=False)
 class Lowered:
     """A lowered program, to be edited by plans.
 
@@ -68,6 +92,8 @@ class Lowered:
         unanswered: why some of them are what they compute all the same.
         placed: for each sharding constraint inside, in the order of a walk, which of the plan's own it is; None for
             those of the function.
+        ends: what the main function says of its arguments (`arg_attrs`) and results (`res_attrs`), filled as it is
+            asked for.
     """
 
     traced: Traced
@@ -81,6 +107,7 @@ class Lowered:
     answered: bool = False
     unanswered: tuple[str, ...] = ()
     placed: tuple[int | None, ...] = ()
+    ends: dict[str, _End] = field(default_factory=dict, repr=False)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -99,7 +126,8 @@ class Lowered:
         """The same program in a context of its own: whoever asks it long questions keeps nobody else waiting."""
         with self.entered():
             module = _jax.bytecode(self.module.operation)
-        return replace(self, module=_jax.module_from(module), lock=threading.Lock(), locations={}, process=os.getpid())
+        copy = _jax.module_from(module)
+        return replace(self, module=copy, lock=threading.Lock(), locations={}, ends={}, process=os.getpid())
 
     @cached_property
     def unused(self) -> tuple[bool, ...]:
@@ -261,21 +289,21 @@ def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
     traced = lowered.traced
     if lowered.placed:
         _set_constraints(module, lowered, bound)
-    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-    ins, outs = ([ir.RankedTensorType(t) for t in types] for types in (kind.inputs, kind.results))
+    ins, outs = _ends(lowered, main)
     in_specs = [bound.in_specs[a.name] for a in traced.arguments]
     out_specs = [bound.out_specs[o.name] for o in traced.outputs]
-    _set_shardings(main, "arg_attrs", in_specs, ins)
-    _set_shardings(main, "res_attrs", out_specs, outs, traced.out_types or (None,) * len(traced.outputs))
-    given = zip(traced.arguments, ins, in_specs, strict=True)
-    made = zip(traced.outputs, outs, out_specs, strict=True)
-    set_donations(
-        main,
-        [Shard.of(t, spec, bound.mesh, bound.in_memory.get(a.name, DEVICE_MEMORY)) for a, t, spec in given],
-        [Shard.of(t, spec, bound.mesh, bound.out_memory.get(o.name, DEVICE_MEMORY)) for o, t, spec in made],
-        _unused(main, traced),
-        bound.mesh.size == 1,
-    )
+    _set_shardings(main, "arg_attrs", ins, in_specs)
+    _set_shardings(main, "res_attrs", outs, out_specs, traced.out_types)
+    if any(map(is_donated, ins.bare)):
+        given = zip(traced.arguments, ins.arrays, in_specs, strict=True)
+        made = zip(traced.outputs, outs.arrays, out_specs, strict=True)
+        set_donations(
+            main,
+            [Shard.of(t, spec, bound.mesh, bound.in_memory.get(a.name, DEVICE_MEMORY)) for a, t, spec in given],
+            [Shard.of(t, spec, bound.mesh, bound.out_memory.get(o.name, DEVICE_MEMORY)) for o, t, spec in made],
+            _unused(main, traced),
+            bound.mesh.size == 1,
+        )
     module.verify()  # Shardy ends the process when it is given what the verifier would have refused
     return module
 
@@ -341,31 +369,34 @@ def _leave_out(main: ir.Operation, unused: Sequence[bool]) -> None:
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
 
 
+def _ends(lowered: Lowered, main: ir.Operation) -> tuple[_End, _End]:
+    """The arguments and the results, read off a main function that no plan has been written to."""
+    if not lowered.ends:
+        kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        lowered.ends["arg_attrs"] = _End.of(main, "arg_attrs", kind.inputs)
+        lowered.ends["res_attrs"] = _End.of(main, "res_attrs", kind.results)
+    return lowered.ends["arg_attrs"], lowered.ends["res_attrs"]
+
+
 def _set_shardings(
-    main: ir.Operation,
-    name: str,
-    specs: Sequence[Spec | None],
-    arrays: Sequence[ir.RankedTensorType],
-    types: Sequence[Spec | None] = (),
+    main: ir.Operation, which: str, end: _End, specs: Sequence[Spec | None], types: Sequence[Spec | None] = ()
 ) -> None:
     """Writes specs; where there is none but a type, what the type says, its other dimensions left to the compiler."""
     if not specs:
         return
-    old = ir.ArrayAttr(main.attributes[name]) if name in main.attributes else [ir.DictAttr.get({})] * len(specs)
-    new = []
-    for entry, spec, array, kind in zip(old, specs, arrays, types or (None,) * len(specs), strict=True):
-        attributes, rank = (
-            {named.name: named.attr for named in ir.DictAttr(entry)},
-            array.rank,
-        )  # a PRNG key has one dimension more than JAX shows
-        attributes.pop("sdy.sharding", None)
-        attributes.pop("mhlo.sharding", None)
+    rows = zip(end.arrays, specs, types or (None,) * len(specs), strict=True)
+    for place, (array, spec, kind) in enumerate(rows):
+        text = ""
         if spec is not None:
-            attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(spec, rank)}>")
+            text = sdy_spec(spec, array.rank)  # a PRNG key has one dimension more than JAX shows
         elif kind is not None:
-            attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(kind, rank, '?')}>")
-        new.append(ir.DictAttr.get(attributes))
-    main.attributes[name] = ir.ArrayAttr.get(new)
+            text = sdy_spec(kind, array.rank, "?")
+        if end.said[place][0] != text:
+            attributes = dict(end.bare[place])
+            if text:
+                attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {text}>")
+            end.said[place] = text, ir.DictAttr.get(attributes)
+    main.attributes[which] = ir.ArrayAttr.get([attribute for _, attribute in end.said])
 
 
 @lru_cache(maxsize=4096)

@@ -512,8 +512,8 @@ class Reading(Walker):
         )
         specs = []
         for output, entry in zip(traced.outputs, found, strict=True):
-            entry = {} if entry is None else {n.name: n.attr for n in ir.DictAttr(entry)}
-            sharding = entry.get("sdy.sharding")
+            said = None if entry is None else ir.DictAttr(entry)
+            sharding = said["sdy.sharding"] if said is not None and "sdy.sharding" in said else None
             spec = Spec.of(None if sharding is None else spec_of(sharding), len(output.shape))
             specs.append(spec.with_dims(spec.dims[: len(output.shape)]))  # a PRNG key has a hidden dimension
         return tuple(specs)

@@ -20,6 +20,7 @@ _SEGMENT = re.compile(r"""\['(?:[^'\\]|\\.)*'\]|\["(?:[^"\\]|\\.)*"\]|\[[^\]]*+(
 _KEPT = 16  # programs, and their traces on other meshes, whose trees are kept
 
 
+@lru_cache(maxsize=1 << 15)
 def segments(name: str) -> tuple[str, ...]:
     """The parts of a tree path as JAX spells it; put together again they are the path.
 

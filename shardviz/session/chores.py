@@ -57,7 +57,7 @@ class Chore:
                 if self._work():
                     time.sleep(_WAIT)
             return
-        loop.call_later(delay or _PAUSE, self._slice, loop)
+        loop.call_later(delay, self._slice, loop)
 
     def stop(self) -> None:
         """Ends it; what is under way is not gone on with."""

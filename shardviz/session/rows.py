@@ -71,9 +71,7 @@ def value(
 def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
     """A row for each argument: what the plan says, which every level keeps."""
     rows = zip(lowered.traced.arguments, lowered.unused, strict=True)
-    return tuple(
-        replace(_planned(a, bound.in_specs[a.name], bound.mesh, bound.in_memory), unused=unused) for a, unused in rows
-    )
+    return tuple(_planned(a, bound.in_specs[a.name], bound.mesh, bound.in_memory, unused=unused) for a, unused in rows)
 
 
 def outputs(
@@ -91,11 +89,19 @@ def outputs(
     return tuple(replace(v, gradient=True) if v.name in gradients else v for v in planned)
 
 
-def _planned(array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str, str]) -> Value:
+def _planned(
+    array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str, str], *, unused: bool = False
+) -> Value:
     sdy = f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>"
     shard = shard_shape(array.shape, spec, mesh)
     kind = memory.get(array.name, DEVICE_MEMORY)
-    return value(array.name, array.shape, array.dtype, spec, shard, donated=array.donated, memory_kind=kind, sdy=sdy)
+    return value(
+        *(array.name, array.shape, array.dtype, spec, shard),
+        donated=array.donated,
+        memory_kind=kind,
+        unused=unused,
+        sdy=sdy,
+    )
 
 
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:

@@ -58,6 +58,7 @@ from shardviz.widgets.delivered import Delivered
 from shardviz.widgets.door import EDITS, Door
 from shardviz.widgets.inputs import cuts_view, dimensions_view, inputs_view, kin_view, outputs_view, trial_view
 from shardviz.widgets.machines import company_view, machine_view
+from shardviz.widgets.packed import packed
 from shardviz.widgets.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.widgets.stills import VIEW, Stills, still_html
 from shardviz.widgets.targets import targets_view
@@ -107,9 +108,9 @@ class Explorer(Delivered):
     trial = traitlets.Dict().tag(sync=True)
     head = traitlets.Dict().tag(sync=True)
     offers = traitlets.Dict().tag(sync=True)
-    most = traitlets.Dict().tag(sync=True)
-    cards = traitlets.Dict().tag(sync=True)
-    source = traitlets.Dict().tag(sync=True)
+    most = traitlets.Dict().tag(sync=True, to_json=packed)
+    cards = traitlets.Dict().tag(sync=True, to_json=packed)
+    source = traitlets.Dict().tag(sync=True, to_json=packed)
     texts = traitlets.Dict().tag(sync=True)
     problems = traitlets.Dict().tag(sync=True)
     values = traitlets.Dict().tag(sync=True)

@@ -37,7 +37,7 @@ def explore(
     donate_argnums: Any = (),
     donate_argnames: Any = (),
     level: str = "compiled",
-    debounce: float = 0.15,
+    debounce: float = 0.1,
     timeout: float = 60.0,
     memory_limit: float | None = None,
     target: Any = "cpu",
@@ -109,7 +109,7 @@ def open(
     *,
     target: Any = None,
     level: str = "compiled",
-    debounce: float = 0.15,
+    debounce: float = 0.1,
     timeout: float = 60.0,
     memory_limit: float | None = None,
 ) -> Explorer | SavedSession:

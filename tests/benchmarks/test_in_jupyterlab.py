@@ -231,7 +231,7 @@ def test_a_drop_a_card_and_an_undo(opened):
     print(f"the largest answer to an edit {max(answers) / 1e3:.0f} kB, ", end="")
     print(f"all that is said of one {max(sum(each) for each, _ in sent) / 1e3:.0f} kB; ", end="")
     print(f"a still {max(still for _, still in sent) / 1e3:.0f} kB")
-    assert max(answers) <= MOST_BYTES
+    assert max(sum(each) for each, _ in sent) <= MOST_BYTES
     assert max(ratios) <= MOST_TIMES
 
 
@@ -247,7 +247,11 @@ def test_an_offer_that_is_hovered(opened):
 
 def test_the_first_paint(opened):
     page, _, shardy, _, _ = opened
-    first = told("first paint of a 70B step", [page.raw.evaluate(FIRST, 2) for _ in range(3)], shardy, "Shardy")
+    times = []
+    for _ in range(3):
+        page.raw.wait_for_function("level().busy === 'false'")
+        times.append(page.raw.evaluate(FIRST, 2))
+    first = told("first paint of a 70B step", times, shardy, "Shardy")
     assert first <= 4 * MOST_TIMES
 
 

@@ -3,6 +3,7 @@
 // what each of its functions is for.
 
 import { arrays } from "./arrays.js";
+import { unpacked } from "./packed.js";
 
 /** @import { Axis, Context, Edit, Model } from "./types.d.ts" */
 
@@ -92,7 +93,7 @@ export function context(model) {
       const last = model.get("edits").findLast((e) => e.seq > seq && e.op === "cut_dimension" && e.name === name);
       return last ? /** @type {Axis[]} */ (last.axes) : null;
     },
-    get: (key) => model.get(key),
+    get: (key) => unpacked(model.get(key)),
     on: (key, listener) => {
       if (key in local) local[key].push(listener);
       else follow(`change:${key}`, () => soon(listener));
