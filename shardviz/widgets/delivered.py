@@ -32,7 +32,8 @@ class Delivered(anywidget.AnyWidget):
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
         """What is sent: with all of the state also the page, but where nobody looks on, who would save it as it is."""
-        state = super().get_state(key, drop_defaults)
+        given = frozenset(key) if isinstance(key, set) else key  # another thread's answer may add to it meanwhile
+        state = super().get_state(given, drop_defaults)
         opening = self.comm is None
         if key is None and (not opening or is_watched()):
             state["_page"] = bundle.page()

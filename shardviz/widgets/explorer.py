@@ -25,7 +25,6 @@ from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
 from shardviz.records.report import Report
 from shardviz.session.codes import codes_of
-from shardviz.session.collecting import uncollected
 from shardviz.session.explorer import ExplorerState
 from shardviz.session.files import session_json
 from shardviz.study.hunting import hunt, mend
@@ -277,7 +276,7 @@ class Explorer(Delivered):
     def _on_edits(self, change: Any) -> None:
         """Does what was not done yet. The page repeats an edit until `status` has its number, so that none is lost
         while the kernel is busy: then only the newest value of a trait is sent."""
-        uncollected(lambda: self._do_all(change["new"]))
+        self.state.loop.inbox.run(lambda: self._do_all(change["new"]))  # and is told before another answer is taken
 
     def _do_all(self, edits: list[Any]) -> None:
         for edit in edits:
