@@ -131,7 +131,13 @@ def _collectives(asked: Exercise) -> Fields:
         over = w.Dropdown(
             options=[(", ".join(some), some) for some in axes], description="over", style=_LONG, layout=_WIDE
         )
-        size = w.Text(placeholder="16.8 MB, may be left out", description="bytes", style=_LONG, layout=_WIDE)
+        size = w.Text(
+            placeholder="16.8 MB, may be left out",
+            description="bytes",
+            continuous_update=False,  # said as a whole, before the click on Reveal: a page holds back what is typed on
+            style=_LONG,
+            layout=_WIDE,
+        )
         rows.children = (*rows.children, w.HBox([kind, over, size], layout=w.Layout(flex_flow="row wrap")))
 
     for _ in range(_ROWS):
