@@ -198,8 +198,10 @@ class Program(Derivable):
 
     @property
     def own_plan(self) -> Plan | None:
-        """The plan that the function's own shardings, or those of its arguments, make on the mesh that is known of; None
-        where they say nothing of any argument, or there is no mesh yet."""
+        """The plan that the function's own shardings, or those of its arguments, make on the mesh that is known of.
+
+        None where they say nothing of any argument, or there is no mesh yet.
+        """
         brings, first = self._call.brings, self._lowerings.first
         mesh = brings.mesh or self._lowerings.mesh or (first and first.mesh)
         said = any(spec is not None for spec in brings.in_specs)
@@ -368,9 +370,9 @@ class Program(Derivable):
     def mends(self, report: Report, target: Any = None, *, plan: Plan | None = None, findings: int = 5) -> Any:
         """What mends a report, tried: for each of its gravest findings, and for what costs most.
 
-        Specs, constraints, other cuts of logical dimensions, and donation, longer dimensions and checkpoint policies (of
-        which each is a program traced anew) are each run through propagation and the cost model,
-        the best two of each finding through the partitioner. What makes the step worse is not offered.
+        Specs, constraints, other cuts of logical dimensions, and donation, longer dimensions and checkpoint policies
+        (of which each is a program traced anew) are each run through propagation and the cost model, the best two of
+        each finding through the partitioner. What makes the step worse is not offered.
 
         Args:
             report: of this program, of any level.

@@ -266,7 +266,7 @@ class Space:
 
     @cached_property
     def begun(self) -> Choice | None:
-        """The plan that is to be improved with what is pinned in it; None where there is none, or its mesh is not wanted."""
+        """The plan that is to be improved, with what is pinned; None where there is none, or its mesh is not wanted."""
         if self.base is None or (self.mesh is not None and self.mesh.shape != self.base.mesh.shape):
             return None
         choice = self.given
