@@ -4,11 +4,13 @@ The module is read in program order, every call and loop entered, and each value
 again* where it is used, as a compiler's fusions do. What multiplies, reduces, gathers, updates or communicates gives a
 buffer. What is computed element by element is made again from the buffers that it comes from, unless it is smaller than
 these. A buffer is alive from where it is made to its last use; one that a loop uses is alive as long as the loop runs.
+Beside a matrix product stands what XLA's partitioner makes whole for it (`made_whole`).
 
     needed = arguments + outputs that take no donated argument's place + the most of the buffers alive at one moment
 
 It is an estimate: a compiler pads to tiles, orders operations otherwise and holds what is cheaper to hold. `MARGIN` is
-its error against the v5p compiler's plans, measured by `tests/benchmarks/test_search.py`.
+its error against the v5p compiler's plans, and `SMALL` that of programs of some 100 MB, measured by
+`tests/benchmarks/test_search.py`.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.lower import Lowered
+from shardviz.program.made_whole import made_whole
 from shardviz.program.module import dtype_of
 from shardviz.program.propagated import cut_of
 from shardviz.program.stablehlo import ENTERED, RETURNS, functions_of
 from shardviz.records import PlanRecord
 
 MARGIN = 0.25
+SMALL = 64e6
+"""Bytes about which an estimate may be off however small the program: what the chip's own fast memory may hold."""
 
 _MADE = frozenset(
     (
@@ -74,18 +79,21 @@ class Footprint:
         arguments: the arguments that it uses, as the plan cuts them.
         outputs: the outputs that take no donated argument's place.
         temporaries: the most of what it makes that is alive at one moment.
-        margin: by which share a compiler's plan may differ.
     """
 
     arguments: float
     outputs: float
     temporaries: float
-    margin: float = MARGIN
 
     @property
     def needed(self) -> float:
         """Bytes in all."""
         return self.arguments + self.outputs + self.temporaries
+
+    @property
+    def margin(self) -> float:
+        """By which share of them a compiler's plan may differ."""
+        return max(MARGIN, SMALL / self.needed) if self.needed else MARGIN
 
 
 def footprint(module: ir.Operation, lowered: Lowered, bound: PlanRecord) -> Footprint:
@@ -229,6 +237,9 @@ class _Buffers:
             self._use_early(operands)
         else:
             self.use(operands)
+        if name == "stablehlo.dot_general":
+            for value, spec in made_whole(op, self.manual):
+                self._hold(self._cut_by(value, spec), self.time)
         if name in _MADE and not (name == "stablehlo.dot_general" and _is_thin(op)):
             for result in op.results:
                 self.roots[result] = self._hold(self.bytes_of(result), self.time)
@@ -269,7 +280,7 @@ class _Buffers:
         if len(real) == 1 and real[0].product and self._alone(operands, real[0]):
             if size <= real[0].size:
                 real[0].size = size
-            elif self.loops:
+            elif self.loops or _used_twice(result):
                 roots = self._hold(size, self.time + 1)
                 roots[0].product = True
             return roots
@@ -386,13 +397,30 @@ class _Buffers:
         return found
 
     def _bytes(self, value: Any) -> float:
+        return self._cut_by(value, cut_of(value, self.manual) or Spec())
+
+    def _cut_by(self, value: Any, spec: Spec) -> float:
         try:
             tensor = ir.RankedTensorType(value.type)
         except ValueError:  # a token
             return 0.0
         shape = tuple(tensor.shape)
-        spec = cut_of(value, self.manual) or Spec()
         return float(math.prod(shard_shape(shape, spec, self.mesh)) * itemsize(dtype_of(str(tensor.element_type))))
+
+
+def _used_twice(value: Any) -> bool:
+    """Whether a value, or what is made of it alone element by element, is used more than once, as softmax uses it."""
+    shape = ir.RankedTensorType(value.type).shape
+    while _uses(value) == 1:
+        (use,) = value.uses
+        op = use.owner.operation
+        if op.name in _MADE or op.name in RETURNS or op.name in ENTERED - {"func.call"}:
+            return False
+        alike = [r for r in op.results if ir.RankedTensorType(r.type).shape == shape]
+        if not alike:
+            return False
+        value = alike[0]
+    return _uses(value) > 1
 
 
 def _uses(value: Any) -> int:

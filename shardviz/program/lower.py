@@ -94,6 +94,7 @@ class Lowered:
             those of the function.
         ends: what the main function says of its arguments (`arg_attrs`) and results (`res_attrs`), filled as it is
             asked for.
+        reshapes: how many broadcasts there are, and which of them, in the order of a walk, repeat nothing.
     """
 
     traced: Traced
@@ -108,6 +109,7 @@ class Lowered:
     unanswered: tuple[str, ...] = ()
     placed: tuple[int | None, ...] = ()
     ends: dict[str, _End] = field(default_factory=dict, repr=False)
+    reshapes: tuple[int, tuple[int, ...]] = (0, ())
 
     @contextmanager
     def entered(self) -> Iterator[None]:

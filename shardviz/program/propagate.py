@@ -7,6 +7,7 @@ would take two thirds of the time. The tests run it once at the end.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from shardviz.notation import Spec
 from shardviz.program.explicit import mark_types
 from shardviz.program.footprint import Footprint, footprint
 from shardviz.program.lower import Lowered, edited
+from shardviz.program.module import items
 from shardviz.program.propagated import Reading
 from shardviz.records import Collective, PlanRecord, Product, Value, Work
 
@@ -150,10 +152,13 @@ def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
         mark_types(module)
     merges = lowered.platform != "cpu"  # XLA's CPU compiler leaves a reduction of a reduction as it is
     found: list[ir.Operation] = []
+    broadcasts: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> Any:
         if op.name.startswith("chlo.") and _RULE not in op.attributes and (rule := _rule(op)) is not None:
             op.attributes[_RULE] = rule
+        elif op.name == "stablehlo.broadcast_in_dim":
+            broadcasts.append(op)
         elif merges and op.name == "stablehlo.reduce":
             found.append(op)
         return ir.WalkResult.ADVANCE
@@ -161,7 +166,33 @@ def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
     _jax.walk(module, visit)
     for op in found:
         _merge(op)
+    if lowered.reshapes[0] != len(broadcasts):
+        lowered.reshapes = len(broadcasts), tuple(n for n, op in enumerate(broadcasts) if _repeats_nothing(op))
+    for n in lowered.reshapes[1]:
+        _reshape(broadcasts[n])
     return module
+
+
+def _repeats_nothing(broadcast: ir.Operation) -> bool:
+    """Whether a broadcast is a reshape: as of `[b, s]` to `[b, s, 1]`."""
+    (given,), (made,) = broadcast.operands, broadcast.results
+    before, after = ir.RankedTensorType(given.type), ir.RankedTensorType(made.type)
+    order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
+    return bool(before.rank) and math.prod(before.shape) == math.prod(after.shape) and order == sorted(order)
+
+
+def _reshape(broadcast: ir.Operation) -> None:
+    """Makes a broadcast that repeats nothing the reshape that it is, as XLA's simplifier does.
+
+    Shardy hands cuts on through reshapes before it does through broadcasts, so that which cut wins may depend on it.
+    """
+    (made,) = broadcast.results
+    said = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
+    at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
+    operands = list(broadcast.operands)
+    new = ir.Operation.create("stablehlo.reshape", results=[made.type], operands=operands, attributes=said, **at)
+    made.replace_all_uses_with(new.results[0])
+    broadcast.erase()
 
 
 def _merge(outer: ir.Operation) -> None:

@@ -195,7 +195,7 @@ def space_of(
                 f"pins[{what!r}]={wanted!r}: expected an argument's tree path with a spec, one of the dimensions "
                 f"{', '.join(map(repr, sorted(named)))} with axes, or a mesh axis with its size"
             )
-    return Space(
+    space = Space(
         devices=machine.size,
         arguments=arguments,
         outputs=outputs,
@@ -210,6 +210,13 @@ def space_of(
         cuts=cuts,
         sizes=sizes,
     )
+    if not space.meshes:
+        said = ", ".join(f"{what}: {wanted}" for what, wanted in pins.items())
+        raise ShardvizError(
+            f"pins={{{said}}}: no mesh of {machine.size} devices has all of that; an axis that cuts something is of "
+            "more than one device, and the sizes of all axes multiply to the devices"
+        )
+    return space
 
 
 def _own_plan(program: Program, machine: Machine, mesh: DeviceMesh | None) -> Plan | None:

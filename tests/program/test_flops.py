@@ -70,25 +70,21 @@ def test_a_change_of_plan_changes_both_alike():
     assert found[-2:] == pytest.approx([8 * found[0]] * 2, rel=1e-12)
 
 
-def test_where_features_are_cut_xla_turns_to_the_batch():
-    """Without its constraints nothing says how the decoder's activations are cut. Shardy cuts them as the embedding,
-    over features, so that every device along `data` does the attention of the whole batch; XLA moves the batch over
-    instead on the way back.
+def test_where_nothing_says_how_activations_are_cut_xla_finds_what_shardy_finds():
+    """The decoder's weights are cut over both axes and its tokens over `data`; without its constraints nothing says
+    what of the two an activation follows: the batch, in all products. How labels come to the loss, through
+    `take_along_axis`, decides it: XLA makes a reshape of each broadcast that repeats nothing, and cuts pass through
+    reshapes first.
     """
     pytest.importorskip("flax")
     pytest.importorskip("optax")
     example = gallery.decoder(layers=1)
     program = example.program.without_constraints()
     propagated, made = program.propagate(example.plan), program.partition(example.plan)
-    assert made.cost.dot_flops < propagated.cost.dot_flops < 1.3 * made.cost.dot_flops
+    assert propagated.cost.dot_flops == pytest.approx(made.cost.dot_flops, rel=1e-12)
     tokens, d, f, length, vocabulary = 64 * 1024, 1024, 4096, 1024, 32768
     forward = sum(row.dot_flops for row in propagated.cost.work if row.phase == "forward")
-    cut_both_ways, attention = 4 * d * d + 2 * d * f + d * vocabulary, 2 * length * d
-    assert forward == 2 * tokens * (cut_both_ways / 8 + attention / 2)
-    (row,) = [d for d in made.level_differences if d.what == "matrix products"]
-    assert (row.propagated, row.partitioned) == ("2.68 TFLOP", "2.37 TFLOP")
-    said = [d.text for d in made.diagnostics if d.text.startswith("Matrix products")]
-    assert len(said) == 1 and "foreseen as 2.68 TFLOP on each device in a step, and the compiler made 2.37" in said[0]
+    assert forward == 2 * tokens * (4 * d * d + 2 * d * f + d * vocabulary + 2 * length * d) / 8
 
 
 def conv(groups=1, stride=1):

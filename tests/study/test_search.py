@@ -105,6 +105,8 @@ def test_what_is_pinned_stays():
         assert bound.in_specs["x"].dims[0] == ("data",)
     with pytest.raises(sv.ShardvizError, match=r"pins\['w9'\]"):
         sv.search(program, FOUR, pins={"w9": P("data")})
+    with pytest.raises(sv.ShardvizError, match="no mesh of 4 devices"):
+        sv.search(program, FOUR, pins={"batch": "data", "data": 1})
 
 
 def test_a_plan_that_is_given_is_improved_and_never_made_worse():
