@@ -10,12 +10,16 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
 from shardviz.diagnose.case import Case, moved_words
+from shardviz.notation import Spec
+from shardviz.notation.spec import axis_size
 from shardviz.program.donations import Shard, donations
-from shardviz.records import Finding, Suggestion, Value
+from shardviz.records import Collective, Finding, Frame, Suggestion, Value
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.paths import segments
 
@@ -91,30 +95,62 @@ def gradients_unlike(case: Case) -> Iterator[Finding]:
                 numbers={"bytes": other, "saved_bytes": max(0.0, other - one)},
                 mends=(Suggestion(kind="output", target=result.name, spec=argument.spec),) if other >= one else (),
             )
+    yield from _moved_gradients(case)
+
+
+def _moved_gradients(case: Case) -> Iterator[Finding]:
+    """Gradients that the backward pass moves into the cut of their parameter, all moves of one at a line together."""
     parameters = {(a.shape, a.spec): a for a, _ in reversed(pairs(case)) if a.spec is not None and a.spec.axes}
-    for c in report.collectives:
+    found: dict[tuple[str, Spec, Frame | None], list[Collective]] = defaultdict(list)
+    for c in case.report.collectives:
         moved = c.kind in ("all-gather", "all-to-all", "collective-permute") and c.origin == "partitioner"
-        if not moved or c.phase == "forward" or case.is_argument(c.operand) or c.made_by not in _DERIVED:
+        if not moved or c.phase != "backward" or case.is_argument(c.operand) or c.made_by not in _DERIVED:
             continue
         if c.array is None or c.before is None or c.after is None:
             continue
-        parameter = parameters.get((c.array, c.after))
-        numbers = case.moved((c,))
-        if parameter is None or numbers["bytes"] < 0.01 * case.moved_bytes:
+        array, before, after = c.array, c.before, c.after
+        if len(array) == 2 and c.read_by == ("transpose",):  # for x @ w JAX multiplies the gradient's transpose
+            array, before, after = array[::-1], _turned(before), _turned(after)
+        if (parameter := parameters.get((array, after))) is not None:
+            found[parameter.name, before, c.source].append(c)
+    of = {a.name: a for a in parameters.values()}
+    for (name, before, source), alike in found.items():
+        numbers, parameter = case.moved(alike), of[name]
+        if numbers["bytes"] < 0.01 * case.moved_bytes:
             continue
         yield Finding(
-            f"gradient-unlike:{case.place(c)}",
+            f"gradient-unlike:{case.place(alike[0])}",
             "warning",
-            f"A gradient is made cut as {c.before} and moved into the cut of its parameter, {parameter.name}, "
-            f"{c.after}: {moved_words(numbers)}.",
+            f"A gradient is made cut as {before} and moved into the cut of its parameter, {name}, "
+            f"{parameter.spec}: {moved_words(numbers)}.",
             why="the optimizer goes through parameter and gradient element by element; the product that makes the "
             "gradient is cut otherwise",
-            source=c.source,
-            value=case.value_name(c),
-            axes=c.axes or (),
+            source=source,
+            value=case.value_name(alike[0]),
+            axes=tuple(dict.fromkeys(axis for c in alike for axis in c.axes or ())),
             numbers=numbers,
-            mends=case.constrained(c, c.after),
+            mends=tuple(Suggestion(kind="argument", target=n, spec=before) for n in _alike(case, parameter, before)),
         )
+
+
+def _alike(case: Case, parameter: Value, spec: Spec) -> tuple[str, ...]:
+    """The parameter and what belongs to it (an optimizer's state), where they could be cut so; none for a cut by a part
+    of an axis, which no PartitionSpec says."""
+    whole = all(isinstance(axis, str) for axis in spec.axes)
+    divides = all(
+        n % math.prod(axis_size(a, case.report.mesh) for a in dim) == 0
+        for n, dim in zip(parameter.shape, spec.dims, strict=False)
+    )
+    if not whole or not divides:
+        return ()
+    at = next((at for at in case.family.at.values() if ("argument", parameter.name) in at), ())
+    shapes = {v.name: v.shape for v in case.report.arguments}
+    others = (name for what, name in at if what == "argument" and name != parameter.name)
+    return parameter.name, *(name for name in others if shapes.get(name) == parameter.shape)
+
+
+def _turned(spec: Spec) -> Spec:
+    return replace(spec, dims=spec.dims[::-1])
 
 
 _DERIVED = frozenset(("dot_general", "scatter", "reduce", "convolution", "transpose", "reshape", "add_any", "add"))

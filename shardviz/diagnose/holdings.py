@@ -347,6 +347,7 @@ def _candidates(case: Case, v: Value) -> list[Value]:
         other
         for other in case.report.intermediates
         if other.source == v.source
+        and phase(other.name_stack) != "backward"
         and other.dtype == v.dtype
         and v.shape[-len(other.shape) :] == other.shape
         and other.shape

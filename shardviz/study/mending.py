@@ -383,6 +383,7 @@ class Mending:
         grave = [f for f in findings(self.report, self.machine) if f.mends][: self.findings]
         for finding in grave:
             yield from self._donating(finding)
+            yield from self._together(finding)
             for suggestion in finding.mends:
                 plan = self._suggested(suggestion)
                 if suggestion.kind in _VARIED:
@@ -409,6 +410,14 @@ class Mending:
             with contextlib.suppress(ShardvizError):  # it has no line, or is made by the backward pass
                 return self.plan.constrain(value, what.spec or Spec(), line=at)
         return None
+
+    def _together(self, finding: Finding) -> Iterator[Change]:
+        """The arguments that a finding would give one spec, all at once."""
+        alike = [m for m in finding.mends if m.kind == "argument"]
+        if len(alike) > 1 and len({m.spec for m in alike}) == 1:
+            plan = self.plan.with_edits({m.target: m.spec or Spec() for m in alike})
+            names = " and ".join(m.target for m in alike)
+            yield Change(plan=plan, finding=finding, action=f"give {names} the spec {alike[0].spec}")
 
     def _donating(self, finding: Finding) -> Iterator[Change]:
         """What a finding would have donated, at once."""

@@ -342,6 +342,10 @@ FIRES: dict[str, tuple[Case, Case]] = {
             out={"w": P("model"), "u": P("model")},
         ),
     ),
+    "gradient-unlike/moved": (
+        stepped(CUT | {"w": P("data"), "u": P("data")}, level="partitioned"),
+        stepped(CUT, level="partitioned"),
+    ),
     "update-gathers": (
         Case(fn=written, args=(BATCH, s(4, 16), s(dtype=jnp.int32)), specs=(P("data"), P(), P()), level="partitioned"),
         Case(

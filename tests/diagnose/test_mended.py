@@ -6,6 +6,7 @@ A constraint does what the function does that was edited as the plan's code says
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from jax.sharding import PartitionSpec as P
@@ -18,6 +19,7 @@ from shardviz.study.mending import mending
 from tests.diagnose import programs
 from tests.diagnose.programs import FIRES, Case
 from tests.program.edited import edited, module_of, said
+from tests.program.test_code import agrees, run
 
 PLANS = ("argument", "output", "constrain")
 
@@ -39,13 +41,15 @@ def mended(case: Case, report: Report, finding: Finding, kinds: tuple[str, ...] 
         plan = plan.with_out_spec(mend.target, mend.spec)
     if outputs:
         return plan
+    if together := [change.plan for change in going._together(finding)]:
+        return together[0]
     plans = (going._suggested(m) for m in finding.mends if m.kind in kinds)
     return next(plan for plan in plans if plan is not None)
 
 
 MOVES = ["gathered-each-run", "along-the-cut", "along-the-cut/concatenate", "update-gathers", "conflict"]
 HOLDS = ["less-cut", "unlike-parameter", "whole-batch", "comes-back-otherwise", "idle-axis", "repeated-work"]
-HOLDS += ["whole-activation", "gradient-unlike"]
+HOLDS += ["whole-activation", "gradient-unlike", "gradient-unlike/moved", "kept-whole"]
 
 
 @pytest.mark.parametrize("rule", [*MOVES, *HOLDS])
@@ -61,6 +65,37 @@ def test_what_was_mended_is_not_found_again(rule):
         assert bytes_moved[0] - bytes_moved[1] >= 0.5 * finding.numbers["bytes"]
 
 
+def test_what_is_kept_takes_as_much_less_as_was_said():
+    case, report, finding = partitioned("kept-whole")
+    plan = mended(case, report, finding, ("constrain",))
+    kept = [case.program.propagate(p).residual_bytes for p in (case.plan, plan)]
+    assert kept[0] - kept[1] == finding.numbers["saved_bytes"]
+
+
+def test_what_was_too_much_is_as_much_less_as_was_said():
+    case = replace(FIRES["too-much"][0], level="partitioned")
+    (finding,) = [f for f in case.findings(case.report) if f.rule == "too-much"]
+    plan = mended(case, case.report, finding)
+    after = case.program.partition(plan, case.on)
+    needs = [sv.cost(r, case.on).needs for r in (case.report, after)]
+    assert [n.fits for n in needs] == [False, None] or [n.fits for n in needs] == [False, True]
+    assert needs[0].total - needs[1].total == finding.numbers["saved_bytes"] >= finding.numbers["over_bytes"]
+
+
+@pytest.mark.parametrize("rule", ["less-cut", "unlike-parameter"])
+def test_the_code_of_an_argument_s_mend_runs_as_the_report_says(rule, tmp_path):
+    case, report, finding = partitioned(rule)
+    plan = mended(case, report, finding, ("argument",))
+    code = case.program.code(plan)
+    (mend,) = finding.mends[:1]
+    assert str(mend.spec).replace(", None)", ")") in code.replace('"', "'")
+    root = Path(__file__).parents[2]
+    before = f"import sys\nsys.path.insert(0, {str(root)!r})\nfrom tests.diagnose.programs import FIRES\n"
+    before += f"args = FIRES[{rule!r}][0].args\n"
+    ins, outs = run(code, before, "step", "*args", tmp_path)
+    agrees(case.program.partition(plan), ins, outs)
+
+
 def test_an_array_of_a_line_is_cut_by_the_batch_once_the_first_one_is():
     case, report, finding = partitioned("whole-activation")
     after = case.program.partition(mended(case, report, finding))
@@ -72,6 +107,7 @@ BY_HAND = {
     "gathered-then-summed": ("constrained(jnp.tanh(x), P())", "jnp.tanh(x)"),
     "there-and-back": ('constrained(constrained(x, P(None, "data")), P("data"))', 'constrained(x, P("data"))'),
     "moved-again": ("    y = jnp.tanh(x @ w)\n", "    w = constrained(w, P())\n    y = jnp.tanh(x @ w)\n"),
+    "padded": ("    return jnp.tanh(x[1:])", "    return jnp.tanh(x[0:])"),
     "part-of-sum": ("(x @ w)[:, :2]", "x @ w[:, :2]"),
     "large-constant": (
         "def looks_up(x):\n    return jnp.tanh(x) @ TABLE",
