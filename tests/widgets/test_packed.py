@@ -52,7 +52,7 @@ def test_true_and_one_stay_apart():
 def test_what_every_edit_changes_is_sent_packed_and_kept_plain():
     explorer = sv.explore(sv.gallery.llama("8b"), level="propagated")
     assert isinstance(explorer, Explorer)
-    sent = explorer.get_state(["source", "most", "cards"])
+    sent = explorer.get_state(["source", "most", "cards", "cuts", "out_cuts"])
     for name, told in sent.items():
         assert unpacked(json.loads(json.dumps(told))) == json.loads(json.dumps(getattr(explorer, name))), name
     assert len(json.dumps(sent["source"])) < 0.7 * len(json.dumps(explorer.source))
