@@ -1,15 +1,19 @@
-"""The open card against the one that it is compared with: all of it, or the numbers that a place is about."""
+"""The open card against the one that it is compared with: all of it, a place's numbers, or the links."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
 
+from shardviz.notation import Axis
+from shardviz.records.amounts import format_seconds
+from shardviz.records.sums import CollectiveTotal
 from shardviz.session.answers import equal_level
 from shardviz.session.cards import Deck
 from shardviz.study.comparison import Comparison, compare
+from shardviz.view.cards import signed
 from shardviz.view.comparison import amounts_table, comparison_document
-from shardviz.view.document import Document, Section, paragraph, words
+from shardviz.view.document import Column, Document, Inline, Row, Section, Table, axes, paragraph, row, words
 
 
 def compared(deck: Deck) -> Comparison | None:
@@ -57,3 +61,40 @@ def with_difference(told: Document, deck: Deck, groups: Collection[str]) -> Docu
     table = replace(amounts_table(found, groups), name="difference-amounts")
     section = Section(title=f"Against {deck.other.name}", lead=(lead,), blocks=(table,), name="difference-here")
     return replace(told, blocks=(*told.blocks, section))
+
+
+def with_links(told: Document, deck: Deck) -> Document:
+    """The machine's document, with how long its links are busy along each mesh axis here and on the other card."""
+    now, other = deck.now, deck.other
+    level = "" if now.id == other.id else equal_level(now.known, other.known)
+    costs = (now.known.cost(level), other.known.cost(level)) if level else (None, None)
+    if costs[0] is None or costs[1] is None:
+        return told
+    sums = [{total.axes: total for total in cost.by("axes")} for cost in costs if cost is not None]
+    rows = [_links(over, *(found.get(over) for found in sums)) for over in dict.fromkeys((*sums[0], *sums[1]))]
+    heads = (Column("over"), Column(now.name, right=True), Column(other.name, right=True), Column("", right=True))
+    table = Table(columns=heads, rows=tuple(rows), noun="axis", folds="never", name="links-difference")
+    lead = words(
+        f"what moves along each mesh axis, and how long its links are busy with it, at level {level}", quiet=True
+    )
+    there = costs[1].placement
+    lines = tuple(
+        paragraph(axes((path.name,)), words(f"rides there on {path}", quiet=True))
+        for path in there.paths
+        if path.size > 1 and str(path) not in {str(p) for p in costs[0].placement.paths if p.name == path.name}
+    )
+    blocks = ((table,) if rows else (paragraph("Neither moves anything between devices.", quiet=True),)) + lines
+    section = Section(title=f"Against {other.name}", lead=(lead,), blocks=blocks, name="links-here")
+    return replace(told, blocks=(*told.blocks, section))
+
+
+def _links(over: tuple[Axis, ...] | None, here: CollectiveTotal | None, there: CollectiveTotal | None) -> Row:
+    def told(total: CollectiveTotal | None) -> Inline:
+        if total is None:
+            return words("nothing", quiet=True)
+        return (words(total.bytes_text), words(format_seconds(total.seconds or 0.0), strong=True))
+
+    more = ((here.seconds if here else 0.0) or 0.0) - ((there.seconds if there else 0.0) or 0.0)
+    text = format_seconds(abs(more))
+    difference = words("the same", quiet=True) if text == "0 s" else signed(more, text, of="of a step on the links")
+    return row(axes(over), told(here), told(there), difference)

@@ -504,7 +504,11 @@ VIEWS = {
     "costs": View(_costs, {"answers", "machine", "cost", "deck"}, tab="cost"),
     "difference": View(lambda e: pane(difference_pane(e.state.deck)), {"answers", "cost", "deck"}, tab="difference"),
     "stages": View(_stages, {"answers", "deck", "stages", "query"}, tab="stages"),
-    "machine": View(lambda e: machine_view(e.state.cost, e.state.cost_error), {"machine", "cost"}, tab="machine"),
+    "machine": View(
+        lambda e: machine_view(e.state.cost, e.state.cost_error, e.state.deck),
+        {"machine", "cost", "deck", "answers"},
+        tab="machine",
+    ),
     "company": View(
         lambda e: company_view(e.state.cost, e.device, e.report, e.state.selected),
         {"answers", "cost", "selection", "device"},

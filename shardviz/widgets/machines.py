@@ -6,15 +6,22 @@ from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import StepCost
 from shardviz.paint.json import json_of
 from shardviz.records.report import Report
+from shardviz.session.cards import Deck
+from shardviz.view.difference import with_links
 from shardviz.view.machine_picture import company_picture, machine_picture
 from shardviz.view.placement import device_pane, machine_pane, orders_pane, without_machine
 from shardviz.widgets.payload import Json, pane
 
 
-def machine_view(cost: StepCost | None, why: str = "") -> Json:
+def machine_view(cost: StepCost | None, why: str = "", deck: Deck | None = None) -> Json:
     """What each axis rides on, the machine with the mesh on it, and the orders to choose from.
 
     Without a machine that has links, the document says what to do about it, and there is nothing else.
+
+    Args:
+        cost: of a step; None where there is no machine.
+        why: why there is none.
+        deck: the cards, of which the open one is told against another.
     """
     if cost is None:
         return pane(without_machine(why, "links between them", "machine-why"))
@@ -25,7 +32,8 @@ def machine_view(cost: StepCost | None, why: str = "") -> Json:
         "now": next(place for place, option in enumerate(options) if option.now),
         "listed": cost.mesh.text.partition("devices=")[2].partition(" slices=")[0],
     }
-    return pane(machine_pane(cost), picture=machine_picture(cost.placement).to_json(), orders=choice)
+    told = machine_pane(cost) if deck is None else with_links(machine_pane(cost), deck)
+    return pane(told, picture=machine_picture(cost.placement).to_json(), orders=choice)
 
 
 def company_view(cost: StepCost | None, device: int, report: Report, selected: str) -> Json:
