@@ -56,7 +56,7 @@ class WorkerLost(ShardvizError):
 
 @dataclass(frozen=True)
 class Lost:
-    """What came of a task that could not be done: its worker died each time, or cannot read it, or is another JAX's.
+    """What came of a task that was not done: its worker died each time, or cannot read it, or is of other versions.
 
     Attributes:
         why: in words.
@@ -133,7 +133,8 @@ def _keep(key: str, packed: bytes) -> Shared:
 
 def versions() -> dict[str, str]:
     """What must be the same in all workers, since their answers are compared with each other."""
-    return {"Python": platform.python_version().rpartition(".")[0]} | {n: metadata.version(n) for n in _PACKAGES}
+    own = {"Python": platform.python_version().rpartition(".")[0], "shardviz": sys.modules["shardviz"].__version__}
+    return own | {n: metadata.version(n) for n in _PACKAGES}
 
 
 def run(shared: Shared, payload: bytes, wanted: Mapping[str, str]) -> Any:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import signal
+import sys
 import time
 
 import jax
@@ -14,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.gallery.llama import loss_fn
 from shardviz.study.candidates import Choice, followers
+from shardviz.study.scoring import score_there
 from shardviz.study.search import Searching
 from shardviz.study.workers import Workers
 
@@ -398,6 +402,23 @@ def test_workers_of_an_executor_score_as_this_process_does():
     here = sv.search(program, FOUR, seconds=60, level="propagated", most=60)
     assert [t.text for t in there.tried] == [t.text for t in here.tried]
     assert [t.score for t in there.tried] == [t.score for t in here.tried]
+
+
+def test_a_search_goes_on_where_candidates_kill_their_workers(monkeypatch):
+    here = os.getpid()
+
+    def deadly(scorer, plan):
+        if os.getpid() != here and dict(plan.mesh.shape).get("data") == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return score_there(scorer, plan)
+
+    monkeypatch.setattr(sys.modules[Searching.__module__], "score_there", deadly)
+    with Workers(1) as pool:
+        found = sv.search(mlp(4096, 512, 2048, 512), FOUR, seconds=60, level="propagated", most=12, executor=pool)
+    assert found.best is not None and len(found.tried) >= 12
+    killed = [f for f in found.fallen if "SIGKILL, and so did the one that tried again" in f.why]
+    assert killed and all("data=4" in f.text for f in killed)
+    assert "fell out" in found.text() and "SIGKILL" in found.text()
 
 
 @pytest.mark.tpu

@@ -132,6 +132,13 @@ def test_workers_of_another_jax_are_refused(monkeypatch):
         next(answers(max, Shared(0), {0: 0}, 3))
 
 
+def test_workers_of_another_shardviz_are_refused(pool, monkeypatch):
+    monkeypatch.setattr(sv, "__version__", "0.0.1")
+    (lost,) = (found for _, found in answers(max, Shared(0), {0: 0}, pool))
+    assert isinstance(lost, Lost) and "in place of 0.0.1; give workers of the same versions" in lost.why
+    assert lost.why.startswith("this worker has shardviz ")
+
+
 def test_stopping_ends_what_runs_and_leaves_nothing():
     pool = Workers(2)
     futures = [pool.submit(time.sleep, 60) for _ in range(4)]
