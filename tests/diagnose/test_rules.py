@@ -6,6 +6,8 @@ import math
 from functools import cache
 
 import pytest
+from jax.lax import with_sharding_constraint as constrained
+from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import gallery
@@ -13,7 +15,7 @@ from shardviz.costs.step_cost import cost_of
 from shardviz.records.amounts import format_bytes
 from shardviz.records.findings import SEVERITIES, SUGGESTIONS
 from shardviz.records.report import Report
-from tests.diagnose.programs import FIRES, Case
+from tests.diagnose.programs import FIRES, Case, s
 
 
 def of(rule: str, case: Case) -> tuple[Report, list]:
@@ -152,6 +154,24 @@ def test_good_plans_raise_nothing_above_a_note_when_partitioned(name):
     example = example_of(name)
     report = example.program.partition(example.plan)
     assert {f.severity for f in report.findings} <= {"note"}, [f.text for f in report.findings]
+
+
+@pytest.mark.tpu
+def test_a_sum_kept_in_part_is_a_warning_where_the_compiler_has_left_it():
+    """The TPU's makes a reduce-scatter of a large sum, and leaves a small one."""
+    large, small = (s(4096, 2048), s(2048, 1024)), (s(64, 64), s(64, 64))
+    for args, severities in ((large, []), (small, ["warning"])):
+        fn = lambda x, w: constrained(x @ w, P("a"))  # noqa: E731
+        case = Case(fn=fn, args=args, specs=(P(None, "a"), P("a")), mesh="a=8")
+        report = case.program.compile(case.plan, "tpu v5e:2x4")
+        found = report.findings.of("sum-kept-in-part")
+        assert [f.severity for f in found] == severities
+        (made,) = [each.collective for each in report.target_collectives]
+        assert made.kind == ("all-reduce" if found else "reduce-scatter")
+        for finding in found:
+            (summed,) = report.collectives
+            assert finding.numbers["bytes"] == summed.assumed_bytes
+            assert finding.numbers["saved_bytes"] == summed.assumed_bytes / 2
 
 
 def test_findings_are_ranked_and_kept():
