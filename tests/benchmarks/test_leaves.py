@@ -17,8 +17,6 @@ from shardviz.program.propagate import PIPELINE
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
 
-NAME = "params['layers'][0]['w2']"
-
 
 def program_of(leaves):
     """A step of momentum: parameters and momentum, together so many leaves, and as many results."""
@@ -54,7 +52,8 @@ def measured(leaves):
     explorer = opened[0]
     edits = []
     for seq in range(1, 6):
-        edit = {"op": "set_dim", "name": NAME, "dimension": 0, "axes": [("data", "model")[seq % 2]], "twins": True}
+        name = f"params['layers'][0]['w{seq}']"  # each time a plan that was not asked for before
+        edit = {"op": "set_dim", "name": name, "dimension": 0, "axes": ["data"], "twins": True}
         edits.append(cpu_seconds(lambda edit=edit, seq=seq: setattr(explorer, "edits", [{"seq": seq, **edit}])))
     assert explorer.status["seq"] == 5 and explorer.status["error"] is None and len(explorer.state.past) == 5
     assert explorer.inputs["leaves"] == leaves and len(explorer.inputs["rows"]) > leaves
