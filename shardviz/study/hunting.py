@@ -29,13 +29,14 @@ def hunt(program: Program, plan: Plan, machine: Machine) -> Iterator[Better]:
 
     Args:
         program: the program.
-        plan: what the search begins with, and goes beyond.
+        plan: what the search begins with, where it is for as many devices, and goes beyond.
         machine: the machine.
 
     Raises:
         ShardvizError: as `search`.
     """
-    found = searching(program, machine, seconds=SECONDS, level="propagated")
+    first = plan if plan.mesh.size == machine.size else None
+    found = searching(program, machine, seconds=SECONDS, plan=first, level="propagated")
     best = None
     for _ in found.slices():
         now = found.best
