@@ -453,8 +453,8 @@ def _astar(
     start: Node = problem.start, None
     best: dict[Node, tuple[int, int]] = {start: (0, 0)}
     came: dict[Node, Move] = {}
-    lows = {start: problem.lacks(problem.start)}
-    queue = [(problem.lacks(problem.start), 0, next(count), start)]
+    lows: dict[Node, int] = {start: problem.lacks(problem.start)}
+    queue: list[tuple[int, int, int, Node]] = [(problem.lacks(problem.start), 0, next(count), start)]
     done: set[Node] = set()
     permuted: dict[tuple[Any, ...], int] = {}
     uneven = any(size % ways(problem.atoms) for size in problem.shape)
