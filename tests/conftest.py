@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items):
         if place == ["benchmarks"]:
             item.add_marker(pytest.mark.flaky(reruns=2))
         elif place in (["browser"], ["hosts"], ["widgets"]):
-            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError"]))
+            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError", "Locator expected"]))
     wanted = set(filter(None, os.environ.get("SHARDVIZ_EXTRAS", "").split(",")))
     marked = {mark: [i for i in items if i.get_closest_marker(mark)] for mark in (*COMPILERS, *PACKAGES)}
     if not wanted and not any(marked.values()):

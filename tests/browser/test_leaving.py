@@ -132,9 +132,9 @@ def test_a_notebook_that_was_worked_on(browser, lab: Lab, page: LabPage):
         del notebook.metadata["widgets"]
         nbformat.write(notebook, lab.folder / "bare.ipynb")
         other.raw.goto(f"{lab.url}lab/tree/bare.ipynb?token={lab.token}&reset")
-        expect(other.notebook.locator("[data-shardviz-still]")).to_be_visible(timeout=30_000)
+        expect(other.notebook.locator("[data-shardviz-still]")).to_be_visible(timeout=60_000)
         no_model = other.notebook.get_by_text("model not found")
-        expect(no_model).to_have_count(1, timeout=30_000)
+        expect(no_model).to_have_count(1, timeout=60_000)
         assert not no_model.is_visible()
         other.screenshot("bare")
     finally:

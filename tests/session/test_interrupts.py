@@ -142,7 +142,7 @@ def test_the_page_catches_up_after_an_interrupted_drawing(make_program, plan):
     counted = Interrupt()
     explorer = Explorer(state)
     assert not counted.during(lambda: edited(state))
-    for at in random.Random(1).sample(range(counted.count), 40):
+    for at in random.Random(1).sample(range(counted.count), 20):
         program, state, _ = opened(make_program, plan)
         explorer = Explorer(state)
         sent = []
