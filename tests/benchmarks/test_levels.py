@@ -49,13 +49,13 @@ def test_a_changed_spec_costs_no_more_than_shardys_pipeline_as_it_comes(benchmar
     gc.freeze()  # what other tests left is not gone through again and again
     report = change()
     assert report.mesh.size == 4096 and len(report.intermediates) > 300
-    before = seconds(raw)
-    benchmark.pedantic(change, rounds=9, warmup_rounds=2)
-    base = statistics.median([before, seconds(raw)])  # the machine's speed before and after
+    raws: list[float] = []
+    benchmark.pedantic(change, setup=lambda: raws.append(seconds(raw, 1)), rounds=15, warmup_rounds=2)
     gc.unfreeze()
-    ratio = benchmark.stats.stats.median / base
+    taken, base = benchmark.stats.stats.min, min(raws)  # in turn, and each at its best: the machine is not always ours
+    ratio = taken / base
     benchmark.extra_info.update(shardy_seconds=base, ratio=ratio)
-    print(f"propagated: {benchmark.stats.stats.median * 1e3:.1f} ms, {ratio:.2f} x Shardy's {base * 1e3:.1f} ms")
+    print(f"propagated: {taken * 1e3:.1f} ms, {ratio:.2f} x Shardy's {base * 1e3:.1f} ms")
     assert ratio <= 1.0
 
 
