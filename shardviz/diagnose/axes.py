@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardviz.costs.batch import inputs_of
 from shardviz.costs.orders import Order, orders
 from shardviz.diagnose.case import Case
-from shardviz.diagnose.specs import cut_further
+from shardviz.diagnose.specs import cut_further, first_cut_further
 from shardviz.records import Finding, Suggestion
 from shardviz.records.amounts import format_seconds, plural
 
@@ -25,7 +26,10 @@ def idle_axes(case: Case) -> Iterator[Finding]:
     for axis, size in report.mesh.shape.items():
         if size == 1 or axis in case.used_axes:
             continue
+        batch = (v for v in inputs_of(report) if v.spec is not None and not v.manual)
+        data = (s for v in batch if (s := first_cut_further(v, axis, report.mesh)) is not None)
         heaviest = sorted(report.held, key=lambda v: -(v.bytes_per_device or 0.0))[:3]
+        weights = (s for v in heaviest if (s := cut_further(v, axis, report.mesh)) is not None)
         yield Finding(
             f"idle-axis:{axis}",
             "warning",
@@ -34,7 +38,7 @@ def idle_axes(case: Case) -> Iterator[Finding]:
             why="no argument, output or constraint names it, so nothing hands it on to other values",
             axes=(axis,),
             numbers={"size": float(size), "bytes": case.argument_bytes},
-            mends=tuple(found for v in heaviest if (found := cut_further(v, axis, report.mesh)) is not None),
+            mends=(*data, *weights),
         )
 
 

@@ -91,6 +91,11 @@ class Case:
             found.setdefault((v.source, v.dtype, _JAXS.get(short, short)), []).append(v)
         return found
 
+    def heavy(self, size: float) -> bool:
+        """Whether it is a twentieth of the arguments' bytes on a device, and a hundredth of its memory where known."""
+        usable = self.cost.needs.usable if self.cost is not None else None
+        return size >= max(0.05 * self.argument_bytes, 0.01 * (usable or 0.0))
+
     def is_argument(self, name: str) -> bool:
         """Whether an argument has that name."""
         return name in self._argument_names

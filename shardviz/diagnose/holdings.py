@@ -37,7 +37,8 @@ _KEPT = 0.1
 def less_cut(case: Case) -> Iterator[Finding]:
     """Arguments that lie whole along axes over which most bytes of their tree are cut.
 
-    A warning where cutting one saves a twentieth of all arguments' bytes; nothing where it saves less than a hundredth.
+    A warning where cutting one saves a twentieth of all arguments' bytes and a hundredth of the machine's; nothing
+    where it saves less than a hundredth of the arguments'.
     """
     mesh = case.report.mesh
     for values in _trees(case.report.held):
@@ -65,7 +66,7 @@ def _less(case: Case, v: Value, axes: tuple[str, ...], spec: Spec) -> Finding:
     saved = (v.bytes_per_device or 0.0) * (1 - 1 / many)
     return Finding(
         f"less-cut:{v.name}",
-        "warning" if saved >= _SHARE * case.argument_bytes else "note",
+        "warning" if case.heavy(saved) else "note",
         f"{v.name} lies on each of the {plural(many, 'device')} along {axes_said(axes)} as a copy of "
         f"{format_bytes(v.bytes_per_device)}; cut over {axes_said(axes)}, each would hold {format_bytes(saved)} less.",
         why="its spec leaves out what most of the arrays beside it are cut over",
@@ -88,7 +89,7 @@ def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | Non
     more = better - v.shape[dimension]
     return Finding(
         f"not-divided:{v.name}",
-        "warning" if saved >= _SHARE * case.argument_bytes else "note",
+        "warning" if case.heavy(saved) else "note",
         f"{v.name} lies whole on each of the {plural(size, 'device')} along {axis!r}, "
         f"{format_bytes(v.bytes_per_device)} on "
         f"each, since no dimension of {list(v.shape)} divides by {size}; dimension {dimension} would with "
@@ -247,7 +248,7 @@ def result_whole(case: Case) -> Iterator[Finding]:
             numbers = case.moved((c,)) | {"held_bytes": case.left(c), "size": float(better)}
             yield Finding(
                 f"result-whole:{v.name if v is not None else case.place(c)}",
-                "warning" if case.left(c) >= _SHARE * case.argument_bytes else "note",
+                "warning" if case.heavy(case.left(c)) else "note",
                 f"{v.name if v is not None else 'A result'}, {list(c.array)}, comes out whole on each of the "
                 f"{plural(ways, 'device')} along {axes_said(was)}, {format_bytes(case.left(c))} on each, since "
                 f"{size:,} does not divide by {ways}; {better:,} would.",
@@ -284,7 +285,7 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
             saved = max(0.0, (v.bytes_per_device or 0.0) - (first.bytes_per_device or 0.0))
             yield Finding(
                 f"unlike-parameter:{v.name}",
-                "warning" if saved >= _SHARE * case.argument_bytes else "note",
+                "warning" if case.heavy(saved) else "note",
                 f"{v.name} is cut as {v.spec}, but {first.name}, which it belongs to, as {first.spec}: "
                 f"{format_bytes(v.bytes_per_device)} on each device against {format_bytes(first.bytes_per_device)}.",
                 why="an optimizer goes through both element by element, so in each step one of them is cut or "

@@ -50,6 +50,7 @@ _SEED = "_seed"
 _PASSES = "builtin.module(sdy-propagation-pipeline)"
 _MOST_SEEDED = 12  # axes that are tried together
 _NUMBERS = re.compile(r"\d+")
+_ANY_LAYERS = frozenset(("kernel", "bias", "weight", "scale", "embedding", "w", "b"))  # what each layer has
 _EINSUM = re.compile(r"[A-Za-z.]{1,32}(?:,[A-Za-z.]{1,32}){0,7}->([A-Za-z]{0,16})")
 
 
@@ -582,13 +583,16 @@ def _data(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], state:
 def _own_names(members: Sequence[Member], arrays: Mapping[tuple[str, str], _Array]) -> Iterator[str]:
     """By a member, that of a matrix first: `w1:1`, and with more and more of its path: `layers.w1:1`.
 
-    A place in a list is no name: that begins with what the list is called, `params.0:1`.
+    A place in a list is no name: that begins with what the list is called, `params.0:1`. Nor is a word that every layer
+    of a library has: that begins with the layer, `down.kernel:0`.
     """
-    ranked = sorted(members, key=lambda m: (len(arrays[m[:2]].shape) < 2, len(_leaf(m.path)), m.path, m.dimension))
+    ranked = sorted(members, key=lambda m: (len(arrays[m[:2]].shape) < 2, len(_keys(m.path)), len(_leaf(m.path)), m))
     for length in itertools.count(1):
         for m in ranked:
             keys = _keys(m.path)
-            named = next((place for place, key in enumerate(reversed(keys)) if not key.isdecimal()), 0)
+            plain = [place for place, key in enumerate(reversed(keys)) if not key.isdecimal()]
+            telling = (place for place in plain if place + 1 < len(keys) and keys[-place - 1] not in _ANY_LAYERS)
+            named = next(telling, min(plain, default=0))
             yield f"{'.'.join(keys[-max(length, named + 1) :])}:{m.dimension}"
 
 

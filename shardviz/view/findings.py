@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from shardviz.records import Finding, Findings
+from shardviz.records import Finding, Findings, Suggestion
 from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, plural
+from shardviz.records.paths import segments
 from shardviz.view.document import (
     Block,
     Column,
@@ -93,11 +95,23 @@ def _where(finding: Finding, values: Collection[str]) -> tuple[Piece, ...]:
 
 def _detail(finding: Finding, most: int = _MOST_TRIED) -> tuple[Paragraph, ...]:
     found = [paragraph(" ".join(finding.why.split()), label="why")] if finding.why else []
-    if finding.mends:
-        said = "; ".join(mend.words for mend in finding.mends[:most])
-        left = len(finding.mends) - most
-        found.append(paragraph(said + (f"; and {plural(left, 'other')}" if left > 0 else ""), label="to try"))
+    if tries := _tries(finding.mends):
+        left = len(tries) - most
+        also = f"; and {plural(left, 'other')}" if left > 0 else ""
+        found.append(paragraph("; ".join(tries[:most]) + also, label="to try"))
     return tuple(found)
+
+
+def _tries(mends: Sequence[Suggestion]) -> list[str]:
+    """Each in words; arrays of one argument to be donated are one, since a whole argument is donated."""
+    of = Counter(segments(mend.target)[0] for mend in mends if mend.kind == "donate")
+    said = dict.fromkeys(
+        f"donate {head} ({plural(of[head], 'array')} of it)"
+        if mend.kind == "donate" and of[head := segments(mend.target)[0]] > 1
+        else mend.words
+        for mend in mends
+    )
+    return list(said)
 
 
 def _called(name: str) -> str:

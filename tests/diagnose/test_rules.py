@@ -97,6 +97,16 @@ def test_what_it_suggests_for_an_argument_saves_what_it_says(rule):
         assert saved == finding.numbers["saved_bytes"]
 
 
+@pytest.mark.parametrize("rule", ["less-cut", "not-divided", "unlike-parameter"])
+def test_what_hardly_fills_a_machine_is_no_warning_there(rule):
+    case = FIRES[rule][0]
+    report, (finding, *_) = of(rule, case)
+    machine = "tpu v5p:2x2x1" if report.mesh.size == 4 else "tpu v5p:2x2x2"
+    (there, *_) = [f for f in report.findings_on(machine) if f.id == finding.id]
+    small = finding.numbers["saved_bytes"] < 0.01 * sv.cost(report, machine).needs.usable
+    assert (finding.severity, there.severity, small) == ("warning", "note", True)
+
+
 EXAMPLES = {
     "mlp": {},
     "llama": {"layers": 2},
