@@ -38,6 +38,8 @@ from .program.plan import Plan as Plan
 from .program.rules import Rules as Rules
 from .program.rules import path_ends_with as path_ends_with
 from .records.report import Report as Report
+from .records.variants import Longer as Longer
+from .records.variants import Variant as Variant
 from .session import Program as Program
 from .session import ReportFuture as ReportFuture
 from .session import analyze as analyze

@@ -52,7 +52,7 @@ def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
         for name, spec in outs.items()
     }
     specs = {name: Spec(spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind) for name, spec in ins.items()}
-    return PlanRecord(plan.mesh, specs, cut, in_memory, out_memory, _constraints(plan, traced))
+    return PlanRecord(plan.mesh, specs, cut, in_memory, out_memory, _constraints(plan, traced), plan.variant)
 
 
 def _memory(said: Mapping[str, str], edits: Sequence[tuple[str, str]], what: str) -> dict[str, str]:

@@ -87,6 +87,12 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
     if call.checkpoint:
         at = " and ".join(frame.short for frame in checkpoint_lines(traced))
         lines += ["", f"# Write for the body of the loop at {at}:", f"#   {checkpoint_code(call.checkpoint)}"]
+    if bound.variant.lengths:
+        lines += [
+            "",
+            "# The arrays have another length than yours:",
+            *(f"#   {each.words}" for each in bound.variant.lengths),
+        ]
     lines += ["", *_mesh(bound.mesh)]
     lines += ["".join(helpers).rstrip()] if helpers else []
     lines += [f"\n{name} = {rule}" for name, rule in rules.items()]

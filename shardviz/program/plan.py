@@ -23,6 +23,7 @@ from shardviz.program.dimensions import Dimension, Member
 from shardviz.program.intermediates import Constrain, Intermediate
 from shardviz.program.rules import Rules
 from shardviz.program.trees import spec_tree, spread
+from shardviz.records.variants import Variant
 
 
 def is_spec(leaf: Any) -> bool:
@@ -47,6 +48,7 @@ class Plan:
         cuts: (member of a logical dimension, axes) pairs, which go before all specs: the axes that cut one dimension of
             an array, whatever cuts its others; see `with_dimension`.
         constraints: values inside the function, and how they are to be cut there; see `constrain`.
+        variant: what the program has otherwise than the person's own; see `with_variant`.
 
     Where an array lies (`device`, `pinned_host` or `unpinned_host`) is said as JAX says it,
 
@@ -66,6 +68,7 @@ class Plan:
     out_memory: tuple[tuple[str, str], ...]
     cuts: tuple[tuple[Member, tuple[Axis, ...]], ...]
     constraints: tuple[Constrain, ...]
+    variant: Variant
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class Plan:
         out_memory: Mapping[str, str] | tuple[tuple[str, str], ...] = (),
         cuts: Mapping[Member, Any] | tuple[tuple[Member, Any], ...] = (),
         constraints: Mapping[Any, Any] | Iterable[Constrain | tuple[Any, Any]] = (),
+        variant: Variant | None = None,
     ):
         """A plan.
 
@@ -92,6 +96,7 @@ class Plan:
             memory, out_memory: memory kinds by tree path, which go before those of NamedShardings among the specs.
             cuts: axes by (role, tree path, dimension), as `with_dimension` makes them.
             constraints: specs by what `constrain` takes for a value inside the function.
+            variant: what the program has otherwise; nothing if not given.
 
         Raises:
             MeshError: if `mesh` is no mesh.
@@ -108,6 +113,7 @@ class Plan:
             "out_memory": out_memory,
             "cuts": cuts,
             "constraints": constraints,
+            "variant": variant,
         }
         self.__dict__.update({name: _READ[name](value) for name, value in given.items()})
 
@@ -128,6 +134,7 @@ class Plan:
             frozenset(self.out_memory),
             frozenset(self.cuts),
             self.constraints,
+            self.variant,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -231,6 +238,22 @@ class Plan:
             have = "; ".join(str(old.value) for old in self.constraints) or "none"
             raise SpecError(f"unconstrain {str(value)!r}: the plan constrains {have}")
         return self._replace(constraints=kept)
+
+    def with_variant(self, variant: Variant) -> Plan:
+        """The plan for a program that has something otherwise than the person's own, which no spec says.
+
+        Whoever is asked about such a plan answers for that program, which is traced anew: with donated arguments, a
+        dimension of another length, another checkpoint policy. Where the plan has a variant already, both hold.
+
+        Args:
+            variant: what is otherwise, as `Variant(donated=("state",))`. That the program cannot be so is said where
+                the plan meets it.
+        """
+        return self._replace(variant=self.variant.also(variant))
+
+    def without_variant(self) -> Plan:
+        """The plan for the program as it is."""
+        return self._replace(variant=None)
 
     def with_memory(self, name: str, kind: str) -> Plan:
         """The plan with the argument of this tree path in another memory: `device`, `pinned_host`, `unpinned_host`.
@@ -387,6 +410,7 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "out_memory": _memory,
     "cuts": lambda given: tuple((Member(*member), tuple(axes)) for member, axes in _pairs(given)),
     "constraints": _constraints,
+    "variant": lambda given: Variant() if given is None else given,
 }
 """How each field of a plan is read from what a person gives."""
 

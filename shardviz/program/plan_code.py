@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import keyword
 import re
 from collections.abc import Collection, Mapping
@@ -14,7 +15,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.plan import Plan
 from shardviz.program.rules import Rules, filter_code
 from shardviz.program.trace import Traced
-from shardviz.records import PlanRecord
+from shardviz.records import PlanRecord, Variant
 
 _WIDTH = 100
 _LAYERS = 3
@@ -67,6 +68,8 @@ def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[s
         lines.append(f"    memory={dict(bound.in_memory)!r},")
     if bound.out_memory:
         lines.append(f"    out_memory={dict(bound.out_memory)!r},")
+    if plan.variant:
+        lines.append(f"    variant={variant_code(plan.variant)},")
     if plan.constraints:
         lines += ["    constraints=[", *_constraints(plan, bound, traced), "    ],"]
     return "\n".join([*lines, ")", ""])
@@ -78,6 +81,13 @@ def _constraints(plan: Plan, bound: PlanRecord, traced: Traced) -> list[str]:
     rows = [(w.value, placed[w.value], b) for w, b in zip(plan.constraints, bound.constraints, strict=True)]
     known = [(replace(v, line=t.frame.short, text=t.text, function=t.function), b.spec_text) for v, t, b in rows]
     return [f"        (sv.{value!r}, {spec})," for value, spec in known]
+
+
+def variant_code(variant: Variant) -> str:
+    """What a program has otherwise, as Python."""
+    fields = {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant)}
+    said = {name: value for name, value in fields.items() if value}
+    return re.sub(r"\bLonger\(", "sv.Longer(", f"sv.Variant({', '.join(f'{n}={v!r}' for n, v in said.items())})")
 
 
 def _edited(plan: Plan) -> set[str]:

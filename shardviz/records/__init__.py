@@ -11,6 +11,7 @@ from shardviz.records.products import Product
 from shardviz.records.report import LevelDifference, PlanRecord
 from shardviz.records.sums import CollectiveTotal, Cost, WorkTotal, sum_collectives, total_of
 from shardviz.records.values import Frame, Residual, Value
+from shardviz.records.variants import Longer, Variant
 from shardviz.records.work import Stated, Work, WorkTally
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Frame",
     "HostMemory",
     "LevelDifference",
+    "Longer",
     "Memory",
     "PlanRecord",
     "Product",
@@ -33,6 +35,7 @@ __all__ = [
     "Suggestion",
     "TargetCollective",
     "Value",
+    "Variant",
     "Work",
     "WorkTally",
     "WorkTotal",

@@ -25,6 +25,7 @@ from shardviz.records.memory import Memory
 from shardviz.records.products import Product
 from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Residual, Value
+from shardviz.records.variants import Variant
 from shardviz.visible import Visible, above
 
 
@@ -91,6 +92,7 @@ class PlanRecord:
         in_memory, out_memory: tree path → memory kind of the arguments and outputs that do not lie in the device's
             own memory (`pinned_host`, `unpinned_host`).
         constraints: the values inside that it constrains.
+        variant: what the program has otherwise than the person's own.
     """
 
     mesh: DeviceMesh
@@ -99,6 +101,7 @@ class PlanRecord:
     in_memory: Mapping[str, str] = field(default_factory=dict)
     out_memory: Mapping[str, str] = field(default_factory=dict)
     constraints: tuple[Constrained, ...] = ()
+    variant: Variant = field(default_factory=Variant)
 
 
 if TYPE_CHECKING:

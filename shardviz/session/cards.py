@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BASELINE, DRAFT = "baseline", "draft"
 MOST_CARDS = 24
-_LONGEST_NAME = 60
+LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +164,8 @@ class Deck:
             ShardvizError: if the name is empty, too long, or another card's.
         """
         name = " ".join(name.split())
-        if not name or len(name) > _LONGEST_NAME:
-            raise ShardvizError(f"a card's name has 1 to {_LONGEST_NAME} characters, not {len(name)}")
+        if not name or len(name) > LONGEST_NAME:
+            raise ShardvizError(f"a card's name has 1 to {LONGEST_NAME} characters, not {len(name)}")
         if any(card.name == name and card.id != which for card in self.cards):
             raise ShardvizError(f"another card is called {name!r}; give each a name of its own")
         if which == DRAFT and self.draft is not None:  # what has a name is kept
@@ -231,7 +231,7 @@ class Deck:
             raise ShardvizError(f"there are {len(self.cards)} cards, and at most {MOST_CARDS}; delete one first")
         made = self.made + 1
         names = {card.name for card in self.cards}
-        name = " ".join(name.split())[:_LONGEST_NAME]
+        name = " ".join(name.split())[:LONGEST_NAME]
         if not name:
             name = next(n for n in (f"plan {i}" for i in range(1, MOST_CARDS + 2)) if n not in names)
         base, count = name, 1

@@ -8,18 +8,35 @@ the other (`plan_from`).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from shardviz.errors import ShardvizError
+from shardviz.errors import ShardvizError, excerpt
 from shardviz.program import derivatives, variants
 from shardviz.program import transform as transforms
 from shardviz.program.call import Call
-from shardviz.program.dimensions import Dimension
+from shardviz.program.dimensions import Dimension, Dimensions, dimensions
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.plan import Plan
 from shardviz.program.vmap import vmap as mapped
-from shardviz.records import Frame, PlanRecord
+from shardviz.records import Frame, PlanRecord, Variant
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", bound="Derivable")
+
+_MOST_VARIANTS = 8
+
+
+def of_plan(method: Callable[Concatenate[S, Plan, P], T]) -> Callable[Concatenate[S, Plan, P], T]:
+    """A method that answers for the program that its plan is of: with the plan's variant."""
+
+    @wraps(method)
+    def answered(self: S, plan: Plan, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(self.of_variant(plan.variant), plan, *args, **kwargs)
+
+    return answered
 
 
 class Derivable:
@@ -34,6 +51,9 @@ class Derivable:
     _lowerings: Lowerings
     _flops: Mapping[str, float]
     _origin: tuple[Self, transforms.Transformed] | None
+    _root: Any = None  # the program as it is, of one that a plan's variant has changed
+    _variant: Variant = Variant()
+    _variants: dict[Variant, Any]
 
     def __init__(self, call: Call, mesh: Any = None):
         """A program of a call; see `Program`."""
@@ -49,6 +69,17 @@ class Derivable:
     @abstractmethod
     def without_constraints(self) -> Self:
         """The same program, with every sharding constraint inside it left out."""
+
+    @cached_property
+    def dimensions(self) -> Dimensions:
+        """The logical dimensions: which dimensions of which arguments and outputs belong together, found by Shardy.
+
+        `plan.with_dimension(program.dimensions.named("d_ff"), "model")` cuts one wherever it occurs.
+
+        Raises:
+            TraceError: as `arguments`, or for an operation that JAX cannot lower.
+        """
+        return dimensions(self._lowerings.lowered)
 
     def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Self:
         """The program of the gradient, as `jax.grad` gives it, with the plan that this one brings.
@@ -113,6 +144,38 @@ class Derivable:
             SpecError: if an axis of `spmd_axis_name` cuts an argument already.
         """
         return self._derived(mapped(self._call, self._lowerings.shapes, in_axes, out_axes, axis_size, spmd_axis_name))
+
+    def of_variant(self, variant: Variant) -> Self:
+        """The program as a plan's variant has it, traced anew; the last few are kept. Every method that takes a plan
+        goes there by itself; what takes none is asked of this.
+
+        Raises:
+            ShardvizError, TraceError: as `with_donated`, `with_length` and `with_checkpoints`.
+        """
+        if variant == self._variant:
+            return self
+        root = self if self._root is None else self._root
+        if not variant:
+            return root
+        if (made := root._variants.get(variant)) is None:
+            made = root._with(variant)
+            made._root, made._variant = root, variant
+            root._variants[variant] = made
+            for old in list(root._variants)[:-_MOST_VARIANTS]:
+                root._variants.pop(old, None)
+        return made
+
+    def _with(self, variant: Variant) -> Self:
+        made = self
+        for longer in variant.lengths:
+            member = f"{longer.path}:{longer.dimension}"
+            found = next((d for d in made.dimensions if member in map(str, d.members)), None)
+            if found is None:
+                raise ShardvizError(f"{self.name} has no dimension {excerpt(member)} to make {longer.better} long")
+            made = made.with_length(found, longer.better, of=longer.size)
+        if variant.donated:
+            made = made.with_donated(*variant.donated)
+        return made.with_checkpoints(variant.checkpoint) if variant.checkpoint else made
 
     def with_donated(self, *names: str) -> Self:
         """The program with more of its arguments donated, as `donate_argnums` of `jax.jit` has it.
@@ -180,6 +243,11 @@ class Derivable:
         if self._origin is None:
             raise ShardvizError(f"{self.name} was not made by grad, value_and_grad, vjp, jvp or vmap; use its own plan")
         origin, transformed = self._origin
+        if plan.variant:
+            raise ShardvizError(
+                f"the plan is for {origin.name} changed: it {' and '.join(plan.variant.words)}. Give "
+                "plan.without_variant(), or make that change in the function and trace it"
+            )
         bound, of, own = origin.bind(plan), origin._lowerings.traced(plan), self._lowerings
         known = own.latest if own.is_traced else own.known(plan.mesh)
         edits = transforms.argument_specs(bound, of, transformed, [a.name for a in known.arguments])

@@ -5,7 +5,8 @@ explorer again: Shardy is asked anew for every plan, and the compiler for the on
 is a `SavedSession`, which shows what was known.
 
 A plan is kept as what it says of the program: a spec for every argument and output by tree path, its rules where their
-filters are patterns (a function or a type of flax is spelled out, spec by spec), and its constraints.
+filters are patterns (a function or a type of flax is spelled out, spec by spec), its constraints, and what the program
+has otherwise, which is done to the program again.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ def read_session(
         cards = [_known_card(card, machine, whole) for card in file.cards]
         return SavedSession(program=file.program, deck=_deck(file, cards), selected=file.selected)
     plans = {card.id: _plan_of(card.plan) for card in file.cards}
-    _check_same(file, program, plans[BASELINE])
+    _check_same(file, program, plans[file.at])
     rates: dict[str, Any] = {"tokens": whole.tokens, "model_flops": whole.model_flops}
     state = ExplorerState(program, plans[file.at], target=machine, **(rates | options))
 
@@ -287,12 +288,13 @@ def _plan_of(kept: _Plan) -> Plan:
         memory=dict(bound.in_memory),
         out_memory=dict(bound.out_memory),
         constraints=kept.constraints,
+        variant=bound.variant,
     )
 
 
 def _check_same(file: _File, program: Program, plan: Plan) -> None:
     """Raises where the arguments are others than those that the plans are for."""
-    report = program.propagate(Plan(plan.mesh))
+    report = program.propagate(Plan(plan.mesh, variant=plan.variant))
     for what, kept, values in (
         ("argument", file.arguments, report.arguments),
         ("output", file.outputs, report.outputs),

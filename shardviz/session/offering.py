@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import textwrap
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from shardviz.costs.machine import Machine
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.records.amounts import plural
 from shardviz.records.report import Report
-from shardviz.session.cards import Deck
+from shardviz.session.cards import LONGEST_NAME, Deck
 from shardviz.session.chores import Chore
 from shardviz.session.compile_loop import CompileLoop
 from shardviz.session.logical import MOST_AT_ONCE
@@ -131,18 +132,23 @@ class Offering(Questions):
         self._mend(0.0)
 
     def take_remedy(self, action: str) -> bool:
-        """Changes the plan as a remedy says; one undo takes it back."""
+        """Changes the plan as a remedy says, or the program, which makes a card; one undo takes it back."""
+        remedies = self.now.remedies
+        found = next((r for r in remedies.items if r.action == action and remedies.of == self.plan), None)
 
         def build() -> Plan:
-            remedies = self.now.remedies
-            found = next((r for r in remedies.items if r.action == action and remedies.of == self.plan), None)
             if found is None:
                 raise ShardvizError(f"{excerpt(action)!r} was not tried on the plan as it is now")
-            if found.write:
-                raise ShardvizError(f"{found.action}: no plan says that; write {found.write}, and explore that")
             return found.plan
 
-        return self._edit(build, "plan")
+        def deal() -> Deck:
+            plan = build()
+            deck, made = self.deck.added(
+                plan, self._first_known(plan), name=textwrap.shorten(action, LONGEST_NAME, placeholder=" …")
+            )
+            return deck.opened(made)
+
+        return self._edit(build, "plan") if found is None or not found.write else self._deal(deal)
 
     def looked_at(self, what: str, name: str) -> Offer | None:
         """What an offer comes to, before it is taken: Shardy is asked where nobody knows.
@@ -157,7 +163,7 @@ class Offering(Questions):
         found = next((o for o in self.now.offers.items if what == "offer" and o.name == name), None)
         if what == "remedy" and self.now.remedies.of == self.plan:
             each = next((r for r in self.now.remedies.items if r.action == name), None)
-            if each is not None and not each.write:
+            if each is not None:
                 found = Offer(name=each.action, text=each.text, plan=each.plan, tried=each)
         if found is None or found.known is not None or found.trouble:
             return found
@@ -232,16 +238,19 @@ class Offering(Questions):
 
     def _try_presets(self) -> Iterator[None]:
         try:
-            presets = list(self.program.untried_presets(self.plan.mesh))
+            varied = self.program.of_variant(self.bound.variant) if self.bound.variant else self.program
+            presets = list(varied.untried_presets(self.plan.mesh))
         except ShardvizError as error:
             self._offers(busy=False, trouble=str(error))
             return
         tried: dict[str, Offer] = {}
         for preset in presets:
             yield
-            offer = Offer(name=preset.name, text=preset.text, plan=preset.plan)
+            variant = self.bound.variant
+            plan = preset.plan.with_variant(variant) if variant else preset.plan
+            offer = Offer(name=preset.name, text=preset.text, plan=plan)
             try:
-                offer = replace(offer, known=self._first_known(preset.plan))
+                offer = replace(offer, known=self._first_known(plan))
             except ShardvizError as error:
                 offer = replace(offer, trouble=str(error))
             other = tried.get(offer.name)

@@ -18,7 +18,6 @@ from shardviz.notation.spec import axis_name
 from shardviz.program import propagate as shardy
 from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
 from shardviz.program.call import Call
-from shardviz.program.dimensions import Dimensions, dimensions
 from shardviz.program.exports import export
 from shardviz.program.exports import write as write_export
 from shardviz.program.footprint import Footprint
@@ -33,12 +32,12 @@ from shardviz.program.signature import CallSignature
 from shardviz.program.source_diff import source_diff
 from shardviz.program.stablehlo import only_updated
 from shardviz.program.trace import Argument, Constraint
-from shardviz.records import PlanRecord
+from shardviz.records import PlanRecord, Variant
 from shardviz.records.report import Report
 from shardviz.records.stages import Stage
 from shardviz.records.why import CollectiveWhy, Source, Why
 from shardviz.session import submitting
-from shardviz.session.derived import Derivable
+from shardviz.session.derived import Derivable, of_plan
 from shardviz.session.presets import Preset, Presets, presets_of, tried
 from shardviz.session.propagated import report_of, sketch_of
 from shardviz.session.reading import Reading
@@ -65,9 +64,11 @@ class Program(Derivable):
         self._origin = None
         self._flops: Mapping[str, float] = {}
         self._asked: tuple[Plan, Asking] | None = None
+        self._variants: dict[Variant, Any] = {}
 
     def __reduce__(self) -> Any:
-        kept = self._call, self._mesh, dict(self._flops), self._lowerings.opened
+        root = self if self._root is None else self._root
+        kept = root._call, root._mesh, dict(root._flops), root._lowerings.opened, self._variant
         return _arrived, kept  # it is traced anew where it arrives
 
     def __repr__(self) -> str:
@@ -117,6 +118,7 @@ class Program(Derivable):
         """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
         return only_updated(self._lowerings.lowered)
 
+    @of_plan
     def outputs(self, plan: Plan) -> tuple[Argument, ...]:
         """Every array of the result: tree path, shape, dtype."""
         return self._lowerings.traced(plan).outputs
@@ -126,6 +128,8 @@ class Program(Derivable):
         if plan is None and not self._lowerings.is_traced:
             names = self.named_axes or ("_",)
             plan = Plan(DeviceMesh(names, (1,) * len(names)))
+        if plan is not None and plan.variant != self._variant:
+            return self.of_variant(plan.variant).arrays(plan)
         traced = self._lowerings.latest if plan is None else self._lowerings.traced(plan)
         return traced.arguments, traced.outputs
 
@@ -146,6 +150,7 @@ class Program(Derivable):
         made = copy.copy(self)
         made._flops, made._propagated, made._calls = {**self._flops, **flops}, None, list(self._calls)
         made._asked = None
+        made._root, made._variants = None if self._root is None else self._root.with_flops(flops), {}
         return made
 
     def without_constraints(self) -> Program:
@@ -155,7 +160,8 @@ class Program(Derivable):
         """
         made = copy.copy(self)
         made._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
-        made._propagated, made._calls = None, list(self._calls)
+        made._propagated, made._calls, made._asked = None, list(self._calls), None
+        made._root, made._variants = None if self._root is None else self._root.without_constraints(), {}
         made.__dict__.pop("update_arguments", None)
         return made
 
@@ -167,6 +173,7 @@ class Program(Derivable):
         made = copy.copy(self)
         values = [each.value for plan in plans for each in plan.constraints]
         made._lowerings, made._propagated = self._lowerings.drafted(dict.fromkeys(values)), None
+        made._root, made._variants = self._root, {}
         return made
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
@@ -214,27 +221,18 @@ class Program(Derivable):
             SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
             TraceError: if the function cannot be traced on the plan's mesh.
         """
-        return self._lowerings.bind(plan)
+        return self.of_variant(plan.variant)._lowerings.bind(plan)
 
+    @of_plan
     def undivided(self, plan: Plan) -> tuple[Undivided, ...]:
         """The dimensions of arguments and outputs that do not divide by what a plan cuts them by; else as `bind`."""
         return undivided(plan, self._call, self._lowerings.traced(plan))
 
+    @of_plan
     def rules_table(self, plan: Plan) -> RulesTable:
         """For each of a plan's rules which arguments its filter catches and which it wins, and what no rule catches;
         where its spec does not fit one, the row says why."""
         return rules_table(plan, self._call, self._lowerings.known(plan.mesh))
-
-    @functools.cached_property
-    def dimensions(self) -> Dimensions:
-        """The logical dimensions: which dimensions of which arguments and outputs belong together, found by Shardy.
-
-        `plan.with_dimension(program.dimensions.named("d_ff"), "model")` cuts one wherever it occurs.
-
-        Raises:
-            TraceError: as `arguments`, or for an operation that JAX cannot lower.
-        """
-        return dimensions(self._lowerings.lowered)
 
     def presets(self, mesh: Any = None, target: str | Machine | None = None) -> Presets:
         """Plans to begin with, from the logical dimensions: data parallel, ZeRO-2 and -3, tensor, expert parallel, ...
@@ -284,6 +282,7 @@ class Program(Derivable):
         self._calls.append(signature)
         return signature
 
+    @of_plan
     def propagate(self, plan: Plan, *, texts: bool = False) -> Report:
         """What Shardy makes of the plan: level `propagated`, in the kernel, in tens of milliseconds.
 
@@ -311,6 +310,7 @@ class Program(Derivable):
         self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
         return report
 
+    @of_plan
     def why(
         self, plan: Plan, of: Any, *, axis: str | None = None, target: str | Machine | None = None
     ) -> Why | CollectiveWhy:
@@ -335,6 +335,7 @@ class Program(Derivable):
         """
         return self._asking(plan).why(of, axis, target)
 
+    @of_plan
     def without(self, plan: Plan, source: Source, *, target: str | Machine | None = None) -> Any:
         """What changes in the whole program if a source, such as a cause's, did not say its axis.
 
@@ -393,6 +394,7 @@ class Program(Derivable):
         """The same while it goes on: an iterator of `Mends`, whose `stop()` may be called from any thread."""
         return above("study").mending(self, report, target, plan=plan, findings=findings)
 
+    @of_plan
     def sketch(self, plan: Plan, target: LowerFor = CPU) -> tuple[Report, Footprint]:
         """What costs of a plan, and nothing else: a search's `propagate`.
 
@@ -420,6 +422,7 @@ class Program(Derivable):
             lowered.rehearsed = True
         return lowered
 
+    @of_plan
     def partition(
         self, plan: Plan, target: str = "cpu", *, timeout: float | None = None, memory_limit: float | None = None
     ) -> Report:
@@ -439,6 +442,7 @@ class Program(Derivable):
         limits = timeout, memory_limit
         return submitting.answer(lambda future: self._start(future, plan, "partitioned", target, False, *limits))
 
+    @of_plan
     def compile(
         self,
         plan: Plan,
@@ -475,6 +479,7 @@ class Program(Derivable):
         limits = timeout, memory_limit
         return submitting.answer(lambda future: self._start(future, plan, "compiled", target, finish, *limits))
 
+    @of_plan
     def submit(
         self,
         plan: Plan,
@@ -534,12 +539,14 @@ class Program(Derivable):
         reading = Reading(self._call, bound, lowered, resolved, propagate, self._flops)
         submitting.submit(reading, until, timeout, memory_limit, future)
 
+    @of_plan
     def texts(self, plan: Plan) -> dict[str, str]:
         """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` under the plan."""
         bound, lowered = self.bind(plan), self._lowerings.lower(plan, anywhere=True)
         jaxpr = {} if lowered.traced.closed is None else {"jaxpr": str(with_constraints(lowered.traced, bound))}
         return jaxpr | {"stablehlo": shardy.stablehlo_text(lowered, bound)}
 
+    @of_plan
     def stages(self, plan: Plan) -> Iterator[Stage]:
         """The program on its way to XLA, each line with its source line: jaxpr, StableHLO under the plan, and what
         each of Shardy's passes makes of it; a pass that changes nothing is left out. Raises as `propagate`.
@@ -549,11 +556,13 @@ class Program(Derivable):
         yield from before_shardy(lowered, bound)
         yield from shardy_stages(lowered, bound)
 
+    @of_plan
     def plan_code(self, plan: Plan) -> str:
         """Python that rebuilds the plan."""
         traced = self._lowerings.traced(plan)
         return plan_code(plan, self.bind(plan), traced, ruled_arguments(plan, self._call, traced))
 
+    @of_plan
     def code(self, plan: Plan) -> str:
         """Python that runs the plan with JAX alone: the mesh, the shardings, `jax.jit`, and what to write inside.
 
@@ -562,10 +571,12 @@ class Program(Derivable):
         """
         return jax_code(self.bind(plan), self._lowerings.traced(plan), self._call)
 
+    @of_plan
     def source_diff(self, plan: Plan) -> str:
         """The plan's constraints as a unified diff of the person's own source; empty where it has none."""
         return source_diff(self.bind(plan), self._lowerings.traced(plan))
 
+    @of_plan
     def export(
         self,
         plan: Plan,
@@ -597,8 +608,8 @@ class Program(Derivable):
         return write_export(exported, path, vjp_order)
 
 
-def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool) -> Program:
+def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool, variant: Variant) -> Program:
     """A program that was sent from another process."""
     made = Program(call, mesh)
     made._flops = flops
-    return made.without_constraints() if opened else made
+    return (made.without_constraints() if opened else made).of_variant(variant)

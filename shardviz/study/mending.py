@@ -4,7 +4,7 @@
     for state in program.mending(report, "tpu v5p:4x4x4"): ...      # as they are found; `.stop()` ends it
 
 A change is a whole plan: what a finding suggests, a logical dimension cut as most of its arrays are, or cut by another
-axis of those that cost most, or a value of a costly line held cut. Or it is another program under the plan, traced
+axis of those that cost most, or a value of a costly line held cut. Or it is the plan's `variant`, the program traced
 anew: with donated arguments, a dimension of another length, its layers under another checkpoint policy. Each is scored
 by Shardy's propagation and the cost model, in tens of milliseconds. What makes the step no shorter falls out, but for
 what takes less memory in as short a step, or makes it fit; the best of the rest go through XLA's partitioner, and what
@@ -35,7 +35,7 @@ from shardviz.program.dimensions import Dimension
 from shardviz.program.intermediates import Constrain, Intermediate, as_propagated
 from shardviz.program.plan import Plan
 from shardviz.program.variants import checkpoint_code
-from shardviz.records import Finding, Value
+from shardviz.records import Finding, Longer, Value, Variant
 from shardviz.records.amounts import format_seconds, plural
 from shardviz.records.findings import Suggestion
 from shardviz.records.paths import segments
@@ -94,6 +94,7 @@ def plan_of(report: Report) -> Plan:
         memory=dict(bound.in_memory),
         out_memory=dict(bound.out_memory),
         constraints=[Constrain(place(c), c.spec, c.open) for c in bound.constraints],
+        variant=bound.variant,
     )
 
 
@@ -159,7 +160,7 @@ class Mending:
 
     Attributes:
         program, report, machine: what is mended, and the machine whose seconds are wanted; None where none has a speed.
-        plan: the plan of the report.
+        plan: the plan of the report; the program is as it has it.
         findings: of how many findings the mends are tried.
         patient: while a compile is under way, go on saying what is known, and `waiting`, instead of blocking.
         begun: when it began, by `time.monotonic`.
@@ -174,6 +175,7 @@ class Mending:
     begun: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
+        self.program = self.program.of_variant(self.plan.variant)
         self._target = "cpu" if self.machine is None else self.machine.text
         self._lowered_for = resolve_target(self._target, self.report.mesh).lowered_for
         self._bound = self.program.bind(self.plan)
@@ -182,7 +184,7 @@ class Mending:
         self._by_hand: dict[str, None] = {}
         self._tried = self._candidates = 0
         self._stopped = self._finished = self.waiting = False
-        self._futures: dict[tuple[Program, Plan], ReportFuture] = {}
+        self._futures: dict[Plan, ReportFuture] = {}
         self._states = self._run()
 
     def __iter__(self) -> Iterator[Mends]:
@@ -216,14 +218,14 @@ class Mending:
 
     def _run(self) -> Iterator[Mends]:
         try:
-            self._submit(self.program, self.plan)
+            self._submit(self.plan)
             base = self._judge(self.program, self.plan)
             changes = self._changes()
             self._candidates = len(changes)
             good: list[tuple[_Judged, Change]] = []
             draft = self.program.drafted([c.plan for c in changes])
             # those that need no other trace first
-            for change in sorted(changes, key=lambda c: (len(c.plan.constraints), c.vary is not None)):
+            for change in sorted(changes, key=lambda c: (len(c.plan.constraints), self._varies(c))):
                 if self._stopped:
                     break
                 self._tried += 1
@@ -259,11 +261,10 @@ class Mending:
         return _Judged(None, sum(c.assumed_bytes for c in report.collectives), memory.needed, None)
 
     def _try(self, change: Change, program: Program) -> tuple[_Judged, Change] | None:
-        """What it comes to, with the program that it makes; None where it does not run."""
+        """What it comes to, with what to write for it; None where it does not run."""
         try:
-            if change.vary is not None:
-                program, write = change.vary()
-                change = replace(change, program=program, write=write)
+            if change.told is not None:
+                change = replace(change, write=change.told(self.program.of_variant(change.plan.variant)))
             return self._judge(program, change.plan), change
         except ShardvizError as error:
             self._refuse(change, str(error).split("\n", 1)[0])
@@ -277,15 +278,15 @@ class Mending:
     def _confirmed(self, good: Sequence[tuple[_Judged, Change]], base: _Judged) -> Iterator[Mends]:
         """Takes the best through the partitioner, which is at work on the next while one is read."""
         for _, change in good:
-            self._submit(change.program or self.program, change.plan)
+            self._submit(change.plan)
         for judged, change in good:
             while (
                 self.patient
                 and not self._stopped
                 and not all(
                     future.done()
-                    for key in ((self.program, self.plan), (change.program or self.program, change.plan))
-                    if (future := self._futures.get(key)) is not None
+                    for plan in (self.plan, change.plan)
+                    if (future := self._futures.get(plan)) is not None
                 )
             ):
                 self.waiting = True
@@ -297,23 +298,23 @@ class Mending:
                 self._mends.append(mend)
                 yield self.state
 
-    def _submit(self, program: Program, plan: Plan) -> None:
+    def _submit(self, plan: Plan) -> None:
         """Asks the partitioner, in another process, which works while others are scored."""
-        if self._stopped or self._is_answered(program, plan):
+        if self._stopped or self._is_answered(plan):
             return
         with contextlib.suppress(ShardvizError):  # then it is told at the level that there is
-            self._futures[program, plan] = program.submit(plan, "partitioned", target=self._target)
+            self._futures[plan] = self.program.submit(plan, "partitioned", target=self._target)
 
-    def _is_answered(self, program: Program, plan: Plan) -> bool:
+    def _is_answered(self, plan: Plan) -> bool:
         """Whether the report that is mended is the partitioner's answer."""
         known = self.report.level == "partitioned" and self.report.target == self._target
-        return known and plan is self.plan and program is self.program
+        return known and plan is self.plan
 
-    def _partitioned(self, program: Program, plan: Plan) -> Report | None:
+    def _partitioned(self, plan: Plan) -> Report | None:
         """What the partitioner makes of a plan; None where it gives no answer."""
-        if self._is_answered(program, plan):
+        if self._is_answered(plan):
             return self.report
-        future = self._futures.get((program, plan))
+        future = self._futures.get(plan)
         try:
             return None if future is None else future.result()
         except ShardvizError:
@@ -321,14 +322,14 @@ class Mending:
 
     def _confirm(self, change: Change, judged: _Judged, base: _Judged) -> Mend | None:
         """The mend at the highest level that answers; None where that says that it is none."""
-        programs, plans = (self.program, change.program or self.program), (self.plan, change.plan)
-        reports = [self._partitioned(program, plan) for program, plan in zip(programs, plans, strict=True)]
+        plans = (self.plan, change.plan)
+        reports = list(map(self._partitioned, plans))
         if self._stopped:
             return None
         level = "propagated" if None in reports else "partitioned"
         before, after = (
-            program.propagate(plan) if None in reports or report is None else report
-            for program, plan, report in zip(programs, plans, reports, strict=True)
+            self.program.propagate(plan) if None in reports or report is None else report
+            for plan, report in zip(plans, reports, strict=True)
         )
         difference = compare(("as it was", before), ("mended", after), target=self._text)
         moved, steps = difference.amount("operand bytes"), None
@@ -355,7 +356,6 @@ class Mending:
             step=None if steps is None else steps[1].before,
             bytes=-(moved.difference or 0.0),
             memory=judged.needed - base.needed,
-            program=change.program,
             write=change.write,
         )
 
@@ -370,7 +370,7 @@ class Mending:
         found: dict[Any, Change] = {}
         for change in self._proposed():
             key: Any = change.plan
-            if change.vary is not None:
+            if self._varies(change):
                 key = change.action
             elif not change.plan.constraints:
                 with contextlib.suppress(ShardvizError):  # it says why when it is tried
@@ -378,6 +378,10 @@ class Mending:
             if key != self._bound:
                 found.setdefault(repr(key), change)
         return list(found.values())
+
+    def _varies(self, change: Change) -> bool:
+        """Whether it is one of the program."""
+        return change.plan.variant != self.plan.variant
 
     def _proposed(self) -> Iterator[Change]:
         grave = [f for f in findings(self.report, self.machine) if f.mends][: self.findings]
@@ -424,25 +428,24 @@ class Mending:
         targets = [m.target for m in finding.mends if m.kind == "donate"]
         roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
 
-        def vary() -> tuple[Program, str]:
-            names = ", ".join(map(repr, roots))
-            return self.program.with_donated(*roots), f"jax.jit({self.program.name}, donate_argnames=[{names}])"
-
         if roots:
-            yield Change(plan=self.plan, finding=finding, action=f"donate {' and '.join(roots)}", vary=vary)
+            plan = self.plan.with_variant(Variant(donated=roots))
+            names = ", ".join(map(repr, roots))
+            write = f"jax.jit({self.program.name}, donate_argnames=[{names}])"
+            yield Change(plan=plan, finding=finding, action=f"donate {' and '.join(roots)}", write=write)
 
     def _varied(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
         """The plan, of a program with what a finding suggests and no plan says."""
         if what.kind == "checkpoint":
 
-            def layered() -> tuple[Program, str]:
-                made = self.program.with_checkpoints(what.policy)
+            def told(made: Program) -> str:
                 if not made.checkpoints:
                     raise ShardvizError("no loop and no jax.checkpoint in it is differentiated, to put it around")
                 at = " and ".join(frame.short for frame in made.checkpoints[:_NAMED])
-                return made, f"{checkpoint_code(what.policy)} for the body of the loop at {at}"
+                return f"{checkpoint_code(what.policy)} for the body of the loop at {at}"
 
-            yield Change(plan=self.plan, finding=finding, action=f"{what.words} around each layer", vary=layered)
+            plan = self.plan.with_variant(Variant(checkpoint=what.policy))
+            yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", told=told)
         if what.kind == "pad":
             yield from self._padded(finding, what)
 
@@ -456,19 +459,18 @@ class Mending:
             return
         dimension, was, better = found[0], sizes[what.target][what.dimension], what.size
 
-        def vary() -> tuple[Program, str]:
-            arrays = [str(m) for m in dimension.arguments if sizes[m.path][m.dimension] % was == 0]
-            made = self.program.with_length(dimension, better, of=was)
-            return made, f"{better} in place of {was} in {', '.join(arrays)}"
-
+        arrays = [str(m) for m in dimension.arguments if sizes[m.path][m.dimension] % was == 0]
+        write = f"{better} in place of {was} in {', '.join(arrays)}"
+        longer = Longer(path=what.target, dimension=what.dimension, size=was, better=better)
+        wide = self.plan.with_variant(Variant(lengths=(longer,)))
         action = f"make dimension {dimension.name} {better:,} long, in place of {was:,}"
-        yield Change(plan=self.plan, finding=finding, action=action, vary=vary)
+        yield Change(plan=wide, finding=finding, action=action, write=write)
         cuts = self._cuts[dimension.name]
         axes = cuts.most_common(1)[0][0] if cuts else ()
         if more := tuple(a for a in finding.axes if a not in axes):
-            plan = self.plan.with_dimension(dimension, (*axes, *more))
+            plan = wide.with_dimension(dimension, (*axes, *more))
             said = " and ".join(map(axis_text, (*axes, *more)))
-            yield Change(plan=plan, finding=finding, action=f"{action}, and cut it by {said}", vary=vary)
+            yield Change(plan=plan, finding=finding, action=f"{action}, and cut it by {said}", write=write)
 
     def _laid_out(self, what: Suggestion) -> Plan | None:
         """The plan with the mesh's devices in another order, as the finding timed it."""

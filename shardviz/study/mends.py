@@ -29,10 +29,9 @@ class Mend:
 
     Attributes:
         finding: what it is against; None for one that follows from the plan itself.
-        plan: the changed plan.
-        program: what the plan is of where that is another program than the report's: one with donated arguments, a
-            dimension of another length, or another checkpoint policy; None where the plan is all that is changed.
-        write: the Python that a person writes for such a program; empty where the plan is all that is changed.
+        plan: the changed plan; where donated arguments, a dimension of another length or another checkpoint policy mend
+            it, its `variant` has them.
+        write: the Python that a person writes for such a variant; empty where specs and constraints are all.
         action: what is changed, in words: `cut params['wk'] as P('data', 'model')`.
         difference: what is different, everywhere; the plan as it was is the baseline.
         level: how far it was tried: `propagated` or `partitioned`.
@@ -51,7 +50,6 @@ class Mend:
     step: float | None
     bytes: float
     memory: float
-    program: Program | None = None
     write: str = ""
 
     def __repr__(self) -> str:
@@ -90,7 +88,7 @@ class Mend:
 
     def _computed(self) -> Iterator[str]:
         more = sum(a.difference or 0.0 for a in self.difference.amounts if a.name == "FLOPs")
-        if self.program is not None and more:
+        if self.plan.variant and more:
             yield f"{format_flops(abs(more))} {'more' if more > 0 else 'less'} of matrix products"
 
     def _memory(self) -> Iterator[str]:
@@ -205,13 +203,12 @@ class Change:
         plan: the changed plan.
         action: what is changed, in words.
         finding: what it is against; None for one that follows from the plan itself.
-        vary: makes the program that the plan is of, and says what to write for it, where that is another one.
-        program, write: what it has made; see `Mend`.
+        told: given the program that the plan is of, says what to write for it; None where `write` has it.
+        write: as `Mend` has it.
     """
 
     plan: Plan
     action: str
     finding: Finding | None = None
-    vary: Callable[[], tuple[Program, str]] | None = None
-    program: Program | None = None
+    told: Callable[[Program], str] | None = None
     write: str = ""

@@ -114,6 +114,9 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     first = deck.cards[0] if card is not deck.cards[0] else None
     base = next((c for c in deck.cards if c.id == "baseline"), first)
     bound = card.known.bound
+    if bound.variant:
+        tip = "the code pane has what to write for it"
+        yield words(f"its program {' and '.join(bound.variant.words)};", tone="warn", tip=tip)
     if base is None or base is card or bound.mesh != base.known.bound.mesh:
         if card.note:
             yield words(card.note, quiet=True, tip="\n".join(card.why))
@@ -123,8 +126,10 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
         yield words(card.note, quiet=True, tip="\n".join(card.why))
         return
     found = changed_arrays(base.known.bound, bound)
-    if not found:
+    if not found and not bound.variant:
         yield words("as the baseline", quiet=True)
+    elif not found:
+        yield words("cut as the baseline", quiet=True)
     elif len(found) == 1:
         name = found[0]
         cut = bound.in_specs.get(name) or bound.out_specs.get(name)

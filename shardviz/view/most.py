@@ -312,9 +312,11 @@ def _try(entry: _Entry) -> Iterator[Piece]:
     """What was tried and helps, with what it saves; else a guess."""
     remedy = entry.remedy
     if remedy is not None:
-        does = f"write {remedy.write}" if remedy.write else "a click changes the plan, one undo takes it back"
+        does = "a click changes the plan, one undo takes it back"
+        if remedy.write:
+            does = f"a click opens a card whose program has it, one undo goes back; in yours write {remedy.write}"
         tip = f"{remedy.text} (tried at level {remedy.level}); {does}"
-        yield words(remedy.action, tip=tip, selects=None if remedy.write else ("remedy", remedy.action))
+        yield words(remedy.action, tip=tip, selects=("remedy", remedy.action))
         yield words("→")
         yield from _saved(remedy, tip)
         return

@@ -17,7 +17,7 @@ from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
 from shardviz.program.bind import Undivided
 from shardviz.program.dimensions import Dimensions, Member
-from shardviz.records import Collective, Finding, Frame, Memory, Value
+from shardviz.records import Collective, Finding, Frame, Memory, Value, Variant
 from shardviz.records.report import PlanRecord, Report
 from shardviz.records.stages import Stage, StageLine
 from shardviz.session.presets import Preset
@@ -86,6 +86,7 @@ class Bound:
     in_memory: dict[str, str] = field(default_factory=dict)
     out_memory: dict[str, str] = field(default_factory=dict)
     constraints: tuple[Any, ...] = ()
+    variant: Variant = field(default_factory=Variant)
 
 
 def _entry(spec: Spec, dimension: int) -> Any:

@@ -117,6 +117,26 @@ def test_it_is_opened_and_saved_through_the_public_names(state, program, path, t
         sv.open(path, step)
 
 
+def test_a_program_that_was_changed_is_changed_again(tmp_path, program):
+    plan = sv.Plan("data=4", (None, P("data")))
+    state = ExplorerState(program, plan, level="partitioned", debounce=60)
+    longer = sv.Longer(path="params['w1']", dimension=1, size=64, better=80)
+    assert state.add_card("longer", plan.with_variant(sv.Variant(lengths=(longer,), donated=("params",))))
+    assert state.open_card("card-1")
+    path = tmp_path / "changed.json"
+    path.write_text(session_json(state))
+    again = read_session(path, program, level="partitioned", debounce=60)
+    assert told(again.deck) == told(state.deck)
+    assert {v.name: v.shape for v in again.report.arguments if v.donated} == {
+        "params['w1']": (64, 80), "params['w2']": (80, 32)
+    }  # fmt: skip
+    assert again.open_card("baseline") and again.report.value("params['w1']").shape == (64, 64)
+    assert "its program donates params" in read_session(path).text()
+    path.write_text(path.read_text().replace('"donated":["params"]', '"donated":["weights"]'))
+    with pytest.raises(ShardvizError, match="weights: given by keyword, or no argument"):
+        read_session(path, program)
+
+
 def test_another_program_is_refused_with_its_arguments(path):
     other = sv.trace(step, *shapes(width=96))
     with pytest.raises(ShardvizError, match=r"params\['w1'\] was float32 \[64, 64\] and is float32 \[64, 96\]"):

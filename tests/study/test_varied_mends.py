@@ -34,15 +34,19 @@ def added(state, x):
 def test_a_donation_saves_the_memory_that_its_finding_names():
     case = Case(fn=added, args=({"w": s(1024, 1024)}, s(1024)), specs=({"w": P("data")}, P()))
     finding, (mend,), _ = tried(case, "not-donated")
-    assert (mend.action, mend.plan) == ("donate state", case.plan)
+    assert (mend.action, mend.plan.without_variant()) == ("donate state", case.plan)
     assert mend.write == "jax.jit(added, donate_argnames=['state'])"
     assert -mend.memory == finding.numbers["bytes"]
-    before, after = (p.compile(case.plan).memory for p in (case.program, mend.program))
+    before, after = (case.program.compile(p).memory for p in (case.plan, mend.plan))
     assert before.set_aside - after.set_aside == finding.numbers["bytes"]
-    assert not mend.program.propagate(case.plan).findings.of("not-donated")
-    assert "donate_argnums=(0,)" in mend.program.code(case.plan)
+    assert not case.program.propagate(mend.plan).findings.of("not-donated")
+    assert "donate_argnums=(0,)" in case.program.code(mend.plan)
     by_hand = sv.trace(case.fn, *case.args, donate_argnums=0)
-    assert [a.donated for a in mend.program.arguments] == [a.donated for a in by_hand.arguments] == [True, False]
+    assert (
+        [a.donated for a in case.program.of_variant(mend.plan.variant).arguments]
+        == [a.donated for a in by_hand.arguments]
+        == [True, False]
+    )
 
 
 def test_what_was_donated_before_stays_so_and_static_arguments_are_counted():
@@ -76,8 +80,8 @@ def test_a_longer_dimension_is_that_of_arrays_made_so_by_hand():
     by_hand = sv.trace(case.fn, longer, longer, case.args[2])
     cut = programs.ODD | {"emb": P("model")}
     plan = sv.Plan(case.mesh, (cut, cut, P("data")))
-    assert said(mend.program.partition(mend.plan)) == said(by_hand.partition(plan))
-    again = mend.program.partition(mend.plan).findings
+    assert said(case.program.partition(mend.plan)) == said(by_hand.partition(plan))
+    again = case.program.partition(mend.plan).findings
     assert finding.value not in {f.value for f in again.of("not-divided")}
     assert found.tried == len(found) + len(found.not_offered)
 
@@ -106,16 +110,16 @@ def test_a_checkpoint_policy_keeps_what_its_finding_says_and_is_that_of_the_edit
     case = FIRES["kept-dominates"][0]
     finding, mends, _ = tried(case, "kept-dominates")
     (mend,) = [m for m in mends if policy in m.action]
-    report = mend.program.propagate(case.plan)
+    report = case.program.propagate(mend.plan)
     assert case.report.residual_bytes - report.residual_bytes == finding.numbers[f"{policy}_saved_bytes"]
     assert mend.memory < 0
     wrapped = f"jax.checkpoint(body, prevent_cse=False, policy=jax.checkpoint_policies.{policy})"
     assert mend.write.startswith(f"{wrapped} for the body of the loop at programs.py:")
-    assert wrapped in mend.program.code(case.plan)
+    assert wrapped in case.program.code(mend.plan)
     by_hand = edited(programs, tmp_path, (LOOP, LOOP.replace("body", wrapped)))
     other = sv.trace(by_hand.layers, *case.args)
     assert said(report) == said(other.propagate(case.plan))
-    assert said(mend.program.partition(case.plan)) == said(other.partition(case.plan))
+    assert said(case.program.partition(mend.plan)) == said(other.partition(case.plan))
     # the person's own function is as it was
     assert said(sv.trace(case.fn, *case.args).propagate(case.plan)) == said(case.report)
 

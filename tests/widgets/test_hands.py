@@ -11,6 +11,7 @@ import pytest
 import shardviz as sv
 from shardviz.session.cards import BASELINE
 from shardviz.session.explorer import ExplorerState
+from shardviz.session.offers import Remedies, Remedy
 from shardviz.widgets.door import EDITS
 from shardviz.widgets.explorer import Explorer
 from tests.widgets.page import CONTRAST, UNREADABLE
@@ -97,10 +98,21 @@ def test_the_dimensions_say_who_disagrees(explorer):
     assert row["otherwise"] == [{"name": "params['layers'][1]['down']", "label": "down", "words": "data"}]
 
 
-def test_random_edits_by_hand_are_undone_to_the_start(explorer):
+DONATE = "donate momentum"
+
+
+def _donating(_program, _report, _machine, plan):
+    """Offers the plan with another argument donated, whatever the plan is."""
+    given = plan.with_variant(sv.Variant(donated=("momentum",)))
+    numbers = {"seconds": None, "bytes": 1e6, "memory": 0.0, "level": "propagated"}
+    yield Remedies(items=(Remedy(action=DONATE, text=DONATE, plan=given, write="donate it", **numbers),))
+
+
+def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
     """500 of the page's own messages, drawn from what the page shows at that moment."""
     chance = random.Random(7)
     first = explorer.plan, explorer.state.machine
+    monkeypatch.setattr(explorer.state, "mender", _donating)
     names = [v.name for v in explorer.report.arguments]
     for seq in range(1, 501):
         axes = [axis["name"] for axis in explorer.mesh["axes"]] or ["data"]
@@ -125,20 +137,28 @@ def test_random_edits_by_hand_are_undone_to_the_start(explorer):
             {"op": "move_card", "card": chance.choice(cards), "to": chance.randrange(len(cards))},
             {"op": chance.choice(["delete_card", "compare_with"]), "card": chance.choice(cards)},
             {"op": "pin"},
+            {"op": "take_remedy", "action": DONATE},
             *({"op": op} for op in ("undo", "redo", "dismiss")),
         ]
         assert {edit["op"] for edit in edits} <= set(EDITS)
+        if seq % 10 == 0:
+            explorer.state.try_remedies()
         before = explorer.plan, len(explorer.state.past)
-        edit = chance.choice(edits + edits[7:8] * (4 if ways else 0))
+        edit = chance.choice(
+            edits + edits[7:8] * (4 if ways else 0) + edits[13:14] * (4 if explorer.state.now.remedies.items else 0)
+        )
         explorer.set_state({"edits": [{"seq": seq, **edit}]})
         assert explorer.status["seq"] == seq
         if explorer.status["error"]:
             assert (explorer.plan, len(explorer.state.past)) == before, edit
+        donated = {v.name for v in explorer.report.arguments if v.donated}
+        assert bool(donated) == bool(explorer.plan.variant), "the report is of the program that the plan is of"
         for what, specs in (("cuts", explorer.state.bound.in_specs), ("out_cuts", explorer.state.bound.out_specs)):
             told = getattr(explorer, what)
             kinds = [told["kinds"][place] for place in told["at"]]
             for kind, (array, known) in zip(kinds, specs.items(), strict=True):
                 assert known is None or kind["text"] == str(known.canonical()), array
+    assert any(card.plan.variant for card in explorer.state.deck.cards)
     while explorer.state.past:
         assert explorer.state.undo(), explorer.state.error
     assert (explorer.plan, explorer.state.machine) == first
@@ -192,7 +212,7 @@ def test_a_plan_is_built_with_the_mouse(open_page, explorer):
 
 
 @pytest.mark.browser
-def test_a_refused_change_is_mended_by_a_click(open_page, explorer):
+def test_a_refused_change_is_mended_by_a_click_and_so_is_a_program(open_page, explorer, monkeypatch):
     page = open_page(explorer)
     explorer.state.cut_dimension(dimension(explorer, "params['out']:1"), ["model"])
     page.answer()
@@ -210,6 +230,21 @@ def test_a_refused_change_is_mended_by_a_click(open_page, explorer):
     page.at("mesh-error-away").click()
     page.answer()
     assert page.at("mesh-error").count() == 0 and explorer.state.error is None
+    # what helps may be a change of the program
+    monkeypatch.setattr(explorer.state, "mender", _donating)
+    explorer.state.try_remedies()
+    page.answer()
+    page.tab.locator(f"[data-offer='remedy {DONATE}']").first.click()
+    page.answer()
+    card = explorer.state.deck.now
+    assert card.name == DONATE and explorer.report.value("momentum['out']").donated
+    assert "its program donates momentum" in page.at(f"card-{card.id}").inner_text()
+    page.go("code")
+    page.answer()
+    assert "donate_argnums=(1,)" in page.at("jax-code").inner_text()
+    page.at("undo").click()
+    page.answer()
+    assert not explorer.plan.variant and not explorer.report.value("momentum['out']").donated
 
 
 @pytest.mark.browser
