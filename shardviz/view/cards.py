@@ -115,8 +115,8 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     base = next((c for c in deck.cards if c.id == "baseline"), first)
     bound = card.known.bound
     if bound.variant:
-        tip = "the code pane has what to write for it"
-        yield words(f"its program {' and '.join(bound.variant.words)};", tone="warn", tip=tip)
+        said = f"its program {' and '.join(bound.variant.words)}"
+        yield words(f"{said};", tone="warn", tip=f"{said}: the code pane has what to write for it")
     if base is None or base is card or bound.mesh != base.known.bound.mesh:
         if card.note:
             yield words(card.note, quiet=True, tip="\n".join(card.why))
