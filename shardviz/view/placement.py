@@ -73,9 +73,10 @@ def without_machine(why: str, missing: str, name: str) -> Document:
         missing: what simulated devices do not have.
         name: what tests find it by.
     """
-    none = why or f"The target is cpu: simulated devices, with no {missing}."
-    choose = "Choose a target above, such as tpu v5p:4x4x4 or gpu h100:8x8."
-    return Document(blocks=(paragraph(none, choose, quiet=True, name=name),))
+    none = why or f"No machine is chosen: the devices are simulated, with no {missing}."
+    choose = words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))
+    such = words(", such as tpu v5p:4x4x4 or gpu h100:8x8", quiet=True)
+    return Document(blocks=(paragraph(none, name=name), paragraph(choose, such)))
 
 
 # What each axis rides on.

@@ -36,6 +36,8 @@ test("a column is as wide as its longest cell, within reason", () => {
     { cells: ["w", "1 GB", bar, "short"] },
     { cells: ["x".repeat(99), "1 GB", bar, "y".repeat(99)] },
   ];
-  assert.deepEqual(widths({ columns, rows }), [46, 12, 18, 40]);
+  assert.deepEqual(widths({ columns, rows }), [46, 12, 18, 52]);
   assert.deepEqual(widths({ columns, rows: [] }), [6, 12, 6, 6]);
+  const kinds = ["argument", "temporary"].map((kind) => ({ cells: ["w", kind] }));
+  assert.deepEqual(widths({ columns: [{ title: "name" }, { title: "kind" }], rows: kinds }), [6, 16]);
 });

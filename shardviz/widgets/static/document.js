@@ -15,6 +15,7 @@ const SAMPLE = 60; // rows by which a table's columns are made as wide as they a
 const HATCHES = 4; // second cues of bars, by the axis's place in the mesh
 const SHORT = 10; // characters of a number that is never broken over two lines
 const NAME = 14; // and of a name
+const WHOLE = 4; // characters that a column of names gets more than they have, since it cannot be narrower
 
 /** What a click on a thing of each kind does. @type {Record<string, (ctx: Context, id: string) => void>} */
 const ACTS = {
@@ -86,9 +87,15 @@ export function stacked(cell) {
 export function widths({ columns, rows }) {
   return columns.map(({ title = "", right, wrap }, i) => {
     const longest = Math.max(0, ...rows.slice(0, SAMPLE).map(({ cells }) => wide(cells[i], i === 0)));
-    return Math.min(right ? 20 : wrap ? 40 : i ? 36 : 46, Math.max(right ? 12 : 6, title.length, longest));
+    const whole = i && !right && rows.length && rows.slice(0, SAMPLE).every(({ cells }) => isName(cells[i]))
+      ? WHOLE
+      : 0;
+    return Math.min(right ? 20 : wrap ? 52 : i ? 36 : 46, Math.max(right ? 12 : 6, title.length, longest + whole));
   });
 }
+
+/** Whether a cell is one short word, which is never broken over two lines. @param {Inline} cell */
+const isName = (cell) => /^\S+$/.test(plain(cell)) && plain(cell).length <= NAME && pieces(cell).every(({ k }) => !k);
 
 /** @param {Inline} cell @param {boolean} first */
 function wide(cell, first) {
@@ -279,7 +286,8 @@ export function documentView(ctx, el, editors = {}) {
     const open = detail && (!folds || opened.get(key));
     const rest = cells.slice(1).map((cell, i) => {
       const { title = "", right } = columns[i + 1];
-      const looks = [right && "sv-num", right && plain(cell).length <= SHORT && "sv-short"].filter(Boolean);
+      const short = right ? plain(cell).length <= SHORT : isName(cell);
+      const looks = [right && "sv-num", short && "sv-short"].filter(Boolean);
       const content = editor?.(row, n, i + 1) ?? inline(ctx, cell);
       const more = open && inside === i + 1 ? h("div", { id: `detail-${id}` }, blocks(detail, key)) : null;
       return h("td", { class: looks.join(" ") || null, "data-head": title || null }, content, more);

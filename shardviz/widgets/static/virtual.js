@@ -106,6 +106,18 @@ export function virtual(list, scroller, { height, row, head }) {
     for (const { element, at } of made.values()) element.style.top = `${tops[at]}px`;
   }
 
+  /** Rows of another width have other heights. */
+  let wide = 0;
+  new ResizeObserver(() => {
+    const now = body.clientWidth;
+    if (now === wide || !now) return;
+    wide = now;
+    measured.clear();
+    measure();
+    for (const { element, at } of made.values()) element.style.top = `${tops[at]}px`;
+    settle();
+  }).observe(body);
+
   let waits = false;
   scroller.addEventListener("scroll", () => {
     if (waits) return;
