@@ -217,7 +217,10 @@ class Explorer(Delivered):
         return write_whole(path, file(subject, path, kind, dark=dark))
 
     def asked(self, what: str) -> dict[str, Any] | None:
-        """The page's code; and a file, `html` or `json`, for the page to have it downloaded."""
+        """The page's code; the newest `still`; and a file, `html` or `json`, for the page to have it downloaded."""
+        if what == "still":
+            newest = self._stills.newest()
+            return None if newest is None else {"still": newest}
         if what not in ("html", "json"):
             return super().asked(what)
         name = re.sub(r"[^\w-]+", "_", self.program.name)[:60].strip("_") or "explorer"

@@ -7,7 +7,8 @@ without the widget being drawn anew.) It is brought up to date when the explorer
 looks on, as in nbconvert, after each cell.
 
 A page that was loaded anew knows no more which output was whose: JupyterLab then drops what is said to it. So a still
-has a number, `Explorer.stilled` is that of the newest, and the page says where the one in the notebook is older.
+has a number, and `Explorer.stilled` is that of the newest. Where the one in the notebook is older the page asks for the
+`newest` and puts it there itself; where it cannot, it says that it is older. See `static/copies.js`.
 """
 
 from __future__ import annotations
@@ -102,6 +103,10 @@ class Stills:
             for handle in self._shown:
                 handle.update(self._found(now), raw=True)
             self._widget.stilled = self._number
+
+    def newest(self) -> dict[str, Any] | None:
+        """The still that was last put out, with its number, for a page to put into its notebook; None before that."""
+        return {"number": self._number, "data": self._found(self._last)} if self._shown else None
 
     def _bundle(self) -> dict[str, str]:
         return {"text/plain": text(self._state), "text/html": still_html(self._state)}

@@ -109,6 +109,18 @@ def test_a_notebook_that_was_worked_on(browser, lab: Lab, page: LabPage):
     _, size, data = saved(path)
     assert size < 100_000 and WHOLE not in data["text/html"] and WHOLE not in data["text/plain"]
 
+    # a page that is loaded anew, its kernel alive: what is done then is in the notebook too
+    page.open_notebook(path.name)
+    view.get_by_test_id("level").wait_for()
+    before = edits(view)
+    view.get_by_test_id("undo").click()
+    settled(view, before, "partitioned")
+    expect(still).to_contain_text(WHOLE, use_inner_text=False, timeout=15_000)
+    assert not still.is_visible() and view.locator("[data-shardviz-still]").count() == 1
+    page._command("docmanager:save", 30)
+    _, size, data = saved(path)
+    assert size < 100_000 and WHOLE in data["text/html"] and WHOLE in data["text/plain"]
+
     # with the widgets' state saved too
     page.raw.evaluate(SAVE_STATE)
     page._command("docmanager:save", 30)

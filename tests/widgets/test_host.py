@@ -65,6 +65,26 @@ def test_an_old_copy_in_the_notebook_is_said(open_page):
     page.tab.evaluate("model.set('stilled', 3)")
     page.at("copy").get_by_text("older than this").wait_for(state="detached")
 
+    # a notebook that the page can see, as in JupyterLab: it asks for the newest copy, and puts it where an older one is
+    page.tab.evaluate(
+        """() => {
+      const toJSON = () => ({ output_type: "display_data", metadata: {} });
+      const own = (html) => ({ data: { "text/html": html }, toJSON });
+      const still = (at) => `<div data-shardviz-still="${model.get("comm_id")}" data-shardviz-at="${at}">`;
+      const stills = [2, 9].map((at) => own(still(at)));
+      window.outputs = [own("<p>"), ...stills];
+      const outputsOf = { length: 3, get: (n) => outputs[n], set: (n, output) => { outputs[n] = output; } };
+      const cells = [{}, { outputs: outputsOf }];
+      model.widget_manager.context = { model: { cells: { length: 2, get: (n) => cells[n] } } };
+      model.set("stilled", 4);
+    }"""
+    )
+    page.tab.wait_for_function("(window.sent || []).some(({ ask }) => ask === 'still')")
+    still = {"number": 4, "data": {"text/html": "newer", "text/plain": "newer"}}
+    page.tab.evaluate("(still) => model.trigger('msg:custom', { still })", still)
+    found = page.tab.evaluate("outputs.map(({ data, output_type }) => [data['text/html'].slice(0, 5), output_type])")
+    assert found == [["<p>", None], ["newer", "display_data"], ["<div ", None]]
+
 
 def test_without_a_kernel_nothing_can_be_changed_and_all_be_read(open_page):
     page = open_page()

@@ -113,6 +113,7 @@ def test_the_explorer_and_its_still_are_two_outputs(program, plan, monkeypatch):
     """Where nobody looks on, the still is brought up to date at the end of each cell, if there is anything new."""
     kernel = Kernel(monkeypatch, {})
     explorer = Explorer(ExplorerState(program, plan, debounce=60))
+    assert explorer.asked("still") is None
     explorer._ipython_display_()
     view, first = kernel.outputs
     assert view == {VIEW: {"version_major": 2, "version_minor": 0, "model_id": explorer.model_id}}
@@ -127,6 +128,7 @@ def test_the_explorer_and_its_still_are_two_outputs(program, plan, monkeypatch):
     after_cell(None)
     assert kernel.updates == 1 and kernel.outputs[1]["text/plain"] == explorer.summary() != first["text/plain"]
     assert explorer.stilled == 1 and 'data-shardviz-at="1"' in kernel.outputs[1]["text/html"]
+    assert explorer.asked("still") == {"still": {"number": 1, "data": kernel.outputs[1]}}
     explorer._ipython_display_()
     assert len(kernel.outputs) == 4 and len(kernel.after_cell) == 1
     explorer.state.undo()

@@ -1,6 +1,7 @@
 // @ts-check
 // The page that the explorer stands in, of JupyterLab, VS Code, Colab, marimo or whomever: whether it is dark; and what
 // can still be done where no kernel is behind it.
+import { watchCopies } from "./copies.js";
 import { h } from "./dom.js";
 
 /** @import { Context, Message, Model } from "./types.d.ts" */
@@ -94,34 +95,6 @@ export function numbered(name) {
   return [number, () => used.delete(number)];
 }
 
-const SETTLED = 2500; // milliseconds after which a still that is on its way has come
-
-/**
- * Says where the copy that the notebook keeps of an explorer is older than the explorer: a page that was loaded anew is
- * not told of new ones. Returns how to stop that.
- * @param {Model} model
- * @param {HTMLElement} el
- */
-export function watchCopy(model, el) {
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-  function draw() {
-    const stills = document.querySelectorAll(`[data-shardviz-still="${CSS.escape(model.get("comm_id"))}"]`);
-    const old = [...stills].some((still) => Number(still.getAttribute("data-shardviz-at")) < model.get("stilled"));
-    el.textContent = old ? "The copy that this notebook keeps is older than this: run the cell again." : "";
-  }
-  function soon() {
-    clearTimeout(timer);
-    timer = setTimeout(draw, SETTLED);
-  }
-  model.on("change:stilled", soon);
-  soon();
-  return () => {
-    clearTimeout(timer);
-    model.off("change:stilled", soon);
-  };
-}
-
 /**
  * Buttons that have what the explorer knows downloaded as a file, which the kernel makes; returns how to stop that.
  * @param {Model} model
@@ -161,7 +134,7 @@ export function keep(model, el) {
   }
   model.on("msg:custom", hear);
   const copy = h("span", { class: "sv-soft", role: "status", id: "copy" });
-  const endWatching = watchCopy(model, copy);
+  const endWatching = watchCopies(model, copy);
   el.append(h("div", { class: "sv-foot" }, h("span", { class: "sv-soft" }, "Save "), buttons, said, copy));
   return () => {
     model.off("msg:custom", hear);

@@ -513,14 +513,28 @@ export interface Model {
   save_changes(): void;
   on(event: string, listener: (message?: Message) => void): void;
   off(event: string, listener: (message?: Message) => void): void;
-  send(message: { ask: "page" | "html" | "json" } | { look: Look | null } | { leave: string }): void;
-  widget_manager?: { get_model(id: string): Promise<{ comm_live?: boolean }> };
+  send(message: { ask: "page" | "html" | "json" | "still" } | { look: Look | null } | { leave: string }): void;
+  widget_manager?: { get_model(id: string): Promise<{ comm_live?: boolean }>; context?: { model?: Notebook } };
+}
+
+/** What JupyterLab and Notebook let a widget see of its notebook. */
+export interface Notebook {
+  cells: { length: number; get(n: number): { outputs?: Outputs } };
+}
+
+/** What a cell has put out: a list whose entries can be replaced. */
+export interface Outputs {
+  length: number;
+  get(n: number): { data: Record<string, unknown>; toJSON(): object };
+  set(n: number, output: object): void;
 }
 
 /** What the kernel says besides its traits: the page's module, a file to be downloaded, or what another view shows. */
 export interface Message {
   page?: string;
   file?: { name: string; text: string; why: string };
+  /** The newest copy for the notebook, with its number. */
+  still?: { number: number; data: Record<string, string> };
   /** Which view it is for; empty for whoever is there, to say so. */
   aside?: string;
   shown?: Partial<Traits>;
