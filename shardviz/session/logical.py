@@ -83,10 +83,12 @@ class Cut:
 
 
 def cuts(dimensions: Dimensions, bound: PlanRecord, arguments: Iterable[Value]) -> tuple[Cut, ...]:
-    """How a plan cuts each logical dimension that arguments have."""
+    """How a plan cuts each logical dimension that arguments have: those of the data first, and layers, which are seldom
+    cut, last.
+    """
     known = {value.name: value for value in arguments}
     found = (_cut(each, bound, known) for each in dimensions if each.arguments)
-    return tuple(sorted(found, key=lambda cut: cut.dimension.stacked))  # layers last: they are seldom cut
+    return tuple(sorted(found, key=lambda cut: (cut.dimension.stacked, not cut.dimension.of)))
 
 
 def standing(dimension: Dimension, bound: PlanRecord) -> dict[str, int]:

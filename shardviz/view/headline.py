@@ -47,9 +47,9 @@ def memory_brief(state: Looked) -> Document:
         tone = "bad" if plan.fits is False else ""
         blocks.append(paragraph(words(fits, tone=tone, selects=("tab", "memory")), name="memory-room"))
     elif state.cost is not None:
-        more = words("; more is known once it is compiled", quiet=True)
         pieces = memory_pieces(state.deck.now.known)
-        blocks.append(paragraph(*pieces, more, label=state.cost.machine.text, name="memory-room"))
+        blocks.append(paragraph(*pieces, label=state.cost.machine.text, name="memory-room"))
+        blocks.append(paragraph("more is known once it is compiled", quiet=True, name="memory-more"))
     elif plan is None:
         blocks.append(paragraph("known once the program is compiled", quiet=True))
     if plan is not None and not simulated:
