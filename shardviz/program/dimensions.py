@@ -17,7 +17,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,11 +43,11 @@ from shardviz.program.module import (
     symbol_of,
     walk,
 )
-from shardviz.program.propagate import rehearse_module
+from shardviz.program.moved import moved_along, taken_whole
+from shardviz.program.propagate import PIPELINE, rehearse_module
 from shardviz.visible import Visible
 
 _SEED = "_seed"
-_PASSES = "builtin.module(sdy-propagation-pipeline)"
 _MOST_SEEDED = 12  # axes that are tried together
 _NUMBERS = re.compile(r"\d+")
 _ANY_LAYERS = frozenset(("kernel", "bias", "weight", "scale", "embedding", "w", "b"))  # what each layer has
@@ -86,6 +86,8 @@ class Dimension:
         experts: weights are experts along it: each slice multiplies rows of its own; see `program/along.py`.
         of: `batch` or `sequence` where it is the first or second dimension of data; else empty.
         mapped: the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements; else empty.
+        moved: where arrays inside are moved if all of it is cut (`rotary, llama.py:40`), as where a sequence's queries
+            meet its keys; empty where nothing is but sums of parts. See `program/moved.py`.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Dimension:
     experts: bool = False
     of: str = ""
     mapped: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -185,7 +188,7 @@ def dimensions(lowered: Lowered) -> Dimensions:
     with lowered.entered(), ir.Location.unknown():
         opened = _Opened(lowered)
         trial = opened.bytecode()
-    rehearse_module(trial, _PASSES)
+    rehearse_module(trial, PIPELINE)
     with lowered.entered(), ir.Location.unknown():
         opened.begin()
         uses = opened.uses()
@@ -213,6 +216,13 @@ class _Group:
     experts: bool = False
     mapped: tuple[str, ...] = ()
     of: str = ""
+    moved: set[str] = field(default_factory=set)
+
+    def take(self, other: _Group) -> None:
+        """Takes in another group."""
+        self.members |= other.members
+        self.letters += other.letters
+        self.moved |= other.moved
 
 
 def _groups(opened: _Opened, arrays: Sequence[_Array], sizes: Mapping[Member, int]) -> list[_Group]:
@@ -236,11 +246,10 @@ def _groups(opened: _Opened, arrays: Sequence[_Array], sizes: Mapping[Member, in
             left = [seed for seed in some if seed not in grouped]
             with opened.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
                 caught = list(opened.caught(left, sizes)) if left else []
-            for seed, found, letters in caught:
-                group = _Group({m for m in found if sizes.get(m, 0) > 1} | {seed}, letters)
+            for seed, found, letters, moved in caught:
+                group = _Group({m for m in found if sizes.get(m, 0) > 1} | {seed}, letters, moved=moved)
                 for other in [g for g in groups if not g.members.isdisjoint(group.members)]:
-                    group.members |= other.members
-                    group.letters += other.letters
+                    group.take(other)
                     groups.remove(other)
                 groups.append(group)
                 grouped |= group.members
@@ -257,12 +266,13 @@ class _Opened:
         manual = any(self._manual_computations())
         self._mesh = own if manual else replace(own, sizes=(1,) * len(own.sizes))  # where no shape depends on them
         leave_out_constraints(self._module)
+        self._whole = taken_whole(self._module)
         for op in list(self._manual_computations()):
             for name in ("in_shardings", "out_shardings"):
                 cut = sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
                 text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in cut)
                 op.attributes[name] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{text}]>")
-        self._passes = PassManager.parse(_PASSES)
+        self._passes = PassManager.parse(PIPELINE)
         self._passes.enable_verifier(False)
         self._manual: dict[Member, tuple[Axis, ...]] = {}
 
@@ -352,8 +362,9 @@ class _Opened:
 
     def caught(
         self, seeds: Sequence[Member], sizes: Mapping[Member, int]
-    ) -> Iterator[tuple[Member, set[Member], Counter[str]]]:
-        """For each seed, which dimensions catch the axis that cuts it, and as which letters of einsums.
+    ) -> Iterator[tuple[Member, set[Member], Counter[str], set[str]]]:
+        """For each seed, which dimensions catch the axis that cuts it, as which letters of einsums, and where arrays
+        that it cuts are moved.
 
         Args:
             seeds: dimensions of arguments.
@@ -370,9 +381,9 @@ class _Opened:
             for name, spec in _shardings(main, which, [a.name for a in arrays]):
                 for d, axis in _caught(spec):
                     members[axis].add(Member(role, name, d))
-        letters = self._letters(module)
+        letters, moved = self._letters(module), moved_along(module, self._whole, self._lowered.locations)
         for seed, axis in axes.items():
-            yield seed, members[axis], letters.get(axis, Counter())
+            yield seed, members[axis], letters.get(axis, Counter()), moved.get(axis, set())
 
     def _letters(self, module: Any) -> dict[str, Counter[str]]:
         """Axis → the letters that einsums' results have at dimensions which caught it."""
@@ -453,8 +464,7 @@ def _joined(groups: Iterable[_Group], key: Callable[[_Group], Any]) -> list[_Gro
             if of is not None:
                 alike[of] = group
         else:
-            alike[of].members |= group.members
-            alike[of].letters += group.letters
+            alike[of].take(group)
     return found
 
 
@@ -526,6 +536,7 @@ def _named(
             experts=group.experts,
             of=group.of,
             mapped=group.mapped,
+            moved=tuple(sorted(group.moved)),
         )
 
 

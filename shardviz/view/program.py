@@ -59,7 +59,7 @@ def of_dimensions(found: Dimensions) -> Document:
             words(", ".join(f"{size:,}" for size in each.sizes), tip="the sizes of its members"),
             words(f"{len(each.members):,}"),
             words(_members(each), tip=", ".join(map(str, each.members))),
-            detail=notes(_conflicts(each)),
+            detail=notes(_conflicts(each), _moved(each)),
         )
         for each in found
     )
@@ -85,6 +85,14 @@ def _conflicts(of: Dimension) -> str:
     said = ", ".join(f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in list(of.conflicts.items())[:4])
     more = f" and {len(of.conflicts) - 4} more" if len(of.conflicts) > 4 else ""
     return f"an axis cuts an array once, so only one of these can take it: {said}{more}"
+
+
+def _moved(of: Dimension) -> str:
+    """Where arrays are moved if all of it is cut; empty where none is."""
+    if not of.moved:
+        return ""
+    more = f" and {len(of.moved) - 3} more places" if len(of.moved) > 3 else ""
+    return f"where all of it is cut, arrays are moved at {'; '.join(of.moved[:3])}{more}"
 
 
 # Rules: what each catches and wins, and what no rule catches.

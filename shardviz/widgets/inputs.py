@@ -156,7 +156,10 @@ def _row(cut: Cut) -> Json:
         ],
         "grave": cut.share >= _LITTLE,
         "choices": _codes(cut.choices),
-        "several": [f"{path} has it {len(dims)} times" for path, dims in each.conflicts.items()],
+        "several": [
+            *(f"{path} has it {len(dims)} times" for path, dims in each.conflicts.items()),
+            *([f"where all of it is cut, arrays are moved at {'; '.join(each.moved[:3])}"] if each.moved else []),
+        ],
     }
 
 

@@ -14,6 +14,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.errors import ShardvizError, SpecError
+from shardviz.notation import Spec
+from shardviz.notation.spec import axis_name
 
 
 def of(example) -> dict[str, set[str]]:
@@ -164,6 +166,28 @@ def test_whole_tables_of_unrolled_programs():
     assert all(member.endswith(":0") for member in whole) and len(whole) == len(trained.program.arguments)
 
 
+@pytest.mark.parametrize("name", ["mlp", "llama", "gpt_2021", "decoder", "moe", "ring", "pipeline"])
+def test_whole_dimensions_of_the_gallery_move_what_they_say_and_nothing_else(name):
+    small = {"layers": 2, "batch": 8}
+    example = {
+        "gpt_2021": lambda: sv.gallery.gpt_2021(**small, features=96, heads=4, vocabulary=1024, length=64),
+        "llama": lambda: sv.gallery.llama("8b"),
+        "decoder": small_decoder,
+    }.get(name, getattr(sv.gallery, name))()
+    program, free = example.program.without_constraints(), dict.fromkeys(example.plan.mesh.names, 1)
+    arrays = program.arrays(example.plan)
+    inside = {"mlp": set(), "llama": {"layers", "sequence", "k"}, "gpt_2021": {"sequence"}, "decoder": {"sequence"}}
+    said = {d.name for d in program.dimensions if d.moved}
+    assert said == inside.get(name, said)
+    for dimension in program.dimensions:
+        factor = next(n for n in range(2, dimension.size + 1) if dimension.size % n == 0)
+        ins, outs = ({a.name: Spec(((),) * len(a.shape)) for a in each} for each in arrays)
+        plan = sv.Plan(free | {"cut": factor}, edits=ins, out_edits=outs).with_dimension(dimension, "cut")
+        moved = {c.kind for c in program.propagate(plan).collectives if "cut" in map(axis_name, c.axes or ())}
+        assert bool(moved - {"all-reduce"}) == bool(dimension.moved), (dimension.name, moved)
+        assert not dimension.moved or "arrays are moved at" in program.dimensions.text()
+
+
 def test_experts_are_batched_and_heads_are_not():
     array = lambda *s: jax.ShapeDtypeStruct(s, "float32")  # noqa: E731
     found = lambda f, *args: {d.name for d in sv.trace(f, *args).dimensions if d.experts}  # noqa: E731
@@ -282,6 +306,7 @@ def together(graphs):
 def test_groups_are_what_arithmetic_ties_together(five):
     """A hundred random programs, five in one; an array that has a dimension twice is the next test's."""
     program, classes = together(dict(zip("pqrst", five, strict=True)))
+    assert not any(d.moved for d in program.dimensions)
     assert {frozenset(str(m) for m in d.members) for d in program.dimensions} == classes
     # and cutting any of them whole moves no array: sums over them are all that is left to do
     of = {group: [d for d in program.dimensions if d.members[0].path[3] == group] for group in "pqrst"}
