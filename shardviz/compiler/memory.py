@@ -36,11 +36,11 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from shardviz.compiler.module import Instruction, Module
 from shardviz.compiler.shapes import Shape, element
 from shardviz.errors import ParseError
+from shardviz.kept import cached_property
 from shardviz.records import Alive, HostMemory, Memory
 
 HOST = 5

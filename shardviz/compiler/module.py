@@ -24,12 +24,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeVar
 
 from shardviz.compiler.frames import FrameTable
 from shardviz.compiler.shapes import Shape, ShapeTree, leaves, parse_shape
 from shardviz.errors import ParseError, excerpt
+from shardviz.kept import cached_property
 from shardviz.notation.bounds import MOST_DIGITS
 from shardviz.records import Frame
 

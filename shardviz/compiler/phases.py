@@ -6,11 +6,10 @@ own (inside a `shard_map`, or for what the compiler adds), `full_name` and `name
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from shardviz.compiler.loops import BRANCHES
 from shardviz.compiler.module import Call, Computation, Instruction, Module, number
 from shardviz.compiler.shapes import Shape
+from shardviz.kept import cached_property
 from shardviz.records.phases import Flow, is_differentiated, phase
 
 _PASSING = frozenset(

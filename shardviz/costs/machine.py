@@ -44,7 +44,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ from shardviz.costs.chips import Chip, chips
 from shardviz.costs.chips import chip as named
 from shardviz.costs.cloud import CloudMachine, cloud_machine
 from shardviz.errors import TargetError, excerpt
+from shardviz.kept import cached_property
 from shardviz.notation.bounds import MOST_NAME, check_size
 
 _TEXT = re.compile(

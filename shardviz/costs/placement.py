@@ -27,7 +27,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +35,7 @@ import numpy as np
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.routes import Route, route
 from shardviz.errors import MeshError, TargetError
+from shardviz.kept import cached_property
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
 from shardviz.visible import Visible

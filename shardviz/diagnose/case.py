@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.diagnose.specs import moved_off
 from shardviz.errors import MeshError, TargetError
+from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from jax.sharding import PartitionSpec
 
 from shardviz.errors import ShardvizError
+from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapt import adapt
 from shardviz.program.call import name_of

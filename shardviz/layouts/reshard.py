@@ -40,11 +40,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardviz.kept import cached_property
 from shardviz.layouts.layout import Layout, data_keys, same_places
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis, Spec, axis_name, axis_part, axis_text

@@ -32,12 +32,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from shardviz.errors import MeshError, ParseError, excerpt
+from shardviz.kept import cached_property
 from shardviz.notation.bounds import (
     MOST_AXES,
     MOST_CELLS,

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from jax.extend.mlir import ir
@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec
 
 from shardviz import _jax
 from shardviz.errors import TraceError
+from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import DEVICE_MEMORY

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import jax
 
 from shardviz.errors import MeshError, SpecError
+from shardviz.kept import cached_property
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, memory_kind
 from shardviz.program.dimensions import Dimension, Member

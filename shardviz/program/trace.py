@@ -17,6 +17,7 @@ import jax
 
 from shardviz import _jax
 from shardviz.errors import ShardingTypeError, ShardvizError, TraceError
+from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Call
 from shardviz.program.contexts import Constraint, MeshAsked
@@ -133,7 +134,7 @@ class Traced:
     estimates: tuple[Estimate, ...] = ()
     placed: tuple[Placed, ...] = ()
 
-    @functools.cached_property
+    @cached_property
     def constants(self) -> tuple[tuple[tuple[int, ...], str, Frame | None], ...]:
         """The arrays that the program itself holds, those that its function closes over: shape, element type, and the
         line that first reads each."""
@@ -145,7 +146,7 @@ class Traced:
             if not dtype.startswith("key<")
         )
 
-    @functools.cached_property
+    @cached_property
     def self_partitioned(self) -> tuple[tuple[str, Frame | None], ...]:
         """The operations that say themselves how they are partitioned (`custom_partitioning`), with their lines."""
         if self.closed is None:
@@ -153,7 +154,7 @@ class Traced:
         names = _jax.self_partitioned()
         return tuple((name, first_frame(at)) for name, at in _jax.equations(self.closed.jaxpr) if name in names)
 
-    @functools.cached_property
+    @cached_property
     def operations(self) -> tuple[tuple[str, Frame | None], ...]:
         """Every operation inside with its line; empty where there is no jaxpr."""
         if self.closed is None:

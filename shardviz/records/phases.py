@@ -33,8 +33,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence, Set
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
+
+from shardviz.kept import cached_property
 
 _TRANSPOSE = re.compile(r"(?<![\w.])transpose\(")
 _JVP = re.compile(r"(?<![\w.])jvp\(")

@@ -11,12 +11,12 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from shardviz.errors import ContractError, ShardvizError, excerpt
+from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records.amounts import plural
 from shardviz.records.collectives import Collective, Collectives, TargetCollective, said

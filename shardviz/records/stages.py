@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
+
+from shardviz.kept import cached_property
 
 
 @dataclass(frozen=True)

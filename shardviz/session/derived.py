@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, wraps
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from shardviz.errors import ShardvizError, excerpt
+from shardviz.kept import cached_property
 from shardviz.program import derivatives, variants
 from shardviz.program import transform as transforms
 from shardviz.program.call import Call

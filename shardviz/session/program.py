@@ -13,6 +13,7 @@ from typing import Any
 
 from shardviz.costs import Machine
 from shardviz.errors import MeshError, ShardvizError, TraceError
+from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_name
 from shardviz.program import propagate as shardy
@@ -113,7 +114,7 @@ class Program(Derivable):
         found = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
         return tuple(dict.fromkeys((*found, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
 
-    @functools.cached_property
+    @cached_property
     def update_arguments(self) -> frozenset[str]:
         """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
         return only_updated(self._lowerings.lowered)

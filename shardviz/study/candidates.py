@@ -17,9 +17,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
+from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name

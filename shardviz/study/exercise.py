@@ -15,11 +15,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError, excerpt
+from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.program.plan import Plan

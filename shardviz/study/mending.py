@@ -21,7 +21,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from shardviz.costs import Machine
@@ -29,6 +28,7 @@ from shardviz.costs.machine import machine_of
 from shardviz.costs.orders import exchanged, reordered
 from shardviz.diagnose import findings
 from shardviz.errors import ShardvizError
+from shardviz.kept import cached_property
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name, axis_size, axis_text
 from shardviz.program.dimensions import Dimension

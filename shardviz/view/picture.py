@@ -18,10 +18,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, singledispatch
+from functools import singledispatch
 from typing import Any
 
 from shardviz.errors import ShardvizError
+from shardviz.kept import cached_property
 
 Json = Any
 Role = int | str

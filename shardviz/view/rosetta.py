@@ -12,11 +12,11 @@ PartitionSpec        P('data', None)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from shardviz import notation
 from shardviz.errors import ShardvizError, SpecError
+from shardviz.kept import cached_property
 from shardviz.layouts import Layout, layout
 from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.notation import Row as Said

@@ -26,10 +26,10 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
+from shardviz.kept import cached_property
 from shardviz.layouts import Layout, ProcessLayout
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import KINDS, axis_size, axis_text

@@ -17,11 +17,11 @@ columns  dimension 0: 4 by x=2, 2 each
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from shardviz.kept import cached_property
 from shardviz.layouts import Layout, Leaf, Moves, ProcessLayout, TreeBytes, add_up, moves_between
 from shardviz.notation import DeviceMesh
 from shardviz.records.amounts import format_bytes, format_shape, plural

@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardviz.compiler import Module, parse
+from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 
 

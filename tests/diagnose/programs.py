@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from jax.lax import with_sharding_constraint as constrained
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.kept import cached_property
 
 MESH = "data=2,model=4"
 _TRACED: dict[Any, sv.Program] = {}
