@@ -3,6 +3,7 @@
 | preset | what is cut | where |
 |---|---|---|
 | `data parallel` | the batch | always |
+| `zero-1` | the batch and optimizer state | a derivative, and such a state |
 | `zero-2` | the batch, optimizer state and gradients | a derivative, and such a state or result |
 | `fsdp` | the batch, optimizer state, gradients and parameters (ZeRO-3) | always |
 | `tensor parallel` | what lies between the layers' own products: d_ff, heads, vocabulary | always |
@@ -14,9 +15,10 @@
 
 A ZeRO stage is told by what is cut besides the batch (Rajbhandari et al., 2020, "ZeRO"); which arguments are optimizer
 state and which results gradients, `program/roles.py` reads off what is made of what, and which dimension is one of
-experts, `program/along.py`. There is no ZeRO-1: gradients that stay inside the function lie as Shardy has them follow
-the optimizer state, so that cutting that state is ZeRO-2. A preset cuts what divides. None is recommended here:
-`presets` propagates each, and with a target orders them by the modelled step.
+experts, `program/along.py`. Gradients that come out of the function are whole at stage 1 and cut at stage 2. Those that
+stay inside lie as the optimizer state does, because Shardy has them follow it: both stages are then one plan, and
+ZeRO-1's sentence says what to write in the function to keep them whole. A preset cuts what divides. None is
+recommended here: `presets` propagates each, and with a target orders them by the modelled step.
 """
 
 from __future__ import annotations
@@ -151,6 +153,25 @@ def _data(subject: _Subject, none: Plan) -> _Made:
     return subject.copies(none, subject.mesh.names), text
 
 
+def _zero1(subject: _Subject, none: Plan) -> _Made:
+    roles, axes = subject.roles, subject.mesh.names
+    if not roles.optimizer:
+        return None
+    whole = none.with_edits(out_edits={name: Spec() for name in sorted(roles.gradients)})
+    plan = _state_cut(subject, subject.copies(whole, axes), axes, roles.optimizer)
+    text = (
+        "each device has a copy of all parameters and gradients, and its own part of the optimizer state, with which "
+        "it updates its part of the parameters, which are then gathered (ZeRO-1)"
+    )
+    if roles.gradients:
+        return plan, text
+    return plan, (
+        "each device has a copy of all parameters, and its own part of the optimizer state, with which it updates its "
+        "part of the parameters, which are then gathered (ZeRO-1); gradients follow that state, as in ZeRO-2, unless "
+        "the function keeps them whole: jax.lax.with_sharding_constraint(grads, P())"
+    )
+
+
 def _zero2(subject: _Subject, none: Plan) -> _Made:
     roles, axes = subject.roles, subject.mesh.names
     if not roles.optimizer and not roles.gradients:
@@ -245,6 +266,7 @@ def _three(subject: _Subject, none: Plan) -> _Made:
 
 _ALL: Sequence[tuple[str, Callable[[_Subject, Plan], _Made]]] = (
     ("data parallel", _data),
+    ("zero-1", _zero1),
     ("zero-2", _zero2),
     ("fsdp", _fsdp),
     ("tensor parallel", _tensor),
@@ -320,7 +342,8 @@ def _state_cut(
         if member.role == "argument" and member.path in becomes:
             cuts[Member("output", becomes[member.path], member.dimension)] = by
     said = {*outputs, *(becomes[a.name] for a in state if a.name in becomes)}
-    return Plan(plan.mesh, edits=plan.edits, out_edits=dict.fromkeys(sorted(said), Spec()), cuts=cuts)
+    outs = dict(plan.out_edits) | dict.fromkeys(sorted(said), Spec())
+    return Plan(plan.mesh, edits=plan.edits, out_edits=outs, cuts=cuts)
 
 
 def _cut_array(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -61,11 +63,11 @@ def test_zero_stages_are_told_apart_by_what_is_cut():
     params, x = shapes(batch=4096)  # far more rows than gradients have: these are what is summed
     program = sv.trace(adam, params, params, x)
     found = program.presets({"data": 8})
-    assert list(found) == ["data parallel", "zero-2", "fsdp", "tensor parallel"]
+    assert list(found) == ["data parallel", "zero-1", "zero-2", "fsdp", "tensor parallel"]
     reports = {row.name: row.report for row in found.rows}
     cut = {name: {n.partition("[")[0] for n in specs(r.arguments)} for name, r in reports.items()}
     assert cut["data parallel"] == {"x"}
-    assert cut["zero-2"] == {"x", "moments"}
+    assert cut["zero-1"] == cut["zero-2"] == {"x", "moments"}
     assert cut["fsdp"] == {"x", "moments", "params"}
     two = specs(reports["zero-2"].outputs)  # what comes out goes in again: it lies as what came in
     assert all(name.startswith("result[1]") for name in two) and len(two) == 6
@@ -73,6 +75,50 @@ def test_zero_stages_are_told_apart_by_what_is_cut():
     gathers = [c for c in reports["zero-2"].collectives if c.kind == "all-gather"]
     assert len(gathers) == 6 and {c.phase for c in gathers} == {"update"}  # the new parameters, from their parts
     assert not [c for c in reports["data parallel"].collectives if c.kind == "all-gather"]
+
+
+def returning(params, moments, x):
+    grads = jax.grad(lambda p: jnp.mean(mlp(p, x) ** 2))(params)
+    moments = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments, grads)
+    return jax.tree.map(lambda p, m: p - 0.1 * m, params, moments), moments, grads
+
+
+def test_gradients_that_come_out_are_whole_at_stage_1_and_cut_at_stage_2():
+    params, x = shapes(batch=4096)
+    found = sv.trace(returning, params, params, x).presets({"data": 8})
+    outs = {row.name: {n.partition("]")[0] for n in specs(row.report.outputs)} for row in found.rows}
+    assert outs["zero-1"] == {"result[1"} and outs["zero-2"] == {"result[1", "result[2"}
+
+
+def summed_and_gathered(report, parameters):
+    """Bytes of the backward pass's gradients and of the update's new parameters, as a device has them whole; and what
+    else there is, but for sums of single numbers."""
+    once = [(c, c.count or 1) for c in report.collectives if c.operand_bytes > 64]
+    sums = [
+        c.operand_bytes * n for c, n in once if c.kind in ("all-reduce", "reduce-scatter") and c.phase == "backward"
+    ]
+    news = [c for c, _ in once if c.kind == "all-gather" and c.phase == "update"]
+    whole = sum(c.operand_bytes * math.prod(report.plan.mesh.shape[a] for a in c.axes) for c in news)
+    other = [(c.kind, c.phase) for c, _ in once if c not in news and (c.kind, c.phase) != ("all-reduce", "backward")]
+    return sum(sums) / parameters, whole / parameters, other
+
+
+def test_zero_1_and_2_sum_gradients_and_gather_updated_parameters():
+    """ZeRO's paper, section 7: gradients are reduced and new parameters gathered, each as many bytes as there are
+    parameters; stage 3 gathers parameters on the way forward and back in the gather's place."""
+    params, x = shapes(batch=4096)
+    small = sv.trace(adam, params, params, x), {"data": 8}, 6 * 64 * 256 * 2
+    large = sv.gallery.llama("70b").program, {"data": 64}, None
+    for program, mesh, size in (small, large):
+        rows = {row.name: row for row in program.presets(mesh).rows}
+        size = size or sum(math.prod(a.shape) * 2 for a in program.arguments if a.name.startswith("params"))
+        for name in ("zero-1", "zero-2"):
+            assert summed_and_gathered(program.partition(rows[name].plan), size) == (1.0, 1.0, [])
+        three = program.partition(rows["fsdp"].plan)
+        sums, news, other = summed_and_gathered(three, size)
+        assert (sums, news) == (1.0, 0.0) and {kind for kind, _ in other} == {"all-gather"}
+        gathers = [c for c in three.collectives if c.kind == "all-gather" and c.phase == "forward"]
+        assert sum(c.operand_bytes * c.count for c in gathers) * mesh["data"] == size
 
 
 def test_zero_2_cuts_gradients_that_come_out():
