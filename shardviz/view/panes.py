@@ -53,6 +53,7 @@ from shardviz.view.roofline import roofline_picture
 from shardviz.view.rosetta import found_value, sharding_of
 from shardviz.view.scene import build_scene
 from shardviz.view.shard_company import coloured, company_blocks, outlines
+from shardviz.view.shard_holders import holders_picture, tinted
 from shardviz.view.shard_map_picture import Plan, Room, drawn, plan_of, planned
 from shardviz.view.shard_near import near
 from shardviz.view.shown import Shown
@@ -382,11 +383,14 @@ def shard_map_pane(report: Report, name: str, remark: str = "", room: Room = Non
     plan = planned(shown)
     if room is not None and (plan.width > 1.5 * room[0] or plan.height > 2 * room[1]):
         plan = planned(shown, room)
-    map_ = coloured(drawn(shown, plan), cut)
+    map_ = tinted(coloured(drawn(shown, plan), cut), plan)
     picked = tuple(outlines(plan, device)) if 0 <= device < report.mesh.size else ()
     figure: Block = Figure(of=dataclasses.replace(map_, title="", shapes=(*map_.shapes, *picked)), name="cells")
-    if picked and plan.scene.merged > 1 and room is not None and room[0] >= _BESIDE:
-        figure = Beside(blocks=(figure, *_closer(shown, plan, device, room)))
+    if plan.scene.merged > 1 and room is not None and room[0] >= _BESIDE:
+        holders = holders_picture(build_scene(cut), device)
+        beside = () if holders is None else (Figure(of=holders, name="holders"),)
+        closer = tuple(_closer(shown, plan, device, room)) if picked else ()
+        figure = Beside(blocks=(figure, *beside, *closer)) if beside or closer else figure
     blocks = (figure, *company_blocks(cut, device, report))
     return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
 

@@ -228,7 +228,7 @@ def _bars(side: Side) -> list[tuple[Any, list[tuple[str, int]]]]:
 
 def _thick(bar: tuple[Any, list[tuple[str, int]]]) -> float:
     """How much an upright bar takes, with room for its texts."""
-    return max(BAR, 5.5 * max(len(text) for text, _ in bar[1])) + GAP
+    return max(BAR, 6.2 * max(len(text) for text, _ in bar[1])) + GAP
 
 
 def _texts(scene: Scene, values: np.ndarray | None) -> Texts:

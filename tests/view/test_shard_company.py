@@ -80,10 +80,19 @@ def test_of_2048_devices_a_picked_one_is_seen_in_the_cell_of_many(spec):
     program = sv.trace(lambda x: x * 2, jax.ShapeDtypeStruct((8192, 4096), "float32"))
     report = program.propagate(sv.Plan("data=64,model=32", in_specs=(P(*spec),)))
     cut, room, device = layout((8192, 4096), spec, {"data": 64, "model": 32}), (560.0, 420.0), 1234
-    (whole,) = [b for b in shard_map_pane(report, "x", room=room).blocks if isinstance(b, Figure)]
-    blocks = shard_map_pane(report, "x", room=room, device=device).blocks
-    beside = [b for b in blocks if isinstance(b, Beside)]
-    figures = [b for part in beside for b in part.blocks] or [blocks[0]]
+
+    def drawn(device=-1):
+        """The map and what stands beside it, without the devices' own picture, of which there is one."""
+        first = shard_map_pane(report, "x", room=room, device=device).blocks[0]
+        figures = [b for b in (first.blocks if isinstance(first, Beside) else (first,)) if isinstance(b, Figure)]
+        merged = any(note.startswith("each cell stands") for note in figures[0].of.notes)
+        assert [f.name for f in figures].count("holders") == merged
+        fills = {s.fill for s in figures[0].of.shapes if isinstance(s, Rects) and s.select}
+        assert (fills != {"tile"}) == merged, "the map's cells have the devices' colours"
+        return [f for f in figures if f.name != "holders"]
+
+    (whole,) = drawn()
+    figures = drawn(device)
     assert figures[0].name == "cells" and len({f.name for f in figures}) == len(figures)
     for figure in (whole, *figures):
         picture = figure.of

@@ -218,14 +218,14 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
         "fill-opacity": shape.strength,
         "stroke-dasharray": shape.dash,
       }),
-      shape.hatch && svg("path", { d, fill: hatch(shape.hatch) }),
+      shape.hatch && svg("path", { d, fill: hatch(shape.hatch), "pointer-events": "none" }),
       boxes.map((box, n) => label(shape, box, n)),
     );
   }
 
   /** A tile or a cell is its devices. @param {Shape} shape @param {number} n */
   const deviceOf = ({ keys, select }, n) =>
-    ["device", "cell"].includes(select) ? { "data-thing": `device ${keys[n].join(",")}` } : {};
+    ["device", "cell", "holder"].includes(select) ? { "data-thing": `device ${keys[n].join(",")}` } : {};
 
   /** @param {Shape} shape */
   function lines(shape) {
