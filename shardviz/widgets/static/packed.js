@@ -1,40 +1,29 @@
 // @ts-check
-// What the kernel says with each thing said once, made whole again; see widgets/packed.py.
+// What the kernel says deflated, made whole again; see widgets/packed.py.
+import { inflated } from "./inflate.js";
 
-/** @typedef {{ keys: string[][], table: unknown[], value: unknown }} Packed */
+/** @typedef {{ z: string }} Packed */
 
 /** What was made of what. @type {WeakMap<Packed, unknown>} */
 const known = new WeakMap();
 
 /**
- * A trait's value, of which equal parts are the same object; what is not packed stays.
+ * A trait's value; what is not packed stays.
  * @template T
  * @param {T} told
  * @returns {T}
  */
 export function unpacked(told) {
   const packed = /** @type {Packed | null} */ (/** @type {unknown} */ (told));
-  if (!packed || !packed.keys || !packed.table) return told;
-  if (!known.has(packed)) known.set(packed, whole(packed));
+  if (typeof packed?.z !== "string") return told;
+  if (!known.has(packed)) known.set(packed, whole(packed.z));
   return /** @type {T} */ (known.get(packed));
 }
 
-/** @param {Packed} packed */
-function whole({ keys, table, value }) {
-  /** @type {unknown[]} */
-  const made = [];
-
-  /** @param {any} told @returns {unknown} */
-  function read(told) {
-    if (typeof told === "number") return made[told];
-    if (!Array.isArray(told)) return told;
-    const [kind, ...rest] = told;
-    if (kind === -1) return rest[0];
-    if (kind === -2) return rest;
-    if (kind === 0) return rest.map(read);
-    return Object.fromEntries(rest.map((each, i) => [keys[kind - 1][i], read(each)]));
-  }
-
-  for (const each of table) made.push(read(each));
-  return read(value);
+/** @param {string} text */
+function whole(text) {
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+  return JSON.parse(new TextDecoder().decode(inflated(bytes)));
 }
