@@ -345,9 +345,7 @@ export function cards(ctx, el) {
     list.classList.toggle("sv-many", ids().length > 4);
     const inside = list.contains(focused(list));
     const shown = rows().map(cardOf);
-    const scroll = list.scrollLeft;
     fill(list, shown, ghost());
-    if (scroll) list.scrollLeft = scroll; // an empty row has forgotten it
     const at = ctx.get("cards").at;
     lookBeyond(at !== last ? `card-${at}` : "");
     last = at;

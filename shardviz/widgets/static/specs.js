@@ -43,6 +43,8 @@ export function specs(ctx, el, what, more = {}) {
   /** The row and the slot in it (below 0: its name) at which Tab enters the tree. */
   const here = { key: "", dimension: -1 };
   let fresh = false; // whether these specs have just changed
+  let turn = 0; // how often the rows were drawn
+  let around = ""; // what all rows have in common
   let told = ctx.get(words.key);
   let arrays = ctx.arrays(what);
   /** @type {(keyof import("./types.d.ts").Traits)[]} */
@@ -58,6 +60,7 @@ export function specs(ctx, el, what, more = {}) {
   const rows = virtual(list, el, {
     height: (item) => item.kind !== "leaf" ? HEIGHTS.branch : isSelected(item) ? HEIGHTS.tall : HEIGHTS.leaf,
     row: (item) => (item.kind === "leaf" ? leaf(item) : branch(item)),
+    says,
     head: () => {
       const { error } = ctx.get("status");
       const said = error?.place === words.place && !(arrays.byName.has(error.argument ?? ""));
@@ -466,9 +469,25 @@ export function specs(ctx, el, what, more = {}) {
     return tabbed(h("div", attributes, line, selected || own ? detail(item, row, own) : null), item.key);
   }
 
+  /** All that a row shows; empty where that is more than can be told. @param {Item} item */
+  function says(item) {
+    const { node, ...own } = item;
+    const entered = item.key === here.key ? here.dimension : null;
+    if (item.kind !== "leaf") {
+      return JSON.stringify([around, own, entered, node.count, arrays.cuts.sums[node.branch ?? -1]]);
+    }
+    if (isSelected(item)) return "";
+    const row = rowOf(item);
+    const names = row.shape.map((_, d) => nameOfDimension(row.place, d));
+    const flash = row.kind.changed && fresh ? turn : 0;
+    return JSON.stringify([around, own, entered, row, names, arrays.asked.has(row.place), flash]);
+  }
+
   function draw() {
     fresh = ctx.get(words.key) !== told;
     told = ctx.get(words.key);
+    turn += 1;
+    around = JSON.stringify([ctx.get("mesh").axes, ctx.get("status").error]);
     arrays = ctx.arrays(what);
     const isOpen = (/** @type {string} */ key) => folded.get(key) === false;
     const items = itemsOf(arrays, { ...view, isClosed, isOpen });

@@ -1,6 +1,6 @@
 // @ts-check
-// A long list of which only what can be seen is there: each row stands at its height, and keeps its element until it is
-// drawn anew. The row that has the focus stays, wherever the list is scrolled to.
+// A long list of which only what can be seen is there: each row stands at its height, and keeps its element as long as
+// it shows the same. The row that has the focus stays, wherever the list is scrolled to.
 import { fill, focused, h } from "./dom.js";
 
 /** @import { Item } from "./types.d.ts" */
@@ -30,17 +30,26 @@ export function between(tops, from, to) {
 }
 
 /**
+ * How rows are made.
+ * @typedef {object} How
+ * @property {(item: Item) => number} height in pixels, until the row is measured
+ * @property {(item: Item) => HTMLElement} row
+ * @property {(item: Item) => string} says all that the row shows; empty where it is to be made anew each time
+ * @property {() => HTMLElement | null} [head]
+ */
+
+/**
  * @param {HTMLElement} list where the rows are put
  * @param {HTMLElement} scroller what scrolls
- * @param {{ height: (item: Item) => number, row: (item: Item) => HTMLElement, head?: () => HTMLElement | null }} how
+ * @param {How} how
  */
-export function virtual(list, scroller, { height, row, head }) {
+export function virtual(list, scroller, { height, row, says, head }) {
   /** @type {Item[]} */
   let items = [];
   let tops = new Float64Array(1);
   /** @type {Map<string, number>} */
   const measured = new Map();
-  /** By key: the elements, and where their rows are. @type {Map<string, { element: HTMLElement, at: number }>} */
+  /** By key: the elements, and where their rows are. @type {Map<string, { element: HTMLElement, at: number, said: string }>} */
   let made = new Map();
   let range = [0, 0];
   let settling = false;
@@ -64,7 +73,7 @@ export function virtual(list, scroller, { height, row, head }) {
     return between(tops, from, from + (scroller.clientHeight || 600) + 2 * MORE);
   }
 
-  /** @param {boolean} [anew] whether rows are drawn anew that are there */
+  /** @param {boolean} [anew] whether rows that are there may show something else now */
   function draw(anew) {
     const [from, to] = window();
     if (!anew && from === range[0] && to === range[1]) return;
@@ -80,10 +89,12 @@ export function virtual(list, scroller, { height, row, head }) {
         continue;
       }
       const { key } = items[i];
-      const element = (anew ? undefined : before.get(key)?.element) ?? row(items[i]);
+      const old = before.get(key);
+      const said = old && !anew ? old.said : says(items[i]);
+      const element = old && (!anew || (said && said === old.said)) ? old.element : row(items[i]);
       element.dataset.key = key;
       element.style.top = `${tops[i]}px`;
-      made.set(key, { element, at: i });
+      made.set(key, { element, at: i, said });
       shown.push(element);
     }
     fill(body, shown);
