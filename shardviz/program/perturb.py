@@ -10,7 +10,7 @@ taken away there is the axis alone: `{"model", "data"}` without `model` is `{"da
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -110,11 +110,13 @@ class Perturbed:
     Attributes:
         lowered, bound: the program and the plan.
         runs: how often Shardy was run.
+        pause: called before each run; None where nobody waits.
     """
 
     lowered: Lowered
     bound: PlanRecord
     runs: int = 0
+    pause: Callable[[], None] | None = field(default=None, repr=False)
     _module: Any = field(default=None, repr=False)
     _base: Links | None = field(default=None, repr=False)
     _said: list[Said] | None = field(default=None, repr=False)
@@ -243,6 +245,8 @@ class Perturbed:
             gone, given: the sources.
             forced: arrays that get a constraint, and which.
         """
+        if self.pause is not None:
+            self.pause()
         module = self.module.clone()
         with ir.Location.unknown():
             for each in forced:

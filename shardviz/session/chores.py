@@ -15,8 +15,9 @@ once.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -85,3 +86,59 @@ class Chore:
             self.running = False
             raise
         return waits
+
+
+class _Stopped(BaseException):
+    """Ends work that nobody waits for."""
+
+
+def stepped(work: Callable[[Callable[[Any], None]], Any]) -> Generator[Any, None, None]:
+    """One long piece of work as steps that end where it says so: what is no iterator can be a chore too.
+
+    The work is done in a thread of its own, which runs while the next step is waited for, and at no other time. Where
+    the steps are closed, the work ends at its next pause.
+
+    >>> steps = stepped(lambda pause: [pause(n) for n in range(3)])
+    >>> list(steps)
+    [0, 1, 2]
+
+    Args:
+        work: gets a function to be called with what the step yields, where it may pause.
+
+    Yields:
+        What it is given at each pause; what the work raises is raised.
+    """
+    go, paused = threading.Semaphore(0), threading.Semaphore(0)
+    said: list[Any] = []
+    ended: list[BaseException | None] = []
+    stopped = threading.Event()
+
+    def pause(what: Any) -> None:
+        said[:] = [what]
+        paused.release()
+        go.acquire()
+        if stopped.is_set():
+            raise _Stopped
+
+    def run() -> None:
+        try:
+            work(pause)
+            ended.append(None)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the step is waited for
+            ended.append(error)
+        finally:
+            paused.release()
+
+    threading.Thread(target=run, name="shardviz-steps", daemon=True).start()
+    try:
+        while True:
+            paused.acquire()
+            if ended:
+                if ended[0] is not None:
+                    raise ended[0]
+                return
+            yield said[0]
+            go.release()
+    finally:
+        stopped.set()
+        go.release()

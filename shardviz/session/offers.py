@@ -126,6 +126,7 @@ class Asked:
         axis: the mesh axis that was asked about on a value; empty for all of them.
         line: the line that makes it, `model.py:20`; empty for an argument or output.
         busy: it is being tried.
+        tried: how often Shardy was run for it so far.
         answer: the `Why` or `CollectiveWhy`.
         trouble: why there is none, or why the last change could not be tried.
         changes: which cause of the answer was taken away → the `Comparison` of the plan with that.
@@ -138,6 +139,7 @@ class Asked:
     axis: str = ""
     line: str = ""
     busy: bool = False
+    tried: int = 0
     answer: Any = None
     trouble: str = ""
     changes: Mapping[int, Any] = field(default_factory=dict)

@@ -313,7 +313,13 @@ class Program(Derivable):
 
     @of_plan
     def why(
-        self, plan: Plan, of: Any, *, axis: str | None = None, target: str | Machine | None = None
+        self,
+        plan: Plan,
+        of: Any,
+        *,
+        axis: str | None = None,
+        target: str | Machine | None = None,
+        pause: Callable[[int], None] | None = None,
     ) -> Why | CollectiveWhy:
         """Why a value is cut as it is, or why a collective is there: tried, by propagating with something changed.
 
@@ -326,6 +332,7 @@ class Program(Derivable):
                 propagated report), or a `Collective` of that report.
             axis: the mesh axis to explain, which may be missing from the value; None for all axes of the mesh.
             target: a machine that what is compared is timed on.
+            pause: called before each run of Shardy with how many there were; what it raises ends the question.
 
         Returns:
             A `Why`, or a `CollectiveWhy`: causes, chain, contest; they show themselves as text and HTML.
@@ -334,7 +341,7 @@ class Program(Derivable):
             ShardvizError: if there is no such value, axis or collective in the plan's propagated report.
             SpecError, TraceError, CompileError, TargetError: as `propagate`, and `sv.cost`.
         """
-        return self._asking(plan).why(of, axis, target)
+        return self._asking(plan).why(of, axis, target, pause)
 
     @of_plan
     def without(self, plan: Plan, source: Source, *, target: str | Machine | None = None) -> Any:

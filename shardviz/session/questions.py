@@ -1,5 +1,8 @@
 """Why a value is cut as it is, why a collective is there, and what would change: asked by a person, answered in slices.
 
+A question takes a dozen runs of Shardy; between two of them whatever else is asked is answered, and a newer question
+or another plan ends it.
+
 A name means something in the report that the person looks at, which may be the partitioner's. What is asked about is
 the same thing at the propagated level, where there is one: `counterpart` finds values, the line and the axes find
 collectives. An answer is of one plan and one machine; it goes when either does.
@@ -9,13 +12,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.records import Collective, Value
 from shardviz.records.report import Report
 from shardviz.records.why import Why
+from shardviz.session.chores import stepped
 from shardviz.session.dealing import Dealing
 from shardviz.session.offers import Asked
 from shardviz.session.selection import counterpart
@@ -99,7 +105,14 @@ class Questions(Dealing):
         if meant is not None:
             target = None if machine.chip.kind == "cpu" else machine
             try:
-                answer = self.program.why(self.now.plan, meant, axis=asked.axis or None, target=target)
+                answers: list[Any] = []
+                ask = partial(self.program.why, asked.of, meant, axis=asked.axis or None, target=target)
+                steps = stepped(lambda pause: answers.append(ask(pause=pause)))
+                with closing(steps):
+                    for tried in steps:
+                        self._put(why=replace(asked, tried=tried))
+                        yield
+                answer = answers[0]
             except ShardvizError as error:
                 trouble = str(error)
         self._put(why=replace(asked, busy=False, answer=answer, trouble=trouble))

@@ -62,15 +62,20 @@ class Asking:
         self._named: Named | None = None
         self._record: Record | Literal[False] | None = False  # not asked for yet
 
-    def why(self, of: Any, axis: str | None, target: str | Machine | None) -> Why | CollectiveWhy:
+    def why(
+        self, of: Any, axis: str | None, target: str | Machine | None, pause: Callable[[int], None] | None = None
+    ) -> Why | CollectiveWhy:
         """See `Program.why`."""
+        before = self.trial.runs
+        self.trial.pause = None if pause is None else lambda: pause(self.trial.runs - before)
         mesh = self.report.mesh
         if axis is not None and axis not in mesh.names:
             have = ", ".join(map(repr, mesh.names)) or "none"
             raise ShardvizError(f"axis={axis!r}: the mesh has no such axis; it has {have}")
-        if isinstance(of, Collective):
-            return self._collective(of, target)
-        return self._value(of, axis, target)
+        try:
+            return self._collective(of, target) if isinstance(of, Collective) else self._value(of, axis, target)
+        finally:
+            self.trial.pause = None
 
     def without(self, source: Source, target: str | Machine | None = None) -> Any:
         """See `Program.without`."""

@@ -352,6 +352,7 @@ def _why(explorer: Explorer) -> Json:
     asked = explorer.state.now.why
     told = asked_document(asked)
     said = {"line": asked.line, "name": asked.name, "axis": asked.axis, "busy": asked.busy, "trouble": asked.trouble}
+    said["tried"] = asked.tried
     return {**({} if told is None else pane(told)), **said}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import json
@@ -16,10 +17,12 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import gallery
 from shardviz.errors import ShardvizError
+from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program import needs
 from shardviz.program import propagate as shardy
 from shardviz.records.why import NEEDS, Effect, outcome
+from shardviz.session.explorer import ExplorerState
 from shardviz.view.document import Paragraph, Section, plain
 from shardviz.view.subjects import document
 from tests.session import random_programs as random
@@ -255,6 +258,38 @@ def test_a_question_keeps_no_other_waiting(program):
     assert asking.trial.lowered is not lowered and asking.trial.lowered.lock is not lowered.lock
     with lowered.entered():
         assert program.why(PLAN, "y", axis="data").causes
+
+
+def test_an_edit_is_answered_before_a_why_ends_and_a_newer_question_ends_it(program):
+    state = ExplorerState(program, PLAN, level="partitioned", debounce=600)
+    value = named(state.report, "h").name
+    told = []
+    state.subscribe(lambda new: told.append(state.now.why) if "why" in new else None)
+
+    async def asked():
+        while state.now.why.busy:
+            await asyncio.sleep(0)
+        return state.now.why
+
+    async def person():
+        state.ask_why(value)
+        while state.now.why.tried < 2:  # it is in the midst of it
+            await asyncio.sleep(0)
+        assert state.set_spec("x", P()) and state.report.value("x").spec == Spec.of(P(), 2)
+        assert not state.now.why.name and not any(each.answer for each in told)
+        assert state.undo()
+        state.ask_why(value)
+        while state.now.why.tried < 2:
+            await asyncio.sleep(0)
+        state.ask_why("w2", "model")  # of the same plan, which the first one holds
+        return await asked()
+
+    last = asyncio.run(person())
+    assert last.answer.value.name == "w2" and not last.trouble
+    tried = [each.tried for each in told if each.name == value and each.busy]
+    assert {b - a for a, b in itertools.pairwise(tried) if b} == {0, 1}, "one run of Shardy a step"
+    state.ask_why(value)  # and without an event loop it is done at once
+    assert state.now.why.answer.axes == program.why(PLAN, value).axes
 
 
 def test_an_argument_and_an_output_say_it_themselves(program):

@@ -42,7 +42,8 @@ def test_why_is_asked_of_a_chip_and_gone_through_by_keys(open_page, example, lev
     answer = state.now.why.answer
     assert [each.axis for each in answer.axes] == ["model"] and not state.now.why.trouble
     assert (answer.value.op, answer.value.shape) == (value.op, value.shape), "the same value, whatever its name is"
-    assert page.focus() == "why-step", "the focus is where the chain can be gone along"
+    there = "document.activeElement.dataset.testid === 'why-step'"
+    page.tab.wait_for_function(there)  # the focus is where the chain can be gone along
     line = lambda: page.tab.locator(".sv-ln.sv-now").get_attribute("data-testid")  # noqa: E731
     lines = [hop.source.short for hop in answer.chain if hop.source]
     assert line() == f"line-{lines[-1]}"

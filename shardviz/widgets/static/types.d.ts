@@ -503,7 +503,7 @@ export interface Traits {
     rows: { name: string; line: string; occurrence: number | null; text: string }[];
   };
   /** What was asked of a value or a collective: its name, its line, the axis, and the answer when it is there. */
-  why: Pane & { line: string; name: string; axis: string; busy: boolean; trouble: string };
+  why: Pane & { line: string; name: string; axis: string; busy: boolean; tried: number; trouble: string };
 }
 
 /** What anywidget gives a page: the traits, to read, write and follow. */

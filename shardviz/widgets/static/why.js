@@ -167,7 +167,7 @@ export function why(ctx, el, other) {
   }
 
   function draw() {
-    const { document, name, busy, trouble } = ctx.get("why");
+    const { document, name, busy, tried, trouble } = ctx.get("why");
     const open = Boolean(name);
     const fresh = box.hidden || box.dataset.of !== JSON.stringify([name, ctx.get("why").axis, Boolean(document)]);
     box.hidden = !open;
@@ -179,9 +179,10 @@ export function why(ctx, el, other) {
     }
     box.dataset.of = JSON.stringify([name, ctx.get("why").axis, Boolean(document)]);
     fill(title, document?.title ? inline(ctx, document.title) : ["why ", h("code", {}, name)]);
+    const waiting = `Taking specs away, one after the other, to see …${tried ? ` ${tried} tried` : ""}`;
     fill(
       told,
-      !document && busy ? h("p", { class: "sv-soft" }, "Taking specs away, one after the other, to see …") : null,
+      !document && busy ? h("p", { class: "sv-soft", role: "status" }, waiting) : null,
       trouble ? h("p", { class: "sv-warn", role: "alert" }, trouble) : null,
     );
     body.hidden = !document;
