@@ -98,7 +98,7 @@ class Questions(Dealing):
 
     def _find_why(self, found: Value | Collective) -> Iterator[None]:
         yield  # so that the page says first that it was asked
-        asked, machine = self.now.why, self.now.machine.machine
+        asked, machine, plan = self.now.why, self.now.machine.machine, self.now.plan
         report = self.now.answers.known["propagated"]
         meant, trouble = _meant(found, self.now.answers.report, report)
         answer = None
@@ -106,7 +106,7 @@ class Questions(Dealing):
             target = None if machine.chip.kind == "cpu" else machine
             try:
                 answers: list[Any] = []
-                ask = partial(self.program.why, asked.of, meant, axis=asked.axis or None, target=target)
+                ask = partial(self.program.why, plan, meant, axis=asked.axis or None, target=target)
                 steps = stepped(lambda pause: answers.append(ask(pause=pause)))
                 with closing(steps):
                     for tried in steps:

@@ -74,6 +74,8 @@ def test_on_the_page(open_page, tmp_path, name):
     # why, of the array that is called so
     page.go("source")
     state.ask_why(argument.name, "model")
+    while state.now.why.busy:
+        page.answer()
     page.answer()
     unharmed(page)
     assert page.at("why").is_visible() and state.now.why.answer is not None

@@ -31,6 +31,14 @@ def asked_of_a_value(page, state):
     return next(v for v in state.report.intermediates if v.name == name), chip
 
 
+def answered(page, state):
+    """Has the page show the answer, which is found between what else is asked."""
+    page.answer()
+    while state.now.why.busy:
+        page.answer()
+    page.answer()
+
+
 @pytest.mark.parametrize("level", ["propagated", "partitioned"])
 def test_why_is_asked_of_a_chip_and_gone_through_by_keys(open_page, example, level):
     state = state_of(example, level)
@@ -38,7 +46,7 @@ def test_why_is_asked_of_a_chip_and_gone_through_by_keys(open_page, example, lev
     value, chip = asked_of_a_value(page, state)
     chip.focus()
     page.tab.keyboard.press("Enter")
-    page.answer()
+    answered(page, state)
     answer = state.now.why.answer
     assert [each.axis for each in answer.axes] == ["model"] and not state.now.why.trouble
     assert (answer.value.op, answer.value.shape) == (value.op, value.shape), "the same value, whatever its name is"
@@ -69,10 +77,10 @@ def test_what_would_change_is_tried_on_the_page(open_page, example):
     page = open_page(Explorer(state))
     _, chip = asked_of_a_value(page, state)
     chip.click()
-    page.answer()
+    answered(page, state)
     cause = state.now.why.answer.causes[0]
     page.at("pick-without-0").click()
-    page.answer()
+    answered(page, state)
     change = state.now.why.changes[0]
     assert change.amount("step, nothing overlaps").before == state.cost.upper
     held = change.amount("arguments")
@@ -80,7 +88,7 @@ def test_what_would_change_is_tried_on_the_page(open_page, example):
     assert cause.source.name in row and f"{len(change.specs)} value" in row
     assert held.difference and "+" in row
     page.at("pick-recorded-").click()
-    page.answer()
+    answered(page, state)
     (found,) = state.now.why.recorded
     assert found.axis == "model" and found.source.name in page.at("recorded").inner_text()
     state.set_dim(state.report.arguments[0].name, 0, [])
@@ -91,7 +99,7 @@ def test_why_of_a_collective_a_selected_value_and_an_input(open_page, example):
     state = state_of(example, "partitioned")
     page = open_page(Explorer(state))
     page.at("panel-source").get_by_role("button", name="why?").first.click()
-    page.answer()
+    answered(page, state)
     asked = state.now.why
     assert asked.answer.need.words in page.at("why").inner_text() and not asked.trouble
     assert page.tab.locator(".sv-ln.sv-now, .sv-ln.sv-lit").count()
@@ -101,19 +109,19 @@ def test_why_of_a_collective_a_selected_value_and_an_input(open_page, example):
     page.at(f"name-{name}").click()
     page.answer()
     page.at(f"name-{name}").press("w")
-    page.answer()
+    answered(page, state)
     assert state.now.why.name == name and state.now.why.answer.role == "argument"
     assert page.at("why").inner_text().count("its own spec says so") >= 1
     page.at("why-close").click()
     page.answer()
     page.at(f"slot-{name}-0").click()
     page.at("menu-why").click()
-    page.answer()
+    answered(page, state)
     assert state.now.why.name == name and page.at("why").is_visible()
     page.go("collectives")
     page.answer()
     page.at("panel-collectives").get_by_role("button", name="why?").first.click()
-    page.answer()
+    answered(page, state)
     assert state.now.why.name in {c.name for c in state.report.collectives}
     assert page.at("panel-source").is_visible(), "where the lines are"
 
@@ -124,7 +132,7 @@ def test_the_answer_can_be_read(open_page, example, width, light):
     page = open_page(Explorer(state), width=width, light=light)
     _, chip = asked_of_a_value(page, state)
     chip.click()
-    page.answer()
+    answered(page, state)
     box = page.at("why")
     assert box.evaluate(UNREADABLE) == [] and page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
 
