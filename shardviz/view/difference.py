@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from shardviz.costs.step_cost import StepCost
 from shardviz.notation import Axis
 from shardviz.records.amounts import format_seconds
 from shardviz.records.sums import CollectiveTotal
@@ -63,14 +64,21 @@ def with_difference(told: Document, deck: Deck, groups: Collection[str]) -> Docu
     return replace(told, blocks=(*told.blocks, section))
 
 
-def with_links(told: Document, deck: Deck) -> Document:
-    """The machine's document, with how long its links are busy along each mesh axis here and on the other card."""
+def costs_of(deck: Deck) -> tuple[StepCost, StepCost] | None:
+    """What the open card and the other cost at the highest level that both have reached; None where not known."""
     now, other = deck.now, deck.other
     level = "" if now.id == other.id else equal_level(now.known, other.known)
-    costs = (now.known.cost(level), other.known.cost(level)) if level else (None, None)
-    if costs[0] is None or costs[1] is None:
+    here, there = (now.known.cost(level), other.known.cost(level)) if level else (None, None)
+    return None if here is None or there is None else (here, there)
+
+
+def with_links(told: Document, deck: Deck) -> Document:
+    """The machine's document, with how long its links are busy along each mesh axis here and on the other card."""
+    now, other, costs = deck.now, deck.other, costs_of(deck)
+    if costs is None:
         return told
-    sums = [{total.axes: total for total in cost.by("axes")} for cost in costs if cost is not None]
+    level = equal_level(now.known, other.known)
+    sums = [{total.axes: total for total in cost.by("axes")} for cost in costs]
     rows = [_links(over, *(found.get(over) for found in sums)) for over in dict.fromkeys((*sums[0], *sums[1]))]
     heads = (Column("over"), Column(now.name, right=True), Column(other.name, right=True), Column("", right=True))
     table = Table(columns=heads, rows=tuple(rows), noun="axis", folds="never", name="links-difference")

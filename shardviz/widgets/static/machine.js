@@ -4,7 +4,7 @@
 import { fill, h } from "./dom.js";
 import { documentView, inline, pieces, stacked } from "./document.js";
 import { notice, waiting } from "./head.js";
-import { picture, sample } from "./picture.js";
+import { legend, picture, sample } from "./picture.js";
 
 /** @import { Context, Edit, OrderKey, Picture, Row } from "./types.d.ts" */
 
@@ -39,7 +39,7 @@ function field(attributes, enter) {
  * @param {HTMLElement} el
  */
 export function machine(ctx, el) {
-  const [top, box, facts, order, more, rides] = Array.from({ length: 6 }, () => h("div", {}));
+  const [top, box, against, facts, order, more, rides] = Array.from({ length: 7 }, () => h("div", {}));
   const number = field({ class: "sv-pickdevice", inputmode: "numeric", id: "pick-device", placeholder: "number" }, go);
   number.addEventListener("change", go);
   const typed = field({ id: "order-text", placeholder: "0,1,3,2 or [2,4]T(1,0)" }, set);
@@ -52,6 +52,7 @@ export function machine(ctx, el) {
   const side = h(
     "div",
     { class: "sv-machineside" },
+    against,
     h("div", { class: "sv-sec" }, "device ", number),
     h("div", { id: "company" }, facts),
     order,
@@ -130,7 +131,10 @@ export function machine(ctx, el) {
     if (!ctx.get("machine").picture || !view) return;
     const { document, device = -1, picture: ways } = ctx.get("company");
     const hint = "Click a tile: its company along each mesh axis is lit, with the links between them.";
-    view.over(ways || null);
+    const { difference, against: other } = ctx.get("machine");
+    view.over(ways || difference || null);
+    const head = h("div", { class: "sv-sec" }, `against ${other}, in a step`);
+    fill(against, difference && !ways ? [head, legend(ctx, difference, view, "machine-difference")] : null);
     view.press(device);
     drawNumber();
     companyView.draw(document || { blocks: [{ block: "p", pieces: hint, quiet: true }] });

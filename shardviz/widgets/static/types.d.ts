@@ -415,6 +415,9 @@ export type OrderKey = string | [one: string, other: string];
 /** The machine with the mesh on it; without a picture the document says why there is none. */
 export interface Machine extends Pane {
   picture?: Picture;
+  /** What lies over the picture: links and chips that have more or less than those of another card, and its name. */
+  difference?: Picture;
+  against?: string;
   /** The orders to choose from, a row of the document's table each: their keys, which is the present one, its text. */
   orders?: Told & { keys: OrderKey[]; now: number; listed: string };
 }
