@@ -204,6 +204,8 @@ def _said(decision: str, choice: Choice, than: Choice | None = None) -> str:
     """What a choice decides; where it is given for another's, all in which they differ."""
     if decision == "mesh":
         return choice.text.split(";")[0]
+    if decision == "device order":
+        return choice.order_text
     if decision == "state":
         return ", ".join(f"{part} by {' and '.join(axes)}" for part, axes in choice.state) or "state whole"
     own = f"{decision} by {' and '.join(choice.by(decision))}" if choice.by(decision) else f"{decision} whole"

@@ -19,6 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardviz.costs.machine import Machine
+from shardviz.costs.orders import ROW_MAJOR, exchanged, reordered
+from shardviz.costs.placement import placement
+from shardviz.errors import ShardvizError
 from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
 from shardviz.notation import DeviceMesh, Spec
@@ -28,6 +32,7 @@ from shardviz.program.plan import Plan
 from shardviz.program.trace import Argument
 
 MOST_AXES = 3
+Order = str | tuple[str, str]
 _HEAD = re.compile(r"(?>result\[\d{1,9}\])|[^\[.]*")
 _NAMES = ("data", "model", "fsdp", "expert", "tensor")
 PARAMETERS, OPTIMIZER = "parameters", "optimizer state"
@@ -43,12 +48,15 @@ class Choice:
         cuts: (logical dimension, the axes that cut it), in the order in which they were decided.
         state: (part of the state, the axes that cut its arrays along their largest free dimension).
         based: what no decision touches is as in the plan that is to be improved.
+        order: how the devices stand in the mesh: as JAX's `mesh_utils` has them (empty), counted through
+            (`row-major`), or as if two axes stood in each other's place.
     """
 
     mesh: tuple[tuple[str, int], ...]
     cuts: tuple[tuple[str, tuple[str, ...]], ...] = ()
     state: tuple[tuple[str, tuple[str, ...]], ...] = ()
     based: bool = False
+    order: Order = ""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -80,7 +88,16 @@ class Choice:
         mesh = ",".join(f"{name}={size}" for name, size in self.mesh if size > 1) or "one device"
         sizes = self.sizes
         cuts = [(what, tuple(a for a in axes if sizes[a] > 1)) for what, axes in (*self.cuts, *self.state)]
-        return "; ".join([mesh, *(f"{what} by {' and '.join(axes)}" for what, axes in cuts if axes)])
+        order = [self.order_text] if self.order else []
+        return "; ".join([mesh, *order, *(f"{what} by {' and '.join(axes)}" for what, axes in cuts if axes)])
+
+    @property
+    def order_text(self) -> str:
+        """`devices as if data and model changed places`."""
+        if isinstance(self.order, str):
+            usual = "devices as they were given" if self.based else "devices in JAX's usual order"
+            return "devices counted through" if self.order else usual
+        return f"devices as if {' and '.join(self.order)} changed places"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +105,7 @@ class Space:
     """What there is to choose among, for one program on so many devices.
 
     Attributes:
-        devices: how many.
+        machine: whose devices the meshes are of.
         arguments, outputs: the program's arrays.
         dimensions: its logical dimensions.
         optimizer: the tree paths of the arguments that only the update uses.
@@ -102,7 +119,7 @@ class Space:
         sizes: axis → size that must stay.
     """
 
-    devices: int
+    machine: Machine
     arguments: Sequence[Argument]
     outputs: Sequence[Argument]
     dimensions: Dimensions
@@ -115,6 +132,7 @@ class Space:
     specs: Mapping[str, Spec] = field(default_factory=dict)
     cuts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    _placements: dict[Any, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -136,7 +154,7 @@ class Space:
         if self.mesh is not None:
             return (tuple(self.mesh.shape.items()),)
         found = []
-        for sizes in _factorisations(self.devices, len(self.names)):
+        for sizes in _factorisations(self.machine.size, len(self.names)):
             mesh = tuple(zip(self.names, sizes, strict=True))
             if self._allowed(dict(mesh)):
                 found.append(mesh)
@@ -304,6 +322,7 @@ class Space:
             for dimension in free:
                 if axis in choice.by(dimension.name) or self.divides(dimension, choice, axis):
                     yield dimension.name, _toggled(choice, dimension.name, axis)
+        yield from (("device order", each) for each in self._reordered(choice))
         yield from (("mesh", each) for each in self._shapes(choice))
         for axis in choice.axes:
             holds = [d for d in free if axis in choice.by(d.name)]
@@ -326,7 +345,12 @@ class Space:
             tuple(tuple(known[a] for a in dim if a in known) if isinstance(dim, tuple) else dim for dim in spec.dims)
             for _, spec in (*plan.edits, *((n, s) for n, s in plan.out_edits if s is not None))
         )
-        return tuple((known[name], plan.mesh.shape[name]) for name in axes), specs, plan.mesh.device_ids
+        return (
+            tuple((known[name], plan.mesh.shape[name]) for name in axes),
+            specs,
+            plan.mesh.device_ids,
+            plan.mesh.in_order,
+        )
 
     def _shapes(self, choice: Choice) -> Iterator[Choice]:
         """The same decisions on meshes of which two axes have other sizes, or have changed places."""
@@ -339,13 +363,52 @@ class Space:
             for prime in _primes(sizes[give]):
                 new = sizes | {give: sizes[give] // prime, take: sizes[take] * prime}
                 if self._allowed(new):
-                    yield replace(choice, mesh=tuple((n, new[n]) for n, _ in choice.mesh))
+                    yield replace(choice, mesh=tuple((n, new[n]) for n, _ in choice.mesh), order="")
         if self.required:  # without, axes are known by their places alone, and the sizes have all orders
             for one, two in itertools.combinations(range(len(choice.mesh)), 2):
                 if choice.mesh[one][1] > 1 and choice.mesh[two][1] > 1:
                     order = list(choice.mesh)
                     order[one], order[two] = order[two], order[one]
-                    yield replace(choice, mesh=tuple(order))
+                    yield replace(choice, mesh=tuple(order), order="")
+
+    def _reordered(self, choice: Choice) -> Iterator[Choice]:
+        """The same decisions with the devices in other orders, as far as these are others on the machine."""
+        if self.mesh is not None or not choice.axes:
+            return
+        orders: list[Order] = ["", ROW_MAJOR, *itertools.combinations(choice.axes, 2)]
+        standing = {self._placed(choice), ()}
+        for order in orders:
+            other = replace(choice, order=order)
+            if (place := self._placed(other)) not in standing:
+                standing.add(place)
+                yield other
+
+    def _placed(self, choice: Choice) -> tuple[int, ...]:
+        """The devices in a choice's order; nothing for an order that the machine does not have."""
+        key = choice.mesh, choice.order, choice.based
+        if key not in self._placements:
+            try:
+                self._placements[key] = placement(self._mesh(choice, bare=True), self.machine).order
+            except ShardvizError:  # slices that are no blocks of the mesh
+                self._placements[key] = ()
+        return self._placements[key]
+
+    def _mesh(self, choice: Choice, bare: bool) -> DeviceMesh:
+        """The mesh of a choice; see `plan`."""
+        if self.mesh is not None:
+            return self.mesh
+        wide = lambda mesh: [axis for axis in mesh.shape.items() if axis[1] > 1]  # noqa: E731
+        sizes = choice.sizes
+        shape = {name: size for name, size in sizes.items() if not bare or size > 1 or name in self.required}
+        mesh = DeviceMesh.of(shape or dict(choice.mesh[:1]))
+        if not choice.order:
+            base = self.base.mesh if choice.based and self.base is not None else mesh
+            if wide(base) != wide(mesh):
+                return mesh
+            return replace(mesh, device_ids=base.device_ids, slice_ids=base.slice_ids, in_order=base.in_order)
+        if isinstance(choice.order, str):
+            return reordered(mesh, choice.order)
+        return exchanged(mesh, self.machine, *choice.order)
 
     def plan(self, choice: Choice, *, bare: bool = False) -> Plan:
         """The plan of a choice.
@@ -372,10 +435,7 @@ class Space:
                     _cut_free(cuts[argument.name], argument.shape, axes, sizes, self.kept.get(argument.name, ()))
         specs = {name: Spec(tuple(dims)) for name, dims in cuts.items()} | dict(self.specs)
         outs = {out: specs[argument] for out, argument in self.follows.items()}
-        mesh = self.mesh
-        if mesh is None:
-            shape = {name: size for name, size in sizes.items() if not bare or size > 1 or name in self.required}
-            mesh = DeviceMesh.of(shape or dict(choice.mesh[:1]))
+        mesh = self._mesh(choice, bare)
         if self.base is not None:  # memories, and outputs that follow no argument
             return self.base.with_mesh(mesh).with_edits(specs, outs)
         return Plan(mesh, edits=specs, out_edits=outs)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shardviz.costs import Machine
+from shardviz.costs.orders import MESH_UTILS, reordered
 from shardviz.costs.step import fits
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError, TargetError
@@ -143,6 +145,12 @@ class Scorer:
     machine: Machine
     lowered_for: LowerFor
 
+    def __post_init__(self) -> None:
+        self._last: tuple[Plan, Report, Footprint] | None = None
+
+    def __reduce__(self) -> Any:
+        return Scorer, (self.program, self.machine, self.lowered_for)
+
     def __call__(self, plan: Plan) -> Score:
         """The score of a plan.
 
@@ -154,8 +162,22 @@ class Scorer:
 
     def cost(self, plan: Plan) -> tuple[StepCost, Footprint]:
         """What a step costs, and about how much memory it takes; errors as the score."""
-        report, memory = self.program.sketch(plan, self.lowered_for)
+        report, memory = self._sketch(plan)
         return cost_of(report, self.machine, tokens=False, hbm_bytes=_traffic(report, memory)), memory
+
+    def _sketch(self, plan: Plan) -> tuple[Report, Footprint]:
+        """What costs of a plan. In which order its devices stand changes nothing but how long what moves takes."""
+        mesh = plan.mesh
+        if mesh.slice_ids or not (mesh.device_ids or mesh.in_order):
+            report, memory = self.program.sketch(plan, self.lowered_for)
+            self._last = plan, report, memory
+            return report, memory
+        usual = plan.with_mesh(reordered(mesh, MESH_UTILS))
+        if self._last is None or self._last[0] != usual:
+            self._sketch(usual)
+        assert self._last is not None
+        _, report, memory = self._last
+        return replace(report, plan=replace(report.plan, mesh=mesh)), memory
 
 
 def _traffic(report: Report, memory: Footprint) -> float:

@@ -196,7 +196,7 @@ def space_of(
                 f"{', '.join(map(repr, sorted(named)))} with axes, or a mesh axis with its size"
             )
     space = Space(
-        devices=machine.size,
+        machine=machine,
         arguments=arguments,
         outputs=outputs,
         dimensions=dimensions,
