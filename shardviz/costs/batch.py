@@ -72,6 +72,8 @@ def batch_of(report: Report) -> Batch | None:
 
 def inputs_of(report: Report) -> tuple[Value, ...]:
     """The arrays of whole numbers that a step takes in anew: token ids or labels; empty where none are known."""
+    if not any(v.dtype in _INTEGERS for v in report.arguments):
+        return ()
     model = _model(report.arguments)
     others = [v for v in report.arguments if not v.donated and len(v.shape) > 0 and _root(v) != model]
     return tuple(v for v in others if v.dtype in _INTEGERS and not _is_key(v) and _is_one_a_sample(v, others))

@@ -19,7 +19,7 @@ What a step's collectives would take with the mesh's devices in another order on
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -122,6 +122,7 @@ def orders(cost: StepCost) -> tuple[Order, ...]:
         *((pair, exchanged(mesh, machine, *pair)) for pair in itertools.combinations(several, 2)),
         ("own", mesh),
     ]
+    amounts = _amounts(cost)
     found: dict[tuple[int, ...], Order] = {}
     for key, other in options:
         try:
@@ -133,14 +134,13 @@ def orders(cost: StepCost) -> tuple[Order, ...]:
             also = same.also if key == "own" else (*same.also, key)
             found[place.order] = replace(same, also=also)
         else:
-            found[place.order] = Order(key, other, communication(cost, place), now)
+            found[place.order] = Order(key, other, _communication(cost, amounts, place), now)
     return tuple(found.values())
 
 
-def communication(cost: StepCost, place: Placement) -> float:
-    """Seconds of a cost's collectives in a step with its mesh placed otherwise; those of unknown time are left out."""
-    times: dict[Collective, float | None] = {}
-    total = 0.0
+def _amounts(cost: StepCost) -> dict[Collective, int]:
+    """What moves in a cost's step, as far as that says how long it takes → how often; where that is known."""
+    found: dict[Collective, int] = {}
     for c in cost.collectives:
         alike = replace(
             c,
@@ -159,9 +159,16 @@ def communication(cost: StepCost, place: Placement) -> float:
             read_by=(),
             facts=(),
         )
-        if alike not in times:
-            times[alike] = with_seconds(alike, place, cost.machine, exact=cost.exact).seconds
-        seconds = times[alike]
-        if seconds is not None and c.count is not None:
-            total += seconds * c.count
+        if c.count is not None:
+            found[alike] = found.get(alike, 0) + c.count
+    return found
+
+
+def _communication(cost: StepCost, amounts: Mapping[Collective, int], place: Placement) -> float:
+    """Seconds of what moves in a step with its mesh placed otherwise; what takes an unknown time is left out."""
+    total = 0.0
+    for c, count in amounts.items():
+        seconds = with_seconds(c, place, cost.machine, exact=cost.exact).seconds
+        if seconds is not None:
+            total += seconds * count
     return total

@@ -31,12 +31,21 @@ def pairs(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
         case: the report.
         gradients: those that are the argument's gradient, in place of its new value.
     """
+    return case.once(("pairs", gradients), lambda: _pairs(case, gradients))
+
+
+def _pairs(case: Case, gradients: bool) -> list[tuple[Value, Value]]:
     arguments = {v.name: v for v in case.report.arguments}
-    outputs = {v.name: v for v in case.report.outputs}
-    found, taken = [], set()
+    outputs = {v.name: v for v in case.report.outputs if v.gradient == gradients}
+    found: list[tuple[Value, Value]] = []
+    if not outputs:
+        return found
+    taken = set()
     for (path, _), at in case.family.at.items():
+        results = [outputs[n] for what, n in at if what == "output" and n in outputs]
+        if not results:
+            continue
         own = [arguments[n] for what, n in at if what == "argument" and "".join(segments(n)[1:]) == path]
-        results = [outputs[n] for what, n in at if what == "output" and outputs[n].gradient == gradients]
         for argument, result in zip(own, results, strict=False):
             if argument.dtype == result.dtype and result.name not in taken:
                 taken.add(result.name)
@@ -161,7 +170,7 @@ def donated(case: Case) -> Iterator[Finding]:
     """Donations that cannot be used, and those that could be made."""
     report = case.report
     given = {n: _shard(v, False) for n, v in enumerate(report.arguments) if v.donated and not v.unused}
-    results = [_shard(v, report.plan.out_specs.get(v.name) is None) for v in report.outputs]
+    results = [_shard(v, report.plan.out_specs.get(v.name) is None) for v in report.outputs] if given else []
     used = donations(given, results, report.mesh.size == 1)
     if any(v.shard_shape is None for v in (*report.arguments, *report.outputs)):
         return  # an array that no spec describes
@@ -202,5 +211,4 @@ def donated(case: Case) -> Iterator[Finding]:
 
 
 def _shard(v: Value, chosen: bool) -> Shard:
-    shard = Shard(v.shard_shape or v.shape, v.dtype, v.memory_kind, chosen)
-    return replace(shard, shape=v.shape) if chosen else shard
+    return Shard(v.shape if chosen else v.shard_shape or v.shape, v.dtype, v.memory_kind, chosen)

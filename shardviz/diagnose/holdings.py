@@ -40,19 +40,23 @@ def less_cut(case: Case) -> Iterator[Finding]:
     A warning where cutting one saves a twentieth of all arguments' bytes and a hundredth of the machine's; nothing
     where it saves less than a hundredth of the arguments'.
     """
-    mesh = case.report.mesh
+    mesh, least = case.report.mesh, 0.01 * case.argument_bytes
     for values in _trees(case.report.held):
+        if sum(v.bytes_per_device or 0.0 for v in values) < least:
+            continue
         sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
         total = sum(sizes.values())
         cut = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
         for v in values:
+            if (v.bytes_per_device or 0.0) < least:
+                continue
             beside = total - sizes[v.name]
             left = [a for a, n in mesh.shape.items() if n > 1 and free(v, a) and cut[a] >= 0.5 * beside and cut[a]]
             if not left:
                 continue
             spec = over_all(v, left, mesh)
             most = (v.bytes_per_device or 0.0) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
-            if most < 0.01 * case.argument_bytes:
+            if most < least:
                 continue
             if spec is not None and v.spec is not None:
                 over = tuple(axis for axis in left if axis in {axis_name(a) for a in spec.axes})

@@ -68,6 +68,8 @@ def donations(
     Returns:
         For each argument that is donated to any use its result's number; None where the compiler chooses it.
     """
+    if not donated:
+        return {}
     chosen = any(r.chosen for r in results)
     key = lambda s: replace(s, chosen=False, memory="" if chosen else s.memory)  # noqa: E731
     waiting: dict[Shard, list[int]] = {}

@@ -29,7 +29,7 @@ from shardviz.program.explicit import type_spec
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import MESH, attributes_of, leave_out_constraints, main_of, set_mesh, symbol_of
 from shardviz.program.trace import Argument, Traced, cannot_lower
-from shardviz.records import PlanRecord
+from shardviz.records import PlanRecord, Value
 from shardviz.records.report import Constrained
 
 
@@ -95,7 +95,9 @@ class Lowered:
             those of the function.
         ends: what the main function says of its arguments (`arg_attrs`) and results (`res_attrs`), filled as it is
             asked for.
-        reshapes: how many broadcasts there are, and which of them, in the order of a walk, repeat nothing.
+        simplified: the module as XLA's simplifier would hand it to Shardy, made when it is first asked for; never
+            changed. See `propagate.prepared`.
+        rows: the arguments and the results as the last plan had them, by name, and its mesh: few differ in the next.
     """
 
     traced: Traced
@@ -110,7 +112,8 @@ class Lowered:
     unanswered: tuple[str, ...] = ()
     placed: tuple[int | None, ...] = ()
     ends: dict[str, _End] = field(default_factory=dict, repr=False)
-    reshapes: tuple[int, tuple[int, ...]] = (0, ())
+    simplified: Any = field(default=None, repr=False)
+    rows: dict[str, tuple[DeviceMesh, dict[str, Value]]] = field(default_factory=dict, repr=False)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -130,7 +133,8 @@ class Lowered:
         with self.entered():
             module = _jax.bytecode(self.module.operation)
         copy = _jax.module_from(module)
-        return replace(self, module=copy, lock=threading.Lock(), locations={}, ends={}, process=os.getpid())
+        own: dict[str, Any] = {"lock": threading.Lock(), "locations": {}, "ends": {}, "simplified": None}
+        return replace(self, module=copy, process=os.getpid(), **own)
 
     @cached_property
     def unused(self) -> tuple[bool, ...]:
@@ -280,12 +284,17 @@ def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
     return _jax.with_marks_as(traced.closed, entries) if traced.placed else traced.closed
 
 
-def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
+def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) -> ir.Operation:
     """A copy of the module with a plan's mesh and shardings.
 
     To be called with the lock held and its context entered.
+
+    Args:
+        lowered: the program.
+        bound: the plan.
+        of: what is copied, in place of the program's own module.
     """
-    module = lowered.module.operation.clone()
+    module = (lowered.module.operation if of is None else of).clone()
     body = module.regions[0].blocks[0]
     main = next(op for op in body.operations if symbol_of(op) == "main").operation
     set_mesh(module, body, bound.mesh)

@@ -147,9 +147,17 @@ def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
 
     To be called with the lock held and its context entered.
     """
-    module = edited(lowered, bound)
+    if lowered.simplified is None:
+        lowered.simplified = _simplified(lowered)
+    module = edited(lowered, bound, lowered.simplified)
     if lowered.traced.types:
         mark_types(module)
+    return module
+
+
+def _simplified(lowered: Lowered) -> ir.Operation:
+    """The lowered module with what no plan changes: rules for CHLO, sums of sums as one, broadcasts as reshapes."""
+    module = lowered.module.operation.clone()
     merges = lowered.platform != "cpu"  # XLA's CPU compiler leaves a reduction of a reduction as it is
     found: list[ir.Operation] = []
     broadcasts: list[ir.Operation] = []
@@ -166,10 +174,8 @@ def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
     _jax.walk(module, visit)
     for op in found:
         _merge(op)
-    if lowered.reshapes[0] != len(broadcasts):
-        lowered.reshapes = len(broadcasts), tuple(n for n, op in enumerate(broadcasts) if _repeats_nothing(op))
-    for n in lowered.reshapes[1]:
-        _reshape(broadcasts[n])
+    for op in filter(_repeats_nothing, broadcasts):
+        _reshape(op)
     return module
 
 

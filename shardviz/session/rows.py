@@ -71,37 +71,62 @@ def value(
 def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
     """A row for each argument: what the plan says, which every level keeps."""
     rows = zip(lowered.traced.arguments, lowered.unused, strict=True)
-    return tuple(_planned(a, bound.in_specs[a.name], bound.mesh, bound.in_memory, unused=unused) for a, unused in rows)
+    said = (
+        (a, bound.in_specs[a.name], bound.in_memory.get(a.name, DEVICE_MEMORY), unused, False) for a, unused in rows
+    )
+    return _planned("arguments", lowered, bound.mesh, said)
 
 
 def outputs(
-    found: Sequence[Argument], specs: Sequence[Spec], bound: PlanRecord, gradients: Collection[str] = ()
+    lowered: Lowered, specs: Sequence[Spec], bound: PlanRecord, gradients: Collection[str] = ()
 ) -> tuple[Value, ...]:
     """A row for each output, as Shardy has it.
 
     Args:
-        found: the outputs.
+        lowered: the program.
         specs: how each is cut.
         bound: the plan.
         gradients: the names of those that the backward pass makes.
     """
-    planned = (_planned(o, spec, bound.mesh, bound.out_memory) for o, spec in zip(found, specs, strict=True))
-    return tuple(replace(v, gradient=True) if v.name in gradients else v for v in planned)
+    rows = zip(lowered.traced.outputs, specs, strict=True)
+    memory = bound.out_memory
+    said = ((o, spec, memory.get(o.name, DEVICE_MEMORY), False, o.name in gradients) for o, spec in rows)
+    return _planned("outputs", lowered, bound.mesh, said)
 
 
 def _planned(
-    array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str, str], *, unused: bool = False
-) -> Value:
-    sdy = f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>"
-    shard = shard_shape(array.shape, spec, mesh)
-    kind = memory.get(array.name, DEVICE_MEMORY)
-    return value(
-        *(array.name, array.shape, array.dtype, spec, shard),
-        donated=array.donated,
-        memory_kind=kind,
-        unused=unused,
-        sdy=sdy,
-    )
+    which: str, lowered: Lowered, mesh: DeviceMesh, said: Iterable[tuple[Argument, Spec, str, bool, bool]]
+) -> tuple[Value, ...]:
+    """The rows, of which those that are as they were under the last plan are not made again.
+
+    Args:
+        which: `arguments` or `outputs`.
+        lowered: the program.
+        mesh: the plan's.
+        said: of each array its spec, its memory, whether nothing needs it, whether it is a gradient.
+    """
+    on, before = lowered.rows.get(which, (mesh, {}))
+    if on != mesh:
+        before = {}
+    found = []
+    for array, spec, memory, unused, gradient in said:
+        row = before.get(array.name)
+        if (
+            row is None
+            or (row.shape, row.dtype, row.donated) != (array.shape, array.dtype, array.donated)
+            or (row.spec, row.memory_kind, row.unused, row.gradient) != (spec, memory, unused, gradient)
+        ):
+            made = value(
+                *(array.name, array.shape, array.dtype, spec, shard_shape(array.shape, spec, mesh)),
+                donated=array.donated,
+                memory_kind=memory,
+                unused=unused,
+                sdy=f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>",
+            )
+            row = replace(made, gradient=True) if gradient else made
+        found.append(row)
+    lowered.rows[which] = mesh, {row.name: row for row in found}
+    return tuple(found)
 
 
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.files import write_whole
 from shardviz.notation import Spec
@@ -34,7 +35,7 @@ from shardviz.view.difference import difference_pane, with_difference
 from shardviz.view.document import Document, document
 from shardviz.view.explored import explored
 from shardviz.view.headline import headline_pane, memory_brief
-from shardviz.view.line_difference import line_difference
+from shardviz.view.line_difference import LineDifference, line_difference
 from shardviz.view.most import most_document
 from shardviz.view.offers import offers_document
 from shardviz.view.panes import (
@@ -146,6 +147,7 @@ class Explorer(Delivered):
         self._seq = 0
         self._behind = False
         self._lines: Json = {}
+        self._sources: list[tuple[Report, StepCost | None, LineDifference | None, tuple[Json, Json]]] = []
         self._asides = Asides(self, VIEWS, _DOOR)
         super().__init__()
         self.comm_id = self.model_id or ""
@@ -330,6 +332,7 @@ class Explorer(Delivered):
 # What the page shows as Documents.
 
 _SMALL = (300.0, 190.0)  # pixels of the shard map beside the source
+_MOST_SOURCES = 8  # plans whose source is kept as the page has it
 _LARGE = (560.0, 420.0)  # and of the one in its own pane, where it is too large to be read whole
 
 
@@ -446,10 +449,14 @@ def _problems(explorer: Explorer) -> Json:
 
 
 def _texts(explorer: Explorer) -> Json:
-    """The texts of the source; what is known of its lines is made with them."""
-    explorer._lines, texts = source_view(
-        source_pane(explorer._timed, explorer.state.cost, line_difference(explorer.state.deck))
-    )
+    """The texts of the source; what is known of its lines is made with them, or found for a plan that comes back."""
+    state, kept = explorer.state, explorer._sources
+    about = state.report, state.cost, line_difference(state.deck)
+    found = next((each for each in kept if each[0] is about[0] and each[1] is about[1] and each[2] == about[2]), None)
+    if found is None:
+        found = (*about, source_view(source_pane(explorer._timed, *about[1:])))
+    kept[:] = [found, *(each for each in kept if each is not found)][:_MOST_SOURCES]
+    explorer._lines, texts = found[3]
     return texts
 
 
