@@ -82,14 +82,14 @@ def train_step(state: dict[str, Any], images: Any, labels: Any) -> tuple[dict[st
     return state, jax.lax.pmean(loss, "batch")
 
 
-def parameters(depth: int, classes: int, dtype: Any) -> dict[str, Any]:
+def parameters(depth: int, classes: int, dtype: Any, channels: int = 64) -> dict[str, Any]:
     """The shapes of a ResNet's weights, for one device."""
     array = lambda *shape: jax.ShapeDtypeStruct(shape, dtype)  # noqa: E731
     norm = lambda n: {k: jax.ShapeDtypeStruct((n,), at_least_f32(dtype)) for k in ("scale", "bias")}  # noqa: E731
-    params: dict[str, Any] = {"c0": array(7, 7, 3, 64), "n0": norm(64), "stages": []}
-    wide = 64
+    params: dict[str, Any] = {"c0": array(7, 7, 3, channels), "n0": norm(channels), "stages": []}
+    wide = channels
     for s, count in enumerate(BLOCKS[depth]):
-        stage, thin = [], 64 * 2**s
+        stage, thin = [], channels * 2**s
         for b in range(count):
             p = {"c1": array(1, 1, wide, thin), "n1": norm(thin), "c2": array(3, 3, thin, thin), "n2": norm(thin)}
             p |= {"c3": array(1, 1, thin, 4 * thin), "n3": norm(4 * thin)}
@@ -101,7 +101,7 @@ def parameters(depth: int, classes: int, dtype: Any) -> dict[str, Any]:
     return params | {"out": jax.ShapeDtypeStruct((wide, classes), at_least_f32(dtype))}
 
 
-def step_flops(depth: int, classes: int, size: int, images: int) -> tuple[float, float]:
+def step_flops(depth: int, classes: int, size: int, images: int, channels: int = 64) -> tuple[float, float]:
     """FLOPs of a step's convolutions and of its last matrix product, and those that the model needs.
 
     A convolution of a `k x k` kernel does `2 x in x out x met^2` FLOPs an image, where `met` is how often, along one
@@ -115,16 +115,17 @@ def step_flops(depth: int, classes: int, size: int, images: int) -> tuple[float,
         depth, classes: as in `resnet`.
         size: pixels along an image's side.
         images: images in a step, on all devices.
+        channels: of the first convolution.
     """
 
-    def conv(kernel: int, stride: int, channels: int) -> float:
-        return 2.0 * channels * met(side, kernel, stride) ** 2
+    def conv(kernel: int, stride: int, pairs: int) -> float:
+        return 2.0 * pairs * met(side, kernel, stride) ** 2
 
-    side, wide = size, 64
+    side, wide = size, channels
     first = forward = conv(7, 2, 3 * wide)
     side = -(-side // 4)  # the first convolution's stride, and that of the maximum after it
     for s, count in enumerate(BLOCKS[depth]):
-        thin = 64 * 2**s
+        thin = channels * 2**s
         for b in range(count):
             stride = 2 if b == 0 and s > 0 else 1
             forward += conv(1, 1, wide * thin) + conv(3, stride, thin * thin)
@@ -154,6 +155,7 @@ def resnet(
     batch: int = 64,
     size: int = 224,
     classes: int = 1000,
+    channels: int = 64,
     dtype: Any = jnp.float32,
     mesh: Any = None,
 ) -> Example:
@@ -164,6 +166,7 @@ def resnet(
         batch: images on each device.
         size: pixels along an image's side.
         classes: what there is to tell apart.
+        channels: of the first convolution; the others have 1 to 32 times as many.
         dtype: element type of images and convolutions.
         mesh: a mesh with the one axis `batch`, as many entries as devices; `batch=8` if not given.
 
@@ -176,7 +179,7 @@ def resnet(
     if depth not in BLOCKS:
         raise ShardvizError(f"resnet(depth={depth!r}): the gallery has {', '.join(map(str, BLOCKS))}")
     mesh = mesh_over(mesh, {"batch": 8}, "resnet")
-    params = parameters(depth, classes, dtype)
+    params = parameters(depth, classes, dtype, channels)
     images = jax.ShapeDtypeStruct((batch, size, size, 3), dtype)
     labels = jax.ShapeDtypeStruct((batch,), jnp.int32)
     per_device = jax.vmap(forward, axis_name="batch", in_axes=(None, 0))
@@ -194,7 +197,7 @@ def resnet(
         {},
         sum(math.prod(p.shape) for p in jax.tree.leaves(params)),
         batch * devices,
-        *step_flops(depth, classes, size, batch * devices),
+        *step_flops(depth, classes, size, batch * devices, channels),
     )
 
 
