@@ -86,6 +86,7 @@ class Dimension:
         experts: weights are experts along it: each slice multiplies rows of its own; see `program/along.py`.
         of: `batch` or `sequence` where it is the first or second dimension of data; else empty.
         mapped: the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements; else empty.
+        taken: the mesh axes by which a `shard_map` inside takes most arrays that have it; else empty.
         moved: where arrays inside are moved if all of it is cut (`rotary, llama.py:40`), as where a sequence's queries
             meet its keys; empty where nothing is but sums of parts. See `program/moved.py`.
     """
@@ -98,6 +99,7 @@ class Dimension:
     experts: bool = False
     of: str = ""
     mapped: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
 
     @property
@@ -205,6 +207,7 @@ def dimensions(lowered: Lowered) -> Dimensions:
         batched = not group.stacked and not weights.isdisjoint(uses[BATCHED])
         group.experts = batched and (weights - router).isdisjoint(uses[KEPT])
         group.of = "" if group.mapped or group.experts else _data(group.members, named, state, mapped)
+        group.taken = opened.taken(group.members)
     return Dimensions(_named(groups, sizes, named))
 
 
@@ -216,6 +219,7 @@ class _Group:
     experts: bool = False
     mapped: tuple[str, ...] = ()
     of: str = ""
+    taken: tuple[str, ...] = ()
     moved: set[str] = field(default_factory=set)
 
     def take(self, other: _Group) -> None:
@@ -340,6 +344,11 @@ class _Opened:
             if math.prod(axis_size(a, self._mesh) for a in axes) == sizes[member] > 1:
                 found.setdefault(tuple(map(axis_name, axes)), set()).add(member)
         return found
+
+    def taken(self, members: Set[Member]) -> tuple[str, ...]:
+        """The axes by which a `shard_map` takes most of these dimensions that any takes; nothing where none does."""
+        cut = Counter(tuple(map(axis_name, self._manual[m])) for m in members if m in self._manual)
+        return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
     def _seeded(self, axes: Mapping[Member, str], factors: Sequence[int] = ()) -> tuple[Any, Any, Any]:
         """A copy of the module with an axis for each seed, its main function, and its trace."""
@@ -536,6 +545,7 @@ def _named(
             experts=group.experts,
             of=group.of,
             mapped=group.mapped,
+            taken=group.taken,
             moved=tuple(sorted(group.moved)),
         )
 

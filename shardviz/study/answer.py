@@ -35,6 +35,11 @@ class Tried:
         """What is decided, in a line."""
         return self.choice.text
 
+    @property
+    def alike(self) -> tuple[str, str]:
+        """Seconds and bytes in four digits: what costs the same is the same, its mirror image, or nearly so."""
+        return f"{self.score.seconds:.3e}", f"{self.score.needed:.3e}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Found:

@@ -191,6 +191,12 @@ class Space:
         return {d.name: d.mapped for d in self.dimensions if d.mapped and d.name not in self.cuts}
 
     @cached_property
+    def taken(self) -> dict[str, tuple[str, ...]]:
+        """The dimensions that the program's own `shard_map`s take cut, and by what: then none moves on its way in."""
+        free = (d for d in self.dimensions if d.taken and d.name not in self.cuts)
+        return {d.name: d.taken for d in free if set(d.taken) <= set(self.names)}
+
+    @cached_property
     def data(self) -> frozenset[str]:
         """The tree paths of the arguments that are data."""
         return frozenset(m.path for d in self.dimensions if d.of for m in d.arguments)
@@ -234,7 +240,7 @@ class Space:
             if many > 2:
                 tiers[2] += found
             else:
-                first = len(found) if many == 1 else 1
+                first = len(found) if many == 1 else 2 if self.taken else 1
                 tiers[0] += found[:first]
                 tiers[1] += found[first:]
         return [tier for tier in tiers if tier]
@@ -252,6 +258,11 @@ class Space:
 
         if not axes:
             return
+        if self.taken:
+            own = choice
+            for name, by in self.taken.items():
+                own = own.cut(name, tuple(a for a in by if a in axes))
+            yield own
         whole = data(choice, axes)
         if not rest:
             yield self._sharded(whole, axes)

@@ -46,7 +46,7 @@ class Finalists:
 
     def __post_init__(self) -> None:
         self._waits: tuple[Tried, ReportFuture] | None = None
-        self._asked: set[tuple[float, float]] = set()
+        self._asked: set[tuple[str, str]] = set()
         self._higher = 1.0
 
     @property
@@ -65,8 +65,8 @@ class Finalists:
         return usable is None or each.score.needed * self._higher <= usable * (1 + each.score.margin)
 
     def hope(self, each: Tried) -> bool:
-        """Whether it is worth asking about; what costs exactly the same as another is the same or its mirror image."""
-        return (each.score.seconds, each.score.needed) not in self._asked and self.may_fit(each)
+        """Whether it is worth asking about; what costs the same as another that was asked about is nearly the same."""
+        return each.alike not in self._asked and self.may_fit(each)
 
     def rivals(self, given: Tried) -> bool:
         """Whether the plan that a search began with may yet be better than what is offered: it is asked about too."""
@@ -87,7 +87,7 @@ class Finalists:
     def ask(self, each: Tried) -> None:
         """Starts a candidate's compile."""
         assert self.level is not None
-        self._asked.add((each.score.seconds, each.score.needed))
+        self._asked.add(each.alike)
         try:
             future = self.program.submit(each.plan, self.level, target=self.machine.text, timeout=self.timeout)
         except ShardvizError as error:

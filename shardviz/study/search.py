@@ -566,14 +566,13 @@ class Searching:
 
     def _likely(self, count: int) -> list[Found]:
         """The best candidates by their estimate, where no compiler has accepted any."""
-        found: dict[tuple[float, float], Found] = {}
+        found: dict[tuple[str, str], Found] = {}
         hopeful = [each for each in self.tried.values() if self._finalists.may_fit(each)]
         for each in sorted(hopeful or self.tried.values(), key=lambda t: t.score.rank):
-            alike = each.score.seconds, each.score.needed
             if len(found) == count:
                 break
-            if alike not in found and (made := self._as_found(each)) is not None:
-                found[alike] = made
+            if each.alike not in found and (made := self._as_found(each)) is not None:
+                found[each.alike] = made
         return list(found.values())
 
     def _as_found(self, each: Tried) -> Found | None:

@@ -321,6 +321,17 @@ def test_a_shard_map_whose_axes_divide_on_few_meshes_is_searched():
     assert {"data", "seq"} <= set(found.best.plan.mesh.names)
 
 
+def test_what_the_functions_shard_maps_take_is_tried_early():
+    example = sv.gallery.pipeline(mesh="data=4,stage=8")
+    assert {d.name: d.taken for d in example.program.dimensions if d.taken} == {
+        "layers": ("stage",), "sequence": ("data",)
+    }  # fmt: skip
+    hunt = sv.searching(example.program, "tpu v5p:2x4x4", seconds=60, level="propagated", most=10)
+    own = hunt._scorer(example.plan)
+    *_, found = hunt
+    assert found.given is None and found.best.score.rank <= 1.02 * own.rank
+
+
 def test_what_a_pmap_maps_stays_on_its_axis():
     def step(w, x):
         return w - jax.lax.pmean(jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w), "batch")
