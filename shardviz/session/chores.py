@@ -30,8 +30,19 @@ _PAUSE = 0.02
 _WAIT = 0.05
 """Seconds until it is asked again whether what a step waits for is there."""
 
+_calm = 0.0
+"""When all chores of this process may go on, by the clock `time.monotonic`."""
+
 WAITING = "waiting"
 """What a step yields that can do nothing but wait."""
+
+
+def hurry(seconds: float) -> None:
+    """Has all chores of this process wait from now on for so long: a person waits for something, of which they would
+    take the half, for kernels answer cells and messages on threads of their own.
+    """
+    global _calm
+    _calm = time.monotonic() + seconds
 
 
 class Chore:
@@ -55,7 +66,7 @@ class Chore:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             while self.running:
-                if self._work():
+                if self._work(alone=True):
                     time.sleep(_WAIT)
             return
         loop.call_later(delay, self._slice, loop)
@@ -72,13 +83,18 @@ class Chore:
     def _slice(self, loop: asyncio.AbstractEventLoop) -> None:
         waits = self.running and self._work()
         if self.running and not loop.is_closed():
-            loop.call_later(_WAIT if waits else _PAUSE, self._slice, loop)
+            pause = _WAIT if waits else _PAUSE
+            loop.call_later(max(pause, _calm - time.monotonic()), self._slice, loop)
 
-    def _work(self) -> bool:
-        """Some steps; whether the last of them can do nothing but wait."""
+    def _work(self, alone: bool = False) -> bool:
+        """Some steps; whether the last of them can do nothing but wait.
+
+        Args:
+            alone: nobody else is waited for.
+        """
         until, waits = time.monotonic() + _SLICE, False
         try:
-            while self.running and not waits and time.monotonic() < until:
+            while self.running and not waits and (now := time.monotonic()) < until and (alone or now >= _calm):
                 waits = self._inbox.run(lambda: next(self._steps)) is WAITING
         except StopIteration:
             self.running = False

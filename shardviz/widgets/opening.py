@@ -19,10 +19,16 @@ from shardviz.program.plan import Plan
 from shardviz.records.report import Report
 from shardviz.session import Program
 from shardviz.session.calls import program_of
+from shardviz.session.chores import hurry
 from shardviz.session.collecting import uncollected
 from shardviz.session.explorer import ExplorerState
 from shardviz.session.files import SavedSession, read_session
 from shardviz.widgets.explorer import Explorer
+
+_OPENING = 2.0
+"""Seconds at most for which other explorers' chores wait while one is opened."""
+_PAINTING = 0.5
+"""Seconds for which they go on to wait, until its page has been painted."""
 
 
 def explore(
@@ -93,6 +99,7 @@ def explore(
         )
     own = plan is None and mesh is None  # then the function must bring a mesh
     plan = None if own else _plan(plan, mesh, in_specs, out_specs)
+    hurry(_OPENING)
     server.start()  # while the function is traced
     program = fn.program if isinstance(fn, Example) else fn
     if not isinstance(program, Program):
@@ -100,7 +107,9 @@ def explore(
     plan = _own_plan(program, in_specs, out_specs) if plan is None else plan
     limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
     on: dict[str, Any] = {"target": target, "tokens": tokens, "model_flops": model_flops}
-    return uncollected(lambda: Explorer(ExplorerState(program, plan, level=level, **limits, **on)))
+    made = uncollected(lambda: Explorer(ExplorerState(program, plan, level=level, **limits, **on)))
+    hurry(_PAINTING)
+    return made
 
 
 def open(
