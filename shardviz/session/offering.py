@@ -27,7 +27,7 @@ from shardviz.session.logical import MOST_AT_ONCE
 from shardviz.session.offers import Better, Offer, Remedies
 from shardviz.session.questions import Questions
 from shardviz.session.snapshot import Snapshot
-from shardviz.session.stages import Stages
+from shardviz.session.stages import Passes, Stages
 
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
@@ -60,8 +60,10 @@ class Chores:
     mend: Chore | None = None
     why: Chore | None = None
     stages: Chore | None = None
+    passes: Chore | None = None
     remedied: dict[Any, Remedies] = field(default_factory=dict)
     texts: dict[Any, Stages] = field(default_factory=dict)
+    passed: dict[Any, Passes] = field(default_factory=dict)
     meant: tuple[Any, ...] = ()
     found: str = ""
 

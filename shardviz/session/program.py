@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from shardviz.compiler import server
+from shardviz.compiler.server import Job
 from shardviz.costs import Machine
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.kept import cached_property
@@ -539,13 +541,28 @@ class Program(Derivable):
     ) -> None:
         """Starts a compile whose answer goes to a future."""
         until = submitting.last_milestone(level, finish)
+        submitting.submit(self._reading(plan, level, target), until, timeout, memory_limit, future)
+
+    def _reading(self, plan: Plan, level: str, target: str) -> Reading:
+        """What is to be compiled, and reads what comes of it."""
         bound = self.bind(plan)
         resolved = resolve_target(target, bound.mesh)
         simulated = resolved.topology is None and level == "partitioned"
         lowered = self._lowerings.lower(plan, resolved.lowered_for, anywhere=simulated)
         propagate = functools.partial(self._propagate, plan, target=resolved.lowered_for)
-        reading = Reading(self._call, bound, lowered, resolved, propagate, self._flops)
-        submitting.submit(reading, until, timeout, memory_limit, future)
+        return Reading(self._call, bound, lowered, resolved, propagate, self._flops)
+
+    @of_plan
+    def submit_passes(self, plan: Plan, target: str = "cpu") -> Job:
+        """Compiles the plan's program once more, with what each of XLA's passes makes of it written down.
+
+        Returns:
+            A future of the compile server's texts, which `session.stages.pass_stages` reads; `stop` ends the compile.
+
+        Raises:
+            CompileRefused: for a target that cannot be compiled for here. SpecError, TraceError: as `bind`.
+        """
+        return server.submit(submitting.request_of(self._reading(plan, "compiled", target), "compiled", passes=True))
 
     @of_plan
     def texts(self, plan: Plan) -> dict[str, str]:

@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardviz.errors import ShardvizError
+from shardviz.records.stages import Stage
+from shardviz.session.chores import WAITING
 from shardviz.session.offering import Offering
-from shardviz.session.stages import Stages
+from shardviz.session.stages import Passes, Stages, pass_stages
 
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
@@ -39,6 +41,43 @@ class Staging(Offering):
         if self.now.stages.of == plan:
             return self.now.stages
         return self._chores.texts.get(plan, Stages(plan))
+
+    def show_passes(self) -> None:
+        """Has the plan compiled once more for its target, with what each of XLA's passes makes of it."""
+        self._stop("passes")
+        self._begin("passes", self._make_passes(self.plan, self.now.machine.target))
+
+    def passes_of(self, plan: Plan) -> Passes:
+        """What XLA's passes make of a plan on the target, as far as somebody has asked for it."""
+        return self._chores.passed.get((plan, self.now.machine.target), Passes())
+
+    def _make_passes(self, plan: Plan, target: str) -> Iterator[Any]:
+        def put(made: Passes) -> None:
+            self._chores.passed.pop((plan, target), None)
+            self._chores.passed[plan, target] = made
+            for old in list(self._chores.passed)[:-_KEPT]:
+                self._chores.passed.pop(old)
+            self._put(stages=replace(self.now.stages))
+
+        job = None
+        put(Passes(busy=True))
+        try:
+            yield
+            job = self.program.submit_passes(plan, target)
+            while not job.done():
+                yield WAITING
+            made: list[Stage] = []
+            for stage in pass_stages(job.result()["compiled"]):
+                made.append(stage)
+                yield  # packing takes some milliseconds each
+            put(Passes(tuple(made)))
+        except ShardvizError as error:
+            put(Passes(trouble=str(error)))
+        finally:
+            if job is not None:
+                job.stop()
+            if self._chores.passed.get((plan, target), Passes()).busy:  # nobody waits for it any more
+                self._chores.passed.pop((plan, target))
 
     def _make_stages(self, plans: list[Plan]) -> Iterator[Any]:
         yield  # so that the page says first that they are being made

@@ -107,21 +107,11 @@ def submit(
         timeout, memory_limit: as `Program.submit`.
         future: what the answer goes to; whoever is interrupted in this can stop it.
     """
-    bound, lowered, resolved = reading.bound, reading.lowered, reading.resolved
-    if resolved.missing and until != "partitioned":
-        future.set_exception(CompileRefused(resolved.missing))
+    try:
+        request = request_of(reading, until)
+    except CompileRefused as error:
+        future.set_exception(error)
         return
-    if why := _not_compilable(bound.mesh, simulated=resolved.topology is None):
-        future.set_exception(CompileRefused(f"{why}; level 'propagated' works all the same"))
-        return
-    chosen = tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs)
-    request = server.Request(
-        module=edited_bytecode(lowered, bound),
-        devices=bound.mesh.size,
-        out_chosen=chosen,
-        until=until,
-        topology=resolved.topology,
-    )
 
     def reached(job: server.Job, milestone: str, texts: dict[str, str]) -> None:
         future.deliver(milestone, lambda: reading.report(milestone, texts, job))
@@ -129,6 +119,27 @@ def submit(
     job = future.job = server.Job(request, reached)
     job.add_done_callback(lambda _: _end(future, job, until))
     server.begin(job, timeout=timeout, memory_limit=memory_limit)
+
+
+def request_of(reading: Reading, until: str, passes: bool = False) -> server.Request:
+    """What the compile server is asked for.
+
+    Raises:
+        CompileRefused: for a target that cannot be compiled for here, or a mesh that XLA cannot be given.
+    """
+    bound, lowered, resolved = reading.bound, reading.lowered, reading.resolved
+    if resolved.missing and until != "partitioned":
+        raise CompileRefused(resolved.missing)
+    if why := _not_compilable(bound.mesh, simulated=resolved.topology is None):
+        raise CompileRefused(f"{why}; level 'propagated' works all the same")
+    return server.Request(
+        module=edited_bytecode(lowered, bound),
+        devices=bound.mesh.size,
+        out_chosen=tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs),
+        until=until,
+        topology=resolved.topology,
+        passes=passes,
+    )
 
 
 def answer(start: Callable[[ReportFuture], None]) -> Report:

@@ -35,7 +35,7 @@ EDITS = (
     *("pin", "open_card", "rename_card", "move_card", "delete_card", "compare_with"),
     *("offer_presets", "close_offers", "take_offer", "find_best", "stop_finding"),
     *("try_remedies", "take_remedy", "ask_why", "ask_without", "ask_recorded", "close_why"),
-    *("undo", "redo", "stop", "recompile", "finish"),
+    *("undo", "redo", "stop", "recompile", "finish", "show_passes"),
 )
 """What the page may ask for: methods of the state. An edit has their arguments by name."""
 

@@ -388,8 +388,9 @@ def _stages(explorer: Explorer) -> Json:
     made, beside = state.stages_of(state.plan), state.stages_of(other.plan)
     lacks = explorer.query.get("against") == "card" and other is not now and not beside.items
     waits = "Shardy's passes are being run, one after the other …" if made.busy or lacks else ""
+    passes = state.passes_of(state.plan)
     shown = stages_shown(
-        made.with_reports(now.known.reports),
+        made.with_reports(now.known.reports, passes.items),
         None if other is now else beside.with_reports(other.known.reports),
         other.name,
         explorer.query,
@@ -397,7 +398,8 @@ def _stages(explorer: Explorer) -> Json:
         trouble=made.trouble,
     )
     more = {"name": shown.name, "names": shown.names, "against": shown.against, "could": shown.could}
-    return pane(shown.document, **more, at=shown.at, found=shown.found, most=MOST_ROWS, other=other.name)
+    asked = {"count": len(passes.items), "busy": passes.busy, "trouble": passes.trouble}
+    return pane(shown.document, **more, passes=asked, at=shown.at, found=shown.found, most=MOST_ROWS, other=other.name)
 
 
 def _memory(explorer: Explorer) -> Json:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import shardviz as sv
+from shardviz.compiler.lines import hlo_lines
 from shardviz.session.explorer import ExplorerState
 from shardviz.widgets.explorer import Explorer
 from tests.widgets.page import UNREADABLE
@@ -84,4 +85,30 @@ def test_a_plan_is_held_against_another_cards(page):
     lines = chosen(page, name="stablehlo", against="card")
     changed = lines.locator("tr", has_text="~")
     assert changed.count() >= 1 and "against baseline" in page.at("panel-stages").inner_text()
+    state.undo()
+
+
+def test_every_pass_of_xla_is_had_on_request(page):
+    """The program is compiled once more; among its passes is the partitioner's, with the program that a report has."""
+    state = page.explorer.state
+    assert "three texts" in page.at("stage-passes").inner_text()
+    page.at("show-passes").click()
+    page.answer()
+    for _ in range(600):
+        if not page.explorer.stages["passes"]["busy"]:
+            break
+        page.tab.wait_for_timeout(50)
+    page.answer()
+    passes = state.passes_of(state.plan)
+    assert not passes.trouble and f"changed it: {len(passes.items)} texts" in page.at("stage-passes").inner_text()
+    assert len({stage.name for stage in passes.items}) == len(passes.items) > 5
+    (cut,) = [stage for stage in passes.items if stage.title.endswith(" spmd-partitioning")]
+    known = state.program.partition(state.plan).stages["partitioned"]
+    assert [line.text for line in cut.lines] == [line.text for line in hlo_lines(known)]
+    lines = chosen(page, name=cut.name, against="stage")
+    assert lines.locator("tr", has_text="all-reduce").count()
+    assert " new" in page.at("panel-stages").inner_text()
+    state.set_dim("w['down']", 0, [])
+    page.answer()
+    assert page.at("show-passes").is_visible(), "they are another plan's"
     state.undo()

@@ -70,6 +70,7 @@ class Request:
             compile goes on to its end.
         options: further XLA debug options by name.
         topology: the machine to compile for; None for simulated CPU devices.
+        passes: what every pass makes of the program is wanted too, among the texts of `compiled`.
     """
 
     module: bytes
@@ -78,6 +79,7 @@ class Request:
     until: str = "compiled"
     options: dict[str, str] = field(default_factory=dict)
     topology: Topology | None = None
+    passes: bool = False
 
     @property
     def milestones(self) -> tuple[str, ...]:
@@ -116,7 +118,8 @@ def compile_in(folder: Path, request: Request) -> None:
     """
     target = folder / "dumps"
     target.mkdir(exist_ok=True)
-    options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": dumps.PARTITIONER, **request.options}
+    which = dumps.EVERY_PASS if request.passes else dumps.PARTITIONER
+    options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": which, **request.options}
     at = request.topology
     if at is None:
         made = _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options)
@@ -191,7 +194,8 @@ def run(request: Request) -> dict[str, dict[str, str]]:
     folder = Path(tempfile.mkdtemp(prefix="shardviz-job-"))
     try:
         compile_in(folder, request)
-        return {name: dumps.read(folder / "dumps", name, request.devices) for name in request.milestones}
+        at, devices, passes = folder / "dumps", request.devices, request.passes
+        return {name: dumps.read(at, name, devices, passes=passes) for name in request.milestones}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

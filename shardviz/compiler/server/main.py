@@ -189,7 +189,7 @@ class Jobs:
                 if full := faults.of_files(running.folder, stderr):
                     return full
                 running.sent.add(milestone)
-                texts = dumps.read(folder, milestone, request.devices)
+                texts = dumps.read(folder, milestone, request.devices, passes=request.passes)
                 self.tell("milestone", running.job, milestone, texts, stderr)
         return None
 

@@ -34,9 +34,16 @@ export function stages(ctx, el) {
   const line = h("span", {});
   const found = h("span", { class: "sv-soft", id: "stage-found", role: "status" });
   const tools = h("div", { class: "sv-tools" }, back, stage, on, against, onlyLabel, search, line, found);
+  const passes = h("p", { class: "sv-soft sv-passes", id: "stage-passes", role: "status" });
+  const every = h("button", {
+    class: "sv-link",
+    id: "show-passes",
+    title: "takes about twice as long as a compile, and is done only when it is asked for",
+    onclick: () => ctx.edit({ op: "show_passes" }),
+  }, "compile once more, with every pass");
   const body = h("div", {});
   const pages = h("div", { class: "sv-pages" });
-  el.append(tools, body, pages);
+  el.append(tools, passes, body, pages);
   /** @type {Editor} */
   const editor = { widths: [9, 100, 14] };
   const view = documentView(ctx, body, { stage: editor });
@@ -97,6 +104,15 @@ export function stages(ctx, el) {
     found.textContent = `${count.toLocaleString("en")} line${count === 1 ? "" : "s"}`;
   }
 
+  function drawPasses() {
+    const { count, busy, trouble } = ctx.get("stages").passes;
+    const few = "Of what XLA does, three texts are kept: before its partitioner, after it, and the end. ";
+    if (busy) fill(passes, "It is being compiled once more, with every pass …");
+    else if (count) {
+      fill(passes, `The list has the program after each of XLA's passes that changed it: ${count} texts.`);
+    } else fill(passes, trouble ? `${trouble} ` : few, every);
+  }
+
   function drawPages() {
     const { at: first, found: count, most } = ctx.get("stages");
     const to = (/** @type {number} */ place, /** @type {string} */ id, /** @type {string} */ words) =>
@@ -129,6 +145,7 @@ export function stages(ctx, el) {
     drawn = true;
     tools.hidden = !data.names.length;
     drawTools();
+    drawPasses();
     view.draw(data.document);
     drawPages();
     if (at !== data.at) el.scrollTop = 0;
