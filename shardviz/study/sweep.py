@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import os
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from shardviz.program.plan import Plan
 from shardviz.records.report import Report
 from shardviz.session.calls import program_of
 from shardviz.session.program import Program
+from shardviz.study.resuming import Kept, value_text
 from shardviz.study.workers import WORTH as _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers, cores, packed
 from shardviz.visible import Visible, painters
@@ -154,15 +156,6 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or (type(one) is type(other) and (one == other) is True)
 
 
-def value_text(value: Any) -> str:
-    """A point's value in a few words: a function by its name, a mesh by its text."""
-    if isinstance(value, str | int | float | bool | None):
-        return repr(value) if isinstance(value, str) else str(value)
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}={size}" for name, size in value.items())
-    return getattr(value, "__name__", "") or str(value)
-
-
 def sweep(
     make: Callable[..., Any],
     over: Mapping[str, Iterable[Any]],
@@ -173,6 +166,7 @@ def sweep(
     tokens: float | None = None,
     executor: Any = None,
     previous: Sweep | None = None,
+    resume: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Sweep:
     """Asks the same of every point of a grid.
@@ -190,13 +184,16 @@ def sweep(
             whose workers have this JAX and shardviz; None for this process, and worker processes of our own as soon as
             it shows that they save time.
         previous: a sweep whose answered points are kept as they are, to resume or to extend it.
+        resume: a file that answers are written to as they come, such as `sweep.jsonl`; what it has already, from this
+            process or another, is not asked again, and what failed is. Its reports are without the program's texts.
         progress: show a bar.
 
     Returns:
         A row for each point. After an interrupt (Ctrl-C) what was answered until then; `left` says how many were not.
 
     Raises:
-        ShardvizError: if there is nothing to sweep over, no such level, or the sweep to go on from was asked otherwise.
+        ShardvizError: if there is nothing to sweep over, no such level, or the sweep or file to go on from was asked
+            otherwise; if the file cannot be read or written.
     """
     if level not in _ASKS:
         raise ShardvizError(f"sweep(level={level!r}): level is {', '.join(map(repr, _ASKS))}")
@@ -214,12 +211,18 @@ def sweep(
         kept = [r for r in previous.rows if _same_point(r.point, point)] if previous is not None else []
         if kept and kept[0].report is not None:
             done[place] = kept[0]
+    file = None if resume is None else Kept.of(resume, value_text(make), grid, level, asked)
+    for place, point in enumerate(points):
+        if file is not None and place not in done and (known := file.answer(point)) is not None:
+            done[place] = _row(point, known[0], "", known[1], target, tokens)
     question = _Question(make, mesh, target, level)
     asked_of = {p: point for p, point in enumerate(points) if p not in done}
     found = _answers(question, asked_of, executor)
     with contextlib.suppress(KeyboardInterrupt), contextlib.closing(found):
         for place, (answer, trouble, seconds) in _bar(found, len(asked_of), progress):
             report = Report.from_json(answer) if isinstance(answer, str) else answer
+            if file is not None and report is not None:
+                file.keep(points[place], report, seconds)
             done[place] = _row(points[place], report, trouble, seconds, target, tokens)
     return Sweep(
         over=grid, level=level, rows=tuple(done[p] for p in sorted(done)), left=len(points) - len(done), asked=asked
@@ -344,4 +347,4 @@ def _bar(answers: Iterable[tuple[int, Answer]], total: int, shown: bool) -> Iter
     return tqdm(answers, total=total, desc="sweep", unit="point")
 
 
-__all__: Sequence[str] = ("Sweep", "SweepRow", "sweep", "value_text")
+__all__: Sequence[str] = ("Sweep", "SweepRow", "sweep")

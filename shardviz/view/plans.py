@@ -6,7 +6,8 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.records.amounts import format_bytes, format_number, format_seconds, plural
 from shardviz.records.report import Report
 from shardviz.session.presets import Presets
-from shardviz.study.sweep import Sweep, SweepRow, value_text
+from shardviz.study.resuming import value_text
+from shardviz.study.sweep import Sweep, SweepRow
 from shardviz.view.cost_table import memory_text
 from shardviz.view.document import Column, Document, Inline, Table, code, document, notes, row, words
 from shardviz.view.picture import Labels, Lines, Picture, Rects, Shape, picture
