@@ -15,15 +15,18 @@ from typing import Any
 
 import jax
 
-from shardviz.errors import MeshError, SpecError
+from shardviz.errors import MeshError, ShardvizError, SpecError, excerpt
 from shardviz.kept import cached_property
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, memory_kind
-from shardviz.program.dimensions import Dimension, Member
+from shardviz.program.dimensions import Dimension, Dimensions, Member
 from shardviz.program.intermediates import Constrain, Intermediate
 from shardviz.program.rules import Rules
 from shardviz.program.trees import spec_tree, spread
 from shardviz.records.variants import Variant
+
+_BY_NAME = "dimension"  # the role of a member that is a whole logical dimension, its path the name
+_ALL = -1  # every dimension of an array, to be left out
 
 
 def is_spec(leaf: Any) -> bool:
@@ -132,7 +135,7 @@ class Plan:
             self.rules,
             frozenset(self.memory),
             frozenset(self.out_memory),
-            frozenset(self.cuts),
+            self.cuts if self.by_name else frozenset(self.cuts),
             self.constraints,
             self.variant,
         )
@@ -163,7 +166,7 @@ class Plan:
         return self._replace(
             edits={**dict(self.edits), **edits},
             out_edits={**dict(self.out_edits), **out_edits},
-            cuts=tuple((member, axes) for member, axes in self.cuts if (member.role, member.path) not in gone),
+            cuts=self._uncut(gone),
         )
 
     def without_edits(self, names: Set[str]) -> Plan:
@@ -171,33 +174,75 @@ class Plan:
         and `in_specs` say of them holds again."""
         return self._replace(
             edits=tuple((name, spec) for name, spec in self.edits if name not in names),
-            cuts=tuple((m, axes) for m, axes in self.cuts if m.role != "argument" or m.path not in names),
+            cuts=self._uncut({("argument", name) for name in names}),
         )
 
-    def with_dimension(self, dimension: Dimension, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
+    def _uncut(self, gone: Set[tuple[str, str]]) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
+        """The cuts without those of some arrays; what is cut by name is left out of them when the names are known."""
+        left = tuple(cut for cut in self.cuts if cut[0][:2] not in gone)
+        return (*left, *((Member(*array, _ALL), ()) for array in sorted(gone))) if self.by_name else left
+
+    def with_dimension(self, dimension: Dimension | str, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
         """The plan with a logical dimension cut by these axes in every array that has it, and by no others.
 
         What cuts the arrays' other dimensions stays, but for these axes themselves: an axis cuts an array once. Of the
         outputs only those that the plan gives a spec are cut; the others are the compiler's choice.
 
         Args:
-            dimension: one of `program.dimensions`, such as `program.dimensions.named("d_ff")`.
+            dimension: one of `program.dimensions`, or its name, `d_ff`, or a member's, `w1:1`, which are looked up
+                where the plan meets a program.
             axes: a mesh axis, several, or None for none.
             prefer: tree path → which dimension is cut, of an array that has the logical dimension several times
                 (`dimension.conflicts`); the first if not said.
 
         Raises:
             SpecError: if the mesh has no such axis.
-            ShardvizError: if a preferred dimension is none of the logical one.
+            ShardvizError: if it is no dimension, a preferred dimension is none of the logical one, or it is given with
+                a name alone. That a program has no dimension of that name is said where the plan meets it.
         """
+        if not isinstance(dimension, Dimension | str):
+            raise ShardvizError(
+                f"with_dimension({excerpt(repr(dimension))}): expected a logical dimension's name, such as 'd_ff', or "
+                "one of program.dimensions"
+            )
+        name = dimension if isinstance(dimension, str) else dimension.name
         wanted = () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
         for axis in wanted:
             if axis_name(axis) not in self.mesh.names:
                 have = ", ".join(map(repr, self.mesh.names))
-                raise SpecError(f"cut {dimension.name!r} by {axis!r}: the mesh has no such axis; it has {have}")
+                raise SpecError(f"cut {name!r} by {axis!r}: the mesh has no such axis; it has {have}")
+        if isinstance(dimension, str):
+            if prefer:
+                raise ShardvizError(
+                    f"with_dimension({name!r}, prefer=...): a name alone does not tell which arrays have it several "
+                    f"times; give program.dimensions.named({name!r})"
+                )
+            return self._replace(cuts=(*self.cuts, (Member(_BY_NAME, name, 0), wanted)))
         chosen = {member[:2]: member for member in dimension.chosen(prefer)}
         cuts = {m: _without(old, wanted) if m[:2] in chosen else old for m, old in self.cuts}
         return self._replace(cuts=tuple((cuts | dict.fromkeys(chosen.values(), wanted)).items()))
+
+    @property
+    def by_name(self) -> bool:
+        """Whether it cuts logical dimensions by name; `with_members` has the arrays in their place."""
+        return any(member.role == _BY_NAME for member, _ in self.cuts)
+
+    def with_members(self, dimensions: Dimensions) -> Plan:
+        """The plan in which each logical dimension that is cut by name is cut in the arrays that have it.
+
+        Raises:
+            ShardvizError: if there is no dimension of a name.
+        """
+        plan = self._replace(cuts=())
+        for member, axes in self.cuts if self.by_name else ():
+            if member.role == _BY_NAME:
+                plan = plan.with_dimension(dimensions.named(member.path), axes)
+            elif member.dimension == _ALL:
+                plan = plan._replace(cuts=plan._uncut({member[:2]}))
+            else:
+                cuts = {m: _without(old, axes) if m[:2] == member[:2] else old for m, old in plan.cuts}
+                plan = plan._replace(cuts=tuple((cuts | {member: axes}).items()))
+        return plan if self.by_name else self
 
     def constrain(self, what: Any, spec: Any = None, *, line: str = "", occurrence: int | None = None) -> Plan:
         """The plan with a sharding constraint on a value inside the function, which stays as it is.

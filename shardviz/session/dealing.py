@@ -51,7 +51,12 @@ class Dealing(Editing):
             plan: the plan.
             note: how it came to be.
         """
-        return self._deal(lambda: self.deck.added(plan, self._first_known(plan), name=name, note=note)[0])
+
+        def dealt() -> Deck:
+            settled = self.program.settled(plan)
+            return self.deck.added(settled, self._first_known(settled), name=name, note=note)[0]
+
+        return self._deal(dealt)
 
     def rename_card(self, card: str, name: str) -> bool:
         """Gives a card another name; a draft with a name is kept."""

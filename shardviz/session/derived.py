@@ -35,7 +35,8 @@ def of_plan(method: Callable[Concatenate[S, Plan, P], T]) -> Callable[Concatenat
 
     @wraps(method)
     def answered(self: S, plan: Plan, *args: P.args, **kwargs: P.kwargs) -> T:
-        return method(self.of_variant(plan.variant), plan, *args, **kwargs)
+        program = self.of_variant(plan.variant)
+        return method(program, program.settled(plan), *args, **kwargs)
 
     return answered
 
@@ -75,12 +76,21 @@ class Derivable:
     def dimensions(self) -> Dimensions:
         """The logical dimensions: which dimensions of which arguments and outputs belong together, found by Shardy.
 
-        `plan.with_dimension(program.dimensions.named("d_ff"), "model")` cuts one wherever it occurs.
+        `plan.with_dimension("d_ff", "model")` cuts one wherever it occurs.
 
         Raises:
             TraceError: as `arguments`, or for an operation that JAX cannot lower.
         """
         return dimensions(self._lowerings.lowered)
+
+    def settled(self, plan: Plan) -> Plan:
+        """The plan with the arrays of each logical dimension that it cuts by name; a plan that names none as it is.
+
+        Raises:
+            ShardvizError: if there is no dimension of a name.
+            TraceError: as `dimensions`.
+        """
+        return plan.with_members(self.dimensions) if plan.by_name else plan
 
     def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Self:
         """The program of the gradient, as `jax.grad` gives it, with the plan that this one brings.

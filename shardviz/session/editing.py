@@ -301,7 +301,7 @@ class Editing(ABC):
 
     def set_plan(self, plan: Plan) -> bool:
         """Takes another plan as a whole."""
-        return self._edit(lambda: plan, "plan")
+        return self._edit(lambda: self.program.settled(plan), "plan")
 
 
 def _read_spec(spec: Any, name: str) -> Spec | None:

@@ -136,6 +136,7 @@ class ExplorerState(Staging):
         self.loop.inbox.run(lambda: self._open(plan, target))
 
     def _open(self, plan: Plan, target: str | Machine) -> None:
+        plan = self.program.settled(plan)
         bound = self.program.bind(plan)
         machine = MachineChoice.of(read(target, bound.mesh), bound.mesh)
         report = self.program.propagate(plan)

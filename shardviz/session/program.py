@@ -224,7 +224,8 @@ class Program(Derivable):
             SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
             TraceError: if the function cannot be traced on the plan's mesh.
         """
-        return self.of_variant(plan.variant)._lowerings.bind(plan)
+        program = self.of_variant(plan.variant)
+        return program._lowerings.bind(program.settled(plan))
 
     @of_plan
     def undivided(self, plan: Plan) -> tuple[Undivided, ...]:

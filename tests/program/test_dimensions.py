@@ -362,8 +362,36 @@ def test_cuts_go_before_specs_and_an_axis_cuts_an_array_once():
     assert program.bind(space["plan"]) == program.bind(both)
 
 
+def test_by_name_it_is_the_plan_of_the_dimension_in_the_order_of_the_edits():
+    program = sv.trace(matmul, *SHAPES)
+    dims = program.dimensions
+    base = sv.Plan({"a": 2, "b": 2}, (P(None, "a"), P("b")), P("b"))
+    known = base.with_dimension(dims.named("x:0"), "b").with_dimension(dims.named("w:0"), "a")
+    named = base.with_dimension("x:0", "b").with_dimension("w:0", "a")
+    assert named.by_name and program.settled(named) == known and program.bind(named) == program.bind(known)
+    assert named != base.with_dimension("w:0", "a").with_dimension("x:0", "b") and hash(named) is not None
+    for change in (
+        lambda p: p.with_spec("w", P()),
+        lambda p: p.without_edits({"w"}),
+        lambda p: p.with_dimension(dims.named("w:1"), "b"),
+        lambda p: p.with_dimension(dims.named("w:1"), "b").with_spec("x", P("a")),
+        lambda p: p.rename_axis("a", "z"),
+    ):
+        assert program.settled(change(named)) == change(known) and not change(known).by_name
+    assert program.propagate(named).plan == program.propagate(known).plan
+    assert program.plan_code(named) == program.plan_code(known)
+
+
 def test_what_cannot_be_cut_is_said():
     program = sv.trace(matmul, *SHAPES)
+    with pytest.raises(ShardvizError, match="there is no dimension 'ff'; there are"):
+        program.propagate(sv.Plan({"a": 2}).with_dimension("ff", "a"))
+    with pytest.raises(SpecError, match=r"cut 'w:0' by 'q': the mesh has no such axis; it has 'a'"):
+        sv.Plan({"a": 2}).with_dimension("w:0", "q")
+    with pytest.raises(ShardvizError, match=r"with_dimension\(3\): expected a logical dimension's name"):
+        sv.Plan({"a": 2}).with_dimension(3, "a")
+    with pytest.raises(ShardvizError, match="a name alone does not tell"):
+        sv.Plan({"a": 2}).with_dimension("w:0", "a", prefer={"w": 0})
     with pytest.raises(SpecError, match=r"the mesh has no such axis; it has 'a'"):
         sv.Plan({"a": 2}).with_dimension(program.dimensions.named("w:0"), "q")
     with pytest.raises(SpecError, match="dimension 0 is 8 and does not divide by 'a'=3"):

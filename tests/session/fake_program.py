@@ -129,6 +129,9 @@ class FakeProgram:
         self.propagations = 0
         self.broken: BaseException | None = None
 
+    def settled(self, plan: FakePlan) -> FakePlan:
+        return plan
+
     def bind(self, plan: FakePlan) -> Bound:
         specs = dict(plan.specs)
         for name in specs:
