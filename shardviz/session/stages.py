@@ -79,7 +79,7 @@ def pass_stages(texts: Mapping[str, str]) -> Iterator[Stage]:
         read = partial(_unpacked, zlib.compress(text.encode(), 1))
         told = f"a pass of {pipeline.replace('_', ' ')}"
         if name == "pipeline-start":
-            name, told = "as it begins", f"before the first pass of {pipeline.replace('_', ' ')}"
+            name, told = f"{pipeline.replace('_', ' ')} begins", "what was done before it is not written down as passes"
         yield Stage(name=f"xla {rest}{again}", title=f"{int(number)} {name}{again}", kind="hlo", read=read, told=told)
 
 

@@ -107,7 +107,7 @@ def test_every_pass_of_xla_is_had_on_request(page):
     assert [line.text for line in cut.lines] == [line.text for line in hlo_lines(known)]
     lines = chosen(page, name=cut.name, against="stage")
     assert lines.locator("tr", has_text="all-reduce").count()
-    assert " new" in page.at("panel-stages").inner_text()
+    assert "lines changed" in page.at("panel-stages").inner_text()
     state.set_dim("w['down']", 0, [])
     page.answer()
     assert page.at("show-passes").is_visible(), "they are another plan's"
