@@ -89,12 +89,13 @@ def checkpointed(policy: str) -> Iterator[Checkpointing]:
         yield found
 
 
-def under_checkpoint(jaxpr: Any) -> Iterator[Any]:
-    """The source info of every loop whose body has a checkpoint, and of every checkpoint that is in no such loop."""
+def under_checkpoint(jaxpr: Any) -> Iterator[tuple[Any, bool]]:
+    """The source info of every loop whose body has a checkpoint, and of every checkpoint that is in no such loop; and
+    whether it is a loop."""
     for e in jaxpr.eqns:
         loop = e.primitive.name == "scan" and _has_checkpoint(e.params["jaxpr"].jaxpr)
         if loop or e.primitive.name in _CHECKPOINTS:
-            yield e.source_info
+            yield e.source_info, loop
             continue
         for inner in sub_jaxprs(e.params):
             yield from under_checkpoint(inner)

@@ -11,7 +11,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from shardviz.costs.step_cost import memory_parts
 from shardviz.diagnose.case import Case
@@ -20,7 +22,7 @@ from shardviz.diagnose.holdings import kept_whole, made_name
 from shardviz.diagnose.specs import over_all
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
-from shardviz.records import Finding, Residual, Suggestion
+from shardviz.records import Finding, Product, Residual, Suggestion
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 
 
@@ -31,58 +33,115 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
     kept = report.residual_bytes
     if not kept or kept <= case.argument_bytes or kept < 2**20:
         return
-    policies = _policies(case)
+    layers = _layers(case)
+    policies = {name: each for name, each in _policies(case, layers).items() if each[0] > 0.05 * kept}
+    most, least = ("", "") if layers.looped else ("at most ", "at least ")
     said = "; ".join(
-        f"`{name}` would keep {format_bytes(kept - saved)} ({format_bytes(saved)} less) and recompute "
+        f"`{name}` would keep {most}{format_bytes(kept - saved)} ({least}{format_bytes(saved)} less) and recompute "
         f"{_again(case, flops)}"
         for name, (saved, flops) in policies.items()
-        if saved > 0.05 * kept
     )
     heaviest = max((r for r in report.residuals if r.takes_memory), key=lambda r: r.value.bytes_per_device or 0.0)
     over = case.cost is not None and case.cost.needs.fits is False
-    numbers = {"bytes": kept, "argument_bytes": case.argument_bytes}
+    numbers = {"bytes": kept, "argument_bytes": case.argument_bytes, "layers": float(layers.count)}
     for name, (saved, flops) in policies.items():
         numbers |= {f"{name}_saved_bytes": saved, f"{name}_flops": flops}
+    mends = [Suggestion(kind="checkpoint", policy=name) for name in policies]
+    if policies and not layers.tried:
+        said += ". Nothing here tries that: no loop and no jax.checkpoint of the function says where a layer begins"
+        policy = list(policies)[-1]
+        text = f"put `jax.checkpoint(layer, policy=jax.checkpoint_policies.{policy})` in place of a layer's function"
+        mends = [Suggestion(kind="code", source=heaviest.value.source, text=text)]
+    why = f"most of it is {_named(heaviest, layers)}"
+    if said:
+        why += f". With jax.checkpoint around each layer, {said}"
+    elif layers.count == 1:
+        why += (
+            ". No line of it is run for several layers, so what a jax.checkpoint would save hangs on what it is put "
+            "around: around all of it, the backward pass would make everything again before it begins, and save nothing"
+        )
     yield Finding(
         "kept-dominates",
         "warning" if over else "note",
         f"The forward pass keeps {format_bytes(kept)} on each device for the backward pass, more than all arguments "
-        f"take "
-        f"({format_bytes(case.argument_bytes)}).",
-        why=f"most of it is {_named(heaviest)}" + (f". With jax.checkpoint around each layer, {said}" if said else ""),
+        f"take ({format_bytes(case.argument_bytes)}).",
+        why=why,
         source=heaviest.value.source,
         value=made_name(case, heaviest.value),
         numbers=numbers,
-        mends=tuple(
-            Suggestion(kind="checkpoint", policy=name) for name, (saved, _) in policies.items() if saved > 0.05 * kept
-        ),
+        mends=tuple(mends),
     )
 
 
-def _policies(case: Case) -> dict[str, tuple[float, float]]:
-    """Checkpoint policy → bytes that it would not keep, and FLOPs of matrix products that it would do again.
+@dataclass(frozen=True)
+class _Layers:
+    """What of the kept values is made again and again, layer by layer.
 
-    Both around the body of a loop over layers, which keeps what enters it: of what is stacked, the largest.
-    `dots_saveable` keeps the results of the forward pass's matrix products besides; `nothing_saveable` does that pass
-    again. Empty without such a loop: then it hangs on where the checkpoints are set.
+    Attributes:
+        rows: those values: stacked by a loop, or made by one line for one layer after the other.
+        entry: bytes of what enters all layers, which a checkpoint around each keeps; at most the largest of what each
+            makes, times their number.
+        products: the layers' matrix products on the way forward.
+        count: how many layers there are, where no loop has them; 1 where no line is run for several.
+        looped: a loop has them.
+        tried: a loop or a jax.checkpoint says where a layer begins, so that a policy can be tried.
     """
+
+    rows: Sequence[Residual] = ()
+    entry: float = 0.0
+    products: Sequence[Product] = ()
+    count: int = 1
+    looped: bool = False
+    tried: bool = False
+
+
+_OF_A_CHECKPOINT = "reduce_precision"
+"""What `jax.checkpoint` does to an array that it keeps."""
+
+
+def _layers(case: Case) -> _Layers:
     report = case.report
     rows = [r for r in report.residuals if r.takes_memory]
-    size = lambda rs: sum(r.value.bytes_per_device or 0.0 for r in rs)  # noqa: E731
     forward = [p for p in report.products if p.phase == "forward"]
-    inner = (p for p in forward if p.count != 1)
-    dots = sum(p.shard[0] * p.shard[1] * p.shard[3] * itemsize(p.dtype) * (p.count or 1) for p in inner)
-    stacked = [r for r in rows if (r.layers or 1) > 1]
-    if not stacked:
+    size = lambda r: r.value.bytes_per_device or 0.0  # noqa: E731
+    if stacked := [r for r in rows if (r.layers or 1) > 1]:
+        inner = [p for p in forward if p.count != 1]
+        return _Layers(stacked, max(map(size, stacked)), inner, looped=True, tried=True)
+    known = lambda r: (r.value.source, r.value.op, r.value.shape, r.value.dtype)  # noqa: E731
+    alike = Counter(map(known, rows))
+    often: Counter[int] = Counter()  # how many layers: as often as the operations are run that make most of a layer
+    for r in {known(r): r for r in rows}.values():
+        often[alike[known(r)]] += round(size(r))
+    count = max((n for n in often if n > 1), key=lambda n: (often[n], -n), default=1)
+    if count == 1:
+        return _Layers()
+    again = [r for r in rows if alike[known(r)] > 1]
+    lines = Counter((p.source, p.shard, p.dtype) for p in forward)
+    inner = [p for p in forward if lines[p.source, p.shard, p.dtype] > 1]
+    own = any(r.kind == "recomputed" or r.value.op == _OF_A_CHECKPOINT for r in report.residuals)
+    return _Layers(again, count * max(map(size, again)), inner, count, tried=own)
+
+
+def _policies(case: Case, layers: _Layers) -> dict[str, tuple[float, float]]:
+    """Checkpoint policy → bytes that it would not keep, and FLOPs of matrix products that it would do again.
+
+    Both around each layer, of which what enters it is kept. `dots_saveable` keeps the results of the forward pass's
+    matrix products besides; `nothing_saveable` does that pass again. Empty where nothing is made layer by layer: then
+    it hangs on where the checkpoints are set.
+    """
+    if not layers.rows:
         return {}
-    entry = max(r.value.bytes_per_device or 0.0 for r in stacked)
+    report = case.report
+    whole = sum(r.value.bytes_per_device or 0.0 for r in layers.rows)
+    dots = sum(p.shard[0] * p.shard[1] * p.shard[3] * itemsize(p.dtype) * (p.count or 1) for p in layers.products)
     work = report.cost.work if report.cost is not None else ()
     flops = {phase: sum(w.dot_flops for w in work if w.phase == phase) for phase in ("forward", "rematerialised")}
     left = max(0.0, flops["forward"] - flops["rematerialised"])
+    forward = (p for p in report.products if p.phase == "forward")
     convolutions = max(0.0, flops["forward"] - sum(p.step_flops for p in forward))
     return {
-        "dots_saveable": (max(0.0, size(stacked) - entry - dots), convolutions),
-        "nothing_saveable": (size(stacked) - entry, left),
+        "dots_saveable": (max(0.0, whole - layers.entry - dots), convolutions),
+        "nothing_saveable": (max(0.0, whole - layers.entry), left),
     }
 
 
@@ -93,11 +152,13 @@ def _again(case: Case, flops: float) -> str:
     return format_flops(flops) + (f" of matrix products ({format_seconds(seconds)})" if seconds is not None else "")
 
 
-def _named(residual: Residual) -> str:
+def _named(residual: Residual, all_layers: _Layers) -> str:
     v = residual.value
     at = f" of {v.source.short}" if v.source else ""
     layers = residual.layers or 1
     stacked = f", stacked over {plural(layers, 'run')} of a loop" if layers > 1 else ""
+    if all_layers.count > 1:
+        stacked = f", and the like for each of {all_layers.count} layers"
     return f"{format_bytes(v.bytes_per_device)}{at}{stacked}"
 
 
@@ -160,6 +221,7 @@ def _enough(case: Case, over: float) -> list[tuple[Suggestion, float]]:
     """The fewest changes that save so many bytes on a device, of those whose saving follows from the report."""
     report = case.report
     options: list[tuple[Suggestion, float]] = []
+    layers = _layers(case)
     axes = sorted((a for a, size in report.mesh.shape.items() if size > 1), key=lambda a: -report.mesh.shape[a])
     for v in report.held:
         spec = over_all(v, axes, report.mesh)
@@ -177,8 +239,8 @@ def _enough(case: Case, over: float) -> list[tuple[Suggestion, float]]:
         ]
     options += [
         (Suggestion(kind="checkpoint", policy=name), saved)
-        for name, (saved, _) in list(_policies(case).items())[-1:]
-        if saved
+        for name, (saved, _) in list(_policies(case, layers).items())[-1:]
+        if saved and layers.tried
     ]
     found, saved = [], 0.0
     for change, size in sorted(options, key=lambda option: -option[1]):

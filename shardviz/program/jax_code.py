@@ -23,7 +23,7 @@ from shardviz.program.plan_code import is_plain, literal, shared_trees, spec_cod
 from shardviz.program.source_diff import written_lines
 from shardviz.program.trace import Traced
 from shardviz.program.trees import plain_path
-from shardviz.program.variants import checkpoint_code, checkpoint_lines
+from shardviz.program.variants import checkpoint_words
 from shardviz.records import PlanRecord
 
 _ON_MESH = '''
@@ -85,8 +85,7 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
         lines += ["", "# Constrain inside your function (program.source_diff(plan) has it as a diff):"]
         lines += [f"#   {each}" for each in written_lines(bound, traced)]
     if call.checkpoint:
-        at = " and ".join(frame.short for frame in checkpoint_lines(traced))
-        lines += ["", f"# Write for the body of the loop at {at}:", f"#   {checkpoint_code(call.checkpoint)}"]
+        lines += ["", "# Write in your function:", *(f"#   {w}" for w in checkpoint_words(traced, call.checkpoint))]
     if bound.variant.lengths:
         lines += [
             "",

@@ -115,9 +115,26 @@ def checkpoint_code(policy: str) -> str:
     return f"jax.checkpoint(body, prevent_cse=False, policy=jax.checkpoint_policies.{policy})"
 
 
-def checkpoint_lines(traced: Traced) -> tuple[Frame, ...]:
-    """The lines of the loops whose body is under a checkpoint, and of other checkpoints."""
+def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
+    """The lines of the loops whose body is under a checkpoint, and of other checkpoints; and whether it is a loop."""
     if traced.closed is None:
-        return ()
-    found = (first_frame((info,)) for info in _jax.under_checkpoint(traced.closed.jaxpr))
-    return tuple(dict.fromkeys(frame for frame in found if frame is not None))
+        return {}
+    found = ((first_frame((info,)), loop) for info, loop in _jax.under_checkpoint(traced.closed.jaxpr))
+    return {frame: loop for frame, loop in found if frame is not None}
+
+
+def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tuple[str, ...]:
+    """What a person writes so that a program has a checkpoint policy as here, and where.
+
+    Args:
+        traced: the program with the policy.
+        policy: the policy.
+        most: how many lines of each kind are named at most.
+    """
+    lines = checkpoint_lines(traced)
+    at = lambda loop: " and ".join([f.short for f, is_loop in lines.items() if is_loop is loop][:most])  # noqa: E731
+    loops, others = at(True), at(False)
+    return (
+        *([f"{checkpoint_code(policy)} for the body of the loop at {loops}"] if loops else []),
+        *([f"policy=jax.checkpoint_policies.{policy} in the jax.checkpoint of {others}"] if others else []),
+    )

@@ -235,7 +235,11 @@ class Derivable:
         Raises:
             TraceError: if the function needs a mesh to be traced and has met no plan yet.
         """
-        return variants.checkpoint_lines(self._lowerings.shapes)
+        return tuple(variants.checkpoint_lines(self._lowerings.shapes))
+
+    def checkpoint_words(self, policy: str, most: int | None = None) -> tuple[str, ...]:
+        """What to write for this policy, and where, of a program that has it here; at most so many lines of a kind."""
+        return variants.checkpoint_words(self._lowerings.shapes, policy, most)
 
     def plan_from(self, plan: Plan) -> Plan:
         """The plan for a transformed program that follows from one for the program that it was made from.

@@ -17,7 +17,7 @@ from shardviz.errors import ShardvizError
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
 from shardviz.program.absent import absent
-from shardviz.program.causes import causes
+from shardviz.program.causes import causes, near
 from shardviz.program.chain import Named, chain, op_name
 from shardviz.program.contest import Quarrel, choice, impossible, made_along, quarrel_words, quarrels
 from shardviz.program.links import Cut, Key
@@ -33,13 +33,29 @@ from shardviz.records.amounts import format_bytes
 from shardviz.records.collectives import axes_words
 from shardviz.records.phases import phase
 from shardviz.records.report import Report
-from shardviz.records.why import AxisWhy, CollectiveWhy, Contest, Effect, Recorded, Source, Way, Why, outcome
+from shardviz.records.why import (
+    AxisWhy,
+    Cause,
+    CollectiveWhy,
+    Contest,
+    Effect,
+    Hop,
+    Recorded,
+    Source,
+    Way,
+    Why,
+    outcome,
+)
 from shardviz.visible import above
 
 _LISTED = 12
 _MOST_CONTESTS = 2
 _MOST_WAYS = 4
 _MOST_ADDED = 3
+_BY_ITSELF = (
+    "values on the way lose {axis!r} again, as another spec or constraint has it on another dimension of theirs: the "
+    "steps are those of the program where nothing else says {axis!r}"
+)
 Reported = Callable[[PlanRecord, Callable[[], Any]], Report]
 
 
@@ -152,8 +168,29 @@ class Asking:
             at = found.at.get(first.key)
             if at is not None:
                 hops = chain(links, Cut(node, dim), at, axis, named, self._alone(found.causes[1:], axis))
+        notes = found.notes
+        if found.causes and not hops:
+            hops = self._by_itself(key, dim, axis, found.causes)
+            notes = (*notes, _BY_ITSELF.format(axis=axis)) if hops else notes
         said = {"value": named(node), "axis": axis, "dimension": dim}
-        return AxisWhy(causes=found.causes, chain=hops, notes=found.notes, **said)
+        return AxisWhy(causes=found.causes, chain=hops, notes=notes, **said)
+
+    def _by_itself(self, key: Key, dim: int, axis: str, found: Sequence[Cause]) -> tuple[Hop, ...]:
+        """The chain where nothing but the causes says the axis: another source may have it taken off the values on
+        the way once it has come through, by cutting another dimension of theirs."""
+        trial, base, named = self.trial, self.trial.base, self.named
+        for kept in ([c.source.key for c in found], [found[0].source.key]):
+            gone = tuple(s for s in trial.sources(axis) if s.key not in kept)
+            links = trial.links(gone)
+            node = links.nodes.get(key)
+            if not gone or node is None or not links.carries(target := Cut(node, dim), axis):
+                continue
+            at = near(links, target, axis, [found[0].source]).get(found[0].source.key)
+            called = lambda n, links=links: named(base.nodes[k]) if (k := links.keys[n]) in base.nodes else str(k)  # noqa: E731
+            if at is not None and (hops := chain(links, target, at, axis, called)):
+                here = replace(hops[-1].after, spec=base.spec(base.nodes[key]))
+                return (*hops[:-1], replace(hops[-1], after=here))
+        return ()
 
     def _alone(self, others: Sequence[Any], axis: str) -> Callable[[Cut], bool] | None:
         """Whether a dimension carries an axis though all other causes are taken away."""

@@ -34,7 +34,6 @@ from shardviz.notation.spec import axis_name, axis_size, axis_text
 from shardviz.program.dimensions import Dimension
 from shardviz.program.intermediates import Constrain, Intermediate, as_propagated
 from shardviz.program.plan import Plan
-from shardviz.program.variants import checkpoint_code
 from shardviz.records import Finding, Longer, Value, Variant
 from shardviz.records.amounts import format_seconds, plural
 from shardviz.records.findings import Suggestion
@@ -441,8 +440,7 @@ class Mending:
             def told(made: Program) -> str:
                 if not made.checkpoints:
                     raise ShardvizError("no loop and no jax.checkpoint in it is differentiated, to put it around")
-                at = " and ".join(frame.short for frame in made.checkpoints[:_NAMED])
-                return f"{checkpoint_code(what.policy)} for the body of the loop at {at}"
+                return ", and ".join(made.checkpoint_words(what.policy, _NAMED))
 
             plan = self.plan.with_variant(Variant(checkpoint=what.policy))
             yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", told=told)

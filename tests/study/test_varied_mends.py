@@ -169,6 +169,53 @@ def test_a_function_s_own_checkpoints_get_the_other_policy():
     assert all_kept.cost.dot_flops == sv.trace(bare, *args).propagate(plan).cost.dot_flops
 
 
+def unrolled(policy, count=6):
+    """A model of layers without a loop, each under a checkpoint of its own if there is a policy."""
+
+    def layer(c, w):
+        return jnp.tanh(jnp.sin(c @ w["up"]) @ w["down"])
+
+    layer = jax.checkpoint(layer, policy=getattr(jax.checkpoint_policies, policy)) if policy else layer
+
+    def step(ws, x):
+        def loss(ws):
+            c = x
+            for w in ws:
+                c = layer(c, w)
+            return jnp.sum(c)
+
+        return jax.grad(loss)(ws)
+
+    return Case(fn=step, args=([{"up": s(64, 256), "down": s(256, 64)}] * count, s(4096, 64)), specs=(P(), P("data")))
+
+
+def test_what_layers_without_a_loop_keep_is_said_and_tried_where_checkpoints_say_where_they_begin():
+    case = unrolled("everything_saveable")
+    finding, mends, _ = tried(case, "kept-dominates")
+    by_hand = {p: unrolled(p).report for p in ("dots_saveable", "nothing_saveable")}
+    for policy, report in by_hand.items():
+        saved = case.report.residual_bytes - report.residual_bytes
+        assert finding.numbers.get(f"{policy}_saved_bytes", 0.0) <= saved, "at least so much is saved"
+        plan = case.plan.with_variant(sv.Variant(checkpoint=policy))
+        assert case.program.propagate(plan).residual_bytes == report.residual_bytes
+    assert finding.numbers["nothing_saveable_saved_bytes"] > 0.2 * case.report.residual_bytes
+    (mend,) = [m for m in mends if "nothing_saveable" in m.action]  # the others are elementwise: XLA makes them again
+    assert mend.memory < 0 and mend.plan == plan
+    assert mend.write.startswith("policy=jax.checkpoint_policies.nothing_saveable in the jax.checkpoint of test_varied")
+    assert mend.write in case.program.code(mend.plan)
+    # without checkpoints nothing can be tried, which is said
+    bare = unrolled("")
+    finding, mends, found = tried(bare, "kept-dominates")
+    saved = bare.report.residual_bytes - by_hand["nothing_saveable"].residual_bytes
+    assert 0 < finding.numbers["nothing_saveable_saved_bytes"] <= saved
+    assert finding.numbers["layers"] == 6 and not mends
+    assert "no jax.checkpoint of the function says where a layer begins" in finding.why
+    assert any("policy=jax.checkpoint_policies.nothing_saveable" in text for text in found.by_hand)
+    # of one layer nobody can say
+    (finding,) = unrolled("", count=1).report.findings.of("kept-dominates")
+    assert "around all of it" in finding.why and not finding.mends
+
+
 def test_a_constraint_by_hand_holds_under_another_policy():
     case = FIRES["kept-dominates"][0]
     program = case.program.with_checkpoints("nothing_saveable")
