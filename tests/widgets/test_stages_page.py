@@ -106,8 +106,10 @@ def test_every_pass_of_xla_is_had_on_request(page):
     known = state.program.partition(state.plan).stages["partitioned"]
     assert [line.text for line in cut.lines] == [line.text for line in hlo_lines(known)]
     lines = chosen(page, name=cut.name, against="stage")
+    page.at("stage-only").uncheck()
+    page.answer()
     assert lines.locator("tr", has_text="all-reduce").count()
-    assert "lines changed" in page.at("panel-stages").inner_text()
+    assert page.explorer.stages["against"] == "stage" and page.explorer.stages["name"] == cut.name
     state.set_dim("w['down']", 0, [])
     page.answer()
     assert page.at("show-passes").is_visible(), "they are another plan's"
