@@ -132,7 +132,8 @@ class _Origins(Walker):
         if name in _CUT:
             self._cut(op, operands[0])
             return
-        place, made = self.place(op), self._pass(op)
+        place = self.place(op)
+        made = phase(place.name_stack)
         if name in ("func.call", "sdy.named_computation"):
             with self.inside(op) as (block,):
                 self._set(block.arguments, operands)

@@ -63,6 +63,10 @@ class Around:
     place: Place | None = None
 
 
+PLACES = "places"
+"""Where what is known of locations has them by what stands around them."""
+
+
 class Walker:
     """One reading of a module.
 
@@ -73,19 +77,20 @@ class Walker:
         unknown_loops: how many loops were entered whose trip count could not be found.
     """
 
-    def __init__(self, module: ir.Operation, locations: dict[Any, Place]):
+    def __init__(self, module: ir.Operation, locations: dict[Any, Any]):
         """Reads nothing yet.
 
         Args:
             module: the module.
-            locations: what is known of each source location, filled as they are met.
+            locations: what is known of each source location, and as `PLACES` by the place around it, filled as they
+                are met; they are the same in all modules of a program.
         """
         self.module = module
         self.functions = functions_of(module)
         self.around = Around()
         self.unknown_loops = 0
         self._locations = locations
-        self._places: dict[Place | None, dict[Any, Place]] = {}
+        self._places: dict[Place | None, dict[Any, Place]] = locations.setdefault(PLACES, {})
         self._here = self._places.setdefault(None, {})
 
     @property
@@ -153,7 +158,7 @@ class Walker:
 class ModuleFlow(Walker):
     """The `Flow` of a module: every result a value, those of a function once for each way to call it."""
 
-    def __init__(self, module: ir.Operation, locations: dict[Any, Place]):
+    def __init__(self, module: ir.Operation, locations: dict[Any, Any]):
         super().__init__(module, locations)
         self._flow = Flow()
         self._known: dict[Any, int] = {}  # the number of each value of the function that is read
@@ -172,18 +177,18 @@ class ModuleFlow(Walker):
 
     def visit(self, op: ir.Operation) -> None:
         flow, name = self._flow, op.name
-        operands, made = self._of(op.operands), list(op.results)
+        operands = self._of(op.operands)
         if name == "stablehlo.optimization_barrier":
-            flow.connect(operands, self._of(made))
+            flow.connect(operands, self._of(op.results))
             return
         if name not in ENTERED:
-            number = flow.values()[0]
-            self._known.update(dict.fromkeys(made, number))
-            flow.connect(operands, [number] if made else [])
-            if made and name not in _CONSTANTS:
-                flow.mark([number], phase(self.place(op).name_stack))
+            if results := list(op.results):
+                stands_in = "update" if name in _CONSTANTS else phase(self.place(op).name_stack)
+                number = flow.made_of(operands, stands_in)
+                for result in results:
+                    self._known[result] = number
             return
-        results, around = self._of(made), self._known
+        results, around = self._of(op.results), self._known
         with self.inside(op) as blocks:
             self._known = around if name != "func.call" else self._values.setdefault(self.around.calls, {})
             loop = name == "stablehlo.while"

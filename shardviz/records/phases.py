@@ -93,6 +93,17 @@ class Flow:
             self._makers.extend([] for _ in range(count))
         return range(first, first + count)
 
+    def made_of(self, makers: Sequence[int], phase: str = "update") -> int:
+        """A new value, made of others in a pass that its operation's name stack says."""
+        number = len(self._users)
+        self._users.append([])
+        self._makers.append(list(makers))
+        for maker in makers:
+            self._users[maker].append(number)
+        if phase != "update":
+            self._inside[number] = phase
+        return number
+
     def mark(self, values: Iterable[int], phase: str) -> None:
         """Says in which pass values are made, by their operation's name stack."""
         if phase != "update":
