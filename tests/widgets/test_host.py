@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from shardviz.session.explorer import ExplorerState
+from shardviz.widgets import bundle
 from shardviz.widgets.explorer import Explorer
 
 DARK = "() => document.querySelector('.shardviz').classList.contains('sv-dark')"
@@ -145,3 +147,54 @@ def test_the_page_may_ask_for_what_there_is(program, plan, monkeypatch):
     monkeypatch.setattr(program, "name", "<b>../../etc/x\u202e")
     explorer._on_message(explorer, {"ask": "html"}, [])
     assert sent[0]["file"]["name"] == "b_etc_x.html" and json.dumps(sent[0])
+
+
+# What VS Code and Colab ask of a widget, where no test can open them.
+
+
+def test_all_that_a_page_shows_is_in_traits_and_nothing_comes_from_elsewhere(open_page):
+    """A page is drawn again from its traits alone, in another element; nobody is asked for anything over a network, and
+    nothing is found by an id, which a host may strip, but the hatches of pictures, whose ids are of one explorer."""
+    page = open_page()
+    asked = []
+    page.tab.on("request", lambda request: asked.append(request.url))
+    for view in ("source", "values", "collectives", "memory", "shards", "stages", "difference", "machine", "cost"):
+        page.go(view)
+        page.answer()
+    page.go("shards")
+    page.answer()
+    page.tab.evaluate(
+        """() => {
+      const again = document.createElement("div");
+      again.id = "again";
+      document.body.append(again);
+      for (const el of document.querySelectorAll(".shardviz *")) if (!el.closest("defs")) el.removeAttribute("id");
+      show(again);
+    }"""
+    )
+    said = [re.sub(r"[\d.]+ s\b", "", text) for text in page.tab.locator(".shardviz").all_inner_texts()]  # how long ago
+    assert said[0].replace("step", "", 1) == said[1].replace("step (2)", "", 1)
+    ids = page.tab.evaluate("[...document.querySelectorAll('.shardviz [id]')].map(({ id }) => id)")
+    assert all(name.startswith("sv-hatch-") for name in ids) and len(set(ids)) == len(ids)
+    assert [url for url in asked if not url.startswith(("blob:", "data:"))] == []
+    text = bundle.page() + bundle.start()
+    assert set(re.findall(r"https?://[^\s\"'`)]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"@import|url\((?!#)|\b(?:fetch|XMLHttpRequest|WebSocket|localStorage|postMessage)\b", text)
+
+
+def test_a_frame_that_is_as_high_as_its_page_comes_to_rest(open_page, tmp_path):
+    """Colab makes an output's frame as high as what is in it; the explorer's height depends on the window's."""
+    page = open_page()
+    inside = page.tab.url
+    outer = tmp_path / "outer.html"
+    outer.write_text(f'<iframe src="{inside}" style="width: 900px; height: 150px; border: 0"></iframe>')
+    page.tab.goto(outer.as_uri())
+    frame = page.tab.frame_locator("iframe")
+    frame.get_by_test_id("level").wait_for()
+    heights = [150]
+    for _ in range(6):
+        high = page.tab.frames[1].evaluate("document.documentElement.scrollHeight")
+        page.tab.locator("iframe").evaluate("(el, high) => { el.style.height = `${high}px`; }", high)
+        heights.append(high)
+    assert heights[-1] == heights[-2] < 2500, "it grows no more"
+    assert page.tab.frames[1].evaluate("document.documentElement.scrollHeight <= innerHeight")

@@ -25,6 +25,7 @@ const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], Arro
 /** @import { Context, Picture, Shape } from "./types.d.ts" */
 
 let patterns = 0;
+const OWN = Math.random().toString(36).slice(2, 8); // every explorer of a document has modules of its own
 
 /**
  * What is said of each rectangle: the template with its words put in.
@@ -156,9 +157,9 @@ export function picture(ctx, data, { id, said, hint = "", pick }) {
       { width: 6, height: 6, patternUnits: "userSpaceOnUse" },
       svg("path", { d, class: "sv-hatch" }),
     );
-    tile.setAttribute("id", `sv-hatch-${patterns}`);
+    tile.setAttribute("id", `sv-hatch-${OWN}-${patterns}`);
     defs.append(tile);
-    return `url(#sv-hatch-${patterns})`;
+    return `url(#sv-hatch-${OWN}-${patterns})`;
   }
 
   /** @param {Shape} shape @param {Box} box @param {number} n */
