@@ -11,7 +11,7 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
@@ -98,6 +98,7 @@ def unrehearsed(monkeypatch):
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(recipe=random.recipes())
+@example(recipe=random.Recipe(1, (random.Step("scan", (0, 0)),), (("a", None),), (None, "a")))  # the carry loses it
 def test_causes_of_random_programs(unrehearsed, recipe):
     """Taking all causes away removes the axis, a needed one does so alone, and one of several is enough by itself."""
     program, plan = traced(recipe)
