@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import itertools
 import json
 import re
 
+import hypothesis
 import jax
 import jax.numpy as jnp
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
@@ -22,6 +22,7 @@ from shardviz.notation.spec import axis_name
 from shardviz.program import needs
 from shardviz.program import propagate as shardy
 from shardviz.records.why import NEEDS, Effect, outcome
+from shardviz.session.chores import Chore
 from shardviz.session.explorer import ExplorerState
 from shardviz.view.document import Paragraph, Section, plain
 from shardviz.view.subjects import document
@@ -98,7 +99,7 @@ def unrehearsed(monkeypatch):
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(recipe=random.recipes())
-@example(recipe=random.Recipe(1, (random.Step("scan", (0, 0)),), (("a", None),), (None, "a")))  # the carry loses it
+@hypothesis.example(recipe=random.Recipe(1, (random.Step("scan", (0, 0)),), (("a", None),), (None, "a")))
 def test_causes_of_random_programs(unrehearsed, recipe):
     """Taking all causes away removes the axis, a needed one does so alone, and one of several is enough by itself."""
     program, plan = traced(recipe)
@@ -261,36 +262,27 @@ def test_a_question_keeps_no_other_waiting(program):
         assert program.why(PLAN, "y", axis="data").causes
 
 
-def test_an_edit_is_answered_before_a_why_ends_and_a_newer_question_ends_it(program):
+def test_an_edit_is_answered_before_a_why_ends_and_a_newer_question_ends_it(monkeypatch):
+    monkeypatch.setattr(Chore, "start", lambda self, delay=0.0: None)  # its steps are taken here, one by one
+    program = sv.trace(mlp, *ARGS)
     state = ExplorerState(program, PLAN, level="partitioned", debounce=600)
     value = named(state.report, "h").name
-    told = []
-    state.subscribe(lambda new: told.append(state.now.why) if "why" in new else None)
-
-    async def asked():
-        while state.now.why.busy:
-            await asyncio.sleep(0)
-        return state.now.why
-
-    async def person():
-        state.ask_why(value)
-        while state.now.why.tried < 2:  # it is in the midst of it
-            await asyncio.sleep(0)
-        assert state.set_spec("x", P()) and state.report.value("x").spec == Spec.of(P(), 2)
-        assert not state.now.why.name and not any(each.answer for each in told)
-        assert state.undo()
-        state.ask_why(value)
-        while state.now.why.tried < 2:
-            await asyncio.sleep(0)
-        state.ask_why("w2", "model")  # of the same plan, which the first one holds
-        return await asked()
-
-    last = asyncio.run(person())
-    assert last.answer.value.name == "w2" and not last.trouble
-    tried = [each.tried for each in told if each.name == value and each.busy]
-    assert {b - a for a, b in itertools.pairwise(tried) if b} == {0, 1}, "one run of Shardy a step"
-    state.ask_why(value)  # and without an event loop it is done at once
-    assert state.now.why.answer.axes == program.why(PLAN, value).axes
+    state.ask_why(value)
+    first = state._chores.why
+    tried = [(next(first._steps), state.now.why.tried)[1] for _ in range(4)]
+    assert tried == [0, 0, 1, 2] and state.now.why.busy, "one run of Shardy a step"
+    assert state.set_spec("x", P()) and state.report.value("x").spec == Spec.of(P(), 2)
+    assert not state.now.why.name and not first.running and not list(first._steps)
+    assert state.undo()
+    state.ask_why(value)  # of the same plan, whose program the first question held
+    second = state._chores.why
+    assert (next(second._steps), next(second._steps)) == (None, None) and state.now.why.busy
+    state.ask_why("w2", "model")
+    assert not second.running and not list(second._steps)
+    assert list(state._chores.why._steps)
+    assert state.now.why.answer.value.name == "w2" and not state.now.why.trouble
+    assert state.now.why.answer.axes == program.why(PLAN, "w2", axis="model").axes
+    state.stop()
 
 
 def test_an_argument_and_an_output_say_it_themselves(program):
