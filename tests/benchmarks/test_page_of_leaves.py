@@ -48,7 +48,7 @@ def sent_bytes(explorer, edit):
     took = time.process_time() - start
     explorer.unobserve(hear, list(VIEWS))
     assert explorer.status["error"] is None
-    return {name: len(json.dumps(value, separators=(",", ":"))) for name, value in changed.items()}, took
+    return {name: len(json.dumps(value)) for name, value in explorer.get_state(list(changed)).items()}, took
 
 
 def test_an_edit_of_a_large_model_sends_little():
