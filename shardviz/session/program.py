@@ -332,7 +332,8 @@ class Program(Derivable):
         Args:
             plan: mesh and specs.
             of: a value (its name, tree path, variable, or a line such as `model.py:20`; or a `Value` of the plan's
-                propagated report), or a `Collective` of that report.
+                propagated report), or a `Collective` of that report, or of another level's, for which that on the same
+                line, of the same kind and axes answers.
             axis: the mesh axis to explain, which may be missing from the value; None for all axes of the mesh.
             target: a machine that what is compared is timed on.
             pause: called before each run of Shardy with how many there were; what it raises ends the question.

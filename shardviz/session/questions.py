@@ -11,7 +11,7 @@ collectives. An answer is of one plan and one machine; it goes when either does.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from shardviz.session.dealing import Dealing
 from shardviz.session.offers import Asked
 from shardviz.session.selection import counterpart
 from shardviz.session.snapshot import Snapshot
+from shardviz.session.why import alike
 
 if TYPE_CHECKING:
     from shardviz.session.program import Program
@@ -156,19 +157,3 @@ def _meant(found: Value | Collective, seen: Report, report: Report) -> tuple[Val
             "Shardy's propagation, of which this is asked, has no such value: XLA's partitioner has made it of others"
         )
     return next(v for v in report.intermediates if v.name == match.name), ""
-
-
-def alike(of: Collective, among: Iterable[Collective]) -> Collective | None:
-    """The collective of another level that stands on the same line for the same: itself, one of its kind over the same
-    axes, or another over them; of several the one that moves most.
-    """
-    here = [c for c in among if c.source is not None and of.source is not None and c.source.short == of.source.short]
-    for same in (
-        [c for c in here if c is of],
-        [c for c in here if (c.kind, c.axes, c.phase) == (of.kind, of.axes, of.phase)],
-        [c for c in here if (c.kind, c.axes) == (of.kind, of.axes)],
-        [c for c in here if c.axes == of.axes],
-    ):
-        if same:
-            return max(same, key=lambda c: c.assumed_bytes)
-    return None

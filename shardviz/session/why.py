@@ -7,7 +7,7 @@ was found out about a plan is kept while questions are about it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -268,11 +268,15 @@ class Asking:
     def _collective(self, of: Collective, target: str | Machine | None) -> CollectiveWhy:
         start, runs = time.perf_counter(), self.trial.runs
         with self.trial.entered():
-            same = zip(self.report.collectives, self.reading.moves, strict=True)
-            found = next(((c, m) for c, m in same if (c.name, c.kind, c.axes) == (of.name, of.kind, of.axes)), None)
+            same = list(zip(self.report.collectives, self.reading.moves, strict=True))
+            key = of.name, of.kind, of.axes, of.source
+            own = next((c for c, _ in same if (c.name, c.kind, c.axes, c.source) == key), None)
+            meant = alike(of, (c for c, _ in same)) if own is None else own
+            found = next(((c, m) for c, m in same if c is meant), None)
             if found is None:
                 raise ShardvizError(
-                    f"why({of.name!r}): the plan's propagated report has no such collective ({of.kind}); give one of "
+                    f"why({of.name!r}): Shardy's propagation, of which this is asked, has no {of.kind} over these axes "
+                    "on this line: XLA's partitioner has made it of something else. Ask why of one of "
                     "program.propagate(plan).collectives"
                 )
             moved = need(self.trial.base, found[1], found[0], self.named)
@@ -476,3 +480,20 @@ def _several(names: Sequence[str]) -> str:
 def _told(value: Value) -> str:
     where = f" at {value.source.short}" if value.source else ""
     return f"{value.name}{where} ({phase(value.name_stack)})"
+
+
+def alike(of: Collective, among: Iterable[Collective]) -> Collective | None:
+    """The collective of another level that stands on the same line for the same: itself, one of its kind over the same
+    axes, that of the same array first, or another over them; of several the one that moves most.
+    """
+    here = [c for c in among if c.source is not None and of.source is not None and c.source.short == of.source.short]
+    for same in (
+        [c for c in here if c is of],
+        [c for c in here if (c.kind, c.axes, c.phase, c.array) == (of.kind, of.axes, of.phase, of.array)],
+        [c for c in here if (c.kind, c.axes, c.phase) == (of.kind, of.axes, of.phase)],
+        [c for c in here if (c.kind, c.axes) == (of.kind, of.axes)],
+        [c for c in here if c.axes == of.axes],
+    ):
+        if same:
+            return max(same, key=lambda c: c.assumed_bytes)
+    return None

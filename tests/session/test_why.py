@@ -495,8 +495,14 @@ def test_who_is_cheaper(chosen, wanted, verdict):
 
 def test_another_plans_collective_is_refused(program):
     (other,) = program.propagate(PLAN).collectives
-    with pytest.raises(ShardvizError, match="the plan's propagated report has no such collective"):
+    with pytest.raises(ShardvizError, match="Shardy's propagation, of which this is asked, has no all-"):
         program.why(sv.Plan(MESH), other)
+
+
+def test_a_collective_of_the_partitioner_is_that_of_the_same_line(program):
+    (made,), (seen,) = program.partition(PLAN).collectives, program.propagate(PLAN).collectives
+    assert made.name != seen.name
+    assert program.why(PLAN, made).collective == program.why(PLAN, seen).collective == seen
 
 
 def test_a_shard_map_says_it():
