@@ -17,7 +17,8 @@ export function beyond(things, seen) {
 }
 
 /**
- * The row in a box with its buttons; `look` is to be called when what is in it has changed, with what is to be seen.
+ * The row in a box with its buttons; `look` is to be called when what is in it has changed, with what is to be seen, and
+ * `stay` when it has been filled anew.
  * @param {HTMLElement} row
  * @param {string} what what is in it, such as "plans"
  */
@@ -30,6 +31,7 @@ export function scrolled(row, what) {
   const box = h("div", { class: "sv-deckbox" }, row, back, on);
   let asked = false;
   let wanted = ""; // what is to be seen
+  let at = 0; // how far it was scrolled in the last frame
 
   function measure() {
     asked = false;
@@ -39,6 +41,7 @@ export function scrolled(row, what) {
       row.scrollLeft += Math.min(0, thing.left - seen.left) + Math.max(0, thing.right - seen.right);
     }
     wanted = "";
+    at = row.scrollLeft;
     const things = [...row.children].map((each) => each.getBoundingClientRect());
     const { left, right } = beyond(things, row.getBoundingClientRect());
     box.classList.toggle("sv-left-of", left > 0);
@@ -58,7 +61,11 @@ export function scrolled(row, what) {
     asked = true;
   }
 
+  const stay = () => {
+    if (at) row.scrollLeft = at; // asked only then: it takes a layout
+  };
+
   row.addEventListener("scroll", () => look(), { passive: true });
   new ResizeObserver(() => look()).observe(row);
-  return { box, look };
+  return { box, look, stay };
 }

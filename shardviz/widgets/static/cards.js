@@ -35,7 +35,7 @@ export function cards(ctx, el) {
   const offered = h("div", { class: "sv-offers-pane", id: "offers-pane", hidden: true });
   const offersView = documentView(ctx, offered, { offers: { end: takeOf } });
   tools.append(presets, finder, progress);
-  const { box, look: lookBeyond } = scrolled(list, "plans");
+  const { box, look: lookBeyond, stay } = scrolled(list, "plans");
   el.append(h("div", { class: "sv-ledger" }, box, tools), offered, refusal);
   /** The card of which is told why it is as it is. @type {string | null} */
   let told = null;
@@ -346,6 +346,7 @@ export function cards(ctx, el) {
     const inside = list.contains(focused(list));
     const shown = rows().map(cardOf);
     fill(list, shown, ghost());
+    stay(); // an empty row has forgotten where it was
     const at = ctx.get("cards").at;
     lookBeyond(at !== last ? `card-${at}` : "");
     last = at;
