@@ -12,7 +12,7 @@ from dataclasses import replace
 from shardviz.costs.step_cost import Needs, StepCost, memory_parts
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.findings import Finding
-from shardviz.records.report import LEVELS, PlanRecord, Report
+from shardviz.records.report import LEVELS, Constrained, PlanRecord, Report
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.session.answers import Known, equal_level
 from shardviz.session.cards import Card, Deck
@@ -110,7 +110,9 @@ def _level_tip(known: Known) -> str:
 
 
 def _note(card: Card, deck: Deck) -> Iterator[Piece]:
-    """Its note, or how its plan differs from the baseline: the one array that is cut otherwise, or how many are."""
+    """Its note, or how its plan differs from the baseline: the one array that is cut otherwise, or how many are, and
+    what is constrained otherwise inside the function.
+    """
     first = deck.cards[0] if card is not deck.cards[0] else None
     base = next((c for c in deck.cards if c.id == "baseline"), first)
     bound = card.known.bound
@@ -126,16 +128,20 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
         yield words(card.note, quiet=True, tip="\n".join(card.why))
         return
     found = changed_arrays(base.known.bound, bound)
-    if not found and not bound.variant:
+    inside = changed_constraints(base.known.bound, bound)
+    if inside:
+        said = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
+        yield words(shorten(f"{said} constrained otherwise", 48), quiet=True, tip=shorten(said, 400))
+    elif not found and not bound.variant:
         yield words("as the baseline", quiet=True)
     elif not found:
         yield words("cut as the baseline", quiet=True)
-    elif len(found) == 1:
+    if len(found) == 1:
         name = found[0]
         cut = bound.in_specs.get(name) or bound.out_specs.get(name)
         yield words(shorten(name, 28), quiet=True, tip=name)
         yield spec(cut) if cut is not None else words("as the compiler likes", quiet=True)
-    else:
+    elif found:
         yield words(f"{len(found)} arrays cut otherwise", quiet=True, tip=shorten(", ".join(found), 400))
 
 
@@ -149,6 +155,13 @@ def changed_arrays(one: PlanRecord, other: PlanRecord) -> list[str]:
     )
     found = {name: None for a, b in pairs for name in (*a, *b) if a.get(name) != b.get(name)}
     return list(found)
+
+
+def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]:
+    """The values inside the function that only one of two plans constrains, or each to another spec; each once."""
+    alone = [*(c for c in other.constraints if c not in one.constraints)]
+    alone += [c for c in one.constraints if c not in other.constraints]
+    return list({(c.name, c.source, c.occurrence): c for c in reversed(alone)}.values())[::-1]
 
 
 # The numbers.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
 
+import shardviz as sv
 from shardviz.errors import SpecError
+from shardviz.paint.text import text_of
 from shardviz.session.answers import AnswerBook, Known, equal_level
 from shardviz.session.cards import BASELINE, DRAFT, Deck
 from shardviz.session.explorer import ExplorerState
@@ -142,3 +146,18 @@ def test_where_what_may_help_cannot_be_tried_that_is_said(make_program, plan, er
     assert not state.now.remedies.busy
     (word,) = [p for p in most_document(state.deck, state.now.remedies).lead[0] if p.tone == "warn"]
     assert said in word.tip and "could not be tried" in word.text
+
+
+def test_a_card_says_what_is_constrained_otherwise():
+    def mlp(x, w1, w2):
+        h = x @ w1
+        return h @ w2
+
+    args = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((32, 64), (64, 128), (128, 64))]
+    state = ExplorerState(sv.trace(mlp, *args), sv.Plan({"data": 2, "model": 4}), level="propagated")
+    said = lambda: text_of(deck_document(state.deck))  # noqa: E731
+    assert state.pin("mine") and state.open_card("baseline") and "as the baseline" in said()
+    assert state.constrain("h", P("data")) and state.pin("held")
+    found = said()
+    assert "h at test_cards.py:" in found and "constrained otherwise" in found
+    assert state.set_spec("x", P("data")) and "x" in said() and "constrained otherwise" in said()
