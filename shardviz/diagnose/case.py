@@ -76,6 +76,15 @@ class Case:
             found["share"] = found["seconds"] / self.step if self.step else 0.0
         return found
 
+    def grave(self, moved: Mapping[str, float]) -> bool:
+        """Whether what moves is a twentieth of all bytes moved, or a hundredth of them in a fiftieth of the step.
+
+        Args:
+            moved: as the method `moved` has it.
+        """
+        part = moved["bytes"] / (self.moved_bytes or 1.0)
+        return part >= 0.05 or (part >= 0.01 and moved.get("share", 0.0) >= 0.02)
+
     @cached_property
     def moved_bytes(self) -> float:
         """Operand bytes of all collectives, on one device in a step."""

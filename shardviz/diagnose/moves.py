@@ -117,7 +117,7 @@ def _made(
 ) -> Finding:
     """A finding about a collective and those like it: `text` is followed by what they move."""
     numbers = case.moved(alike) | more
-    grave = numbers["bytes"] >= 0.01 * case.moved_bytes and not c.conditional
+    grave = case.grave(numbers) and not c.conditional
     return Finding(
         f"{rule}:{case.place(c)}",
         "warning" if grave else "note",

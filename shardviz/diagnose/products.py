@@ -70,7 +70,7 @@ def conflicts(case: Case) -> Iterator[Finding]:
         if not moved:
             continue
         numbers = case.moved(moved)
-        grave = numbers["bytes"] >= 0.01 * case.moved_bytes
+        grave = case.grave(numbers)
         yield Finding(
             f"conflict:{lines.short if lines else p.value}",
             "warning" if grave else "note",
