@@ -8,7 +8,8 @@ taken by nobody. Without it, two threads at the same object may both find the va
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property  # noqa: TID251
@@ -31,4 +32,25 @@ else:
             return instance.__dict__.setdefault(self.name, value)
 
 
-__all__ = ["cached_property"]
+_MOST = 4096
+_T = TypeVar("_T")
+
+
+class Keeping:
+    """An object that keeps what was found out about it, under names: to look it up elsewhere would take longer."""
+
+    def once(self, name: Hashable, make: Callable[[], _T]) -> _T:
+        """What `make` gave for this name the first time; nobody may change it. Of more than 4,096 all are forgotten."""
+        kept = self._known
+        if name not in kept:
+            if len(kept) >= _MOST:
+                kept.clear()
+            kept[name] = make()
+        return kept[name]
+
+    @cached_property
+    def _known(self) -> dict[Hashable, Any]:
+        return {}
+
+
+__all__ = ["Keeping", "cached_property"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from shardviz.kept import cached_property
+from shardviz.kept import Keeping, cached_property
 
 
 class Found:
@@ -41,3 +41,13 @@ def test_it_stays_as_it_was_found_and_can_be_forgotten():
     del one.value
     assert one.value and one.times == 2
     assert Found.value.__doc__ == "Whether it has not had to wait too long."
+
+
+def test_what_is_kept_under_a_name_is_made_once_nothing_included():
+    class Known(Keeping):
+        pass
+
+    made: list[int] = []
+    one = Known()
+    assert [one.once("a", lambda: made.append(1)) for _ in range(3)] == [None] * 3 and made == [1]
+    assert one.once(("a", 1), lambda: 2) == 2 and Known().once("a", lambda: 3) == 3

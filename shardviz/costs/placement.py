@@ -25,23 +25,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.routes import Route, route
 from shardviz.errors import MeshError, TargetError
-from shardviz.kept import cached_property
+from shardviz.kept import Keeping
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
 from shardviz.visible import Visible
-
-_MOST_KNOWN = 4096
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class AxisPath:
 
 
 @dataclass(frozen=True, repr=False)
-class Placement(Visible):
+class Placement(Keeping, Visible):
     """A mesh on a machine.
 
     Attributes:
@@ -90,19 +87,6 @@ class Placement(Visible):
     def route(self, axes: Sequence[Axis]) -> Route:
         """What the groups along mesh axes are joined by, the axes taken together."""
         return self.once(("route", *axes), lambda: route(self.machine, self.groups(axes)))
-
-    def once(self, key: Hashable, compute: Callable[[], _T]) -> _T:
-        """What `compute` gave for this key the first time: to look a large placement up elsewhere takes longer."""
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            found = self._known[key] = compute()
-        return found
-
-    @cached_property
-    def _known(self) -> dict[Hashable, Any]:
-        return {}
 
     @classmethod
     def of(cls, mesh: Any, target: str | Machine) -> Placement:

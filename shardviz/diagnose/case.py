@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.diagnose.specs import moved_off
 from shardviz.errors import MeshError, TargetError
-from shardviz.kept import cached_property
+from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
@@ -21,11 +21,9 @@ from shardviz.records.collectives import axes_words
 from shardviz.records.paths import Family
 from shardviz.records.report import Report
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
-class Case:
+class Case(Keeping):
     """A report, and the machine whose seconds are wanted.
 
     Attributes:
@@ -89,21 +87,6 @@ class Case:
     def moved_bytes(self) -> float:
         """Operand bytes of all collectives, on one device in a step."""
         return sum(c.assumed_bytes for c in self.report.collectives)
-
-    def once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """What several rules need, made by the first of them.
-
-        Args:
-            name: of it.
-            make: makes it; what it gives is not changed by anybody.
-        """
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
-
-    @cached_property
-    def _made(self) -> dict[Hashable, Any]:
-        return {}
 
     @cached_property
     def _argument_names(self) -> frozenset[str]:

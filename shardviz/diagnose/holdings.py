@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from shardviz.costs.batch import inputs_of
 from shardviz.diagnose.case import Case, axes_said, moved_words
-from shardviz.diagnose.specs import free, further, over_all
+from shardviz.diagnose.specs import first_cut_further, free, further, over_all
 from shardviz.layouts import itemsize
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name, axis_size
@@ -113,10 +113,10 @@ def whole_batch(case: Case) -> Iterator[Finding]:
     for v in inputs_of(case.report):
         if v.spec is None or v.spec.axes or v.manual or not v.shape:
             continue
-        axes = [axis for axis, size in mesh.shape.items() if size > 1 and v.shape[0] % size == 0]
-        if not axes:
+        tries = ((axis, first_cut_further(v, axis, mesh)) for axis, size in mesh.shape.items() if size > 1)
+        axis, mend = next((found for found in tries if found[1] is not None), ("", None))
+        if mend is None:
             continue
-        spec = Spec(((axes[0],), *((),) * (len(v.shape) - 1)))
         yield Finding(
             f"whole-batch:{v.name}",
             "note",
@@ -125,9 +125,9 @@ def whole_batch(case: Case) -> Iterator[Finding]:
             why="devices then share out a step by its weights alone; cut over an axis, each group of devices "
             "works on its own part of the batch",
             value=v.name,
-            axes=(axes[0],),
+            axes=(axis,),
             numbers={"bytes": v.bytes_per_device or 0.0},
-            mends=(Suggestion(kind="argument", target=v.name, spec=spec),),
+            mends=(mend,),
         )
 
 

@@ -268,10 +268,8 @@ class Asking:
     def _collective(self, of: Collective, target: str | Machine | None) -> CollectiveWhy:
         start, runs = time.perf_counter(), self.trial.runs
         with self.trial.entered():
-            same = list(zip(self.report.collectives, self.reading.moves, strict=True))
-            key = of.name, of.kind, of.axes, of.source
-            own = next((c for c, _ in same if (c.name, c.kind, c.axes, c.source) == key), None)
-            meant = alike(of, (c for c, _ in same)) if own is None else own
+            meant = alike(of, self.report.collectives)
+            same = zip(self.report.collectives, self.reading.moves, strict=True)
             found = next(((c, m) for c, m in same if c is meant), None)
             if found is None:
                 raise ShardvizError(
@@ -483,12 +481,13 @@ def _told(value: Value) -> str:
 
 
 def alike(of: Collective, among: Iterable[Collective]) -> Collective | None:
-    """The collective of another level that stands on the same line for the same: itself, one of its kind over the same
+    """It, or the collective of another level that stands on the same line for the same: one of its kind over the same
     axes, that of the same array first, or another over them; of several the one that moves most.
     """
+    among, key = list(among), (of.name, of.kind, of.axes, of.source)
     here = [c for c in among if c.source is not None and of.source is not None and c.source.short == of.source.short]
     for same in (
-        [c for c in here if c is of],
+        [c for c in among if (c.name, c.kind, c.axes, c.source) == key],
         [c for c in here if (c.kind, c.axes, c.phase, c.array) == (of.kind, of.axes, of.phase, of.array)],
         [c for c in here if (c.kind, c.axes, c.phase) == (of.kind, of.axes, of.phase)],
         [c for c in here if (c.kind, c.axes) == (of.kind, of.axes)],

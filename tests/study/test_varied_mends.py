@@ -4,6 +4,7 @@ edits, or calls, as the mend says; and each takes what it says off the memory.""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
@@ -144,17 +145,17 @@ def test_it_goes_into_jitted_functions_and_leaves_no_trace_in_them():
     assert "checkpoint[" not in str(jax.make_jaxpr(step)(*args))
 
 
-def test_a_function_s_own_checkpoints_get_the_other_policy():
+def through(layer):
+    """The gradients of layers that are run one after the other, without a loop of JAX's."""
+
     def step(ws, x):
-        layer = jax.checkpoint(lambda c, w: jnp.tanh(jnp.sin(c) @ w))
+        return jax.grad(lambda ws: jnp.sum(reduce(layer, ws, x)))(ws)
 
-        def loss(ws):
-            c = x
-            for w in ws:
-                c = layer(c, w)
-            return jnp.sum(c)
+    return step
 
-        return jax.grad(loss)(ws)
+
+def test_a_function_s_own_checkpoints_get_the_other_policy():
+    step = through(jax.checkpoint(lambda c, w: jnp.tanh(jnp.sin(c) @ w)))
 
     def bare(ws, x):
         return jax.grad(lambda ws: jnp.sum(jnp.tanh(jnp.sin(jnp.tanh(jnp.sin(x) @ ws[0])) @ ws[1])))(ws)
@@ -176,17 +177,9 @@ def unrolled(policy, count=6):
         return jnp.tanh(jnp.sin(c @ w["up"]) @ w["down"])
 
     layer = jax.checkpoint(layer, policy=getattr(jax.checkpoint_policies, policy)) if policy else layer
-
-    def step(ws, x):
-        def loss(ws):
-            c = x
-            for w in ws:
-                c = layer(c, w)
-            return jnp.sum(c)
-
-        return jax.grad(loss)(ws)
-
-    return Case(fn=step, args=([{"up": s(64, 256), "down": s(256, 64)}] * count, s(4096, 64)), specs=(P(), P("data")))
+    return Case(
+        fn=through(layer), args=([{"up": s(64, 256), "down": s(256, 64)}] * count, s(4096, 64)), specs=(P(), P("data"))
+    )
 
 
 def test_what_layers_without_a_loop_keep_is_said_and_tried_where_checkpoints_say_where_they_begin():
