@@ -151,8 +151,7 @@ class Explorer(Delivered):
         self._asides = Asides(self, VIEWS, _DOOR)
         super().__init__()
         self.comm_id = self.model_id or ""
-        self._draw({change for view in VIEWS.values() for change in view.after})
-        state.subscribe(self._draw)
+        state.loop.inbox.run(self._begin)
         self._stills = Stills(self, state)
         self.observe(
             lambda change: self._draw({change["name"]}), ["query", "reading", "trying", "hovered", "tab", "device"]
@@ -160,6 +159,11 @@ class Explorer(Delivered):
         self.observe(self._on_wants, "wants")
         self.observe(self._on_selected, "selected")
         self.observe(self._on_edits, "edits")
+
+    def _begin(self) -> None:
+        """Draws all, and hears of every change from then on: a compile that ends meanwhile is told afterwards."""
+        self._draw({change for view in VIEWS.values() for change in view.after})
+        self.state.subscribe(self._draw)
 
     @property
     def program(self) -> Program:

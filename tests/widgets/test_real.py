@@ -26,6 +26,7 @@ from shardviz.errors import (
 from shardviz.gallery import mlp
 from shardviz.program.plan import Plan
 from shardviz.widgets import explore
+from shardviz.widgets.explorer import Explorer
 from tests.widgets.documents import kpi
 
 W = "params[0]['w']"
@@ -253,3 +254,16 @@ def test_a_memory_limit(slow):
     ended(explorer, CompileMemoryLimit, r"more than its limit of 0\.01 GB")
     explorer.state.memory_limit = None
     next_edit_works(explorer)
+
+
+def test_a_compile_that_ends_while_the_explorer_is_drawn_is_told(slow, monkeypatch):
+    draw = Explorer._draw
+
+    def slowly(self, changed):
+        draw(self, changed)
+        deadline = time.monotonic() + 2
+        while self.state.busy and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(Explorer, "_draw", slowly)
+    ended(slow(memory_limit=10_000_000), CompileMemoryLimit, r"more than its limit of 0\.01 GB")
