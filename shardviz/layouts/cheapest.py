@@ -5,6 +5,8 @@ first follows the goal's own axes and is quick; if what it finds is no more than
 nothing better. Else the second tries all moves, first in haste, then all those that could come to less. Where there are
 too many to try, a way may not be the cheapest, and says so: `Way.proved`.
 
+>>> from shardviz.layouts.problem import problem_of
+>>> from shardviz.notation import DeviceMesh, Spec
 >>> mesh = DeviceMesh.of({"x": 8, "y": 2})
 >>> problem = problem_of((16, 16), Spec.of(("x", "y")), Spec.of(("y", "x")), mesh)
 >>> way = search(problem)
