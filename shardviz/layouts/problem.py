@@ -5,7 +5,7 @@ to its part `x:(1)2`, the atoms are `x:(1)2`, `x:(2)2` and `x:(4)2`. A state say
 to minor, and which are unreduced.
 
 >>> mesh = DeviceMesh.of({"x": 8})
->>> problem = problem_of((16,), Spec.of("x"), Spec.of(None), mesh)
+>>> problem = problem_of((16,), Spec.of(("x",)), Spec.of((None,)), mesh)
 >>> problem.atoms, problem.coarse.atoms
 ((('x', 1, 2), ('x', 2, 2), ('x', 4, 2)), (('x', 1, 8),))
 """
