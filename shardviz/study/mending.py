@@ -40,6 +40,7 @@ from shardviz.records.findings import Suggestion
 from shardviz.records.paths import segments
 from shardviz.records.phases import phase
 from shardviz.records.report import Constrained, Report
+from shardviz.session.collecting import uncollected
 from shardviz.session.program import Program
 from shardviz.session.submitting import ReportFuture
 from shardviz.session.targeting import resolve_target
@@ -190,7 +191,7 @@ class Mending:
         return self
 
     def __next__(self) -> Mends:
-        return next(self._states)
+        return uncollected(lambda: next(self._states))
 
     def stop(self) -> None:
         """Ends it, from any thread: compiles are stopped, and what was found stays."""
