@@ -24,7 +24,7 @@ from shardviz.program.explicit import explicit_axes, in_types
 from shardviz.program.intermediates import Intermediate
 from shardviz.program.lower import CPU, ELSEWHERE, Lowered, LowerFor, lower
 from shardviz.program.own_partitioning import Asking
-from shardviz.program.placing import made_in, with_places
+from shardviz.program.placing import with_places
 from shardviz.program.plan import Plan
 from shardviz.program.trace import Signature, Traced, needs_mesh, signature, trace
 from shardviz.records import PlanRecord
@@ -42,15 +42,14 @@ def _found(traced: Traced) -> Found:
 _MOST_PLACED = 16
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Kept:
-    """A trace, the mesh that it was made on, its lowerings, and the operations of it once a plan constrains some."""
+    """A trace, the mesh that it was made on, and its lowerings."""
 
     traced: Traced
     mesh: DeviceMesh | None
     lowered: dict[LowerFor, Lowered] = field(default_factory=dict)
     asking: dict[LowerFor, Asking] = field(default_factory=dict)
-    made: tuple[_jax.Made, ...] | None = None
 
 
 class Lowerings:
@@ -247,10 +246,7 @@ class Lowerings:
             key = self._key(plan.mesh, types), wanted
             if key not in self._placed:
                 mesh = plan.mesh
-                of = self.call, mesh, types, self._places(mesh)
-                if kept.made is None:
-                    kept.made = made_in(kept.traced, *of)
-                traced = with_places(kept.traced, *of, wanted, kept.made)
+                traced = with_places(kept.traced, self.call, mesh, types, self._places(mesh), wanted)
                 self._placed[key] = _Kept(traced, mesh)
                 for old in list(self._placed)[:-_MOST_PLACED]:
                     del self._placed[old]

@@ -1,9 +1,9 @@
 """A trace with marks at the values that a plan constrains.
 
-The function is traced twice more: once, for all such traces, each operation is told with the lines that ask for it, so
-that a name in the source becomes the number of an operation; then those operations' results are marked, as if the
-person had written `with_sharding_constraint` there. That trace is of one plan's places, whatever their specs: these are
-written into the lowered module for each plan (`lower.edited`), so that a spec that is dragged needs no other trace.
+The function is traced twice more: first each operation is told with the lines that ask for it, so that a name in the
+source becomes the number of an operation; then those operations' results are marked, as if the person had written
+`with_sharding_constraint` there. The second trace is of one plan's places, whatever their specs: these are written into
+the lowered module for each plan (`lower.edited`), so that a spec that is dragged needs no other trace.
 """
 
 from __future__ import annotations
@@ -20,17 +20,24 @@ from shardviz.program.trace import Placed, Traced, staged
 from shardviz.records.source import is_own
 
 
-def made_in(
-    traced: Traced, call: Call, mesh: DeviceMesh, types: tuple[Spec, ...], places: frozenset[str]
-) -> tuple[_jax.Made, ...]:
-    """The operations of a call in the order in which they are made, with the lines that ask for them.
+def with_places(
+    traced: Traced,
+    call: Call,
+    mesh: DeviceMesh,
+    types: tuple[Spec, ...],
+    places: frozenset[str],
+    wanted: Sequence[Intermediate],
+) -> Traced:
+    """The trace of a call with a mark at each value that is to be constrained.
 
     Args:
-        traced: its trace.
+        traced: the trace without them.
         call, mesh, types, places: what it was made of; see `trace`.
+        wanted: the values.
 
     Raises:
-        TraceError: if the program has no Python any more.
+        SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
+        TraceError: if the program has no Python any more, or makes other operations each time that it is traced.
     """
     if call.traced_for is not None or traced.closed is None:
         raise TraceError(
@@ -39,30 +46,7 @@ def made_in(
         )
     watch = _jax.Watch(is_own)
     staged(call, mesh, types, places, watch)
-    return tuple(watch.made)
-
-
-def with_places(
-    traced: Traced,
-    call: Call,
-    mesh: DeviceMesh,
-    types: tuple[Spec, ...],
-    places: frozenset[str],
-    wanted: Sequence[Intermediate],
-    made: Sequence[_jax.Made],
-) -> Traced:
-    """The trace of a call with a mark at each value that is to be constrained.
-
-    Args:
-        traced: the trace without them.
-        call, mesh, types, places: what it was made of; see `trace`.
-        wanted: the values.
-        made: what `made_in` gave for the same.
-
-    Raises:
-        SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
-        TraceError: if the program makes other operations each time that it is traced.
-    """
+    made = tuple(watch.made)
     targets = [located(each, made) for each in wanted]
     there = [_there(each, target, made) for each, target in zip(wanted, targets, strict=True)]
     closed, survived = _marked(traced, call, mesh, types, places, made, targets, there)

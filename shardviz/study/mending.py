@@ -143,10 +143,10 @@ class _Judged:
 
 
 def _few(good: Sequence[tuple[_Judged, Change]]) -> list[tuple[_Judged, Change]]:
-    """The best of each finding's mends, and of those that are against none, which may be more."""
+    """The best of each finding's mends, and of those that are against none, which may be more; the best first."""
     taken: Counter[str] = Counter()
     found = []
-    for judged, change in good:
+    for judged, change in sorted(good, key=lambda each: each[0].rank):
         key = "" if change.finding is None else change.finding.id
         if taken[key] < (_CONFIRMED if key else _CONFIRMED_ELSE):
             taken[key] += 1
@@ -225,7 +225,7 @@ class Mending:
             good: list[tuple[_Judged, Change]] = []
             draft = self.program.drafted([c.plan for c in changes])
             # those that need no other trace first
-            for change in sorted(changes, key=lambda c: (len(c.plan.constraints), self._varies(c))):
+            for change in sorted(changes, key=self._traces):
                 if self._stopped:
                     break
                 self._tried += 1
@@ -238,8 +238,8 @@ class Mending:
                     self._refuse(change, why)
                 else:
                     good.append((judged, change))
+                self._submit_best(good, change)
                 yield self.state
-            good.sort(key=lambda each: each[0].rank)
             few = _few(good)
             for each in good:
                 if each not in few:
@@ -276,9 +276,12 @@ class Mending:
     # What the partitioner says.
 
     def _confirmed(self, good: Sequence[tuple[_Judged, Change]], base: _Judged) -> Iterator[Mends]:
-        """Takes the best through the partitioner, which is at work on the next while one is read."""
+        """Takes the best through the partitioner, which is at work on the next while one is read; last what is to be
+        traced anew."""
+        good = sorted(good, key=lambda each: self._traces(each[1]))
         for _, change in good:
-            self._submit(change.plan)
+            if change.plan not in self._futures:
+                self._submit(change.plan)
         for judged, change in good:
             while (
                 self.patient
@@ -297,6 +300,12 @@ class Mending:
             if (mend := self._confirm(change, judged, base)) is not None:
                 self._mends.append(mend)
                 yield self.state
+
+    def _submit_best(self, good: Sequence[tuple[_Judged, Change]], last: Change) -> None:
+        """Submits what is likely to be confirmed: the best of the findings whose other changes have been tried."""
+        for _, change in _few(good):
+            if change.finding is not None and change.finding is not last.finding and change.plan not in self._futures:
+                self._submit(change.plan)
 
     def _submit(self, plan: Plan) -> None:
         """Asks the partitioner, in another process, which works while others are scored."""
@@ -382,6 +391,10 @@ class Mending:
     def _varies(self, change: Change) -> bool:
         """Whether it is one of the program."""
         return change.plan.variant != self.plan.variant
+
+    def _traces(self, change: Change) -> tuple[int, bool]:
+        """What is least needs no other trace."""
+        return len(change.plan.constraints), self._varies(change)
 
     def _proposed(self) -> Iterator[Change]:
         grave = [f for f in findings(self.report, self.machine) if f.mends][: self.findings]

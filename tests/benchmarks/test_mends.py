@@ -3,11 +3,14 @@
 import statistics
 import time
 
+import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 
 TARGET = "tpu v5p:4x4x4"
+LAME = {f"{root}['layers']['wk']": P(None, "data", None, "model") for root in ("params", "momentum")}
+BAD = {f"momentum['layers']['{name}']": P() for name in ("w1", "w3")}
 
 
 def median(run, rounds=5):
@@ -19,11 +22,11 @@ def median(run, rounds=5):
     return statistics.median(taken)
 
 
-def test_mends_take_some_dozen_propagations(benchmark):
+@pytest.mark.parametrize(("edits", "offered"), [(LAME, 0), (BAD, 5)], ids=["no mend", "many mends"])
+def test_mends_take_some_dozen_propagations(benchmark, edits, offered):
     example = sv.gallery.llama("70b")
     program = example.program
-    lame = {f"{root}['layers']['wk']": P(None, "data", None, "model") for root in ("params", "momentum")}
-    plan = example.plan.with_edits(lame)
+    plan = example.plan.with_edits(edits)
     report = program.partition(plan, TARGET)
     program.propagate(plan)
     assert program.dimensions  # found once for a program
@@ -38,7 +41,7 @@ def test_mends_take_some_dozen_propagations(benchmark):
     benchmark.extra_info.update(propagation_seconds=one, ratio=ratio, tried=found.tried)
     taken = benchmark.stats.stats.median
     print(f"mends: {taken:.2f} s, {ratio:.0f} propagations of {one * 1e3:.0f} ms, {found.tried} tried")
-    assert found.finished
+    assert found.finished and len(found.mends) >= offered
     assert ratio <= 75
 
 
