@@ -64,7 +64,7 @@ def source_view(document: Document) -> tuple[Json, Json]:
 
 def _line(row: Json) -> Json:
     number, bar, _, *more = row["cells"]
-    line: Json = {"n": number["t"]} | ({"bar": bar["v"]} if bar["v"] else {}) | ({"more": more[0]} if more else {})
+    line: Json = {"n": number["t"]} | ({"bar": bar["v"]} if bar["v"] else {}) | ({"more": more[0]} if any(more) else {})
     if "sel" in row:
         line["at"] = row["sel"][1]
     if "detail" in row:

@@ -30,14 +30,17 @@ export function source(ctx, el) {
   let flash = { at: "", end: 0 };
   let placed = false; // whether the hottest line, or one that was asked for, has been brought into sight
 
-  /** @param {Line} line */
-  function heat({ at, bar = [] }) {
-    if (!at) return h("span", {});
-    const title = bar.map(({ tip }) => tip).join("; ") || "nothing moves here";
+  /** Shows a line's share of the step. @param {HTMLElement} row @param {Line} line */
+  function heat(row, line) {
+    const { at, bar = [] } = line;
+    row.dataset.heat = String(heatOf(line));
+    const el = /** @type {HTMLElement} */ (row.children[1]);
+    if (!at) return;
+    el.title = bar.map(({ tip }) => tip).join("; ") || "nothing moves here";
     const bars = bar.filter(({ share }) => share).map(({ share, role }) =>
       h("i", { class: `sv-fill-${role}`, style: { width: `${Math.max(3, 100 * share)}%` } })
     );
-    return h("span", { class: "sv-heat", title }, bars);
+    fill(el, bars);
   }
 
   /** What happens on a line: a value, what is computed, a collective. @param {Inline} said */
@@ -56,19 +59,27 @@ export function source(ctx, el) {
     return h("button", { class: "sv-no sv-link", id: `raw-${at}`, title, "aria-label": title, onclick }, words);
   }
 
-  /** The lines that are there, by all that they show. @type {Map<string, HTMLElement>} */
+  /** The lines that are there, by all that they show but their shares. @type {Map<string, HTMLElement>} */
   let lines = new Map();
+  /** The share that each shows. @type {WeakMap<HTMLElement, string>} */
+  const shares = new WeakMap();
 
   /**
-   * A line: the one that is there if it is to show the same.
+   * A line: the one that is there if it is to show the same, with its share, which every change of any line changes.
    * @param {Line} line
    * @param {Inline} text
    * @param {number} n of the file
    * @param {Map<string, HTMLElement>} kept
    */
   function keptLine(line, text, n, kept) {
-    const key = JSON.stringify([n, line, text, ctx.get("mesh").axes, isAbout(line)]);
+    const { bar, ...rest } = line;
+    const key = JSON.stringify([n, rest, text, ctx.get("mesh").axes, isAbout(line)]);
     const made = lines.get(key) ?? lineOf(line, text);
+    const share = JSON.stringify(bar);
+    if (shares.get(made) !== share) {
+      heat(made, line);
+      shares.set(made, share);
+    }
     kept.set(key, made);
     return made;
   }
@@ -87,11 +98,10 @@ export function source(ctx, el) {
       {
         class: `sv-ln ${isAbout(line) ? "sv-sel" : ""} ${at ? "" : "sv-quiet"}`,
         id: at ? `line-${at}` : null,
-        "data-heat": heatOf(line),
         "data-thing": at ? `line ${at}` : null,
       },
       at ? raw(at, n) : h("span", { class: "sv-no" }, n),
-      heat(line),
+      h("span", { class: at ? "sv-heat" : null }),
       h("code", { title: code.tip || code.t.trim() }, code.t),
       more ? h("span", { class: "sv-more" }, inline(ctx, more)) : h("span", {}),
       h("span", { class: "sv-ann" }, on.map(event)),
