@@ -117,7 +117,7 @@ class ExplorerState(Staging):
         plan: Plan,
         *,
         level: str = "compiled",
-        debounce: float = 0.1,
+        debounce: float = 0.03,
         timeout: float = 60.0,
         memory_limit: float | None = None,
         target: str | Machine = "cpu",

@@ -43,7 +43,7 @@ def explore(
     donate_argnums: Any = (),
     donate_argnames: Any = (),
     level: str = "compiled",
-    debounce: float = 0.1,
+    debounce: float = 0.03,
     timeout: float = 60.0,
     memory_limit: float | None = None,
     target: Any = "cpu",
@@ -118,7 +118,7 @@ def open(
     *,
     target: Any = None,
     level: str = "compiled",
-    debounce: float = 0.1,
+    debounce: float = 0.03,
     timeout: float = 60.0,
     memory_limit: float | None = None,
 ) -> Explorer | SavedSession:
