@@ -53,6 +53,8 @@ class Chip:
         hbm_bytes_per_s: how fast that is read or written.
         flops_per_s: element type → FLOPs a second, dense products.
         hbm_usable_bytes: what of its memory a compiled program may take; None where not known.
+        vmem_bytes: of its units' own memory, what the compiler gives a program's values at most (TPU); None where it
+            gives them none, or that is not known.
         matrix_unit: what fills the matrix unit: rows, columns and what is summed over of an MXU (TPU), the rows or
             columns of one instruction of a tensor core (GPU); None where not known.
         devices_per_chip: the number of JAX devices that it is.
@@ -81,6 +83,7 @@ class Chip:
     hbm_bytes_per_s: float | None = None
     flops_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
     hbm_usable_bytes: float | None = None
+    vmem_bytes: float | None = None
     matrix_unit: int | None = None
     devices_per_chip: int = 1
     core_link_bytes_per_s: float | None = None

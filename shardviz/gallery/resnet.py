@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 from shardviz.errors import ShardvizError
 from shardviz.gallery.example import Example, mesh_over
 
-BLOCKS = {26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+BLOCKS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 """Depth → bottleneck blocks in each of the four stages."""
 
 
@@ -162,7 +162,7 @@ def resnet(
     """A ResNet's train step under `jax.pmap`.
 
     Args:
-        depth: 26, 50 or 101.
+        depth: 14, 26, 50 or 101.
         batch: images on each device.
         size: pixels along an image's side.
         classes: what there is to tell apart.

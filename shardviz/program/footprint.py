@@ -8,9 +8,10 @@ Beside a matrix product stands what XLA's partitioner makes whole for it (`made_
 
     needed = arguments + outputs that take no donated argument's place + the most of the buffers alive at one moment
 
-It is an estimate: a compiler pads to tiles, orders operations otherwise and holds what is cheaper to hold. `MARGIN` is
-its error against the v5p compiler's plans, and `SMALL` that of programs of some 100 MB, measured by
-`tests/benchmarks/test_search.py`.
+It is main memory alone, which is what compilers compare with what there is: what a TPU's compiler would make in the
+chip's own memory (`buffers.py`) is left out where that can tell. It is an estimate: a compiler pads to tiles, orders
+operations otherwise and holds what is cheaper to hold. `MARGIN` is its error against the v5p compiler's plans on the
+gallery at 8 to 512 devices, measured by `tests/benchmarks/test_search.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
+from shardviz.program.buffers import Buffer, most_alive, on_chip
 from shardviz.program.lower import Lowered
 from shardviz.program.made_whole import made_whole
 from shardviz.program.module import dtype_of
@@ -36,9 +38,10 @@ from shardviz.program.stablehlo import ENTERED, RETURNS, functions_of
 from shardviz.records import PlanRecord
 
 MARGIN = 0.25
-SMALL = 64e6
-"""Bytes about which an estimate may be off however small the program: what the chip's own fast memory may hold. The
-flax decoder at 512 chips is estimated at 115 MB: v5p's compiler puts 78 MB into HBM, and 47 MB into VMEM."""
+SMALL = 50e6
+"""Bytes about which an estimate may be off however small the program: as much as v5p's compiler puts into VMEM."""
+_TOLD = 0.05
+"""A chip's own memory that is a smaller share of what is alive is not told from the rest."""
 
 _MADE = frozenset(
     (
@@ -79,7 +82,7 @@ class Footprint:
     Attributes:
         arguments: the arguments that it uses, as the plan cuts them.
         outputs: the outputs that take no donated argument's place.
-        temporaries: the most of what it makes that is alive at one moment.
+        temporaries: the most of what it makes that is alive at one moment in main memory.
     """
 
     arguments: float
@@ -97,13 +100,14 @@ class Footprint:
         return max(MARGIN, SMALL / self.needed) if self.needed else MARGIN
 
 
-def footprint(module: ir.Operation, lowered: Lowered, bound: PlanRecord) -> Footprint:
+def footprint(module: ir.Operation, lowered: Lowered, bound: PlanRecord, room: float = 0.0) -> Footprint:
     """The estimate for a propagated module; its context is entered and the lock held.
 
     Args:
         module: the module.
         lowered: the program.
         bound: the plan.
+        room: bytes of its own memory that a chip's compiler fills with values (a TPU's VMEM).
     """
     walk = _Buffers(module, bound.mesh)
     kept = zip(lowered.traced.arguments, walk.main.arguments, _unused(lowered), strict=True)
@@ -124,7 +128,7 @@ def footprint(module: ir.Operation, lowered: Lowered, bound: PlanRecord) -> Foot
         else:
             outputs += size
             walk.place(value, size)
-    return Footprint(sum(size for _, size in held), outputs, walk.peak())
+    return Footprint(sum(size for _, size in held), outputs, walk.peak(room))
 
 
 def _unused(lowered: Lowered) -> tuple[bool, ...]:
@@ -132,25 +136,7 @@ def _unused(lowered: Lowered) -> tuple[bool, ...]:
     return (False,) * len(lowered.traced.arguments) if found is None else found
 
 
-@dataclass(eq=False, slots=True)
-class _Buffer:
-    """Memory that a value is held in.
-
-    Attributes:
-        size: bytes on one device.
-        start, last: when it is made, and when it is used last.
-        fixed: it is there all the time, as an argument's is, and is not counted.
-        product: a matrix product or a convolution made it.
-    """
-
-    size: float
-    start: int
-    last: int
-    fixed: bool = False
-    product: bool = False
-
-
-_Roots = tuple[_Buffer, ...]
+_Roots = tuple[Buffer, ...]
 
 
 class _Buffers:
@@ -161,7 +147,8 @@ class _Buffers:
         self.mesh = mesh
         self.time = 0
         self.manual: tuple[Axis, ...] = ()
-        self.buffers: list[_Buffer] = []
+        self.buffers: list[Buffer] = []
+        self.fixed: list[Buffer] = []
         self.loops = 0
         self.roots: dict[Any, _Roots] = {}
         self.sizes: dict[Any, float] = {}
@@ -174,7 +161,8 @@ class _Buffers:
     def run(self) -> list[Any]:
         """Reads the main function; what it returns."""
         for argument in self.main.arguments:
-            self.roots[argument] = (_Buffer(self.bytes_of(argument), 0, 0, fixed=True),)
+            self.fixed.append(Buffer(self.bytes_of(argument), 0, 0, fixed=True))
+            self.roots[argument] = (self.fixed[-1],)
         self.last = _last_steps(self.main)
         return self.read(self.main)
 
@@ -184,14 +172,16 @@ class _Buffers:
         if len(roots) == 1 and not roots[0].fixed and roots[0].size == size:
             roots[0].size = 0.0
 
-    def peak(self) -> float:
-        """The most bytes of buffers that are alive at one moment."""
-        events = [(b.start, 0, b.size) for b in self.buffers] + [(b.last, 1, -b.size) for b in self.buffers]
-        alive = most = 0.0
-        for _, _, size in sorted(events, key=lambda e: e[:2]):
-            alive += size
-            most = max(most, alive)
-        return most
+    def peak(self, room: float) -> float:
+        """The most bytes of buffers that are alive at one moment in main memory.
+
+        Args:
+            room: bytes of a chip's own memory.
+        """
+        most = most_alive(self.buffers)
+        if room < _TOLD * most:
+            return most
+        return most_alive(self.buffers, on_chip([*self.buffers, *self.fixed], room))
 
     def read(self, block: Any, inside: bool = False) -> list[Any]:
         """Reads a block; what it returns.
@@ -282,14 +272,14 @@ class _Buffers:
             if size <= real[0].size:
                 real[0].size = size
             elif self.loops or _used_twice(result):
-                roots = self._hold(size, self.time + 1)
+                roots = self._hold(size, self.time + 1, light=True)
                 roots[0].product = True
             return roots
         if name in _IN_PLACE or (size < _SHARE * counted and not _only_reduced(result)):
-            return self._hold(size, self.time + 1)
+            return self._hold(size, self.time + 1, light=name not in _IN_PLACE)
         return roots
 
-    def _alone(self, operands: Sequence[Any], buffer: _Buffer) -> bool:
+    def _alone(self, operands: Sequence[Any], buffer: Buffer) -> bool:
         """Whether a buffer is used by one value alone, which is used here and nowhere else."""
         through = [value for value in operands if buffer in self._of(value)]
         return len(through) == 1 and _uses(through[0]) == 1
@@ -306,10 +296,10 @@ class _Buffers:
         if len(real) > 1 or real[0].size != size or not real[0].product:
             for buffer in real:
                 buffer.last = max(buffer.last, self.time)
-            self.roots[value] = self._hold(size, self.time)
+            self.roots[value] = self._hold(size, self.time, light=True)
 
-    def _hold(self, size: float, start: int) -> _Roots:
-        made = _Buffer(size, start, start)
+    def _hold(self, size: float, start: int, *, light: bool = False) -> _Roots:
+        made = Buffer(size, start, start, light=light)
         self.buffers.append(made)
         return (made,)
 
@@ -318,6 +308,7 @@ class _Buffers:
         for value in values:
             for buffer in self._of(value):
                 buffer.last = self.time
+                buffer.used.append(self.time)
 
     def _use_early(self, values: Sequence[Any]) -> None:
         """Notes that values are used by one of the last steps, which is done as soon as what it needs is there."""

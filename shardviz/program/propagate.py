@@ -102,7 +102,7 @@ def propagate(
         flops: kernel name or call target → FLOPs of one run on one device, as a person says.
         make: makes the module to run on, where that is not the program's under the plan; called with the lock held.
     """
-    return _propagate(lowered, bound, flops, make, brief=False)[0]
+    return _propagate(lowered, bound, flops, make)[0]
 
 
 def sketch(
@@ -110,10 +110,16 @@ def sketch(
     bound: PlanRecord,
     flops: Mapping[str, float] | None = None,
     make: Callable[[], ir.Operation] | None = None,
+    room: float = 0.0,
 ) -> tuple[Propagated, Footprint]:
-    """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes."""
+    """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes.
+
+    Args:
+        lowered, bound, flops, make: as for `propagate`.
+        room: bytes of its own memory that a chip's compiler fills with values.
+    """
     _ = lowered.unused  # which takes the lock
-    found, memory = _propagate(lowered, bound, flops, make, brief=True)
+    found, memory = _propagate(lowered, bound, flops, make, room)
     assert memory is not None
     return found, memory
 
@@ -123,8 +129,7 @@ def _propagate(
     bound: PlanRecord,
     flops: Mapping[str, float] | None,
     make: Callable[[], ir.Operation] | None,
-    *,
-    brief: bool,
+    room: float | None = None,  # where only what costs is read
 ) -> tuple[Propagated, Footprint | None]:
     with lowered.entered(), ir.Location.unknown():
         start = time.perf_counter()
@@ -134,12 +139,12 @@ def _propagate(
         passes.enable_verifier(False)
         passes.run(module)
         done = time.perf_counter()
-        reading = Reading(module, lowered, bound.mesh, flops or {}, brief=brief)
+        reading = Reading(module, lowered, bound.mesh, flops or {}, brief=room is not None)
         outputs = reading.outputs()
         seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
         found = tuple(reading.values), tuple(reading.collectives), tuple(reading.products), reading.tally.rows
         propagated = Propagated(outputs, *found, reading.unknown_loops, reading.reshards_left, seconds, module)
-        return propagated, footprint(module, lowered, bound) if brief else None
+        return propagated, None if room is None else footprint(module, lowered, bound, room)
 
 
 def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:

@@ -407,12 +407,13 @@ class Program(Derivable):
         return above("study").mending(self, report, target, plan=plan, findings=findings)
 
     @of_plan
-    def sketch(self, plan: Plan, target: LowerFor = CPU) -> tuple[Report, Footprint]:
+    def sketch(self, plan: Plan, target: LowerFor = CPU, vmem_bytes: float = 0.0) -> tuple[Report, Footprint]:
         """What costs of a plan, and nothing else: a search's `propagate`.
 
         Args:
             plan: mesh and specs.
             target: what it is lowered for.
+            vmem_bytes: of a chip's own memory, what its compiler fills with values (`Chip.vmem_bytes` for a device).
 
         Returns:
             A report of level `propagated` with arguments, outputs, collectives and FLOPs alone, and about how much
@@ -423,7 +424,7 @@ class Program(Derivable):
         """
         bound = self.bind(plan)
         lowered = self._rehearsed(plan, bound, target)
-        found, memory = shardy.sketch(lowered, bound, self._flops)
+        found, memory = shardy.sketch(lowered, bound, self._flops, room=vmem_bytes)
         return sketch_of(self._call, bound, lowered, found), memory
 
     def _rehearsed(self, plan: Plan, bound: PlanRecord, target: LowerFor) -> Lowered:

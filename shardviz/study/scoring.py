@@ -46,7 +46,7 @@ class Score:
         compute, memory: seconds of matrix products, and of reading and writing memory.
         moved: what is communicated, the longest first.
         flops: of one device.
-        needed: bytes that one device needs; an estimate.
+        needed: bytes of main memory that one device needs; an estimate.
         usable: bytes that one device has; None where not known.
         margin: by which share `needed` may be wrong.
         unknown: collectives whose time or count is not known, which are left out.
@@ -147,6 +147,7 @@ class Scorer:
 
     def __post_init__(self) -> None:
         self._last: tuple[Plan, Report, Footprint] | None = None
+        self._vmem = (self.machine.chip.vmem_bytes or 0.0) / self.machine.chip.devices_per_chip
 
     def __reduce__(self) -> Any:
         return Scorer, (self.program, self.machine, self.lowered_for)
@@ -169,7 +170,7 @@ class Scorer:
         """What costs of a plan. In which order its devices stand changes nothing but how long what moves takes."""
         mesh = plan.mesh
         if mesh.slice_ids or not (mesh.device_ids or mesh.in_order):
-            report, memory = self.program.sketch(plan, self.lowered_for)
+            report, memory = self.program.sketch(plan, self.lowered_for, self._vmem)
             self._last = plan, report, memory
             return report, memory
         usual = plan.with_mesh(reordered(mesh, MESH_UTILS))

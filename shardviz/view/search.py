@@ -34,7 +34,7 @@ def search_document(found: Search) -> Document:
     if found.why_not:
         blocks.append(Section(title="Why not otherwise", blocks=_why_nots(found.why_not)))
     if len(found.front) > 1:
-        blocks.append(Section(title="Faster or smaller: the front", blocks=(_front(found),)))
+        blocks.append(Section(title="Faster or smaller: the front", blocks=(_front(found), *notes(_ESTIMATED))))
     if found.fallen:
         blocks.append(Section(title="What fell out", blocks=(_fallen(found),)))
     return Document(title=title, blocks=tuple(blocks), mesh=None if best is None else best.plan.mesh)
@@ -145,6 +145,13 @@ def _why_not(rows: tuple[WhyNot, ...]) -> Table:
 def _more(amount: float, form: object) -> str:
     assert callable(form)
     return f"{'+' if amount >= 0 else '-'}{form(abs(amount))}"
+
+
+_ESTIMATED = (
+    "Memory is an estimate of what a device's main memory must hold, before any compiler plans it: v5p's compiler came to "
+    "at most a quarter less or more for the gallery's programs. What a TPU computes and uses up in its chip's own fast "
+    "memory (VMEM) is not counted."
+)
 
 
 def _front(found: Search) -> Table:

@@ -12,6 +12,7 @@ import shardviz as sv
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import cost_of
 from shardviz.program.lower import edited
+from shardviz.program.footprint import MARGIN
 from shardviz.program.propagate import PIPELINE
 from shardviz.study.scoring import Scorer, score_there
 from shardviz.study.workers import Shared, Workers, answers
@@ -117,7 +118,8 @@ LARGE = {("resnet", 64), ("resnet", 512), ("gpt_2021", 64), ("gpt_2021", 512)}
 
 @pytest.mark.tpu
 @pytest.mark.parametrize("devices", SIZES)
-def test_the_memory_estimate_is_within_its_margin_of_the_compilers_plan(devices):
+def test_the_memory_estimate_is_within_a_quarter_of_the_compilers_plan(devices):
+    """Main memory against main memory: the compiler's `needed` leaves out what lies in VMEM, and so does the estimate."""
     topology, *sizes = SIZES[devices]
     for name, make in PROGRAMS.items():
         if (name, devices) in LARGE:
@@ -126,7 +128,8 @@ def test_the_memory_estimate_is_within_its_margin_of_the_compilers_plan(devices)
         hunt = sv.searching(example.program, f"tpu v5p:{topology}", level="propagated")
         about = hunt._scorer(example.plan)
         memory = example.program.compile(example.plan, f"tpu v5p:{topology}").memory
-        needed, both = memory.needed, memory.needed + (memory.on_chip or 0)
-        share = f"{about.needed / needed:.2f}; {about.needed / both:.2f} with what the chip's own memory holds"
-        print(f"{name:9s} {devices:4d}: {about.needed / 1e9:8.3f} of {needed / 1e9:8.3f} GB, {share}")
-        assert abs(about.needed - needed) <= about.margin * about.needed, (name, devices)
+        share, vmem = about.needed / memory.needed, memory.on_chip / hunt.machine.chip.needs("vmem_bytes")
+        beside = f"VMEM {memory.on_chip / 1e6:.0f} MB, {vmem:.0%} of what there is"
+        print(f"{name:9s} {devices:4d}: {about.needed / 1e9:8.3f} of {memory.needed / 1e9:8.3f} GB, {share:.2f}; {beside}")
+        assert 1 - MARGIN <= share <= 1 + MARGIN, (name, devices)
+        assert vmem <= 1.001, (name, devices)  # and some KB of SMEM

@@ -66,6 +66,12 @@ def test_a_program_gets_about_all_of_the_memory(name: str):
     assert 0.9 < one.hbm_usable_bytes / one.hbm_bytes < 1.1
 
 
+def test_what_a_tpu_keeps_in_its_own_memory_is_a_small_share():
+    """Up to 128 MiB a core, of which v2 and v3 give a program's values nothing; a GPU's compiler gives them no other."""
+    given = {name: one.vmem_bytes / one.devices_per_chip / 2**20 for name, one in chips().items() if one.vmem_bytes}
+    assert given == {"v4": 128, "v5e": 112, "v5p": 48, "v6e": 96, "tpu7x": 64}
+
+
 def test_float32_products_of_a_tpu_count_as_bfloat16_and_8_bit_floats_as_one_family():
     v5p = chip("v5p")
     assert v5p.flops("float32") == v5p.flops("bfloat16") == v5p.flops("bf16")

@@ -109,7 +109,7 @@ def test_resnet_50_has_the_published_number_of_parameters():
         (lambda: sv.gallery.pipeline(mesh={"data": 1, "stage": 5}), "32 layers over stage=5"),
         (lambda: sv.gallery.pipeline(mesh="a=2"), "'stage' and 'data'"),
         (lambda: sv.gallery.gpt_2021(mesh={"data": 2}), "its rules are over 'dp' and 'mp'"),
-        (lambda: sv.gallery.resnet(18), "the gallery has 26, 50, 101"),
+        (lambda: sv.gallery.resnet(18), "the gallery has 14, 26, 50, 101"),
         (lambda: sv.gallery.resnet(mesh={"data": 2}), "'batch', not data"),
     ],
 )

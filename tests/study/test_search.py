@@ -186,11 +186,11 @@ def test_what_falls_out_is_counted_and_the_search_goes_on(monkeypatch):
     program = mlp(4096, 512, 2048, 512)
     sketch, asked = type(program).sketch, []
 
-    def sometimes(self, plan, target):
+    def sometimes(self, plan, target, vmem_bytes):
         asked.append(plan)
         if len(asked) % 3 == 0:
             raise sv.CompileCrashed("Shardy ended its process")
-        return sketch(self, plan, target)
+        return sketch(self, plan, target, vmem_bytes)
 
     monkeypatch.setattr(type(program), "sketch", sometimes)
     found = sv.search(program, FOUR, seconds=60, level="propagated", most=30)
