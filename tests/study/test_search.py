@@ -186,7 +186,7 @@ def test_what_falls_out_is_counted_and_the_search_goes_on(monkeypatch):
     program = mlp(4096, 512, 2048, 512)
     sketch, asked = type(program).sketch, []
 
-    def sometimes(self, plan, target, vmem_bytes):
+    def sometimes(self, plan, target, vmem_bytes=0.0):
         asked.append(plan)
         if len(asked) % 3 == 0:
             raise sv.CompileCrashed("Shardy ended its process")
