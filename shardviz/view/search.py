@@ -148,9 +148,9 @@ def _more(amount: float, form: object) -> str:
 
 
 _ESTIMATED = (
-    "Memory is an estimate of what a device's main memory must hold, before any compiler plans it: v5p's compiler came to "
-    "at most a quarter less or more for the gallery's programs. What a TPU computes and uses up in its chip's own fast "
-    "memory (VMEM) is not counted."
+    "Memory is an estimate of what a device's main memory must hold, before any compiler plans it: for the gallery's "
+    "programs it is at most a quarter off what v5p's compiler plans. What a TPU computes and uses up in its chip's own "
+    "fast memory (VMEM) is not counted."
 )
 
 

@@ -67,7 +67,7 @@ def test_a_program_gets_about_all_of_the_memory(name: str):
 
 
 def test_what_a_tpu_keeps_in_its_own_memory_is_a_small_share():
-    """Up to 128 MiB a core, of which v2 and v3 give a program's values nothing; a GPU's compiler gives them no other."""
+    """Up to 128 MiB a core; v2's and v3's compilers give a program's values nothing of theirs, and a GPU's has none."""
     given = {name: one.vmem_bytes / one.devices_per_chip / 2**20 for name, one in chips().items() if one.vmem_bytes}
     assert given == {"v4": 128, "v5e": 112, "v5p": 48, "v6e": 96, "tpu7x": 64}
 
