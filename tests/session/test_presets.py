@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.errors import MeshError, ShardvizError
@@ -120,6 +121,31 @@ def test_zero_1_and_2_sum_gradients_and_gather_updated_parameters():
         assert (sums, news) == (1.0, 0.0) and {kind for kind, _ in other} == {"all-gather"}
         gathers = [c for c in three.collectives if c.kind == "all-gather" and c.phase == "forward"]
         assert sum(c.operand_bytes * c.count for c in gathers) * mesh["data"] == size
+
+
+@pytest.mark.tpu
+def test_zero_1s_line_keeps_gradients_whole_where_v5ps_compiler_would_sum_parts():
+    """Its sentence says to write `with_sharding_constraint(grads, P())`; simulated devices sum whole ones anyway."""
+
+    def adam_whole(params, moments, x):
+        loss, grads = jax.value_and_grad(lambda p: jnp.mean(mlp(p, x) ** 2))(params)
+        grads = jax.lax.with_sharding_constraint(grads, P())
+        moments = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments, grads)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, moments), moments, loss
+
+    params, x = shapes(layers=2, d=1024, ff=4096, batch=8192)
+    plan = sv.trace(adam, params, params, x).presets({"data": 8})["zero-1"]
+    summed = []
+    for fn in (adam, adam_whole):
+        program = sv.trace(fn, params, params, x)
+        rows = (
+            program.partition(plan).collectives,
+            [t.collective for t in program.compile(plan, "tpu v5p:2x2x2").target_collectives],
+        )
+        summed += [sum(c.assumed_bytes for c in each if c.kind == "all-reduce") for each in rows]
+    size = 4 * 1024 * 4096 * 2
+    assert summed[0] == summed[2] and size <= summed[0] < 1.01 * size
+    assert summed[1] < 1024 and summed[3] >= size
 
 
 def test_zero_2_cuts_gradients_that_come_out():
