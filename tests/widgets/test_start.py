@@ -30,7 +30,10 @@ window.model = {{
 window.say = (message) => {{ for (const fn of listeners["msg:custom"] || []) fn(message); }};
 const code = new Blob([decoded("{start}")], {{ type: "text/javascript" }});
 const {{ default: widget }} = await import(URL.createObjectURL(code));
-window.show = (id) => widget.render({{ model, el: document.getElementById(id) }});
+window.ends = {{}};
+window.shown = (id, el) => {{ ends[id] = widget.render({{ model, el }}); }};
+window.show = (id) => shown(id, document.getElementById(id));
+window.shade = Object.assign(document.createElement("div"), {{ id: "shade" }});
 show("app");
 window.ready = true;
 </script>"""
@@ -65,6 +68,22 @@ def test_the_code_that_comes_with_the_model_is_taken_out_of_it(opened):
     tab.evaluate("show('other')")
     tab.locator("#other").get_by_test_id("tab-rosetta").wait_for()
     assert not [said for said in tab.evaluate("sent") if "ask" in said], "a second view has the code already"
+    assert tab.evaluate("document.adoptedStyleSheets.length") == 1, "and the style sheet"
+    tab.evaluate("ends.app.then((end) => end())")
+    tab.evaluate("document.getElementById('app').remove()")
+    assert tab.locator("#other").get_by_test_id("tab-rosetta").is_visible(), "which stays as long as a view needs it"
+    tab.evaluate("ends.other.then((end) => end())")
+    assert tab.evaluate("document.adoptedStyleSheets.length") == 0
+
+
+def test_a_view_in_a_shadow_root_has_its_style_sheet(opened):
+    tab = opened(bundle.page())
+    tab.get_by_test_id("tab-rosetta").wait_for()
+    tab.evaluate("document.getElementById('other').attachShadow({ mode: 'open' }).append(shade)")
+    tab.evaluate("shown('shade', shade)")
+    tab.locator("#shade").get_by_test_id("tab-rosetta").wait_for()
+    grid = "getComputedStyle(shade.querySelector('.sv-main')).display"
+    assert tab.evaluate(f"new Promise((done) => requestAnimationFrame(() => done({grid})))") == "grid"
 
 
 def test_a_page_whose_model_was_restored_asks(opened):

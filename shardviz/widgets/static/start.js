@@ -46,6 +46,40 @@ async function load(model) {
   }
 }
 
+/** By their text: the style sheets on this page, and how many views need each; every view has modules of its own. */
+const SHEETS = Symbol.for("shardviz.sheets");
+
+/**
+ * Gives a view its version's style sheet, whatever another version has left in the page: one for all views, since a
+ * browser matches every element with every sheet. Returns what takes it away.
+ * @param {HTMLElement} el
+ * @param {string} styles
+ */
+function dress(el, styles) {
+  /** @type {Record<symbol, Map<string, { sheet: CSSStyleSheet, views: number }>>} */
+  const page = /** @type {any} */ (globalThis);
+  const all = page[SHEETS] ||= new Map();
+  const found = all.get(styles) || { sheet: new CSSStyleSheet(), views: 0 };
+  if (!found.views++) {
+    all.set(styles, found);
+    found.sheet.replaceSync(styles);
+    document.adoptedStyleSheets.push(found.sheet);
+  }
+  const watch = new ResizeObserver(() => { // a view that has no place yet may come into a shadow root
+    const root = el.getRootNode();
+    if (root instanceof ShadowRoot && !root.adoptedStyleSheets.includes(found.sheet)) {
+      root.adoptedStyleSheets.push(found.sheet);
+    }
+  });
+  watch.observe(el);
+  return () => {
+    watch.disconnect();
+    if (--found.views) return;
+    all.delete(styles);
+    document.adoptedStyleSheets = document.adoptedStyleSheets.filter((each) => each !== found.sheet);
+  };
+}
+
 /** @param {{ model: Starting, el: HTMLElement }} view */
 async function render({ model, el }) {
   const words = document.createElement("div");
@@ -55,15 +89,17 @@ async function render({ model, el }) {
   try {
     page ||= load(model);
     const { default: explorer, styles } = await page;
-    // A notebook saved by another version brings that version's style sheet, and a page keeps one of each widget: the
-    // last that came. So each view has its own with it.
-    const style = document.createElement("style");
-    style.textContent = styles;
+    const undress = dress(el, styles);
     // What a saved notebook shows in place of the explorer (see stills.py) stands below it, not to be seen beside it.
+    const style = document.createElement("style");
     const still = `[data-shardviz-still="${CSS.escape(model.get("comm_id"))}"]`;
-    style.textContent += `\n${still}, .jp-OutputArea-child:has(> * > ${still}) { display: none }`;
+    style.textContent = `${still}, .jp-OutputArea-child:has(> * > ${still}) { display: none }`;
     el.append(style);
-    return explorer.render({ model, el });
+    const end = explorer.render({ model, el });
+    return () => {
+      end();
+      undress();
+    };
   } finally {
     clearTimeout(timer);
     words.remove();
