@@ -164,6 +164,8 @@ class Mending:
         findings: of how many findings the mends are tried.
         patient: while a compile is under way, go on saying what is known, and `waiting`, instead of blocking.
         begun: when it began, by `time.monotonic`.
+        answered: seconds until the mends of all findings were told; None before. What is against what costs most, and
+            against no finding, comes after them.
     """
 
     program: Program
@@ -173,6 +175,7 @@ class Mending:
     findings: int
     patient: bool = False
     begun: float = field(default_factory=time.monotonic)
+    answered: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.program = self.program.of_variant(self.plan.variant)
@@ -222,34 +225,41 @@ class Mending:
             base = self._judge(self.program, self.plan)
             changes = self._changes()
             self._candidates = len(changes)
-            good: list[tuple[_Judged, Change]] = []
-            draft = self.program.drafted([c.plan for c in changes])
-            # those that need no other trace first
-            for change in sorted(changes, key=self._traces):
-                if self._stopped:
-                    break
-                self._tried += 1
-                held = len(change.plan.constraints) > len(self.plan.constraints)
-                tried = self._try(change, draft if held else self.program)
-                if tried is None:
-                    continue
-                judged, change = tried
-                if why := judged.worse_than(base):
-                    self._refuse(change, why)
-                else:
-                    good.append((judged, change))
-                self._submit_best(good, change)
-                yield self.state
-            few = _few(good)
-            for each in good:
-                if each not in few:
-                    self._refuse(each[1], "others save more")
-            yield from self._confirmed(few, base)
+            # what is wrong goes before what merely costs most
+            yield from self._tell([c for c in changes if c.finding is not None], base)
+            self.answered = None if self._stopped else time.monotonic() - self.begun
+            yield from self._tell([c for c in changes if c.finding is None], base)
             self._finished = not self._stopped
             yield self.state
         finally:
             for future in list(self._futures.values()):
                 future.stop()
+
+    def _tell(self, changes: Sequence[Change], base: _Judged) -> Iterator[Mends]:
+        """Tries changes, those first that need no other trace, and takes the best through the partitioner."""
+        good: list[tuple[_Judged, Change]] = []
+        places = {tuple(each.value for each in c.plan.constraints) for c in changes if self._holds(c)}
+        # one trace for all; where they hold the same, it is the one that is compiled
+        draft = self.program.drafted([c.plan for c in changes]) if len(places) > 1 else self.program
+        for change in sorted(changes, key=self._traces):
+            if self._stopped:
+                return
+            self._tried += 1
+            tried = self._try(change, draft if self._holds(change) else self.program)
+            if tried is None:
+                continue
+            judged, change = tried
+            if why := judged.worse_than(base):
+                self._refuse(change, why)
+            else:
+                good.append((judged, change))
+            self._submit_best(good, change)
+            yield self.state
+        few = _few(good)
+        for each in good:
+            if each not in few:
+                self._refuse(each[1], "others save more")
+        yield from self._confirmed(few, base)
 
     # Judging.
 
@@ -391,6 +401,10 @@ class Mending:
     def _varies(self, change: Change) -> bool:
         """Whether it is one of the program."""
         return change.plan.variant != self.plan.variant
+
+    def _holds(self, change: Change) -> bool:
+        """Whether it constrains a value more."""
+        return len(change.plan.constraints) > len(self.plan.constraints)
 
     def _traces(self, change: Change) -> tuple[int, bool]:
         """What is least needs no other trace."""

@@ -35,12 +35,16 @@ def test_mends_take_some_dozen_propagations(benchmark, edits, offered):
         program.propagate(plan.with_spec("tokens", P("data" if turn % 2 else None)))
 
     one = median(change)
-    found = benchmark.pedantic(lambda: program.mends(report, TARGET, plan=plan), rounds=1)
+    told = program.mending(report, TARGET, plan=plan)
+    found = benchmark.pedantic(lambda: [*told][-1], rounds=1)
     one = (one + median(change)) / 2  # other work on the machine comes and goes
     ratio = benchmark.stats.stats.median / one
-    benchmark.extra_info.update(propagation_seconds=one, ratio=ratio, tried=found.tried)
-    taken = benchmark.stats.stats.median
-    print(f"mends: {taken:.2f} s, {ratio:.0f} propagations of {one * 1e3:.0f} ms, {found.tried} tried")
+    benchmark.extra_info.update(propagation_seconds=one, ratio=ratio, tried=found.tried, of_findings=told.answered)
+    print(
+        f"mends of findings: {told.answered:.2f} s, {told.answered / one:.0f} propagations of {one * 1e3:.0f} ms; ",
+        end="",
+    )
+    print(f"all: {found.seconds:.2f} s, {ratio:.0f} propagations, {found.tried} tried")
     assert found.finished and len(found.mends) >= offered
     assert ratio <= (110 if offered else 75)
 
