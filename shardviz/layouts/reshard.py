@@ -16,7 +16,6 @@ Where a dimension does not divide, tiles of one sharding may lie across those of
 neighbours' edges sent along (a halo exchange, which XLA makes of collective-permutes): a device receives what it needs
 and does not have.
 
-
 XLA's partitioner may choose another way; this one is a good one, and exact. Axes that neither sharding has are left
 alone: to cut along them on the way and gather at the end could bring a device fewer elements still.
 """

@@ -290,8 +290,7 @@ class Mending:
         traced anew."""
         good = sorted(good, key=lambda each: self._traces(each[1]))
         for _, change in good:
-            if change.plan not in self._futures:
-                self._submit(change.plan)
+            self._submit(change.plan)
         for judged, change in good:
             while (
                 self.patient
@@ -312,14 +311,14 @@ class Mending:
                 yield self.state
 
     def _submit_best(self, good: Sequence[tuple[_Judged, Change]], last: Change) -> None:
-        """Submits what is likely to be confirmed: the best of the findings whose other changes have been tried."""
+        """Submits what is likely to be confirmed: the best so far, but of the finding that is tried now."""
         for _, change in _few(good):
-            if change.finding is not None and change.finding is not last.finding and change.plan not in self._futures:
+            if change.finding is not None and change.finding is not last.finding:
                 self._submit(change.plan)
 
     def _submit(self, plan: Plan) -> None:
-        """Asks the partitioner, in another process, which works while others are scored."""
-        if self._stopped or self._is_answered(plan):
+        """Asks the partitioner, once, in another process, which works while others are scored."""
+        if self._stopped or plan in self._futures or self._is_answered(plan):
             return
         with contextlib.suppress(ShardvizError):  # then it is told at the level that there is
             self._futures[plan] = self.program.submit(plan, "partitioned", target=self._target)

@@ -40,11 +40,8 @@ def test_mends_take_some_dozen_propagations(benchmark, edits, offered):
     one = (one + median(change)) / 2  # other work on the machine comes and goes
     ratio = benchmark.stats.stats.median / one
     benchmark.extra_info.update(propagation_seconds=one, ratio=ratio, tried=found.tried, of_findings=told.answered)
-    print(
-        f"mends of findings: {told.answered:.2f} s, {told.answered / one:.0f} propagations of {one * 1e3:.0f} ms; ",
-        end="",
-    )
-    print(f"all: {found.seconds:.2f} s, {ratio:.0f} propagations, {found.tried} tried")
+    of_findings = f"{told.answered:.2f} s, {told.answered / one:.0f} propagations of {one * 1e3:.0f} ms"
+    print(f"of findings: {of_findings}; all: {found.seconds:.2f} s, {ratio:.0f} propagations, {found.tried} tried")
     assert found.finished and len(found.mends) >= offered
     assert ratio <= (110 if offered else 75)
 

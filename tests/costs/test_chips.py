@@ -70,6 +70,7 @@ def test_what_a_tpu_keeps_in_its_own_memory_is_a_small_share():
     """Up to 128 MiB a core; v2's and v3's compilers give a program's values nothing of theirs, and a GPU's has none."""
     given = {name: one.vmem_bytes / one.devices_per_chip / 2**20 for name, one in chips().items() if one.vmem_bytes}
     assert given == {"v4": 128, "v5e": 112, "v5p": 48, "v6e": 96, "tpu7x": 64}
+    assert all(chip(name).vmem_bytes < 0.01 * chip(name).hbm_bytes for name in given)
 
 
 def test_float32_products_of_a_tpu_count_as_bfloat16_and_8_bit_floats_as_one_family():

@@ -34,13 +34,13 @@ export function source(ctx, el) {
   function heat(row, line) {
     const { at, bar = [] } = line;
     row.dataset.heat = String(heatOf(line));
-    const el = /** @type {HTMLElement} */ (row.children[1]);
     if (!at) return;
-    el.title = bar.map(({ tip }) => tip).join("; ") || "nothing moves here";
+    const place = /** @type {HTMLElement} */ (row.children[1]);
+    place.title = bar.map(({ tip }) => tip).join("; ") || "nothing moves here";
     const bars = bar.filter(({ share }) => share).map(({ share, role }) =>
       h("i", { class: `sv-fill-${role}`, style: { width: `${Math.max(3, 100 * share)}%` } })
     );
-    fill(el, bars);
+    fill(place, bars);
   }
 
   /** What happens on a line: a value, what is computed, a collective. @param {Inline} said */
