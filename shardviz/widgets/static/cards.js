@@ -1,7 +1,7 @@
 // @ts-check
 // The cards: plans side by side, painted from the rows of one table. A click opens a card, a drag or Alt and an arrow
 // moves it; the one that is open is the plan that is being changed.
-import { fill, find, focused, h, isFilling } from "./dom.js";
+import { fill, find, focused, h, isFilling, keeper } from "./dom.js";
 import { scrolled } from "./beyond.js";
 import { documentView, inline, pieces, plain } from "./document.js";
 import { notice } from "./head.js";
@@ -46,8 +46,8 @@ export function cards(ctx, el) {
   let naming = null;
   /** The card that was asked for and is not open yet. @type {{ card: string, seq: number } | null} */
   let opening = null;
-  /** The card that was open when it was last looked for. */
-  let last = "";
+  /** The card that was open when it was last looked for, and all cards that were there. */
+  let [was, held] = ["", ""];
   /** The card that is being dragged. @type {string | null} */
   let dragged = null;
 
@@ -293,12 +293,11 @@ export function cards(ctx, el) {
     const called = plain(cells[AT.name]);
     const on = opening ? opening.card === id : at === id;
     const idOfPart = (/** @type {string} */ part) => at === id ? `kpi-${part}` : `card-${part}-${id}`;
-    const waits = on && Boolean(opening || isWaiting());
     const compared = id === against && ids().length > 1 ? h("span", { class: "sv-cardbase" }, "the reference") : null;
     const card = h(
       "div",
       {
-        class: `sv-card ${on ? "sv-on" : ""} ${waits ? "sv-waits" : ""}`,
+        class: `sv-card ${on ? "sv-on" : ""}`,
         id: `card-${id}`,
         role: "listitem",
         tabindex: on ? "0" : "-1",
@@ -336,20 +335,29 @@ export function cards(ctx, el) {
     return card;
   }
 
-  /** Whether an edit has not been answered yet. */
-  const isWaiting = () => ctx.get("edits").some(({ seq }) => seq > ctx.get("status").seq);
+  const keep = keeper();
+
+  /** A card, with all that it shows. @param {Row} row @returns {[string, string, () => HTMLElement]} */
+  function keptCard(row) {
+    const { at, against } = ctx.get("cards");
+    const id = idOf(row);
+    const looks = [at === id, opening?.card, against === id, ids().length > 1, naming === id];
+    const around = ["selected", "device"].map((key) => ctx.get(/** @type {"selected" | "device"} */ (key)));
+    return [id, JSON.stringify([row, looks, around, ctx.get("mesh").axes]), () => cardOf(row)];
+  }
 
   function draw() {
     const { error, seq } = ctx.get("status");
     if (opening && seq >= opening.seq) opening = null;
     list.classList.toggle("sv-many", ids().length > 4);
     const inside = list.contains(focused(list));
-    const shown = rows().map(cardOf);
-    fill(list, shown, ghost());
+    const preview = ghost();
+    fill(list, keep(rows().map(keptCard)), preview);
     stay(); // an empty row has forgotten where it was
     const at = ctx.get("cards").at;
-    lookBeyond(at !== last ? `card-${at}` : "");
-    last = at;
+    const now = JSON.stringify([at, ids(), Boolean(preview)]);
+    if (now !== held) lookBeyond(at !== was ? `card-${at}` : "");
+    [was, held] = [at, now];
     drawReasons();
     if (inside && !list.contains(focused(list))) find(list, `card-${ctx.get("cards").at}`)?.focus(); // it has a new id
     fill(refusal, error?.place === "card" ? notice("sv-error", "card-error", error.message) : null);
@@ -357,7 +365,7 @@ export function cards(ctx, el) {
 
   for (const key of ["offers", "mesh"]) ctx.on(key, drawOffers);
   drawOffers();
-  for (const key of ["cards", "mesh", "status", "edits", "preview", "hovered"]) ctx.on(key, draw);
+  for (const key of ["cards", "mesh", "status", "preview", "hovered"]) ctx.on(key, draw);
   draw();
   watchOffers(ctx, el);
 }

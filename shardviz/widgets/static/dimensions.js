@@ -1,12 +1,12 @@
 // @ts-check
 // The logical dimensions: a row each, into which axes go, and every array that has it is cut. What disagrees says so.
-import { fill, find, focused, h, isFilling } from "./dom.js";
+import { fill, find, focused, h, isFilling, keeper } from "./dom.js";
 import { chip, cutText } from "./chips.js";
 import { dragAxis, dropAxis } from "./drag.js";
 import { isLegal } from "./menu.js";
 import { refusal } from "./refused.js";
 
-/** @import { Context, DimensionRow } from "./types.d.ts" */
+/** @import { Child, Context, DimensionRow } from "./types.d.ts" */
 
 const NAMED = 2; // arrays that disagree and are named
 const FIRST = 6; // rows that are shown at first, besides those of which there is something to see
@@ -57,6 +57,15 @@ export function dimensions(ctx, el) {
     more.hidden = !rest;
     more.textContent = all ? "show less" : `${rest} more`;
     more.setAttribute("aria-expanded", String(all));
+  }
+
+  /** @type {ReturnType<typeof keeper<Child>>} */
+  const keep = keeper();
+
+  /** A row, with all that it shows. @param {DimensionRow} row @param {number} place @returns {[string, string, () => Child]} */
+  function kept(row, place) {
+    const looks = [row, place, place === at, naming === row.name, ctx.askedAxes(row.name)];
+    return [row.name, JSON.stringify([looks, ctx.get("mesh").axes, ctx.get("status").error]), () => line(row, place)];
   }
 
   /** @param {DimensionRow} row @param {number} place */
@@ -236,7 +245,7 @@ export function dimensions(ctx, el) {
       list,
       lost ? refusal(ctx, error, "dimension-error") : null,
       said ? h("div", { class: "sv-empty", id: "dimensions-state", role: "status" }, said) : null,
-      rows.map(line),
+      keep(rows.map(kept)),
     );
     if (inside && !list.contains(focused(list))) { // the row that had the focus is called otherwise now
       find(list, `dim-${rows[at]?.name}`)?.focus({ preventScroll: true });

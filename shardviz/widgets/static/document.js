@@ -1,7 +1,7 @@
 // @ts-check
 // Any Document of the kernel: its blocks one below the other, each piece with its look. What a person has opened stays
 // open, and the focus stays where it is, when the document is drawn again.
-import { fill, h, lineLink } from "./dom.js";
+import { fill, h, keeper, lineLink } from "./dom.js";
 import { legend, picture } from "./picture.js";
 import { axesChips, axisName, axisStyle, specChips } from "./chips.js";
 
@@ -216,6 +216,10 @@ export function documentView(ctx, el, editors = {}) {
   let shown = { blocks: [] };
   let fresh = false;
   let wide = 0; // pixels; not known before it was shown
+  let turn = 0; // how often it was drawn
+  /** @type {ReturnType<typeof keeper<Child>>} */
+  const keep = keeper();
+  const edited = Object.values(editors).some(({ cell, end }) => cell || end); // they show more than the document says
 
   /** What belongs to a row's first cell but is quieter, on a line of its own. @param {Piece[]} below */
   function small(below) {
@@ -404,7 +408,15 @@ export function documentView(ctx, el, editors = {}) {
     fresh = changed;
     const title = data.title ? h("h2", {}, inline(ctx, data.title)) : null;
     const lead = (data.lead || []).map((line) => h("p", { class: "sv-lead" }, inline(ctx, line)));
-    fill(el, title, lead, blocks(data.blocks, "b"));
+    turn += 1;
+    const around = JSON.stringify([...opened, ctx.get("selected"), ctx.get("device"), ctx.get("mesh").axes]);
+    /** A block with all that it shows. @param {Block} block @param {number} i @returns {[string, string, () => Child]} */
+    const kept = (block, i) => {
+      const said = JSON.stringify(block);
+      const anew = edited || (fresh && said.includes('"marked"')) ? turn : 0;
+      return [`b.${i}`, `${anew} ${around} ${said}`, () => one(block, `b.${i}`)];
+    };
+    fill(el, title, lead, keep(data.blocks.map(kept)));
     if (wide) fit();
   }
 

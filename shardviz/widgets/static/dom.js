@@ -124,6 +124,27 @@ function replace(el, wanted) {
 }
 
 /**
+ * What makes elements of things that are shown, and makes one anew only where what it shows has changed: its key, all
+ * that it shows, in words, and how it is made.
+ * @template {Child} T
+ * @returns {(wanted: [key: string, said: string, make: () => T][]) => T[]}
+ */
+export function keeper() {
+  /** @type {Map<string, { said: string, made: T }>} */
+  let before = new Map();
+  return (wanted) => {
+    const old = before;
+    before = new Map();
+    return wanted.map(([key, said, make]) => {
+      const found = old.get(key);
+      const kept = found?.said === said ? found : { said, made: make() };
+      before.set(key, kept);
+      return kept.made;
+    });
+  };
+}
+
+/**
  * A button that copies an element's text; where the page may not (no secure context), it selects it for the person.
  * @param {() => HTMLElement} element
  * @param {string} id

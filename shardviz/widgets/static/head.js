@@ -5,6 +5,8 @@ import { inline, pieces, plain } from "./document.js";
 
 /** @import { Block, Child, Context, Status } from "./types.d.ts" */
 
+const TICK = 200; // milliseconds
+
 /** @type {Record<string, string>} */
 const LEVELS = {
   propagated: "Shardy's propagation: shardings are sure, collectives are a prediction",
@@ -79,7 +81,7 @@ export function head(ctx, el) {
     const name = h("div", attributes, h("span", { class: dot, "aria-hidden": "true" }), status.level);
     fill(level, name, h("small", {}, course(status, clock)));
     clearInterval(timer);
-    if (status.busy) timer = setInterval(() => clock.textContent = clockText(), 100);
+    if (status.busy) timer = setInterval(() => clock.textContent = clockText(), TICK);
   }
 
   /**

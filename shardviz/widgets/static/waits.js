@@ -4,8 +4,8 @@ import { h } from "./dom.js";
 
 /** @import { Context } from "./types.d.ts" */
 
-const PATIENCE = 60; // milliseconds before it is said: most edits are answered within
-const TICK = 100;
+const PATIENCE = 150; // milliseconds before it is said: most edits are answered within
+const TICK = 200;
 
 /**
  * Seconds in words: `0.4 s`.
