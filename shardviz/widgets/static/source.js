@@ -175,7 +175,7 @@ export function source(ctx, el) {
   function toHottest() {
     /** @type {NodeListOf<HTMLElement>} */
     const rows = el.querySelectorAll(".sv-ln");
-    const heat = (/** @type {HTMLElement} */ row) => Number(row.dataset.heat);
+    const heat = (/** @type {HTMLElement} */ row) => Number(row.dataset.heat || 0); // a line without a bar says nothing
     const hottest = [...rows].sort((a, b) => heat(b) - heat(a))[0];
     if (!hottest || !el.clientHeight || !heat(hottest)) return;
     placed = true;
