@@ -6,7 +6,7 @@ import { scrolled } from "./beyond.js";
 import { documentView, inline, pieces, plain } from "./document.js";
 import { notice } from "./head.js";
 
-/** @import { Context, Inline, Row } from "./types.d.ts" */
+/** @import { Context, Inline, Kept, Row } from "./types.d.ts" */
 
 /** What stands in each cell of a card's row; `view/cards.py` has the same order. */
 const AT = { name: 0, note: 1, step: 2, difference: 3, memory: 4, room: 5, moved: 6, findings: 7, level: 8 };
@@ -337,7 +337,7 @@ export function cards(ctx, el) {
 
   const keep = keeper();
 
-  /** A card, with all that it shows. @param {Row} row @returns {[string, string, () => HTMLElement]} */
+  /** A card, with all that it shows. @param {Row} row @returns {Kept<HTMLElement>} */
   function keptCard(row) {
     const { at, against } = ctx.get("cards");
     const id = idOf(row);

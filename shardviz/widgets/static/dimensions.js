@@ -6,7 +6,7 @@ import { dragAxis, dropAxis } from "./drag.js";
 import { isLegal } from "./menu.js";
 import { refusal } from "./refused.js";
 
-/** @import { Child, Context, DimensionRow } from "./types.d.ts" */
+/** @import { Child, Context, DimensionRow, Kept } from "./types.d.ts" */
 
 const NAMED = 2; // arrays that disagree and are named
 const FIRST = 6; // rows that are shown at first, besides those of which there is something to see
@@ -62,7 +62,7 @@ export function dimensions(ctx, el) {
   /** @type {ReturnType<typeof keeper<Child>>} */
   const keep = keeper();
 
-  /** A row, with all that it shows. @param {DimensionRow} row @param {number} place @returns {[string, string, () => Child]} */
+  /** A row, with all that it shows. @param {DimensionRow} row @param {number} place @returns {Kept<Child>} */
   function kept(row, place) {
     const looks = [row, place, place === at, naming === row.name, ctx.askedAxes(row.name)];
     return [row.name, JSON.stringify([looks, ctx.get("mesh").axes, ctx.get("status").error]), () => line(row, place)];

@@ -5,7 +5,7 @@ import { fill, h, keeper, lineLink } from "./dom.js";
 import { legend, picture } from "./picture.js";
 import { axesChips, axisName, axisStyle, specChips } from "./chips.js";
 
-/** @import { Bar, Block, Child, Column, Context, Document, Editors, Figure, Inline, Piece, Query, Row, Section, Selects, Table } from "./types.d.ts" */
+/** @import { Bar, Block, Child, Column, Context, Document, Editors, Figure, Inline, Kept, Piece, Query, Row, Section, Selects, Table } from "./types.d.ts" */
 
 const THINGS = ["value", "line", "device", "moved"]; // what is lit wherever it stands
 const OFFERED = ["remedy", "offer"];
@@ -410,7 +410,7 @@ export function documentView(ctx, el, editors = {}) {
     const lead = (data.lead || []).map((line) => h("p", { class: "sv-lead" }, inline(ctx, line)));
     turn += 1;
     const around = JSON.stringify([...opened, ctx.get("selected"), ctx.get("device"), ctx.get("mesh").axes]);
-    /** A block with all that it shows. @param {Block} block @param {number} i @returns {[string, string, () => Child]} */
+    /** A block with all that it shows. @param {Block} block @param {number} i @returns {Kept<Child>} */
     const kept = (block, i) => {
       const said = JSON.stringify(block);
       const anew = edited || (fresh && said.includes('"marked"')) ? turn : 0;

@@ -1,7 +1,7 @@
 // @ts-check
 // Elements made from plain calls. Text from outside only ever becomes a text node, never HTML.
 
-/** @import { Child, Context, Props } from "./types.d.ts" */
+/** @import { Child, Context, Kept, Props } from "./types.d.ts" */
 
 /**
  * An HTML element.
@@ -124,10 +124,23 @@ function replace(el, wanted) {
 }
 
 /**
- * What makes elements of things that are shown, and makes one anew only where what it shows has changed: its key, all
- * that it shows, in words, and how it is made.
- * @template {Child} T
- * @returns {(wanted: [key: string, said: string, make: () => T][]) => T[]}
+ * What fills an element anew only where what it shows has changed: all that it shows, in words, and how it is made.
+ * @param {HTMLElement} el
+ * @returns {(said: string, make: () => Child) => void}
+ */
+export function filler(el) {
+  /** @type {string | undefined} */
+  let shown;
+  return (said, make) => {
+    if (said !== shown) fill(el, make());
+    shown = said;
+  };
+}
+
+/**
+ * The same for many things, each by its key: those that are made, and those that are kept.
+ * @template T
+ * @returns {(wanted: Kept<T>[]) => T[]}
  */
 export function keeper() {
   /** @type {Map<string, { said: string, made: T }>} */

@@ -1,10 +1,10 @@
 // @ts-check
 // The person's own source as the kernel tells it: on each line its share of the step, and what happens there.
-import { fill, find, h } from "./dom.js";
+import { fill, filler, find, h, keeper } from "./dom.js";
 import { inline, pieces, plain } from "./document.js";
 import { waiting } from "./head.js";
 
-/** @import { Context, Inline, Line } from "./types.d.ts" */
+/** @import { Context, Inline, Kept, Line } from "./types.d.ts" */
 
 const FLASH = 1500; // milliseconds in which a line that was asked for is lit up, also where it is drawn anew
 const GAP = 3; // lines left out before a gap is shown
@@ -30,19 +30,6 @@ export function source(ctx, el) {
   let flash = { at: "", end: 0 };
   let placed = false; // whether the hottest line, or one that was asked for, has been brought into sight
 
-  /** Shows a line's share of the step. @param {HTMLElement} row @param {Line} line */
-  function heat(row, line) {
-    const { at, bar = [] } = line;
-    row.dataset.heat = String(heatOf(line));
-    if (!at) return;
-    const place = /** @type {HTMLElement} */ (row.children[1]);
-    place.title = bar.map(({ tip }) => tip).join("; ") || "nothing moves here";
-    const bars = bar.filter(({ share }) => share).map(({ share, role }) =>
-      h("i", { class: `sv-fill-${role}`, style: { width: `${Math.max(3, 100 * share)}%` } })
-    );
-    fill(place, bars);
-  }
-
   /** What happens on a line: a value, what is computed, a collective. @param {Inline} said */
   function event(said) {
     const found = pieces(said);
@@ -59,29 +46,53 @@ export function source(ctx, el) {
     return h("button", { class: "sv-no sv-link", id: `raw-${at}`, title, "aria-label": title, onclick }, words);
   }
 
-  /** The lines that are there, by all that they show but their shares. @type {Map<string, HTMLElement>} */
-  let lines = new Map();
-  /** The share that each shows. @type {WeakMap<HTMLElement, string>} */
-  const shares = new WeakMap();
-
   /**
-   * A line: the one that is there if it is to show the same, with its share, which every change of any line changes.
+   * A line, and what shows what is said of it: most edits change little of most lines, and the shares of all.
    * @param {Line} line
    * @param {Inline} text
-   * @param {number} n of the file
-   * @param {Map<string, HTMLElement>} kept
    */
-  function keptLine(line, text, n, kept) {
-    const { bar, ...rest } = line;
-    const key = JSON.stringify([n, rest, text, ctx.get("mesh").axes, isAbout(line)]);
-    const made = lines.get(key) ?? lineOf(line, text);
-    const share = JSON.stringify(bar);
-    if (shares.get(made) !== share) {
-      heat(made, line);
-      shares.set(made, share);
+  function lineOf({ n, at }, text) {
+    const [code] = pieces(text);
+    const parts = ["sv-heat", "sv-more", "sv-ann"].map((name) => h("span", { class: at ? name : null }));
+    const [number, words] = [at ? raw(at, n) : h("span", { class: "sv-no" }, n), code.tip || code.t.trim()];
+    const attributes = {
+      class: at ? "sv-ln" : "sv-ln sv-quiet",
+      id: at && `line-${at}`,
+      "data-thing": at && `line ${at}`,
+    };
+    const [bar, more, events] = parts;
+    const row = h("div", attributes, number, bar, h("code", { title: words }, code.t), more, events);
+    const [showBar, showMore, showEvents] = parts.map(filler);
+    /** @type {ReturnType<typeof keeper<HTMLElement>>} */
+    const keep = keeper();
+
+    /** @param {Line} line */
+    function show(line) {
+      const { bar: shares = [], on = [] } = line;
+      const around = JSON.stringify([ctx.get("mesh").axes, ctx.get("selected")]);
+      row.dataset.heat = String(heatOf(line));
+      row.classList.toggle("sv-sel", isAbout(line));
+      if (at) bar.title = shares.map(({ tip }) => tip).join("; ") || "nothing moves here";
+      showBar(JSON.stringify(shares), () => bars(line));
+      showMore(`${JSON.stringify(line.more)} ${around}`, () => line.more ? inline(ctx, line.more) : []);
+      showEvents(`${JSON.stringify(on)} ${around}`, () => {
+        /** @type {Map<string, number>} */
+        const times = new Map();
+        return keep(on.map((said) => {
+          const key = JSON.stringify(said);
+          times.set(key, (times.get(key) ?? 0) + 1);
+          return [`${key} ${times.get(key)}`, around, () => event(said)];
+        }));
+      });
     }
-    kept.set(key, made);
-    return made;
+    return { row, show };
+  }
+
+  /** A line's share of the step. @param {Line} line */
+  function bars({ bar = [] }) {
+    return bar.filter(({ share }) => share).map(({ share, role }) =>
+      h("i", { class: `sv-fill-${role}`, style: { width: `${Math.max(3, 100 * share)}%` } })
+    );
   }
 
   /** Whether the selected value is on a line. @param {Line} line */
@@ -89,24 +100,8 @@ export function source(ctx, el) {
     return on.some((said) => pieces(said).some((p) => p.sel?.[0] === "value" && p.sel[1] === ctx.get("selected")));
   }
 
-  /** @param {Line} line @param {Inline} text */
-  function lineOf(line, text) {
-    const { n, at, more, on = [] } = line;
-    const [code] = pieces(text);
-    return h(
-      "div",
-      {
-        class: `sv-ln ${isAbout(line) ? "sv-sel" : ""} ${at ? "" : "sv-quiet"}`,
-        id: at ? `line-${at}` : null,
-        "data-thing": at ? `line ${at}` : null,
-      },
-      at ? raw(at, n) : h("span", { class: "sv-no" }, n),
-      h("span", { class: at ? "sv-heat" : null }),
-      h("code", { title: code.tip || code.t.trim() }, code.t),
-      more ? h("span", { class: "sv-more" }, inline(ctx, more)) : h("span", {}),
-      h("span", { class: "sv-ann" }, on.map(event)),
-    );
-  }
+  /** @type {ReturnType<typeof keeper<ReturnType<typeof lineOf>>>} */
+  const keep = keeper();
 
   /** The space where lines are left out. */
   const gap = () => h("div", { class: "sv-gap", "aria-hidden": "true" }, "⋯");
@@ -118,20 +113,23 @@ export function source(ctx, el) {
       return;
     }
     const { files: texts } = ctx.get("texts");
-    /** @type {Map<string, HTMLElement>} */
-    const kept = new Map();
-    fill(
-      el,
-      files.length ? null : h("p", { class: "sv-empty" }, plain(none)),
-      files.map((file, n) => {
-        const left = gaps(file.lines.map((line) => Number(line.n)));
-        return [
-          h("div", { class: "sv-file" }, file.title),
-          file.lines.map((line, i) => [left[i] ? gap() : null, keptLine(line, texts?.[n]?.[i] ?? "", n, kept)]),
-        ];
-      }),
-    );
-    lines = kept;
+    /** @param {Line} line @param {number} n of its file @param {number} i in it @returns {Kept<ReturnType<typeof lineOf>>} */
+    const kept = (line, n, i) => {
+      const text = texts?.[n]?.[i] ?? "";
+      return [`${n} ${line.n}`, JSON.stringify([line.at, text]), () => lineOf(line, text)];
+    };
+    const made = keep(files.flatMap(({ lines }, n) => lines.map((line, i) => kept(line, n, i))));
+    let at = 0;
+    const shown = files.map(({ title, lines }) => {
+      const left = gaps(lines.map(({ n }) => Number(n)));
+      const rows = lines.map((line, i) => {
+        const { row, show } = made[at++];
+        show(line);
+        return [left[i] ? gap() : null, row];
+      });
+      return [h("div", { class: "sv-file" }, title), rows];
+    });
+    fill(el, files.length ? null : h("p", { class: "sv-empty" }, plain(none)), shown);
     light();
     if (performance.now() < flash.end) find(el, `line-${flash.at}`)?.classList.add("sv-changed");
     if (wanted) requestAnimationFrame(toWanted);

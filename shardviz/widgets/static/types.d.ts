@@ -1,6 +1,9 @@
 // What the kernel sends (the model's traits, as JSON) and what the page's modules share. Only the type checker reads
 // this file. Numbers come with their text: the page formats nothing.
 
+/** What is kept as long as it shows the same: its key, all that it shows, in words, and how it is made. */
+export type Kept<T> = [key: string, said: string, make: () => T];
+
 /** A mesh axis by its name, or a part of one: `[name, the size of what is before it, its own size]`. */
 export type Axis = string | [string, number, number];
 
