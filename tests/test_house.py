@@ -25,8 +25,8 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "notebooks" not in pa
 
 # From low to high. A room may import itself and what stands before it.
 HOUSE = (
-    *("_jax", "errors", "files", "kept", "visible", "notation", "layouts", "records", "compiler", "program", "costs"),
-    *("diagnose", "session", "study", "compat", "gallery", "view", "paint", "widgets", "cli"),
+    *("breath", "_jax", "errors", "files", "kept", "visible", "notation", "layouts", "records", "compiler", "program"),
+    *("costs", "diagnose", "session", "study", "compat", "gallery", "view", "paint", "widgets", "cli"),
     *("pytest_plugin", "__init__"),
 )
 

@@ -27,6 +27,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shardviz._jax.jaxprs import sub_jaxprs
 from shardviz._jax.tracing import here, target_mesh, told
+from shardviz.breath import breathe
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ class Watch:
                 not manual or bool(set(inside.axis_names) - manual),
             )
         )
+        breathe()
         for mark in self._marks.get(number, ()):
             with jax.named_scope(mark):
                 single = jax.lax.with_sharding_constraint(single, NamedSharding(target_mesh(), PartitionSpec()))

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shardviz import _jax
+from shardviz.breath import breathe
 from shardviz.errors import ShardvizError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import bind
@@ -170,8 +171,9 @@ class Lowerings:
         Raises:
             TraceError: as `traced`, or if JAX cannot lower an operation of it.
         """
+        kept = self._on(plan)
+        breathe()  # before the lock is held
         with self._lock:
-            kept = self._on(plan)
             if target not in kept.lowered:
                 # on the mesh of the trace, which its equations remember
                 with self.call.contexts.around():
@@ -215,10 +217,10 @@ class Lowerings:
 
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan bound to the call; the last one is kept. Errors as `bind.bind` and `traced`."""
-        with self._lock:
-            if self._bound is None or self._bound[0] != plan:
-                self._bound = plan, bind.bind(plan, self.call, self.traced(plan))
-            return self._bound[1]
+        known = self._bound
+        if known is None or known[0] != plan:
+            known = self._bound = plan, bind.bind(plan, self.call, self.traced(plan))
+        return known[1]
 
     def known(self, mesh: DeviceMesh) -> Traced | Signature:
         """What is known of the arguments before their specs are: from any trace, on Auto axes if on no others."""
@@ -240,17 +242,20 @@ class Lowerings:
         return self._with_places(kept, plan, types) if plan.constraints or self.marked else kept
 
     def _with_places(self, kept: _Kept, plan: Plan, types: tuple[Spec, ...]) -> _Kept:
-        """The trace with marks at the values that a plan constrains: one for each set of them, whatever their specs."""
-        with self._lock:
-            wanted = tuple(dict.fromkeys((*self.marked, *(each.value for each in plan.constraints))))
-            key = self._key(plan.mesh, types), wanted
-            if key not in self._placed:
-                mesh = plan.mesh
-                traced = with_places(kept.traced, self.call, mesh, types, self._places(mesh), wanted)
-                self._placed[key] = _Kept(traced, mesh)
+        """The trace with marks at the values that a plan constrains: one for each set of them, whatever their specs.
+
+        It may pause (`breath`), so nothing is locked meanwhile: of two threads that make it, the first is heard.
+        """
+        mesh, wanted = plan.mesh, tuple(dict.fromkeys((*self.marked, *(each.value for each in plan.constraints))))
+        key = self._key(mesh, types), wanted
+        found = self._placed.get(key)
+        if found is None:
+            traced = with_places(kept.traced, self.call, mesh, types, self._places(mesh), wanted)
+            with self._lock:
+                found = self._placed.setdefault(key, _Kept(traced, mesh))
                 for old in list(self._placed)[:-_MOST_PLACED]:
                     del self._placed[old]
-            return self._placed[key]
+        return found
 
     def _trace(self, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> _Kept:
         with self._lock:

@@ -19,6 +19,7 @@ from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax
+from shardviz.breath import wait_for
 from shardviz.compiler import server
 from shardviz.notation import Spec
 from shardviz.program.explicit import mark_types
@@ -81,6 +82,7 @@ def rehearse_module(module: bytes, pipeline: str) -> None:
     trial = server.Trial("shardviz._jax:run_passes", module, {"passes": pipeline})
     job = server.submit(trial, timeout=_REHEARSAL)
     try:
+        wait_for(job.done)
         error = job.exception()
     finally:
         job.stop()  # where the waiting was interrupted

@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any
 
+from shardviz.breath import pausing
 from shardviz.session.compile_loop import Inbox
 
 _SLICE = 0.02
@@ -29,6 +30,9 @@ _PAUSE = 0.02
 """Seconds in which others are: a message passes through several turns of a kernel's loop before it is answered."""
 _WAIT = 0.05
 """Seconds until it is asked again whether what a step waits for is there."""
+
+_ENDING = 2.0
+"""Seconds at most that work which is stopped may take to end."""
 
 _calm = 0.0
 """When all chores of this process may go on, by the clock `time.monotonic`."""
@@ -112,7 +116,7 @@ def stepped(work: Callable[[Callable[[Any], None]], Any]) -> Generator[Any, None
     """One long piece of work as steps that end where it says so: what is no iterator can be a chore too.
 
     The work is done in a thread of its own, which runs while the next step is waited for, and at no other time. Where
-    the steps are closed, the work ends at its next pause.
+    the steps are closed, the work ends at its next pause. What it calls may pause too (`breath`).
 
     >>> steps = stepped(lambda pause: [pause(n) for n in range(3)])
     >>> list(steps)
@@ -122,7 +126,8 @@ def stepped(work: Callable[[Callable[[Any], None]], Any]) -> Generator[Any, None
         work: gets a function to be called with what the step yields, where it may pause.
 
     Yields:
-        What it is given at each pause; what the work raises is raised.
+        What it is given at each pause; None, or `WAITING`, where what it calls has paused. What the work raises is
+        raised.
     """
     go, paused = threading.Semaphore(0), threading.Semaphore(0)
     said: list[Any] = []
@@ -138,14 +143,17 @@ def stepped(work: Callable[[Callable[[Any], None]], Any]) -> Generator[Any, None
 
     def run() -> None:
         try:
-            work(pause)
+            with pausing(lambda waits: pause(WAITING if waits else None)):
+                work(pause)
             ended.append(None)
         except BaseException as error:  # noqa: BLE001 - it is raised where the step is waited for
             ended.append(error)
         finally:
             paused.release()
 
-    threading.Thread(target=run, name="shardviz-steps", daemon=True).start()
+    thread = threading.Thread(target=run, name="shardviz-steps", daemon=True)
+    thread.start()
+    resting = False
     try:
         while True:
             paused.acquire()
@@ -153,8 +161,12 @@ def stepped(work: Callable[[Callable[[Any], None]], Any]) -> Generator[Any, None
                 if ended[0] is not None:
                     raise ended[0]
                 return
+            resting = True
             yield said[0]
+            resting = False
             go.release()
     finally:
         stopped.set()
         go.release()
+        if resting:
+            thread.join(_ENDING)  # so that it is alone while it puts things back

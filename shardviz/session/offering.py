@@ -41,8 +41,8 @@ Finder = Callable[["Program", "Plan", Machine], Iterator[Better]]
 """Searches the best plan for a program on a machine, a step of some ten milliseconds at a time."""
 
 
-Mender = Callable[["Program", Report, Machine, "Plan"], Iterator["Remedies | str"]]
-"""Tries what helps a plan: a step of some ten milliseconds at a time, or `chores.WAITING`."""
+Mender = Callable[["Program", Report, Machine, "Plan"], Iterator["Remedies | str | None"]]
+"""Tries what helps a plan: some ten milliseconds at a time; a step is what is known, `chores.WAITING`, or nothing."""
 
 _IDLE = 1.5
 """Seconds without a change before what helps is tried."""
@@ -204,7 +204,7 @@ class Offering(Questions):
         self._chores.mend = Chore(self.loop.inbox, steps)
         self._chores.mend.start(delay)
 
-    def _try_remedies(self, steps: Iterator[Remedies | str]) -> Iterator[Any]:
+    def _try_remedies(self, steps: Iterator[Remedies | str | None]) -> Iterator[Any]:
         key = self.plan, self.machine
         found, due = Remedies(of=self.plan), 0.0
         try:

@@ -97,7 +97,7 @@ class Questions(Dealing):
 
     # How.
 
-    def _find_why(self, found: Value | Collective) -> Iterator[None]:
+    def _find_why(self, found: Value | Collective) -> Iterator[Any]:
         yield  # so that the page says first that it was asked
         asked, machine, plan = self.now.why, self.now.machine.machine, self.now.plan
         report = self.now.answers.known["propagated"]
@@ -111,8 +111,9 @@ class Questions(Dealing):
                 steps = stepped(lambda pause: answers.append(ask(pause=pause)))
                 with closing(steps):
                     for tried in steps:
-                        self._put(why=replace(asked, tried=tried))
-                        yield
+                        if isinstance(tried, int):
+                            self._put(why=replace(asked, tried=tried))
+                        yield tried
                 answer = answers[0]
             except ShardvizError as error:
                 trouble = str(error)

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from shardviz.costs.machine import Machine
 from shardviz.program.plan import Plan
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.report import Report
-from shardviz.session.chores import WAITING
+from shardviz.session.chores import WAITING, stepped
 from shardviz.session.offers import Better, Remedies, Remedy
 from shardviz.session.program import Program
 from shardviz.study.answer import WhyNot
@@ -62,7 +63,7 @@ def _words(why: WhyNot) -> str:
     )
 
 
-def mend(program: Program, report: Report, machine: Machine, plan: Plan) -> Iterator[Remedies | str]:
+def mend(program: Program, report: Report, machine: Machine, plan: Plan) -> Iterator[Remedies | str | None]:
     """Tries what may help a plan, as `program.mends` does.
 
     Args:
@@ -74,13 +75,17 @@ def mend(program: Program, report: Report, machine: Machine, plan: Plan) -> Iter
     Raises:
         ShardvizError: as `program.mends`.
     """
-    going = mending(program, report, machine.text if machine.chip.kind != "cpu" else "cpu", plan=plan)
-    going.patient = True
-    try:
-        for state in going:
-            yield WAITING if going.waiting else _remedies(state)
-    finally:
-        going.stop()
+
+    def work(pause: Callable[[Any], None]) -> None:
+        going = mending(program, report, machine.text if machine.chip.kind != "cpu" else "cpu", plan=plan)
+        going.patient = True
+        try:
+            for state in going:
+                pause(WAITING if going.waiting else _remedies(state))
+        finally:
+            going.stop()
+
+    return stepped(work)  # to hold a value, the program is traced anew
 
 
 def _remedies(state: Mends) -> Remedies:

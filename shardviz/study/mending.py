@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardviz.breath import breathe
 from shardviz.costs import Machine
 from shardviz.costs.machine import machine_of
 from shardviz.costs.orders import exchanged, reordered
@@ -342,6 +343,7 @@ class Mending:
         """The mend at the highest level that answers; None where that says that it is none."""
         plans = (self.plan, change.plan)
         reports = list(map(self._partitioned, plans))
+        breathe()
         if self._stopped:
             return None
         level = "propagated" if None in reports else "partitioned"
@@ -349,6 +351,7 @@ class Mending:
             self.program.propagate(plan) if None in reports or report is None else report
             for plan, report in zip(plans, reports, strict=True)
         )
+        breathe()
         difference = compare(("as it was", before), ("mended", after), target=self._text)
         moved, steps = difference.amount("operand bytes"), None
         if self.machine is not None:
@@ -387,6 +390,7 @@ class Mending:
         """Every change to be tried, once, those of the gravest findings first."""
         found: dict[Any, Change] = {}
         for change in self._proposed():
+            breathe()
             key: Any = change.plan
             if self._varies(change):
                 key = change.action
