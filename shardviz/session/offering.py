@@ -75,12 +75,14 @@ class Offering(Questions):
         now, loop: as `ExplorerState` has them.
         finder: what searches; None where nothing does.
         mender: what tries changes that may help; None where nothing does.
+        rests: whether nobody looks on, so that nothing is tried unasked.
     """
 
     now: Snapshot
     loop: CompileLoop
     finder: Finder | None = None
     mender: Mender | None = None
+    rests: bool = False
     _chores: Chores
 
     @abstractmethod
@@ -175,6 +177,17 @@ class Offering(Questions):
         except ShardvizError as error:
             return replace(offer, trouble=str(error))
 
+    def rest(self) -> None:
+        """Nobody looks on: what is tried unasked waits until somebody does."""
+        self.rests = True
+        self._stop("mend")
+
+    def wake(self) -> None:
+        """Somebody looks on."""
+        if self.rests:
+            self.rests = False
+            self._follow(frozenset({"progress"}))
+
     # How.
 
     def _follow(self, changed: frozenset[str]) -> None:
@@ -188,7 +201,9 @@ class Offering(Questions):
             known = self._chores.remedied.get((self.plan, self.machine), Remedies())
             if known != self.now.remedies:
                 self._put(remedies=known)
-        if self.mender is None or self.now.progress.busy or (self.plan, self.machine) in self._chores.remedied:
+        if self.rests or self.mender is None or self.now.progress.busy:
+            return
+        if (self.plan, self.machine) in self._chores.remedied:
             return
         if self.now.logical.found is None and len(self.report.arguments) > MOST_AT_ONCE:
             return  # what helps is tried along the logical dimensions: nobody asked for these, and they take minutes

@@ -83,17 +83,25 @@ class Asides:
         self._explorer, self._door = explorer, door
         self._views = {name: view for name, view in views.items() if view.tab or view.after & OWN}
         self._all: dict[str, _Aside] = {}
+        self._first = True  # whether the view that lives on the traits is there
 
     def hear(self, message: Any) -> bool:
         """Takes what a page says of its views: whether it was that.
 
-        `{"look": {...}}` says where one is, `{"leave": id}` that it is closed, `{"look": null}` that a page is new.
+        `{"look": {...}}` says where one is, `{"leave": id}` that it is closed (the first has no id), `{"look": null}`
+        that a page is new. Where none is left, as when a cell is run again, the explorer rests.
         """
         if not isinstance(message, dict) or message.keys() not in ({"look"}, {"leave"}):
             return False
         if "leave" in message:
+            self._first = self._first and message["leave"] != ""
             self._all.pop(str(message["leave"]), None)
-        elif message["look"] is None:
+            if not self._first and not self._all:
+                self._explorer.state.rest()
+            return True
+        self._explorer.state.wake()
+        if message["look"] is None:
+            self._first = True
             called = bool(self._all)
             self._all.clear()
             if called:

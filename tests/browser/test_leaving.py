@@ -87,6 +87,21 @@ def test_a_notebook_that_was_run_without_a_page(browser, lab: Lab):
     assert "moved per device" in offline and "waits for its kernel" not in offline
 
 
+def test_a_cell_that_is_run_again(lab: Lab, page: LabPage):
+    """What was tried unasked for the explorer that nobody sees any more is left."""
+    rests = "[each.state.rests for each in (first, explorer)]"
+    page.open_notebook(
+        lab.write("run_again.ipynb", OPEN.replace("partitioned", "propagated"), "first = explorer", rests)
+    )
+    page.run_all()
+    expect(page.cell_output(2)).to_contain_text("[False, False]")
+    page.run_cell(0)
+    page.cell_output(0).get_by_test_id("level").wait_for()
+    page.run_cell(2)
+    expect(page.cell_output(2)).to_contain_text("[True, False]")
+    page.assert_no_errors()
+
+
 def test_a_notebook_that_was_worked_on(browser, lab: Lab, page: LabPage):
     path = lab.folder / lab.write("worked_on.ipynb", OPEN, EDIT)
     page.open_notebook(path.name)

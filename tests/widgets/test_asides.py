@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shardviz.session.explorer import ExplorerState
@@ -75,6 +77,48 @@ def test_who_left_is_told_nothing_and_a_new_page_asks_who_is_there(explorer, hea
     del heard.sent[:]
     explorer.state.redo()
     assert len(heard.sent) <= 8
+
+
+def test_where_the_last_view_is_closed_nothing_is_tried_unasked(program, plan, monkeypatch):
+    explorer = Explorer(ExplorerState(program, plan, level="propagated"))
+
+    def heard(*messages):
+        for message in messages:
+            explorer._on_message(explorer, message, [])
+
+    begun, ended = [], []
+
+    def mender(*_):
+        begun.append(1)
+        try:
+            while True:
+                yield None
+        finally:
+            ended.append(1)
+
+    monkeypatch.setattr(explorer.state, "mender", mender)
+    monkeypatch.setattr("shardviz.session.offering._IDLE", 0.0)
+
+    async def live():
+        async def a_while():
+            await asyncio.sleep(0.1)
+            return len(begun), len(ended)
+
+        heard({"look": None}, {"look": LOOK})
+        explorer.state.try_remedies()
+        assert await a_while() == (1, 0)
+        heard({"leave": ""})
+        assert await a_while() == (1, 0), "another view is there"
+        heard({"leave": "a"})
+        assert explorer.state.rests and await a_while() == (1, 1)
+        explorer.state.set_spec("x", None)
+        assert await a_while() == (1, 1)
+        heard({"look": None})
+        assert not explorer.state.rests and await a_while() == (2, 1)
+        heard({"leave": ""})
+        return await a_while()
+
+    assert asyncio.run(live()) == (2, 2)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,11 @@ export function viewed(model) {
   if (taken.has(id)) return aside(model);
   taken.add(id);
   model.send({ look: null }); // what other views the kernel knows were of a page before this, or say so
-  return { model, end: () => taken.delete(id) };
+  const end = () => {
+    taken.delete(id);
+    model.send({ leave: "" });
+  };
+  return { model, end };
 }
 
 /**
