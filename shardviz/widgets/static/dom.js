@@ -140,20 +140,24 @@ export function filler(el) {
 /**
  * The same for many things, each by its key: those that are made, and those that are kept.
  * @template T
+ * @param {number} [turns] how often something may be missing among what is wanted, and is kept
  * @returns {(wanted: Kept<T>[]) => T[]}
  */
-export function keeper() {
-  /** @type {Map<string, { said: string, made: T }>} */
-  let before = new Map();
+export function keeper(turns = 0) {
+  /** @type {Map<string, { said: string, made: T, turn: number }>} */
+  const all = new Map();
+  let turn = 0;
   return (wanted) => {
-    const old = before;
-    before = new Map();
-    return wanted.map(([key, said, make]) => {
-      const found = old.get(key);
-      const kept = found?.said === said ? found : { said, made: make() };
-      before.set(key, kept);
+    turn += 1;
+    const made = wanted.map(([key, said, make]) => {
+      const found = all.get(key);
+      const kept = found?.said === said ? found : { said, made: make(), turn };
+      kept.turn = turn;
+      all.set(key, kept);
       return kept.made;
     });
+    for (const [key, kept] of all) if (kept.turn < turn - turns) all.delete(key);
+    return made;
   };
 }
 

@@ -63,8 +63,8 @@ export function source(ctx, el) {
     const [bar, more, events] = parts;
     const row = h("div", attributes, number, bar, h("code", { title: words }, code.t), more, events);
     const [showBar, showMore, showEvents] = parts.map(filler);
-    /** @type {ReturnType<typeof keeper<HTMLElement>>} */
-    const keep = keeper();
+    /** Two levels take turns: what one says of a line is much as it was the last time. @type {ReturnType<typeof keeper<HTMLElement>>} */
+    const keep = keeper(3);
 
     /** @param {Line} line */
     function show(line) {
