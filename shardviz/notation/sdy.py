@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from shardviz.errors import MeshError, SpecError, excerpt
@@ -101,13 +102,14 @@ _LIST = re.compile(r"#sdy<\w+")
 _MOVE = re.compile(r":\s*\d+\s*->\s*\d+")
 
 
-def axis_lists(text: str) -> list[tuple[Axis, ...]]:
+@lru_cache(maxsize=4096)
+def axis_lists(text: str) -> tuple[tuple[Axis, ...], ...]:
     """The lists of axes in an attribute of one of Shardy's collectives, which dimensions they move between left out.
 
     >>> axis_lists('#sdy<list_of_axis_ref_lists[{"x", "y":(1)2}, {}]>')
-    [('x', ('y', 1, 2)), ()]
+    (('x', ('y', 1, 2)), ())
     >>> axis_lists('#sdy<axis_ref_list{"x"}>'), axis_lists('#sdy<all_to_all_param_list[{"x"}: 0->1]>')
-    ([('x',)], [('x',)])
+    ((('x',),), (('x',),))
 
     Raises:
         ParseError: if it is none.
@@ -120,7 +122,7 @@ def axis_lists(text: str) -> list[tuple[Axis, ...]]:
         it.takes(_MOVE)
         return found
 
-    return [one()] if it.sees("{") or not it.take("[") else it.listed(one, "]")
+    return (one(),) if it.sees("{") or not it.take("[") else tuple(it.listed(one, "]"))
 
 
 def _prefix(it: Scanner) -> bool:

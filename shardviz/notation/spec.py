@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardviz.errors import SpecError, excerpt
+from shardviz.kept import cached_property
 from shardviz.notation.bounds import MOST_NAME, MOST_NAMED, check_size
 from shardviz.notation.mesh import DeviceMesh
 
@@ -104,7 +105,7 @@ class Spec:
         dims = tuple(() if o else _entry(e, spec) for e, o in closed)
         return cls(dims, _unreduced(spec), _reduced(spec), _kind(spec)), opened
 
-    @property
+    @cached_property
     def axes(self) -> tuple[Axis, ...]:
         """Every axis that cuts a dimension, in order of dimensions."""
         return tuple(axis for dim in self.dims for axis in dim)

@@ -147,6 +147,7 @@ class Explorer(Delivered):
         self._seq = 0
         self._behind = False
         self._lines: Json = {}
+        self._mapped: Any = None  # what the shard map shows
         self._sources: list[tuple[Report, StepCost | None, LineDifference | None, tuple[Json, Json]]] = []
         self._asides = Asides(self, VIEWS, _DOOR)
         super().__init__()
@@ -469,6 +470,11 @@ def _texts(explorer: Explorer) -> Json:
 def _shards(explorer: Explorer) -> Json:
     """The shard map beside the source, and the large one while somebody looks at it."""
     about = explorer.report, explorer.state.selected, explorer.state.remark
+    # without a device that is picked it shows nothing but the value, which most edits leave as it is
+    shows = (found_value(*about[:2]), *about[1:], explorer.report.mesh, explorer.tab == "shards", explorer.device)
+    if explorer.device < 0 and shows == explorer._mapped:
+        return explorer.shards
+    explorer._mapped = shows
     large = json_of(shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
     return pane(shard_map_pane(*about, room=_SMALL, device=explorer.device), large=large, name=explorer.state.selected)
 
