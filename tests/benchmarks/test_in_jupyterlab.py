@@ -1,7 +1,8 @@
 """What a person waits for in a real JupyterLab: from a drop, a click or a key until the browser has painted it.
 
-Each time is taken in the page, from the event to the frame that shows what came of it, and reported beside what Shardy
-and XLA's partitioner take for the same step in the same kernel: two cores that others use too make all of them slower.
+Each time is taken in the page, from the event to the frame that shows what came of it. The bounds are for a machine on
+which Shardy's own pipeline takes 34 ms on the 70B step; on one on which it takes longer in the same kernel, and so does
+all else, they are as much longer.
 """
 
 from __future__ import annotations
@@ -18,8 +19,24 @@ from tests.browser.harness import LabPage
 pytestmark = pytest.mark.browser
 
 MOST_BYTES = 60_000  # from the kernel to the page for one edit
-MOST_TIMES = 20  # Shardy's own time for the step, that any of these may take: far more than on two cores of one's own
+PACE = 34  # milliseconds of Shardy's own pipeline on the 70B step, where the bounds were set
 DROPS = 12
+
+# Milliseconds: of the median, and where there is a second of the 95th percentile.
+BOUNDS = {
+    "a drop is shown": (50,),
+    "propagated everywhere": (150, 300),
+    "partitioned everywhere": (600,),
+    "undo": (80,),
+    "redo": (80,),
+    "another card": (80,),
+    "what a hovered offer would come to": (150,),
+    "first paint of a 70B step": (1000,),
+    "first paint of 5,000 arrays": (3000,),
+    "a search among 5,000": (50,),
+    "a frame while 5,000 are scrolled": (18,),  # one of 60 in a second, as well as it can be measured
+    "5,000 arrays propagated everywhere": (1000,),
+}
 
 # Promises of the times, in milliseconds after an action, at which the page has painted what it brought.
 TIMES = """
@@ -86,12 +103,11 @@ explorer"""
 LEAVES = """leaves = sv.explore(many, plan=many_plan, level="propagated")
 leaves"""
 
-# The same step's time in Shardy's pipeline and in XLA's partitioner, in this kernel.
+# The same step's time in Shardy's own pipeline, verified after each pass, and in XLA's partitioner, in this kernel.
 RAW = """import json, statistics, time
 from jax.extend.mlir import ir
 from jax.extend.mlir.passmanager import PassManager
 from shardviz.program.lower import edited
-from shardviz.program.propagate import PIPELINE
 from jax.sharding import PartitionSpec as P
 from tests.benchmarks.test_leaves import program_of
 program, plan = llama.program, llama.plan
@@ -101,7 +117,7 @@ def pipeline(program, plan):
     lowered.rehearsed = True
     def raw():
         with lowered.module.context, ir.Location.unknown():
-            PassManager.parse(PIPELINE).run(edited(lowered, bound))
+            PassManager.parse("builtin.module(sdy-propagation-pipeline)").run(edited(lowered, bound))
     return raw
 raw, raw_many = pipeline(program, plan), pipeline(many, many_plan)
 def seconds(run):
@@ -182,17 +198,20 @@ class Sizes:
         return [len(frame) for frame in frames if b"update_display_data" not in frame], sum(stills)
 
 
-def told(name, times, base, what):
-    """Says the middle and the 95th percentile of times, and the middle against what the kernel cannot do without."""
+def told(name, times, pace):
+    """Says the middle and the 95th percentile of times, beside their bounds; whether they hold at this pace."""
     times = sorted(times)
-    middle, late = statistics.median(times), times[min(len(times) - 1, round(0.95 * len(times)))]
-    print(f"{name}: median {middle:.0f} ms, 95 % {late:.0f} ms; {middle / base:.2f} x {what}")
-    return middle / base
+    found = statistics.median(times), times[min(len(times) - 1, round(0.95 * len(times)))]
+    bounds = BOUNDS[name]
+    said = [f"{what} {time:.0f} ms" for what, time in zip(("median", "95 %"), found, strict=True)]
+    said += [f"bound {' and '.join(f'{bound:.0f}' for bound in bounds)}"]
+    print(f"{name}: {', '.join(said)}; at the bounds' pace {found[0] / pace:.0f}")
+    return all(time <= bound * pace for time, bound in zip(found, bounds, strict=False))
 
 
 @pytest.fixture(scope="module")
 def opened(browser, lab):  # noqa: F811
-    """A page of a notebook with an explorer, how much it was sent, and what Shardy and the partitioner take."""
+    """A page of a notebook with an explorer, how much it was sent, and how many times the bounds' time this one takes."""
     page = LabPage(browser, lab)
     sizes = Sizes(page)
     page.open_notebook(lab.write("measured.ipynb", OPEN, RAW, OPEN, LEAVES))
@@ -201,15 +220,16 @@ def opened(browser, lab):  # noqa: F811
     page.raw.wait_for_function("level().busy === 'false'")
     page.run_cell(1)
     shardy, partitioner, many = json.loads(page.cell_output(1).inner_text())
-    print(f"\nin the same kernel: Shardy's pipeline {shardy:.0f} ms, XLA's partitioner {partitioner:.0f} ms; ", end="")
+    pace = max(1.0, shardy / PACE)
+    print(f"\nin the same kernel: Shardy's pipeline {shardy:.0f} ms, so {pace:.1f} x the bounds' time; ", end="")
+    print(f"XLA's partitioner {partitioner:.0f} ms, Shardy's pipeline on 5,000 arrays {many:.0f} ms; ", end="")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"Shardy's pipeline on 5,000 arrays {many:.0f} ms")
-    yield page, sizes, shardy, partitioner, many
+    yield page, sizes, pace
     page.close()
 
 
 def test_a_drop_a_card_and_an_undo(opened):
-    page, sizes, shardy, partitioner, _ = opened
+    page, sizes, pace = opened
     drops, sent = [], []
     for turn in range(DROPS):
         page.raw.wait_for_timeout(50)
@@ -217,47 +237,45 @@ def test_a_drop_a_card_and_an_undo(opened):
         drops.append(page.raw.evaluate("(turn) => drop(turn)", turn))
         sent.append(sizes.taken())
     assert all(None not in times for times in drops)
-    shown, propagated, partitioned = zip(*drops, strict=True)
-    ratios = [
-        told("a drop is shown", shown, shardy, "Shardy"),
-        told("propagated everywhere", propagated, shardy, "Shardy"),
-        told("partitioned everywhere", partitioned, shardy + partitioner, "Shardy and the partitioner"),
-    ]
+    names = ("a drop is shown", "propagated everywhere", "partitioned everywhere")
+    holds = [told(name, times, pace) for name, times in zip(names, zip(*drops, strict=True), strict=True)]
     click = "(name) => answered(() => at(name).click())"
-    for names in (["undo"] * 5, ["redo"] * 5, ["card-baseline", "card-draft"] * 3):
-        times = [page.raw.evaluate(click, name)[1] for name in names]
-        ratios.append(told(names[0], times, shardy, "Shardy"))
+    for name, clicks in (
+        ("undo", ["undo"] * 5),
+        ("redo", ["redo"] * 5),
+        ("another card", ["card-baseline", "card-draft"] * 3),
+    ):
+        holds.append(told(name, [page.raw.evaluate(click, each)[1] for each in clicks], pace))
     answers = [max(each, default=0) for each, _ in sent]
     print(f"the largest answer to an edit {max(answers) / 1e3:.0f} kB, ", end="")
     print(f"all that is said of one {max(sum(each) for each, _ in sent) / 1e3:.0f} kB; ", end="")
     print(f"a still {max(still for _, still in sent) / 1e3:.0f} kB")
     assert max(answers) <= MOST_BYTES
-    assert max(ratios) <= MOST_TIMES
+    assert all(holds)
 
 
 def test_an_offer_that_is_hovered(opened):
-    page, _, shardy, _, _ = opened
+    page, _, pace = opened
     page.raw.evaluate("at('presets').click()")
     page.raw.wait_for_function("at('offers-pane').querySelectorAll('tbody tr').length > 4 && !at('offers-busy')")
     times = [page.raw.evaluate(HOVER, n) for n in range(4)]
     page.raw.evaluate("at('presets').click()")
     assert None not in times
-    assert told("what a hovered offer would come to", times, shardy, "Shardy") <= MOST_TIMES
+    assert told("what a hovered offer would come to", times, pace)
 
 
 def test_the_first_paint(opened):
-    page, _, shardy, _, _ = opened
+    page, _, pace = opened
     times = []
     for _ in range(3):
         page.raw.wait_for_function("level().busy === 'false'")
         times.append(page.raw.evaluate(FIRST, 2))
-    first = told("first paint of a 70B step", times, shardy, "Shardy")
-    assert first <= 4 * MOST_TIMES
+    assert told("first paint of a 70B step", times, pace)
 
 
 def test_a_tree_of_5000_arrays(opened):
-    page, sizes, shardy, _, many = opened
-    ratios = [told("first paint of 5,000 arrays", [page.raw.evaluate(FIRST, 3)], many, "Shardy on them")]
+    page, sizes, pace = opened
+    holds = [told("first paint of 5,000 arrays", [page.raw.evaluate(FIRST, 3)], pace)]
     page.raw.evaluate("window.reach = 'propagated'")
     page.raw.wait_for_function("level().busy === 'false'")
     searches = [page.raw.evaluate(SEARCH, text) for text in ("w2", "momentum [17] w", "w9", "")]
@@ -267,12 +285,12 @@ def test_a_tree_of_5000_arrays(opened):
     answers, _ = sizes.taken()
     assert all(None not in times for times in drops)
     shown, propagated = zip(*drops, strict=True)
-    ratios += [
-        told("a search", searches, shardy, "Shardy"),
-        told("a frame while it scrolls", frames, shardy, "Shardy"),
-        told("a drop is shown", shown, shardy, "Shardy"),
-        told("propagated everywhere", propagated, many, "Shardy on them"),
+    holds += [
+        told("a search among 5,000", searches, pace),
+        told("a frame while 5,000 are scrolled", frames, pace),
+        told("a drop is shown", shown, pace),
+        told("5,000 arrays propagated everywhere", propagated, pace),
     ]
     print(f"the largest answer to an edit {max(answers) / 1e3:.0f} kB")
     assert max(answers) <= MOST_BYTES
-    assert max(ratios) <= MOST_TIMES
+    assert all(holds)
