@@ -58,6 +58,7 @@ from shardviz.widgets.delivered import Delivered
 from shardviz.widgets.door import EDITS, Door
 from shardviz.widgets.inputs import cuts_view, dimensions_view, inputs_view, kin_view, outputs_view, trial_view
 from shardviz.widgets.machines import company_view, machine_view
+from shardviz.widgets.moments import Moments
 from shardviz.widgets.packed import packed
 from shardviz.widgets.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.widgets.stills import VIEW, Stills, still_html
@@ -127,6 +128,7 @@ class Explorer(Delivered):
     machine = traitlets.Dict().tag(sync=True, to_json=packed)
     company = traitlets.Dict().tag(sync=True, to_json=packed)
     status = traitlets.Dict().tag(sync=True)
+    moments = traitlets.Dict().tag(sync=True)
     comm_id = traitlets.Unicode().tag(sync=True)
 
     # What the page sets.
@@ -147,6 +149,7 @@ class Explorer(Delivered):
         self._seq = 0
         self._behind = False
         self._lines: Json = {}
+        self._moments = Moments()
         self._mapped: Any = None  # what the shard map shows
         self._sources: list[tuple[Report, StepCost | None, LineDifference | None, tuple[Json, Json]]] = []
         self._asides = Asides(self, VIEWS, _DOOR)
@@ -493,6 +496,7 @@ def _constraints(explorer: Explorer) -> Json:
 
 
 VIEWS = {
+    "moments": View(lambda e: e._moments.told(e.state), {"answers", "history", "deck", "machine", "logical"}),
     "mesh": View(lambda e: mesh_view(e.state), {"mesh"}),
     "plan_code": View(lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}),  # it is as long as the program
     "codes": View(_codes, {"plan"}, tab="code"),
@@ -542,6 +546,7 @@ VIEWS = {
         {"answers", "progress", "history", "error", "seq"},
     ),
 }
-"""Every trait that the page shows, in the order in which they are made."""
+"""Every trait that the page shows, in the order in which they are made and, by some hosts, set one after the other: the
+name of a moment before what was said at it, and last that it is all."""
 
 _DOOR = Door(EDITS)

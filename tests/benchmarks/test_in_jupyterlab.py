@@ -30,6 +30,9 @@ BOUNDS = {
     "undo": (80,),
     "redo": (80,),
     "another card": (80,),
+    "undo, said by the kernel": (150,),
+    "redo, said by the kernel": (150,),
+    "another card, said by the kernel": (150,),
     "what a hovered offer would come to": (150,),
     "first paint of a 70B step": (1000,),
     "first paint of 5,000 arrays": (3000,),
@@ -211,7 +214,7 @@ def told(name, times, pace):
 
 @pytest.fixture(scope="module")
 def opened(browser, lab):  # noqa: F811
-    """A page of a notebook with an explorer, how much it was sent, and how many times the bounds' time this one takes."""
+    """A page of a notebook with an explorer, how much it was sent, how many times the bounds' time all takes here."""
     page = LabPage(browser, lab)
     sizes = Sizes(page)
     page.open_notebook(lab.write("measured.ipynb", OPEN, RAW, OPEN, LEAVES))
@@ -239,13 +242,20 @@ def test_a_drop_a_card_and_an_undo(opened):
     assert all(None not in times for times in drops)
     names = ("a drop is shown", "propagated everywhere", "partitioned everywhere")
     holds = [told(name, times, pace) for name, times in zip(names, zip(*drops, strict=True), strict=True)]
-    click = "(name) => answered(() => at(name).click())"
+    # its plan is shown as it was answered before, until the kernel says the same
+    click = """async (name) => {
+      const { seq } = level();
+      const shown = () => level().back === "true" || Number(level().seq) > Number(seq);
+      return [...await answered(() => at(name).click(), shown), level().back];
+    }"""
     for name, clicks in (
         ("undo", ["undo"] * 5),
         ("redo", ["redo"] * 5),
         ("another card", ["card-baseline", "card-draft"] * 3),
     ):
-        holds.append(told(name, [page.raw.evaluate(click, each)[1] for each in clicks], pace))
+        shown, said, _, back = zip(*(page.raw.evaluate(click, each) for each in clicks), strict=True)
+        holds += [told(name, shown, pace), told(f"{name}, said by the kernel", said, pace)]
+        assert set(back) == {"false"}
     answers = [max(each, default=0) for each, _ in sent]
     print(f"the largest answer to an edit {max(answers) / 1e3:.0f} kB, ", end="")
     print(f"all that is said of one {max(sum(each) for each, _ in sent) / 1e3:.0f} kB; ", end="")

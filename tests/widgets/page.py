@@ -8,6 +8,7 @@ import json
 from shardviz.widgets import bundle
 
 PARTS = (
+    "moments",
     "mesh",
     "inputs",
     "outputs",

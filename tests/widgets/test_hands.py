@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import jax
@@ -108,12 +109,22 @@ def _donating(_program, _report, _machine, plan):
     yield Remedies(items=(Remedy(action=DONATE, text=DONATE, plan=given, write="donate it", **numbers),))
 
 
+def _shows(explorer):
+    """What the page shows, but for what the last edit has changed, and for what was tried meanwhile."""
+    parts = {name: getattr(explorer, name) for name in ("mesh", "cards", "source", "dimensions", "problems")}
+    parts["title"], parts["memory"] = explorer.head["document"]["title"], explorer.head["brief"]
+    kinds = [{k: v for k, v in kind.items() if k != "changed"} for kind in explorer.cuts["kinds"]]
+    parts["cuts"] = [kinds[place] for place in explorer.cuts["at"]]
+    return {name: json.dumps(part) for name, part in parts.items()}
+
+
 def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
     """500 of the page's own messages, drawn from what the page shows at that moment."""
     chance = random.Random(7)
     first = explorer.plan, explorer.state.machine
     monkeypatch.setattr(explorer.state, "mender", _donating)
     names = [v.name for v in explorer.report.arguments]
+    shown = {}
     for seq in range(1, 501):
         axes = [axis["name"] for axis in explorer.mesh["axes"]] or ["data"]
         rows = [row["name"] for row in explorer.dimensions["rows"]]
@@ -147,8 +158,13 @@ def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
         edit = chance.choice(
             edits + edits[7:8] * (4 if ways else 0) + edits[13:14] * (4 if explorer.state.now.remedies.items else 0)
         )
+        led = {"undo": explorer.moments["back"], "redo": explorer.moments["ahead"]} | explorer.moments["cards"]
         explorer.set_state({"edits": [{"seq": seq, **edit}]})
         assert explorer.status["seq"] == seq
+        to = led.get(edit["card"] if edit["op"] == "open_card" else edit["op"])
+        assert not to or explorer.moments["now"] == to, f"the page was told where {edit} leads"
+        before_it = shown.setdefault((explorer.moments["now"], explorer.status["level"]), shows := _shows(explorer))
+        assert [part for part, text in shows.items() if before_it[part] != text] == []
         if explorer.status["error"]:
             assert (explorer.plan, len(explorer.state.past)) == before, edit
         donated = {v.name for v in explorer.report.arguments if v.donated}
@@ -267,6 +283,53 @@ def test_a_drop_shows_before_the_kernel_answers_and_what_waits_is_grey(open_page
     )
     page.answer()
     assert page.at(f"slot-{UP}-1").inner_text() == "·", "what was refused is taken back"
+
+
+@pytest.mark.browser
+def test_what_was_answered_before_is_shown_at_once(open_page, explorer):
+    page = open_page(explorer)
+
+    def shown():
+        parts = [".sv-title", ".sv-deck", ".sv-mosthead", ".sv-dimensions", ".sv-specs", ".sv-src", ".sv-low"]
+        return [page.tab.locator(part).first.inner_text() for part in parts]
+
+    def is_back():
+        return page.at("level").locator("[data-back]").get_attribute("data-back") == "true"
+
+    first = shown()
+    page.at(f"slot-{UP}-0").click()
+    page.at("menu-axis-data").click()
+    page.tab.keyboard.press("Escape")
+    page.answer()
+    page.at(f"name-{UP}").click()
+    page.answer()
+    second = shown()
+    assert second != first and not is_back()
+    page.at("undo").click()
+    assert not is_back(), "there another array was selected"
+    page.answer()
+    was = shown()
+    for op, then in (("redo", second), ("undo", was), ("redo", second)):
+        page.at(op).click()
+        assert is_back() and shown() == then, "and nobody has answered yet"
+        page.answer()
+        assert not is_back() and shown() == then
+    page.at("card-baseline").click()
+    assert not is_back(), "the draft was not beside it then"
+    page.answer()
+    for card in ("draft", "baseline"):
+        page.at(f"card-{card}").click()
+        assert is_back()
+        opened = shown()
+        page.answer()
+        assert not is_back() and shown() == opened
+    # the kernel says otherwise: it is right
+    page.at("card-draft").click()
+    assert is_back()
+    page.tab.evaluate("model.set('edits', model.get('edits').map((e) => ({ ...e, card: 'nobody' })))")
+    page.answer()
+    assert not is_back() and "nobody" in page.at("card-error").inner_text()
+    page.tab.evaluate("end()")
 
 
 # By keyboard alone.

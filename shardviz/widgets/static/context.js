@@ -3,7 +3,7 @@
 // what each of its functions is for.
 
 import { arrays } from "./arrays.js";
-import { unpacked } from "./packed.js";
+import { moments } from "./moments.js";
 
 /** @import { Axis, Context, Edit, Model } from "./types.d.ts" */
 
@@ -46,6 +46,7 @@ export function context(model) {
   }
 
   function tell() {
+    past.settle();
     for (const listener of due) {
       due.delete(listener);
       try {
@@ -54,6 +55,7 @@ export function context(model) {
         reportError(error); // the others are told all the same
       }
     }
+    if (!waiting()) past.keep();
   }
 
   /** @type {Model["on"]} */
@@ -61,6 +63,10 @@ export function context(model) {
     model.on(event, listener);
     listening.push([event, listener]);
   }
+
+  /** Who follows what the kernel says. @type {Map<string, (() => void)[]>} */
+  const following = new Map();
+  const past = moments(model, (key) => following.get(key)?.forEach(soon));
 
   /** @type {Model["set"]} */
   function save(key, value) {
@@ -93,10 +99,14 @@ export function context(model) {
       const last = model.get("edits").findLast((e) => e.seq > seq && e.op === "cut_dimension" && e.name === name);
       return last ? /** @type {Axis[]} */ (last.axes) : null;
     },
-    get: (key) => unpacked(model.get(key)),
+    get: past.get,
+    isBack: past.isBack,
     on: (key, listener) => {
       if (key in local) local[key].push(listener);
-      else follow(`change:${key}`, () => soon(listener));
+      else {
+        following.set(key, [...(following.get(key) ?? []), listener]);
+        follow(`change:${key}`, () => soon(listener));
+      }
     },
     when(tab, draw) {
       if (model.get("tab") === tab) draw();
@@ -114,7 +124,9 @@ export function context(model) {
       save("edits", edits);
       if (!waited || !ctx.since) ctx.since = performance.now();
       local.asked.forEach(soon);
-      return edits[edits.length - 1].seq;
+      const { seq } = edits[edits.length - 1];
+      if (!waited) past.goTo(edit, seq);
+      return seq;
     },
     select(name) {
       if (model.get("selected") === name) return;

@@ -76,6 +76,7 @@ export function head(ctx, el) {
       "data-level": status.level,
       "data-busy": String(status.busy),
       "data-seq": status.seq,
+      "data-back": String(ctx.isBack()),
     };
     const dot = `sv-dot sv-${status.level} ${status.busy ? "sv-busy" : ""}`;
     const name = h("div", attributes, h("span", { class: dot, "aria-hidden": "true" }), status.level);

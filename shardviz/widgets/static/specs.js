@@ -484,7 +484,7 @@ export function specs(ctx, el, what, more = {}) {
   }
 
   function draw() {
-    fresh = ctx.get(words.key) !== told;
+    fresh = ctx.get(words.key) !== told && !ctx.isBack(); // else what an earlier edit has changed is lit again
     told = ctx.get(words.key);
     turn += 1;
     around = JSON.stringify([ctx.get("mesh").axes, ctx.get("status").error]);

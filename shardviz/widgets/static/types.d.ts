@@ -491,6 +491,8 @@ export interface Traits {
   /** The device that is picked, by its place in the mesh; below 0 for none. */
   device: number;
   comm_id: string;
+  /** The names of this moment and of those that an undo, a redo or another card leads to; see moments.py. */
+  moments: { now?: string; back?: string; ahead?: string; cards?: Record<string, string> };
   /** The number of the newest still below the explorer; see stills.py. */
   stilled: number;
   plan_code: string;
@@ -579,6 +581,8 @@ export interface Context {
   /** When the oldest edit was made that waits for its answer; "asked" is told when one is made. */
   since: number;
   isAsked(): boolean;
+  /** Whether what is shown was answered before, and the kernel is asked whether it is so still. */
+  isBack(): boolean;
   /** What an edit that waits cuts a logical dimension by. */
   askedAxes(name: string): Axis[] | null;
   /** The arguments or outputs as they are now, with what is done and not answered yet. */
