@@ -301,7 +301,7 @@ def test_what_was_answered_before_is_shown_at_once(open_page, explorer):
     page.at("menu-axis-data").click()
     page.tab.keyboard.press("Escape")
     page.answer()
-    page.at(f"name-{UP}").click()
+    page.at("name-params['out']").click()
     page.answer()
     second = shown()
     assert second != first and not is_back()

@@ -165,6 +165,7 @@ export function context(model) {
     },
   };
   ctx.arrays = arrays(ctx);
+  past.keep();
   return ctx;
 }
 
