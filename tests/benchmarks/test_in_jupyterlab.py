@@ -95,6 +95,7 @@ window.drop = async (turn) => {
   fire(handle, "dragend");
   return times;
 };
+null;  // what a script ends with is called where it is a function
 """
 
 OPEN = """import shardviz as sv

@@ -195,6 +195,11 @@ def test_a_plan_is_built_with_the_mouse(open_page, explorer):
     page.at(f"slot-{UP}-0").scroll_into_view_if_needed()
     page.at("mesh-axis-data").locator(".sv-grip").drag_to(page.at(f"slot-{UP}-0"))  # the mesh stays in reach
     page.answer()
+    # a chip that is taken from where it lies is not there any more when it is dropped
+    for here, there in ((0, 1), (1, 0)):
+        page.at(f"slot-{UP}-{here}").locator(".sv-chip", has_text="data").drag_to(page.at(f"slot-{UP}-{there}"))
+        page.answer()
+        assert page.tab.locator(".sv-may, .sv-maynot").count() == 0
     assert {n for n, s in cut(explorer).items() if "data" in s} == all_of("up")
     # without twins only to the layers
     page.at("twins").uncheck()

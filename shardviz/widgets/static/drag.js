@@ -3,6 +3,21 @@
 
 /** The name of the axis in the air. @type {string | null} */
 let air = null;
+/** The page that it was taken up on: what it was taken by may be drawn anew before it is dropped. @type {Element | null} */
+let page = null;
+
+/**
+ * Says on the page what is in the air now.
+ * @param {string | null} now
+ */
+function tell(now) {
+  air = now;
+  page?.dispatchEvent(new CustomEvent("sv-drag", { detail: now }));
+}
+
+function end() {
+  if (air !== null) tell(null);
+}
 
 /**
  * Lets a person drag `handle` as a mesh axis. The page hears of it by the event "sv-drag" at its root.
@@ -11,21 +26,19 @@ let air = null;
  * @param {HTMLElement | null} [picture] what is shown under the pointer; without one, the handle
  */
 export function dragAxis(handle, axis, picture) {
-  /** @param {string | null} now */
-  function tell(now) {
-    air = now;
-    handle.closest(".shardviz")?.dispatchEvent(new CustomEvent("sv-drag", { detail: now }));
-  }
   handle.setAttribute("draggable", "true");
   handle.addEventListener("dragstart", (e) => {
     const data = /** @type {DataTransfer} */ (e.dataTransfer);
     data.setData("text/plain", axis);
     data.effectAllowed = "copyMove";
     if (picture) data.setDragImage(picture, 8, 8);
+    page = handle.closest(".shardviz");
     tell(axis);
+    // no mouse moves while something is dragged, and what has left the page hears of no end
+    handle.ownerDocument?.addEventListener("mousemove", end, { once: true });
     e.stopPropagation();
   });
-  handle.addEventListener("dragend", () => tell(null));
+  handle.addEventListener("dragend", end);
 }
 
 /**
@@ -46,6 +59,9 @@ export function dropAxis(slot, may, take) {
     if (air === null) return;
     e.preventDefault();
     e.stopPropagation();
-    if (may(air)) take(air);
+    const axis = air;
+    if (!may(axis)) return;
+    end();
+    take(axis);
   });
 }
