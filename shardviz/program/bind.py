@@ -106,9 +106,14 @@ def argument_specs(plan: Plan, call: Call, known: Traced | Signature, *, divide:
     _edit(specs, plan.edits, "argument")
     _cut(specs, plan, known.arguments, "argument")
     found = {}
+    fitting: dict[tuple[tuple[int, ...], Spec], Spec] = {}  # most arrays are like others
     for argument in known.arguments:
+        spec = specs[argument.name] or Spec()
+        like = argument.shape, spec
         try:
-            found[argument.name] = _checked(argument, specs[argument.name] or Spec(), plan.mesh, divide)
+            if like not in fitting:
+                fitting[like] = _checked(argument, spec, plan.mesh, divide)
+            found[argument.name] = fitting[like]
         except SpecError as error:
             whose = _whose(plan, argument.name, call, known)
             if not whose:

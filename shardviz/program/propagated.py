@@ -511,11 +511,15 @@ class Reading(Walker):
             else [None] * len(traced.outputs)
         )
         specs = []
+        known: dict[tuple[Any, int], Spec] = {}
         for output, entry in zip(traced.outputs, found, strict=True):
             said = None if entry is None else ir.DictAttr(entry)
             sharding = said["sdy.sharding"] if said is not None and "sdy.sharding" in said else None
-            spec = Spec.of(None if sharding is None else spec_of(sharding), len(output.shape))
-            specs.append(spec.with_dims(spec.dims[: len(output.shape)]))  # a PRNG key has a hidden dimension
+            like = sharding, len(output.shape)
+            if like not in known:
+                spec = Spec.of(None if sharding is None else spec_of(sharding), like[1])
+                known[like] = spec.with_dims(spec.dims[: like[1]])  # a PRNG key has a hidden dimension
+            specs.append(known[like])
         return tuple(specs)
 
     def _type(self, kind: Any) -> tuple[tuple[int, ...], str]:
