@@ -64,25 +64,30 @@ class Propagated:
     module: Any
 
 
-def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
+def rehearse(lowered: Lowered, bound: PlanRecord, *, pausing: bool = False) -> None:
     """Runs Shardy on a program in a process of its own first, which may die of it where the kernel must not.
 
     Shardy ends its process where one of its checks fails. Where no process can be had, nothing is rehearsed.
+
+    Args:
+        lowered, bound: the program and the plan.
+        pausing: let others work meanwhile, where that is asked for (`breath`): to be said by who holds no lock.
 
     Raises:
         CompileError: if the process died or Shardy refused the program.
     """
     with lowered.entered(), ir.Location.unknown():
         module = _jax.bytecode(prepared(lowered, bound))
-    rehearse_module(module, PIPELINE)
+    rehearse_module(module, PIPELINE, pausing=pausing)
 
 
-def rehearse_module(module: bytes, pipeline: str) -> None:
-    """Runs passes on a module given as bytecode in a process of its own; errors as `rehearse`."""
+def rehearse_module(module: bytes, pipeline: str, *, pausing: bool = False) -> None:
+    """Runs passes on a module given as bytecode in a process of its own; `pausing` and errors as `rehearse`."""
     trial = server.Trial("shardviz._jax:run_passes", module, {"passes": pipeline})
     job = server.submit(trial, timeout=_REHEARSAL)
     try:
-        wait_for(job.done)
+        if pausing:
+            wait_for(job.done)
         error = job.exception()
     finally:
         job.stop()  # where the waiting was interrupted

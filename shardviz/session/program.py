@@ -431,7 +431,7 @@ class Program(Derivable):
         """The program lowered, once Shardy was tried on it where it can do no harm."""
         lowered = self._lowerings.lower(plan, target, anywhere=target is CPU)
         if not lowered.rehearsed:
-            shardy.rehearse(lowered, bound)
+            shardy.rehearse(lowered, bound, pausing=True)
             lowered.rehearsed = True
         return lowered
 

@@ -95,11 +95,19 @@ async function render({ model, el }) {
     const still = `[data-shardviz-still="${CSS.escape(model.get("comm_id"))}"]`;
     style.textContent = `${still}, .jp-OutputArea-child:has(> * > ${still}) { display: none }`;
     el.append(style);
-    const end = explorer.render({ model, el });
-    return () => {
-      end();
+    try {
+      const end = explorer.render({ model, el });
+      return () => {
+        try {
+          end();
+        } finally {
+          undress();
+        }
+      };
+    } catch (error) {
       undress();
-    };
+      throw error;
+    }
   } finally {
     clearTimeout(timer);
     words.remove();
