@@ -135,6 +135,8 @@ def stepped(work: Callable[[Callable[[Any], None]], Any]) -> Generator[Any, None
     stopped = threading.Event()
 
     def pause(what: Any) -> None:
+        if stopped.is_set():  # it is on its way out
+            raise _Stopped
         said[:] = [what]
         paused.release()
         go.acquire()

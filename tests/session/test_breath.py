@@ -80,3 +80,22 @@ def test_nothing_pauses_where_nobody_asks_for_steps(program, plan):
     breath.breathe()
     breath.wait_for(lambda: False)
     assert program.propagate(held(program, plan)).level == "propagated"
+
+
+def test_work_that_is_stopped_pauses_no_more_on_its_way_out(monkeypatch):
+    monkeypatch.setattr(breath, "_EVERY", 0.0)
+    ended = []
+
+    def work(pause):
+        try:
+            pause(1)
+        finally:
+            try:
+                breath.breathe()
+            finally:
+                ended.append(1)
+
+    steps = stepped(work)
+    assert next(steps) == 1
+    steps.close()
+    assert ended == [1]

@@ -53,7 +53,8 @@ export function source(ctx, el) {
    */
   function lineOf({ n, at }, text) {
     const [code] = pieces(text);
-    const parts = ["sv-heat", "sv-more", "sv-ann"].map((name) => h("span", { class: at ? name : null }));
+    const looks = at ? ["sv-heat", "sv-more", "sv-ann"] : ["", "", "sv-ann"];
+    const parts = looks.map((name) => h("span", { class: name || null }));
     const [number, words] = [at ? raw(at, n) : h("span", { class: "sv-no" }, n), code.tip || code.t.trim()];
     const attributes = {
       class: at ? "sv-ln" : "sv-ln sv-quiet",
