@@ -216,7 +216,7 @@ class Lowerings:
         return made
 
     def bind(self, plan: Plan) -> PlanRecord:
-        """The plan bound to the call; the last one is kept. Errors as `bind.bind` and `traced`."""
+        """The plan bound to the call; the last one is kept. Nothing is locked. Errors as `bind.bind` and `traced`."""
         known = self._bound
         if known is None or known[0] != plan:
             known = self._bound = plan, bind.bind(plan, self.call, self.traced(plan))

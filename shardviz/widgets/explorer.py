@@ -477,9 +477,11 @@ def _shards(explorer: Explorer) -> Json:
     shows = (found_value(*about[:2]), *about[1:], explorer.report.mesh, explorer.tab == "shards", explorer.device)
     if explorer.device < 0 and shows == explorer._mapped:
         return explorer.shards
-    explorer._mapped = shows
     large = json_of(shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
-    return pane(shard_map_pane(*about, room=_SMALL, device=explorer.device), large=large, name=explorer.state.selected)
+    small = shard_map_pane(*about, room=_SMALL, device=explorer.device)
+    found = pane(small, large=large, name=explorer.state.selected)
+    explorer._mapped = shows
+    return found
 
 
 def _constraints(explorer: Explorer) -> Json:

@@ -334,7 +334,15 @@ def test_what_was_answered_before_is_shown_at_once(open_page, explorer):
     page.tab.evaluate("model.set('edits', model.get('edits').map((e) => ({ ...e, card: 'nobody' })))")
     page.answer()
     assert not is_back() and "nobody" in page.at("card-error").inner_text()
-    page.tab.evaluate("end()")
+    # the kernel never answers: what it said last is shown, as is said then
+    page.at("undo").hover()
+    page.at("undo").focus()  # which hides what can be done with the card
+    last = shown()
+    page.at("undo").click()
+    assert is_back() and shown() != last
+    page.tab.evaluate("window.alive = false; model.trigger('comm_live_update')")
+    page.at("gone").wait_for()
+    assert not is_back() and shown() == last
 
 
 # By keyboard alone.

@@ -291,7 +291,7 @@ export function cards(ctx, el) {
     const { cells } = row;
     const id = idOf(row);
     const called = plain(cells[AT.name]);
-    const on = opening ? opening.card === id : at === id;
+    const on = isOn(id);
     const idOfPart = (/** @type {string} */ part) => at === id ? `kpi-${part}` : `card-${part}-${id}`;
     const compared = id === against && ids().length > 1 ? h("span", { class: "sv-cardbase" }, "the reference") : null;
     const card = h(
@@ -337,12 +337,15 @@ export function cards(ctx, el) {
 
   const keep = keeper();
 
+  /** Whether a card is open, or asked for. @param {string} id */
+  const isOn = (id) => (opening ? opening.card : ctx.get("cards").at) === id;
+
   /** A card, with all that it shows. @param {Row} row @returns {Kept<HTMLElement>} */
   function keptCard(row) {
     const { at, against } = ctx.get("cards");
     const id = idOf(row);
-    const looks = [at === id, opening?.card, against === id, ids().length > 1, naming === id];
-    const around = ["selected", "device"].map((key) => ctx.get(/** @type {"selected" | "device"} */ (key)));
+    const looks = [at === id, isOn(id), against === id, ids().length > 1, naming === id];
+    const around = [ctx.get("selected"), ctx.get("device")];
     return [id, JSON.stringify([row, looks, around, ctx.get("mesh").axes]), () => cardOf(row)];
   }
 

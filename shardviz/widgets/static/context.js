@@ -64,9 +64,9 @@ export function context(model) {
     listening.push([event, listener]);
   }
 
-  /** Who follows what the kernel says. @type {Map<string, (() => void)[]>} */
-  const following = new Map();
-  const past = moments(model, (key) => following.get(key)?.forEach(soon));
+  const past = moments(model, (key) => {
+    for (const [event, listener] of listening) if (event === `change:${key}`) listener();
+  });
 
   /** @type {Model["set"]} */
   function save(key, value) {
@@ -103,10 +103,7 @@ export function context(model) {
     isBack: past.isBack,
     on: (key, listener) => {
       if (key in local) local[key].push(listener);
-      else {
-        following.set(key, [...(following.get(key) ?? []), listener]);
-        follow(`change:${key}`, () => soon(listener));
-      }
+      else follow(`change:${key}`, () => soon(listener));
     },
     when(tab, draw) {
       if (model.get("tab") === tab) draw();
@@ -153,6 +150,7 @@ export function context(model) {
         const gone = !(await isAlive(model));
         if (gone === ctx.gone) return;
         ctx.gone = gone;
+        if (gone) past.leave(); // what is shown then is said to be the kernel's last answer
         local.gone.forEach(soon);
       };
       follow("comm_live_update", ask);

@@ -2,10 +2,9 @@
 // Above the cards: the program, and at which level of truth its answer is, how fresh; and what went wrong.
 import { fill, h } from "./dom.js";
 import { inline, pieces, plain } from "./document.js";
+import { secondsText, TICK } from "./waits.js";
 
 /** @import { Block, Child, Context, Status } from "./types.d.ts" */
-
-const TICK = 200; // milliseconds
 
 /** @type {Record<string, string>} */
 const LEVELS = {
@@ -52,8 +51,8 @@ export function head(ctx, el) {
 
   function clockText() {
     const status = ctx.get("status");
-    const seconds = status.busy ? (performance.now() - started) / 1000 : status.seconds;
-    return seconds === null || seconds === undefined ? "" : `${seconds.toFixed(1)} s`;
+    if (status.busy) return secondsText(performance.now() - started);
+    return status.seconds === null || status.seconds === undefined ? "" : secondsText(1000 * status.seconds);
   }
 
   /**

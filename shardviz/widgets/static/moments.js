@@ -23,14 +23,23 @@ const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
  * @param {(key: keyof Traits) => void} tell called with each trait that shows something else from now on
  */
 export function moments(model, tell) {
-  /** By name, those that were seen last at the end. @type {Map<string, Partial<Traits>>} */
+  /** By name what was said, and where somebody was; those that were seen last at the end. @type {Map<string, { said: Partial<Traits>, where: string }>} */
   const seen = new Map();
   /** What is shown in place of what the model has, until the edit of this number is answered. @type {{ said: Partial<Traits>, seq: number } | null} */
   let back = null;
 
+  const where = () => JSON.stringify(WHERE.map((key) => model.get(key)));
+
   /** @param {Partial<Traits>} said */
   function turn(said) {
-    for (const key of SAID) if (key in said && !same(said[key], model.get(key))) tell(key);
+    for (const key of SAID) if (!same(said[key], model.get(key))) tell(key);
+  }
+
+  function leave() {
+    if (!back) return;
+    const { said } = back;
+    back = null;
+    turn(said);
   }
 
   return {
@@ -55,9 +64,8 @@ export function moments(model, tell) {
       const { now } = model.get("moments") ?? {};
       if (!now || back || model.get("status").error) return;
       if (unpacked(model.get("shards"))?.name !== model.get("selected")) return; // it is not answered yet
-      const kept = Object.fromEntries([...SAID, ...WHERE].map((key) => [key, model.get(key)]));
       seen.delete(now);
-      seen.set(now, kept);
+      seen.set(now, { said: Object.fromEntries(SAID.map((key) => [key, model.get(key)])), where: where() });
       if (seen.size > MOST) seen.delete([...seen.keys()][0]);
     },
     /**
@@ -69,17 +77,15 @@ export function moments(model, tell) {
       const { back: undo, ahead, cards = {} } = model.get("moments") ?? {};
       const name = op === "undo" ? undo : op === "redo" ? ahead : op === "open_card" ? cards[String(card)] : "";
       const found = seen.get(name || "");
-      if (!found || back || !WHERE.every((key) => same(found[key], model.get(key)))) return;
-      const said = Object.fromEntries(SAID.map((key) => [key, found[key]]));
-      back = { said, seq };
-      turn(said);
+      if (!found || back || found.where !== where()) return;
+      back = { said: found.said, seq };
+      turn(found.said);
     },
     /** Shows what the kernel says, where that is an answer to the edit that led back. */
     settle() {
-      if (!back || model.get("status").seq < back.seq) return;
-      const { said } = back;
-      back = null;
-      turn(said);
+      if (back && model.get("status").seq >= back.seq) leave();
     },
+    /** Shows what the kernel said last. */
+    leave,
   };
 }

@@ -67,10 +67,9 @@ export function source(ctx, el) {
     /** Two levels take turns: what one says of a line is much as it was the last time. @type {ReturnType<typeof keeper<HTMLElement>>} */
     const keep = keeper(3);
 
-    /** @param {Line} line */
-    function show(line) {
+    /** @param {Line} line @param {string} around what all lines show besides */
+    function show(line, around) {
       const { bar: shares = [], on = [] } = line;
-      const around = JSON.stringify([ctx.get("mesh").axes, ctx.get("selected")]);
       row.dataset.heat = String(heatOf(line));
       row.classList.toggle("sv-sel", isAbout(line));
       if (at) bar.title = shares.map(({ tip }) => tip).join("; ") || "nothing moves here";
@@ -120,12 +119,13 @@ export function source(ctx, el) {
       return [`${n} ${line.n}`, JSON.stringify([line.at, text]), () => lineOf(line, text)];
     };
     const made = keep(files.flatMap(({ lines }, n) => lines.map((line, i) => kept(line, n, i))));
+    const around = JSON.stringify([ctx.get("mesh").axes, ctx.get("selected")]);
     let at = 0;
     const shown = files.map(({ title, lines }) => {
       const left = gaps(lines.map(({ n }) => Number(n)));
       const rows = lines.map((line, i) => {
         const { row, show } = made[at++];
-        show(line);
+        show(line, around);
         return [left[i] ? gap() : null, row];
       });
       return [h("div", { class: "sv-file" }, title), rows];

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 /** @import { Context } from "./types.d.ts" */
 
 const PATIENCE = 150; // milliseconds before it is said: most edits are answered within
-const TICK = 200;
+export const TICK = 200; // milliseconds between two numbers of a clock that runs
 
 /**
  * Seconds in words: `0.4 s`.
