@@ -9,19 +9,25 @@ nothing, starts no JAX backend and no process.
 """
 
 import importlib
+import sys
 
-import lazy_loader
+try:
+    import lazy_loader
 
-from shardviz import visible
+    from shardviz import visible
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"shardviz needs the package {error.name}, which is not installed here; `pip install shardviz`, or in a "
+        "checkout `pip install -e .`, installs it with all others that shardviz needs",
+        name=error.name,
+    ) from error
 
 __version__ = "0.1.0"
 
-# Plain data show themselves and are judged, and import neither painters nor judges.
-visible.provide(
-    paint=lambda: importlib.import_module("shardviz.paint"),
-    study=lambda: importlib.import_module("shardviz.study"),
-    widgets=lambda: importlib.import_module("shardviz.widgets"),
-    diagnose=lambda: importlib.import_module("shardviz.diagnose"),
-)
+if "jax" in sys.modules:
+    # It adds to the key by which JAX keeps what is compiled. Later, all that a person has compiled would be lost.
+    importlib.import_module("jax.extend")
+
+visible.painted_in("shardviz.paint", "shardviz.page.exercise")
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -19,7 +19,8 @@ class ShardvizError(ValueError):
     """The base of everything that shardviz raises on purpose.
 
     A message is for people to read: of one above 4,000 characters the middle is left out, since what is wrong stands at
-    its beginning, and what to do at its end.
+    its beginning, and what to do at its end. What does not print, such as a terminal's escapes in a name from a file,
+    stands as Python writes it: `\\x1b[31m`.
     """
 
     def __init__(self, message: object = "", *more: object):
@@ -27,7 +28,26 @@ class ShardvizError(ValueError):
         if len(text) > _MOST_MESSAGE:
             half = _MOST_MESSAGE // 2 - 20
             text = f"{text[:half]} ... {len(text) - 2 * half} characters ... {text[-half:]}"
-        super().__init__(text, *more)
+        super().__init__(printable(text), *more)
+
+
+def printable(text: str) -> str:
+    r"""Text whose characters that do not print are escaped; line breaks and tabs stay.
+
+    >>> printable("\x1b[31mred\ud800\n")
+    '\\x1b[31mred\\ud800\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def message_of(error: BaseException | None) -> str:
+    """What an exception says; what can be said of it, where its own `__str__` raises."""
+    try:
+        return str(error)
+    except Exception as raised:  # noqa: BLE001  # a person's exception may do anything at all
+        return f"(its message cannot be read: {type(error).__name__}.__str__ raises {type(raised).__name__})"
 
 
 def excerpt(text: str, most: int = _MOST_QUOTED) -> str:

@@ -11,6 +11,9 @@ pytest finds it by itself where shardviz is installed. It imports nothing of sha
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,13 +22,14 @@ from typing import Any, Protocol
 import pytest
 
 OPTION = "--update-goldens"
+_MOST = 120
 
 
 class GoldenReport(Protocol):
     """What the fixture `golden_report` gives."""
 
     def __call__(self, report: Any, name: str = "", *, tolerance: Mapping[str, str | float] | None = None) -> None:
-        """Compares a report with its golden file, `goldens/<test><name>.json` beside the test; or writes that."""
+        """Compares a report with its golden file, in `goldens/` beside the test (see `golden_file`); or writes it."""
         ...
 
 
@@ -39,12 +43,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def golden_report(request: pytest.FixtureRequest) -> GoldenReport:
     """A function that compares a report with its golden file; see `GoldenReport`."""
 
+    names: set[str] = set()
+
     def check(report: Any, name: str = "", *, tolerance: Mapping[str, str | float] | None = None) -> None:
-        stem = re.sub(r"[^\w.-]+", "-", f"{request.node.name}{'-' if name else ''}{name}").strip("-")
-        path = request.path.parent / "goldens" / f"{stem}.json"
+        if name in names:
+            pytest.fail(f"golden_report was called twice with the name {name!r}; give each report of a test its own")
+        names.add(name)
+        path = request.path.parent / "goldens" / golden_file(request.node, name)
         report.check_golden(path, tolerance=tolerance, update=bool(request.config.getoption(OPTION)))
 
     return check
+
+
+def golden_file(test: pytest.Item, name: str = "") -> str:
+    """The name of a test's golden file, which no other test of the folder has.
+
+    `test_step` in `test_train.py` has `test_train.test_step.json`. Where there is more to tell, as a class, parameters,
+    a name or a capital letter, which some file systems do not tell from a small one, the name ends in a digest of all
+    of it: `test_train.TestStep.test_step-8-data.d67c0ac9b1.json`.
+    """
+    inside = itertools.dropwhile(lambda node: not isinstance(node, pytest.File), test.listchain())
+    parts = [test.path.name.removesuffix(".py"), *(node.name for node in list(inside)[1:])]
+    stem = ".".join(parts)
+    if name or len(parts) > 2 or len(stem) > _MOST or not all(re.fullmatch("[a-z0-9_]+", part) for part in parts):
+        digest = hashlib.sha256(json.dumps([*parts, name]).encode()).hexdigest()[:10]
+        readable = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{stem} {name}".strip())[:_MOST].strip("-.")
+        stem = f"{readable}.{digest}"
+    return f"{stem}.json"
 
 
 def _failed() -> list[Any]:

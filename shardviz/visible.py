@@ -1,7 +1,8 @@
 """The base of what shows itself: text in a terminal, HTML in a notebook, and only what is asked for is made.
 
-Plain data stand low in the house, and what paints and judges them stands high. So nothing here imports a painter: the
-package's `__init__`, the top of the house, says where they are (`provide`); a room is loaded when it is first asked.
+Plain data stand low in the house, and what paints them stands high. So nothing here imports a painter: painters
+register themselves by type (`paints`), and the package's `__init__`, the top of the house, says in which modules
+(`painted_in`); one is imported when it is first needed. This is the one way up in the house.
 
 >>> class Word(Visible):
 ...     def text(self, width=80):
@@ -16,56 +17,50 @@ word
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, TypeVar
 
 from shardviz.files import write_whole
 
+_painters: dict[tuple[str, type], Callable[..., Any]] = {}
+"""(Medium, type of subject) → what paints it; `object` for every subject."""
+_rooms: list[str] = []
+"""The modules that register painters, each imported when nothing that was imported before paints a subject."""
 
-class Painters(Protocol):
-    """What can be asked of the painters' room."""
-
-    def text(self, subject: Any, width: int | None = None) -> str:
-        """A subject in plain text."""
-        ...
-
-    def html(self, subject: Any) -> str:
-        """A subject in HTML."""
-        ...
-
-    def markdown(self, subject: Any) -> str:
-        """A subject in Markdown."""
-        ...
-
-    def plot(self, subject: Any, ax: Any = None, kind: str = "", *, dark: bool = False) -> Any:
-        """A subject's picture, of the kind where it has several, drawn with matplotlib."""
-        ...
-
-    def file(self, subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str | bytes:
-        """What a file of this name is to hold of a subject."""
-        ...
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-_rooms: dict[str, Callable[[], Any]] = {}
-"""Room → how to get at it, once the top of the house has said so."""
+def painted_in(*modules: str) -> None:
+    """Says which modules register painters. The package's `__init__`, the top of the house, does."""
+    _rooms.extend(modules)
 
 
-def provide(**rooms: Callable[[], Any]) -> None:
-    """Says how to get at rooms above: `paint`, with the functions of `Painters`, `study`, which judges reports,
-    and `diagnose`, which finds what is wrong with them."""
-    _rooms.update(rooms)
+def paints(medium: str, kind: type = object) -> Callable[[F], F]:
+    """Registers the painter of a medium (`text`, `html`, `markdown`, `plot`, `file`, `form`) for a type of subject."""
+
+    def register(painter: F) -> F:
+        _painters[medium, kind] = painter
+        return painter
+
+    return register
 
 
-def above(room: str) -> Any:
-    """A room above, loaded when first asked for."""
-    return _rooms[room]()
+def paint(medium: str, subject: Any, *args: Any, **kwargs: Any) -> Any:
+    """What the painter of a medium makes of a subject; it is found by the subject's type.
 
-
-def painters() -> Painters:
-    """The painters."""
-    return above("paint")
+    Raises:
+        TypeError: if none is registered.
+    """
+    for module in (None, *_rooms):
+        if module is not None:
+            importlib.import_module(module)
+        for kind in type(subject).__mro__:
+            if (medium, kind) in _painters:
+                return _painters[medium, kind](subject, *args, **kwargs)
+    raise TypeError(f"nothing shows a {type(subject).__name__} as {medium}")
 
 
 class Visible:
@@ -79,15 +74,15 @@ class Visible:
 
     def text(self, width: int | None = None) -> str:
         """It in plain text, at most `width` columns wide."""
-        return painters().text(self, self.width if width is None else width)
+        return paint("text", self, self.width if width is None else width)
 
     def html(self) -> str:
         """It in HTML that survives JupyterLab's sanitizer and GitHub."""
-        return painters().html(self)
+        return paint("html", self)
 
     def markdown(self) -> str:
         """It in Markdown, for an issue or a pull request."""
-        return painters().markdown(self)
+        return paint("markdown", self)
 
     def save(self, path: str | os.PathLike[str], kind: str = "", *, dark: bool = False) -> Path:
         """Writes it to a file of the kind that its name ends in; a file that is there is replaced, whole or not at all.
@@ -105,7 +100,7 @@ class Visible:
         Raises:
             ShardvizError: for another ending, for what has no picture, and where the file cannot be written.
         """
-        return write_whole(path, painters().file(self, path, kind, dark=dark))
+        return write_whole(path, paint("file", self, path, kind, dark=dark))
 
     def __repr__(self) -> str:
         return self.text()

@@ -2,18 +2,48 @@
 
 import importlib.util
 import os
+import shutil
+from pathlib import Path
 
+import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 # Set before anything imports jax. A test that wants another platform starts a process of its own.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+# No test is timed: how long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("untimed", hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("untimed")
+
+MOST_PROCESSES = 8
+"""Each takes up to 2 GB with what it compiles."""
+
 COMPILERS = {"tpu": "tpu", "cuda": "gpu"}
 """Mark, which is also the name of shardviz's extra → the kind of target whose compiler the test needs."""
 
-
 PACKAGES = {"dask": "distributed"}
 """Mark, which is also the name of shardviz's extra → the package that the test needs."""
+
+
+def pytest_xdist_auto_num_workers(config):
+    """A process for each core; but one for what is measured, and where files are named."""
+    paths = [Path(text.partition("::")[0]) for text in config.args]
+    if any("benchmarks" in path.parts for path in paths) or all(path.is_file() for path in paths):
+        return 0
+    return min(os.cpu_count() or 1, MOST_PROCESSES)
+
+
+class ByFile(LoadFileScheduling):
+    """Shares out files; but what drives JupyterLab and its like goes to one process: one server, one browser."""
+
+    def _split_scope(self, nodeid):
+        return "hosts" if nodeid.startswith(("tests/browser/", "tests/hosts/")) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Who gets which tests."""
+    return ByFile(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items):
@@ -26,8 +56,10 @@ def pytest_collection_modifyitems(items):
         place = item.nodeid.split("/")[1:2]
         if place == ["benchmarks"]:
             item.add_marker(pytest.mark.flaky(reruns=2))
-        elif place in (["browser"], ["hosts"], ["widgets"]):
+        elif place in (["browser"], ["hosts"], ["page"]):
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError", "Locator expected"]))
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
     wanted = set(filter(None, os.environ.get("SHARDVIZ_EXTRAS", "").split(",")))
     marked = {mark: [i for i in items if i.get_closest_marker(mark)] for mark in (*COMPILERS, *PACKAGES)}
     if not wanted and not any(marked.values()):
@@ -58,3 +90,21 @@ def no_callback_fails_unseen(caplog):
     assert not failed, "\n".join(
         r.getMessage() + (f"\n{r.exc_text or r.exc_info}" if r.exc_info else "") for r in failed
     )
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium, for a module's tests: playwright keeps an event loop running in this process."""
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("no playwright: pip install 'shardviz[test]'")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no chromium: install your system's (Debian: apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    from tests.browser.harness import CHROMIUM_FLAGS
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=list(CHROMIUM_FLAGS))
+        yield browser
+        browser.close()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from shardviz import visible
 from tests.machine_paths import machine_paths
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,17 +26,34 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "notebooks" not in pa
 
 # From low to high. A room may import itself and what stands before it.
 HOUSE = (
-    *("breath", "_jax", "errors", "files", "kept", "visible", "notation", "layouts", "records", "compiler", "program"),
-    *("costs", "diagnose", "session", "study", "compat", "gallery", "view", "paint", "widgets", "cli"),
+    *(
+        "_jax",
+        "errors",
+        "files",
+        "kept",
+        "visible",
+        "notation",
+        "layouts",
+        "records",
+        "graph",
+        "compiler",
+        "processes",
+        "program",
+    ),
+    *("costs", "diagnose", "judge", "ask", "compat", "study", "explorer", "gallery", "view", "paint", "page", "cli"),
     *("pytest_plugin", "__init__"),
 )
 
 ROOMS = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}
 
 # The lowest room that may import each of these.
-LOWEST = {"ipywidgets": "widgets", "anywidget": "widgets", "traitlets": "widgets", "matplotlib": "paint"}
+LOWEST = {"ipywidgets": "page", "anywidget": "page", "traitlets": "page", "matplotlib": "paint"}
 
 NUMPY_ONLY = ("notation", "layouts")
+
+# What painters may import of the rooms of subjects and their builders: how numbers are written, and what is painted.
+SUBJECTS = HOUSE[HOUSE.index("layouts") : HOUSE.index("paint")]
+PAINTED = tuple(f"shardviz.{name}." for name in ("records.amounts", "view.document", "view.picture", "view.subjects"))
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,8 @@ def faults(source: str, module: str, is_package: bool = False) -> list[str]:
                 found.append(f"{where}: room {other!r} is not in the house's order")
             elif HOUSE.index(other) > HOUSE.index(room):
                 found.append(f"{where}: {room!r} stands below {other!r}")
+            elif room == "paint" and other in SUBJECTS and not f"{it.module}.".startswith(PAINTED):
+                found.append(f"{where}: painters know no subjects")
             continue
         if top in LOWEST and HOUSE.index(room) < HOUSE.index(LOWEST[top]):
             found.append(f"{where}: only {LOWEST[top]!r} and what stands above it may")
@@ -98,6 +118,10 @@ def faults(source: str, module: str, is_package: bool = False) -> list[str]:
     if room != "_jax":
         for line, text in _reaches(source):
             found.append(f"{module}:{line} reaches for {text}: that belongs in shardviz/_jax")
+    if room != "__init__":
+        for line, other in _named_modules(source):
+            if other != "__init__" and other in HOUSE and HOUSE.index(other) > HOUSE.index(room):
+                found.append(f"{module}:{line} names a module of {other!r}, which stands above {room!r}")
     return found
 
 
@@ -118,6 +142,14 @@ def _reaches(source: str) -> Iterator[tuple[int, str]]:
             words = node.value.split()
             if len(words) == 1 and words[0].startswith(("jax._src", "jaxlib.")):
                 yield node.lineno, repr(node.value)
+
+
+def _named_modules(source: str) -> Iterator[tuple[int, str]]:
+    """The rooms whose modules stand in a string, from which they could be imported where no import statement is."""
+    for node in ast.walk(ast.parse(source)):
+        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+        if re.fullmatch(r"shardviz(\.\w+)+", text):
+            yield node.lineno, room_of(text)
 
 
 def module_name(path: Path) -> str:
@@ -164,16 +196,33 @@ def test_no_files_import_each_other_in_a_circle():
     assert not found, " imports ".join(reversed(found))
 
 
+def test_display_alone_looks_upward():
+    """What is looked up by type, and may stand above, are the painters of these media, registered where they stand."""
+    importlib.import_module("shardviz.page.exercise")
+    importlib.import_module("shardviz.paint")
+    assert {medium for medium, _ in visible._painters} == {"text", "html", "markdown", "plot", "file", "form"}
+    rooms = {room_of(painter.__module__) for painter in visible._painters.values()}
+    assert rooms == {"paint", "page"}
+
+
 def test_circles_are_found(tmp_path):
     assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
     assert not circle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()})
     names = frozenset(map(module_name, MODULES))
-    inside = files_imported(PACKAGE / "session" / "calls.py", names)
-    assert "shardviz.program.adapt" in inside and "shardviz.session" not in inside
+    inside = files_imported(PACKAGE / "ask" / "calls.py", names)
+    assert "shardviz.program.adapt" in inside and "shardviz.ask" not in inside
 
 
 def test_every_room_is_in_the_houses_order():
     assert set(HOUSE) >= ROOMS, f"not in the house's order: {sorted(ROOMS - set(HOUSE))}"
+
+
+def test_readme_and_contributing_say_the_same_order_of_rooms():
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", contributing.partition("## The path")[0], re.MULTILINE)
+    assert tuple(table) == tuple(room for room in HOUSE if room != "__init__")
+    sentence = re.search(r"from low to high:\s+((?:`\w+`[,.]\s+)+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert sentence is not None and re.findall(r"`(\w+)`", sentence[1]) == table
 
 
 @pytest.mark.parametrize(
@@ -182,13 +231,19 @@ def test_every_room_is_in_the_houses_order():
         ("shardviz.notation.spec", "from shardviz.layouts import layout", "'notation' stands below 'layouts'"),
         ("shardviz.notation.spec", "def f():\n    from ..layouts import layout", "'notation' stands below 'layouts'"),
         ("shardviz.notation.spec", "import scipy", "'notation' is NumPy only"),
-        ("shardviz.records", "from shardviz import session", "'records' stands below 'session'"),
+        ("shardviz.records", "from shardviz import ask", "'records' stands below 'ask'"),
         ("shardviz.records", "import shardviz", "'records' stands below '__init__'"),
-        ("shardviz.program.trace", "from shardviz.session import trace", "'program' stands below 'session'"),
+        ("shardviz.program.trace", "from shardviz.ask import trace", "'program' stands below 'ask'"),
         ("shardviz.records.report", "from shardviz.paint import text", "'records' stands below 'paint'"),
         ("shardviz.records.report", "def f():\n    from shardviz.paint import text", "'records' stands below 'paint'"),
-        ("shardviz.records.report", "def f():\n    from shardviz.widgets import x", "'records' stands below 'widgets'"),
-        ("shardviz.program.text", "import traitlets", "only 'widgets' and what stands above it may"),
+        ("shardviz.records.report", "def f():\n    from shardviz.page import x", "'records' stands below 'page'"),
+        ("shardviz.ask.why", "import_module('shardviz.study.mends')", "names a module of 'study'"),
+        ("shardviz.view.why", "import_module('shardviz.study.mends')", None),
+        ("shardviz.paint.html", "from shardviz.layouts import Layout", "painters know no subjects"),
+        ("shardviz.paint.html", "from shardviz.view.shard_map import shard_map", "painters know no subjects"),
+        ("shardviz.paint.html", "def f():\n    from shardviz.records import Report", "painters know no subjects"),
+        ("shardviz.paint.html", "from shardviz.view.picture import Picture", None),
+        ("shardviz.program.text", "import traitlets", "only 'page' and what stands above it may"),
         ("shardviz.costs.chart", "from matplotlib.figure import Figure", "only 'paint' and what stands above it may"),
         ("shardviz.program.trace", "from jax._src import core", "JAX's private parts"),
         ("shardviz.program.trace", "import jaxlib.xla_client", "JAX's private parts"),
@@ -234,6 +289,13 @@ print(json.dumps({"before": before, "after": state(), "backend": xla_bridge.back
 """)
     assert facts["after"] == facts["before"]
     assert not facts["backend"]
+
+
+def test_without_its_dependencies_it_says_what_to_install():
+    """As in a Python in which nothing is installed."""
+    code = f"import sys; sys.path.append({str(Path(__file__).parents[1])!r}); import shardviz"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
+    assert "shardviz needs the package lazy_loader, which is not installed here; `pip install shardviz`" in done.stderr
 
 
 def test_looking_for_targets_starts_no_backend():

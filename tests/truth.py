@@ -1,15 +1,18 @@
-"""What tests of truth share: an answer asked of a process without shardviz in it, and a report put into its terms."""
+"""What tests of truth share: answers asked of a process without shardviz in it, and a report put into their terms."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from shardviz.judge.report import Report
 from shardviz.notation.spec import axis_name
-from shardviz.records.report import Report
 
 
 def answers_of(script: str | Path, *arguments: object, timeout: float = 600, **environment: str) -> str:
@@ -23,6 +26,20 @@ def answers_of(script: str | Path, *arguments: object, timeout: float = 600, **e
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def filled_once(factory: pytest.TempPathFactory, script: Path) -> Path:
+    """A folder that a script fills, once for all processes of a run of the tests: `python script FOLDER`."""
+    base = factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = run / f"{script.parent.name}_{script.stem}"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the others wait
+        if not (folder / "filled").exists():
+            folder.mkdir()
+            answers_of(script, folder)
+            (folder / "filled").touch()
+    return folder
 
 
 def counted(report: Report) -> Counter:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax import core
 from jax.extend import core as jex_core
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -63,14 +65,48 @@ def callbacks(jaxpr: Any) -> Iterator[tuple[str, bool, Any]]:
 
 
 def kernel_estimates(jaxpr: Any) -> Iterator[tuple[float, tuple[tuple[int, ...], ...], Any]]:
-    """Every Pallas kernel whose author says its FLOPs: these, the shapes that it gives, and its source info."""
+    """Every Pallas kernel whose FLOPs are known: these, the shapes that it gives, and its source info.
+
+    They are what its author says, or else the matrix products of its body, as often as its grid runs it.
+    """
     for equation in jaxpr.eqns:
-        said = equation.params.get("cost_estimate") if equation.primitive.name == "pallas_call" else None
-        if said is not None:
-            yield float(said.flops), tuple(tuple(v.aval.shape) for v in equation.outvars), equation.source_info
         if equation.primitive.name != "pallas_call":
             for inner in sub_jaxprs(equation.params):
                 yield from kernel_estimates(inner)
+            continue
+        stated = equation.params.get("cost_estimate")
+        flops = _kernel_products(equation) if stated is None else float(stated.flops)
+        if flops is not None:
+            yield flops, tuple(tuple(v.aval.shape) for v in equation.outvars), equation.source_info
+
+
+def _kernel_products(equation: Any) -> float | None:
+    """FLOPs of a kernel's matrix products; None where there are none to see, or their number depends on data."""
+    grid = equation.params["grid_mapping"].grid
+    once = _products(equation.params["jaxpr"])
+    return math.prod(grid) * once if once and all(isinstance(size, int) for size in grid) else None
+
+
+def _products(jaxpr: Any) -> float | None:
+    """FLOPs of a jaxpr's matrix products, loops counted; None where they depend on data."""
+    total = 0.0
+    for equation in jaxpr.eqns:
+        name, params = equation.primitive.name, equation.params
+        inside = [_products(inner) for inner in sub_jaxprs(params)]
+        if None in inside or name in ("conv_general_dilated", "ragged_dot_general"):
+            return None
+        flops = [each for each in inside if each]
+        if name == "dot_general":
+            (contracted, _), _ = params["dimension_numbers"]
+            left = equation.invars[0].aval.shape
+            total += 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[d] for d in contracted)
+        elif name == "scan":
+            total += params["length"] * sum(flops)
+        elif flops and (name == "while" or (name == "cond" and len(set(inside)) > 1)):
+            return None
+        else:
+            total += flops[0] if flops and name == "cond" else sum(flops)
+    return total
 
 
 def meshes(jaxpr: Any) -> Iterator[Any]:
@@ -166,6 +202,13 @@ def constants(closed: Any) -> Iterator[tuple[tuple[int, ...], str, Any]]:
                 yield tuple(held.shape), str(held.dtype), first.get(id(var))
 
 
+def leaked(traced: Any) -> Iterator[tuple[str, Any]]:
+    """The values of other traces that a trace holds, which JAX lowers in none: type, and the maker's source info."""
+    for held in getattr(traced, "_consts", ()):
+        if isinstance(held, core.Tracer):
+            yield held.aval.str_short(), getattr(held, "_line_info", None)
+
+
 def memory_kinds(avals: Iterable[Any]) -> tuple[str, ...]:
     """The memory that each abstract value is in."""
     host = jax.memory.Space.Host
@@ -184,7 +227,7 @@ def user_frames(source_info: Any) -> Iterator[tuple[str, int, str]]:
     """File, line and function of every frame that is not JAX's own, from the innermost outwards."""
     from jax._src import source_info_util
 
-    for frame in source_info_util.user_frames(source_info.traceback):
+    for frame in source_info_util.user_frames(getattr(source_info, "traceback", None)):
         yield frame.file_name, frame.start_line, frame.function_name
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import operator
 import re
 import sys
@@ -27,7 +28,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shardviz._jax.jaxprs import sub_jaxprs
 from shardviz._jax.tracing import here, target_mesh, told
-from shardviz.breath import breathe
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,6 @@ class Watch:
                 not manual or bool(set(inside.axis_names) - manual),
             )
         )
-        breathe()
         for mark in self._marks.get(number, ()):
             with jax.named_scope(mark):
                 single = jax.lax.with_sharding_constraint(single, NamedSharding(target_mesh(), PartitionSpec()))
@@ -202,15 +201,19 @@ class _Frame:
         return self.run
 
 
-@functools.lru_cache(maxsize=1)
-def _context() -> Any:
-    return jax.make_user_context(None)
+_numbers = itertools.count(1)
 
 
 @contextlib.contextmanager
 def fresh_traces() -> Iterator[None]:
-    """Under it, JAX takes nothing from earlier traces, and later ones take nothing from what is traced here."""
-    with _context()(object()):
+    """Under it, JAX takes nothing from earlier traces, and later ones take nothing from what is traced here.
+
+    JAX keeps traces by its settings. This one says how often a compiled program is profiled, and decides nothing below
+    1. A `jax.make_user_context` would be one more part of every key, and all that the person has compiled be lost.
+    """
+    from jax._src import config
+
+    with config.pgle_profiling_runs(-next(_numbers)):
         yield
 
 

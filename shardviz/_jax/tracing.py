@@ -205,9 +205,9 @@ _MISSING_AXIS = re.compile(
 )
 
 
-def missing_axis(error: BaseException | None) -> str | None:
+def missing_axis(message: str) -> str | None:
     """The mesh axis that a function names and the mesh that it is traced on does not have; None for other errors."""
-    found = _MISSING_AXIS.search(str(error))
+    found = _MISSING_AXIS.search(message)
     return None if found is None else next(filter(None, found.groups()))
 
 

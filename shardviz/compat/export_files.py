@@ -15,13 +15,12 @@ from typing import Any
 
 import jax.export
 
-from shardviz import _jax
-from shardviz.compiler import server
+from shardviz import _jax, processes
+from shardviz.ask.program import Program
 from shardviz.errors import ParseError, ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapt.stages import call_of
 from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
-from shardviz.session.program import Program
 from shardviz.visible import Visible
 
 _TIMEOUT = 120.0
@@ -158,8 +157,8 @@ def _options(symbols: Mapping[str, int] | None, mesh: DeviceMesh | None) -> dict
 
 def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
     """Has a file read in a process of its own, which may die of it where the kernel must not."""
-    trial = server.Trial("shardviz.program.exports:rehearse", data, {"options": options})
-    job = server.submit(trial, timeout=_TIMEOUT, memory_limit=_MEMORY)
+    trial = processes.Trial("shardviz.program.exports:rehearse", data, {"options": options})
+    job = processes.submit(trial, timeout=_TIMEOUT, memory_limit=_MEMORY)
     try:
         error = job.exception()
     finally:

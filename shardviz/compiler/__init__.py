@@ -1,9 +1,8 @@
 """What the compiler made, from its HLO: instructions, collectives, loops, shardings, FLOPs, bytes, memory. No JAX."""
 
 from shardviz.compiler.collectives import collectives
-from shardviz.compiler.dataflow import Origin
 from shardviz.compiler.frames import FrameTable
-from shardviz.compiler.loops import Runs, runs, trip_count
+from shardviz.compiler.graph import HloGraph, graph_of
 from shardviz.compiler.matching import algorithms, target_collectives
 from shardviz.compiler.memory import Buffers, alive_at_peak, memory
 from shardviz.compiler.module import Computation, Instruction, Module, parse
@@ -19,11 +18,10 @@ __all__ = [
     "ByteCount",
     "Computation",
     "FrameTable",
+    "HloGraph",
     "Instruction",
     "Module",
-    "Origin",
     "Phases",
-    "Runs",
     "Shape",
     "algorithms",
     "alive_at_peak",
@@ -33,6 +31,7 @@ __all__ = [
     "count_bytes",
     "count_flops",
     "cut",
+    "graph_of",
     "memory",
     "output_shardings",
     "parameter_shardings",
@@ -40,9 +39,7 @@ __all__ = [
     "parse_groups",
     "parse_pairs",
     "parse_shape",
-    "runs",
     "target_collectives",
-    "trip_count",
     "values",
     "with_bytes",
     "with_shardys",

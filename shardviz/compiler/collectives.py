@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 
 from shardviz.compiler import uses
 from shardviz.compiler.asynchronous import goes_on, kind_of
-from shardviz.compiler.dataflow import Origin
-from shardviz.compiler.loops import Runs, runs
+from shardviz.compiler.graph import graph_of
 from shardviz.compiler.module import CALLERS, Computation, Instruction, Module
 from shardviz.compiler.phases import Phases, full_name
 from shardviz.compiler.shapes import Shape, element, leaves
+from shardviz.graph import At, Origins, runs
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis
@@ -95,9 +95,9 @@ class _Context:
         # a program for one of several slices counts that slice's devices
         one = module.num_partitions
         self.devices = one if 1 < one < mesh.size else mesh.size
-        self.runs: dict[str, Runs] = runs(module)
-        self.origin = Origin(module)
-        self.unchanged = Origin(module, uses.SAME_EACH_RUN)
+        self.graph = graph_of(module)
+        self.runs = {block.name: run for block, run in runs(self.graph).items()}
+        self.origins, self.unchanged = Origins(), Origins(uses.SAME_EACH_RUN)
         self.phases = Phases(module) if phases is None else phases
 
 
@@ -152,7 +152,7 @@ def _collective(context: _Context, computation: Computation, instruction: Instru
         conditional=run.conditional,
         made_by=uses.made_by(computation, instruction),
         read_by=uses.read_by(computation, instruction, name_stack),
-        facts=uses.facts(context.unchanged, context.runs, computation, instruction, kind),
+        facts=uses.facts(context.graph, context.unchanged, context.runs, computation, instruction, kind),
     )
 
 
@@ -254,7 +254,7 @@ def _source_and_stack(
             named = _user(computation, instruction) or instruction
     if not named.op_name and instruction.operands:
         named = computation.by_name[instruction.operands[0]]
-    source = context.module.source(named) or context.module.source(instruction)
+    source = context.module.source(named) or context.module.source(instruction) or _later(context, computation, named)
     at = computation
     while source is None and (call := _only_call(context, at)) is not None:
         source, at = context.module.source(call[1]), call[0]
@@ -282,6 +282,26 @@ def _user(computation: Computation, instruction: Instruction) -> Instruction | N
     return None
 
 
+def _later(context: _Context, computation: Computation, instruction: Instruction) -> Frame | None:
+    """The line of the next instruction that has one, of those that use an instruction; None where there is none.
+
+    Where XLA writes an operation as several, a windowed sum on a TPU, say, the last alone keeps the line.
+    """
+    seen, waiting = {(computation.name, instruction.name)}, [(computation, instruction)]
+    for at, made in waiting:
+        for user in at.users.get(made.name, ()):
+            if (source := context.module.source(user)) is not None:
+                return source
+            where, value = at, user
+            if user.opcode == "fusion":
+                where = context.module.computations[user.called["calls"][0]]
+                value = where.parameters[user.operands.index(made.name)]
+            if value.opcode not in _ENDS and (where.name, value.name) not in seen:
+                seen.add((where.name, value.name))
+                waiting.append((where, value))
+    return None
+
+
 def _only_call(context: _Context, computation: Computation) -> tuple[Computation, Instruction] | None:
     calls = context.module.callers.get(computation.name, ())
     return (calls[0].computation, calls[0].instruction) if calls else None
@@ -290,10 +310,10 @@ def _only_call(context: _Context, computation: Computation) -> tuple[Computation
 def _operand_name(context: _Context, computation: Computation, instruction: Instruction) -> str:
     if not instruction.operands:
         return ""
-    place = context.origin.operand(computation, instruction)
-    number = place.instruction.parameter_number
-    if number is not None and place.computation is context.module.entry:
+    value = context.origins(At(context.graph.operand(computation.name, instruction))).value
+    number: int | None = value.native.parameter_number
+    if number is not None and value.block is context.graph.entry:
         if context.arguments is not None and number < len(context.arguments):
             return context.arguments[number]
-        return place.instruction.op_name or place.instruction.name
-    return instruction.operands[0] if place.instruction.opcode in _CARRIERS else place.instruction.name
+        return value.native.op_name or value.native.name
+    return instruction.operands[0] if value.native.opcode in _CARRIERS else value.native.name

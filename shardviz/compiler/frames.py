@@ -32,6 +32,7 @@ from shardviz.records.source import nearer
 _NAME = re.compile(r'(\d{1,18}) "((?>(?:[^"\\]++|\\.)*))"', re.ASCII)
 _ROW = re.compile(r"(\d{1,18}) \{(.*)\}", re.ASCII)
 _FIELD = re.compile(r"(?<!\w)(\w++)=(\d{1,18})(?!\d)", re.ASCII)
+_ESCAPE = re.compile(r"\\([0-7]{3}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
@@ -58,12 +59,7 @@ class FrameTable:
             elif line:
                 current.append(line)
         files, functions = (
-            {
-                int(m[1]): m[2].replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
-                for line in rows[name]
-                if (m := _NAME.match(line))
-            }
-            for name in _TABLES[:2]
+            {int(m[1]): unescape(m[2]) for line in rows[name] if (m := _NAME.match(line))} for name in _TABLES[:2]
         )
         locations, stacks = (
             {int(m[1]): {k: int(v) for k, v in _FIELD.findall(m[2])} for line in rows[name] if (m := _ROW.match(line))}
@@ -101,3 +97,25 @@ class FrameTable:
         for number in reversed(waiting):
             found = self._innermost[number] = nearer(self.frames[number][0], found)
         return found
+
+
+def unescape(text: str) -> str:
+    r"""What stands between double quotes in HLO's text, its escapes undone; beyond ASCII it is escaped byte by byte.
+
+    >>> unescape(r"jos\303\251/a\"b")
+    'josé/a"b'
+    """
+    if "\\" not in text:
+        return text
+    raw = _ESCAPE.sub(_letter, text)
+    try:
+        return raw.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return raw
+
+
+def _letter(escape: re.Match[str]) -> str:
+    code = escape[1]
+    if len(code) == 3:
+        return chr(int(code[1:], 16) if code[0] == "x" else int(code, 8))
+    return {"n": "\n", "t": "\t", "r": "\r"}.get(code, code)

@@ -13,6 +13,7 @@ stack, then by axes and sizes. What none of these finds stays unmatched, and is 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -21,9 +22,10 @@ import numpy as np
 
 from shardviz.compiler.asynchronous import is_chained, kind_of
 from shardviz.compiler.collectives import collectives
-from shardviz.compiler.dataflow import Origin, Place
+from shardviz.compiler.graph import graph_of
 from shardviz.compiler.module import Computation, Instruction, Module
 from shardviz.compiler.shapes import element, leaves
+from shardviz.graph import At, Origins, Value
 from shardviz.layouts.layout import itemsize
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh
@@ -246,17 +248,15 @@ def _laid_together(computation: Computation, instruction: Instruction, module: M
 
     A GPU's compiler lays the operands of small collectives together, and so makes one of them.
     """
-    origin = Origin(module, _LAYS_OUT)
+    origins = Origins(_LAYS_OUT)
 
-    def sizes(place: Place) -> list[int]:
-        made = place.instruction
-        if made.opcode != "concatenate":
-            return [element(made.shape, place.path).size]  # type: ignore[union-attr]
-        parts = (origin.operand(place.computation, made, i) for i in range(len(made.operands)))
-        return [size for part in parts for size in sizes(part)]
+    def sizes(value: Value) -> list[int]:
+        if value.maker is None or value.maker.kind != "concatenate":
+            return [math.prod(value.shape)]
+        return [size for part in value.maker.operands for size in sizes(origins(At(part)).value)]
 
-    place = origin.operand(computation, instruction)
-    return tuple(sizes(place)) if place.instruction.opcode == "concatenate" else ()
+    whole = origins(At(graph_of(module).operand(computation.name, instruction))).value
+    return tuple(sizes(whole)) if whole.maker is not None and whole.maker.kind == "concatenate" else ()
 
 
 def _channel(instruction: Instruction) -> str:
@@ -383,11 +383,11 @@ def _combined(runs: Sequence[OptimizedCollective], left: _ByName, made: _ByName)
 
 def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -> None:
     """An all-reduce of an all-reduce over other axes: compilers make one of the two, over all axes."""
-    origin = Origin(after, _LAYS_OUT)
+    graph, origins = graph_of(after), Origins(_LAYS_OUT)
     inner_of: dict[str, str] = {}
     for computation, instruction in after:
         if instruction.name in left and instruction.opcode == "all-reduce":
-            inner = origin.operand(computation, instruction).instruction.name
+            inner = origins(At(graph.operand(computation.name, instruction))).value.native.name
             if inner in left:
                 inner_of[instruction.name] = inner
     for outer in [name for name in inner_of if name not in inner_of.values()]:

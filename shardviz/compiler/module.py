@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from shardviz.compiler.frames import FrameTable
+from shardviz.compiler.frames import FrameTable, unescape
 from shardviz.compiler.shapes import Shape, ShapeTree, leaves, parse_shape
 from shardviz.errors import ParseError, excerpt
 from shardviz.kept import cached_property
@@ -59,7 +59,6 @@ _CALLED = (
 CALLERS = frozenset(("while", "call", "fusion", "conditional", "async-start", "custom-call"))
 """Opcodes that run a computation as a whole."""
 NAME = re.compile(r"%?([\w.\-]+)")
-_ESCAPE = re.compile(r"\\([0-7]{3}|x[0-9a-fA-F]{2}|.)")
 _LITERAL_OPCODES = frozenset(("constant", "parameter", "iota", "partition-id", "replica-id"))
 
 
@@ -151,7 +150,7 @@ class Instruction:
     def metadata(self) -> dict[str, str]:
         """`op_name`, `stack_frame_id`, `source_file`, ...: what is known of where it stems from."""
         text = self.attributes.get("metadata", "")
-        return {key: _unescape(quoted) if quoted else plain for key, quoted, plain in _METADATA.findall(text)}
+        return {key: unescape(quoted) if quoted else plain for key, quoted, plain in _METADATA.findall(text)}
 
     @cached_property
     def op_name(self) -> str:
@@ -242,7 +241,7 @@ class Call:
     index: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Module:
     """A module of HLO.
 
@@ -428,26 +427,6 @@ def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
             begin = found.end()
     parts.append(text[begin:])
     return parts
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    plain = {"n": "\n", "t": "\t", "r": "\r"}
-    raw = _ESCAPE.sub(
-        lambda m: (
-            chr(int(m[1], 8))
-            if m[1].isdecimal()
-            else chr(int(m[1][1:], 16))
-            if len(m[1]) == 3
-            else plain.get(m[1], m[1])
-        ),
-        text,
-    )
-    try:
-        return raw.encode("latin-1").decode("utf-8")  # a name beyond ASCII is escaped byte by byte
-    except (UnicodeEncodeError, UnicodeDecodeError):
-        return raw
 
 
 def number(text: str, instruction: Instruction) -> int:

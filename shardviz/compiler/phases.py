@@ -1,20 +1,16 @@
 """In which pass of a train step each HLO instruction stands, and which instruction tells where another stems from.
 
-The rule is that of `records.phases`; here a module becomes its `Flow`. Where the name stack is not the instruction's
+The rule is that of `records.phases` and `graph.flow`. Where the name stack is not the instruction's
 own (inside a `shard_map`, or for what the compiler adds), `full_name` and `named_instruction` find it.
 """
 
 from __future__ import annotations
 
-from shardviz.compiler.loops import BRANCHES
-from shardviz.compiler.module import Call, Computation, Instruction, Module, number
-from shardviz.compiler.shapes import Shape
+from shardviz.compiler.graph import HloOperation, graph_of
+from shardviz.compiler.module import Call, Computation, Instruction, Module
+from shardviz.graph import Block, GraphFlow
 from shardviz.kept import cached_property
-from shardviz.records.phases import Flow, is_differentiated, phase
-
-_PASSING = frozenset(
-    ("tuple", "get-tuple-element", "while", "conditional", "call", "parameter", "constant", "opt-barrier")
-)
+from shardviz.records.phases import is_differentiated, phase
 
 
 class Phases:
@@ -41,100 +37,32 @@ class Phases:
         said = phase(name_stack, self.differentiated)
         if said != "update":
             return said
-        flow = self._flow
-        while computation.name not in flow.values_of:  # in a fusion, or applied to single elements
+        flow, graph = self._flow, graph_of(self.module)
+        while not flow.has(graph.blocks.get(computation.name, _NOWHERE)):  # in a fusion, or applied to single elements
             calls = self.module.callers.get(computation.name, ())
             if not calls:
                 return "update"
             computation, instruction = calls[0].computation, calls[0].instruction
-        return flow.phase(flow.values_of[computation.name][instruction.name])
+        operation = graph.operation(graph.blocks[computation.name], instruction)
+        return "update" if operation is None else flow.phase_of(operation.results)
 
     @cached_property
-    def _flow(self) -> _ModuleFlow:
-        return _ModuleFlow(self.module, self.prefixes)
+    def _flow(self) -> GraphFlow:
+        return GraphFlow(graph_of(self.module), self, by_calls=False)
 
+    def phase_at(self, operation: HloOperation, place: None) -> str:
+        """The pass that an operation's name stack says."""
+        made = operation.native
+        if not made.op_name:
+            return "update"
+        return phase(full_name(self.module, self.module.computations[operation.block.name], made, self.prefixes))
 
-class _ModuleFlow(Flow):
-    """The `Flow` of a module. Where a tuple is only made, carried or called with, each of its elements is a value."""
-
-    def __init__(self, module: Module, prefixes: dict[str, str]):
-        super().__init__()
-        self.module = module
-        self.values_of: dict[str, dict[str, range]] = {}
-        waiting = [module.entry]
-        while waiting:
-            computation = waiting.pop()
-            if computation.name in self.values_of:
-                continue
-            here = self.values_of[computation.name] = {}
-            for instruction in computation.instructions:
-                passing = instruction.opcode in _PASSING
-                many = 1 if not passing or isinstance(instruction.shape, Shape) else max(1, len(instruction.shape))
-                here[instruction.name] = self.values(many)
-                waiting.extend(module.computations[name] for name in _followed(instruction))
-                if not passing and instruction.op_name:
-                    self.mark(here[instruction.name], phase(full_name(module, computation, instruction, prefixes)))
-        for name in self.values_of:
-            for instruction in module.computations[name].instructions:
-                self._read(module.computations[name], instruction)
-
-    def _operand(self, computation: Computation, name: str, path: tuple[int, ...]) -> range:
-        values = self.values_of[computation.name][name]
-        return values[path[0] : path[0] + 1] if path and len(values) > 1 else values
-
-    def _read(self, computation: Computation, instruction: Instruction) -> None:
-        result = self.values_of[computation.name][instruction.name]
-        operands = [
-            self._operand(computation, name, path)
-            for name, path in zip(instruction.operands, instruction.operand_parts, strict=True)
-        ]
-        opcode = instruction.opcode
-        if opcode == "tuple" or (opcode == "opt-barrier" and len(operands) > 1):
-            for i, operand in enumerate(operands):
-                self.connect(operand, result[i : i + 1])
-        elif opcode == "get-tuple-element":
-            index = number(instruction.attributes["index"], instruction)
-            whole = operands[0]
-            self.connect(whole[index : index + 1] if len(whole) > 1 else whole, result)
-        elif opcode == "while" and operands:
-            body, condition = _followed(instruction)
-            made = self._call(body, operands[:1], result)
-            self._call(condition, operands[:1], range(0))
-            for carried in self.module.computations[body].parameters.values():
-                self.carry(made, self.values_of[body][carried.name])
-        elif opcode == "conditional":
-            for name, operand in zip(_followed(instruction), operands[1:], strict=False):
-                self._call(name, [operand], result)
-        elif opcode == "call":
-            (name,) = _followed(instruction)
-            self._call(name, operands, result)
-        else:
-            for operand in operands:
-                self.connect(operand, result)
-
-    def _call(self, name: str, operands: list[range], result: range) -> range:
-        """Hands operands to a computation, and what that makes to a result."""
-        callee, here = self.module.computations[name], self.values_of[name]
-        for at, parameter in callee.parameters.items():
-            if at < len(operands):
-                self.connect(operands[at], here[parameter.name])
-        made = here[callee.root.name]
-        self.connect(made, result)
-        return made
-
-
-def _followed(instruction: Instruction) -> list[str]:
-    """The computations that an instruction hands its operands to."""
-    if instruction.opcode == "while":
-        return [instruction.called[role][0] for role in ("body", "condition")]
-    if instruction.opcode == "call":
-        return [next(iter(instruction.called.values()))[0]]
-    if instruction.opcode == "conditional":
-        return [name for role in BRANCHES for name in instruction.called.get(role, ())]
-    return []
+    def place_inside(self, operation: HloOperation, place: None) -> None:
+        """Nothing: an instruction's own computation tells its callers."""
 
 
 _FAR = 8
+_NOWHERE = Block()
 
 
 def full_name(module: Module, computation: Computation, instruction: Instruction, prefixes: dict[str, str]) -> str:

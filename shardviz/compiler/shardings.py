@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from shardviz.compiler.loops import runs
+from shardviz.compiler.graph import graph_of
 from shardviz.compiler.module import Computation, Instruction, Module
 from shardviz.compiler.phases import full_name
 from shardviz.compiler.shapes import Shape, leaves
 from shardviz.errors import ParseError, SpecError
+from shardviz.graph import runs
 from shardviz.notation import hlo
 from shardviz.notation.hlo import read_spec, split_tuple, tile_counts
 from shardviz.notation.mesh import DeviceMesh
@@ -41,7 +42,7 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
         or copy in the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the text as
         `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
     """
-    found = runs(module)
+    found = {block.name: run for block, run in runs(graph_of(module)).items()}
     prefixes: dict[str, str] = {}
     rows: list[Value] = []
     for computation in module.computations.values():

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from shardviz.compiler.dataflow import MOVES, Origin
-from shardviz.compiler.loops import Runs
+from shardviz.compiler.graph import HloGraph
 from shardviz.compiler.module import Computation, Instruction
+from shardviz.graph import MOVES, At, Origins, Runs
 from shardviz.records import Collective
 
 RESHARDS = ("all-gather", "all-to-all", "collective-permute")
@@ -50,12 +50,18 @@ def read_by(computation: Computation, instruction: Instruction, name_stack: str)
 
 
 def facts(
-    origin: Origin, runs: Mapping[str, Runs], computation: Computation, instruction: Instruction, kind: str
+    graph: HloGraph,
+    origins: Origins,
+    runs: Mapping[str, Runs],
+    computation: Computation,
+    instruction: Instruction,
+    kind: str,
 ) -> tuple[str, ...]:
     """`loop-invariant` and `scattered`, as HLO says it.
 
     Args:
-        origin: follows values through `SAME_EACH_RUN`.
+        graph: the program.
+        origins: follows values through `SAME_EACH_RUN`.
         runs: computation → how often it runs.
         computation: where the collective stands.
         instruction: the collective.
@@ -63,9 +69,9 @@ def facts(
     """
     found = []
     if instruction.operands:
-        place = origin.operand(computation, instruction)
-        here, there = runs[computation.name].count, runs.get(place.computation.name)
-        outside = place.computation is not computation and there is not None
+        block = origins(At(graph.operand(computation.name, instruction))).value.block
+        here, there = runs[computation.name].count, runs.get(block.name)
+        outside = block.name != computation.name and there is not None
         if outside and there is not None and (here is None or (there.count or here) < here):
             found.append("loop-invariant")
     users = computation.users.get(instruction.name, ())

@@ -25,10 +25,11 @@ import dataclasses
 from dataclasses import dataclass
 
 from shardviz.compiler.flops import Call, OtherFlops, array_operand, call_of, dot_flops_of, source_of_call
-from shardviz.compiler.loops import heaviest_runs, trip_counts
+from shardviz.compiler.graph import graph_of
 from shardviz.compiler.module import Computation, Instruction, Module
 from shardviz.compiler.phases import Phases, full_name, named_instruction
 from shardviz.compiler.traffic import Traffic
+from shardviz.graph import Block, heaviest_runs, trip_counts
 from shardviz.layouts.layout import itemsize
 from shardviz.records import Cost, Frame, Work, WorkTally
 from shardviz.records.kernels import Known
@@ -75,13 +76,17 @@ def count_flops(module: Module, phases: Phases | None = None, known: Known | Non
             dot, other = dot_flops_of(computation, instruction), other_of(computation, instruction)
             if dot + other:
                 rows.append((instruction, dot, other))
-    own = {name: sum(dot + other for _, dot, other in rows) for name, rows in found.items()}
-    trips = trip_counts(module)
-    once = heaviest_runs(module, own.__getitem__, {})
+    flops = {name: sum(dot + other for _, dot, other in rows) for name, rows in found.items()}
+    graph = graph_of(module)
+    trips = trip_counts(graph)
+
+    def own(block: Block) -> float:
+        return flops[block.name]
+
     place_of, tally = _Places(module, phases or Phases(module)), WorkTally()
-    for name, times in heaviest_runs(module, own.__getitem__, trips).items():
-        computation = module.computations[name]
-        for instruction, dot, other in found[name] if times else ():
+    for block, times in heaviest_runs(graph, own, trips).items():
+        computation = module.computations[block.name]
+        for instruction, dot, other in found[block.name] if times else ():
             call = calls.get(instruction.name)
             dtype = call.dtype if call else _factors(computation, instruction) if dot else instruction.shapes[0].dtype
             opaque = (call.name,) if call and call.flops is None else ()
@@ -93,7 +98,7 @@ def count_flops(module: Module, phases: Phases | None = None, known: Known | Non
         dot_flops=sum(row.dot_flops for row in rows),
         unknown_loops=sum(trip is None for trip in trips.values()),
         other_flops=sum(row.other_flops for row in rows),
-        once_flops=float(sum(times * own[name] for name, times in once.items())),
+        once_flops=float(sum(times * own(block) for block, times in heaviest_runs(graph, own, {}).items())),
         work=rows,
     )
 
@@ -111,22 +116,23 @@ def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
     bytes_of = Traffic(module)
     found: dict[str, list[tuple[Instruction, float]]] = {}
 
-    def own(name: str) -> float:
-        if name not in found:
-            computation = module.computations[name]
+    def own(block: Block) -> float:
+        if block.name not in found:
+            computation = module.computations[block.name]
             sizes = ((instruction, bytes_of(computation, instruction)) for instruction in computation.instructions)
-            found[name] = [(instruction, size) for instruction, size in sizes if size]
-        return sum(size for _, size in found[name])
+            found[block.name] = [(instruction, size) for instruction, size in sizes if size]
+        return sum(size for _, size in found[block.name])
 
     place_of, tally = _Places(module, phases or Phases(module)), WorkTally()
-    for name, times in heaviest_runs(module, own, trip_counts(module), fused=False).items():
-        computation = module.computations[name]
-        for instruction, size in found[name] if times else ():
+    graph = graph_of(module)
+    for block, times in heaviest_runs(graph, own, trip_counts(graph), fused=False).items():
+        computation = module.computations[block.name]
+        for instruction, size in found[block.name] if times else ():
             tally.add(*place_of(computation, instruction), _largest_dtype(instruction), hbm_bytes=times * size)
     rows = tally.rows
-    once = heaviest_runs(module, own, {}, fused=False)
+    once = heaviest_runs(graph, own, {}, fused=False)
     return ByteCount(
-        sum(row.hbm_bytes or 0.0 for row in rows), float(sum(times * own(name) for name, times in once.items())), rows
+        sum(row.hbm_bytes or 0.0 for row in rows), float(sum(times * own(block) for block, times in once.items())), rows
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shardviz.layouts import itemsize
 from shardviz.records import Value
-from shardviz.records.report import Report
+from shardviz.records.report import ReportRecord
 
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (16, 32, 64))
 """Eight bits are weights of a quantised model, or pixels."""
@@ -36,7 +36,7 @@ class Batch:
     source: str
 
 
-def batch_of(report: Report) -> Batch | None:
+def batch_of(report: ReportRecord) -> Batch | None:
     """Tokens or samples of a step, from its arguments.
 
     Tokens are the product of the dimensions of the largest array of whole numbers (16 bits or more) with two dimensions
@@ -70,7 +70,7 @@ def batch_of(report: Report) -> Batch | None:
     return Batch(batches.pop(), "samples", f"the first dimension of argument {_largest(floats).name}")
 
 
-def inputs_of(report: Report) -> tuple[Value, ...]:
+def inputs_of(report: ReportRecord) -> tuple[Value, ...]:
     """The arrays of whole numbers that a step takes in anew: token ids or labels; empty where none are known."""
     if not any(v.dtype in _INTEGERS for v in report.arguments):
         return ()

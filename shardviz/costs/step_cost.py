@@ -21,8 +21,8 @@ from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
-from shardviz.records.report import Report
-from shardviz.visible import Visible, painters
+from shardviz.records.report import ReportRecord
+from shardviz.visible import Visible, paint
 
 _PARTITIONED = "matrix products of the partitioned program"
 _PRODUCTS = {"propagated": "matrix products as Shardy cuts them"}
@@ -233,11 +233,11 @@ class StepCost(Visible):
         Raises:
             ShardvizError: for another kind.
         """
-        return painters().plot(self, ax, kind, dark=dark)
+        return paint("plot", self, ax, kind, dark=dark)
 
 
 def cost_of(
-    report: Report,
+    report: ReportRecord,
     target: str | Machine,
     *,
     tokens: float | bool | None = None,
@@ -273,10 +273,10 @@ def cost_of(
     Raises:
         MeshError: if the machine has another number of devices than the report's mesh; the message has what would fit.
         TargetError: if there is no such machine, or it has no speed (`cpu`).
-        ShardvizError: if `report` is no Report, a number is below 0, or `as_run` is asked of a report that was not
+        ShardvizError: if `report` is no report, a number is below 0, or `as_run` is asked of a report that was not
             compiled for this machine, or of one with traffic between slices.
     """
-    if not isinstance(report, Report):
+    if not isinstance(report, ReportRecord):
         raise ShardvizError(
             f"cost(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
         )
@@ -350,7 +350,7 @@ def _between_slices(collective: Collective, place: Placement) -> bool:
     return collective.axes is None or place.route(collective.axes).slices > 1
 
 
-def _batch(report: Report, tokens: float | bool | None) -> Batch | None:
+def _batch(report: ReportRecord, tokens: float | bool | None) -> Batch | None:
     """What a step takes in: as given (False: nothing), or guessed."""
     if tokens is None:
         return batch_of(report)
@@ -359,7 +359,7 @@ def _batch(report: Report, tokens: float | bool | None) -> Batch | None:
     return None if tokens is False else Batch(tokens, "tokens", "given")
 
 
-def _flops(report: Report, machine: Machine, dtype: str | None) -> dict[str, float]:
+def _flops(report: ReportRecord, machine: Machine, dtype: str | None) -> dict[str, float]:
     """Element type → FLOPs of matrix products, the most first; those of a type that the chip has no rate for count as
     most of the others do.
     """
@@ -379,7 +379,9 @@ def _flops(report: Report, machine: Machine, dtype: str | None) -> dict[str, flo
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _without_rate(report: Report, machine: Machine, dtype: str | None, counted: dict[str, float]) -> dict[str, str]:
+def _without_rate(
+    report: ReportRecord, machine: Machine, dtype: str | None, counted: dict[str, float]
+) -> dict[str, str]:
     """Which element types of products are counted as another because the chip has no rate for them."""
     work = report.cost.work if report.cost is not None and dtype is None else ()
     without = sorted({row.dtype for row in work if row.dot_flops and machine.chip.rate_of(row.dtype) is None})
@@ -388,7 +390,7 @@ def _without_rate(report: Report, machine: Machine, dtype: str | None, counted: 
     return {"rates": f"{machine.chip.name} has none for {', '.join(without)}: counted as {next(iter(counted))}"}
 
 
-def _dtype(report: Report) -> str:
+def _dtype(report: ReportRecord) -> str:
     """The floating type of most bytes of the arguments."""
     sizes: dict[str, float] = {}
     for value in report.arguments or report.outputs:
@@ -397,7 +399,7 @@ def _dtype(report: Report) -> str:
     return max(sizes, key=lambda name: sizes[name]) if sizes else "bfloat16"
 
 
-def _held(report: Report) -> tuple[float, float]:
+def _held(report: ReportRecord) -> tuple[float, float]:
     """Bytes on one device of arguments and of outputs, those that are known."""
     if report.memory is not None:
         return float(report.memory.arguments), float(report.memory.outputs)
@@ -406,7 +408,7 @@ def _held(report: Report) -> tuple[float, float]:
     return ins, outs
 
 
-def _traffic(report: Report, machine: Machine, given: float | None) -> tuple[float, str, bool]:
+def _traffic(report: ReportRecord, machine: Machine, given: float | None) -> tuple[float, str, bool]:
     """Bytes that one device reads and writes, how they were found, and whether they are more than a lower bound."""
     if given is not None:
         return given, "given", True
@@ -415,7 +417,7 @@ def _traffic(report: Report, machine: Machine, given: float | None) -> tuple[flo
     return *_least_traffic(report, machine), False
 
 
-def _least_traffic(report: Report, machine: Machine) -> tuple[float, str]:
+def _least_traffic(report: ReportRecord, machine: Machine) -> tuple[float, str]:
     """Bytes that one device cannot but read and write: arguments and outputs once, what is kept in between twice.
 
     Of temporaries a byte of the plan is taken to be written and read once; it may be, of several values, more often.
@@ -430,7 +432,7 @@ def _least_traffic(report: Report, machine: Machine) -> tuple[float, str]:
     return ins + outs + 2 * kept, text
 
 
-def _needs(report: Report, machine: Machine) -> Needs:
+def _needs(report: ReportRecord, machine: Machine) -> Needs:
     plan, parts = report.memory, memory_parts(report)
     if plan is None:
         ins, _ = _held(report)
@@ -464,7 +466,7 @@ def _needs(report: Report, machine: Machine) -> Needs:
     )
 
 
-def memory_parts(report: Report) -> dict[str, float]:
+def memory_parts(report: ReportRecord) -> dict[str, float]:
     """What → bytes that one device must hold: by a compiler's plan, else arguments and what the backward pass needs."""
     plan = report.memory
     if plan is None:
@@ -488,7 +490,7 @@ def _fit(needed: float, machine: Machine) -> Fit | None:
         return None
 
 
-def _levels(report: Report, flops: float | None, traffic: str, needs: Needs, as_run: bool) -> dict[str, str]:
+def _levels(report: ReportRecord, flops: float | None, traffic: str, needs: Needs, as_run: bool) -> dict[str, str]:
     program = "partitioned" if report.level == "compiled" else report.level
     where = {
         "collectives": f"optimised program of the compiler for {report.target}" if as_run else f"{program} program",

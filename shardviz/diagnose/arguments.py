@@ -29,9 +29,9 @@ def unused_arguments(arguments: Sequence[Value]) -> tuple[Finding, ...]:
         return ()
     names = ", ".join(v.name for v in unused[:_MOST_NAMES]) + (", ..." if len(unused) > _MOST_NAMES else "")
     message = (
-        f"no result needs {names}: JAX leaves out of the program what nothing uses (keep_unused=False), so it takes "
-        f"none of these {format_bytes(size(unused))} of a device's memory; where they are held on the devices, they "
-        "lie there besides. Do not pass them, or drop the references to them"
+        f"no result needs {names}: JAX drops unused arguments from the program (keep_unused=False), so the program "
+        f"does not count their {format_bytes(size(unused))} a device; arrays that you keep on the devices still take "
+        "that memory. Do not pass them, or drop the references to them"
     )
     return (Finding("unused-arguments", "note", message, value=unused[0].name),)
 
@@ -58,10 +58,10 @@ def large_constants(
         Finding(
             "large-constant",
             "warning" if total >= 0.05 * taken else "note",
-            f"The function uses an array{where} that is none of its arguments, {dtype}{list(shape)}{others}: each of "
-            f"the {plural(devices, 'device')} holds all {format_bytes(total)} of it.",
-            why="what a function closes over becomes a constant of the program, which no spec cuts; it also makes the "
-            "program long to compile",
+            f"The function closes over an array{where}, {dtype}{list(shape)}{others}: all {format_bytes(total)} are "
+            f"replicated on each of the {plural(devices, 'device')}.",
+            why="an array that a function closes over becomes a constant of the program, which no spec can shard; it "
+            "also slows compilation",
             source=source,
             numbers={"bytes": total, "arrays": float(len(rows)), "saved_bytes": total * (1 - 1 / devices)},
             mends=(Suggestion(kind="code", source=source, text="pass it as an argument, with a spec of its own"),),
@@ -76,7 +76,7 @@ def one_memory(plan: PlanRecord, target: str) -> tuple[Finding, ...]:
         return ()
     few = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
     message = (
-        f"{few}: the plan puts them into the host's memory, but a CPU has one memory, and its compiler's sums have "
-        "them among the rest; compile for a TPU or a GPU to tell the two apart"
+        f"{few}: the plan puts them in host memory, but a CPU has only one memory, and its compiler counts them with "
+        "the rest; compile for a TPU or a GPU to tell the two apart"
     )
     return (Finding("one-memory", "note", message, value=names[0]),)

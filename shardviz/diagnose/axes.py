@@ -33,9 +33,9 @@ def idle_axes(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"idle-axis:{axis}",
             "warning",
-            f"Nothing is cut over the mesh axis {axis!r}: its {plural(size, 'device')} all hold the same arrays and "
-            "do the same work.",
-            why="no argument, output or constraint names it, so nothing hands it on to other values",
+            f"Nothing is sharded along the mesh axis {axis!r}: its {plural(size, 'device')} all hold the same arrays "
+            "and repeat the same work.",
+            why="no argument, output or constraint names it, so propagation has nothing to start from",
             axes=(axis,),
             numbers={"size": float(size), "bytes": case.argument_bytes},
             mends=(*data, *weights),
@@ -64,10 +64,10 @@ def slow_order(case: Case) -> Iterator[Finding]:
     yield Finding(
         "slow-order",
         "warning" if bound else "note",
-        f"The devices of {cost.machine.text} are laid out so that the most traffic{where} goes a slow way: in another "
-        f"order, what moves in a step would take {format_seconds(best.communication)} in place of "
+        f"This device order of {cost.machine.text} sends most of the traffic{where} over slow links: in another order, "
+        f"a step's communication would take {format_seconds(best.communication)} instead of "
         f"{format_seconds(now.communication)}.",
-        why="which devices are neighbours along a mesh axis follows from their order in the mesh; the arrays and specs "
+        why="the device order of the mesh decides which devices are neighbours along a mesh axis; arrays and specs "
         "stay as they are",
         axes=heaviest.axes or (),
         numbers={

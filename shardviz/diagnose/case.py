@@ -19,7 +19,7 @@ from shardviz.records import Collective, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.collectives import axes_words
 from shardviz.records.paths import Family
-from shardviz.records.report import Report
+from shardviz.records.report import ReportRecord
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Case(Keeping):
         target: the machine, or what the step costs on it; None for the report's own target, if that has a speed.
     """
 
-    report: Report
+    report: ReportRecord
     target: Any = None
 
     @cached_property
@@ -240,8 +240,8 @@ def moved_words(numbers: Mapping[str, float]) -> str:
 _MADE = {
     "dot_general": "the result of a matrix product",
     "reduce": "a sum",
-    "gather": "what is looked up",
-    "scatter": "a gradient that is added up by index",
+    "gather": "the result of a lookup",
+    "scatter": "a gradient summed by index",
     "convolution": "the result of a convolution",
     "reshape": "a reshaped array",
     "transpose": "a transposed array",

@@ -97,11 +97,11 @@ def _given_up(
     return Finding(
         f"{_RULE}:{name}",
         "warning",
-        f"{what} is gathered whole{size} on every device, and cut again: the compiler found no shorter way "
+        f"{what} is gathered whole{size} on every device, then sharded again: the compiler found no cheaper way "
         f"from {one} to {other}.",
-        why=f"{held} is made in one cut and needed in another that shares no dimension with it (the compiler's "
-        "warning: involuntary full rematerialization); a constraint that both sides can meet, or one between the two, "
-        "avoids it",
+        why=f"{held} is produced in one sharding and needed in another that shares no dimension with it (the "
+        "compiler's warning: involuntary full rematerialization); a constraint that both sides can meet, or one "
+        "between the two, avoids it",
         source=source,
         value=name,
         axes=tuple(dict.fromkeys(a for cut in cuts if cut is not None for a in cut.axes)),
@@ -137,7 +137,7 @@ def with_seconds(found: Sequence[Finding], case: Case) -> tuple[Finding, ...]:
         taken |= {id(c) for c in chain}
         numbers = case.moved(chain)
         more = {"moved_bytes": numbers.pop("bytes"), **numbers}
-        text = f"{finding.text} It moves {moved_words(case.moved(chain))}."
+        text = f"{finding.text} This communicates {moved_words(case.moved(chain))}."
         told.append(replace(finding, text=text, numbers={**finding.numbers, **more}))
     return tuple(told)
 
@@ -197,14 +197,14 @@ def does_not_fit(memory: Memory, target: str) -> tuple[Finding, ...]:
     over = memory.takes - memory.hbm
     parts = [
         f"it does not fit: each device of {target} needs {format_bytes(memory.takes)} and can use "
-        f"{format_bytes(memory.hbm)}, so it is {format_bytes(over)} too much "
-        f"({memory.takes / memory.hbm:.1f} times what there is). Arguments take {format_bytes(memory.arguments)}, "
-        f"temporaries {format_bytes(memory.temporaries)}, outputs that are not in place of an argument "
+        f"{format_bytes(memory.hbm)}, {format_bytes(over)} too much "
+        f"({memory.takes / memory.hbm:.1f} times what it has). Arguments take {format_bytes(memory.arguments)}, "
+        f"temporaries {format_bytes(memory.temporaries)}, outputs that reuse no argument's memory "
         f"{format_bytes(memory.outputs - memory.aliased)}."
     ]
     heaviest = memory.alive_at_peak[:3]
     if heaviest:
-        parts.append(f"The heaviest at the peak: {'; '.join(map(_alive, heaviest))}.")
+        parts.append(f"The largest at the peak: {'; '.join(map(_alive, heaviest))}.")
     parts.append(f"What would help: {'; '.join(what_helps(memory, over))}.")
     return (
         Finding("does-not-fit", "error", " ".join(parts), source=next((a.source for a in heaviest if a.source), None)),
@@ -222,7 +222,9 @@ def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
     found = []
     fresh = memory.outputs - memory.aliased
     if fresh > 0.05 * memory.takes and memory.aliased < memory.arguments:
-        found.append(f"donate the arguments that the step replaces (donate_argnums), up to {format_bytes(fresh)}")
+        found.append(
+            f"donate the arguments that the step replaces (donate_argnums), which saves up to {format_bytes(fresh)}"
+        )
     # what XLA stacks for the backward pass it writes by dynamic_update_slice
     stacked = [a for a in memory.alive_at_peak if a.kind == "temporary" and "dynamic_update_slice" in a.name_stack]
     seen = sum(a.bytes for a in stacked)
@@ -234,12 +236,12 @@ def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
         )
         found.append(
             f"keep less for the backward pass ({what}): a smaller batch, jax.checkpoint with a stricter policy, or a "
-            "constraint that cuts what is kept over another mesh axis"
+            "constraint that shards what is kept along another mesh axis"
         )
     elif memory.temporaries > memory.arguments:
-        found.append("a smaller batch, or a constraint that cuts the heaviest temporaries over another mesh axis")
+        found.append("a smaller batch, or a constraint that shards the largest temporaries along another mesh axis")
     if memory.hbm and memory.arguments > 0.25 * memory.hbm:
-        found.append(f"cut the arguments over more mesh axes (they alone are {format_bytes(memory.arguments)})")
+        found.append(f"shard the arguments along more mesh axes (they alone are {format_bytes(memory.arguments)})")
     found.append(f"more devices, or chips with more memory ({format_bytes(over)} a device are missing)")
     return found
 

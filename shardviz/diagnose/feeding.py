@@ -74,9 +74,8 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
         f"comes-back-otherwise:{result.name}",
         "warning" if grave else "note",
         f"{argument.name} goes in as {argument.spec} and comes out as {result.spec}{others}, {format_bytes(size)} "
-        f"on each "
-        "device: the next step moves it back, or is compiled again for what it got.",
-        why="no spec is given for the result, so the compiler chose one",
+        "a device: the next step reshards it, or compiles again for the new sharding.",
+        why="the plan gives the result no spec, so the compiler chose one",
         value=result.name,
         axes=tuple(dict.fromkeys((*argument.spec.axes, *result.spec.axes))) if argument.spec and result.spec else (),
         numbers={"bytes": size, "results": float(len(wrong))},
@@ -96,9 +95,9 @@ def gradients_unlike(case: Case) -> Iterator[Finding]:
                 f"gradient-unlike:{result.name}",
                 "warning" if other - one >= 0.05 * case.argument_bytes else "note",
                 f"The gradient of {argument.name} comes out as {result.spec}, {format_bytes(other)} on each device, "
-                f"and {argument.name} itself is cut as {argument.spec}, {format_bytes(one)}.",
-                why="whoever takes the gradient from the parameter goes through both element by element, so one of "
-                "them is moved or gathered first; ZeRO does so on purpose, with gradients cut finer",
+                f"but {argument.name} itself is sharded as {argument.spec}, {format_bytes(one)}.",
+                why="the optimizer combines parameter and gradient element by element, so one of them is resharded "
+                "first; ZeRO does so on purpose, with gradients sharded further",
                 value=result.name,
                 axes=tuple(dict.fromkeys((*argument.spec.axes, *result.spec.axes))),
                 numbers={"bytes": other, "saved_bytes": max(0.0, other - one)},
@@ -130,10 +129,10 @@ def _moved_gradients(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"gradient-unlike:{case.place(alike[0])}",
             "warning",
-            f"A gradient is made cut as {before} and moved into the cut of its parameter, {name}, "
-            f"{parameter.spec}: {moved_words(numbers)}.",
-            why="the optimizer goes through parameter and gradient element by element; the product that makes the "
-            "gradient is cut otherwise",
+            f"A gradient is computed as {before} and resharded to its parameter's spec, {name} {parameter.spec}: "
+            f"{moved_words(numbers)}.",
+            why="the optimizer combines parameter and gradient element by element, and the matrix product that "
+            "computes the gradient is sharded differently",
             source=source,
             value=case.value_name(alike[0]),
             axes=tuple(dict.fromkeys(axis for c in alike for axis in c.axes or ())),
@@ -182,10 +181,10 @@ def donated(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"donation-unused:{heaviest.name}",
             "warning" if size >= 0.01 * case.argument_bytes else "note",
-            f"{heaviest.name}{others}: donated, but no result can take the memory, {format_bytes(size)} on each "
-            f"device.",
-            why="a result takes a donated argument's memory only where both have the same shape on a device, element "
-            "type and kind of memory",
+            f"{heaviest.name}{others}: donated, but no result can reuse the memory, {format_bytes(size)} on each "
+            "device.",
+            why="a result reuses a donated argument's memory only if both have the same shard shape, element type and "
+            "memory kind",
             value=heaviest.name,
             numbers={"bytes": size, "arguments": float(len(idle))},
             mends=tuple(mends),
@@ -200,10 +199,10 @@ def donated(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"not-donated:{heaviest.name}",
             "note",
-            f"{heaviest.name}{others} could be donated: a result of the same place and shape comes out, which takes "
-            f"{format_bytes(size)} of new memory on each device.",
-            why="without donation, the old and the new array lie there at the same time; do not donate what you read "
-            "afterwards",
+            f"{heaviest.name}{others} could be donated: a result of the same path and shape takes {format_bytes(size)} "
+            "of new memory on each device.",
+            why="without donation, the old and the new array are in memory at the same time; do not donate an array "
+            "that you read afterwards",
             value=heaviest.name,
             numbers={"bytes": size, "arguments": float(len(kept))},
             mends=tuple(Suggestion(kind="donate", target=v.name) for v in kept),

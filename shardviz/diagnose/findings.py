@@ -24,7 +24,7 @@ from shardviz.diagnose.moves import moves, sums_in_part
 from shardviz.diagnose.products import conflicts, repeated_work, small_tiles
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Findings
-from shardviz.records.report import Report
+from shardviz.records.report import ReportRecord
 
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     *(idle_axes, slow_order, moves, sums_in_part),
@@ -36,7 +36,7 @@ RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
 """Every rule that needs a finished report."""
 
 
-def findings(report: Report, target: Any = None) -> Findings:
+def findings(report: ReportRecord, target: Any = None) -> Findings:
     """All that a person should look at, the gravest first.
 
     Args:
@@ -61,7 +61,7 @@ def findings(report: Report, target: Any = None) -> Findings:
     return Findings(sorted(found, key=lambda finding: finding.weight))
 
 
-def _agrees(report: Report) -> bool:
+def _agrees(report: ReportRecord) -> bool:
     """Whether all that the rules go by fits the report's mesh and shapes, which one from a damaged file may not."""
     mesh = report.mesh
     cuts = [(v.spec, v.shape, v.shard_shape) for v in (*report.values, *(r.value for r in report.residuals))]

@@ -71,9 +71,10 @@ def _less(case: Case, v: Value, axes: tuple[str, ...], spec: Spec) -> Finding:
     return Finding(
         f"less-cut:{v.name}",
         "warning" if case.heavy(saved) else "note",
-        f"{v.name} lies on each of the {plural(many, 'device')} along {axes_said(axes)} as a copy of "
-        f"{format_bytes(v.bytes_per_device)}; cut over {axes_said(axes)}, each would hold {format_bytes(saved)} less.",
-        why="its spec leaves out what most of the arrays beside it are cut over",
+        f"{v.name} is replicated on the {plural(many, 'device')} along {axes_said(axes)}, "
+        f"{format_bytes(v.bytes_per_device)} on each; sharded along {axes_said(axes)}, it would take "
+        f"{format_bytes(saved)} less on each.",
+        why="most arrays beside it are sharded along that axis, and its spec leaves the axis out",
         value=v.name,
         axes=axes,
         numbers={"bytes": v.bytes_per_device or 0.0, "saved_bytes": saved, "size": float(many)},
@@ -94,12 +95,10 @@ def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | Non
     return Finding(
         f"not-divided:{v.name}",
         "warning" if case.heavy(saved) else "note",
-        f"{v.name} lies whole on each of the {plural(size, 'device')} along {axis!r}, "
-        f"{format_bytes(v.bytes_per_device)} on "
-        f"each, since no dimension of {list(v.shape)} divides by {size}; dimension {dimension} would with "
-        f"{better:,} in "
-        f"place of {v.shape[dimension]:,} ({more / v.shape[dimension]:.1%} more).",
-        why="JAX cuts an array into equal parts only",
+        f"{v.name} is replicated on the {plural(size, 'device')} along {axis!r}, {format_bytes(v.bytes_per_device)} on "
+        f"each, since no dimension of {list(v.shape)} divides by {size}; dimension {dimension} would with {better:,} "
+        f"instead of {v.shape[dimension]:,} ({more / v.shape[dimension]:.1%} more).",
+        why="JAX shards an array into equal parts only",
         value=v.name,
         axes=(axis,),
         numbers={"bytes": v.bytes_per_device or 0.0, "saved_bytes": saved, "size": float(better)},
@@ -120,10 +119,10 @@ def whole_batch(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"whole-batch:{v.name}",
             "note",
-            f"Every device gets the whole batch {v.name}, {format_bytes(v.bytes_per_device)}; no axis "
-            f"shares out its {v.shape[0]:,} entries.",
-            why="devices then share out a step by its weights alone; cut over an axis, each group of devices "
-            "works on its own part of the batch",
+            f"The batch {v.name} is replicated on every device, {format_bytes(v.bytes_per_device)}; no axis "
+            f"shards its {v.shape[0]:,} entries.",
+            why="only the weights then divide the work; sharded along an axis, each group of devices works on its own "
+            "part of the batch",
             value=v.name,
             axes=(axis,),
             numbers={"bytes": v.bytes_per_device or 0.0},
@@ -164,11 +163,11 @@ def whole_activation(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"whole-activation:{v.source.short if v.source else v.name}",
             "warning",
-            f"{v.label or 'What is made'}{where} is whole along {axes_said(axes)}, "
-            f"over which the batch comes in cut{others}: {format_bytes(taken)} on each of the "
-            f"{plural(many, 'device')}; cut so too, each would hold {format_bytes(saved)} less.",
-            why="a constraint asks for it, an operation cannot go along the batch, or what it is made with is cut over "
-            "the same axes, which then cut another dimension; each device works on the whole batch there",
+            f"{v.label or 'An activation'}{where} is replicated along {axes_said(axes)}, "
+            f"along which the batch is sharded{others}: {format_bytes(taken)} on each of the "
+            f"{plural(many, 'device')}; sharded too, it would take {format_bytes(saved)} less on each.",
+            why="a constraint asks for it, an operation cannot run along a sharded batch, or the other operand uses "
+            "the same axes for another dimension; each device works on the whole batch there",
             source=v.source,
             value=v.name,
             axes=axes,
@@ -221,11 +220,10 @@ def padded(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"padded:{size}:{axes_words(dim)}",
             "warning" if share >= 0.1 and (v.bytes_per_device or 0.0) >= _SHARE * held else "note",
-            f"Dimension {d} of {v.label or 'what is made'}{where}{others}, {size:,} long, is cut {ways} ways over "
-            f"{axes_said(dim)}, which do not divide it: {share:.1%} of each such array is padding, "
+            f"Dimension {d} of {v.label or 'an intermediate'}{where}{others}, {size:,} long, is sharded {ways} ways "
+            f"along {axes_said(dim)}, which do not divide it: {share:.1%} of each such array is padding, "
             f"{format_bytes(wasted)} of {format_bytes(v.bytes_per_device)} on each device; {better:,} would divide.",
-            why="all devices hold equal parts, so the last ones hold less than there is room for, and work as long as "
-            "the others",
+            why="all shards have the same shape, so the last ones hold padding, and take as long as the others",
             source=v.source,
             value=v.name,
             axes=dim,
@@ -253,11 +251,11 @@ def result_whole(case: Case) -> Iterator[Finding]:
             yield Finding(
                 f"result-whole:{v.name if v is not None else case.place(c)}",
                 "warning" if case.heavy(case.left(c)) else "note",
-                f"{v.name if v is not None else 'A result'}, {list(c.array)}, comes out whole on each of the "
+                f"{v.name if v is not None else 'A result'}, {list(c.array)}, comes out replicated on the "
                 f"{plural(ways, 'device')} along {axes_said(was)}, {format_bytes(case.left(c))} on each, since "
                 f"{size:,} does not divide by {ways}; {better:,} would.",
-                why="it is made in parts, with padding, but JAX gives out equal parts only and gathers it without a "
-                f"word: {moved_words(numbers)}",
+                why="it is computed sharded, with padding, but JAX returns equal shards only and gathers it silently: "
+                f"{moved_words(numbers)}",
                 source=c.source,
                 value=v.name if v is not None else "",
                 axes=was,
@@ -290,10 +288,10 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
             yield Finding(
                 f"unlike-parameter:{v.name}",
                 "warning" if case.heavy(saved) else "note",
-                f"{v.name} is cut as {v.spec}, but {first.name}, which it belongs to, as {first.spec}: "
+                f"{v.name} is sharded as {v.spec}, but its parameter {first.name} as {first.spec}: "
                 f"{format_bytes(v.bytes_per_device)} on each device against {format_bytes(first.bytes_per_device)}.",
-                why="an optimizer goes through both element by element, so in each step one of them is cut or "
-                "gathered for it; ZeRO does so on purpose, with the optimizer's state cut finer",
+                why="an optimizer combines the two element by element, so each step reshards one of them; ZeRO does so "
+                "on purpose, with the optimizer's state sharded further",
                 value=v.name,
                 axes=tuple(dict.fromkeys((*v.spec.axes, *first.spec.axes))),
                 numbers={"bytes": v.bytes_per_device or 0.0, "saved_bytes": saved},
@@ -323,22 +321,20 @@ def kept_whole(case: Case) -> Iterator[Finding]:
                 break
     for (source, axis, inner), values in found.items():
         size, name = report.mesh.shape[axis], made_name(case, values[0])
-        called = next((v.label for v in report.intermediates if v.name == name), "") or "what is made"
+        called = next((v.label for v in report.intermediates if v.name == name), "") or "the value"
         mend = Suggestion(kind="constrain", target=name, spec=inner, source=source, called=called)
         total = sum(v.bytes_per_device or 0.0 for v in values)
         saved = total * (1 - 1 / size)
         where = f" (line {source.short})" if source else ""
-        copy = (
-            f"a copy of {format_bytes(total)}" if len(values) == 1 else f"{len(values)} arrays, {format_bytes(total)}"
-        )
+        copy = format_bytes(total) if len(values) == 1 else f"{len(values)} arrays of {format_bytes(total)} together"
         yield Finding(
             f"kept-whole:{values[0].name}:{axis}",
             "warning" if over else "note",
-            f"What the forward pass keeps for the backward pass{where} lies as {copy}, on each of the "
-            f"{plural(size, 'device')} along {axis!r}; cut over {axis!r}, each would hold {format_bytes(saved)} "
-            "less.",
-            why="nothing that the array stems from is cut over the axis; cut where it is kept, it is gathered "
-            "again where it is used, which moves as much once in each pass",
+            f"What the forward pass keeps for the backward pass{where} is replicated on the "
+            f"{plural(size, 'device')} along {axis!r}, {copy} on each; sharded along {axis!r}, it would take "
+            f"{format_bytes(saved)} less on each.",
+            why="nothing that the array is computed from is sharded along the axis; sharded where it is kept, it is "
+            "gathered where it is used, which communicates as much once in each pass",
             source=source,
             value=name,
             axes=(axis,),

@@ -24,7 +24,7 @@ from shardviz.costs.collective import whole_bytes
 from shardviz.notation.spec import axis_name, axis_text
 from shardviz.records import Collective, Finding, Frame, LevelDifference, Value, Work, total_of
 from shardviz.records.amounts import format_bytes, format_flops, plural
-from shardviz.records.report import Report
+from shardviz.records.report import ReportRecord
 
 SHARE = 0.1
 """The part of a step's bytes or FLOPs beyond which a difference changes a decision."""
@@ -32,7 +32,7 @@ SMALL = 0.01
 """The part of the bytes of a device's arguments below which what moves changes none."""
 
 
-def level_differences(propagated: Report, partitioned: Report) -> tuple[LevelDifference, ...]:
+def level_differences(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[LevelDifference, ...]:
     """All that is different between the two levels.
 
     Returns:
@@ -63,7 +63,7 @@ def _by_kind(collectives: Iterable[Collective]) -> dict[str, list[Collective]]:
     return found
 
 
-def levels_differ(propagated: Report, partitioned: Report) -> tuple[Finding, ...]:
+def levels_differ(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[Finding, ...]:
     """What of the propagated level a decision must not be based on.
 
     Returns:
@@ -71,7 +71,7 @@ def levels_differ(propagated: Report, partitioned: Report) -> tuple[Finding, ...
         of all bytes that it moves in a step (and more than a hundredth of the bytes of its arguments); one where its
         FLOPs of matrix products, and one where the bytes of its outputs, differ by more than a tenth.
     """
-    rule = "a tenth of all that a device moves in a step"
+    rule = "a tenth of a device's communication in a step"
     ours, theirs = (_moved(report.collectives) for report in (propagated, partitioned))
     least = max(SHARE * max(sum(ours.values()), sum(theirs.values())), SMALL * _bytes(partitioned.arguments))
     said = [
@@ -95,10 +95,11 @@ def _differ(what: str, axis: str, before: float, after: float, unit: str, rule: 
     return Finding(
         f"levels-differ:{axis or what.lower()}",
         "note",
-        f"{what}{over} were foreseen as {form(before)} on each device in a step, and the compiler made {form(after)}: "
-        f"the two differ by more than {rule}, so decide by this level's numbers and not by the propagated ones.",
-        why="neither is wrong: Shardy decides how values are cut, XLA how to get from one cut to the next, and it "
-        "may take another collective or put several into one",
+        f"{what}{over}: level 'propagated' predicted {form(before)} on each device in a step, and the compiler has "
+        f"{form(after)}. The two differ by more than {rule}: decide by this level's numbers, not by the propagated "
+        "ones.",
+        why="both are right at their level: Shardy decides how values are sharded, XLA how to reshard them, and XLA "
+        "may choose another collective or combine several",
         axes=(axis,) if axis else (),
         numbers={unit: after, f"foreseen_{unit}": before},
     )

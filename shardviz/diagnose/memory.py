@@ -57,14 +57,14 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
         why += f". With jax.checkpoint around each layer, {said}"
     elif layers.count == 1:
         why += (
-            ". No line of it is run for several layers, so what a jax.checkpoint would save hangs on what it is put "
-            "around: around all of it, the backward pass would make everything again before it begins, and save nothing"
+            ". No line runs for several layers, so what jax.checkpoint would save depends on where it stands: around "
+            "the whole function, the backward pass would recompute everything before it begins, and save nothing"
         )
     yield Finding(
         "kept-dominates",
         "warning" if over else "note",
         f"The forward pass keeps {format_bytes(kept)} on each device for the backward pass, more than all arguments "
-        f"take ({format_bytes(case.argument_bytes)}).",
+        f"({format_bytes(case.argument_bytes)}).",
         why=why,
         source=heaviest.value.source,
         value=made_name(case, heaviest.value),
@@ -177,9 +177,10 @@ def peak_of_one(case: Case) -> Iterator[Finding]:
     yield Finding(
         f"peak-of-one:{first.name}",
         "note" if plan.fits is not False else "warning",
-        f"One array{where} makes the peak: {first.dtype}{list(first.shape)}, {format_bytes(first.bytes)} of the "
-        f"{format_bytes(plan.peak)} that are in use at once on a device.",
-        why="all else that is alive then is smaller; cut over another axis, or made in parts, it would lower the peak",
+        f"One array{where} dominates the peak: {first.dtype}{list(first.shape)}, {format_bytes(first.bytes)} of the "
+        f"{format_bytes(plan.peak)} in use at once on a device.",
+        why="everything else alive then is smaller; sharded along another axis, or computed in parts, it would lower "
+        "the peak",
         source=first.source,
         value=first.name if any(v.name == first.name for v in case.report.intermediates) else "",
         numbers={"bytes": float(first.bytes), "peak_bytes": float(plan.peak)},
@@ -209,8 +210,8 @@ def too_much(case: Case) -> Iterator[Finding]:
     yield Finding(
         "too-much",
         "note" if own else "error",
-        f"The program takes {least}{format_bytes(total)} on each device of {cost.machine.text}, and a program can use "
-        f"{format_bytes(cost.needs.usable)}: {format_bytes(over)} too much.",
+        f"The program takes {least}{format_bytes(total)} on each device of {cost.machine.text}, which has "
+        f"{format_bytes(cost.needs.usable)} usable: {format_bytes(over)} too much.",
         why=f"{'This' if len(changes) == 1 else 'Together these'} {reach}: {told}" if changes else cost.needs.verdict,
         numbers={"bytes": total, "usable_bytes": cost.needs.usable, "over_bytes": over, "saved_bytes": saved},
         mends=tuple(change for change, _ in changes),
@@ -259,9 +260,9 @@ def cpu_plan(case: Case) -> Iterator[Finding]:
     yield Finding(
         "cpu-plan",
         "note",
-        f"The memory plan, {format_bytes(plan.set_aside)} on each device, is that of the compiler for CPUs, and "
-        f"{cost.machine.text} has a compiler of its own, which may plan otherwise.",
-        why="the CPU's keeps bf16 temporaries in f32 in places, where they take twice the bytes, and orders operations "
-        f"otherwise; program.compile(plan, target={cost.machine.text!r}) gives the machine's own plan",
+        f"The memory plan, {format_bytes(plan.set_aside)} on each device, is the CPU compiler's; the compiler for "
+        f"{cost.machine.text} may plan differently.",
+        why="the CPU's compiler keeps some bf16 temporaries in f32, at twice the bytes, and orders operations "
+        f"differently; program.compile(plan, target={cost.machine.text!r}) gives the machine's own plan",
         numbers={"bytes": float(plan.set_aside)},
     )

@@ -1,15 +1,15 @@
-"""Rules about what moves between devices and need not: each looks at the report's collectives, one by one.
+"""Rules about communication that is not needed: each looks at the report's collectives, one by one.
 
 | rule | what it says |
 |---|---|
 | `gathered-each-run` | a loop gathers the same array in each of its runs |
 | `stack-gathered` | a whole stack is gathered, of which a loop reads one slice at a time |
-| `gathered-then-summed` | an array is gathered only to be summed over what was apart |
-| `part-of-sum` | a sum is given to all devices, of which only a part is read |
-| `sum-kept-in-part` | a sum is given to all devices, each of which keeps its own part of it |
-| `there-and-back` | an array is cut otherwise, and back again, with nothing done in between |
+| `gathered-then-summed` | an array is gathered only to be summed over the dimension that was sharded |
+| `part-of-sum` | all devices get a sum of which only a part is read |
+| `sum-kept-in-part` | all devices get a sum of which each keeps its own part |
+| `there-and-back` | an array is resharded and back again, with nothing done in between |
 | `moved-again` | the same array is gathered twice |
-| `along-the-cut` | a reshape, pad, roll or concatenate goes along a dimension that is cut |
+| `along-the-cut` | a reshape, pad, roll or concatenate runs along a sharded dimension |
 | `update-gathers` | an update in place gathers the array that it updates |
 """
 
@@ -32,11 +32,11 @@ _ALONG = {
     "reverse": "flip",
     "dynamic_slice": "slice",
 }
-"""Operations that cannot go along a dimension that is cut, and what a JAX user calls them."""
+"""Operations that cannot run along a sharded dimension, and what a JAX user calls them."""
 
 
 def moves(case: Case) -> Iterator[Finding]:
-    """Everything that moves and need not, each set of alike collectives as one finding."""
+    """Communication that is not needed, each set of like collectives as one finding."""
     for rule in (_each_run, _stack, _then_summed, _part_of_sum, _there_and_back, _again, _along, _update):
         found: dict[tuple[object, ...], list[Collective]] = {}
         for c in case.report.collectives:
@@ -66,18 +66,18 @@ def sums_in_part(case: Case) -> Iterator[Finding]:
         return
     heaviest = max(found, key=lambda c: c.assumed_bytes)
     others = f", and so are {plural(len(found) - 1, 'other')}" if len(found) > 1 else ""
-    half = "a reduce-scatter, which sends each device its own part only, moves half as much; "
-    left = f"the compiler for {report.target} left it as it is: `jax.lax.psum_scatter` in a shard_map says it"
+    half = "a reduce-scatter, which sends each device its own part only, communicates half as much; "
+    left = f"the compiler for {report.target} kept the all-reduce: write `jax.lax.psum_scatter` in a shard_map"
     mostly = (
-        "most compilers for TPUs and GPUs turn the one into the other, and `program.compile(plan, target)` tells "
+        "most compilers for TPUs and GPUs make that change themselves, and `program.compile(plan, target)` tells "
         "whether yours does"
     )
     mend = Suggestion(kind="code", source=heaviest.source, text="`jax.lax.psum_scatter` in a shard_map")
     yield Finding(
         f"sum-kept-in-part:{case.place(heaviest)}",
         "warning" if compiled else "note",
-        f"{case.what(heaviest)} is added up on all devices along {axes_said(heaviest.axes or ())}, and each keeps its "
-        f"own part of it{others}. It moves {moved_words(numbers)}.",
+        f"{case.what(heaviest)} is all-reduced over {axes_said(heaviest.axes or ())}, though each device keeps only "
+        f"its own part of it{others}. This communicates {moved_words(numbers)}.",
         why=half + (left if compiled else mostly),
         source=heaviest.source,
         value=case.value_name(heaviest),
@@ -115,13 +115,13 @@ def _made(
     *mends: Suggestion,
     **more: float,
 ) -> Finding:
-    """A finding about a collective and those like it: `text` is followed by what they move."""
+    """A finding about a collective and those like it: `text` is followed by what they communicate."""
     numbers = case.moved(alike) | more
     grave = case.grave(numbers) and not c.conditional
     return Finding(
         f"{rule}:{case.place(c)}",
         "warning" if grave else "note",
-        f"{text}. It moves {moved_words(numbers)}.",
+        f"{text}. This communicates {moved_words(numbers)}.",
         why=why,
         source=c.source,
         value=case.value_name(c),
@@ -144,7 +144,7 @@ def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding
         alike,
         f"{case.what(c)} is gathered over {axes_said(_gathered(c))} in each of "
         f"{plural(c.count or 1, 'run')} of a loop, though it is the same each time",
-        "it is given to the loop cut, and each run needs the whole of it; gathered once before the loop, it would "
+        "it enters the loop sharded, and each run gathers it; gathered once before the loop, it would "
         f"take {format_bytes(case.left(c))} of each device's memory for as long as the loop runs",
         *case.constrained(c, c.after, argument=True),
         extra_bytes=extra,
@@ -161,10 +161,10 @@ def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | 
         "stack-gathered",
         c,
         alike,
-        f"The whole of {case.what_inside(c)} is gathered on each device before a loop that reads one slice of it in "
-        f"each run, which takes {format_bytes(held)} more of each device's memory",
-        "something outside the loop asks for it whole; gathered slice by slice inside the loop, only one "
-        "slice would lie there at a time, and as much would move",
+        f"All of {case.what_inside(c)} is gathered on each device before a loop that reads one slice of it in "
+        f"each run, which takes {format_bytes(held)} more memory on each device",
+        "something outside the loop asks for it replicated; gathered slice by slice inside the loop, only one slice "
+        "would be in memory at a time, for the same communication",
         Suggestion(kind="code", source=c.source, text="constrain the slice in the loop's body, not the stack"),
         held_bytes=held,
     )  # fmt: skip
@@ -178,9 +178,10 @@ def _then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> Find
         "gathered-then-summed",
         c,
         alike,
-        f"{case.what(c)} is gathered over {axes_said(_gathered(c))} only to be summed over the dimension that was cut",
-        "a constraint asks for the whole array before the sum; each device could sum its own part, and only the sums "
-        "would move",
+        f"{case.what(c)} is gathered over {axes_said(_gathered(c))} only to be summed over the dimension that was "
+        "sharded",
+        "a constraint asks for the replicated array before the sum; each device could sum its own shard, and only the "
+        "sums would be communicated",
         Suggestion(kind="code", source=c.source, text=f"leave out the constraint on it, or make it {c.before}"),
     )
 
@@ -193,10 +194,9 @@ def _part_of_sum(case: Case, c: Collective, alike: Sequence[Collective]) -> Find
         "part-of-sum",
         c,
         alike,
-        f"All devices along {axes_said(c.axes or ())} get the whole of a sum of which only a part is read",
-        "the sum is made whole on every device, and a slice is taken of it then; sliced before the sum, or summed "
-        "so that "
-        "each device keeps its own part (`jax.lax.psum_scatter` in a shard_map), less would move",
+        f"All devices along {axes_said(c.axes or ())} get a whole sum of which only a part is read",
+        "the sum is all-reduced and then sliced; sliced before the sum, or scattered so that each device keeps its own "
+        "part (`jax.lax.psum_scatter` in a shard_map), it would communicate less",
         Suggestion(kind="code", source=c.source, text="take the slice before the sum"),
     )  # fmt: skip
 
@@ -210,8 +210,8 @@ def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> F
         "there-and-back",
         c,
         alike,
-        f"{case.what(c)} is cut otherwise and then back again, and nothing is done with it in between{between}",
-        "two constraints, or a constraint and what reads the array, disagree about how it is cut",
+        f"{case.what(c)} is resharded and then back again, and nothing uses it in between{between}",
+        "two constraints, or a constraint and a reader of the array, disagree about its sharding",
         *case.constrained(c, c.before),
     )
 
@@ -231,8 +231,7 @@ def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | 
         c,
         alike,
         f"{case.what(c)} is gathered over {axes_said(c.axes or ())} a second time in the same pass{where}",
-        "two places need it whole, and each gathers it for itself; a constraint where it is made gives both "
-        "the same",
+        "two places need it replicated, and each gathers it for itself; a constraint where it is computed serves both",
         *(case.constrained(c, c.after) or (Suggestion(kind="code", source=c.source, text=_once(case, c)),)),
     )  # fmt: skip
 
@@ -276,10 +275,10 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | 
         "along-the-cut",
         c,
         alike,
-        f"A {_ALONG[culprit]} goes along a dimension of {case.what_inside(c)} that is cut over "
-        f"{axes_said(c.axes or ())}, so the array is moved between devices for it",
-        f"each device holds a part of that dimension only, and the result's parts begin elsewhere{sizes}; cut over "
-        "another dimension, the array could stay where it is",
+        f"A {_ALONG[culprit]} runs along a dimension of {case.what_inside(c)} that is sharded along "
+        f"{axes_said(c.axes or ())}, so the array is resharded for it",
+        f"the shards of the result begin elsewhere in that dimension than those of the operand{sizes}; with another "
+        "dimension sharded, the array could stay where it is",
         *(case.constrained(c, c.after, argument=True) or case.elsewhere(c)),
         **more,
     )
@@ -316,8 +315,8 @@ def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding |
         "update-gathers",
         c,
         alike,
-        f"To write a part of {case.what_inside(c)} in place, it is first gathered over {axes_said(c.axes or ())}",
-        "the part that is written lies along a dimension that is cut, so it may fall on any device; cut over another "
-        "dimension, each device writes its own part",
+        f"An update in place of {case.what_inside(c)} first gathers it over {axes_said(c.axes or ())}",
+        "the update runs along a sharded dimension, so it may fall on any device; with another dimension sharded, each "
+        "device writes its own part",
         *(case.elsewhere(c) or case.constrained(c, c.after, argument=True)),
     )

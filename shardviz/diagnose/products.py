@@ -1,10 +1,10 @@
-"""Rules about matrix products, as they are cut.
+"""Rules about matrix products, as they are sharded.
 
 | rule | what it says |
 |---|---|
 | `repeated-work` | the devices along an axis do the same matrix products |
-| `conflict` | what a product sums over is cut over one axis in one factor and over another in the other |
-| `small-tiles` | a product is cut so finely that a device's part does not fill its matrix unit |
+| `conflict` | the contracted dimension of a product is sharded along different axes in its two operands |
+| `small-tiles` | a product is sharded so finely that a device's part does not fill its matrix unit |
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ def repeated_work(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"repeated-work:{axis}",
             "warning" if share >= enough else "note",
-            f"The {plural(size, 'device')} along {axis!r} do the same matrix products at {_said(lines)}: shared "
-            f"out, each "
-            f"would do {format_flops(wasted)} less in a step{time}.",
-            why=f"neither factor nor the result is cut over {axis!r} there",
+            f"The {plural(size, 'device')} along {axis!r} repeat the same matrix products at {_said(lines)}: divided "
+            f"among them, each would do {format_flops(wasted)} less in a step{time}.",
+            why=f"neither operand nor the result is sharded along {axis!r} there",
             source=lines[0] if lines else None,
             value=case.known(same[0].value),
             axes=(axis,),
@@ -58,8 +57,7 @@ def repeated_work(case: Case) -> Iterator[Finding]:
 
 
 def conflicts(case: Case) -> Iterator[Finding]:
-    """Products whose factors come with what is summed over cut over different axes, so that one of them is moved
-    first."""
+    """Products whose operands have the contracted dimension sharded along different axes, so that one is resharded."""
     for lines, products in _by_line(p for p in case.report.products if p.left_axes and p.right_axes).items():
         p = products[0]
         moved = [
@@ -74,10 +72,11 @@ def conflicts(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"conflict:{lines.short if lines else p.value}",
             "warning" if grave else "note",
-            f"A matrix product sums over a dimension that is cut over {axes_said(p.left_axes)} in its left factor "
-            f"and over {axes_said(p.right_axes)} in its right one, so a factor is moved first: {moved_words(numbers)}.",
-            why="both factors must be cut alike in what is summed over; then each device sums its part, and the parts "
-            "are added up",
+            f"A matrix product contracts a dimension that is sharded along {axes_said(p.left_axes)} in its left "
+            f"operand and along {axes_said(p.right_axes)} in its right one, so one is resharded first: "
+            f"{moved_words(numbers)}.",
+            why="both operands must be sharded alike in the contracted dimension; then each device sums its part, and "
+            "one all-reduce adds the parts",
             source=p.source,
             value=case.known(p.value),
             axes=tuple(dict.fromkeys((*p.left_axes, *p.right_axes))),
@@ -106,10 +105,8 @@ def small_tiles(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"small-tiles:{line.short if line else p.value}",
             "warning" if share >= 0.05 and fill <= 0.5 else "note",
-            f"A matrix product is cut so finely that a device's part has {p.shard[worst]:,} {what} in "
-            f"place of "
-            f"{p.whole[worst]:,}, and the matrix unit of {chip.name} takes {tile} at a time: at most {fill:.0%} "
-            f"of it "
+            f"A matrix product is sharded so finely that a device's part has {p.shard[worst]:,} {what} instead of "
+            f"{p.whole[worst]:,}, and the matrix unit of {chip.name} takes {tile} at a time: at most {fill:.0%} of it "
             f"is used, for {share:.1%} of the step's FLOPs.",
             why="the unit takes as long for a part of a tile as for a whole one",
             source=p.source,

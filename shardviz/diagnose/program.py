@@ -41,8 +41,8 @@ def own_partitioning(
     if not (answered or unanswered):
         return ()
     said = (
-        "its partition function was called here with the shardings that Shardy found, as XLA's partitioner calls it, "
-        "and the program for one device that it returned stands in its place, as a shard_map"
+        "its partition function was called here with Shardy's shardings, as XLA's partitioner calls it, and the "
+        "per-device program that it returned takes its place, as a shard_map"
     )
     if unanswered:
         some = "where its partition function gave no answer here" if answered else "its partition function is not used"
@@ -74,21 +74,20 @@ def _not_the_same(result: Unreplicated) -> Finding:
     where = f" at {result.source.short}" if result.source else ""
     if result.summed:
         text = (
-            f"A sum{where} is never added up over {axes_said(result.summed)}: each of the {many} devices along {axes} "
-            "holds the sum of its own part, and the shard_map gives back one device's as the whole."
+            f"A sum{where} is never reduced over {axes_said(result.summed)}: each of the {many} devices along {axes} "
+            "holds a partial sum, and the shard_map returns one device's as the whole."
         )
     else:
         text = (
-            f"A result of a shard_map{where} is said to be the same on the {many} devices along {axes}, but it is made "
-            "of what differs from one to the next: one device's is given back as the whole."
+            f"A result of a shard_map{where} is declared replicated on the {many} devices along {axes}, but is "
+            "computed from values that differ between them: one device's is returned as the whole."
         )
     why = (
         f"result {result.number} has no {axes} in its `out_specs`, and with `check_vma=False` JAX does not check "
-        f"that it is "
-        "the same there"
+        "that it is the same there"
     )
     if result.moved:
-        why += "; what is passed round between devices may have made it so"
+        why += "; values passed around between devices may have made it so"
     names = ", ".join(map(repr, result.axes))
     rule = "unreduced-sum" if result.summed else "not-the-same"
     named = names if len(result.axes) == 1 else f"({names})"
@@ -137,7 +136,7 @@ def without_effect(idle: Sequence[tuple[str, Frame]]) -> tuple[Finding, ...]:
         Finding(
             f"constraint-without-effect:{name}@{source.short}",
             "note",
-            f"the plan constrains {name}, which no result needs: JAX leaves it out of the program, so the constraint "
+            f"the plan constrains {name}, which no result needs: JAX drops it from the program, so the constraint "
             "changes nothing",
             source=source,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from jax.sharding import PartitionSpec
 
+from shardviz.ask import Program
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import cost_of
@@ -17,7 +18,6 @@ from shardviz.notation import DeviceMesh
 from shardviz.program.adapt import adapt
 from shardviz.program.call import name_of
 from shardviz.program.plan import Plan
-from shardviz.session import Program
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,9 +2,8 @@
 
 from shardviz.layouts.bytes import ArrayBytes, Leaf, LessSharded, TreeBytes, add_up, array_bytes, tree_bytes
 from shardviz.layouts.layout import Layout, itemsize, layout
-from shardviz.layouts.moves import Moves, moves, moves_between
+from shardviz.layouts.moves import Moves, Step, shares
 from shardviz.layouts.processes import ProcessLayout, by_process
-from shardviz.layouts.reshard import Step
 from shardviz.layouts.uneven import SilentCopies, Uneven, silent_copies, uneven
 
 __all__ = [
@@ -23,8 +22,7 @@ __all__ = [
     "by_process",
     "itemsize",
     "layout",
-    "moves",
-    "moves_between",
+    "shares",
     "silent_copies",
     "tree_bytes",
     "uneven",

@@ -1,27 +1,69 @@
-"""The way from one sharding to another: what each device receives, keeps and drops, and the collectives that do it.
+"""From one sharding to another: what each device keeps, receives and drops, and who sends it.
 
->>> way = moves((8, 8), ("data", None), (None, "data"), {"data": 4})
+>>> from shardviz.layouts import layout
+>>> mesh = {"data": 4}
+>>> way = shares(layout((8, 8), ("data", None), mesh), layout((8, 8), (None, "data"), mesh))
 >>> way.keep.tolist(), way.receive.tolist(), way.drop.tolist()
 ([4, 4, 4, 4], [12, 12, 12, 12], [12, 12, 12, 12])
->>> for step in way.steps:
-...     print(step)
-all-to-all over data: dimension 0 becomes whole, dimension 1 is cut; P('data', None) → P(None, 'data'); 12 elements
+
+The collectives that do it, `Moves.steps`, are Shardy's: see `shardviz.program.resharding`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from shardviz.errors import MeshError, SpecError
-from shardviz.layouts.layout import Layout, data_keys, itemsize, layout
-from shardviz.layouts.reshard import Step, steps_between
+from shardviz.layouts.layout import Layout, data_keys, itemsize
+from shardviz.notation.spec import Axis, Spec, axis_text
 from shardviz.visible import Visible
 
 _MOST_PAIRS = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One collective on the way, or a slice, which needs none.
+
+    Attributes:
+        kind: `slice`, `all-gather`, `all-to-all`, `collective-permute`, `reduce-scatter`, `all-reduce`, or
+            `collective-broadcast` where one device has all.
+        axes: the axes, or parts of axes, that it is over; None where they have no names.
+        gathered, sharded: the dimensions that are in fewer tiles afterwards, and in more.
+        before, after: the spec before and after it; None where no spec says it.
+        elements: elements that a device receives, at most; padding is not counted.
+        edges: the tiles before and after lie across each other, so that neighbours' edges are sent along.
+    """
+
+    kind: str
+    axes: tuple[Axis, ...] | None = None
+    gathered: tuple[int, ...] = ()
+    sharded: tuple[int, ...] = ()
+    before: Spec | None
+    after: Spec | None
+    elements: int = 0
+    edges: bool = False
+
+    @property
+    def done(self) -> str:
+        """What it does to the dimensions: `dimension 0 becomes whole, dimension 1 is sharded`."""
+        gathered = [
+            f"dimension {d} {'is gathered' if self.after is None or self.after.dims[d] else 'becomes whole'}"
+            for d in self.gathered
+        ]
+        summed = "added up" if self.before is None or self.before.unreduced_kind == "sum" else "reduced"
+        more = f"is {summed} and sharded" if self.kind == "reduce-scatter" else "is sharded"
+        sharded = [f"dimension {d} {more}" for d in self.sharded]
+        return ", ".join([*gathered, *sharded, *(["with its neighbours' edges"] if self.edges else [])])
+
+    def __str__(self) -> str:
+        over = f" over {' '.join(map(axis_text, self.axes))}" if self.axes else ""
+        done = f": {self.done}" if self.done else ""
+        specs = f"{self.before or 'no spec'} → {self.after or 'no spec'}"
+        return f"{self.kind}{over}{done}; {specs}; {self.elements} elements"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,8 +79,6 @@ class Moves(Visible):
         receive: elements that it needs and does not have: `keep + receive` is what it holds afterwards.
         drop: elements that it has and no longer needs: `keep + drop` is what it holds before.
         steps: the collectives that do it, in order; empty where nothing changes.
-        proved: whether no other collectives bring a device fewer elements; False where there were too many ways to try
-            (see `reshard`), so that these may not be the cheapest.
     """
 
     before: Layout
@@ -46,8 +86,7 @@ class Moves(Visible):
     keep: np.ndarray
     receive: np.ndarray
     drop: np.ndarray
-    steps: tuple[Step, ...]
-    proved: bool = True
+    steps: tuple[Step, ...] = ()
 
     @property
     def device_ids(self) -> np.ndarray:
@@ -58,6 +97,11 @@ class Moves(Visible):
     def free(self) -> bool:
         """Whether no device needs anything from another."""
         return not self.receive.any()
+
+    @property
+    def elements(self) -> int:
+        """Elements that a device receives by all steps, at most; it needs `receive` of them."""
+        return sum(step.elements for step in self.steps)
 
     def bytes(self, dtype: Any) -> dict[str, np.ndarray]:
         """`keep`, `receive` and `drop` in bytes."""
@@ -75,42 +119,36 @@ class Moves(Visible):
         return _traffic(self.before, self.after)
 
 
-def moves(shape: Sequence[int], before: Any, after: Any, mesh: Any = None) -> Moves:
-    """What moves when an array changes its sharding.
-
-    Args:
-        shape: the array's global shape.
-        before, after: the two shardings, in any form that `layout` reads.
-        mesh: the mesh, where the shardings do not bring their own.
+def shares(before: Layout, after: Layout) -> Moves:
+    """What each device keeps, receives and drops; without steps.
 
     Raises:
-        SpecError: if a sharding does not fit, or the change cannot be made: from a sum to partial sums, or between
-            different manual axes.
+        SpecError: if the layouts are of different shapes, or the change cannot be made: from a sum to partial sums, or
+            between different manual axes.
         MeshError: if the two are on different devices.
-    """
-    return moves_between(layout(shape, before, mesh), layout(shape, after, mesh))
-
-
-def moves_between(before: Layout, after: Layout) -> Moves:
-    """As `moves`, from two layouts of the same shape.
-
-    Raises:
-        SpecError, MeshError: as `moves` does.
     """
     if before.shape != after.shape:
         raise SpecError(f"layouts of shapes {before.shape} and {after.shape}: expected two of the same array")
-    after = _in_order_of(before, after)
+    after = in_order_of(before, after)
     _check(before, after)
-    low, high = np.maximum(before.starts, after.starts), np.minimum(before.stops, after.stops)
-    keep = np.prod(np.maximum(high - low, 0), axis=1, dtype=np.int64) * (before.holds & after.holds)
+    keep = kept(before, after)
     if before.partial_sums != after.partial_sums:
         keep = np.zeros_like(keep)
-    found = steps_between(before, after)
-    return Moves(before, after, keep, after.elements - keep, before.elements - keep, found.steps, found.proved)
+    return Moves(before, after, keep, after.elements - keep, before.elements - keep)
 
 
-def _in_order_of(before: Layout, after: Layout) -> Layout:
-    """`after` with its rows in the mesh order of `before`."""
+def kept(before: Layout, after: Layout) -> np.ndarray:
+    """Elements that a device has under both of two layouts with rows in one order: integers, one a device."""
+    low, high = np.maximum(before.starts, after.starts), np.minimum(before.stops, after.stops)
+    return np.prod(np.maximum(high - low, 0), axis=1, dtype=np.int64) * (before.holds & after.holds)
+
+
+def in_order_of(before: Layout, after: Layout) -> Layout:
+    """`after` with its rows in the mesh order of `before`.
+
+    Raises:
+        MeshError: if the two are on different devices.
+    """
     if np.array_equal(before.device_ids, after.device_ids):
         return after
     theirs = np.argsort(after.device_ids)

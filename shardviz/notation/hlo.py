@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from shardviz.errors import MeshError, ParseError, SpecError, excerpt
 from shardviz.notation.bounds import MOST_DEVICES, MOST_DIMENSIONS, MOST_VALUES, remembered
-from shardviz.notation.iota import iota, iota_of, read_iota
+from shardviz.notation.iota import iota, iota_of, iota_text, read_iota
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
 from shardviz.notation.named import Dimension, Lists, build, read_dimensions, read_lists, write_dimensions, write_lists
@@ -475,7 +475,9 @@ def write_v3(cut: Sharding) -> Iterator[Piece]:
     yield Letter(f"mesh[{sizes}]", f"the mesh: {axes}, the last counting fastest" if axes else "a mesh without axes")
     yield ", "
     if devices:
-        yield Letter(f"device_ids=({','.join(map(str, devices))})", "the devices in the order of that mesh")
+        listed, found = ",".join(map(str, devices)), iota_of(devices)
+        counted = listed if found is None else iota_text(*found)
+        yield Letter(f"device_ids=({min(counted, listed, key=len)})", "the devices in the order of that mesh")
         yield ", "
     yield from write_dimensions(cut, dims, _quote)
     yield from write_lists(lists, cut.unreduced_kind, _quote)

@@ -73,6 +73,8 @@ def read_dimension(it: Scanner, priorities: bool = True) -> Dimension:
             it.fail("',' or '}'")
         if it.sees("}"):
             it.fail("a name in quotes")
+    if not found and not is_open and priorities and it.sees("p"):
+        it.fail("no priority: a dimension that is closed and has no axes has nothing to propagate")
     return Dimension(tuple(found), is_open, it.integer() if priorities and it.take("p") else None)
 
 
@@ -181,7 +183,7 @@ def write_dimensions(cut: Sharding, dims: Sequence[Sequence[Axis]], quote: Quote
                 yield ", " if dim else ""
                 yield Letter("?", OPEN)
             yield "}"
-        if cut.priorities[i] is not None:
+        if cut.priorities[i] is not None and (dim or cut.open[i]):
             words = f"priority {cut.priorities[i]} of this dimension: Shardy heeds 0 first, then 1, and so on"
             yield Letter(f"p{cut.priorities[i]}", words)
     yield "]"

@@ -7,29 +7,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.paint import shard_maps
 from shardviz.paint.html import html_of
 from shardviz.paint.json import Json, json_of
 from shardviz.paint.markdown import markdown_of
-from shardviz.paint.plot import plot
 from shardviz.paint.saved import file
 from shardviz.paint.svg import svg_of
 from shardviz.paint.text import text_of
 from shardviz.view.subjects import document, picture
+from shardviz.visible import paints
 
-__all__ = ["file", "html", "json", "markdown", "plot", "shard_maps", "svg", "text"]
+__all__ = ["file", "html", "json", "markdown", "plot", "svg", "text"]
+
+paints("file")(file)
 
 
+@paints("text")
 def text(subject: Any, width: int | None = None) -> str:
     """A subject in plain text, at most `width` columns wide; None: tables are as wide as they need."""
     return text_of(document(subject), width)
 
 
+@paints("html")
 def html(subject: Any) -> str:
     """A subject in HTML that survives JupyterLab's sanitizer and GitHub."""
     return html_of(document(subject))
 
 
+@paints("markdown")
 def markdown(subject: Any) -> str:
     """A subject in Markdown."""
     return markdown_of(document(subject))
@@ -43,3 +47,24 @@ def json(subject: Any) -> Json:
 def svg(subject: Any, kind: str = "", *, dark: bool | None = None) -> str:
     """A subject's picture as a standalone SVG file, of the kind where it has several; it follows the page's theme."""
     return svg_of(picture(subject, kind), dark=dark)
+
+
+@paints("plot")
+def plot(subject: Any, ax: Any = None, kind: str = "", *, dark: bool = False) -> Any:
+    """A subject's picture drawn with matplotlib, which is loaded only then.
+
+    Args:
+        subject: what to draw.
+        ax: where; the Axes of a new figure if None.
+        kind: which of its pictures, where it has several.
+        dark: colours for a dark page.
+
+    Returns:
+        The Axes.
+
+    Raises:
+        ShardvizError: for an object that nobody draws.
+    """
+    from shardviz.paint.mpl import draw
+
+    return draw(picture(subject, kind), ax, dark=dark)

@@ -11,6 +11,8 @@ chip brings its own background and ink.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
@@ -19,9 +21,10 @@ from typing import Any
 
 from shardviz.notation import Axis, Spec, axis_name
 from shardviz.notation.spec import axis_text
+from shardviz.paint.columns import clip
 from shardviz.paint.outside import is_turned, steerless, told
 from shardviz.paint.text import blocks
-from shardviz.paint.theme import MUTED, AxisColour, axis_colours, ink_for
+from shardviz.paint.theme import MUTED, AxisColour, axis_colour, axis_colours, ink_for, ink_on, paint_of
 from shardviz.records.amounts import plural
 from shardviz.view.document import (
     Beside,
@@ -40,7 +43,7 @@ from shardviz.view.document import (
     joined,
     plain,
 )
-from shardviz.view.picture import Picture
+from shardviz.view.picture import Grid, Head, Picture, Role
 
 Colours = Mapping[str, AxisColour]
 
@@ -55,6 +58,20 @@ _ROLES = {"work": "#5B6770", "moved": "#C2410C", "room": "rgba(128,128,128,0.25)
 _ALIGN = ' align="right"'
 MOST_UNFOLDED = 2000
 """Rows of a table that a page of its own holds."""
+MOST_LETTERS = 147_000
+"""Characters of a picture's tables; where they would be more, its grids have fewer cells."""
+_FEW, _NAMED = 256, 8  # cells that have room around them, and columns that all have their names above them
+_LONGEST_AXIS, _LONGEST_CELL = 12, 60  # characters
+_GREY, _TILE, _BLUISH = "rgba(128,128,128,0.9)", "background-color:rgba(128,150,175,0.15)", (128, 150, 175)
+_BAND = "padding:0 3px;text-align:center;border:0;font-size:10px;white-space:nowrap"
+_NAME = f"padding:1px 6px;border:0;{QUIET};font-weight:400;font-size:11px;white-space:nowrap"
+_CLOSE = "border-collapse:separate;border-spacing:1px;font-size:10px"
+_PLAIN_ROW = '<tr style="background-color:transparent">'
+_HATCH = (
+    "iVBORw0KGgoAAAANSUhEUgAAABgAAAAYBAMAAAASWSDLAAAABlBMVEUAAACUlJS9MrGgAAAAAXRSTlMAQObYZgAAAB"
+    "tJREFUeNpjEGBgYIBhEGBEwgzIklSUGAb2AACD7QJlPFXxNAAAAABJRU5ErkJggg=="
+)
+"""A PNG of 24 x 24 pixels, grey lines on nothing."""
 _ONE_LINE = 60  # characters; longer names and texts may take several lines
 
 
@@ -101,7 +118,7 @@ def _blocks(found: Iterable[Block], look: Look) -> str:
 def _block(block: Block, look: Look) -> str:
     if isinstance(block, Paragraph):
         label = f"<b>{outside(block.label)}</b>: " if block.label else ""
-        style = f"{QUIET};padding:0 8px" if block.quiet else "padding:4px 0"
+        style = f"{QUIET};padding:0 8px" if block.quiet else "padding:2px 0"
         return f'<div style="{style}">{label}{_inline(block.pieces, look.colours)}</div>' if block.pieces else ""
     if isinstance(block, Table):
         return _table(block, look)
@@ -149,6 +166,152 @@ def figure_html(of: Any) -> str:
 def _(of: Listing) -> str:
     style = f"{MONO};white-space:pre;overflow-x:auto;margin:4px 0 12px 0;padding:8px 10px;border:{HAIRLINE}"
     return f'<pre style="{style}">{escape(steerless(of.text))}</pre>'
+
+
+# Pictures: a grid is a table; what else there is has no place where a sanitizer looks on.
+
+
+@figure_html.register
+def _(of: Picture) -> str:
+    """Its grids as tables, in as many cells as are no more than 147 kB, and its notes; else its description."""
+    if not of.grids:
+        return f'<div style="{QUIET}">{outside(of.alt)}</div>'
+    made: list[str] = []
+
+    def fits(drawn: Picture) -> bool:
+        made.append(_grids(drawn.grids))
+        if len(made[-1]) > MOST_LETTERS:  # then a row says which it is, no cell
+            made.append(_grids([dataclasses.replace(grid, told=()) for grid in drawn.grids]))
+        return len(made[-1]) <= MOST_LETTERS
+
+    drawn = of.fitted(fits)
+    notes = "".join(f"<div>{outside(note)}</div>" for note in drawn.notes)
+    return (made[-1] if fits(drawn) else "") + (f'<div style="font-size:12px;{QUIET}">{notes}</div>' if notes else "")
+
+
+def _grids(grids: Sequence[Grid]) -> str:
+    """Grids, as they stand side by side and below each other."""
+    few = sum(len(grid.cells) for grid in grids) <= _FEW
+    if len(grids) == 1:
+        return _grid(grids[0], few)
+    lines: dict[float, list[str]] = {}
+    side = "padding:0 16px 8px 0;border:0;text-align:left;vertical-align:top"
+    for grid in grids:
+        caption = f'<div style="{_NAME}">{outside(grid.caption)}</div>' if grid.caption else ""
+        lines.setdefault(grid.y, []).append(f'<td style="{side}">{caption}{_grid(grid, few)}</td>')
+    return _framed(map("".join, lines.values()))
+
+
+def _framed(rows: Iterable[str], look: str = "border-collapse:collapse") -> str:
+    body = "".join(row if row.startswith("<tr") else f"{_PLAIN_ROW}{row}</tr>" for row in rows)
+    return f'<table style="{MONO};border:0;margin:4px 0 8px 0;{look}"><tbody>{body}</tbody></table>'
+
+
+def _grid(grid: Grid, few: bool) -> str:
+    """A grid as a table; of very many cells, each is small and says only the first part of its tip."""
+    left, across = len(grid.beside) + bool(grid.rows and few), len(grid.texts[0])
+    out = []
+    for head in grid.above:
+        corner = f'<th colspan="{left}" style="{_BAND};text-align:right">{_axis(head.name)}</th>' if left else ""
+        out.append(corner + "".join(_span(head, text, f"colspan={n}", few) for text, n in head.spans))
+    names = grid.columns if few and (across <= _NAMED or any(grid.past[0])) else ()
+    if names or grid.beside:
+        heads = "".join(f'<th style="{_BAND};text-align:left">{_axis(head.name)}</th>' for head in grid.beside)
+        heads += f'<th style="{_NAME}"></th>' * (left - len(grid.beside))
+        least = f"text-align:center;min-width:{max(26, 7 * max(map(len, names), default=0) + 14)}px"
+        out.append(heads + "".join(f'<th style="{_NAME};{least}">{outside(name)}</th>' for name in names))
+    begins = [_begins(head) for head in grid.beside]
+    tips = grid.tips if few else [", ".join((first, *more[1:])) for first, *more in grid.told]
+    fills = grid.fill if isinstance(grid.fill, tuple) else (grid.fill,) * len(grid.cells)
+    for r, row in enumerate(grid.texts):
+        parts = [_span(head, *begin[r], few) for head, begin in zip(grid.beside, begins, strict=True) if r in begin]
+        if grid.rows and few:
+            parts.append(f'<td style="{_NAME};text-align:right">{outside(grid.rows[r])}</td>')
+        first = r * across
+        cells = zip(row, tips[first : first + across] or [""] * across, fills[first : first + across], strict=True)
+        if few:
+            parts += [_large(grid, r, c, *cell) for c, cell in enumerate(cells)]
+            out.append("".join(parts))
+        else:
+            parts += [_small(grid, r, c, *cell, fills[first]) for c, cell in enumerate(cells)]
+            title = "" if grid.told or not grid.rows else f' title="{escape(grid.rows[r])}"'
+            out.append(f'<tr style="{_fill(fills[first])}"{title}>{"".join(parts)}</tr>')
+    return _framed(out, "border-collapse:collapse" if few else _CLOSE)
+
+
+def _begins(head: Head) -> dict[int, tuple[str, str]]:
+    """By the first row of each span of a head what it says, and how far it runs."""
+    ends = itertools.accumulate((n for _, n in head.spans), initial=0)
+    return {start: (text, f"rowspan={n}") for start, (text, n) in zip(ends, head.spans, strict=False)}
+
+
+def _span(head: Head, text: str, how_far: str, few: bool) -> str:
+    """A coordinate of a mesh axis."""
+    colour = axis_colour(head.role)
+    style = f"background-color:{colour.light};color:{colour.ink};{_BAND if few else 'padding:0 3px'}"
+    return f'<th {how_far} style="{style}">{outside(text)}</th>'
+
+
+def _axis(name: str) -> str:
+    """The name of a mesh axis beside its head; a long one is clipped, and said in full when hovering."""
+    short = clip(name, _LONGEST_AXIS)
+    return outside(name) if short == name else f'<span title="{escape(steerless(name))}">{outside(short)}</span>'
+
+
+def _fill(role: Role) -> str:
+    """The ground of cells: that of a tile lets the page's own shine through."""
+    return _TILE if role == "tile" else f"background-color:{paint_of(role, False)};color:{ink_on(role, False)}"
+
+
+def _small(grid: Grid, r: int, c: int, text: str, tip: str, fill: Role, around: Role) -> str:
+    style = "padding:1px" + (f";{_fill(fill)}" if fill != around else "") + _edges(grid, r, c)
+    return f'<td style="{style}"{f" title={chr(34)}{escape(tip)}{chr(34)}" if tip else ""}>{escape(text)}</td>'
+
+
+def _large(grid: Grid, r: int, c: int, text: str, tip: str, fill: Role) -> str:
+    """A cell with its cards, its hatch and its lines."""
+    shown, *lines = (escape(line) for line in text.split("\n"))
+    past = [share[n] if share else 0.0 for share, n in zip(grid.past, (c, r), strict=True)]
+    edge = HAIRLINE if grid.stroke == "line" else f"2px {'dotted' if grid.dash else 'solid'} {_GREY}"
+    edge = f"1px dashed {_GREY}" if any(past) else edge
+    if len(shown) > _LONGEST_CELL:
+        shown = f"{shown[:_LONGEST_CELL]}…"
+    shown += f' <span style="{QUIET}">×{grid.copies}</span>' if grid.copies > 1 else ""
+    if lines:
+        values = f'<div style="white-space:pre">{"<br>".join(lines)}</div>'
+        shown = f'<div style="font-size:10px;{QUIET}">{shown}</div>{values}'
+    inside = f"padding:5px 7px;text-align:center;white-space:nowrap;border:{edge};{_fill(fill)}{_hatched(past)}"
+    title = f' title="{escape(tip)}"' if tip else ""
+    if not grid.cards:
+        return f'<td style="{inside}{_edges(grid, r, c)}"{title}>{shown}</td>'
+    shadows = ",".join(f"{3 * n}px {3 * n}px 0 {_shadow(role, n)}" for n, role in enumerate(grid.cards, 1))
+    card = f'<div style="{inside};box-shadow:{shadows}">{shown}</div>'
+    return f'<td style="padding:2px 9px 9px 2px;border:0{_edges(grid, r, c)}"{title}>{card}</td>'
+
+
+def _shadow(role: Role, number: int) -> str:
+    red, green, blue = (int(paint_of(role, False)[i : i + 2], 16) for i in (1, 3, 5)) if role != "tile" else _BLUISH
+    return f"rgba({red},{green},{blue},{0.55 / number:.2g})"
+
+
+def _hatched(past: Sequence[float]) -> str:
+    """Hatches over the part of a cell that lies beyond the end, at its right and at its foot."""
+    if max(past) == 1:
+        past = [1, 0]
+    parts = [(f"{100 * past[0]:.0f}% 100%", "right top")] * (past[0] > 0)
+    parts += [(f"100% {100 * past[1]:.0f}%", "left bottom")] * (past[1] > 0)
+    if not parts:
+        return ""
+    sizes, places = (",".join(texts) for texts in zip(*parts, strict=True))
+    image = ",".join([f"url(data:image/png;base64,{_HATCH})"] * len(parts))
+    return f";background-image:{image};background-size:{sizes};background-position:{places};background-repeat:no-repeat"
+
+
+def _edges(grid: Grid, r: int, c: int) -> str:
+    """Thick lines above a cell and at its left."""
+    below, right = grid.edges
+    style = f";border-top:3px solid {_GREY}" if (r - 1, c) in below else ""
+    return style + (f";border-left:3px solid {_GREY}" if (r, c - 1) in right else "")
 
 
 # Tables.

@@ -40,6 +40,13 @@ def width_of(picture: Picture) -> float:
     return max(picture.width, least, text_wide(picture.title, "head"))
 
 
+def size_of(picture: Picture) -> tuple[float, float]:
+    """Pixels across and down of the picture with its words."""
+    wide = width_of(picture)
+    rows = rows_of(picture, wide)
+    return wide, picture.height + sum(row.height for row in rows) + GAP * bool(rows)
+
+
 def _rows(picture: Picture, wide: float) -> Iterator[Row]:
     letter = text_wide("x")
     for key in picture.keys:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,22 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, width_of
+from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, size_of
 from shardviz.paint.theme import HATCH_INK, axis_colour, ink_on, paint_of
-from shardviz.view.picture import DASHES, SIZES, Labels, Lines, Marks, Picture, Point, Rects, Role, Shape, pixels
+from shardviz.view.picture import (
+    DASHES,
+    SIZES,
+    SMALLEST,
+    Drawn,
+    Labels,
+    Lines,
+    Marks,
+    Picture,
+    Point,
+    Rects,
+    Role,
+    pixels,
+)
 
 PIXELS = 96.0
 """Pixels of a Picture in an inch of a new figure."""
@@ -39,17 +53,18 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     Returns:
         The Axes; its label says the picture in words.
     """
-    wide = width_of(picture)
+    room = None if ax is None else [PIXELS * inches for inches in room_of(ax)]
+    if room is not None:
+        picture = picture.fitted(lambda drawn: _reads(drawn, room))
+    wide, high = size_of(picture)
     rows = rows_of(picture, wide)
-    high = picture.height + sum(row.height for row in rows) + GAP * bool(rows)
-    if ax is None:
+    if ax is None or room is None:
         whole = wide + 2 * PAD, high + 2 * PAD + HEAD
         figure = Figure(figsize=(whole[0] / PIXELS, whole[1] / PIXELS), facecolor=paint_of("ground", dark))
         ax = figure.add_axes((PAD / whole[0], PAD / whole[1], wide / whole[0], high / whole[1]))
         scale = 72 / PIXELS
     else:
-        across, down = room_of(ax)
-        scale = 72 * min(across / wide, down / high)
+        scale = 72 / PIXELS * min(room[0] / wide, room[1] / high)
     ax.set_xlim(0, wide)
     ax.set_ylim(high, 0)
     ax.set_aspect("equal", anchor="NW")
@@ -74,13 +89,19 @@ def room_of(ax: Axes) -> tuple[float, float]:
     return (box.width / whole.dpi, box.height / whole.dpi) if whole is not None else (4.0, 4.0)
 
 
+def _reads(picture: Picture, room: Sequence[float]) -> bool:
+    """Whether the letters in its cells can be read in so many pixels across and down, its words below it."""
+    wide, high = size_of(picture)
+    return all(grid.size * min(room[0] / wide, room[1] / high) >= SMALLEST for grid in picture.grids)
+
+
 class _Painter:
     """Draws shapes on Axes whose units are pixels; `scale` is points of one."""
 
     def __init__(self, ax: Axes, scale: float, dark: bool):
         self.ax, self.scale, self.dark = ax, scale, dark
 
-    def shape(self, shape: Shape) -> None:
+    def shape(self, shape: Drawn) -> None:
         if isinstance(shape, Rects):
             self.rects(shape)
         elif isinstance(shape, Lines):

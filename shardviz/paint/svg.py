@@ -14,10 +14,10 @@ from functools import partial
 from html import escape
 from typing import Any
 
-from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, width_of
+from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, size_of
 from shardviz.paint.outside import steerless, told
 from shardviz.paint.theme import ink_on, paint_of
-from shardviz.view.picture import DASHES, HATCHES, SIZES, Key, Labels, Lines, Marks, Picture, Rects, Role, Shape, pixels
+from shardviz.view.picture import DASHES, HATCHES, SIZES, Drawn, Key, Labels, Lines, Marks, Picture, Rects, Role, pixels
 
 _MARKS = {
     "circle": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
@@ -69,9 +69,8 @@ def page_hatches(pictures: Sequence[Picture]) -> str:
 
 
 def _drawn(picture: Picture, before: str, namespace: str) -> str:
-    wide = width_of(picture)
+    wide, high = size_of(picture)
     rows = rows_of(picture, wide)
-    high = picture.height + sum(row.height for row in rows) + GAP * bool(rows)
     body = [part for shape in picture.ordered for part in _shape(shape)]
     y = picture.height + GAP
     for row in rows:
@@ -96,7 +95,7 @@ def _drawn(picture: Picture, before: str, namespace: str) -> str:
 def _roles(pictures: Iterable[Picture]) -> list[Role]:
     """The roles that occur, and those of the words around the pictures."""
     found: dict[Role, None] = dict.fromkeys(("ink", "quiet", "line", "ground"))
-    for each in (each for picture in pictures for each in (*picture.shapes, *picture.keys)):
+    for each in (each for picture in pictures for each in (*picture.ordered, *picture.keys)):
         for name in ("fill", "stroke", "ink"):
             role = getattr(each, name, None)
             if role is not None:
@@ -125,7 +124,7 @@ def _word(role: Role) -> str:
 
 def _patterns(pictures: Iterable[Picture]) -> str:
     """A pattern for each hatch that occurs."""
-    marked = (each for picture in pictures for each in (*picture.shapes, *picture.keys))
+    marked = (each for picture in pictures for each in (*picture.ordered, *picture.keys))
     hatches = {each.hatch for each in marked if isinstance(each, Rects | Key)}
     found = []
     for number in sorted(hatch for hatch in hatches if hatch is not None):
@@ -148,7 +147,7 @@ def _dash(number: int | None) -> str:
     return " ".join(f"{n:g}" for n in DASHES[number]) if number is not None else ""
 
 
-def _shape(shape: Shape) -> Iterable[str]:
+def _shape(shape: Drawn) -> Iterable[str]:
     if isinstance(shape, Rects):
         return _rects(shape)
     if isinstance(shape, Lines):

@@ -11,6 +11,7 @@ w          512 B
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
@@ -33,12 +34,15 @@ from shardviz.view.document import (
     joined,
     plain,
 )
+from shardviz.view.picture import Grid, Picture
 
 PROSE = 100
 """Columns of a sentence's line where no width is asked for; tables then take what they need."""
 
 BAR = 24
 _LEAST = 16  # columns that are worth wrapping words into
+_WIDTH = 80  # columns of a picture's grid where no width is asked for
+_ROWS, _COLUMNS, _GRIDS = 72, (64, 32, 16, 8, 4, 2, 1), (16, 4, 1)  # rows in all, columns of a grid, and grids
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066\u2067]"
 )  # in figures too, all but isolates
@@ -106,6 +110,87 @@ def figure_lines(of: Any, width: int | None) -> str:
 @figure_lines.register
 def _(of: Listing, width: int | None) -> str:
     return steerless(of.text)
+
+
+@figure_lines.register
+def _(of: Picture, width: int | None) -> str:
+    """Its grids as tables of lines, the columns that are too many merged; its description where it has none."""
+    width = width or _WIDTH
+    if not of.grids:
+        return "\n".join(_wrapped(of.alt, width))
+    drawn, lines = of, _grids(of, width)
+    if lines is None and any("\n" in text for grid in of.grids for row in grid.texts for text in row):
+        lines = _listed(of, width)
+    for across, count in itertools.product(_COLUMNS, _GRIDS):
+        if lines is None and of.coarser is not None and 4 * across < width:
+            drawn = of.coarser(_ROWS // min(count, len(of.grids)), across, count)
+            lines = _grids(drawn, width)
+    lines = _listed(drawn, width) if lines is None else lines
+    return "\n".join([*lines, *[""] * bool(drawn.notes), *(line for note in drawn.notes for line in wrap(note, width))])
+
+
+def _grids(of: Picture, width: int) -> list[str] | None:
+    """The grids one below the other; None where they would be too wide, or very high."""
+    if sum(len(grid.texts) for grid in of.grids) > _ROWS:
+        return None
+    lines: list[str] = []
+    for grid in of.grids:
+        box = _box(grid, width)
+        if box is None:
+            return None
+        lines += ([""] if lines else []) + (wrap(grid.caption, width) if grid.caption else []) + box
+    return lines
+
+
+def _box(grid: Grid, width: int) -> list[str] | None:
+    """A grid in rules; None where it would be too wide."""
+    more = f" ×{grid.copies}" if grid.copies > 1 else ""
+    if "\n" not in grid.texts[0][0] and sum(map(text_width, grid.texts[0])) > width:
+        return None
+    cells = [[_lines_of(text, more) for text in row] for row in grid.texts]
+    inner = max(text_width(line) for row in cells for cell in row for line in cell)
+    cells = [
+        [[pad(line, inner, "left" if len(cell) > 1 else "right") for line in cell] for cell in row] for row in cells
+    ]
+    across, margin = len(cells[0]), max((text_width(name) + 2 for name in grid.rows), default=0)
+    room = (width - margin - 1) // across - 3
+    heads = grid.columns if grid.columns and max(map(text_width, grid.columns)) <= room else ()
+    inner = max([inner, *map(text_width, heads)])
+    if inner > room:
+        return None
+    rule, indent, (below, right) = "─" * (inner + 2), " " * margin, grid.edges
+    lines = [indent + " " + " ".join(pad(text, inner + 2, "middle") for text in heads)] if heads else []
+    lines.append(f"{indent}┌{'┬'.join([rule] * across)}┐")
+    several = any(len(cell) > 1 for row in cells for cell in row)
+    for r, row in enumerate(cells):
+        thick = [(r - 1, c) in below for c in range(across)]
+        if any(thick):
+            lines.append(f"{indent}│{'┿'.join(('━' if edge else ' ') * (inner + 2) for edge in thick)}│")
+        elif several and r:
+            lines.append(f"{indent}├{'┼'.join([rule] * across)}┤")
+        for n, texts in enumerate(itertools.zip_longest(*row, fillvalue="")):
+            head = f" {pad(grid.rows[r] if n == 0 else '', margin - 2, 'right')} " if margin else ""
+            ends = ["┃" if (r, c) in right else "│" for c in range(across)]
+            body = "".join(f" {pad(text, inner, 'middle')} {end}" for text, end in zip(texts, ends, strict=True))
+            lines.append(f"{head}│{body}")
+    return [line.rstrip() for line in [*lines, f"{indent}└{'┴'.join([rule] * across)}┘"]]
+
+
+def _lines_of(text: str, more: str) -> list[str]:
+    first, *rest = text.split("\n")
+    return [first + more, *rest]
+
+
+def _listed(of: Picture, width: int) -> list[str]:
+    """What the cells say, one below the other."""
+    lines = []
+    for grid in of.grids:
+        for r, c in grid.cells:
+            first, *rest = grid.texts[r][c].split("\n")
+            names = [side[n] for side, n in ((grid.rows, r), (grid.columns, c)) if side]
+            lines += wrap(": ".join(filter(None, [", ".join(names), first])), width, "    ")
+            lines += [f"  {part}" for line in rest for part in wrap(line, width - 2, "  ")]
+    return lines
 
 
 def paragraph_lines(block: Paragraph, width: int | None) -> list[str]:

@@ -135,6 +135,13 @@ def _nothing(_mesh: DeviceMesh, _platform: str) -> tuple[Finding, ...]:
     return ()
 
 
+@dataclass(eq=False)
+class Tally:
+    """How often a function was traced."""
+
+    traces: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """A callable with its arguments made abstract, ready to be traced.
@@ -159,6 +166,7 @@ class Call:
             itself; empty for none.
         keeps_unused: whether arguments that no result needs stay in the program, as with `jax.jit(keep_unused=True)`.
         traced_for: for a program that JAX has lowered already: gives its `Traced` on a mesh without tracing.
+        tally: how often the function was traced, for this call and those made of it.
     """
 
     fn: Any
@@ -179,6 +187,7 @@ class Call:
     keeps_unused: bool = False
     checkpoint: str = ""
     contexts: Contexts = field(default_factory=Contexts.here)
+    tally: Tally = field(default_factory=Tally)
 
     def called(self, path: str) -> str:
         """What the array at a tree path is called."""

@@ -79,7 +79,6 @@ def hop(links: Links, before: Cut, after: Cut, link: Link, named: Named) -> Hop:
         after=end(links, after, named),
         source=place.frame,
         backwards=backwards,
-        places=links.places(step),
     )
 
 

@@ -22,19 +22,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
+from shardviz.graph import Block, Value
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.buffers import Buffer, most_alive, on_chip
+from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.made_whole import made_whole
-from shardviz.program.module import dtype_of
-from shardviz.program.propagated import cut_of
-from shardviz.program.stablehlo import ENTERED, RETURNS, functions_of
 from shardviz.records import PlanRecord
 
 MARGIN = 0.25
@@ -65,8 +63,7 @@ _CHEAP = frozenset(
 )
 """Operations that are done again wherever their result is read."""
 _HELD = _MADE | {"stablehlo.while", "func.call", "stablehlo.dynamic_update_slice"}
-_SAID = ("sdy.sharding", "out_sharding", "out_shardings")
-"""Where an operation says how its results are cut."""
+_WHOLE = Spec()
 _THIN = 8
 """A product that sums over fewer elements is computed element by element."""
 _IN_PLACE = frozenset(("sdy.all_reduce", "stablehlo.all_reduce"))
@@ -100,17 +97,17 @@ class Footprint:
         return max(MARGIN, SMALL / self.needed) if self.needed else MARGIN
 
 
-def footprint(module: ir.Operation, lowered: Lowered, bound: PlanRecord, room: float = 0.0) -> Footprint:
-    """The estimate for a propagated module; its context is entered and the lock held.
+def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float = 0.0) -> Footprint:
+    """The estimate for a propagated program; its context is entered and the lock held.
 
     Args:
-        module: the module.
+        graph: the program after propagation.
         lowered: the program.
         bound: the plan.
         room: bytes of its own memory that a chip's compiler fills with values (a TPU's VMEM).
     """
-    walk = _Buffers(module, bound.mesh)
-    kept = zip(lowered.traced.arguments, walk.main.arguments, _unused(lowered), strict=True)
+    walk = _Buffers(graph, bound.mesh)
+    kept = zip(lowered.traced.arguments, graph.entry.arguments, _unused(lowered), strict=True)
     held = [
         (a, walk.bytes_of(value))
         for a, value, unused in kept
@@ -142,31 +139,26 @@ _Roots = tuple[Buffer, ...]
 class _Buffers:
     """One reading of a module: which buffers there are, and when."""
 
-    def __init__(self, module: ir.Operation, mesh: DeviceMesh):
-        self.functions = functions_of(module)
-        self.mesh = mesh
+    def __init__(self, graph: MlirGraph, mesh: DeviceMesh):
+        self.graph, self.mesh = graph, mesh
         self.time = 0
         self.manual: tuple[Axis, ...] = ()
         self.buffers: list[Buffer] = []
         self.fixed: list[Buffer] = []
         self.loops = 0
-        self.roots: dict[Any, _Roots] = {}
+        self.roots: dict[Value, _Roots] = {}
         self.sizes: dict[Any, float] = {}
-        self.last: set[Any] = set()
+        self.last: set[MlirOperation] = set()
 
-    @property
-    def main(self) -> Any:
-        return self.functions["main"].regions[0].blocks[0]
-
-    def run(self) -> list[Any]:
+    def run(self) -> tuple[Value, ...]:
         """Reads the main function; what it returns."""
-        for argument in self.main.arguments:
+        for argument in self.graph.entry.arguments:
             self.fixed.append(Buffer(self.bytes_of(argument), 0, 0, fixed=True))
             self.roots[argument] = (self.fixed[-1],)
-        self.last = _last_steps(self.main)
-        return self.read(self.main)
+        self.last = _last_steps(self.graph.entry)
+        return self.read(self.graph.entry)
 
-    def place(self, returned: Any, size: float) -> None:
+    def place(self, returned: Value, size: float) -> None:
         """Notes that a returned value is made in its output's place, which is counted."""
         roots = self._of(returned)
         if len(roots) == 1 and not roots[0].fixed and roots[0].size == size:
@@ -183,7 +175,7 @@ class _Buffers:
             return most
         return most_alive(self.buffers, on_chip([*self.buffers, *self.fixed], room))
 
-    def read(self, block: Any, inside: bool = False) -> list[Any]:
+    def read(self, block: Block, inside: bool = False) -> tuple[Value, ...]:
         """Reads a block; what it returns.
 
         Args:
@@ -191,36 +183,29 @@ class _Buffers:
             inside: what it returns is used when what is around it uses that.
         """
         for op in block.operations:
-            op = op.operation
-            if op.name in RETURNS:
-                operands = list(op.operands)
-                if not inside:
-                    self.use([v for v in operands if isinstance(v.owner, ir.Block) or v.owner not in self.last])
-                return operands
-            self.visit(op, op.name)
-        return []
+            self.visit(op)
+        if not inside:
+            self.use([v for v in block.returned if v.owner not in self.last])
+        return block.returned
 
-    def visit(self, op: ir.Operation, name: str) -> None:
+    def visit(self, op: MlirOperation) -> None:
         self.time += 2
-        if name == "func.call":
-            callee = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].regions[0].blocks[0]
-            self._through(op, callee)
-        elif name == "sdy.named_computation":
-            self._through(op, op.regions[0].blocks[0])
-        elif name == "sdy.manual_computation":
+        if op.kind in ("call", "named-computation"):
+            self._through(op)
+        elif op.kind == "manual-computation":
             around = self.manual
             self.manual = (*around, *sdy.ManualAxesAttr(op.attributes["manual_axes"]))
-            self._through(op, op.regions[0].blocks[0])
+            self._through(op)
             self.manual = around
-        elif name == "stablehlo.while":
+        elif op.kind == "while":
             self._while(op)
-        elif name in ENTERED:
+        elif op.blocks:
             self._branches(op)
         else:
-            self._plain(op, name)
+            self._plain(op, op.name)
 
-    def _plain(self, op: ir.Operation, name: str) -> None:
-        operands = list(op.operands)
+    def _plain(self, op: MlirOperation, name: str) -> None:
+        operands = op.operands
         if self.loops and name in _USED_TWICE:
             for value in operands:
                 self._kept(value, name)
@@ -229,7 +214,7 @@ class _Buffers:
         else:
             self.use(operands)
         if name == "stablehlo.dot_general":
-            for value, spec in made_whole(op, self.manual):
+            for value, spec in made_whole(self.graph, op, self.manual):
                 self._hold(self._cut_by(value, spec), self.time)
         if name in _MADE and not (name == "stablehlo.dot_general" and _is_thin(op)):
             for result in op.results:
@@ -254,14 +239,16 @@ class _Buffers:
         for result in op.results:
             self.roots[result] = self._elementwise(result, name, operands, roots, counted)
 
-    def _made_from(self, operands: Sequence[Any]) -> _Roots:
+    def _made_from(self, operands: Sequence[Value]) -> _Roots:
         """The buffers that operands are made from."""
         several = [found for value in operands if (found := self.roots.get(value))]
         if len(several) < 2:
             return several[0] if several else ()
         return tuple(dict.fromkeys(itertools.chain.from_iterable(several)))
 
-    def _elementwise(self, result: Any, name: str, operands: Sequence[Any], roots: _Roots, counted: float) -> _Roots:
+    def _elementwise(
+        self, result: Value, name: str, operands: Sequence[Value], roots: _Roots, counted: float
+    ) -> _Roots:
         """What is computed element by element: made again where it is used, unless it is smaller than what it is from.
 
         What is made of a product at once, and of nothing else that is held, the product's own fusion writes.
@@ -279,18 +266,18 @@ class _Buffers:
             return self._hold(size, self.time + 1, light=name not in _IN_PLACE)
         return roots
 
-    def _alone(self, operands: Sequence[Any], buffer: Buffer) -> bool:
+    def _alone(self, operands: Sequence[Value], buffer: Buffer) -> bool:
         """Whether a buffer is used by one value alone, which is used here and nowhere else."""
         through = [value for value in operands if buffer in self._of(value)]
-        return len(through) == 1 and _uses(through[0]) == 1
+        return len(through) == 1 and len(through[0].uses) == 1
 
-    def _kept(self, value: Any, name: str) -> None:
+    def _kept(self, value: Value, name: str) -> None:
         """Holds an operand that would be made again for a product or a reduction, and once more elsewhere."""
         real = [b for b in self._of(value) if not b.fixed]
-        owner = value.owner
-        if not real or isinstance(owner, ir.Block) or owner.name in _HELD or _uses(value) < 2:
+        maker = value.maker
+        if not real or maker is None or maker.name in _HELD or len(value.uses) < 2:
             return
-        if name == "stablehlo.reduce" and owner.name in _CHEAP:
+        if name == "stablehlo.reduce" and maker.name in _CHEAP:
             return
         size = self.bytes_of(value)
         if len(real) > 1 or real[0].size != size or not real[0].product:
@@ -303,49 +290,49 @@ class _Buffers:
         self.buffers.append(made)
         return (made,)
 
-    def use(self, values: Iterable[Any]) -> None:
+    def use(self, values: Iterable[Value]) -> None:
         """Notes that values are used now."""
         for value in values:
             for buffer in self._of(value):
                 buffer.last = self.time
                 buffer.used.append(self.time)
 
-    def _use_early(self, values: Sequence[Any]) -> None:
+    def _use_early(self, values: Sequence[Value]) -> None:
         """Notes that values are used by one of the last steps, which is done as soon as what it needs is there."""
         buffers = [b for value in values for b in self._of(value) if not b.fixed]
         ready = max((b.start for b in buffers), default=0)
         for buffer in buffers:
             buffer.last = max(buffer.last, ready)
 
-    def _of(self, value: Any) -> _Roots:
+    def _of(self, value: Value) -> _Roots:
         return self.roots.get(value, ())
 
-    def _through(self, op: ir.Operation, block: Any) -> None:
+    def _through(self, op: MlirOperation) -> None:
         """A block that runs once, with the operands as its arguments."""
+        (block,) = op.blocks
         for argument, value in zip(block.arguments, op.operands, strict=True):
             self.roots[argument] = self._of(value)
         returned = self.read(block, inside=True)
         for result, value in zip(op.results, returned, strict=True):
             self.roots[result] = self._of(value)
 
-    def _branches(self, op: ir.Operation) -> None:
+    def _branches(self, op: MlirOperation) -> None:
         """Branches, of which one runs: they are taken one after the other."""
         self.use(op.operands)
-        returned = [self.read(region.blocks[0]) for region in op.regions]
+        returned = [self.read(block) for block in op.blocks]
         for place, result in enumerate(op.results):
             roots = (b for values in returned for b in self._of(values[place]))
             self.roots[result] = tuple(dict.fromkeys(roots))
 
-    def _while(self, op: ir.Operation) -> None:
+    def _while(self, op: MlirOperation) -> None:
         """A loop: what it hands on is held, and what it only reads is alive until it ends."""
-        condition, body = (region.blocks[0] for region in op.regions)
-        last = body.operations[len(body.operations) - 1].operation
-        operands = list(op.operands)
+        condition, body = op.blocks
+        operands = op.operands
         self.use(operands)
         start = self.time
         carried: list[_Roots] = []
         for place, value in enumerate(operands):
-            stays = last.operands[place] == body.arguments[place]
+            stays = body.returned[place] is body.arguments[place]
             roots, size = self._of(value), self.bytes_of(value)
             own = len(roots) == 1 and not roots[0].fixed and roots[0].size == size
             if (not stays and not own) or (stays and len(roots) > 1):
@@ -360,7 +347,7 @@ class _Buffers:
         for place, value in enumerate(returned):
             given = carried[place]
             made = self._of(value)
-            if value == body.arguments[place] or made == given:
+            if value is body.arguments[place] or made == given:
                 continue
             if len(made) == 1 and made[0].start > start and given[0].last < made[0].start:
                 made[0].size = max(0.0, made[0].size - given[0].size)  # it is written where the old value was
@@ -370,75 +357,54 @@ class _Buffers:
         for result, roots in zip(op.results, carried, strict=True):
             self.roots[result] = roots
 
-    def bytes_of(self, value: Any) -> float:
+    def bytes_of(self, value: Value) -> float:
         """Bytes of a value on one device."""
-        owner = value.owner
-        if isinstance(owner, ir.Block):
-            return self._bytes(value)
-        attributes = owner.attributes
-        for name in _SAID:
-            if name in attributes:
-                number = ir.OpResult(value).result_number if len(owner.results) > 1 else 0
-                key = value.type, attributes[name], number, self.manual
-                break
-        else:
-            key = value.type, None, 0, self.manual
-        found = self.sizes.get(key)
-        if found is None:
-            found = self.sizes[key] = self._bytes(value)
-        return found
+        return self._cut_by(value, self.graph.cut(value, self.manual) or _WHOLE)
 
-    def _bytes(self, value: Any) -> float:
-        return self._cut_by(value, cut_of(value, self.manual) or Spec())
-
-    def _cut_by(self, value: Any, spec: Spec) -> float:
-        try:
-            tensor = ir.RankedTensorType(value.type)
-        except ValueError:  # a token
+    def _cut_by(self, value: Value, spec: Spec) -> float:
+        if value.is_token:
             return 0.0
-        shape = tuple(tensor.shape)
-        return float(math.prod(shard_shape(shape, spec, self.mesh)) * itemsize(dtype_of(str(tensor.element_type))))
+        key = value.shape, value.dtype, spec
+        size = self.sizes.get(key)
+        if size is None:
+            elements = math.prod(shard_shape(value.shape, spec, self.mesh))
+            size = self.sizes[key] = float(elements * itemsize(value.dtype))
+        return size
 
 
-def _used_twice(value: Any) -> bool:
+def _used_twice(value: Value) -> bool:
     """Whether a value, or what is made of it alone element by element, is used more than once, as softmax uses it."""
-    shape = ir.RankedTensorType(value.type).shape
-    while _uses(value) == 1:
-        (use,) = value.uses
-        op = use.owner.operation
-        if op.name in _MADE or op.name in RETURNS or op.name in ENTERED - {"func.call"}:
+    shape = value.shape
+    while len(value.uses) == 1:
+        op, _ = value.uses[0]
+        if isinstance(op, Block) or op.name in _MADE or (op.blocks and op.kind != "call"):
             return False
-        alike = [r for r in op.results if ir.RankedTensorType(r.type).shape == shape]
+        alike = [r for r in op.results if r.shape == shape]
         if not alike:
             return False
         value = alike[0]
-    return _uses(value) > 1
+    return len(value.uses) > 1
 
 
-def _uses(value: Any) -> int:
-    return sum(1 for _ in value.uses)
-
-
-def _last_steps(block: Any) -> set[Any]:
+def _last_steps(block: Block) -> set[MlirOperation]:
     """What is computed element by element for what is returned alone, as an update is: it can be done early."""
-    found: set[Any] = set()
-    for op in reversed(list(block.operations)):
-        op = op.operation
-        if op.name in _HELD or op.name in _IN_PLACE or len(op.regions) or not len(op.results):
+    last: set[MlirOperation] = set()
+    for op in reversed(block.operations):
+        if op.name in _HELD or op.name in _IN_PLACE or len(op.native.regions) or not op.results:
             continue
-        users = (use.owner.operation for result in op.results for use in result.uses)
-        if all(user.name in RETURNS or user in found for user in users):
-            found.add(op)
-    return found
+        users = (user for result in op.results for user, _ in result.uses)
+        if all(isinstance(user, Block) or user in last for user in users):
+            last.add(op)
+    return last
 
 
-def _only_reduced(value: Any) -> bool:
+def _only_reduced(value: Value) -> bool:
     """Whether a value is summed up and nothing else: the sum makes it as it goes."""
-    return all(use.owner.operation.name == "stablehlo.reduce" for use in value.uses)
+    return all(isinstance(user, MlirOperation) and user.kind == "reduce" for user, _ in value.uses)
 
 
-def _is_thin(product: ir.Operation) -> bool:
+def _is_thin(product: MlirOperation) -> bool:
     """Whether a matrix product sums over a few elements only."""
-    shape = ir.RankedTensorType(product.operands[0].type).shape
+    shape = product.operands[0].shape
     numbers = stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
     return math.prod(shape[d] for d in numbers.lhs_contracting_dimensions) < _THIN

@@ -20,11 +20,12 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz import _jax
+from shardviz.graph import Value
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.module import Place, attributes_of, place_of, spec_of, within
-from shardviz.program.stablehlo import ENTERED, Around, Walker
-from shardviz.program.uses import cut_of
+from shardviz.program.graph import MlirGraph, MlirOperation
+from shardviz.program.module import Place, attributes_of, spec_of
+from shardviz.program.stablehlo import Around, Walker
 
 TAG = "shardviz.tag"
 """The attribute that numbers a module's operations; Shardy's passes leave it where it is."""
@@ -170,21 +171,21 @@ class Links(Walker):
     """A propagated module as a graph; specs, rules and places are read only where they are asked for."""
 
     def __init__(self, module: ir.Operation, locations: dict[Any, Place]):
-        super().__init__(module, locations)
+        super().__init__(MlirGraph(module), locations)
         self.keys: list[Key] = []
         self.nodes: dict[Key, int] = {}
         self.steps: list[Step] = []
-        self._mlir: list[Any] = []
+        self._values: list[Value] = []
         self._manual: list[tuple[Axis, ...]] = []
         self._made: list[int | None] = []
         self._touching: list[list[int]] = []
-        self._known: dict[tuple[tuple[ir.Operation, ...], Any], int] = {}
+        self._known: dict[tuple[tuple[MlirOperation, ...], Value], int] = {}
         self._specs: dict[int, Spec] = {}
         self._rules: dict[Any, Rule] = {}
         self._tags: tuple[int, ...] = ()
         self.arguments = [self._new(v, Key((), -1, "argument", i), None) for i, v in enumerate(self.main.arguments)]
         made = self.read(self.main)
-        main = self.functions["main"]
+        main = self.graph.functions["main"]
         self.outputs = [self._new(v, Key((), -1, "output", i), None) for i, v in enumerate(made)]
         for node, value, said in zip(self.outputs, made, attributes_of(main, "res_attrs", len(made)), strict=True):
             if "sdy.sharding" in said:
@@ -193,13 +194,13 @@ class Links(Walker):
 
     # Reading.
 
-    def _new(self, value: Any, key: Key, made: int | None) -> int:
+    def _new(self, value: Value, key: Key, made: int | None) -> int:
         """A node; the value is found by it from now on, if it is not an output."""
         while key in self.nodes:
             key = key._replace(copy=key.copy + 1)
         node = self.nodes[key] = len(self.keys)
         self.keys.append(key)
-        self._mlir.append(value)
+        self._values.append(value)
         self._manual.append(self.around.manual)
         self._made.append(made)
         self._touching.append([])
@@ -207,7 +208,7 @@ class Links(Walker):
             self._known[self.around.calls, value] = node
         return node
 
-    def _of(self, value: Any, calls: tuple[ir.Operation, ...] | None = None) -> int:
+    def _of(self, value: Value, calls: tuple[MlirOperation, ...] | None = None) -> int:
         return self._known[self.around.calls if calls is None else calls, value]
 
     def _step(self, op: Any, kind: str, ins: Iterable[int], outs: Iterable[int] = (), place: int = 0) -> None:
@@ -216,18 +217,18 @@ class Links(Walker):
         for node in dict.fromkeys((*ins, *outs)):
             self._touching[node].append(number)
 
-    def visit(self, op: ir.Operation) -> None:
+    def visit(self, op: MlirOperation) -> None:
         name, tag, first = op.name, number_of(op), len(self.steps)
         operands = [self._of(value) for value in op.operands]
         results = [
             self._new(
                 value,
                 Key(self._tags, tag, "result", i),
-                None if name in ENTERED else first + i if name in _SAME else first,
+                None if op.blocks else first + i if name in _SAME else first,
             )
             for i, value in enumerate(op.results)
         ]
-        if name not in ENTERED:
+        if not op.blocks:
             kind = _kind(name, tag) if operands else "rule"
             if kind != "rule":
                 for pair in zip(operands, results, strict=True):
@@ -271,7 +272,7 @@ class Links(Walker):
     def spec(self, node: int) -> Spec:
         """How a value is cut."""
         if node not in self._specs:
-            self._specs[node] = Spec.of(cut_of(self._mlir[node], self._manual[node]), self.rank(node))
+            self._specs[node] = Spec.of(self.graph.cut(self._values[node], self._manual[node]), self.rank(node))
         return self._specs[node]
 
     def closed(self, node: int, axis: str) -> str:
@@ -286,10 +287,7 @@ class Links(Walker):
 
     def shape(self, node: int) -> tuple[int, ...]:
         """A value's shape; of what is no array, none."""
-        try:
-            return tuple(ir.RankedTensorType(self._mlir[node].type).shape)
-        except ValueError:
-            return ()
+        return self._values[node].shape
 
     def carries(self, cut: Cut, axis: str) -> bool:
         """Whether a mesh axis, or a part of it, cuts a dimension."""
@@ -329,17 +327,13 @@ class Links(Walker):
         """The number of a step's operation."""
         return number_of(step.op)
 
-    def places(self, step: Step) -> tuple[int, ...]:
-        """The numbers of the calls that lead to a step's operation, and its own."""
-        return (*map(number_of, step.around.calls), self.number(step))
-
     def touching(self, node: int) -> list[Step]:
         """The steps that a value is part of."""
         return [self.steps[number] for number in self._touching[node]]
 
     def place_of(self, step: Step) -> Place:
         """The line and name stack of a step."""
-        return within(place_of(step.op.location, self._locations), step.around.place)
+        return self._places.at(step.op.location, step.around.place)
 
     def hops(self, cut: Cut) -> Iterator[Hop]:
         """The dimensions that hang together with one."""
@@ -427,7 +421,7 @@ def _kind(name: str, number: int) -> str:
     return "same" if name in _SAME else "reshard" if name.startswith("sdy.") and number == -2 else "rule"
 
 
-def number_of(op: ir.Operation) -> int:
+def number_of(op: Any) -> int:
     """The number of an operation; -2 for one that the compiler added."""
     return ir.IntegerAttr(op.attributes[TAG]).value if TAG in op.attributes else -2
 

@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shardviz import _jax
-from shardviz.breath import breathe
-from shardviz.errors import ShardvizError, TraceError
+from shardviz.errors import ShardvizError, TraceError, message_of
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import bind
 from shardviz.program.call import Call
@@ -146,7 +145,7 @@ class Lowerings:
             try:
                 return trace(self.call, DeviceMesh(names, (1,) * len(names)))
             except TraceError as error:
-                missing = _jax.missing_axis(error.__cause__)
+                missing = _jax.missing_axis(message_of(error.__cause__))
                 if missing is None or missing in names:
                     return self.latest  # which says why there is none
                 names += (missing,)
@@ -172,7 +171,6 @@ class Lowerings:
             TraceError: as `traced`, or if JAX cannot lower an operation of it.
         """
         kept = self._on(plan)
-        breathe()  # before the lock is held
         with self._lock:
             if target not in kept.lowered:
                 # on the mesh of the trace, which its equations remember
@@ -242,20 +240,16 @@ class Lowerings:
         return self._with_places(kept, plan, types) if plan.constraints or self.marked else kept
 
     def _with_places(self, kept: _Kept, plan: Plan, types: tuple[Spec, ...]) -> _Kept:
-        """The trace with marks at the values that a plan constrains: one for each set of them, whatever their specs.
-
-        It may pause (`breath`), so nothing is locked meanwhile: of two threads that make it, the first is heard.
-        """
+        """The trace with marks at the values that a plan constrains: one for each set of them, whatever their specs."""
         mesh, wanted = plan.mesh, tuple(dict.fromkeys((*self.marked, *(each.value for each in plan.constraints))))
         key = self._key(mesh, types), wanted
-        found = self._placed.get(key)
-        if found is None:
-            traced = with_places(kept.traced, self.call, mesh, types, self._places(mesh), wanted)
-            with self._lock:
-                found = self._placed.setdefault(key, _Kept(traced, mesh))
+        with self._lock:
+            if key not in self._placed:
+                traced = with_places(kept.traced, self.call, mesh, types, self._places(mesh), wanted)
+                self._placed[key] = _Kept(traced, mesh)
                 for old in list(self._placed)[:-_MOST_PLACED]:
                     del self._placed[old]
-        return found
+            return self._placed[key]
 
     def _trace(self, mesh: DeviceMesh | None, types: tuple[Spec, ...] = ()) -> _Kept:
         with self._lock:

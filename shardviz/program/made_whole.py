@@ -12,19 +12,20 @@ more than that:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
-from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardviz.graph import Value
 from shardviz.notation import Axis, Spec
-from shardviz.program.uses import RESHARDS, cut_of
+from shardviz.program.graph import MlirGraph, MlirOperation
+from shardviz.program.uses import RESHARDS, root
 
 
-def made_whole(product: ir.Operation, manual: Sequence[Axis] = ()) -> Iterator[tuple[Any, Spec]]:
+def made_whole(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] = ()) -> Iterator[tuple[Value, Spec]]:
     """The arrays that XLA's partitioner holds for a `dot_general` beyond its factors and its result.
 
     Args:
+        graph: the program.
         product: the product, after Shardy's reshards have been put in.
         manual: the axes of the manual computations around it.
 
@@ -34,12 +35,12 @@ def made_whole(product: ir.Operation, manual: Sequence[Axis] = ()) -> Iterator[t
     numbers = stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
     summed = tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)
     batched = tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions)
-    factors = [_before(value) for value in product.operands]
-    cuts = [_dims(value, manual) for value in factors]
+    factors = [root(value) for value in product.operands]
+    cuts = [_dims(graph, value, manual) for value in factors]
     sums = [{a for d in where for a in dims[d]} for dims, where in zip(cuts, summed, strict=True)]
     (made,) = product.results
     if both := {a for i, j in zip(*summed, strict=True) for a in cuts[0][i] if a in cuts[1][j]}:
-        own = _dims(made, manual)
+        own = _dims(graph, made, manual)
         if both & {a for dim in own for a in dim}:
             yield made, _without(own, both)
     for one, other in ((0, 1), (1, 0)):
@@ -47,31 +48,26 @@ def made_whole(product: ir.Operation, manual: Sequence[Axis] = ()) -> Iterator[t
         left = [d for d in range(len(cuts[other])) if d not in taken]
         if not any(a in sums[one] for d in left for a in cuts[other][d]):
             continue
-        final = _dims(_after(made), manual)
+        final = _dims(graph, _after(made), manual)
         start = len(batched[0]) if other == 0 else len(final) - len(left)  # batch, free of the first, of the second
         theirs = {a for at, d in enumerate(left, start) for a in cuts[other][d] if a in final[at]}
-        kept = {a for dim in _dims(product.operands[one], manual) for a in dim}  # what Shardy has not gathered itself
+        kept = {
+            a for dim in _dims(graph, product.operands[one], manual) for a in dim
+        }  # what Shardy has not gathered itself
         if gathered := theirs & kept & sums[one]:
             yield factors[one], _without(cuts[one], gathered)
 
 
-def _before(value: Any) -> Any:
-    """A factor before Shardy's reshards."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name in RESHARDS:
-        value = value.owner.operands[0]
-    return value
-
-
-def _after(value: Any) -> Any:
+def _after(value: Value) -> Value:
     """A result after Shardy's reshards."""
-    while len(uses := list(value.uses)) == 1 and uses[0].owner.name in RESHARDS:
-        value = uses[0].owner.results[0]
+    while len(value.uses) == 1 and isinstance(user := value.uses[0][0], MlirOperation) and user.name in RESHARDS:
+        (value,) = user.results
     return value
 
 
-def _dims(value: Any, manual: Sequence[Axis]) -> tuple[tuple[Axis, ...], ...]:
-    spec = cut_of(value, manual)
-    return ((),) * ir.RankedTensorType(value.type).rank if spec is None else spec.dims
+def _dims(graph: MlirGraph, value: Value, manual: Sequence[Axis]) -> tuple[tuple[Axis, ...], ...]:
+    spec = graph.cut(value, manual)
+    return ((),) * len(value.shape) if spec is None else spec.dims
 
 
 def _without(dims: Sequence[tuple[Axis, ...]], gone: Collection[Axis]) -> Spec:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import jax
-import numpy as np
-from jax.sharding import AbstractMesh, AxisType, Mesh
+from jax.sharding import AbstractMesh, AxisType
 
 from shardviz.errors import MeshError
 from shardviz.notation import DeviceMesh
@@ -36,26 +33,3 @@ def mesh(axes: Any = None, /, **sizes: int) -> AbstractMesh:
 def abstract_mesh(mesh: DeviceMesh) -> AbstractMesh:
     """The `AbstractMesh` with the same axes; the order of the devices is left behind, as an AbstractMesh has none."""
     return AbstractMesh(mesh.sizes, mesh.names, axis_types=tuple(AxisType[t] for t in mesh.types))
-
-
-def jax_mesh(mesh: Any, devices: Sequence[Any] | None = None) -> Mesh:
-    """The `jax.sharding.Mesh` of the devices that a mesh names by their ids, in its order and with its axis types.
-
-    Args:
-        mesh: a mesh in any form that `DeviceMesh.of` reads.
-        devices: where to take the devices from; `jax.devices()` unless given.
-
-    Raises:
-        MeshError: if a device is missing.
-    """
-    mesh = DeviceMesh.of(mesh)
-    have = {int(device.id): device for device in (jax.devices() if devices is None else devices)}
-    missing = [i for i in mesh.ids().tolist() if i not in have]
-    if missing:
-        raise MeshError(
-            f"mesh {mesh}: there is no device {missing[0]} among the {len(have)} here; "
-            "for a mesh without devices use sv.mesh"
-        )
-    array = np.empty(mesh.size, object)
-    array[:] = [have[i] for i in mesh.ids().tolist()]
-    return Mesh(array.reshape(mesh.sizes), mesh.names, axis_types=tuple(AxisType[t] for t in mesh.types))

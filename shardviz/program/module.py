@@ -93,7 +93,7 @@ def _float8(text: str) -> str:
     return f"float{text[1]}_{text[2:].lower()}" if text[0] == "f" and text[1:2].isdecimal() else text
 
 
-def call_target(op: ir.Operation) -> str:
+def call_target(op: Any) -> str:
     """What a `stablehlo.custom_call` calls; empty where it says none."""
     attributes = op.attributes
     return ir.StringAttr(attributes["call_target_name"]).value if "call_target_name" in attributes else ""
@@ -147,10 +147,10 @@ def parse(text: str) -> Place:
     """Reads a location's text."""
     name = _NAME.match(text)
     frames = [
-        Frame(file, int(line), function, (int(start), int(end)) if end else None)
+        Frame(unescaped(file), int(line), unescaped(function), (int(start), int(end)) if end else None)
         for function, file, line, start, end in _FRAME.findall(text, name.end(1) if name else 0)
     ]
-    return Place(name[1] if name else "", innermost(frames))
+    return Place(unescaped(name[1]) if name else "", innermost(frames))
 
 
 MESH = "mesh"

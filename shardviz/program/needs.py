@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
-
-from jax.extend.mlir import ir
 
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.chain import Named, op_name
 from shardviz.program.contest import Quarrel, axes_text, quarrel_words, quarrels
+from shardviz.program.graph import MlirOperation
 from shardviz.program.links import Cut, Key, Links, Step, number_of
 from shardviz.program.numbered import Moved
 from shardviz.records import Collective
@@ -80,21 +78,17 @@ def _root(links: Links, moved: Moved) -> int | None:
     """The node of what a collective moves, before all collectives on its way."""
     value = moved.op.operands[0]
     calls = tuple(number_of(call) for call in moved.around.calls)
-    while not isinstance(value.owner, ir.Block) and value.owner.name.startswith("sdy.") and len(value.owner.operands):
-        if number_of(value.owner) != -2 and value.owner.name != "sdy.reshard":
+    while isinstance(owner := value.owner, MlirOperation) and owner.name.startswith("sdy.") and owner.operands:
+        if number_of(owner) != -2 and owner.name != "sdy.reshard":
             break
-        value = value.owner.operands[0]
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        place = ir.BlockArgument(value).arg_number
-        parent: Any = owner.owner.operation
-        if parent.name == "func.func":
-            key = Key(calls, -1, "inside 0", place) if calls else Key((), -1, "argument", place)
-        else:
-            region = next(n for n, r in enumerate(parent.regions) if r.blocks[0] == owner)
-            key = Key(calls, number_of(parent), f"inside {region}", place)
+        value = owner.operands[0]
+    if isinstance(owner, MlirOperation):
+        key = Key(calls, number_of(owner), "result", value.index)
+    elif owner.name:  # a function
+        key = Key(calls, -1, "inside 0", value.index) if calls else Key((), -1, "argument", value.index)
     else:
-        key = Key(calls, number_of(owner), "result", ir.OpResult(value).result_number)
+        (around,) = owner.callers
+        key = Key(calls, number_of(around), f"inside {around.blocks.index(owner)}", value.index)
     return links.nodes.get(key)
 
 

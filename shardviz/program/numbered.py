@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jax.extend.mlir import ir
-
 from shardviz.program.chain import op_name
+from shardviz.program.graph import MlirOperation
 from shardviz.program.links import Key, Links, number_of
 from shardviz.program.propagated import Reading
 from shardviz.program.stablehlo import Around
@@ -28,7 +27,7 @@ class Moved:
         around: what stands around it.
     """
 
-    op: Any
+    op: MlirOperation
     around: Around
 
 
@@ -41,11 +40,11 @@ class Numbered(Reading):
         self._copies: Counter[tuple[tuple[int, ...], int]] = Counter()
         super().__init__(*args)
 
-    def visit(self, op: ir.Operation) -> None:
+    def visit(self, op: MlirOperation) -> None:
         self._copies[self._tags(), number_of(op)] += 1
         super().visit(op)
 
-    def key(self, op: ir.Operation) -> Key:
+    def key(self, op: MlirOperation) -> Key:
         """The key of the first result of the operation that is visited."""
         tags, number = self._tags(), number_of(op)
         return Key(tags, number, "result", 0, self._copies[tags, number] - 1)
@@ -53,17 +52,17 @@ class Numbered(Reading):
     def _tags(self) -> tuple[int, ...]:
         return tuple(number_of(call) for call in self.around.calls)
 
-    def _value(self, op: ir.Operation) -> None:
+    def _value(self, op: MlirOperation) -> None:
         before = len(self.values)
         super()._value(op)
         self.keys += [self.key(op)] * (len(self.values) - before)
 
-    def _collective(self, op: ir.Operation) -> None:
+    def _collective(self, op: MlirOperation) -> None:
         before = len(self.collectives)
         super()._collective(op)
         self.moves += [Moved(op, self.around)] * (len(self.collectives) - before)
 
-    def _user_collective(self, op: ir.Operation, kind: str) -> None:
+    def _user_collective(self, op: MlirOperation, kind: str) -> None:
         before = len(self.collectives)
         super()._user_collective(op, kind)
         self.moves += [Moved(op, self.around)] * (len(self.collectives) - before)

@@ -20,11 +20,11 @@ from shardviz.errors import ShardvizError
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_size
 from shardviz.program.explicit import explicit_axes
+from shardviz.program.graph import cut_of
 from shardviz.program.lower import Lowered, LowerFor, lower
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import call_target
 from shardviz.program.propagate import prepared, rehearse
-from shardviz.program.uses import cut_of
 from shardviz.records import PlanRecord
 
 _PIPELINE = "builtin.module(sdy-propagation-pipeline,sdy-close-shardings)"

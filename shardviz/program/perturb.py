@@ -22,12 +22,11 @@ from shardviz import _jax
 from shardviz.notation import Axis, Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
+from shardviz.program.graph import cut_of, functions_of
 from shardviz.program.links import MANUAL, RULES, TAG, Key, Links, manual_place, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of
 from shardviz.program.propagate import prepared
-from shardviz.program.stablehlo import functions_of
-from shardviz.program.uses import cut_of
 from shardviz.records import Frame, PlanRecord
 from shardviz.records.why import Source
 

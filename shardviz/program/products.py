@@ -9,23 +9,23 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardviz.graph import Value
 from shardviz.layouts import itemsize
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
-from shardviz.program.module import dtype_of
-from shardviz.program.uses import met
+from shardviz.program.graph import MlirGraph, MlirOperation
+from shardviz.program.uses import root
 from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
 from shardviz.records.products import Sizes
 
 PRODUCTS = ("stablehlo.dot_general", "stablehlo.convolution", "chlo.ragged_dot")
 
 
-def sizes(op: ir.Operation, shape_of: Callable[[Any], Shape]) -> Sizes:
+def sizes(op: MlirOperation, shape_of: Callable[[Value], Shape]) -> Sizes:
     """Batch, rows, what is summed over, and columns of a `dot_general`.
 
     Args:
@@ -44,14 +44,14 @@ def sizes(op: ir.Operation, shape_of: Callable[[Any], Shape]) -> Sizes:
     )
 
 
-def summed_axes(op: ir.Operation, number: int, manual: Sequence[Axis]) -> tuple[Axis, ...]:
+def summed_axes(graph: MlirGraph, op: MlirOperation, number: int, manual: Sequence[Axis]) -> tuple[Axis, ...]:
     """The axes that cut what a `dot_general` sums over in one of its factors, as that comes, and nothing of the other.
 
     An axis that the other has too is busy there: a weight that FSDP cuts over the batch's axis is put together.
     """
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     summed = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)[number]
-    cut, other = met(op, number, manual), met(op, 1 - number, manual)
+    cut, other = (graph.cut(root(op.operands[n]), manual) for n in (number, 1 - number))
     if cut is None:
         return ()
     busy = {axis_name(a) for a in other.axes} if other is not None else set()
@@ -63,7 +63,7 @@ _MET = re.compile(r"rhs_(?:contracting|batching|group)_dimensions\s*=\s*\[([^\]]
 Shape = tuple[int, ...]
 
 
-def product_flops(op: ir.Operation, shard_of: Callable[[Any], Shape]) -> float:
+def product_flops(op: MlirOperation, shard_of: Callable[[Value], Shape]) -> float:
     """FLOPs of one run of a matrix product or a convolution on one device.
 
     Args:
@@ -81,10 +81,10 @@ def product_flops(op: ir.Operation, shard_of: Callable[[Any], Shape]) -> float:
     return _convolution(op, shard_of)
 
 
-def _convolution(op: ir.Operation, shard_of: Callable[[Any], Shape]) -> float:
+def _convolution(op: MlirOperation, shard_of: Callable[[Value], Shape]) -> float:
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     left, kernel, out = (shard_of(value) for value in (*op.operands, op.results[0]))
-    whole = ir.RankedTensorType(op.operands[0].type).shape
+    whole = op.operands[0].shape
     many = len(numbers.input_spatial_dimensions)
     strides, holes, kernel_holes = (
         _integers(op, name, [1] * many) for name in ("window_strides", "lhs_dilation", "rhs_dilation")
@@ -109,14 +109,14 @@ def _convolution(op: ir.Operation, shard_of: Callable[[Any], Shape]) -> float:
     )
 
 
-def _groups(op: ir.Operation, name: str, left: Shape, dimension: int) -> int:
+def _groups(op: MlirOperation, name: str, left: Shape, dimension: int) -> int:
     """Groups on one device: cut with the dimension that they divide."""
     groups = ir.IntegerAttr(op.attributes[name]).value
-    whole = ir.RankedTensorType(op.operands[0].type).shape[dimension]
+    whole = op.operands[0].shape[dimension]
     return max(1, groups * left[dimension] // whole) if whole else groups
 
 
-def _integers(op: ir.Operation, name: str, default: list[int]) -> list[int]:
+def _integers(op: MlirOperation, name: str, default: list[int]) -> list[int]:
     """The whole numbers of an attribute; the default where it is left out."""
     if name not in op.attributes:
         return default
@@ -127,7 +127,6 @@ def _integers(op: ir.Operation, name: str, default: list[int]) -> list[int]:
         return [int(n) for n in ir.DenseIntElementsAttr(attribute)]
 
 
-def factor_dtype(op: ir.Operation) -> str:
+def factor_dtype(op: MlirOperation) -> str:
     """The element type in which a product's factors are multiplied: the wider of the two."""
-    factors = (dtype_of(str(ir.RankedTensorType(op.operands[n].type).element_type)) for n in (0, 1))
-    return max(factors, key=itemsize)
+    return max((value.dtype for value in op.operands[:2]), key=itemsize)

@@ -18,12 +18,11 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.passmanager import PassManager
 
-from shardviz import _jax
-from shardviz.breath import wait_for
-from shardviz.compiler import server
+from shardviz import _jax, processes
 from shardviz.notation import Spec
 from shardviz.program.explicit import mark_types
 from shardviz.program.footprint import Footprint, footprint
+from shardviz.program.graph import MlirGraph
 from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import items
 from shardviz.program.propagated import Reading
@@ -51,6 +50,7 @@ class Propagated:
         reshards_left: reshardings that Shardy did not turn into collectives.
         seconds: what each step took.
         module: the module after propagation, for its text.
+        graph: its operations.
     """
 
     outputs: tuple[Spec, ...]
@@ -62,32 +62,30 @@ class Propagated:
     reshards_left: int
     seconds: dict[str, float]
     module: Any
+    graph: MlirGraph
 
 
-def rehearse(lowered: Lowered, bound: PlanRecord, *, pausing: bool = False) -> None:
+def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
     """Runs Shardy on a program in a process of its own first, which may die of it where the kernel must not.
 
     Shardy ends its process where one of its checks fails. Where no process can be had, nothing is rehearsed.
 
     Args:
         lowered, bound: the program and the plan.
-        pausing: let others work meanwhile, where that is asked for (`breath`): to be said by who holds no lock.
 
     Raises:
         CompileError: if the process died or Shardy refused the program.
     """
     with lowered.entered(), ir.Location.unknown():
         module = _jax.bytecode(prepared(lowered, bound))
-    rehearse_module(module, PIPELINE, pausing=pausing)
+    rehearse_module(module, PIPELINE)
 
 
-def rehearse_module(module: bytes, pipeline: str, *, pausing: bool = False) -> None:
-    """Runs passes on a module given as bytecode in a process of its own; `pausing` and errors as `rehearse`."""
-    trial = server.Trial("shardviz._jax:run_passes", module, {"passes": pipeline})
-    job = server.submit(trial, timeout=_REHEARSAL)
+def rehearse_module(module: bytes, pipeline: str) -> None:
+    """Runs passes on a module given as bytecode in a process of its own; errors as `rehearse`."""
+    trial = processes.Trial("shardviz._jax:run_passes", module, {"passes": pipeline})
+    job = processes.submit(trial, timeout=_REHEARSAL)
     try:
-        if pausing:
-            wait_for(job.done)
         error = job.exception()
     finally:
         job.stop()  # where the waiting was interrupted
@@ -146,12 +144,13 @@ def _propagate(
         passes.enable_verifier(False)
         passes.run(module)
         done = time.perf_counter()
-        reading = Reading(module, lowered, bound.mesh, flops or {}, brief=room is not None)
+        graph = MlirGraph(module)
+        reading = Reading(graph, lowered, bound.mesh, flops or {}, brief=room is not None)
         outputs = reading.outputs()
         seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
         found = tuple(reading.values), tuple(reading.collectives), tuple(reading.products), reading.tally.rows
-        propagated = Propagated(outputs, *found, reading.unknown_loops, reading.reshards_left, seconds, module)
-        return propagated, None if room is None else footprint(module, lowered, bound, room)
+        propagated = Propagated(outputs, *found, reading.unknown_loops, reading.reshards_left, seconds, module, graph)
+        return propagated, None if room is None else footprint(graph, lowered, bound, room)
 
 
 def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:

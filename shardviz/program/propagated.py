@@ -21,6 +21,8 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
+from shardviz.graph import At, Block, GraphFlow, Origins
+from shardviz.graph import Value as GraphValue
 from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
@@ -31,11 +33,12 @@ from shardviz.notation.scan import unescaped
 from shardviz.notation.sdy import axis_lists
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.explicit import type_of
+from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, call_target, dtype_of, group_axes, spec_of
+from shardviz.program.module import Place, call_target, group_axes, spec_of
 from shardviz.program.products import PRODUCTS, factor_dtype, product_flops, sizes, summed_axes
-from shardviz.program.stablehlo import ENTERED, ModuleFlow, Walker
-from shardviz.program.uses import KINDS, cut_of, moved_axes, root_of, surroundings
+from shardviz.program.stablehlo import Walker, flow_of
+from shardviz.program.uses import KINDS, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Product, Value, WorkTally
 from shardviz.records.kernels import Array, Known, kernel_name
 from shardviz.records.kernels import factor_dtype as dtype_of_call
@@ -86,9 +89,10 @@ TRIVIAL = {
     "sdy.reshard",
 }
 """Operations whose result is their operand, moved or a part of it."""
+_MOVED = frozenset(name.partition(".")[2].replace("_", "-") for name in TRIVIAL)
 
 
-def span(op: ir.Operation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, int | None]:
+def span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, int | None]:
     """The mesh axes and the number of devices in a group; None where the groups are no product of axes."""
     name = "source_target_pairs" if kind == "collective-permute" else "replica_groups"
     attributes = op.attributes
@@ -120,7 +124,7 @@ class Reading(Walker):
 
     def __init__(
         self,
-        module: ir.Operation,
+        graph: MlirGraph,
         lowered: Lowered,
         mesh: DeviceMesh,
         flops: Mapping[str, float],
@@ -130,14 +134,14 @@ class Reading(Walker):
         """Reads it.
 
         Args:
-            module: the module.
+            graph: the module's operations; its context is entered.
             lowered: the program.
             mesh: the plan's mesh.
             flops: as `propagate` takes them.
             brief: only what costs is wanted: no values, no names of what a collective moves, and passes by name stacks
                 alone.
         """
-        super().__init__(module, lowered.locations)
+        super().__init__(graph, lowered.locations)
         self.brief = brief
         self.known = Known(flops, lowered.traced.estimates)
         self.mesh, self.traced = mesh, lowered.traced
@@ -150,23 +154,24 @@ class Reading(Walker):
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
         self.reshards_left = 0
         self.cuts: dict[Any, _Cut] = {}
-        self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
+        self.locations = lowered.locations
+        self._moved = Origins(_MOVED, first=True)
         self.read(self.main)
 
-    def caller(self, op: ir.Operation) -> Place | None:
+    def caller(self, op: MlirOperation) -> Place | None:
         stack = self.place(op).name_stack
         return Place(stack, None) if stack else None  # what has no line of its own has none
 
-    def read(self, block: Any) -> list[Any]:
+    def read(self, block: Block) -> tuple[GraphValue, ...]:
         around, self.made = self.made, {}
         try:
             return super().read(block)
         finally:
             self.made = around
 
-    def visit(self, op: ir.Operation) -> None:
+    def visit(self, op: MlirOperation) -> None:
         name = op.name
         said = USER_KINDS.get(name) or (name == "stablehlo.custom_call" and USER_KINDS.get(call_target(op)))
         if said:
@@ -186,15 +191,15 @@ class Reading(Walker):
                 self._product(op, place, stands_in, flops)
         elif name == "stablehlo.custom_call" and not said:
             self._call(op)
-        if name in ENTERED:
+        if op.blocks:
             with self.inside(op) as blocks:
-                if name in ("stablehlo.case", "stablehlo.if"):
+                if op.kind == "conditional":
                     self._branches(blocks)
                 else:
                     for block in blocks:
                         self.read(block)
 
-    def _call(self, op: ir.Operation) -> None:
+    def _call(self, op: MlirOperation) -> None:
         """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
         target, place = call_target(op), self.place(op)
         ins, outs = ([self._given(v) for v in of] for of in (op.operands, op.results))
@@ -207,9 +212,9 @@ class Reading(Walker):
             row = self._phase(op, place), frame, module_of(place.name_stack, frame), dtype_of_call(ins, outs)
             self.tally.add(*row, self.around.times * (flops or 0.0), opaque=(name,) if flops is None else ())
 
-    def _product(self, op: ir.Operation, place: Place, stands_in: str, flops: float) -> None:
+    def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:
         manual, last = self.around.manual, self.values[-1] if self.values else None
-        cuts = [cut_of(value, manual) for value in (*op.operands, op.results[0])]
+        cuts = [self.graph.cut(value, manual) for value in (*op.operands, op.results[0])]
         used = {axis_name(a) for cut in cuts if cut is not None for a in cut.axes}
         made = last is not None and last.source == place.frame and last.name.startswith("dot_general.")
         self.products.append(
@@ -219,21 +224,21 @@ class Reading(Walker):
                 phase=stands_in,
                 dtype=factor_dtype(op),
                 count=self.around.count,
-                whole=sizes(op, lambda value: self._type(value.type)[0]),
+                whole=sizes(op, lambda value: value.shape),
                 shard=sizes(op, self._shard_of),
                 flops=flops,
                 repeated=tuple(a for a, n in self.mesh.shape.items() if n > 1 and a not in used and a not in manual),
-                left_axes=summed_axes(op, 0, manual),
-                right_axes=summed_axes(op, 1, manual),
+                left_axes=summed_axes(self.graph, op, 0, manual),
+                right_axes=summed_axes(self.graph, op, 1, manual),
             )
         )
 
-    def _given(self, value: Any) -> Array:
+    def _given(self, value: GraphValue) -> Array:
         """An array that a call takes or gives: cut in its batch dimensions, with whole matrices."""
-        (shape, dtype), shard = self._type(value.type), self._shard_of(value)
-        return Array(shard if self.around.manual else (*shard[:-2], *shape[-2:]), dtype)
+        shard = self._shard_of(value)
+        return Array(shard if self.around.manual else (*shard[:-2], *value.shape[-2:]), value.dtype)
 
-    def _branches(self, blocks: Sequence[Any]) -> None:
+    def _branches(self, blocks: Sequence[Block]) -> None:
         """Every branch's values and collectives; the FLOPs of the branch that has most."""
         around, found = self.tally, []
         for block in blocks:
@@ -243,22 +248,22 @@ class Reading(Walker):
         self.tally = around
         self.tally.join(max(found, key=lambda tally: tally.flops).rows)
 
-    def _phase(self, op: ir.Operation, place: Place) -> str:
+    def _phase(self, op: MlirOperation, place: Place) -> str:
         said = phase(place.name_stack, self.traced.differentiated)
-        return said if said != "update" or self.brief else self._flow.phase(op, self.around.calls)
+        return said if said != "update" or self.brief else self._flow.phase_of(op.results, self.around.calls)
 
     @cached_property
-    def _flow(self) -> ModuleFlow:
-        return ModuleFlow(self.module, self._locations)
+    def _flow(self) -> GraphFlow:
+        return flow_of(self.graph, self.locations)
 
-    def _value(self, op: ir.Operation) -> None:
+    def _value(self, op: MlirOperation) -> None:
         attributes = op.attributes
         cut = "sdy.sharding" in attributes
-        if not len(op.results) or not (cut or self.around.manual):
+        if not op.results or not (cut or self.around.manual):
             return
-        if op.name == "stablehlo.broadcast_in_dim" and not self._type(op.operands[0].type)[0]:
+        if op.kind == "broadcast-in-dim" and not op.operands[0].shape:
             return
-        shape, dtype = self._type(op.results[0].type)
+        shape, dtype = op.results[0].shape, op.results[0].dtype
         key = shape, dtype, attributes["sdy.sharding"] if cut else None, self.around.manual
         known = self.cuts.get(key)
         if known is None:
@@ -281,7 +286,7 @@ class Reading(Walker):
                 label="",
                 count=self.around.count,
                 manual=known.manual,
-                fixed=type_of(op),
+                fixed=type_of(op.native),
             )
         )
 
@@ -306,10 +311,10 @@ class Reading(Walker):
         """Whether any axis is left that is not manual here."""
         return any(size > 1 and name not in self.around.manual for name, size in self.mesh.shape.items())
 
-    def _user_collective(self, op: ir.Operation, kind: str) -> None:
+    def _user_collective(self, op: MlirOperation, kind: str) -> None:
         """A collective that stands in the program, on single devices' shapes."""
         ins, outs = (
-            [(*self._type(v.type), cut_of(v, self.around.manual) or Spec()) for v in values]
+            [(v.shape, v.dtype, self.graph.cut(v, self.around.manual) or Spec()) for v in values]
             for values in (op.operands, op.results)
         )
         size = lambda row: math.prod(shard_shape(row[0], row[2], self.mesh)) * itemsize(row[1])  # noqa: E731
@@ -336,7 +341,7 @@ class Reading(Walker):
             )
         )
 
-    def _collective(self, op: ir.Operation) -> None:
+    def _collective(self, op: MlirOperation) -> None:
         """A collective that Shardy put in.
 
         The same again in one block is none, as the partitioner makes it once; a TPU's makes both, for later passes to
@@ -345,12 +350,13 @@ class Reading(Walker):
         kind, attribute = KINDS[op.name]
         given = self.again.get(op.operands[0], op.operands[0])
         key = op.name, given, op.attributes["out_sharding"], op.attributes[attribute] if attribute else None
-        first = self.made.setdefault(key, op.results[0])
-        if first != op.results[0] and not self.on_tpu:
-            self.again[op.results[0]] = first
+        (made,) = op.results
+        first = self.made.setdefault(key, made)
+        if first is not made and not self.on_tpu:
+            self.again[made] = first
             return
         after = spec_of(op.attributes["out_sharding"])
-        shape, dtype = self._type(op.results[0].type)
+        shape, dtype = made.shape, made.dtype
         before = self._before(op, after, len(shape))
         if attribute:
             spans = self._sums(op, moved_axes(op, attribute))
@@ -362,7 +368,7 @@ class Reading(Walker):
         operand = "" if self.brief else self._operand(op.operands[0])
         place = self._used_at(op) if operand else self.place(op)
         stands_in = self._phase(op, place)
-        joined = first != op.results[0]
+        joined = first is not made
         details = {} if self.brief else self._details(op, kind, before, after, tuple(spans), stands_in, joined)
         for axes in spans:
             self.collectives.append(
@@ -387,7 +393,7 @@ class Reading(Walker):
 
     def _details(
         self,
-        op: ir.Operation,
+        op: MlirOperation,
         kind: str,
         before: Spec,
         after: Spec,
@@ -399,58 +405,58 @@ class Reading(Walker):
 
         One that a later pass joins with the same before it (`joined`) moves nothing again.
         """
-        stands = surroundings(op, self.around.calls, self.functions, self.around.manual)
+        stands = surroundings(self.graph, op, self.around.calls, self.around.manual)
         moved = root_of(op), kind, spans, phase
         facts = ("asked",) if self.place(op).op == "sharding_constraint" else ()
         facts += ("again",) if moved in self.moved and kind == "all-gather" and not joined else ()
         self.moved.add(moved)
         return {
-            "before": cut_of(op.operands[0], self.around.manual) or before,
+            "before": self.graph.cut(op.operands[0], self.around.manual) or before,
             "after": after,
-            "array": self._type(op.results[0].type)[0],
+            "array": op.results[0].shape,
             "made_by": stands.made_by,
             "read_by": stands.read_by,
             "facts": stands.facts + facts,
         }
 
-    def _sums(self, op: ir.Operation, axes: tuple[Axis, ...]) -> list[tuple[Axis, ...]]:
+    def _sums(self, op: MlirOperation, axes: tuple[Axis, ...]) -> list[tuple[Axis, ...]]:
         """The axes of each all-reduce that the partitioner makes of one sum over several axes.
 
         It makes one for each dimension that is summed over and cut, the last dimension's first; a TPU's makes one.
         """
-        maker = op.operands[0].owner
-        if op.name != "sdy.all_reduce" or len(axes) < 2 or isinstance(maker, ir.Block):
+        maker = op.operands[0].maker
+        if op.name != "sdy.all_reduce" or len(axes) < 2 or maker is None:
             return [axes]
         for value in maker.operands:
-            cut = cut_of(value, self.around.manual) or Spec()
+            cut = self.graph.cut(value, self.around.manual) or Spec()
             dims = [found for dim in cut.dims if (found := tuple(a for a in dim if a in axes))]
             if sum(map(len, dims)) == len(axes):
                 return [tuple(chain.from_iterable(dims))] if self.on_tpu else dims[::-1]
         return [axes]
 
-    def _used_at(self, op: ir.Operation) -> Place:
+    def _used_at(self, op: MlirOperation) -> Place:
         """Where the result is used, for a collective on an argument's way in: its own line is only where a scan
         starts.
         """
-        own = self.place(op)
-        value = op.results[0]
+        own, (value,) = self.place(op), op.results
         for _ in range(8):
-            use = next(iter(value.uses), None)
-            if use is None:
+            if not value.uses:
                 break
-            op = use.owner.operation
-            if op.name == "func.return" and self.around.calls:
-                value = self.around.calls[-1].results[use.operand_number]
-            elif op.name == "stablehlo.optimization_barrier":
-                value = op.results[use.operand_number]
-            elif op.name in TRIVIAL:
-                value = op.results[0]
+            user, number = value.uses[0]
+            if isinstance(user, Block):
+                if not user.name or not self.around.calls:
+                    break
+                value = self.around.calls[-1].results[number]
+            elif user.kind == "opt-barrier":
+                value = user.results[number]
+            elif user.name in TRIVIAL:
+                (value,) = user.results
             else:
-                used = self.place(op)
+                used = self.place(user)
                 return used if used.frame else own
         return own
 
-    def _before(self, op: ir.Operation, after: Spec, rank: int) -> Spec:
+    def _before(self, op: MlirOperation, after: Spec, rank: int) -> Spec:
         """The operand's spec: the result's, undone."""
         dims = list(Spec.of(after, rank).dims)
         if op.name == "sdy.all_gather":
@@ -460,50 +466,26 @@ class Reading(Walker):
             for i, axes in enumerate(axis_lists(str(op.attributes["reduce_scatter_axes"]))):
                 dims[i] = dims[i][: len(dims[i]) - len(axes)]
         elif op.name == "sdy.collective_permute":
-            return cut_of(op.operands[0], self.around.manual) or after
+            return self.graph.cut(op.operands[0], self.around.manual) or after
         return Spec(tuple(dims))
 
-    def _shard_of(self, value: Any) -> tuple[int, ...]:
+    def _shard_of(self, value: GraphValue) -> tuple[int, ...]:
         """One device's shape; what has no sharding is whole on every device."""
-        shape, dtype = self._type(value.type)
-        owner = value.owner
-        if not isinstance(owner, ir.Block) and "sdy.sharding" in owner.attributes and len(owner.results) == 1:
-            known = self.cuts.get((shape, dtype, owner.attributes["sdy.sharding"], self.around.manual))
+        maker = value.maker
+        if maker is not None and len(maker.results) == 1 and "sdy.sharding" in (said := maker.native.attributes):
+            known = self.cuts.get((value.shape, value.dtype, said["sdy.sharding"], self.around.manual))
             if known is not None:
                 return known.shard
-        return shard_shape(shape, cut_of(value, self.around.manual) or Spec(), self.mesh)
+        return shard_shape(value.shape, self.graph.cut(value, self.around.manual) or Spec(), self.mesh)
 
-    def _operand(self, value: Any) -> str:
+    def _operand(self, value: GraphValue) -> str:
         """The argument that a value is a slice, a copy or a rearrangement of; empty if it is none."""
-        calls = list(self.around.calls)
-        for _ in range(64):
-            owner = value.owner
-            if isinstance(owner, ir.Block):
-                parent, place = owner.owner.operation, ir.BlockArgument(value).arg_number
-                if parent.name in ("stablehlo.while", "sdy.manual_computation"):
-                    value = parent.operands[place]
-                elif owner == self.main:
-                    return self.traced.arguments[place].name
-                elif parent.name == "func.func" and calls:
-                    value = calls.pop().operands[place]
-                else:
-                    return ""
-                continue
-            if owner.name == "func.call":
-                block = self.callee(owner.operation)
-                calls.append(owner.operation)
-                value = block.operations[len(block.operations) - 1].operands[ir.OpResult(value).result_number]
-            elif owner.name == "stablehlo.optimization_barrier":
-                value = owner.operands[ir.OpResult(value).result_number]
-            elif owner.name in TRIVIAL:
-                value = owner.operands[0]
-            else:
-                return ""
-        return ""
+        origin = self._moved(At(value, self.around.calls)).value
+        return self.traced.arguments[origin.index].name if origin.owner is self.main else ""
 
     def outputs(self) -> tuple[Spec, ...]:
         """How every output is cut."""
-        main = self.functions["main"]
+        main = self.graph.functions["main"]
         traced = self.traced
         found = (
             ir.ArrayAttr(main.attributes["res_attrs"])
@@ -521,14 +503,3 @@ class Reading(Walker):
                 known[like] = spec.with_dims(spec.dims[: like[1]])  # a PRNG key has a hidden dimension
             specs.append(known[like])
         return tuple(specs)
-
-    def _type(self, kind: Any) -> tuple[tuple[int, ...], str]:
-        found = self.types.get(kind)
-        if found is None:
-            try:
-                tensor = ir.RankedTensorType(kind)
-                found = tuple(tensor.shape), dtype_of(str(tensor.element_type))
-            except ValueError:
-                found = (), str(kind)
-            self.types[kind] = found
-        return found

@@ -15,22 +15,21 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
-
-from jax.extend.mlir import ir
 
 from shardviz import _jax
+from shardviz.graph import Block
+from shardviz.graph import Value as Array
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_size
 from shardviz.program.derivatives import is_cotangent
+from shardviz.program.graph import MlirGraph, MlirOperation, cut_of
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, dtype_of, spec_of
+from shardviz.program.module import Place, spec_of
 from shardviz.program.propagate import Propagated
-from shardviz.program.stablehlo import ENTERED, Walker
+from shardviz.program.stablehlo import Walker
 from shardviz.program.trace import Traced
-from shardviz.program.uses import cut_of
 from shardviz.records import Frame, PlanRecord, Residual, Value
 from shardviz.records.phases import phase
 
@@ -67,7 +66,7 @@ class _Origin:
     """
 
     made: str
-    value: Any
+    value: Array
     place: Place
     op: str = ""
     phase: str = ""
@@ -93,17 +92,17 @@ def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tu
     """
     if not lowered.traced.differentiated:
         return ()
-    with lowered.entered(), ir.Location.unknown():
-        known, origins = _known(lowered.traced), _Origins(lowered, propagated.module)
+    with lowered.entered():
+        known, origins = _known(lowered.traced), _Origins(lowered, propagated.graph)
         return tuple(_row(o, kind, bound, known) for o, kind in origins.rows())
 
 
 class _Origins(Walker):
     """Where every value of a propagated module was made, and what the backward pass uses of the other passes."""
 
-    def __init__(self, lowered: Lowered, module: ir.Operation):
-        super().__init__(module, lowered.locations)
-        self.origins: dict[Any, _Origin] = {}
+    def __init__(self, lowered: Lowered, graph: MlirGraph):
+        super().__init__(graph, lowered.locations)
+        self.origins: dict[Array, _Origin] = {}
         self.used: dict[_Origin, str] = {}
         for value, argument in zip(self.main.arguments, lowered.traced.arguments, strict=True):
             self.origins[value] = _Origin("argument", value, Place("", None), name=argument.name)
@@ -114,16 +113,16 @@ class _Origins(Walker):
         for origin, kind in self.used.items():
             if kind == "argument" and not origin.forward and is_cotangent(origin.name):
                 continue  # it comes with the backward pass; other arguments that only that pass uses are kept for it
-            if kind != "constant" or _shape(origin.value):
+            if kind != "constant" or origin.value.shape:
                 yield origin, kind
 
-    def _of(self, value: Any) -> _Origin:
+    def _of(self, value: Array) -> _Origin:
         found = self.origins.get(value)
         if found is None:  # an index of a reduction's own region, say
             found = self.origins[value] = _Origin("constant", value, Place("", None))
         return found
 
-    def visit(self, op: ir.Operation) -> None:
+    def visit(self, op: MlirOperation) -> None:
         name = op.name
         operands = [self._of(v) for v in op.operands]
         if name in _MOVED:
@@ -151,7 +150,7 @@ class _Origins(Walker):
             bool(operands)
             and operands[0].made == "constant"
             and all(o.made == "constant" for o in operands)
-            and not op.regions
+            and not op.native.regions
         )
         kind, short = "constant" if constant else made, name.split(".", 1)[1]
         count, manual = self.around.count, self.around.manual
@@ -159,21 +158,20 @@ class _Origins(Walker):
             self.origins[result] = _Origin(kind, result, place, short, made, count=count, manual=manual)
         if name == "stablehlo.dynamic_update_slice" and operands[0].made in ("carry", "carried", "constant"):
             self.origins[op.results[0]].stacks = self._written(op.operands[1])
-        if name in ENTERED:  # a branch
+        if op.blocks:  # a branch
             with self.inside(op) as blocks:
                 for block in blocks:
                     self.read(block)
 
-    def _pass(self, op: ir.Operation) -> str:
+    def _pass(self, op: MlirOperation) -> str:
         return phase(self.place(op).name_stack)
 
-    def _written(self, value: Any) -> _Origin:
+    def _written(self, value: Array) -> _Origin:
         """What is written into a stack, before a dimension of size one was put in front of it."""
-        owner = value.owner
-        if isinstance(owner, ir.Block) or owner.name not in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
+        if value.maker is None or value.maker.kind not in ("broadcast-in-dim", "reshape"):
             return self._of(value)
-        given = owner.operands[0]
-        return self._of(given if math.prod(_shape(value)) == math.prod(_shape(given)) else value)
+        (given,) = value.maker.operands
+        return self._of(given if math.prod(value.shape) == math.prod(given.shape) else value)
 
     def _uses(self, operands: list[_Origin], made: str) -> None:
         """Notes what an operation uses of another pass."""
@@ -188,17 +186,17 @@ class _Origins(Walker):
             else:
                 origin.forward = True
 
-    def _cut(self, op: ir.Operation, origin: _Origin) -> None:
+    def _cut(self, op: MlirOperation, origin: _Origin) -> None:
         """A value that is summed over devices, or cut further: that is how it is kept. An argument stays one."""
         result = op.results[0]
         if origin.made not in ("argument", "carry", "carried", "constant"):
             origin = replace(origin, value=result, count=self.around.count, forward=False)
         self.origins[result] = origin
 
-    def _set(self, values: Iterable[Any], origins: Iterable[_Origin]) -> None:
+    def _set(self, values: Iterable[Array], origins: Iterable[_Origin]) -> None:
         self.origins.update(zip(values, origins, strict=True))
 
-    def _manual(self, op: ir.Operation, operands: list[_Origin], place: Place) -> None:
+    def _manual(self, op: MlirOperation, operands: list[_Origin], place: Place) -> None:
         """A `shard_map`: inside, arrays are single devices'; what it gives is the whole array again."""
         with self.inside(op) as (block,):
             self._set(block.arguments, operands)
@@ -208,13 +206,12 @@ class _Origins(Walker):
                 origin = _Origin(self._pass(op), result, place, "shard_map", count=self.around.count)
             self.origins[result] = replace(origin, value=result, forward=False, manual=self.around.manual)
 
-    def _while(self, op: ir.Operation, operands: list[_Origin], made: str, place: Place) -> None:
+    def _while(self, op: MlirOperation, operands: list[_Origin], made: str, place: Place) -> None:
         """A loop: what it hands on unchanged is what it was given; what it stacks is as many as it runs."""
         count, manual = self.around.count, self.around.manual
         carry = "carried" if made == "update" else "carry"
         with self.inside(op) as (condition, body):
-            last = body.operations[len(body.operations) - 1].operation
-            kept = [last.operands[i] == body.arguments[i] for i in range(len(operands))]
+            kept = [end is argument for end, argument in zip(body.returned, body.arguments, strict=True)]
             for origin, stays, argument, tested in zip(
                 operands, kept, body.arguments, condition.arguments, strict=True
             ):
@@ -241,18 +238,14 @@ class _Origins(Walker):
             self.origins[result] = found
 
 
-def _shape(value: Any) -> tuple[int, ...]:
-    return tuple(ir.RankedTensorType(value.type).shape)
-
-
 def _spec(origin: _Origin, bound: PlanRecord) -> Spec:
     """How a value is cut as it was made; one without a sharding is whole on every device."""
     if origin.made == "argument":
         return bound.in_specs[origin.name]
     owner = origin.value.owner
-    if not isinstance(owner, ir.Block) and "sharding" in owner.attributes:  # a constraint's
-        return spec_of(owner.attributes["sharding"])
-    return cut_of(origin.value) or Spec()
+    if not isinstance(owner, Block) and "sharding" in owner.native.attributes:  # a constraint's
+        return spec_of(owner.native.attributes["sharding"])
+    return cut_of(origin.value.native) or Spec()
 
 
 _Key = tuple[Frame | None, tuple[int, ...], str]
@@ -285,7 +278,7 @@ def _known(traced: Traced) -> _Known:
 
 
 def _row(origin: _Origin, kind: str, bound: PlanRecord, known: _Known) -> Residual:
-    shape, dtype = _shape(origin.value), dtype_of(str(ir.RankedTensorType(origin.value.type).element_type))
+    shape, dtype = origin.value.shape, origin.value.dtype
     spec = Spec.of(_spec(origin, bound), len(shape))
     shard = shard_shape(shape, spec, bound.mesh)
     left = any(size > 1 and name not in origin.manual for name, size in bound.mesh.shape.items())

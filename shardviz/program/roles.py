@@ -18,9 +18,10 @@ from weakref import WeakKeyDictionary
 
 from jax.extend.mlir import ir
 
+from shardviz.program.graph import RETURNS, MlirGraph, functions_of
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, place_of
-from shardviz.program.stablehlo import RETURNS, ModuleFlow, functions_of
+from shardviz.program.stablehlo import flow_of
 from shardviz.program.trace import Argument
 from shardviz.records.phases import phase
 
@@ -56,12 +57,13 @@ def roles(lowered: Lowered) -> Roles:
         return Roles(False, traced.outputs, frozenset(), frozenset(), _new_values(arguments, traced.outputs))
     with lowered.entered():
         module = lowered.module.operation
-        flow, functions = ModuleFlow(module, lowered.locations), functions_of(module)
-        main = flow.main
-        given = zip(traced.arguments, main.arguments, strict=True)
-        optimizer = {a.name for a, value in given if a.shape and list(value.uses) and not flow.enters(value)}
-        made = zip(traced.outputs, _returned(main), strict=True)
-        gradients = {o.name for o, value in made if _backward(value, functions, lowered.locations)}
+        graph = MlirGraph(module)
+        flow, given = flow_of(graph, lowered.locations), zip(traced.arguments, graph.entry.arguments, strict=True)
+        optimizer = {
+            a.name for a, value in given if a.shape and list(value.native.uses) and not flow.is_used_inside(value)
+        }
+        made = zip(traced.outputs, graph.entry.returned, strict=True)
+        gradients = {o.name for o, v in made if _backward(v.native, graph.functions, lowered.locations)}
     news = _new_values(arguments, [o for o in traced.outputs if o.name not in gradients])
     updates = {u.argument: u.output for u in traced.updates if u.argument}
     return Roles(True, traced.outputs, frozenset(optimizer), frozenset(gradients), news | updates)

@@ -222,10 +222,10 @@ def _no_filter(given: Any) -> str:
 
 def _means(text: str, name: str) -> bool:
     """Whether a pattern means a tree path; see `catches`."""
-    if _pattern(text).fullmatch(name) is not None:
+    if _fits(text, name):
         return True
     keys, wanted = _dotted(name), _dotted(text)
-    return bool(wanted) and _pattern(f"*.{wanted}.*").fullmatch(f".{keys}.") is not None
+    return bool(wanted) and _fits(f"*.{wanted}.*", f".{keys}.")
 
 
 _BRACKETED = re.compile(r"""\[(?:'([^'\]]*)'|"([^"\]]*)"|([^\[\]'"]*))\]""")
@@ -238,18 +238,34 @@ def _dotted(text: str) -> str:
     return plain.replace("/", ".").strip(".")
 
 
-@functools.lru_cache(maxsize=1024)
-def _pattern(text: str) -> re.Pattern[str]:
-    """A pattern that takes at most pattern times name steps, however many stars it has.
+def _fits(pattern: str, name: str) -> bool:
+    """Whether a pattern of `*` and `?` is a name's; what stands between two stars is looked for from left to right."""
+    first, *parts = pattern.split("*")
+    if not parts:
+        return _same(first, name)
+    last, place = parts.pop(), len(first)
+    end = len(name) - len(last)
+    if place > end or not _same(first, name[:place]) or not _same(last, name[end:]):
+        return False
+    for part in filter(None, parts):
+        place = _find(part, name, place, end) + len(part)
+        if place < len(part):
+            return False
+    return True
 
-    What stands between two stars is found where it comes first, and never looked for again (an atomic group): if the
-    rest does not fit behind it there, it fits behind no later one.
-    """
-    first, *rest = ("".join("." if c == "?" else re.escape(c) for c in part) for part in re.split(r"\*+", text))
-    if not rest:
-        return re.compile(first, re.DOTALL)
-    between = "".join(f"(?>.*?{part})" for part in rest[:-1])
-    return re.compile(f"{first}{between}.*{rest[-1]}", re.DOTALL)
+
+def _find(part: str, name: str, start: int, end: int) -> int:
+    """Where a part first stands between two places of a name; -1 where it does not."""
+    if "?" not in part:
+        return name.find(part, start, end)
+    places = range(start, end - len(part) + 1)
+    return next((place for place in places if _same(part, name[place : place + len(part)])), -1)
+
+
+def _same(part: str, text: str) -> bool:
+    if "?" not in part:
+        return part == text
+    return len(part) == len(text) and all(p in ("?", c) for p, c in zip(part, text, strict=True))
 
 
 def filter_text(filter: Any) -> str:

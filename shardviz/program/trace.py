@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from shardviz import _jax
-from shardviz.errors import ShardingTypeError, ShardvizError, TraceError
+from shardviz.errors import ShardingTypeError, ShardvizError, TraceError, message_of
 from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Call
@@ -107,7 +107,7 @@ class Traced:
         asked: the lines that do another thing where another mesh, or none, stands around the call.
         module: StableHLO bytecode of a program that JAX has lowered already; empty for one that was traced here.
         opened: its constraints are left out of what it is lowered to; the axes that they name a mesh still has to have.
-        estimates: what the authors of its Pallas kernels say of their FLOPs.
+        estimates: the FLOPs of its Pallas kernels, where they are known.
         placed: the values inside that a plan constrains; the jaxpr has a mark at each.
     """
 
@@ -222,7 +222,8 @@ def staged(
         watching = contextlib.nullcontext() if watch is None else _jax.watched(watch)
         layered = _jax.checkpointed(call.checkpoint) if call.checkpoint else contextlib.nullcontext()
         with call.contexts.around(), _jax.tracing_on(target, places), watching, layered:
-            return call.fn.trace(*args, **kwargs)
+            call.tally.traces += 1
+            traced = call.fn.trace(*args, **kwargs)
     except ShardvizError:
         raise
     except Exception as error:  # the person's function may raise anything at all
@@ -230,6 +231,13 @@ def staged(
         if refused is not None:
             raise _refusal(call, error, refused) from error
         raise TraceError(_what_happened(call, error, mesh)) from error
+    for kind, source_info in _jax.leaked(traced):
+        raise TraceError(
+            f"{call.name} uses a {kind} that another trace has made{_where(_frame(source_info))} and that leaked out "
+            "of it, by way of a global, a closure or an attribute; return the value where it is made, and give it to "
+            f"{call.name} as an argument"
+        )
+    return traced
 
 
 def trace(
@@ -322,7 +330,7 @@ def first_frame(infos: Iterable[Any]) -> Frame | None:
 
 def needs_mesh(error: TraceError) -> bool:
     """Whether a trace without a mesh failed for want of one, so that the plan's mesh may mend it."""
-    text = str(error.__cause__).lower()
+    text = message_of(error.__cause__).lower()
     return "mesh" in text or "shard_map" in text
 
 
@@ -365,12 +373,12 @@ def _where(frame: Frame | None) -> str:
 
 
 def _first(error: BaseException) -> str:
-    return str(error).strip().split("\n\n")[0].rstrip(".")
+    return message_of(error).strip().split("\n\n")[0].rstrip(".")
 
 
 def _what_happened(call: Call, error: BaseException, mesh: DeviceMesh | None) -> str:
     where = _where(_raised_at(error))
-    text, *more = str(error).strip().split("\n\n")
+    text, *more = message_of(error).strip().split("\n\n")
     if text.endswith(":"):  # what it is about stands in the next paragraphs
         text = " ".join(" ".join((text, *more[:2])).split())
     under = f" on the mesh {mesh}" if mesh is not None and "mesh" in text.lower() else ""

@@ -22,7 +22,7 @@ from shardviz.errors import ShardvizError, excerpt
 from shardviz.notation import Axis, Spec
 from shardviz.records.amounts import format_count
 from shardviz.records.values import Frame
-from shardviz.visible import Visible, bundle, painters
+from shardviz.visible import Visible, bundle, paint
 
 SEVERITIES = ("error", "warning", "note")
 """`error`: it does not run, or computes something else; `warning`: it costs; `note`: worth knowing. Gravest first."""
@@ -125,12 +125,12 @@ class Finding:
             raise ShardvizError(f"a finding's severity is {', '.join(SEVERITIES)}, not {excerpt(str(self.severity))!r}")
 
     def __repr__(self) -> str:
-        return painters().text(self)
+        return paint("text", self)
 
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
     ) -> dict[str, str]:
-        makers = {"text/plain": lambda: painters().text(self), "text/html": lambda: painters().html(self)}
+        makers = {"text/plain": lambda: paint("text", self), "text/html": lambda: paint("html", self)}
         return bundle(makers, include, exclude)
 
     @property

@@ -5,11 +5,12 @@ A call is known by its target, the shapes that go in and come out, and its `back
 | call | FLOPs |
 |---|---|
 | a Pallas kernel | what its author says (`pallas_call(..., cost_estimate=...)`), which XLA's own analysis takes too |
+| one whose author says nothing | the matrix products of its body, as often as its grid runs it |
 | `__cudnn$fmha...` | attention's two products; backward five: scores again, and a gradient for each factor |
 | `__op$block_scaled_dot`, `__cublas$...`, `__onednn$matmul` | of the product |
 | `potrf`, `getrf`, `geqrf`, `orgqr`, `ormqr`, `trsm` | as in LAPACK Working Note 41; of complex numbers 4 x as many |
 | what only moves, marks or compares | 0 |
-| all else: kernels that say nothing, eigenvalues, singular values | not known, unless a person says |
+| all else: kernels whose products are not seen or depend on data, eigenvalues | not known, unless a person says |
 
 >>> call_flops("lapack_spotrf_ffi", [Array((512, 512), "float32")], [Array((512, 512), "float32")])
 44739242.666666664
@@ -38,7 +39,7 @@ class Array(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the author of a Pallas kernel says of it.
+    """What the author of a Pallas kernel says of it, or else its grid and its body.
 
     Attributes:
         source: the innermost line of the person's code that calls it.
@@ -57,7 +58,7 @@ class Known:
 
     Attributes:
         given: kernel name or call target → FLOPs of one run on one device, as a person says.
-        estimates: what the kernels' authors say; some platforms' calls do not have it in their text.
+        estimates: what the kernels' authors or bodies say; some platforms' calls do not have it in their text.
     """
 
     given: Mapping[str, float] = field(default_factory=dict)

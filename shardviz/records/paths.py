@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardviz.records.report import Report
+    from shardviz.records.report import ReportRecord
 
 _SEGMENT = re.compile(r"""\['(?:[^'\\]|\\.)*'\]|\["(?:[^"\\]|\\.)*"\]|\[[^\]]*+(?:\]|\Z)|\.?[^.\[]+|.""", re.DOTALL)
 _KEPT = 16  # programs, and their traces on other meshes, whose trees are kept
@@ -59,7 +59,7 @@ class Family:
     at: Mapping[tuple[str, tuple[int, ...]], Sequence[tuple[str, str]]]
 
     @classmethod
-    def of(cls, report: Report) -> Family:
+    def of(cls, report: ReportRecord) -> Family:
         """The family of a report's arguments and outputs."""
         return _family(*(tuple((v.name, v.shape) for v in values) for values in (report.arguments, report.outputs)))
 

@@ -1,32 +1,30 @@
-"""The Report: everything found out about a program under a plan on a target, as plain data.
+"""The data of a report: everything found out about a program under a plan on a target.
 
 Nothing in it is a JAX object, a widget or a figure, so it can be kept, sent, compared and drawn anywhere.
-`Report.from_json(report.to_json()) == report`.
+`Report.from_json(report.to_json()) == report`. `judge.report.Report` is the same with its judgements: findings,
+contracts, goldens.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from shardviz.errors import ContractError, ShardvizError, excerpt
-from shardviz.kept import cached_property
+from shardviz.errors import ShardvizError, excerpt
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.records.amounts import plural
-from shardviz.records.collectives import Collective, Collectives, TargetCollective, said
-from shardviz.records.findings import Finding, Findings
+from shardviz.records.collectives import Collective, Collectives, TargetCollective
+from shardviz.records.findings import Finding
 from shardviz.records.memory import Memory
 from shardviz.records.products import Product
 from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Residual, Value
 from shardviz.records.variants import Variant
-from shardviz.visible import Visible, above
+from shardviz.visible import Visible
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ LEVELS = ("notation", "propagated", "partitioned", "compiled")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Report(Visible):
+class ReportRecord(Visible):
     """Everything found out about Program x Plan x Target at a level.
 
     Attributes:
@@ -126,7 +124,7 @@ class Report(Visible):
         collectives: what moves between devices.
         memory: the compiler's memory plan, at level `compiled`.
         cost: FLOPs.
-        diagnostics: what was noticed while it was made; `findings` has these and all that follows from the rest.
+        diagnostics: what was noticed while it was made; `Report.findings` has these and all that follows from the rest.
         source: file → line number → text, for the lines that values and collectives refer to.
         stages: texts of the program at each stage (`jaxpr`, `stablehlo`, `shardy`, `partitioned`, `optimized`).
         timings: seconds that each step took.
@@ -213,28 +211,6 @@ class Report(Visible):
             return float(self.memory.host.total)
         return sum(v.bytes_per_device or 0.0 for v in (*self.arguments, *self.outputs) if v.on_host and not v.unused)
 
-    @property
-    def findings(self) -> Findings:
-        """All that a person should look at, the gravest first: what was noticed while the report was made, and what
-        follows from it. Seconds are the report's own target's; `findings_on` has those of another machine.
-        """
-        return self._findings
-
-    @cached_property
-    def _findings(self) -> Findings:  # kept under a name that JSON leaves out
-        return above("diagnose").findings(self)
-
-    def findings_on(self, target: Any) -> Findings:
-        """The findings, with seconds on a machine.
-
-        Args:
-            target: the machine, as `sv.cost` takes it, or what that gave for this report.
-
-        Raises:
-            TargetError, MeshError: as `sv.cost`.
-        """
-        return above("diagnose").findings(self, target)
-
     def runs_as(self, name: str) -> tuple[TargetCollective, ...]:
         """What the target runs for one of `collectives`, by its name; empty where nothing was found to stand for it."""
         return tuple(t for t in self.target_collectives if name in t.stands_for)
@@ -255,83 +231,6 @@ class Report(Visible):
         """The text of a source line, stripped; empty where it is not known."""
         return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
 
-    def forbid(self, kind: str | Sequence[str] | None = None, **where: Any) -> None:
-        """Raises if there is such a collective, with the source line of each that there is.
-
-            report.forbid("all-gather", inside="loop", origin="partitioner", larger_than="100 MB")
-
-        Args:
-            kind, where: as `report.collectives.where`.
-
-        Raises:
-            ContractError: if there is one; it is an AssertionError too.
-            ShardvizError: for a kind, place or origin that does not exist.
-        """
-        found = self.collectives.where(kind, **where)
-        if found:
-            many = plural(len(found), "collective")
-            raise ContractError(f"{self.heading}: forbid({said(kind, where)}) found {many}:\n{found.listed()}")
-
-    def require(
-        self,
-        *,
-        fits: bool | None = None,
-        step_time: str | float | None = None,
-        memory: str | float | None = None,
-        moved: str | float | None = None,
-        sharded: str | Sequence[str] | None = None,
-        target: Any = None,
-    ) -> None:
-        """Raises with all that is not as required.
-
-            report.require(fits=True, step_time="<= 5.5 s", sharded="params >= 0.9")
-
-        What the report's level cannot tell counts as not so: that a lower bound of memory fits says nothing.
-
-        Args:
-            fits: whether the program fits into the target's memory.
-            step_time: a bound of the modelled step in seconds, `<= 5.5 s`: from above for the step in which nothing
-                overlaps, from below (`>= 1 s`) for that in which all does.
-            memory: a bound of what the program takes on one device, `<= 90 GB`.
-            moved: a bound of the operand bytes that collectives move on one device in a step, `<= 300 GB`.
-            sharded: `params >= 0.9`: the share of the bytes of the arguments under that name that lie in arrays which
-                at least one mesh axis cuts; or several such.
-            target: the machine of `fits` and `step_time`; the report's own if not given.
-
-        Raises:
-            ContractError: if anything is not so; it is an AssertionError too.
-            ShardvizError: for a bound that cannot be read, or a name that no argument has.
-            TargetError, MeshError: as `sv.cost`.
-        """
-        above("study").require(
-            self, fits=fits, step_time=step_time, memory=memory, moved=moved, sharded=sharded, target=target
-        )
-
-    def check_golden(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        tolerance: Mapping[str, str | float] | None = None,
-        update: bool = False,
-    ) -> None:
-        """Raises where the report differs from what a golden file says; or writes that file.
-
-        A golden file is small sorted JSON: specs, collectives (by kind, mesh axes, element type and the text of their
-        source line), FLOPs and memory. It has no line numbers, names or versions of a compiler, so it holds on another
-        version of JAX where nothing has changed in meaning.
-
-        Args:
-            path: of the file.
-            tolerance: what → how much it may differ, as a share (`0.05` or `5%`): `bytes` and `runs` of collectives,
-                `flops`, `memory` (all of it) or a part such as `temporaries`. Nothing may differ if not given.
-            update: write the file instead; with the pytest plugin, `request.config.getoption("--update-goldens")`.
-
-        Raises:
-            ContractError: if it differs, or there is no file; it is an AssertionError too.
-            ShardvizError: if the file is no golden file, or a tolerance names nothing that there is.
-        """
-        above("study").check_golden(self, path, tolerance=tolerance, update=update)
-
     def to_json(self, *, stages: bool = True, indent: int | None = None) -> str:
         """The report as JSON text with a schema version.
 
@@ -343,7 +242,7 @@ class Report(Visible):
         return json.dumps({"shardviz_report": SCHEMA_VERSION, **data}, indent=indent)
 
     @classmethod
-    def from_json(cls, text: str) -> Report:
+    def from_json(cls, text: str) -> Self:
         """Reads what `to_json` wrote.
 
         Raises:
@@ -352,7 +251,7 @@ class Report(Visible):
         """
         try:
             data = json.loads(text)
-        except (ValueError, RecursionError) as error:  # no JSON, a number of thousands of digits, lists without end
+        except (TypeError, ValueError, RecursionError) as error:  # no text, no JSON, too many digits, lists without end
             raise ShardvizError(f"this is no shardviz report: not JSON ({error})") from error
         version = data.pop("shardviz_report", None) if isinstance(data, dict) else None
         if version != SCHEMA_VERSION:
@@ -426,7 +325,7 @@ def _check_plain(data: Any) -> list[tuple[Any, ...]]:
     return large
 
 
-def _check_whole(found: Report, paths: Iterable[tuple[Any, ...]]) -> None:
+def _check_whole(found: ReportRecord, paths: Iterable[tuple[Any, ...]]) -> None:
     """Raises where a number of 2**63 or more (`1e30`) was read as a whole one."""
     for path in paths:
         at: Any = found

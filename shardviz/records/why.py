@@ -112,7 +112,6 @@ class Hop:
         before, after: the values, that which is nearer to the cause first.
         source: the line.
         backwards: it goes from a result to an operand.
-        places: the numbers of the calls that lead to the operation, and its own.
     """
 
     op: str
@@ -122,7 +121,6 @@ class Hop:
     after: End
     source: Frame | None
     backwards: bool = False
-    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,24 +180,6 @@ class AxisWhy:
     stops: tuple[Stop, ...] = ()
     givers: tuple[Giver, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recorded:
-    """What Shardy itself recorded of an axis on a value, while it propagated.
-
-    Attributes:
-        axis: the mesh axis.
-        said: where it came from, in Shardy's words: `input: 1`, `constraint_0`; `self` where the value's own spec has
-            it; empty where Shardy says nothing.
-        source: the spec or constraint that this is; None where it is none of the plan's.
-        steps: for each step of the chain in which step of Shardy's the axis went there; None where it went another way.
-    """
-
-    axis: str
-    said: str
-    source: Source | None = None
-    steps: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,7 +339,6 @@ class Why(Visible):
     tried: int = 0
     seconds: float = 0.0
     ask: Callable[[Source], Any] | None = field(default=None, compare=False)
-    look: Callable[[], tuple[Recorded, ...] | None] | None = field(default=None, compare=False)
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -396,21 +375,6 @@ class Why(Visible):
         if self.ask is None:
             raise ShardvizError("this answer has no program at hand; ask program.without(plan, source)")
         return self.ask(source)
-
-    def recorded(self) -> tuple[Recorded, ...] | None:
-        """What Shardy itself recorded of each axis that is there: which input or constraint it came from, and when.
-
-        Of the several that would bring an axis it is the one that brought it first.
-
-        Returns:
-            None where that cannot be told: with its record on, Shardy cuts some array of the program otherwise.
-
-        Raises:
-            ShardvizError: if the answer was read from a file and has no program any more.
-        """
-        if self.look is None:
-            raise ShardvizError("this answer has no program at hand; ask program.why(plan, ...) again")
-        return self.look()
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The answer as JSON text; specs as PartitionSpecs are written."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shardviz.costs.step_cost import StepCost
+from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
 from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.records.report import Report
 from shardviz.study.candidates import Choice
 from shardviz.study.scoring import Floor, Score
-from shardviz.visible import Visible, painters
+from shardviz.visible import Visible, paint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +176,7 @@ class Search(Visible):
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """Step time against memory: every candidate, the front joined, the best named; drawn with matplotlib."""
-        return painters().plot(self, ax, "", dark=dark)
+        return paint("plot", self, ax, "", dark=dark)
 
 
 def why_not(best: Tried, alternatives: Sequence[tuple[str, Tried]]) -> tuple[WhyNot, ...]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from shardviz.costs import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
-from shardviz.records.report import Report
+from shardviz.judge.report import Report
 from shardviz.visible import Visible
 
 # column → (its number, None where not known; whether the least is the best)

@@ -17,8 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardviz.ask.program import Program
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError, excerpt
+from shardviz.judge.comparison import Comparison, compare
+from shardviz.judge.report import Report
 from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
@@ -27,11 +30,8 @@ from shardviz.records import PlanRecord
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.collectives import KINDS, Collective, axes_words
 from shardviz.records.limits import amount_of
-from shardviz.records.report import Report
 from shardviz.records.why import CollectiveWhy, Why
-from shardviz.session.program import Program
-from shardviz.study.comparison import Comparison, compare
-from shardviz.visible import Visible, above
+from shardviz.visible import Visible, paint
 
 ASKS = ("outputs", "collectives", "cheaper")
 EQUAL = "equal"
@@ -193,7 +193,7 @@ class Exercise(Visible):
 
     def widget(self) -> Any:
         """The exercise as a form in a notebook: fields for the answer, a button, and the result below it."""
-        return above("widgets").exercise_form(self)
+        return paint("form", self)
 
     def _ask(self, plan: Plan) -> Report:
         if self.level == "propagated":

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 
 from shardviz.costs import Machine
 from shardviz.costs.step_cost import cost_of
-from shardviz.errors import CompileStopped, ShardvizError
+from shardviz.errors import ShardvizError
+from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes
-from shardviz.records.report import Report
-from shardviz.session.program import Program
-from shardviz.session.submitting import ReportFuture
 from shardviz.study.answer import Fallen, Found, Tried
 from shardviz.study.scoring import short
 
@@ -28,31 +26,23 @@ class Finalists:
     """Candidates before a compiler.
 
     Attributes:
-        program, machine: what is compiled, and for what.
+        machine: for what they are compiled.
         level: how far; None where no compiler is asked.
         wanted: how many are wanted that come through.
-        timeout: seconds that one compile may take.
         offers: those that came through.
         fallen: those that did not.
+        asked: what the candidates cost that were asked about.
     """
 
-    program: Program
     machine: Machine
     level: str | None
     wanted: int
-    timeout: float
     offers: list[Found] = field(default_factory=list)
     fallen: list[Fallen] = field(default_factory=list)
+    asked: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._waits: tuple[Tried, ReportFuture] | None = None
-        self._asked: set[tuple[str, str]] = set()
         self._higher = 1.0
-
-    @property
-    def busy(self) -> bool:
-        """Whether a compile goes on."""
-        return self._waits is not None
 
     @property
     def full(self) -> bool:
@@ -66,7 +56,7 @@ class Finalists:
 
     def hope(self, each: Tried) -> bool:
         """Whether it is worth asking about; what costs the same as another that was asked about is nearly the same."""
-        return each.alike not in self._asked and self.may_fit(each)
+        return each.alike not in self.asked and self.may_fit(each)
 
     def rivals(self, given: Tried) -> bool:
         """Whether the plan that a search began with may yet be better than what is offered: it is asked about too."""
@@ -78,61 +68,13 @@ class Finalists:
         """The best candidate that nobody asked about and that may fit; None where there is none."""
         return min(filter(self.hope, tried), key=lambda t: t.score.rank_at(self._higher), default=None)
 
-    def stop(self) -> None:
-        """Ends the compile that goes on; from another thread too."""
-        waits = self._waits
-        if waits is not None:
-            waits[1].stop()
+    def refuse(self, each: Tried, error: ShardvizError) -> None:
+        """Takes in why a candidate does not come through."""
+        self.fallen.append(Fallen(each.text, self.level or "", short(error)))
 
-    def ask(self, each: Tried) -> None:
-        """Starts a candidate's compile."""
-        assert self.level is not None
-        self._asked.add(each.alike)
-        try:
-            future = self.program.submit(each.plan, self.level, target=self.machine.text, timeout=self.timeout)
-        except ShardvizError as error:
-            self.fallen.append(Fallen(each.text, self.level, short(error)))
-            return
-        self._waits = each, future
-
-    def answered(self, wait: float | None) -> bool:
-        """Takes in what came of the compile that was started; whether anything did.
-
-        Args:
-            wait: seconds to wait, after which it is stopped; None for as long as it takes, 0 to look only.
-        """
-        if self._waits is None:
-            return False
-        each, future = self._waits
-        level = self.level or ""
-        try:
-            report = future.result(wait)
-        except TimeoutError:
-            if wait:
-                self.drop()
-            return False
-        except CompileStopped:
-            self.drop()
-            return False
-        except ShardvizError as error:
-            self.drop()
-            self.fallen.append(Fallen(each.text, level, short(error)))
-            return True
-        except BaseException:
-            self.drop()
-            raise
-        self._waits = None
-        self._take(each, report, level)
-        return True
-
-    def drop(self) -> None:
-        """Stops the compile that goes on, whose answer is not wanted any more."""
-        if self._waits is not None:
-            self._waits[1].stop()
-            self._waits = None
-
-    def _take(self, each: Tried, report: Report, level: str) -> None:
-        memory = report.memory
+    def take(self, each: Tried, report: Report) -> None:
+        """Takes in what the compiler made of a candidate."""
+        level, memory = self.level or "", report.memory
         accepted: bool | None = None
         if level == "compiled" and memory is not None:
             accepted = memory.fits

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from shardviz.ask.program import Program
+from shardviz.judge.changes import CollectiveChange
+from shardviz.judge.comparison import Comparison
 from shardviz.program.plan import Plan
 from shardviz.records import Finding, Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
-from shardviz.session.program import Program
-from shardviz.study.changes import CollectiveChange
-from shardviz.study.comparison import Comparison
 from shardviz.visible import Visible
 
 _PLURALS = {"all-to-all": "all-to-alls", "reduce-scatter": "reduce-scatters"}
@@ -195,6 +195,10 @@ class Mends(Visible):
         )
 
 
+Told = Callable[[Program], str]
+"""Given a variant of the program, says what to write for it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """A change to be tried.
@@ -210,5 +214,5 @@ class Change:
     plan: Plan
     action: str
     finding: Finding | None = None
-    told: Callable[[Program], str] | None = None
+    told: Told | None = None
     write: str = ""

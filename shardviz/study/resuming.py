@@ -18,8 +18,8 @@ from typing import Any
 import jax
 
 from shardviz.errors import ShardvizError
-from shardviz.files import write_whole
-from shardviz.records.report import Report
+from shardviz.files import path_of, read_whole, write_whole
+from shardviz.judge.report import Report
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 Point = Mapping[str, Any]
@@ -65,8 +65,8 @@ class Kept:
                     "give numbers, texts, meshes or functions with names of their own"
                 )
         grid = {"make": make, "over": sorted(over), "level": level, "asked": asked, "jax": jax.__version__}
-        found = cls(Path(path).expanduser(), grid)
-        if found.path.exists():
+        found = cls(path_of(path), grid)
+        if os.path.lexists(found.path):
             found._read()
         else:
             write_whole(found.path, json.dumps({"shardviz_sweep": grid}) + "\n")
@@ -74,10 +74,10 @@ class Kept:
 
     def _read(self) -> None:
         try:
-            first, *lines = self.path.read_text(encoding="utf-8").split("\n")
+            first, *lines = read_whole(self.path).decode().split("\n")
             grid = json.loads(first)["shardviz_sweep"]
-        except OSError as error:
-            raise ShardvizError(f"sweep(resume={str(self.path)!r}): {error.strerror or error}") from error
+        except ShardvizError as error:
+            raise ShardvizError(f"sweep(resume=...): {error}") from error
         except (ValueError, KeyError, TypeError):
             raise ShardvizError(
                 f"sweep(resume={str(self.path)!r}): that is no file of a sweep; give the name of a new one"

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardviz.ask.program import Program
 from shardviz.costs import Machine
 from shardviz.costs.orders import MESH_UTILS, reordered
 from shardviz.costs.step import fits
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError, TargetError
+from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.program.footprint import Footprint
 from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
-from shardviz.records.report import Report
-from shardviz.session.program import Program
 
 _TOO_MUCH = 10.0
 """By how much of its time a step is judged longer for each share of the memory that it takes too much."""

@@ -1,7 +1,7 @@
 """The best plan for a program on a machine, found: scored by the thousand, confirmed by the machine's own compiler.
 
-    found = sv.search(program, "tpu v5p:4x4x4", seconds=30)
-    found.best.plan, found.best.report, found.why_not
+    search = sv.search(program, "tpu v5p:4x4x4", seconds=30)
+    search.best.plan, search.best.report, search.why_not
 
 Candidates (`candidates`) are meshes and what their axes cut. Each is scored (`scoring`) by Shardy's propagation and the
 cost model. The search begins with the presets on every mesh shape (and the given plan), changes one decision after the
@@ -9,30 +9,32 @@ other of the best as long as that helps, goes on with the next best, and then wi
 are compiled for the target, the best first, until enough of them fit; the compiled reports order them.
 
 What falls out (refused by Shardy or the compiler, crashed, too large) is counted with the reason, and the search goes
-on. It can be watched (`searching`, `on_better`) and interrupted at any time; what was found until then is the answer.
+on. It can be watched (`stream=True`) and interrupted at any time; what was found until then is the answer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypedDict, Unpack, overload
 
+from shardviz.ask.program import Program
+from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
 from shardviz.costs.machine import machine_of
-from shardviz.errors import ShardvizError
+from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.plan import Plan
 from shardviz.records.report import LEVELS
-from shardviz.session.program import Program
-from shardviz.session.targeting import resolve_target
 from shardviz.study.answer import Fallen, Found, Search, Tried, why_not
 from shardviz.study.candidates import Choice, Space, followers
 from shardviz.study.finalists import Finalists, margin_of
 from shardviz.study.scoring import Floor, Score, Scorer, floor_of, score_there, with_links
+from shardviz.study.trying import Step, Trying
 from shardviz.study.workers import Lost, Own, Shared, answers
 
 _SHARE = 0.6
@@ -50,6 +52,29 @@ _FINALISTS = 3
 _BETTER = 1e-6
 
 
+class Options(TypedDict, total=False):
+    """What a search takes by keyword; see `search`."""
+
+    seconds: float
+    plan: Plan | None
+    mesh: Any
+    pins: Mapping[str, Any] | None
+    open_constraints: bool
+    executor: Any
+    seed: int
+    level: str
+    finalists: int
+    most: int | None
+
+
+@overload
+def search(
+    program: Program, target: str | Machine, *, stream: Literal[False] = False, **options: Unpack[Options]
+) -> Search: ...
+@overload
+def search(
+    program: Program, target: str | Machine, *, stream: Literal[True], **options: Unpack[Options]
+) -> Searching: ...
 def search(
     program: Program,
     target: str | Machine,
@@ -64,8 +89,8 @@ def search(
     level: str = "compiled",
     finalists: int = _FINALISTS,
     most: int | None = None,
-    on_better: Callable[[Search], None] | None = None,
-) -> Search:
+    stream: bool = False,
+) -> Search | Searching:
     """The best plan for a program on a machine.
 
     Args:
@@ -86,7 +111,8 @@ def search(
         finalists: how many are to come through the compiler.
         most: how many candidates are scored at most, besides those that differ from the best in one decision, which
             are needed to say why not; None for as many as the time allows.
-        on_better: called with what is known whenever a better candidate is found, or one is confirmed.
+        stream: give an iterator of what is known whenever a better candidate is found, or one is confirmed. The loop
+            over it may be left at any time, or its `stop` called, from another thread too.
 
     Returns:
         The best plan, runners-up, the Pareto front of time and memory, the floor, and for each decision why not
@@ -99,66 +125,27 @@ def search(
         MeshError, TargetError: for a mesh of another size than the machine's, or a machine that has no speed.
         TraceError: as `program.dimensions`.
     """
-    hunt = searching(
-        program,
-        target,
-        seconds=seconds,
-        plan=plan,
-        mesh=mesh,
-        pins=pins,
-        open_constraints=open_constraints,
-        executor=executor,
-        seed=seed,
-        level=level,
-        finalists=finalists,
-        most=most,
-    )
-    try:
-        for state in hunt:
-            if on_better is not None:
-                on_better(state)
-    except KeyboardInterrupt:
-        hunt.stop()
-    return hunt.state
-
-
-def searching(
-    program: Program,
-    target: str | Machine,
-    *,
-    seconds: float = 30.0,
-    plan: Plan | None = None,
-    mesh: Any = None,
-    pins: Mapping[str, Any] | None = None,
-    open_constraints: bool = False,
-    executor: Any = None,
-    seed: int = 0,
-    level: str = "compiled",
-    finalists: int = _FINALISTS,
-    most: int | None = None,
-) -> Searching:
-    """As `search`, to be watched: `for state in sv.searching(...)` gives what is known at each step forward.
-
-    The loop may be left at any time, or `stop` called, from another thread too; `state` is what is known by then.
-    """
     if level not in LEVELS[1:]:
         raise ShardvizError(f"search(level={level!r}): level is {', '.join(map(repr, LEVELS[1:]))}")
     for name, value in (("seconds", seconds), ("finalists", finalists), ("most", 1 if most is None else most)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ShardvizError(f"search({name}={value!r}): expected a number above 0")
-    begun = time.monotonic()
     if open_constraints:
         program = program.without_constraints()
-    on = _mesh_of(mesh)
+    on = None if mesh is None else DeviceMesh.of(mesh)
     size = on.size if on is not None else plan.mesh.size if plan is not None else 0
     machine = machine_of(target, size)
     machine.chip.needs("hbm_bytes_per_s")
+    begun = time.monotonic()
     space = space_of(program, machine, plan, on, pins or {})
-    return Searching(program, machine, space, seconds, seed, level, int(finalists), most, executor, begun)
-
-
-def _mesh_of(mesh: Any) -> DeviceMesh | None:
-    return None if mesh is None else DeviceMesh.of(mesh)
+    searching = Searching(program, machine, space, seconds, seed, level, int(finalists), most, executor)
+    searching.begun = begun
+    if stream:
+        return searching
+    with contextlib.suppress(KeyboardInterrupt):
+        for _ in searching:
+            pass
+    return searching.state
 
 
 def space_of(
@@ -231,88 +218,57 @@ def _own_plan(program: Program, machine: Machine, mesh: DeviceMesh | None) -> Pl
     return None
 
 
-@dataclass(eq=False)
-class Searching:
-    """A search that goes on: an iterator of `Search`, one for each step forward.
+class Searching(Trying[Search]):
+    """A search that goes on.
 
     Attributes:
         program, machine, space: what is searched.
-        seconds: how long it may take.
-        seed: of the random changes.
-        level: how far the best go.
-        finalists: how many are compiled.
-        most: how many candidates are scored at most.
-        executor: where candidates are scored.
-        begun: when it began, by `time.monotonic`.
         tried: the candidates that were scored.
+        scorer: what scores them.
+        best: the best of them by its score.
     """
 
-    program: Program
-    machine: Machine
-    space: Space
-    seconds: float
-    seed: int
-    level: str
-    finalists: int
-    most: int | None
-    executor: Any = None
-    begun: float = field(default_factory=time.monotonic)
-    tried: dict[Any, Tried] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        shape = dict(self.space.meshes[0])
-        self._resolved = resolve_target(self.machine, DeviceMesh(tuple(shape), tuple(shape.values())))
-        self._scorer = Scorer(self.program, self.machine, self._resolved.lowered_for)
-        self._stopped = False
-        self._best: Tried | None = None
+    def __init__(
+        self,
+        program: Program,
+        machine: Machine,
+        space: Space,
+        seconds: float,
+        seed: int,
+        level: str,
+        finalists: int,
+        most: int | None,
+        executor: Any = None,
+    ):
+        """Nothing is tried yet; arguments as of `search`."""
+        super().__init__()
+        self.program, self.machine, self.space = program, machine, space
+        self.tried: dict[Any, Tried] = {}
+        self.best: Tried | None = None
+        self._seconds, self._seed, self._level, self._most, self._executor = seconds, seed, level, most, executor
+        shape = dict(space.meshes[0])
+        resolved = resolve_target(machine, DeviceMesh(tuple(shape), tuple(shape.values())))
+        self.scorer = Scorer(program, machine, resolved.lowered_for)
         self._given: Tried | None = None
         self._gone: set[Any] = set()
         self._refused: list[Fallen] = []
         self._floor: Floor | None = None
-        self._finished = False
-        self._ended = False
+        self._finished = self._ended = False
         self._note = ""
         self._settled: Tried | None = None
         self._scores: dict[Any, Score | str] = {}
-        self._shared = Shared(self._scorer)
-        self._own = Own(self._shared) if self.executor is None else None
-        self._until = self.seconds if self.level == "propagated" else self.seconds * _SHARE
-        reached: str | None = None if self.level == "propagated" else self.level
-        if self.level == "compiled" and self._resolved.missing:
+        self._shared = Shared(self.scorer)
+        self._own = Own(self._shared)
+        self._until = seconds if level == "propagated" else seconds * _SHARE
+        reached: str | None = None if level == "propagated" else level
+        if level == "compiled" and resolved.missing:
             reached = "partitioned"
-            self._note = f"not confirmed by the target's compiler: {self._resolved.missing}"
-        self._finalists = Finalists(self.program, self.machine, reached, self.finalists, _PATIENCE)
+            self._note = f"not confirmed by the target's compiler: {resolved.missing}"
+        self._finalists = Finalists(machine, reached, finalists)
+        self._asked: Tried | None = None
         self._estimated: dict[int, Found] = {}
+        self._plans: dict[Choice, tuple[Any, Plan]] = {}
         self._choices = self._candidates()
-        self._states = self._run()
-
-    def __iter__(self) -> Iterator[Search]:
-        return self
-
-    def __next__(self) -> Search:
-        return next(self._states)
-
-    def slices(self) -> Iterator[None]:
-        """The search at level propagated, a candidate at a time, for whoever does other things in between; `state`,
-        `best` and `tried` say what is known."""
-        self._own = None  # whoever does other things in between wants the cores for them
-        for _ in self._scored():
-            yield
-        if self._best is None:
-            self._note = self._note or "no candidate could be scored; `fallen` says why"
-            return
-        self._floor = floor_of(self._scorer, self.space.names)
-        yield from self._complete()
-
-    @property
-    def best(self) -> Tried | None:
-        """The best candidate so far, by its score."""
-        return self._best
-
-    def stop(self) -> None:
-        """Ends it: a compile is stopped, and what is known is the answer."""
-        self._stopped = True
-        self._finalists.stop()
 
     @property
     def fallen(self) -> tuple[Fallen, ...]:
@@ -320,22 +276,17 @@ class Searching:
         return (*self._refused, *self._finalists.fallen)
 
     @property
-    def elapsed(self) -> float:
-        """Seconds since it began."""
-        return time.monotonic() - self.begun
-
-    @property
     def state(self) -> Search:
         """What is known now."""
         offers = sorted(self._finalists.offers, key=lambda f: f.seconds)
         leading = None
         if not offers:
-            likely = self._likely(self.finalists if self._ended else 1)
+            likely = self._likely(self._finalists.wanted if self._ended else 1)
             if self._finalists.level == "compiled":
                 leading = likely[0] if likely else None
             else:
                 offers = likely
-        best = offers[0].tried if offers else self._best
+        best = offers[0].tried if offers else self.best
         floor = None if self._floor is None or best is None else with_links(self._floor, self.machine, best.score)
         return Search(
             program=self.program.name,
@@ -353,36 +304,30 @@ class Searching:
             note=self._note,
         )
 
-    def _run(self) -> Iterator[Search]:
-        try:
-            yield from self._steps()
-        finally:
-            if self._own is not None:
-                self._own.stop()
+    def _end(self) -> None:
+        super()._end()
+        self._own.stop()
 
-    def _steps(self) -> Iterator[Search]:
+    def _run(self) -> Iterator[Step]:
         while True:
-            for better in self._scored():
-                if better:
-                    yield self.state
-            if self._best is None:
+            yield from self._scored()
+            if self.best is None:
                 self._note = self._note or "no candidate could be scored; `fallen` says why"
                 break
-            self._floor = self._floor or floor_of(self._scorer, self.space.names)
+            self._floor = self._floor or floor_of(self.scorer, self.space.names)
             yield from self._confirmed()
-            for _ in self._complete():
-                pass
+            yield from self._complete()
             yield from self._confirmed()  # what came of that may be better
             if self._finalists.offers or self._finalists.level is None or self._done():
                 break
-            self._until = self.seconds  # nothing was accepted: there may be what needs less
+            self._until = self._seconds  # nothing was accepted: there may be what needs less
         self._ended = True
         yield self.state
 
     def _done(self) -> bool:
         """Whether there is nothing more to try, or no time."""
-        full = self.most is not None and len(self.tried) >= self.most
-        return self._stopped or self._finished or full or self.elapsed > self.seconds
+        full = self._most is not None and len(self.tried) >= self._most
+        return self.stopped or self._finished or full or self.elapsed > self._seconds
 
     # Scoring.
 
@@ -390,34 +335,33 @@ class Searching:
         """Whether no more candidates are to be scored for now: as long as nothing may fit, all the time is for that,
         and more of it for the first candidates.
         """
-        fits = self._best is not None and self._finalists.may_fit(self._best)
-        if not fits and (self._best is None or len(self.tried) + len(self._refused) < _LEAST):
-            return self._stopped or self._finished or (self.most is not None and len(self.tried) >= self.most)
-        return self._done() or self.elapsed > (self._until if fits else self.seconds)
+        fits = self.best is not None and self._finalists.may_fit(self.best)
+        if not fits and (self.best is None or len(self.tried) + len(self._refused) < _LEAST):
+            return self.stopped or self._finished or (self._most is not None and len(self.tried) >= self._most)
+        return self._done() or self.elapsed > (self._until if fits else self._seconds)
 
-    def _scored(self) -> Iterator[bool]:
-        """Scores candidates until the time is up or nothing is left; for each whether it is news."""
+    def _scored(self) -> Iterator[Step]:
+        """Scores candidates until the time is up or nothing is left."""
         while not self._over():
             choice = next(self._choices, None)
             if choice is None:
                 self._finished = True
                 return
-            before = self._best
+            before = self.best
             self._try(choice)
-            yield self._meanwhile() or self._best is not before
+            yield self.state if self._meanwhile() or self.best is not before else None
 
     def _meanwhile(self) -> bool:
         """Has the compiler look at the best so far, while others are scored; whether it has answered.
 
         Not where a number of candidates is wanted, so that the answer does not depend on how long a compile takes.
         """
-        finalists = self._finalists
-        if finalists.busy:
-            return finalists.answered(0.0)
-        best = self._best
-        asks = best is not None and best is self._settled and self.most is None and not finalists.full
-        if asks and best is not None and finalists.hope(best):
-            finalists.ask(best)
+        if self._asked is not None:
+            return self._answered()
+        best = self.best
+        asks = best is not None and best is self._settled and self._most is None and not self._finalists.full
+        if asks and best is not None and self._finalists.hope(best):
+            self._ask(best)
         return False
 
     def _candidates(self) -> Iterator[Choice]:
@@ -431,7 +375,7 @@ class Searching:
             self._ahead(tier)
             yield from tier
             starts += tier
-            self._settled = self._best
+            self._settled = self.best
             yield from self._climbs(starts, climbed, 1)
         yield from self._climbs(starts, climbed, _CLIMBS)
         yield from self._by_chance()
@@ -443,7 +387,7 @@ class Searching:
         for start in [t for t in ranked if t not in climbed][:most]:
             climbed.append(start)
             yield from self._climb(start)
-            self._settled = self._best
+            self._settled = self.best
 
     def _climb(self, at: Tried) -> Iterator[Choice]:
         """Changes one decision after the other as long as that helps."""
@@ -451,7 +395,7 @@ class Searching:
         while better:
             better = False
             moves = [choice for _, choice in self.space.moves(at.choice)]
-            most = len(moves) if self.executor is not None or self._own is None else self._own.most
+            most = len(moves) if self._executor is not None else self._own.most
             for place, choice in enumerate(moves):
                 if place % most == 0:
                     self._ahead(moves[place : place + most])
@@ -465,10 +409,10 @@ class Searching:
 
     def _by_chance(self) -> Iterator[Choice]:
         """Several random changes of the best, and a climb from there."""
-        chance, stale = random.Random(self.seed), 0
+        chance, stale = random.Random(self._seed), 0
         while stale < _MOST_STALE:
-            assert self._best is not None
-            choice = self._best.choice
+            assert self.best is not None
+            choice = self.best.choice
             for _ in range(chance.randint(2, _KICKS)):
                 moves = list(self.space.moves(choice))
                 if moves:
@@ -483,7 +427,14 @@ class Searching:
             stale = 0
 
     def _key(self, choice: Choice) -> Any:
-        return self.space.key(self.space.plan(choice))
+        return self._plan(choice)[0]
+
+    def _plan(self, choice: Choice) -> tuple[Any, Plan]:
+        """A choice's key and plan, which are asked for several times."""
+        if choice not in self._plans:
+            plan = self.space.plan(choice)
+            self._plans[choice] = self.space.key(plan), plan
+        return self._plans[choice]
 
     def _known(self, choice: Choice) -> Tried | None:
         return self.tried.get(self._key(choice))
@@ -494,34 +445,33 @@ class Searching:
 
     def _try(self, choice: Choice) -> None:
         """Scores a candidate, unless one like it was."""
-        plan = self.space.plan(choice)
-        key = self.space.key(plan)
+        key, plan = self._plan(choice)
         if key in self.tried or key in self._gone:
             return
-        score = self._scores.pop(key, None) or score_there(self._scorer, plan)
+        score = self._scores.pop(key, None) or score_there(self.scorer, plan)
         if isinstance(score, str):
             self._gone.add(key)
             self._refused.append(Fallen(choice.text, "propagated", score))
             return
-        found = self.tried[key] = Tried(choice=choice, plan=self.space.plan(choice, bare=True), score=score)
-        if self._best is None or score.rank < self._best.score.rank:
-            self._best = found
+        tried = self.tried[key] = Tried(choice=choice, plan=self.space.plan(choice, bare=True), score=score)
+        if self.best is None or score.rank < self.best.score.rank:
+            self.best = tried
 
     def _ahead(self, choices: Sequence[Choice]) -> None:
         """Has workers score candidates that are tried next; without any they are scored as they come."""
-        pool = self.executor
-        if self._own is not None:
+        pool = self._executor
+        if pool is None and not self.shares:  # else the cores are for what this process does besides
             each = self.elapsed / max(1, len(self.tried))
             left = self._until - self.elapsed
-            pool = self._own.ready(left if self.most is None else min(left, each * (self.most - len(self.tried))))
+            pool = self._own.ready(left if self._most is None else min(left, each * (self._most - len(self.tried))))
         if pool is None or self._over():
             return
         known, tasks = self.tried.keys() | self._gone | self._scores.keys(), dict[Any, Plan]()
-        for plan in map(self.space.plan, choices):
-            if (key := self.space.key(plan)) not in known:
+        for key, plan in map(self._plan, choices):
+            if key not in known:
                 tasks.setdefault(key, plan)
-        with contextlib.closing(answers(score_there, self._shared, tasks, pool)) as found:
-            for key, score in found:
+        with contextlib.closing(answers(score_there, self._shared, tasks, pool)) as scores:
+            for key, score in scores:
                 self._scores[key] = score.why if isinstance(score, Lost) else score
                 if self._over():
                     return
@@ -536,10 +486,10 @@ class Searching:
     def _complete(self) -> Iterator[None]:
         """Tries what differs from the best in one decision and was not tried, as long as there is time."""
         offers = self._finalists.offers
-        best = min(offers, key=lambda f: f.seconds).tried if offers else self._best
+        best = min(offers, key=lambda f: f.seconds).tried if offers else self.best
         assert best is not None
         for _, choice in self.space.moves(best.choice):
-            if self._stopped or self.elapsed > self.seconds:
+            if self.stopped or self.elapsed > self._seconds:
                 return
             if not self._seen(choice):
                 self._try(choice)
@@ -547,22 +497,57 @@ class Searching:
 
     # Confirming.
 
-    def _confirmed(self) -> Iterator[Search]:
+    def _confirmed(self) -> Iterator[Step]:
         """Takes the best candidates to the level that was asked for, the best first."""
         finalists = self._finalists
-        if finalists.answered(None):
-            yield self.state
-        while not self._stopped:
+        yield from self._awaited(math.inf)
+        while not self.stopped:
             rival = self._given is not None and finalists.rivals(self._given)
             if finalists.full and not rival:
                 return
-            late = self.elapsed > self.seconds and (finalists.offers or self.elapsed > self.seconds + _PATIENCE)
+            late = self.elapsed > self._seconds and (finalists.offers or self.elapsed > self._seconds + _PATIENCE)
             each = None if late else self._given if rival else finalists.next(self.tried.values())
             if each is None:
                 return
-            finalists.ask(each)
-            if finalists.answered(max(self.seconds - self.elapsed, 1.0) if finalists.offers else None):
-                yield self.state
+            self._ask(each)
+            more = max(self._seconds - self.elapsed, 1.0) if finalists.offers else math.inf
+            yield from self._awaited(time.monotonic() + more)
+
+    def _ask(self, each: Tried) -> None:
+        """Starts a candidate's compile."""
+        finalists = self._finalists
+        assert finalists.level is not None
+        finalists.asked.add(each.alike)
+        try:
+            self._submit(self.program, each.plan, finalists.level, self.machine.text, _PATIENCE)
+            self._asked = each
+        except ShardvizError as error:
+            finalists.refuse(each, error)
+
+    def _awaited(self, until: float) -> Iterator[Step]:
+        """Waits for the compile that goes on, which is stopped where it takes too long."""
+        if self._asked is None:
+            return
+        plan = self._asked.plan
+        yield from self._waits([plan], until)
+        if self._answered():
+            yield self.state
+        elif plan in self.compiles:
+            self.compiles[plan].stop()
+            self._asked = None
+
+    def _answered(self) -> bool:
+        """Takes in what came of the compile that goes on; whether anything did."""
+        assert self._asked is not None
+        each, report = self._asked, self._compiled(self._asked.plan)
+        if report is None or isinstance(report, CompileStopped):
+            return False
+        self._asked = None
+        if isinstance(report, ShardvizError):
+            self._finalists.refuse(each, report)
+        else:
+            self._finalists.take(each, report)
+        return True
 
     def _likely(self, count: int) -> list[Found]:
         """The best candidates by their estimate, where no compiler has accepted any."""
@@ -578,7 +563,7 @@ class Searching:
     def _as_found(self, each: Tried) -> Found | None:
         if id(each) not in self._estimated:
             try:
-                report, cost = self.program.propagate(each.plan), self._scorer.cost(self.space.plan(each.choice))[0]
+                report, cost = self.program.propagate(each.plan), self.scorer.cost(self.space.plan(each.choice))[0]
             except ShardvizError:
                 return None
             said = margin_of(each)
@@ -586,4 +571,4 @@ class Searching:
         return self._estimated[id(each)]
 
 
-__all__: Sequence[str] = ("Searching", "search", "searching", "space_of")
+__all__: Sequence[str] = ("Searching", "search", "space_of")

@@ -17,20 +17,21 @@ import inspect
 import itertools
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from shardviz.ask.calls import program_of
+from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
+from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
-from shardviz.records.report import Report
-from shardviz.session.calls import program_of
-from shardviz.session.program import Program
 from shardviz.study.resuming import Kept, value_text
+from shardviz.study.trying import Trying
 from shardviz.study.workers import WORTH as _WORTH
-from shardviz.study.workers import Lost, Shared, Workers, answers, cores, packed
-from shardviz.visible import Visible, painters
+from shardviz.study.workers import Lost, Shared, Workers, answers, can_travel, cores
+from shardviz.visible import Visible, paint
 
 _ASKS: Mapping[str, Callable[..., Report]] = {
     "propagated": lambda program, plan, target: program.propagate(plan),
@@ -143,7 +144,7 @@ class Sweep(Visible):
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """Step time against memory, a mark a row, the Pareto front joined, drawn with matplotlib."""
-        return painters().plot(self, ax, "", dark=dark)
+        return paint("plot", self, ax, "", dark=dark)
 
 
 def _rate(row: SweepRow) -> float | None:
@@ -215,18 +216,48 @@ def sweep(
     for place, point in enumerate(points):
         if file is not None and place not in done and (known := file.answer(point)) is not None:
             done[place] = _row(point, known[0], "", known[1], target, tokens)
-    question = _Question(make, mesh, target, level)
-    asked_of = {p: point for p, point in enumerate(points) if p not in done}
-    found = _answers(question, asked_of, executor)
-    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(found):
-        for place, (answer, trouble, seconds) in _bar(found, len(asked_of), progress):
-            report = Report.from_json(answer) if isinstance(answer, str) else answer
-            if file is not None and report is not None:
-                file.keep(points[place], report, seconds)
-            done[place] = _row(points[place], report, trouble, seconds, target, tokens)
-    return Sweep(
-        over=grid, level=level, rows=tuple(done[p] for p in sorted(done)), left=len(points) - len(done), asked=asked
-    )
+    question, bare = _Question(make, mesh, target, level), Sweep(over=grid, level=level, rows=(), asked=asked)
+    sweeping = _Sweeping(question, points, done, bare, executor, file, tokens)
+    with contextlib.suppress(KeyboardInterrupt):
+        for _ in _bar(sweeping, len(points) - len(done), progress):
+            pass
+    return sweeping.state
+
+
+class _Sweeping(Trying[Sweep]):
+    """A sweep that goes on: a state a point."""
+
+    def __init__(
+        self,
+        question: _Question,
+        points: Sequence[Point],
+        done: dict[int, SweepRow],
+        bare: Sweep,
+        executor: Any,
+        file: Kept | None,
+        tokens: float | None,
+    ):
+        super().__init__()
+        self._question, self._points, self._done, self._bare = question, points, done, bare
+        self._executor, self._file, self._tokens = executor, file, tokens
+
+    @property
+    def state(self) -> Sweep:
+        rows = tuple(self._done[place] for place in sorted(self._done))
+        return replace(self._bare, rows=rows, left=len(self._points) - len(rows))
+
+    def _run(self) -> Iterator[Sweep]:
+        left = {place: point for place, point in enumerate(self._points) if place not in self._done}
+        with contextlib.closing(_answers(self._question, left, self._executor)) as answers:
+            for place, (answer, trouble, seconds) in answers:
+                report = Report.from_json(answer) if isinstance(answer, str) else answer
+                if self._file is not None and report is not None:
+                    self._file.keep(left[place], report, seconds)
+                row = _row(left[place], report, trouble, seconds, self._question.target, self._tokens)
+                self._done[place] = row
+                if self.stopped:
+                    return
+                yield self.state
 
 
 def _same_point(one: Point, other: Point) -> bool:
@@ -319,10 +350,11 @@ def _answers(
     left, travels = dict(points), cores() > 1
     for place in points:
         yield place, (answer := _tried(question, left.pop(place)))
-        if travels and len(left) > 1 and len(left) * answer[2] > _WORTH and (travels := _travels(shared, left)):
+        if travels and len(left) > 1 and len(left) * answer[2] > _WORTH and (travels := can_travel(shared, left)):
             with Workers(min(cores(), len(left))) as own:
-                yield from _elsewhere(shared, left, own)
-            return
+                if travels := own.begin():
+                    yield from _elsewhere(shared, left, own)
+                    return
 
 
 def _elsewhere(shared: Shared, points: Mapping[int, Point], executor: Any) -> Generator[tuple[int, Answer], None, None]:
@@ -331,20 +363,12 @@ def _elsewhere(shared: Shared, points: Mapping[int, Point], executor: Any) -> Ge
             yield place, (None, answer.why, 0.0) if isinstance(answer, Lost) else answer
 
 
-def _travels(shared: Shared, points: Mapping[int, Point]) -> bool:
-    """Whether a question and its points can be sent to other processes, and arrive there as they are."""
-    try:
-        return bool(shared.packed) and bool(packed(points))
-    except Exception:  # noqa: BLE001  # whatever a person's objects raise when they are pickled
-        return False
-
-
-def _bar(answers: Iterable[tuple[int, Answer]], total: int, shown: bool) -> Iterable[tuple[int, Answer]]:
+def _bar(states: Iterable[Sweep], total: int, shown: bool) -> Iterable[Sweep]:
     if not shown or not total:
-        return answers
+        return states
     from tqdm.auto import tqdm
 
-    return tqdm(answers, total=total, desc="sweep", unit="point")
+    return tqdm(states, total=total, desc="sweep", unit="point")
 
 
 __all__: Sequence[str] = ("Sweep", "SweepRow", "sweep")

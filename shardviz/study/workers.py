@@ -1,76 +1,77 @@
-"""Tasks done by other processes: our own workers, or those of any `concurrent.futures.Executor`.
+"""Tasks done by other processes: our own workers (`loky`'s), or those of any `concurrent.futures.Executor`.
 
 A task is `function(shared value, task)`, a pure function of small pickles. What many tasks need (a program, say) stands
-in a `Shared` and is sent to a worker once. Functions may be written in a notebook: cloudpickle sends their code.
+in a `Shared`, which is sent to a worker that lacks it. Functions may be written in a notebook: cloudpickle sends them.
 
     with Workers() as pool:
         for key, answer in answers(score, Shared(program), {"a": plan_a, "b": plan_b}, pool):
             ...  # as they are done
 
-A worker that is killed costs time alone: another does its task. One that kills its worker twice is `Lost`.
-
-Our workers are Pythons of their own that have imported shardviz, one a core, started as the compile server is: no
-script is run anew in them. They end when the process that has them ends, however that is, and at once when stopped.
+A worker that dies costs time alone: the tasks that it may have had are done again, one at a time. A task that kills its
+worker then too is `Lost`, as is one whose answer cannot be read.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import io
-import itertools
 import os
 import pickle
 import platform
-import queue
+import re
 import signal
-import subprocess
 import sys
 import threading
+import time
 import uuid
-from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
-from dataclasses import dataclass, field
+import weakref
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import cloudpickle
+import loky
+import psutil
 
 from shardviz import _jax
-from shardviz.compiler.server import starting
 from shardviz.errors import ShardvizError
+from shardviz.kept import cached_property
+from shardviz.processes import starting
 from shardviz.program.contexts import Contexts
 
 _TRIES = 2
 _KEEPS = 8  # shared values of a worker
+_IDLE = 60.0  # seconds after which a worker without a task ends
+_PACKAGES = ("jax", "jaxlib")
+
 WORTH = 8.0
 """Seconds of work left from which workers of our own pay: each takes about 2 to start."""
-_PACKAGES = ("jax", "jaxlib")
 
 K = TypeVar("K")
 
 
-class WorkerLost(ShardvizError):
-    """A task whose worker ended before it was done, and so did the next one's."""
-
-
 @dataclass(frozen=True)
 class Lost:
-    """What came of a task that was not done: its worker died each time, or cannot read it, or is of other versions.
+    """What came of a task that was not done: it killed its worker, or one of both ends cannot read the other's words.
 
     Attributes:
         why: in words.
+        unread: whether it did not even begin, since the worker cannot read it.
     """
 
     why: str
+    unread: bool = False
 
 
 class _Pickler(cloudpickle.Pickler):
     """As cloudpickle, and what `jax.jit` has wrapped arrives whole."""
 
     def reducer_override(self, obj: Any) -> Any:
-        found = _jax.reduced(obj)
-        return super().reducer_override(obj) if found is NotImplemented else found
+        reduced = _jax.reduced(obj)
+        return super().reducer_override(obj) if reduced is NotImplemented else reduced
 
 
 def packed(value: Any) -> bytes:
@@ -85,50 +86,38 @@ def packed(value: Any) -> bytes:
 
 
 class Shared:
-    """A value that many tasks need, sent to a worker once."""
+    """A value that many tasks need.
 
-    def __init__(self, value: Any = None, *, key: str = "", packed: bytes = b""):
-        self.key = key or uuid.uuid4().hex
-        self._packed = packed
-        self._value = [] if packed else [value]
+    Attributes:
+        value: the value.
+        key: what it is known by elsewhere.
+    """
 
-    @property
-    def value(self) -> Any:
-        """The value, unpacked when it is first asked for.
+    def __init__(self, value: Any):
+        self.value, self.key = value, uuid.uuid4().hex
+        _HERE[self.key] = self
 
-        Raises:
-            Exception: whatever unpickling it raises.
-        """
-        if not self._value:
-            self._value.append(pickle.loads(self._packed))
-        return self._value[0]
-
-    @property
+    @cached_property
     def packed(self) -> bytes:
         """The value as it travels.
 
         Raises:
             Exception: whatever pickling it raises.
         """
-        if not self._packed:
-            self._packed = packed(self.value)
-        return self._packed
-
-    def __reduce__(self) -> Any:
-        return _keep, (self.key, self.packed)
+        return packed(self.value)
 
 
-_KEPT: OrderedDict[str, Shared] = OrderedDict()
+_HERE: weakref.WeakValueDictionary[str, Shared] = weakref.WeakValueDictionary()
+"""The shared values of this process: an executor of threads finds them here."""
+_ARRIVED: OrderedDict[str, Any] = OrderedDict()
 
 
-def _keep(key: str, packed: bytes) -> Shared:
-    """A shared value that arrived, or the one that was there already."""
-    if key not in _KEPT:
-        _KEPT[key] = Shared(key=key, packed=packed)
-        while len(_KEPT) > _KEEPS:
-            _KEPT.popitem(last=False)
-    _KEPT.move_to_end(key)
-    return _KEPT[key]
+def can_travel(shared: Shared, tasks: Any = None) -> bool:
+    """Whether a shared value and tasks can be pickled: a person's objects may hold locks, files and the like."""
+    try:
+        return bool(shared.packed) and bool(packed(tasks))
+    except Exception:  # noqa: BLE001  # whatever they raise
+        return False
 
 
 def versions() -> dict[str, str]:
@@ -137,81 +126,221 @@ def versions() -> dict[str, str]:
     return own | {n: metadata.version(n) for n in _PACKAGES}
 
 
-def run(shared: Shared, payload: bytes, wanted: Mapping[str, str]) -> Any:
-    """A task in a worker.
+# In a worker.
+
+
+def run(key: str, sent: bytes | None, payload: bytes, wanted: Mapping[str, str]) -> bytes | None:
+    """Does a task in a worker.
 
     Args:
-        shared: what it needs besides.
+        key: of the shared value.
+        sent: the shared value, pickled; None where it may be there.
         payload: JAX's settings where the task was given, the function and the task, pickled.
         wanted: the versions that the worker must have.
+
+    Returns:
+        Pickled, whether the task returned, and what, or what it raised; None where the shared value is not there.
     """
     if (here := versions()) != dict(wanted):
         wrong = ", ".join(f"{n} {here.get(n)} in place of {v}" for n, v in wanted.items() if here.get(n) != v)
-        return Lost(f"this worker has {wrong}; give workers of the same versions")
+        return packed((True, Lost(f"this worker has {wrong}; give workers of the same versions")))
+    own = _HERE.get(key)
+    if own is None and sent is None and key not in _ARRIVED:
+        return None
     try:
-        contexts, function, task = cloudpickle.loads(payload)
-        value = shared.value
+        contexts, function, task = pickle.loads(payload)
+        if own is None and key not in _ARRIVED and sent is not None:
+            _ARRIVED[key] = pickle.loads(sent)
+            for old in list(_ARRIVED)[:-_KEEPS]:
+                del _ARRIVED[old]
+        value = _ARRIVED[key] if own is None else own.value
     except Exception as error:  # noqa: BLE001  # a module that is not there, say
-        return Lost(f"what was sent to a worker cannot be read there: {type(error).__name__}: {error}")
-    with contexts.around():
-        return function(value, task)
+        why = f"what was sent to a worker cannot be read there: {type(error).__name__}: {error}"
+        return packed((True, Lost(why, unread=True)))
+    try:
+        with contexts.around():
+            return packed((True, function(value, task)))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # a person's function may raise anything: it is told
+        return _packed_error(error)
+
+
+def _packed_error(error: BaseException) -> bytes:
+    words = RuntimeError(f"{type(error).__name__}: {error}")
+    try:
+        told = packed((False, error if isinstance(error, Exception) else words))
+        pickle.loads(told)
+    except Exception:  # noqa: BLE001  # an error that cannot travel: its words can
+        return packed((False, words))
+    return told
+
+
+def begin(kernel: int, path: Sequence[str]) -> None:
+    """Makes this process a worker of another one: it is not interrupted with it, writes nothing, and ends with it.
+
+    Args:
+        kernel: the other process.
+        path: where that finds modules: a person's are found as they are there.
+    """
+    sys.path[:] = path
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for end, mode in enumerate((os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)):
+        os.dup2(os.open(os.devnull, mode), end)
+
+    def watch() -> None:
+        while os.getppid() == kernel and psutil.pid_exists(kernel):
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=watch, name="shardviz-watch", daemon=True).start()
+
+
+# Where the tasks come from.
+
+
+class Batch(Generic[K]):
+    """Tasks that are being done elsewhere.
+
+    Attributes:
+        left: how many are not done.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any], shared: Shared, executor: Any):
+        """No task yet.
+
+        Args:
+            function: called with the shared value and a task, in a worker.
+            shared: what all tasks need.
+            executor: `Workers`, another `concurrent.futures.Executor`, a client of `dask.distributed`, or another
+                object with `get_executor()`, whose workers have this JAX and shardviz.
+
+        Raises:
+            ShardvizError: if the executor is none.
+        """
+        self._function, self._shared = function, shared
+        self._executor = executor_of(executor)
+        self._wanted, self._contexts = versions(), Contexts.here()
+        self._tasks: dict[K, Any] = {}
+        self._waiting: deque[tuple[K, bool]] = deque()  # with whether the shared value goes with it
+        self._suspects: deque[K] = deque()
+        self._running: dict[Future[Any], K] = {}
+        self._deaths: Counter[K] = Counter()
+        self._own: Workers | None = None
+
+    @property
+    def left(self) -> int:
+        """How many tasks are not done."""
+        return len(self._tasks)
+
+    @property
+    def futures(self) -> tuple[Future[Any], ...]:
+        """What is being done."""
+        return tuple(self._running)
+
+    def put(self, key: K, task: Any) -> None:
+        """Gives a task.
+
+        Raises:
+            Exception: whatever pickling it raises.
+        """
+        self._tasks[key] = packed((self._contexts, self._function, task))
+        self._waiting.append((key, False))
+        self._submit()
+
+    def done(self, seconds: float | None = None) -> Iterator[tuple[K, Any]]:
+        """Waits until a task is done, or so many seconds; yields the keys and answers of those that are.
+
+        Raises:
+            Exception: what a task raised.
+        """
+        if not self._tasks:
+            return
+        finished, _ = wait(self._running, seconds, FIRST_COMPLETED)
+        errors = {f: CancelledError() if f.cancelled() else f.exception() for f in finished}
+        for future, error in errors.items():
+            if not isinstance(error, BrokenExecutor):
+                yield from self._taken(self._running.pop(future), future, error)
+        broken = next((error for error in errors.values() if isinstance(error, BrokenExecutor)), None)
+        if broken is not None:  # and with it all that the executor had
+            yield from self._after_break(broken)
+        self._submit()
+
+    def cancel(self) -> None:
+        """Drops what is not done; what a worker is at goes on there."""
+        for future in self._running:
+            future.cancel()
+        self._running.clear()
+        self._tasks.clear()
+        self._waiting.clear()
+        self._suspects.clear()
+        if self._own is not None:
+            self._own.stop()
+
+    def _taken(self, key: K, future: Future[Any], error: BaseException | None) -> Iterator[tuple[K, Any]]:
+        if error is None:
+            if (told := future.result()) is None:
+                self._waiting.appendleft((key, True))
+                return
+            del self._tasks[key]
+            yield key, _unpacked(told)
+        elif not _is_the_clusters(error):
+            raise error
+        else:
+            self._deaths[key] += 1
+            if self._deaths[key] < _TRIES:  # dask blames whatever its worker had, too
+                self._suspects.append(key)
+            else:
+                del self._tasks[key]
+                yield key, Lost(f"{type(error).__name__}: {error}")
+
+    def _after_break(self, error: BaseException) -> Iterator[tuple[K, Any]]:
+        """Goes on where an executor does nothing more: with what its workers may have been at, one at a time."""
+        had = list(self._running.values())
+        self._running.clear()
+        if not isinstance(self._executor, Workers):  # any of many: workers of our own find out
+            self._executor = self._own = Workers()
+            self._waiting.extend((key, False) for key in had)
+            return
+        for key in had:
+            self._deaths[key] += 1
+            if self._deaths[key] < _TRIES:
+                self._suspects.append(key)
+            else:
+                del self._tasks[key]
+                yield key, Lost(f"its worker {_end(error)}, and so did the one that tried it again, alone")
+
+    def _submit(self) -> None:
+        """Gives the workers what they can do now: our own are given no more tasks than they are, so that it is known
+        what one that dies was at."""
+        most = self._executor.count if isinstance(self._executor, Workers) else sys.maxsize
+        while self._waiting and len(self._running) < most:
+            self._give(*self._waiting.popleft())
+        if self._suspects and not self._running:
+            self._give(self._suspects.popleft(), True)
+
+    def _give(self, key: K, with_shared: bool) -> None:
+        sent = self._shared.packed if with_shared else None
+        try:
+            future = self._executor.submit(run, self._shared.key, sent, self._tasks[key], self._wanted)
+        except BrokenExecutor as error:
+            future = Future[Any]()
+            future.set_exception(error)
+        self._running[future] = key
 
 
 def answers(
     function: Callable[[Any, Any], Any], shared: Shared, tasks: Mapping[K, Any], executor: Any
 ) -> Generator[tuple[K, Any], None, None]:
-    """The answers to tasks, as they are done; close it to cancel the rest.
-
-    Args:
-        function: called with the shared value and a task, in a worker; what it raises is raised here.
-        shared: what all tasks need.
-        tasks: key → task.
-        executor: a `concurrent.futures.Executor`, a client of `dask.distributed`, or another object with
-            `get_executor()`, whose workers have this JAX and shardviz.
-
-    Yields:
-        A key, and what the function returned, or `Lost`.
-
-    Raises:
-        ShardvizError: if the executor is none.
+    """The answers to tasks, as they are done: keys, and what the function returned, or `Lost`; close it to cancel the
+    rest. Arguments and errors as `Batch` has them; what a task raises is raised.
     """
-    pool = executor_of(executor)
-    wanted, contexts, futures = versions(), Contexts.here(), dict[Future[Any], K]()
-    once = _scattered(executor, shared)
-    tries: dict[K, int] = dict.fromkeys(tasks, 0)
-    broken: list[K] = []
-    left: list[K] = list(tasks)
+    batch = Batch[K](function, shared, executor)
     try:
-        while left:
-            for key in left:
-                try:
-                    futures[pool.submit(run, once, packed((contexts, function, tasks[key])), wanted)] = key
-                except BrokenExecutor:
-                    broken.append(key)
-            left = []
-            for future in as_completed(list(futures)):
-                key = futures.pop(future)
-                try:
-                    yield key, future.result()
-                except BrokenExecutor:
-                    broken.append(key)
-                except WorkerLost as error:
-                    yield key, Lost(str(error))
-                except Exception as error:
-                    if not _is_lost(error):
-                        raise
-                    tries[key] += 1
-                    once = shared  # what was handed out may have gone with the worker
-                    if tries[key] < _TRIES and type(error).__name__ != "KilledWorker":  # dask has tried it again
-                        left.append(key)
-                    else:
-                        yield key, Lost(f"{type(error).__name__}: {error}")
+        for key, task in tasks.items():
+            batch.put(key, task)
+        while batch.left:
+            yield from batch.done()
     finally:
-        for future in futures:
-            future.cancel()
-    if broken:  # a pool that cannot go on: workers of our own do the rest
-        with Workers() as own:
-            yield from answers(function, shared, {key: tasks[key] for key in broken}, own)
+        batch.cancel()
 
 
 def executor_of(executor: Any) -> Executor:
@@ -220,52 +349,49 @@ def executor_of(executor: Any) -> Executor:
     Raises:
         ShardvizError: if it is none.
     """
-    found = executor.get_executor() if hasattr(executor, "get_executor") else executor
-    if not callable(getattr(found, "submit", None)):
+    given = executor.get_executor() if hasattr(executor, "get_executor") else executor
+    if not callable(getattr(given, "submit", None)):
         raise ShardvizError(
             f"executor={type(executor).__name__}: expected a concurrent.futures.Executor, a dask.distributed client or "
             "None"
         )
-    return found
+    return given
 
 
-def _scattered(executor: Any, shared: Shared) -> Any:
-    """The shared value, or where it is in a cluster: `dask.distributed` hands it to each worker once."""
-    if callable(getattr(executor, "scatter", None)) and hasattr(executor, "get_executor"):
-        return executor.scatter(shared, broadcast=True, hash=False)
-    return shared
+def _unpacked(told: bytes) -> Any:
+    try:
+        good, answer = pickle.loads(told)
+    except Exception as error:  # noqa: BLE001  # whatever a person's objects raise when they are unpickled
+        return Lost(f"what a worker answered cannot be read here: {type(error).__name__}: {error}")
+    if not good:
+        raise answer
+    return answer
 
 
-def _is_lost(error: BaseException) -> bool:
+def _is_the_clusters(error: BaseException) -> bool:
     """Whether an error is the cluster's, not the task's: dask's are told by where they are defined."""
-    return (
-        type(error).__module__.partition(".")[0] in ("distributed", "dask") or type(error).__name__ == "CancelledError"
-    )
+    return isinstance(error, CancelledError) or type(error).__module__.partition(".")[0] in ("distributed", "dask")
 
 
-# Our own workers.
-
-
-@dataclass(eq=False)
-class _Item:
-    """A call that waits for a worker."""
-
-    future: Future[Any]
-    payload: bytes
-    shared: Sequence[Shared]
+def _end(error: BaseException) -> str:
+    """How a worker ended, in words: loky has `{SIGKILL(-9)}` or `{EXIT(1)}` among its own."""
+    code = re.search(r"\{(\w+)\((-?\d+)\)", str(error))
+    if code is None:
+        return "ended"
+    return f"ended with exit code {code[2]}" if code[1] == "EXIT" else f"was ended by {code[1]}"
 
 
 class Workers(Executor):
     """Processes of our own that do tasks, each one at a time.
 
-    A worker starts with the first task for it. Leaving a `with` block by an error, Ctrl-C included, stops all at once.
+    They start with the first task. Leaving a `with` block by an error, Ctrl-C included, stops all at once.
     """
 
     def __init__(self, count: int | None = None):
         """No process yet.
 
         Args:
-            count: how many workers at most; None for as many as cores that this process may use.
+            count: how many; None for as many as cores that this process may use.
 
         Raises:
             ShardvizError: for a count below 1.
@@ -273,128 +399,74 @@ class Workers(Executor):
         if count is not None and count < 1:
             raise ShardvizError(f"Workers({count}): one worker or more is needed")
         self.count = count or cores()
-        self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._working: set[_Worker] = set()
+        self._pool: Any = None
+        self._closed = False
         self._lock = threading.Lock()
-        self._waiting = 0
-        self._closed = self._stopped = False
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The processes."""
-        with self._lock:
-            return tuple(w.process.pid for w in self._working)
+    def begin(self) -> bool:
+        """Starts them; whether the system gives processes, and what loky needs besides."""
+        try:
+            self.submit(os.getpid)
+        except (OSError, ImportError, NotImplementedError):
+            return False
+        return True
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Has a worker call a function; what `cloudpickle` pickles travels, a `Shared` to each worker once.
+        """Has a worker call a function. Where one has died, all are started anew.
 
         Raises:
             RuntimeError: after `shutdown` or `stop`.
-            Exception: whatever pickling raises.
         """
-        pickled = io.BytesIO()
-        pickler = _Sender(pickled)
-        pickler.dump((fn, args, kwargs))
-        future: Future[Any] = Future()
         with self._lock:
             if self._closed:
                 raise RuntimeError("these workers have been shut down")
-            self._waiting += 1
-            self._items.put(_Item(future, pickled.getvalue(), tuple(pickler.shared)))
-            if len(self._threads) < min(self.count, self._waiting):
-                thread = threading.Thread(target=self._serve, name="shardviz-worker", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-        return future
+            if self._pool is not None:
+                try:
+                    return self._pool.submit(fn, *args, **kwargs)
+                except BrokenExecutor:
+                    self._pool.shutdown(kill_workers=True)
+            program, names = starting.inside(__name__, os.getpid(), [p for p in sys.path if isinstance(p, str)])
+            self._pool = loky.ProcessPoolExecutor(
+                self.count, timeout=_IDLE, initializer=exec, initargs=(program, names), env=_environment()
+            )
+            _watch_the_end()
+            _ALL.add(self)
+            return self._pool.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """No more tasks: workers end when those that were given are done."""
-        with self._lock:
-            self._closed = True
-            threads = list(self._threads)
-        if cancel_futures:
-            self._cancel()
-        for _ in threads:
-            self._items.put(None)
-        if wait:
-            for thread in threads:
-                thread.join()
+        """No more tasks: workers end when those that were given are done, or now where these are cancelled."""
+        self._closed = True
+        if self._pool is not None:
+            self._pool.shutdown(wait=wait, kill_workers=cancel_futures)
 
     def stop(self) -> None:
-        """Ends all workers at once; tasks that are not done are cancelled."""
-        with self._lock:
-            self._closed = self._stopped = True
-            working = list(self._working)
-        self._cancel()
-        for worker in working:
-            worker.kill()
-        self.shutdown()
+        """Ends all workers at once."""
+        self.shutdown(cancel_futures=True)
 
     def __exit__(self, kind: Any, *_: Any) -> bool | None:
-        if kind is None:
-            self.shutdown()
-        else:
-            self.stop()
+        self.shutdown(cancel_futures=kind is not None)
         return None
 
-    def _cancel(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                item = self._items.get_nowait()
-                if item is not None:
-                    item.future.cancel()
 
-    def _serve(self) -> None:
-        """One worker's thread: gives it one task after the other, and takes another worker where it dies."""
-        worker: _Worker | None = None
-        try:
-            while (item := self._items.get()) is not None:
-                if item.future.set_running_or_notify_cancel():
-                    worker = self._done(item, worker)
-                with self._lock:
-                    self._waiting -= 1
-        finally:
-            self._forget(worker)
+def _environment() -> dict[str, str]:
+    """What is different in a worker's environment. Memory that a task takes is no leak."""
+    own = {"PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore", "LOKY_MAX_MEMORY_LEAK_SIZE": "1e12"}
+    return {n: v for n, v in starting.environment().items() if os.environ.get(n) != v} | own
 
-    def _done(self, item: _Item, worker: _Worker | None) -> _Worker | None:
-        """Does a task; the worker that is there afterwards."""
-        how = ""
-        for _ in range(_TRIES):
-            try:
-                worker = worker or self._begin()
-                good, answer = worker.ask(item)
-            except (EOFError, OSError) as error:
-                how = worker.ended() if worker is not None else str(error)
-                self._forget(worker)
-                worker = None
-                if self._stopped:
-                    break
-                continue
-            if good:
-                item.future.set_result(answer)
-            else:
-                item.future.set_exception(answer)
-            return worker
-        item.future.set_exception(
-            WorkerLost("stopped" if self._stopped else f"its worker {how}, and so did the one that tried again")
-        )
-        return None
 
-    def _begin(self) -> _Worker:
-        worker = _Worker()
-        with self._lock:
-            self._working.add(worker)
-            stopped = self._stopped
-        if stopped:
-            worker.kill()
-        return worker
+_ALL: weakref.WeakSet[Workers] = weakref.WeakSet()
 
-    def _forget(self, worker: _Worker | None) -> None:
-        if worker is not None:
-            with self._lock:
-                self._working.discard(worker)
-            worker.close()
+
+@functools.cache
+def _watch_the_end() -> None:
+    """Has all workers end when the program does, whatever they are at: loky waits for what they have been given."""
+
+    def watch() -> None:
+        threading.main_thread().join()
+        for workers in list(_ALL):
+            workers.stop()
+
+    threading.Thread(target=watch, name="shardviz-end", daemon=True).start()
 
 
 class Own:
@@ -420,12 +492,11 @@ class Own:
     def ready(self, left: float) -> Workers | None:
         """The workers, where they are there; else they are started if so many seconds of work are worth it."""
         if self._pool is None and not self._never and left > self._worth and free_cores() >= 1:
-            try:
-                _ = self._shared.packed
-            except Exception:  # noqa: BLE001  # whatever a person's objects raise when they are pickled
+            pool = Workers()
+            if not can_travel(self._shared) or not pool.begin():
                 self._never = True
                 return None
-            self._pool = Workers()
+            self._pool = pool
             self._starts = [self._pool.submit(os.getpid) for _ in range(self._pool.count)]
         return self._pool if self._starts and all(each.done() for each in self._starts) else None
 
@@ -445,133 +516,3 @@ def free_cores() -> float:
 def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class _Sender(_Pickler):
-    """Leaves a `Shared` out, and notes it: it is sent by itself."""
-
-    def __init__(self, file: io.BytesIO):
-        super().__init__(file)
-        self.shared: list[Shared] = []
-
-    def persistent_id(self, obj: Any) -> str | None:
-        if not isinstance(obj, Shared):
-            return None
-        self.shared.append(obj)
-        return obj.key
-
-
-class _Unpickler(pickle.Unpickler):
-    def persistent_load(self, pid: str) -> Shared:
-        return _KEPT[pid]
-
-
-@dataclass(eq=False)
-class _Worker:
-    """A process, and what was sent to it."""
-
-    process: subprocess.Popen[bytes] = field(init=False)
-    has: OrderedDict[str, None] = field(default_factory=OrderedDict)
-
-    def __post_init__(self) -> None:
-        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.process = starting.python(__name__, [], **pipes)
-        _send(self.process.stdin, [p for p in sys.path if isinstance(p, str)])
-
-    def ask(self, item: _Item) -> tuple[bool, Any]:
-        """Has it do a task: whether it returned, and what, or what it raised.
-
-        Raises:
-            EOFError, OSError: if it has died.
-        """
-        for shared in item.shared:
-            if shared.key not in self.has:
-                _send(self.process.stdin, (shared.key, shared.packed))
-            self.has[shared.key] = None
-            self.has.move_to_end(shared.key)
-            while len(self.has) > _KEEPS:
-                self.has.popitem(last=False)
-        _send(self.process.stdin, item.payload)
-        return pickle.loads(_received(self.process.stdout))
-
-    def ended(self) -> str:
-        """How it ended."""
-        code = self.process.wait()
-        if code < 0:
-            with contextlib.suppress(ValueError):
-                return f"was ended by {signal.Signals(-code).name}"
-        return f"ended with exit code {code}"
-
-    def kill(self) -> None:
-        """Ends it, and what it started in its own group."""
-        if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL) if hasattr(os, "killpg") else self.process.kill()
-
-    def close(self) -> None:
-        """Ends it and waits until it is gone."""
-        self.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-
-
-_WORD = 8  # bytes that say how many follow
-
-
-def _send(pipe: Any, message: Any) -> None:
-    packed = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(len(packed).to_bytes(_WORD, "big") + packed)
-    pipe.flush()
-
-
-def _received(pipe: Any) -> bytes:
-    size = pipe.read(_WORD)
-    packed = pipe.read(int.from_bytes(size, "big")) if len(size) == _WORD else b""
-    if len(size) < _WORD or len(packed) < int.from_bytes(size, "big"):
-        raise EOFError("the other end is closed")
-    return packed
-
-
-def main() -> None:
-    """A worker: does what comes until the other end closes, which ends it at once."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    given, answered = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # what a person's function prints is no answer
-    messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(given, messages), daemon=True).start()
-    sys.path[:] = messages.get()  # a person's modules are found as they are where the tasks come from
-    for message in iter(messages.get, None):
-        if isinstance(message, tuple):
-            _keep(*message)
-            continue
-        _send(answered, _answered(message))
-
-
-def _listen(pipe: Any, messages: queue.SimpleQueue[Any]) -> None:
-    try:
-        for _ in itertools.count():
-            messages.put(pickle.loads(_received(pipe)))
-    except (EOFError, OSError):
-        os._exit(0)
-
-
-def _answered(payload: bytes) -> tuple[bool, Any]:
-    """Whether a call returned, and what, or what it raised, as it can be pickled."""
-    try:
-        fn, args, kwargs = _Unpickler(io.BytesIO(payload)).load()
-        found = True, fn(*args, **kwargs)
-        pickle.dumps(found)
-    except Exception as error:  # noqa: BLE001  # a person's function may raise anything, and the caller gets it
-        found = False, error
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:  # noqa: BLE001  # an error that cannot travel: its words can
-            found = False, RuntimeError(f"{type(error).__name__}: {error}")
-    return found
-
-
-__all__: Iterable[str] = ("Lost", "Shared", "WorkerLost", "Workers", "answers", "executor_of", "run", "versions")

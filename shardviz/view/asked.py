@@ -6,25 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from shardviz.explorer.offers import Asked
+from shardviz.judge.comparison import Amount, Comparison
 from shardviz.records.amounts import plural
-from shardviz.records.why import Cause, Recorded, Why
-from shardviz.session.offers import Asked
-from shardviz.study.comparison import Amount, Comparison
+from shardviz.records.why import Cause, Why
 from shardviz.view.comparison import difference_text
 from shardviz.view.document import (
     Block,
     Column,
     Document,
     Inline,
-    Paragraph,
-    Piece,
     Row,
     Section,
     Table,
-    axes,
-    code,
     document,
-    paragraph,
     row,
     spec,
     words,
@@ -53,34 +48,7 @@ def asked_document(asked: Asked) -> Document | None:
     told = document(answer)
     if not isinstance(answer, Why) or not answer.causes:
         return told
-    more = changes_section(answer, asked.changes), recorded_section(asked)
-    return replace(told, blocks=(*told.blocks[:-1], *more, *told.blocks[-1:]))
-
-
-def recorded_section(asked: Asked) -> Section:
-    """What Shardy itself recorded while it propagated, beside what was tried."""
-    title = "What Shardy recorded"
-    if not asked.looked:
-        show = words("show it", tip="Shardy runs once more with its record on", selects=("recorded", ""))
-        return Section(title=title, blocks=(paragraph(show),), name="recorded")
-    if asked.recorded is None:
-        none = "With its record on Shardy cuts some array of this program otherwise, so what it records is not told."
-        return Section(title=title, blocks=(paragraph(none, quiet=True),), name="recorded")
-    return Section(title=title, blocks=tuple(map(_recorded, asked.recorded)), name="recorded")
-
-
-def _recorded(found: Recorded) -> Paragraph:
-    begin = (axes((found.axis,)), words("came first from"))
-    if found.said == "self":
-        origin: tuple[Piece, ...] = (words("the value's own spec"),)
-    elif found.source is not None:
-        origin = source_pieces(found.source)
-    else:
-        origin = (code(found.said),) if found.said else (words("somewhere that Shardy does not say"),)
-    steps = [str(step) for step in found.steps if step is not None]
-    ways = "by another way than the chain above"
-    said = f"; it went along the chain above in Shardy's steps {', '.join(steps)}" if steps else f", {ways}"
-    return paragraph(*begin, *origin, words(said + "." if found.steps else "."))
+    return replace(told, blocks=(*told.blocks[:-1], changes_section(answer, asked.changes), *told.blocks[-1:]))
 
 
 def changes_section(answer: Why, changes: Mapping[int, Any]) -> Section:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
+from shardviz.judge.report import Report
 from shardviz.notation import Axis, DeviceMesh, axis_name
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
-from shardviz.records.report import Report
 from shardviz.records.sums import CollectiveTotal, WorkTotal, sum_collectives
 from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Role, Shape, picture, shortened, text_wide
 from shardviz.view.step_cost import headline, memory_words

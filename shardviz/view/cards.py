@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shardviz.costs.step_cost import Needs, StepCost, memory_parts
+from shardviz.explorer.answers import Known, equal_level
+from shardviz.explorer.cards import Card, Deck
+from shardviz.explorer.offers import Offer
+from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.findings import Finding
-from shardviz.records.report import LEVELS, Constrained, PlanRecord, Report
+from shardviz.records.report import LEVELS, Constrained, PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
-from shardviz.session.answers import Known, equal_level
-from shardviz.session.cards import Card, Deck
-from shardviz.session.offers import Offer
 from shardviz.view.document import (
     Column,
     Document,

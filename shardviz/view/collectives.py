@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from shardviz.judge.report import Report
 from shardviz.records import Collective, Frame, TargetCollective
 from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, format_count, format_seconds, plural
 from shardviz.records.collectives import axes_words
-from shardviz.records.report import Report
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view.document import (
     Block,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from shardviz.judge.changes import CollectiveChange
+from shardviz.judge.comparison import Amount, Comparison, ValueChange
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds, plural
-from shardviz.study.changes import CollectiveChange
-from shardviz.study.comparison import Amount, Comparison, ValueChange
 from shardviz.view.bars import Bar, Stretch, bars
 from shardviz.view.document import (
     Block,

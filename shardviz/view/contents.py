@@ -9,13 +9,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import numpy as np
 
-from shardviz.layouts import Layout
-from shardviz.view.scene import Scene, build_scene
+from shardviz.view.scene import Scene
 
 MOST_CELLS, MOST_IN_A_CELL, MOST_IN_A_LINE = 64, 64, 16
 
@@ -61,36 +59,3 @@ def cell_lines(scene: Scene, values: np.ndarray, panel: int, row: int, column: i
 def drawable(scene: Scene) -> bool:
     """Whether the cells are few enough to have their numbers in them."""
     return scene.cells <= MOST_CELLS and scene.merged == 1 and bool(scene.devices.size)
-
-
-def contents_text(layout: Layout, values: np.ndarray, width: int = 80) -> str:
-    """The elements of every slice in plain text: its devices, then its rows.
-
-    Args:
-        layout: where every slice lies.
-        values: the whole array.
-        width: the most characters in a line.
-
-    Returns:
-        Lines joined by newlines; empty where there are too many slices.
-    """
-    scene = build_scene(layout)
-    if not drawable(scene):
-        return ""
-    labels, blocks = scene.labels(), []
-    for place in np.ndindex(*scene.devices.shape[:3]):
-        panel, row, column = place
-        blocks.append((f"{labels[panel][row][column]}:", cell_lines(scene, values, *place)))
-    margin = max(len(name) for name, _ in blocks) + 1
-    lines = ["values, by device"]
-    for name, rows in blocks:
-        for at, text in enumerate(rows):
-            head = f" {name if at == 0 else '':>{margin - 1}} "
-            lines += textwrap.wrap(
-                text,
-                width,
-                initial_indent=head,
-                subsequent_indent=" " * (margin + 3),
-                drop_whitespace=False,
-            )
-    return "\n".join(line.rstrip() for line in lines)

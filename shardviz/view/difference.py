@@ -6,12 +6,12 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from shardviz.costs.step_cost import StepCost
+from shardviz.explorer.answers import equal_level
+from shardviz.explorer.cards import Deck
+from shardviz.judge.comparison import Comparison, compare
 from shardviz.notation import Axis
 from shardviz.records.amounts import format_seconds
 from shardviz.records.sums import CollectiveTotal
-from shardviz.session.answers import equal_level
-from shardviz.session.cards import Deck
-from shardviz.study.comparison import Comparison, compare
 from shardviz.view.cards import signed
 from shardviz.view.comparison import amounts_table, comparison_document
 from shardviz.view.document import Column, Document, Inline, Row, Section, Table, axes, paragraph, row, words

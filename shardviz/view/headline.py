@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from shardviz.costs.step_cost import memory_parts
+from shardviz.explorer.files import Looked
 from shardviz.records.amounts import format_bytes, format_flops, plural
-from shardviz.session.files import Looked
 from shardviz.view.cards import memory_pieces
 from shardviz.view.document import Document, Paragraph, paragraph, words
 from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, fit_text

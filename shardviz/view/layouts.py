@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -406,12 +406,12 @@ def _old_pjit(hosts: ProcessLayout) -> str:
 def of_moves(way: Moves) -> Document:
     """What moves.
 
-    >>> from shardviz.layouts import moves
+    >>> from shardviz.program.resharding import moves
     >>> from shardviz.paint import text
     >>> print(text(moves((8, 8), ("data", None), (None, "data"), {"data": 4})))
     what moves, P('data', None) → P(None, 'data'): 1 collective
          step        over  spec after it    received, at most  what it does
-      1  all-to-all  data  P(None, 'data')        12 elements  dimension 0 becomes whole, dimension 1 is cut
+      1  all-to-all  data  P(None, 'data')        12 elements  dimension 0 becomes whole, dimension 1 is sharded
     <BLANKLINE>
       devices       keeps     receives        drops
       0-3      4 elements  12 elements  12 elements
@@ -423,7 +423,7 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
     """The steps in order, then what devices keep, receive and drop.
 
     Args:
-        way: from `layout.moves`.
+        way: what `sv.moves` gives.
         dtype: the element type, for bytes; None for elements.
     """
     heads = (
@@ -445,6 +445,17 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
     return (Section(title=title, lead=(words(_collectives(way)),), blocks=blocks),)
 
 
+def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
+    """The same in a sentence each."""
+    yield f"what moves: {_collectives(way)}"
+    for step in way.steps:
+        received = f", at most {_amount(step.elements, dtype).text} received" if step.elements else ""
+        yield f"{str(step).split('; ')[0]}{received}"
+    for who, *counts in _groups(way)[:_MOST_GROUPS]:
+        kept, received, dropped = (_amount(n, dtype).text for n in counts)
+        yield f"devices {who}: {kept} kept, {received} received, {dropped} dropped"
+
+
 def _collectives(way: Moves) -> str:
     """How many collectives it takes: `2 collectives`, `no collective, 1 slice that ...`, `nothing`."""
     if not way.steps:
@@ -454,17 +465,16 @@ def _collectives(way: Moves) -> str:
     local = f"{plural(slices, 'slice')} that each device takes of its own" if slices else ""
     if not count:
         return f"no collective, {local}"
-    unproved = "" if way.proved else "; there were too many ways to try all of them, and a cheaper one may exist"
-    return plural(count, "collective") + (f", {local}" if local else "") + unproved
+    needed = int(way.receive.max(initial=0))
+    more = f"; a device needs {needed:,} of the {way.elements:,} elements that come" if way.elements > needed else ""
+    return plural(count, "collective") + (f", {local}" if local else "") + more
 
 
 def _step(number: int, step: Step, dtype: Any) -> Row:
     over = axes(step.axes) if step.axes else words("no named axes", quiet=True)
     after = () if step.after is None else Piece(text=str(step.after), kind="spec", value=step.after)
     received = _amount(step.elements, dtype) if step.elements else words("nothing")
-    head = str(step).split("; ")[0]
-    done = head.split(": ", 1)[1] if ": " in head else ""
-    return row(words(str(number)), words(step.kind, strong=True), over, after, received, words(done))
+    return row(words(str(number)), words(step.kind, strong=True), over, after, received, words(step.done))
 
 
 def _groups(way: Moves) -> list[tuple[str, int, int, int]]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shardviz.costs.step_cost import StepCost
+from shardviz.explorer.answers import Known, equal_level
+from shardviz.explorer.cards import Deck
+from shardviz.judge.report import Report
 from shardviz.notation import Axis
 from shardviz.records import Collective
 from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.records.report import Report
-from shardviz.session.answers import Known, equal_level
-from shardviz.session.cards import Deck
 from shardviz.view.document import Piece, words
 
 Line = tuple[str, int]

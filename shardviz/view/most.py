@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import StepCost
+from shardviz.explorer.answers import Known, equal_level
+from shardviz.explorer.cards import Card, Deck
+from shardviz.explorer.offers import Remedies
+from shardviz.judge.report import Report
 from shardviz.notation.spec import axis_name
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
 from shardviz.records.findings import Finding
-from shardviz.records.report import Report
 from shardviz.records.sums import sum_collectives
-from shardviz.session.answers import Known, equal_level
-from shardviz.session.cards import Card, Deck
-from shardviz.session.offers import Remedies, Remedy
+from shardviz.study.mends import Mend
 from shardviz.view.document import (
     Block,
     Column,
@@ -59,7 +60,7 @@ class _Entry:
 
     spent: Spending | None = None
     finding: Finding | None = None
-    remedy: Remedy | None = None
+    remedy: Mend | None = None
 
 
 def most_document(deck: Deck, remedies: Remedies) -> Document:
@@ -77,9 +78,10 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
     blocks: list[Block] = []
     title = words("What costs you most", strong=True)
     lead: tuple[Piece, ...] = (words(_against(card, other, against), quiet=True),)
+    mends = remedies.mends
     helps = remedies.items if remedies.of == card.plan else ()
     if remedies.of == card.plan and remedies.busy:
-        said = f"· {remedies.tried} of {remedies.candidates} changes tried" if remedies.candidates else ""
+        said = f"· {mends.tried} of {mends.candidates} changes tried" if mends is not None and mends.candidates else ""
         lead = (*lead, words(said, quiet=True, tip="what helps is tried while nothing else is asked for"))
     elif remedies.of == card.plan and remedies.trouble:
         lead = (*lead, words("· what may help could not be tried", tone="warn", tip=remedies.trouble))
@@ -137,16 +139,16 @@ def _entries(known: Known, cost: StepCost | None, before: StepCost | None) -> It
     yield from sorted([*rows, *grave], key=lambda e: _rank(e, least))
 
 
-def _helped(entries: list[_Entry], helps: Sequence[Remedy]) -> list[_Entry]:
+def _helped(entries: list[_Entry], helps: Sequence[Mend]) -> list[_Entry]:
     """Each remedy goes to the row of its finding, or of the dearest line that it changes; else it has its own."""
     for remedy in helps:
         places = [(r.file, r.line) for r in remedy.lines]
 
-        def fits(e: _Entry, remedy: Remedy = remedy, places: list[tuple[str, int]] = places) -> bool:
+        def fits(e: _Entry, remedy: Mend = remedy, places: list[tuple[str, int]] = places) -> bool:
             if e.remedy is not None:
                 return False
-            if remedy.finding:
-                return e.finding is not None and e.finding.id == remedy.finding
+            if remedy.finding is not None:
+                return e.finding is not None and e.finding.id == remedy.finding.id
             if _for_memory(remedy):
                 return e.finding is not None and e.finding.rule in ("does-not-fit", "too-much")
             spent = e.spent if e.spent is not None and e.spent.what == "collective" else None
@@ -324,7 +326,7 @@ def _try(entry: _Entry) -> Iterator[Piece]:
         yield words(mend.words, quiet=True, tip="a guess that was not tried")
 
 
-def _saved(remedy: Remedy, tip: str = "") -> list[Piece]:
+def _saved(remedy: Mend, tip: str = "") -> list[Piece]:
     """`−17.4 s,` `−41 GB` `+2 GB memory`; what it is taken for, time or memory, first."""
     found = []
     if remedy.seconds:
@@ -344,6 +346,6 @@ def _signed(more: float, amount: str, tip: str, strong: bool = True) -> Piece:
     return words(f"{'+' if more > 0 else '−'}{amount}", strong=strong, tone="warn" if more > 0 else "good", tip=tip)
 
 
-def _for_memory(remedy: Remedy) -> bool:
+def _for_memory(remedy: Mend) -> bool:
     """Whether a plan that does not fit is why it helps: it costs time and takes less memory."""
     return remedy.memory < 0 and (remedy.seconds or 0.0) <= 0

@@ -14,13 +14,13 @@ from typing import Any
 from shardviz.costs.step_cost import StepCost, memory_parts
 from shardviz.diagnose.compiled import what_helps
 from shardviz.errors import ShardvizError
+from shardviz.explorer.files import Looked
+from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.program.bind import RulesTable
 from shardviz.records import Alive, Memory, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape, plural
-from shardviz.records.report import Report
 from shardviz.records.sums import total_of
-from shardviz.session.files import Looked
 from shardviz.view.collectives import Runs, collectives_table, runs_text, sums_table
 from shardviz.view.document import (
     Beside,
@@ -39,6 +39,7 @@ from shardviz.view.document import (
     words,
 )
 from shardviz.view.findings import findings_table
+from shardviz.view.picture import Picture
 from shardviz.view.placement import without_machine
 from shardviz.view.program import of_rules
 from shardviz.view.report import (
@@ -51,11 +52,10 @@ from shardviz.view.report import (
 )
 from shardviz.view.roofline import roofline_picture
 from shardviz.view.rosetta import found_value, sharding_of
-from shardviz.view.scene import build_scene
-from shardviz.view.shard_company import coloured, company_blocks, outlines
+from shardviz.view.scene import Scene, build_scene, coarsen, near
+from shardviz.view.shard_company import company_blocks
 from shardviz.view.shard_holders import holders_picture, tinted
-from shardviz.view.shard_map_picture import Plan, Room, drawn, plan_of, planned
-from shardviz.view.shard_near import near
+from shardviz.view.shard_map import shard_map
 from shardviz.view.shown import Shown
 from shardviz.view.step_cost import (
     level_words,
@@ -337,19 +337,26 @@ _BESIDE = 400.0
 """Pixels from which there is room for the tiles of a picked cell beside a map."""
 
 
-def _closer(shown: Shown, plan: Plan, device: int, room: Room) -> Iterator[Figure]:
-    """What the cell of a device stands for, and so on until a cell is a tile."""
+def _closer(shown: Shown, drawn: Picture, device: int, room: tuple[float, float]) -> Iterator[Figure]:
+    """What the cell of a device stands for, and so on until a cell is a slice."""
     number, scene = int(shown.layout.mesh.ids()[device]), build_scene(shown.layout)
-    while plan.scene.merged > 1:
-        scene = near(scene, plan.scene, number)
-        plan = plan_of(scene, room)
-        closer = drawn(shown, plan)
-        notes = (f"each cell stands for {plan.scene.merged} neighbouring shards",) if plan.scene.merged > 1 else ()
-        closer = dataclasses.replace(closer, title="", notes=notes, shapes=(*closer.shapes, *outlines(plan, device)))
-        yield Figure(of=closer, caption=f"in the cell of device {number}", name=f"closer-{scene.cells}")
+    while (few := _scene_of(drawn, scene)).merged > 1:
+        scene = near(scene, few, number)
+        drawn = shard_map(shown, device, scene).within(room)
+        notes = tuple(note for note in drawn.notes if note.startswith("each cell stands"))
+        caption, name = f"in the cell of device {number}", f"closer-{scene.cells}"
+        yield Figure(of=dataclasses.replace(drawn, notes=notes), caption=caption, name=name)
 
 
-def shard_map_pane(report: Report, name: str, remark: str = "", room: Room = None, device: int = -1) -> Document:
+def _scene_of(drawn: Picture, fine: Scene) -> Scene:
+    """The scene that was drawn, of one with a cell a slice."""
+    grids = drawn.grids
+    return coarsen(fine, rows=len(grids[0].texts), columns=len(grids[0].texts[0]), panels=len(grids))
+
+
+def shard_map_pane(
+    report: Report, name: str, remark: str = "", room: tuple[float, float] | None = None, device: int = -1
+) -> Document:
     """Which device holds which slice of a value, which hold copies, and whom a picked device talks with.
 
     Args:
@@ -380,16 +387,15 @@ def shard_map_pane(report: Report, name: str, remark: str = "", room: Room = Non
         return Document(title=title, lead=(lead,), blocks=(why,), mesh=report.mesh)
     size = words(f"→ {format_shape(cut.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True)
     shown = Shown(cut, name, value.dtype)
-    plan = planned(shown)
-    if room is not None and (plan.width > 1.5 * room[0] or plan.height > 2 * room[1]):
-        plan = planned(shown, room)
-    map_ = tinted(coloured(drawn(shown, plan), cut), plan)
-    picked = tuple(outlines(plan, device)) if 0 <= device < report.mesh.size else ()
-    figure: Block = Figure(of=dataclasses.replace(map_, title="", shapes=(*map_.shapes, *picked)), name="cells")
-    if plan.scene.merged > 1 and room is not None and room[0] >= _BESIDE:
+    drawn = shard_map(shown, device)
+    if room is not None:
+        drawn = drawn.within((room[0], 2 * room[1]))
+    merged = _scene_of(drawn, build_scene(cut)).merged > 1 and not cut.maximal
+    figure: Block = Figure(of=tinted(drawn) if merged else drawn, name="cells")
+    if merged and room is not None and room[0] >= _BESIDE:
         holders = holders_picture(build_scene(cut), device)
         beside = () if holders is None else (Figure(of=holders, name="holders"),)
-        closer = tuple(_closer(shown, plan, device, room)) if picked else ()
+        closer = tuple(_closer(shown, drawn, device, room)) if 0 <= device < report.mesh.size else ()
         figure = Beside(blocks=(figure, *beside, *closer)) if beside or closer else figure
     blocks = (figure, *company_blocks(cut, device, report))
     return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)

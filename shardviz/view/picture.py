@@ -18,7 +18,8 @@ colours and fonts; a builder knows neither. Lengths are pixels of a page, y runs
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
@@ -200,7 +201,212 @@ class Labels:
     layer: int = 0
 
 
-Shape = Rects | Lines | Marks | Labels
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """A band along a side of a `Grid`: the coordinates of a mesh axis.
+
+    Attributes:
+        spans: what each stretch of it says, and along how many cells it runs.
+        role: its fill and its hatch.
+        name: what it is the coordinates of.
+    """
+
+    spans: tuple[tuple[str, int], ...]
+    role: int
+    name: str
+
+    @property
+    def wide(self) -> float:
+        """Pixels that it takes beside a grid, where its texts stand upright."""
+        return max(_BAR, 6.2 * max(len(text) for text, _ in self.spans))
+
+
+_BAR, _GAP, _DOWN = 19.0, 5.0, 1.5  # the thickness of a head, the space beside it, and a line's height in letters
+SMALLEST = 7.4
+"""Pixels of the smallest letters in cells that can be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Cells in rows and columns, with heads above and beside them: a table where a medium has tables.
+
+    Attributes:
+        texts: what each cell says, row by row, in one line or several; of several the first one is quiet.
+        wide, high: of a cell.
+        x, y: the left upper corner of the first cell.
+        size: pixels of the letters in cells.
+        fill: what each cell is filled with, row by row; or all.
+        stroke, dash: the cells' outlines.
+        cards: what the cells behind each cell are filled with, which show beyond its right and lower edge.
+        copies: how many cells stand in the place of each, where more than one.
+        above, beside: the heads, from the outermost to the innermost.
+        columns, rows: the names of the columns and rows, which drawings leave to the tips; may be empty.
+        across, down: what runs along the columns, and along the rows; may be empty.
+        caption: what the whole is; may be empty.
+        past: the share of each column, and of each row, that lies beyond the end of things and is hatched.
+        edges: cells (row, column) with a thick line below, and cells with one at their right.
+        tip, told, select, keys: as of `Rects`, row by row; the first of the parts says most.
+    """
+
+    texts: tuple[tuple[str, ...], ...]
+    wide: float
+    high: float
+    x: float = 0.0
+    y: float = 0.0
+    size: float = 9.0
+    fill: Role | tuple[Role, ...] = "tile"
+    stroke: Role = "line"
+    dash: int | None = None
+    cards: tuple[Role, ...] = ()
+    copies: int = 1
+    above: tuple[Head, ...] = ()
+    beside: tuple[Head, ...] = ()
+    columns: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    across: str = ""
+    down: str = ""
+    caption: str = ""
+    past: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    edges: tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]] = (frozenset(), frozenset())
+    tip: str = ""
+    told: tuple[tuple[str, ...], ...] = ()
+    select: str = ""
+    keys: tuple[tuple[int, ...], ...] = ()
+    layer: int = 1
+
+    @property
+    def left(self) -> float:
+        """Pixels that the heads beside the cells take."""
+        return 26.0 * bool(self.down) + sum(head.wide + _GAP for head in self.beside)
+
+    @property
+    def top(self) -> float:
+        """Pixels that the heads above the cells take."""
+        return 24.0 * bool(self.across) + (_BAR + _GAP) * len(self.above)
+
+    @property
+    def cells(self) -> list[tuple[int, int]]:
+        """Row and column of each cell, row by row."""
+        return [(r, c) for r, row in enumerate(self.texts) for c in range(len(row))]
+
+    @property
+    def tips(self) -> list[str]:
+        """What is said of each cell."""
+        return [self.tip.format(*parts) for parts in self.told]
+
+    @property
+    def card(self) -> float:
+        """Pixels by which each card shows beyond the one before it."""
+        return min(5.0, 0.2 * min(self.wide, self.high) / len(self.cards)) if self.cards else 0.0
+
+    @property
+    def inner(self) -> tuple[float, float]:
+        """Width and height of a cell without the room for its cards and between them."""
+        spare = self.card * (len(self.cards) + 1) if self.cards else 0.0
+        return self.wide - spare, self.high - spare
+
+    def box(self, r: int, c: int, inset: float = 0.0) -> tuple[Point, ...]:
+        """The corners of a cell, or of a box so many pixels inside it."""
+        wide, high = self.inner
+        inset = min(inset, 0.3 * min(wide, high))
+        x, y = self.x + c * self.wide + inset, self.y + r * self.high + inset
+        x2, y2 = x + wide - 2 * inset, y + high - 2 * inset
+        return (x, y), (x2, y), (x2, y2), (x, y2)
+
+    @property
+    def parts(self) -> Iterator[Rects | Lines | Labels]:
+        """The same in rectangles, lines and texts, for a medium that draws."""
+        for number, role in reversed(list(enumerate(self.cards, 1))):
+            strength = 0.75 if isinstance(role, int) else 1.0
+            yield dataclasses.replace(self._rects(number * self.card), fill=role, strength=strength)
+        cells = dataclasses.replace(self._rects(), tip=self.tip, told=self.told, select=self.select, keys=self.keys)
+        fills = self.fill if isinstance(self.fill, tuple) else (self.fill,) * len(cells.x)
+        for fill in dict.fromkeys(fills):
+            same = [n for n, own in enumerate(fills) if own == fill]
+            yield dataclasses.replace(cells.only(same), fill=fill)
+        yield from self._hatched()
+        yield from self._texts()
+        yield from self._lines()
+        yield from self._heads(self.above, len(self.texts[0]), self.wide, self.across, upright=False)
+        yield from self._heads(self.beside, len(self.texts), self.high, self.down, upright=True)
+        if self.caption:
+            at = self.x + len(self.texts[0]) * self.wide / 2, self.y + len(self.texts) * self.high + 14
+            yield Labels(at=(at,), texts=(self.caption,), align="middle", ink="quiet")
+
+    def _rects(self, off: float = 0.0) -> Rects:
+        """The cells' outlines, so many pixels further right and down."""
+        x, y = zip(*((self.x + c * self.wide + off, self.y + r * self.high + off) for r, c in self.cells), strict=True)
+        wide, high = self.inner
+        return Rects(x=x, y=y, wide=wide, high=high, stroke=self.stroke, dash=self.dash, layer=self.layer)
+
+    def _hatched(self) -> Iterator[Rects]:
+        """Hatches over what of the cells lies beyond the end."""
+        wide, high = self.inner
+        count = len(self.texts[0]), len(self.texts)
+        for k, share in enumerate(self.past[0]):
+            if share:
+                x, y = self.x + k * self.wide + (1 - share) * wide, range(count[1])
+                tall = {"wide": share * wide, "high": high, "hatch": 0, "layer": self.layer + 1}
+                yield Rects(x=(x,) * count[1], y=tuple(self.y + n * self.high for n in y), **tall)
+        for k, share in enumerate(self.past[1]):
+            if share:
+                y, x = self.y + k * self.high + (1 - share) * high, range(count[0])
+                flat = {"wide": wide, "high": share * high, "hatch": 0, "layer": self.layer + 1}
+                yield Rects(x=tuple(self.x + n * self.wide for n in x), y=(y,) * count[0], **flat)
+
+    def _texts(self) -> Iterator[Labels]:
+        """What the cells say; of several lines the first one quietly."""
+        wide, high = self.inner
+        kinds: dict[tuple[str, bool], list[tuple[Point, str]]] = {}
+        for r, c in self.cells:
+            lines = self.texts[r][c].split("\n")
+            hatched = any(share[n] for share, n in zip(self.past, (c, r), strict=True) if share)
+            x, y = self.x + c * self.wide + wide / 2, self.y + r * self.high + high / 2
+            for n, line in enumerate(lines):
+                ink = "quiet" if len(lines) > 1 and n == 0 else "ink"
+                at = x, y + (n - (len(lines) - 1) / 2) * 1.3 * self.size
+                kinds.setdefault((ink, hatched), []).append((at, line))
+        for (ink, hatched), found in kinds.items():
+            at, texts = zip(*found, strict=True)
+            look = {"ink": ink, "halo": hatched, "layer": self.layer + 2}
+            yield Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, **look)
+
+    def _lines(self) -> Iterator[Lines]:
+        """The thick edges."""
+        w, h = self.wide, self.high
+        lines = [((c * w, (r + 1) * h), ((c + 1) * w, (r + 1) * h)) for r, c in sorted(self.edges[0])]
+        lines += [(((c + 1) * w, r * h), ((c + 1) * w, (r + 1) * h)) for r, c in sorted(self.edges[1])]
+        if lines:
+            thick = Lines(lines=tuple(lines), stroke="quiet", width=3, name="edges", layer=self.layer + 3)
+            yield shifted(thick, self.x, self.y)  # type: ignore[misc]
+
+    def _heads(
+        self, heads: Sequence[Head], count: int, cell: float, name: str, *, upright: bool
+    ) -> Iterator[Rects | Labels]:
+        """Heads along a side of so many cells, the innermost nearest to them, and the side's name."""
+        off, (x, y) = 0.0, (self.x, self.y)
+        for head in reversed(heads):
+            thick = head.wide if upright else _BAR
+            off += thick + _GAP
+            ends = [*itertools.accumulate((n for _, n in head.spans), initial=0)]
+            along = [(start * cell + 1, (end - start) * cell - 2) for start, end in itertools.pairwise(ends)]
+            boxes = [(x - off, y + a, thick, n) if upright else (x + a, y - off, n, thick) for a, n in along]
+            xs, ys, wide, high = zip(*boxes, strict=True)
+            labels = tuple(
+                text if min(1.5 * box[2] / len(text), box[3]) >= SMALLEST else ""
+                for box, (text, _) in zip(boxes, head.spans, strict=True)
+            )
+            look = {"fill": head.role, "hatch": head.role, "labels": labels, "layer": self.layer + 1}
+            yield Rects(x=xs, y=ys, wide=wide, high=high, **look)
+        if name:
+            text = shortened(name, max(16, int(count * cell / text_wide("x"))))
+            at = (x - off - 11, y + count * cell / 2) if upright else (x + count * cell / 2, y - off - 10)
+            yield Labels(at=(at,), texts=(text,), align="middle", ink="quiet", turned=upright)
+
+
+Drawn = Rects | Lines | Marks | Labels
+"""What a medium that draws knows."""
+Shape = Drawn | Grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +445,7 @@ class Picture:
         axes: the names of the mesh axes, which roles count.
         keys: the legend.
         notes: sentences below.
+        coarser: what gives the same with at most so many rows, columns and grids, where there is a `Grid` in it.
     """
 
     width: float
@@ -249,6 +456,30 @@ class Picture:
     axes: tuple[str, ...] = ()
     keys: tuple[Key, ...] = ()
     notes: tuple[str, ...] = ()
+    coarser: Callable[[int, int, int], Picture] | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def grids(self) -> list[Grid]:
+        """The grids in it."""
+        return [shape for shape in self.shapes if isinstance(shape, Grid)]
+
+    def fitted(self, fits: Callable[[Picture], bool]) -> Picture:
+        """The finest of what `coarser` gives that fits; the coarsest where none does."""
+        drawn = self
+        for limits in LIMITS if self.coarser is not None else ():
+            if fits(drawn):
+                break
+            drawn = self.coarser(*limits)  # type: ignore[misc]
+        return drawn
+
+    def within(self, room: tuple[float, float]) -> Picture:
+        """The finest whose cells can be read where it is made to fit so many pixels across and down."""
+
+        def reads(drawn: Picture) -> bool:
+            scale = min(1.0, room[0] / drawn.width, room[1] / drawn.height)
+            return all(grid.size * scale >= SMALLEST for grid in drawn.grids)
+
+        return self.fitted(reads)
 
     def over(self, other: Picture) -> Picture:
         """This picture with the shapes of another on it, layer by layer, and its keys and notes.
@@ -271,9 +502,10 @@ class Picture:
         )
 
     @cached_property
-    def ordered(self) -> tuple[Shape, ...]:
-        """The shapes in the order in which they are painted."""
-        return tuple(sorted(self.shapes, key=lambda shape: shape.layer))
+    def ordered(self) -> tuple[Drawn, ...]:
+        """The shapes in the order in which they are drawn, grids in their parts."""
+        shapes = (part for shape in self.shapes for part in (shape.parts if isinstance(shape, Grid) else (shape,)))
+        return tuple(sorted(shapes, key=lambda shape: shape.layer))
 
     def to_json(self) -> Json:
         """What the page paints: fields that are as by default left out, tips as numbers of words."""
@@ -287,6 +519,17 @@ class Picture:
             "keys": [_fields(key) for key in self.keys],
             "notes": list(self.notes),
         }
+
+
+LIMITS = tuple(
+    (rows, columns, grids)
+    for grids in (16, 4, 1)
+    for rows, columns in (
+        *((64, 32), (32, 32), (64, 16), (32, 16), (32, 8), (16, 8), (16, 4), (8, 4), (16, 2), (8, 2)),
+        *((16, 1), (8, 1), (4, 2), (4, 1), (2, 1), (1, 1)),
+    )
+)
+"""Rows, columns and grids, from many to few, that `Picture.coarser` is tried with."""
 
 
 def shortened(text: str, most: int = 24) -> str:
@@ -310,6 +553,8 @@ def shifted(shape: Shape, dx: float, dy: float) -> Shape:
     """A shape so much further to the right and down."""
     if isinstance(shape, Rects):
         return dataclasses.replace(shape, x=tuple(x + dx for x in shape.x), y=tuple(y + dy for y in shape.y))
+    if isinstance(shape, Grid):
+        return dataclasses.replace(shape, x=shape.x + dx, y=shape.y + dy)
     if isinstance(shape, Lines):
         moved = tuple(tuple((x + dx, y + dy) for x, y in line) for line in shape.lines)
         return dataclasses.replace(shape, lines=moved)
@@ -330,7 +575,7 @@ def picture(subject: Any, kind: str = "") -> Picture:
     raise ShardvizError(f"nothing here draws a {type(subject).__name__}")
 
 
-def _fields(shape: Shape | Key) -> Json:
+def _fields(shape: Drawn | Key) -> Json:
     """The fields of a shape that are not as by default; its dash and its hatch as what is drawn."""
     found: Json = {"kind": type(shape).__name__.lower()}
     for field in dataclasses.fields(shape):

@@ -14,10 +14,10 @@ from shardviz.costs import AxisPath, PlacedDevice, Placement, collective_seconds
 from shardviz.costs.orders import Order, orders
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
+from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.records import Value
 from shardviz.records.amounts import format_rate
-from shardviz.records.report import Report
 from shardviz.view.document import (
     Block,
     Column,

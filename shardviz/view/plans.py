@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from shardviz.ask.presets import Presets
 from shardviz.costs.step_cost import StepCost
+from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_number, format_seconds, plural
-from shardviz.records.report import Report
-from shardviz.session.presets import Presets
 from shardviz.study.resuming import value_text
 from shardviz.study.sweep import Sweep, SweepRow
 from shardviz.view.cost_table import memory_text

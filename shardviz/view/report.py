@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardviz.judge.report import Report
 from shardviz.records import Alive, LevelDifference, Memory
 from shardviz.records.amounts import format_bytes, format_flops, plural
-from shardviz.records.report import Constrained, Report
+from shardviz.records.report import Constrained
 from shardviz.view.collectives import collectives_section, runs_section
 from shardviz.view.document import (
     Block,

@@ -16,6 +16,7 @@ from typing import Any
 
 from shardviz import notation
 from shardviz.errors import ShardvizError, SpecError
+from shardviz.judge.report import Report
 from shardviz.kept import cached_property
 from shardviz.layouts import Layout, layout
 from shardviz.notation import DeviceMesh, Spec, check_spec
@@ -25,7 +26,6 @@ from shardviz.notation.read import Sharding, sharding
 from shardviz.notation.spec import KINDS
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_shape, plural
-from shardviz.records.report import Report
 from shardviz.view.document import (
     Column,
     Document,

@@ -1,40 +1,33 @@
-"""One dimension of an array as a side of the grid that is drawn, and several of them nested in one another.
+"""Which devices stand in which cell of which grid: a shard map before it is a picture.
 
->>> import numpy as np
->>> side = Side(0, 8, 2, (("x", 2), ("y", 2)), np.arange(0, 8, 2), np.arange(2, 10, 2))
->>> side.text(), side.slice_text(1)
-('dimension 0: 8 by x=2 x y=2, 2 each', '2:4')
->>> side.coordinates()
-[('x', [('0', 2), ('1', 2)]), ('y', [('0', 1), ('1', 1), ('0', 1), ('1', 1)])]
-
-The geometry of a shard map, shared by every painter: which devices stand in which cell of which grid.
-
-An array of any rank becomes panels of rows x columns. The last two dimensions that are cut are the rows and columns,
-those before them number the panels, which stand in a grid of their own (`Scene.nest`), and dimensions that are not cut
-are folded away.
+An array of any rank becomes panels of rows x columns. The last two dimensions that are sharded are the rows and
+columns, those before them number the panels, and dimensions that are not sharded are folded away.
 
 >>> from shardviz.layouts import layout
 >>> scene = build_scene(layout((8, 6), ("data", None), {"data": 4, "model": 2}))
 >>> scene.devices.shape, scene.label(0, 1, 0), scene.rows.slice_text(1)
 ((1, 4, 1, 2), '2-3', '2:4')
+>>> scene.rows.coordinates()
+[('data', [('0', 1), ('1', 1), ('2', 1), ('3', 1)])]
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shardviz.kept import cached_property
 from shardviz.layouts import Layout, ProcessLayout
-from shardviz.notation import Axis, DeviceMesh
+from shardviz.notation import Axis, DeviceMesh, axis_name
 from shardviz.notation.spec import KINDS, axis_size, axis_text
 from shardviz.records.amounts import format_shape, plural
 from shardviz.view.ranges import device_ranges, together
+
+MOST_LETTERS, MOST_LISTED = 40, 64
+"""Letters of a cell's devices, of which more are only counted: where the cell is several tiles, or the devices many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +38,7 @@ class Side:
         dimension: which dimension; None where the array has none for this side (a vector has no rows).
         size: its number of elements.
         shard: elements of one tile, padding included.
-        axes: the mesh axes that cut it, major to minor, with their sizes.
+        axes: the mesh axes that it is sharded along, major to minor, with their sizes.
         starts, stops: integers, one a cell: where the slice begins and ends, padding left out.
         merged: how many neighbouring tiles one cell stands for.
         first, of: where only a part of the side is drawn: the tile at which it begins, and how many there are in all.
@@ -84,6 +77,12 @@ class Side:
         """The slice of a cell, `2:4`."""
         return f"{self.starts[cell]}:{self.stops[cell]}"
 
+    @cached_property
+    def padding_texts(self) -> list[str]:
+        """For each cell `2 of dimension 0`, or nothing; empty where no cell holds padding."""
+        many = [self.padding(cell) for cell in range(self.cells)] if self.padded else []
+        return [f"{n} of dimension {self.dimension}" if n else "" for n in many]
+
     def coordinates(self) -> list[tuple[Axis, list[tuple[str, int]]]]:
         """For every axis, major to minor, its coordinates along the side as (text, number of cells that share it)."""
         bars, inner = [], self.ways
@@ -106,44 +105,10 @@ class Side:
             bars.append((axis, spans))
         return bars
 
-    def text(self) -> str:
-        """In words: `dimension 0: 8192 by data=8, 1024 each`."""
-        if self.dimension is None:
-            return ""
-        cut = " by " + " x ".join(f"{axis_text(a)}={n}" for a, n in self.axes) if self.axes else ", not cut"
-        if not self.axes and self.ways > 1:
-            cut = f" cut {self.ways} ways"
-        return f"dimension {self.dimension}: {self.size}{cut}" + (f", {self.shard} each" if self.ways > 1 else "")
 
-
-@dataclass(frozen=True, eq=False)
-class Nest:
-    """The grid that panels stand in.
-
-    Attributes:
-        rows, columns: the sides down and across, major to minor; several are nested in one another.
-        panels: integers, row x column: the panel at each place.
-    """
-
-    rows: tuple[Side, ...]
-    columns: tuple[Side, ...]
-    panels: np.ndarray
-
-
-def nested_coordinates(sides: Sequence[Side]) -> list[tuple[Axis, list[tuple[str, int]]]]:
-    """`Side.coordinates` of sides nested in one another, major to minor: spans are repeated and widened to fit."""
-    bars = []
-    for place, side in enumerate(sides):
-        times = math.prod(s.cells for s in sides[:place])
-        inner = math.prod(s.cells for s in sides[place + 1 :])
-        bars += [(axis, [(text, n * inner) for text, n in spans] * times) for axis, spans in side.coordinates()]
-    return bars
-
-
-def nested_slices(sides: Sequence[Side]) -> list[str]:
-    """What every place along nested sides is: `dimension 0, 2:4; dimension 2, 0:8`."""
-    each = [[f"dimension {s.dimension}, {s.slice_text(c)}" for c in range(s.cells)] for s in sides]
-    return ["; ".join(parts) for parts in itertools.product(*each)]
+def side_text(side: Side, cell: int) -> str:
+    """The slice of a cell along a side; `:` where there is one."""
+    return side.slice_text(cell) if side.ways > 1 else ":"
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,10 +117,10 @@ class Scene:
 
     Attributes:
         layout: what it shows.
-        depth: the cut dimensions before rows and columns; panels run over them in row-major order.
+        depth: the sharded dimensions before rows and columns; panels run over them in row-major order.
         rows, columns: the sides of each panel.
         devices: integers, panel x row x column x device: the ids that hold each cell.
-        folded: dimensions that are not cut and not drawn.
+        folded: dimensions that are not sharded and not drawn.
         processes: integers, as `devices`: the process of each; None where there is one, or they are not known.
     """
 
@@ -219,56 +184,65 @@ class Scene:
 
     def label(self, panel: int, row: int, column: int) -> str:
         """The device numbers of a cell, `0-7,16-23`; `0 + 1` where they hold partial sums, `0 / 1` where manual."""
-        return self._said(self.devices[panel, row, column].tolist())
+        return self._text_of(self.devices[panel, row, column].tolist())
 
     def labels(self) -> list[list[list[str]]]:
         """The device numbers of every cell, panel by panel, row by row."""
         return self._labels
 
     @cached_property
+    def longest(self) -> int:
+        """Letters of the longest label."""
+        return max(len(text) for panel in self.labels() for row in panel for text in row)
+
+    @cached_property
     def _labels(self) -> list[list[list[str]]]:
         if self.devices.shape[3] == 1:
             return [[[str(i) for i in row] for row in panel] for panel in self.devices[..., 0].tolist()]
-        return [[[self._said(ids) for ids in row] for row in panel] for panel in self.devices.tolist()]
+        return [[[self._text_of(ids) for ids in row] for row in panel] for panel in self.devices.tolist()]
 
-    def _said(self, ids: list[int]) -> str:
+    def _text_of(self, ids: list[int]) -> str:
         """Devices stand by manual array, then by partial sum, then by copy in every cell that is one tile."""
         sums, arrays = self.layout.partial_sums, self.layout.manual_ways
+        text = device_ranges(ids)
+        if len(text) > MOST_LETTERS and (self.merged > 1 or len(ids) > MOST_LISTED):
+            text = f"{len(ids)} from {min(ids)} to {max(ids)}"
         if sums == arrays == 1:
-            return device_ranges(ids)
+            return text
         if self.merged > 1:
-            return f"{'+' * (sums > 1)}{'/' * (arrays > 1)} {device_ranges(ids)}"
+            return f"{'+' * (sums > 1)}{'/' * (arrays > 1)} {text}"
         copies = len(ids) // (sums * arrays)
         parts = [ids[i : i + copies] for i in range(0, len(ids), copies)]
         return together(*(parts[i : i + sums] for i in range(0, len(parts), sums)))
 
     def index_text(self, panel: int, row: int, column: int) -> str:
         """The slice of the array that a cell is, `[0:2, :, 3:6]`; empty brackets for a scalar."""
-        parts = [":"] * len(self.layout.shape)
-        for side, cell in ((self.rows, row), (self.columns, column)):
-            if side.dimension is not None and side.ways > 1:
-                parts[side.dimension] = side.slice_text(cell)
+        cells = (*zip(self.depth, self.place(panel), strict=True), (self.rows, row), (self.columns, column))
+        texts = {side.dimension: side_text(side, cell) for side, cell in cells}
+        return "[" + ", ".join(texts.get(d, ":") for d in range(len(self.layout.shape))) + "]"
+
+    def index_texts(self, panel: int) -> list[str]:
+        """The slice of the array that each cell of a panel is, row by row, and what of it is padding."""
+        parts, extra = [":"] * len(self.layout.shape), []
         for side, cell in zip(self.depth, self.place(panel), strict=True):
-            if side.dimension is not None:
-                parts[side.dimension] = side.slice_text(cell)
-        return "[" + ", ".join(parts) + "]"
+            parts[side.dimension or 0] = side.slice_text(cell)
+            extra += side.padding_texts[cell : cell + 1]
+        texts = []
+        for r in range(self.rows.cells):
+            if self.rows.dimension is not None:
+                parts[self.rows.dimension] = side_text(self.rows, r)
+            down = [*extra, *self.rows.padding_texts[r : r + 1]]
+            for c in range(self.columns.cells):
+                if self.columns.dimension is not None:
+                    parts[self.columns.dimension] = side_text(self.columns, c)
+                more = " and ".join(filter(None, (*down, *self.columns.padding_texts[c : c + 1])))
+                texts.append(f"[{', '.join(parts)}]" + (f", padded by {more}," if more else ""))
+        return texts
 
     def panel_text(self, panel: int) -> str:
-        """Which part of the leading cut dimensions a panel is: `dimension 0, 2:4`; empty where there is one panel."""
+        """Which part of the dimensions before its rows a panel is: `dimension 0, 2:4`; empty where there is one."""
         places = zip(self.depth, self.place(panel), strict=True)
         return "; ".join(f"dimension {side.dimension}, {side.slice_text(cell)}" for side, cell in places)
-
-    def nest(self) -> Nest:
-        """The panels as a grid of grids: the innermost dimension of `depth` runs across, the next down, and so on."""
-        across = tuple(range(len(self.depth)))[::-1][::2][::-1]
-        down = tuple(d for d in range(len(self.depth)) if d not in across)
-        cells = [side.cells for side in self.depth]
-        panels = np.arange(math.prod(cells)).reshape(cells).transpose((*down, *across))
-        return Nest(
-            tuple(self.depth[d] for d in down),
-            tuple(self.depth[d] for d in across),
-            panels.reshape(math.prod(cells[d] for d in down), math.prod(cells[d] for d in across)),
-        )
 
     def place(self, panel: int) -> tuple[int, ...]:
         """The cell of each side of `depth` that a panel is."""
@@ -367,6 +341,69 @@ def _merge(side: Side, by: int) -> Side:
     return dataclasses.replace(side, starts=side.starts[::by], stops=side.stops[by - 1 :: by], merged=by)
 
 
+def near(fine: Scene, few: Scene, device: int) -> Scene:
+    """The slices that the cell of a device stands for.
+
+    >>> from shardviz.layouts import layout
+    >>> fine = build_scene(layout((64, 64), ("x", "y"), {"x": 16, "y": 8}))
+    >>> near(fine, coarsen(fine, rows=4, columns=4, panels=1), 27).devices[0, :, :, 0].tolist()
+    [[2, 3], [10, 11], [18, 19], [26, 27]]
+
+    Args:
+        fine: the scene with one cell a tile, or what this gave of it.
+        few: the same with several tiles a cell.
+        device: the id of a device that holds a cell.
+    """
+    panel, r, c = np.argwhere((few.devices == device).any(axis=-1))[0].tolist()
+    sides = (*fine.depth, fine.rows, fine.columns)
+    merged = (*few.depth, few.rows, few.columns)
+    parts = [
+        slice(cell * side.merged, (cell + 1) * side.merged)
+        for cell, side in zip((*few.place(panel), r, c), merged, strict=True)
+    ]
+    *depth, rows, columns = (
+        dataclasses.replace(
+            side, starts=side.starts[part], stops=side.stops[part], first=side.first + part.start, of=side.ways
+        )
+        for side, part in zip(sides, parts, strict=True)
+    )
+
+    def cut(entries: np.ndarray) -> np.ndarray:
+        whole = entries.reshape(*(side.cells for side in sides), entries.shape[-1])[tuple(parts)]
+        return whole.reshape(-1, rows.cells, columns.cells, entries.shape[-1])
+
+    return dataclasses.replace(
+        fine,
+        depth=tuple(depth),
+        rows=rows,
+        columns=columns,
+        devices=cut(fine.devices),
+        processes=None if fine.processes is None else cut(fine.processes),
+    )
+
+
+# Who holds the same, and who stands in a line with whom.
+
+
+def copies_along(cut: Layout) -> tuple[str, ...]:
+    """The mesh axes along which devices hold the same data."""
+    mesh, found = cut.mesh, []
+    told_apart = {axis_name(a) for a in (*cut.unreduced, *cut.manual)}
+    starts = np.asarray(cut.starts).reshape(*mesh.sizes, -1)
+    for place, (name, size) in enumerate(mesh.shape.items()):
+        alike = bool((starts == np.take(starts, [0], axis=place)).all())
+        if size > 1 and alike and name not in told_apart and not cut.maximal:
+            found.append(name)
+    return tuple(found)
+
+
+def group_along(cut: Layout, device: int, axis: int) -> list[int]:
+    """The places in the mesh that differ from a device's in one axis alone, its own included."""
+    sizes = cut.mesh.sizes
+    at = list(np.unravel_index(device, sizes))
+    return [int(np.ravel_multi_index([*at[:axis], k, *at[axis + 1 :]], sizes)) for k in range(sizes[axis])]
+
+
 # A shard map in words.
 
 
@@ -375,7 +412,7 @@ def describe(scene: Scene) -> str:
 
     >>> from shardviz.layouts import layout
     >>> print(describe(build_scene(layout((8, 6), ("x",), {"x": 2, "y": 2}))).split(": ", 1)[1])
-    cut 2 ways into shards of [4, 6] (dimension 0 over x); each slice is on 2 devices.
+    sharded 2 ways into shards of [4, 6] (dimension 0 along x); each slice is on 2 devices.
     """
     layout = scene.layout
     cuts = [s for s in (*scene.depth, scene.rows, scene.columns) if s.ways > 1]
@@ -384,14 +421,14 @@ def describe(scene: Scene) -> str:
     if cuts:
         ways = " x ".join(str(s.ways) for s in cuts)
         by = ", ".join(f"dimension {s.dimension}{_over(s)}" for s in cuts)
-        text += f"cut {ways} ways into shards of {format_shape(layout.shard_shape)} ({by})"
+        text += f"sharded {ways} ways into shards of {format_shape(layout.shard_shape)} ({by})"
     else:
-        text += "not cut"
+        text += "not sharded"
     return f"{text}; {_held(layout, bool(cuts))}."
 
 
 def _over(side: Side) -> str:
-    return f" over {' and '.join(axis_text(a) for a, _ in side.axes)}" if side.axes else f" {side.ways} ways"
+    return f" along {' and '.join(axis_text(a) for a, _ in side.axes)}" if side.axes else f" {side.ways} ways"
 
 
 def _held(layout: Layout, cut: bool) -> str:
@@ -432,7 +469,7 @@ def notes(scene: Scene) -> list[str]:
     if scene.folded:
         which = ", ".join(f"{d} (size {layout.shape[d]})" for d in scene.folded)
         noun = "dimension" if len(scene.folded) == 1 else "dimensions"
-        lines.append(f"not cut and not drawn: {noun} {which}")
+        lines.append(f"not sharded and not drawn: {noun} {which}")
     for side in (*scene.depth, scene.rows, scene.columns):
         if side.padded:
             extra = side.shard * side.ways - side.size
@@ -461,7 +498,7 @@ def notes(scene: Scene) -> list[str]:
     if any(layout.open):
         which = ", ".join(str(d) for d, opened in enumerate(layout.open) if opened)
         noun = "dimension" if sum(layout.open) == 1 else "dimensions"
-        lines.append(f"open: the compiler may cut {noun} {which} further than is drawn")
+        lines.append(f"open: the compiler may shard {noun} {which} further than is drawn")
     if any(edges.any() for edges in scene.edges):
         lines.append("thick lines stand where processes meet")
     if scene.merged > 1:

@@ -2,7 +2,7 @@
 
 A shard map of thousands of devices is drawn in cells that stand for many; which devices hold copies is then written in
 them, as numbers. Here every device has its place in the mesh, and neighbours that hold one slice are one box. Slices
-have the colours of a ramp, which people with colour-blindness can tell apart, as the map's cells have (`tinted`); the
+have the colours of a ramp, which people with colour-blindness can tell apart, as the map's merged cells have; the
 second cue is the slice's number in the box, or strokes over every other slice where there is no room for it.
 
 >>> from shardviz.layouts import layout
@@ -24,11 +24,9 @@ import numpy as np
 from shardviz.layouts import Layout
 from shardviz.notation import DeviceMesh
 from shardviz.records.collectives import axes_words
-from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Shape, shortened
+from shardviz.view.picture import Grid, Key, Labels, Lines, Picture, Rects, Shape, shortened
 from shardviz.view.ranges import device_ranges
-from shardviz.view.scene import Scene, coarsen
-from shardviz.view.shard_company import copies_along, group_along
-from shardviz.view.shard_map_picture import Plan
+from shardviz.view.scene import Scene, coarsen, copies_along, group_along
 
 STEPS = 8
 """Colours of the ramp, the roles `held0` to `held7`."""
@@ -102,21 +100,15 @@ def step_of(cell: int, cells: int) -> int:
     return cell * (STEPS - 1) // max(cells - 1, 1)
 
 
-def tinted(drawn: Picture, plan: Plan) -> Picture:
-    """A shard map whose cells have the colour of what they hold, where a cell is more than a tile."""
-    scene = plan.scene
-    if scene.merged == 1 or scene.layout.maximal:
-        return drawn
-    across, shapes, seen = scene.rows.cells * scene.columns.cells, [], 0
+def tinted(drawn: Picture) -> Picture:
+    """A shard map whose cells have the colours of what they hold."""
+    first, cells = 0, sum(len(grid.cells) for grid in drawn.grids)
+    shapes: list[Shape] = []
     for shape in drawn.shapes:
-        if not (isinstance(shape, Rects) and shape.fill == "tile" and shape.told):
-            shapes.append(shape)
-            continue
-        steps = [step_of(seen * across + n, scene.cells) for n in range(across)]
-        for step in dict.fromkeys(steps):
-            some = shape.only([n for n, own in enumerate(steps) if own == step])
-            shapes.append(dataclasses.replace(some, fill=f"held{step}"))
-        seen += 1
+        if isinstance(shape, Grid):
+            own = range(first, first := first + len(shape.cells))
+            shape = dataclasses.replace(shape, fill=tuple(f"held{step_of(cell, cells)}" for cell in own))
+        shapes.append(shape)
     return dataclasses.replace(drawn, shapes=tuple(shapes))
 
 

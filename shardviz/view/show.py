@@ -4,9 +4,9 @@ Nothing here knows JAX's classes: an array is whatever has a `shape` and a `shar
 `spec` and `mesh`, or whatever `layout` reads.
 
 >>> print(show((8, 6), ("data",), {"data": 2}))
-[8, 6]  P('data', None)  mesh data=2, 2 devices  shard [4, 6]
-rows     dimension 0: 8 by data=2, 4 each
-columns  dimension 1: 6, not cut
+[8, 6] P('data', None) · shard [4, 6] · mesh data=2, 2 devices
+rows: dimension 0, 8, along data, 4 each
+columns: dimension 1, 6, not sharded
 <BLANKLINE>
        0:6
      ┌─────┐
@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from shardviz.errors import MeshError, ShardvizError, SpecError
+from shardviz.judge.report import Report
 from shardviz.layouts import Layout, ProcessLayout, by_process, itemsize, layout
 from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.notation.read import sharding as read_sharding
 from shardviz.records import Value
 from shardviz.records.amounts import plural
-from shardviz.records.report import Report
 from shardviz.view.shown import Shown, ShownChange, ShownTree, ShownUnknown
 
 MOST_VALUES = 256

@@ -1,12 +1,10 @@
-"""What `show` gives: records that show themselves, as a picture in a notebook, as text in a terminal.
-
-A shard map is a figure, drawn by `paint.shard_maps`; what there is to say besides is told here.
+"""What `show` gives: records that show themselves, as a table in a notebook, as text in a terminal.
 
 >>> from shardviz.layouts import layout
 >>> print(Shown(layout((4,), ("x",), {"x": 2}), "w", "int8"))
-w  int8, 2 B per device
-[4]  P('x')  mesh x=2, 2 devices  shard [2]
-columns  dimension 0: 4 by x=2, 2 each
+w int8, 2 B per device
+[4] P('x') · shard [2] · mesh x=2, 2 devices
+columns: dimension 0, 4, along x, 2 each
 <BLANKLINE>
   0:2   2:4
 ┌─────┬─────┐
@@ -22,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from shardviz.kept import cached_property
-from shardviz.layouts import Layout, Leaf, Moves, ProcessLayout, TreeBytes, add_up, moves_between
+from shardviz.layouts import Layout, Leaf, Moves, ProcessLayout, TreeBytes, add_up
 from shardviz.notation import DeviceMesh
-from shardviz.records.amounts import format_bytes, format_shape, plural
-from shardviz.view.document import Block, Document, Figure, code, document, mesh_axes, paragraph, words
-from shardviz.view.layouts import all_axes, move_blocks, process_blocks, tree_blocks, uneven_words
-from shardviz.visible import Visible, painters
+from shardviz.program.resharding import moves_between
+from shardviz.records.amounts import format_bytes, format_shape
+from shardviz.visible import Visible, paint
 
 
 class Drawn(Visible):
@@ -39,7 +36,7 @@ class Drawn(Visible):
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """It as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
-        return painters().plot(self, ax, dark=dark)
+        return paint("plot", self, ax, dark=dark)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,12 +58,16 @@ class Shown(Drawn):
     hosts: ProcessLayout | None = None
 
     @property
+    def size(self) -> str:
+        """The element type and the bytes on a device; empty where the type is not known."""
+        if self.dtype is None:
+            return ""
+        return f"{self.dtype}, {format_bytes(self.layout.bytes_per_device(self.dtype))} per device"
+
+    @property
     def named(self) -> str:
-        """The name, the element type and the bytes on a device, as far as they are known."""
-        size = ""
-        if self.dtype is not None:
-            size = f"{self.dtype}, {format_bytes(self.layout.bytes_per_device(self.dtype))} per device"
-        return "  ".join(filter(None, (self.title, size)))
+        """The name and the size, as far as they are known."""
+        return "  ".join(filter(None, (self.title, self.size)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,53 +135,12 @@ class ShownChange(Drawn):
     before: Shown
     after: Shown
 
+    @property
+    def sides(self) -> tuple[tuple[str, Shown], tuple[str, Shown]]:
+        """Both, each with its name."""
+        return ("before", self.before), ("after", self.after)
+
     @cached_property
     def moves(self) -> Moves:
         """What each device keeps, receives and drops, and the collectives that do it."""
         return moves_between(self.before.layout, self.after.layout)
-
-
-@document.register
-def of_shown(shown: Shown) -> Document:
-    """The map, what JAX does with a cut that does not divide, and what each process holds."""
-    return Document(blocks=(Figure(of=shown), *_besides(shown)), mesh=shown.layout.mesh)
-
-
-def _besides(shown: Shown, which: str = "") -> tuple[Block, ...]:
-    uneven = uneven_words(shown.layout, shown.dtype)
-    said = (paragraph(uneven, label=which or "uneven"),) if uneven else ()
-    return said + (process_blocks(shown.hosts, which) if shown.hosts is not None else ())
-
-
-@document.register
-def of_unknown(shown: ShownUnknown) -> Document:
-    """A hatched box, and who decides.
-
-    >>> print(ShownUnknown((8, 6), "the compiler decides", title="y", dtype="float32"))
-    y float32 [8, 6] sharding not known yet
-    <BLANKLINE>
-    ┌─────────────┐
-    │ ╱╱╱╱ ? ╱╱╱╱ │
-    └─────────────┘
-    the compiler decides
-    """
-    mesh = shown.mesh if shown.mesh is not None and shown.mesh.names else None
-    over = () if mesh is None else (words("mesh"), mesh_axes(mesh), words(f"({plural(mesh.size, 'device')})"))
-    head = (words(shown.title, strong=True), code(shown.typed), words("sharding not known yet", strong=True), *over)
-    return Document(blocks=(paragraph(*head), Figure(of=shown), paragraph(shown.why, quiet=True)), mesh=mesh)
-
-
-@document.register
-def of_tree(shown: ShownTree) -> Document:
-    """The table of the arrays, and the chosen one's map."""
-    chosen = document(shown.chosen)
-    mesh = all_axes(leaf.layout for leaf in shown.leaves)
-    return Document(blocks=(*tree_blocks(shown.bytes, shown.left_out), *chosen.blocks), mesh=mesh)
-
-
-@document.register
-def of_change(shown: ShownChange) -> Document:
-    """Both maps, what moves, and what there is to say of each."""
-    more = (*_besides(shown.before, "before"), *_besides(shown.after, "after"))
-    blocks = (Figure(of=shown), *move_blocks(shown.moves, shown.before.dtype), *more)
-    return Document(blocks=blocks, mesh=shown.before.layout.mesh)

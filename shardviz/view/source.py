@@ -1,19 +1,19 @@
 """The person's own source: below each line its values with their specs, what it computes, and its collectives.
 
+Where the text cannot be read (`exec`, `python -c`, a deleted file), the lines' numbers stand with what is known.
 Beside a line stands its share of the step, as a bar: of its seconds where there is a cost, else of the bytes that move.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
 from shardviz.costs.step_cost import StepCost
+from shardviz.judge.report import Report
 from shardviz.records import Collective, Frame, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape
-from shardviz.records.report import Report
 from shardviz.records.sums import CollectiveTotal, sum_collectives
 from shardviz.view.document import (
     Block,
@@ -37,6 +37,7 @@ from shardviz.view.document import (
 from shardviz.view.line_difference import LineDifference
 
 MOST_LINES = 600
+_UNREADABLE = "(no source text)"
 _Placed = TypeVar("_Placed", Value, Collective)
 _MOST_KINDS = 3
 _PHASES = {"forward": "fwd", "backward": "bwd", "rematerialised": "remat", "update": ""}
@@ -61,12 +62,15 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
     blocks: list[Block] = []
     left = MOST_LINES
     for file, lines in sorted(report.source.items(), key=lambda item: -len(item[1])):
-        numbers = [n for n in sorted(lines) if lines[n].strip()][:left]
+        known = {n for at, n in (*values, *collectives, *computes) if at == file}
+        numbers = [n for n in sorted(lines) if n in known or lines[n].strip()][:left]
         left -= len(numbers)
-        texts = textwrap.dedent("\n".join(lines[n].rstrip("\n") for n in numbers)).split("\n")
+        texts = (lines[n] for n in numbers if lines[n].strip())
+        margin = min((len(text) - len(text.lstrip()) for text in texts), default=0)
         rows = []
-        for n, text in zip(numbers, texts, strict=True):
+        for n in numbers:
             at, held = (file, n), values.get((file, n), [])
+            text = lines[n][margin:].rstrip() or _UNREADABLE
             moved, computed = collectives.get(at, []), computes.get(at, 0.0)
             frame = next((each.source for each in (*held, *moved) if each.source is not None), None)
             parts = _share(computed, moves.get(at, 0.0), most, moved, cost)

@@ -16,8 +16,7 @@ from shardviz.view import (
     placement,
     report,
     rosetta,
-    shard_map_picture,
-    shown,
+    shard_map,
     step_cost,
     why,
 )
@@ -38,13 +37,12 @@ __all__ = [
     "placement",
     "report",
     "rosetta",
-    "shard_map_picture",
-    "shown",
+    "shard_map",
     "step_cost",
     "why",
 ]
 
-_NEED_JAX = ("program", "compat", "session", "study")
+_NEED_JAX = ("program", "compat", "ask", "explorer", "study")
 """Rooms whose objects have their builders in `view.program` and `view.summary`."""
 
 

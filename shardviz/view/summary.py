@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from shardviz.explorer.explorer import ExplorerState
 from shardviz.records import Memory
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.sums import sum_collectives, total_of
-from shardviz.session.explorer import ExplorerState
 from shardviz.view import cards  # noqa: F401 - registers its builder
 from shardviz.view.document import (
     Block,

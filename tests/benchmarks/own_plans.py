@@ -30,8 +30,8 @@ def compared(name: str, devices: int, seconds: float) -> str:
     """A line of what a search finds, and when."""
     topology, *sizes = SLICES[devices]
     example = PROGRAMS[name](devices, *sizes)
-    hunt = sv.searching(example.program, f"tpu v5p:{topology}", seconds=seconds, level="propagated")
-    own, reached = hunt._scorer(example.plan), None
+    hunt = sv.search(example.program, f"tpu v5p:{topology}", seconds=seconds, level="propagated", stream=True)
+    own, reached = hunt.scorer(example.plan), None
     hunt.begun = time.monotonic()
     for _ in hunt:
         if reached is None and hunt.best is not None and hunt.best.score.rank <= 1.02 * own.rank:

@@ -9,8 +9,8 @@ import time
 import pytest
 
 import shardviz as sv
-from shardviz.session.explorer import ExplorerState
-from shardviz.widgets.explorer import Explorer
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import Explorer
 
 WK = "params['layers']['wk']"
 MOST_SENT = 60_000  # bytes from the kernel to the page for one edit

@@ -12,10 +12,11 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.passmanager import PassManager
 
 import shardviz as sv
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import Explorer
 from shardviz.program.lower import edited
 from shardviz.program.propagate import PIPELINE
-from shardviz.session.explorer import ExplorerState
-from shardviz.widgets.explorer import Explorer
+from tests.page.page import say
 
 
 def program_of(leaves):
@@ -51,10 +52,10 @@ def measured(leaves):
     opening = cpu_seconds(lambda: opened.append(Explorer(ExplorerState(program, plan, level="propagated"))))
     explorer = opened[0]
     edits = []
-    for seq in range(1, 6):
-        name = f"params['layers'][0]['w{seq}']"  # each time a plan that was not asked for before
+    for place in range(1, 6):
+        name = f"params['layers'][0]['w{place}']"  # each time a plan that was not asked for before
         edit = {"op": "set_dim", "name": name, "dimension": 0, "axes": ["data"], "twins": True}
-        edits.append(cpu_seconds(lambda edit=edit, seq=seq: setattr(explorer, "edits", [{"seq": seq, **edit}])))
+        edits.append(cpu_seconds(lambda edit=edit: say(explorer, **edit)))
     assert explorer.status["seq"] == 5 and explorer.status["error"] is None and len(explorer.state.past) == 5
     assert explorer.inputs["leaves"] == leaves and len(explorer.inputs["rows"]) > leaves
     return statistics.median(cpu_seconds(raw) for _ in range(3)), opening, statistics.median(edits)

@@ -14,7 +14,7 @@ from jax.extend.mlir.passmanager import PassManager
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.compiler import server
+from shardviz import processes
 from shardviz.program.lower import edited
 from shardviz.program.propagate import PIPELINE
 
@@ -84,7 +84,7 @@ def test_what_a_step_costs_takes_a_tenth_of_shardys_pipeline_at_most(benchmark, 
 
 RAW = """
 import json, sys, time
-import tests.session.ground_truth as truth
+import tests.ask.ground_truth as truth
 import jax, numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from shardviz import gallery
@@ -121,7 +121,7 @@ def test_a_partition_report_takes_at_most_three_tenths_of_a_raw_compile(benchmar
     ratio = benchmark.stats.stats.median / raw
     benchmark.extra_info.update(raw_seconds=raw, ratio=ratio)
     print(f"partitioned: {benchmark.stats.stats.median * 1e3:.0f} ms, {ratio:.2f} x a raw compile's {raw * 1e3:.0f} ms")
-    server.shutdown()
+    processes.shutdown()
     assert ratio <= 0.3
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
 import time
 
-import pytest
-
 import shardviz as sv
-from shardviz.session.explorer import ExplorerState
-from shardviz.widgets.explorer import VIEWS, Explorer
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import VIEWS, Explorer
 from tests.benchmarks.test_leaves import program_of
-from tests.widgets.page import Page
+from tests.page.page import Page, say
 
 MOST_BYTES = 60_000
 
@@ -44,7 +41,7 @@ def sent_bytes(explorer, edit):
     hear = lambda change: changed.__setitem__(change["name"], change["new"])  # noqa: E731
     explorer.observe(hear, list(VIEWS))
     start = time.process_time()
-    explorer.edits = [edit]
+    say(explorer, **edit)
     took = time.process_time() - start
     explorer.unobserve(hear, list(VIEWS))
     assert explorer.status["error"] is None
@@ -55,44 +52,34 @@ def test_an_edit_of_a_large_model_sends_little():
     example = sv.gallery.llama("70b")
     plan = sv.Plan(example.mesh, example.in_specs, example.out_specs)
     explorer = Explorer(ExplorerState(example.program, plan, level="propagated"))
-    edit = {"seq": 1, "op": "set_dim", "name": "params['layers']['wq']", "dimension": 2, "axes": [], "twins": True}
+    edit = {"op": "set_dim", "name": "params['layers']['wq']", "dimension": 2, "axes": [], "twins": True}
     sent, took = sent_bytes(explorer, edit)
     print(f"70B: {sum(sent.values())} bytes; {took:.2f} s (CPU): {sent}")
     assert sum(sent.values()) <= MOST_BYTES and not {"inputs", "outputs"} & set(sent)
 
 
-@pytest.mark.browser
-def test_a_page_of_5000_leaves(tmp_path):
-    pytest.importorskip("playwright.sync_api")
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no chromium")
+def test_a_page_of_5000_leaves(browser, tmp_path):
     explorer = Explorer(ExplorerState(program_of(5000), sv.Plan("data=4,model=2"), level="propagated"))
-    edit = {"seq": 1, "op": "set_dim", "name": "params['layers'][0]['w2']", "dimension": 0, "axes": ["data"]}
+    edit = {"op": "set_dim", "name": "params['layers'][0]['w2']", "dimension": 0, "axes": ["data"]}
     sent, took = sent_bytes(explorer, edit)
     print(f"5,000 leaves: an edit {took:.2f} s (CPU), {sent}")
     assert sum(sent.values()) <= MOST_BYTES
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=["--no-sandbox"])
-        start = time.perf_counter()
-        page = Page(browser, tmp_path / "page.html", explorer)
-        page.at("search").wait_for()
-        first = time.perf_counter() - start
-        page.at("filter").select_option("largest")
-        rows = page.tab.locator(".sv-virtual > .sv-row").count()
-        find = "const s = document.querySelector('[data-testid=search]'); s.value = '{}'; "
-        find += "s.dispatchEvent(new Event('input'))"
-        searches = [page.tab.evaluate(TIMED, find.format(text))[0] for text in ("w2", "momentum [17] w", "w9", "")]
-        page.at("filter").select_option("")
-        page.tab.evaluate("document.querySelector('[data-testid$=each]')?.click()")
-        frames = page.tab.evaluate(FRAMES)
-        page.tab.evaluate("document.querySelector('.sv-left').scrollTop = 0")
-        slot = page.tab.locator(".sv-specs .sv-slot").first
-        slot.click()
-        drops = page.tab.evaluate(TIMED, "document.querySelector('[data-testid=menu-axis-model]').click()")
-        browser.close()
+    start = time.perf_counter()
+    page = Page(browser.new_page(), tmp_path / "page.html", explorer)
+    page.at("search").wait_for()
+    first = time.perf_counter() - start
+    page.at("filter").select_option("largest")
+    rows = page.tab.locator(".sv-virtual > .sv-row").count()
+    find = "const s = document.querySelector('[data-testid=search]'); s.value = '{}'; "
+    find += "s.dispatchEvent(new Event('input'))"
+    searches = [page.tab.evaluate(TIMED, find.format(text))[0] for text in ("w2", "momentum [17] w", "w9", "")]
+    page.at("filter").select_option("")
+    page.tab.evaluate("document.querySelector('[data-testid$=each]')?.click()")
+    frames = page.tab.evaluate(FRAMES)
+    page.tab.evaluate("document.querySelector('.sv-left').scrollTop = 0")
+    slot = page.tab.locator(".sv-specs .sv-slot").first
+    slot.click()
+    drops = page.tab.evaluate(TIMED, "document.querySelector('[data-testid=menu-axis-model]').click()")
     print(
         f"first paint {first:.2f} s; {rows} rows are there; search {[f'{t:.0f}' for t in searches]} ms; "
         f"a scrolled frame {statistics.median(frames):.1f} ms, at most {max(frames):.1f}; "

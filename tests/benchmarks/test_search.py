@@ -32,8 +32,8 @@ def seconds(run, rounds=7):
 def test_a_candidate_costs_seven_tenths_of_shardys_pipeline_as_it_comes():
     example = sv.gallery.llama("70b")
     program, plan = example.program, example.plan
-    hunt = sv.searching(program, "tpu v5p:4x4x4", level="propagated")
-    scorer = Scorer(program, hunt.machine, hunt._resolved.lowered_for)
+    hunt = sv.search(program, "tpu v5p:4x4x4", level="propagated", stream=True)
+    scorer = Scorer(program, hunt.machine, hunt.scorer.lowered_for)
     lowered = program._lowerings.lower(plan, scorer.lowered_for)
     specs, turn = [P(None, "data", "model"), P(None, None, "model")], iter(range(10**9))
 
@@ -76,11 +76,11 @@ def test_dimensions_of_the_70b_step_in_a_second_and_a_half():
 
 def test_two_workers_score_more_than_one_and_a_half_times_what_one_does():
     example = sv.gallery.llama("70b")
-    hunt = sv.searching(example.program, "tpu v5p:4x4x4", level="propagated")
+    hunt = sv.search(example.program, "tpu v5p:4x4x4", level="propagated", stream=True)
     choices = [c for tier in hunt.space.starts() for c in tier]
     plans = {hunt.space.key(plan): plan for plan in map(hunt.space.plan, choices)}
     tasks, ratios = dict(list(plans.items())[:24]), []
-    shared = Shared(hunt._scorer)
+    shared = Shared(hunt.scorer)
     for _ in range(3):
         taken = []
         for count in (1, 2):
@@ -125,8 +125,8 @@ def test_the_memory_estimate_is_within_a_quarter_of_the_compilers_plan(devices):
         if (name, devices) in LARGE:
             continue
         example = make(devices, *sizes)
-        hunt = sv.searching(example.program, f"tpu v5p:{topology}", level="propagated")
-        about = hunt._scorer(example.plan)
+        hunt = sv.search(example.program, f"tpu v5p:{topology}", level="propagated", stream=True)
+        about = hunt.scorer(example.plan)
         memory = example.program.compile(example.plan, f"tpu v5p:{topology}").memory
         share, vmem = about.needed / memory.needed, memory.on_chip / hunt.machine.chip.needs("vmem_bytes")
         said = f"{about.needed / 1e9:8.3f} of {memory.needed / 1e9:8.3f} GB, {share:.2f}"

@@ -8,18 +8,17 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz import compiler
-from shardviz.compiler import server
+from shardviz import compiler, processes
+from shardviz.ask.reading import compiled_report
+from shardviz.ask.targeting import resolve_target
 from shardviz.compiler.targets import gpu_config
-from shardviz.session.reading import compiled_report
-from shardviz.session.targeting import resolve_target
 from tests.watched import memory_of_children
 
 NAME = "params['layers']['wq']"
 
 RAW = """
 import json, os, sys, time
-from shardviz.compiler.server.job import TPU_ENVIRONMENT
+from shardviz.processes.job import TPU_ENVIRONMENT
 platform, topology, sizes, config = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
 os.environ.update(TPU_ENVIRONMENT if platform == "tpu" else {}, JAX_PLATFORMS="cpu")
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
@@ -68,7 +67,7 @@ def test_a_compiled_report_against_a_raw_compile(benchmark, target, platform, to
     with memory_of_children() as peak:
         benchmark.pedantic(lambda: program.compile(plans[next(turn) % 2], target=target), rounds=3, warmup_rounds=1)
     report = program.compile(plans[0], target=target)
-    server.shutdown()
+    processes.shutdown()
     assert report.memory.fits and report.target_collectives
     ratio = benchmark.stats.stats.median / raw
     benchmark.extra_info.update(raw_seconds=raw, ratio=ratio, memory=max(peak))
@@ -97,7 +96,7 @@ def test_from_a_megabyte_of_hlo_to_the_reports_part(benchmark, yardstick):
         return compiled_report(reached, resolved, first, before, after, names)
 
     found = benchmark.pedantic(read, rounds=5, warmup_rounds=1)
-    server.shutdown()
+    processes.shutdown()
     size = len(reached["optimized"])
     assert size >= 1e6 and found.target_collectives
     seconds = benchmark.stats.stats.median * 1e6 / size

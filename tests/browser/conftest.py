@@ -1,15 +1,14 @@
-"""Fixtures `lab`, `browser` and `page`; everything here is marked `browser` and skipped where there is no browser."""
+"""Fixtures `lab` and `page`; everything here is marked `browser` and skipped where there is no browser."""
 
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.browser.harness import CHROMIUM_FLAGS, Lab, LabPage, running_lab
+from tests.browser.harness import Lab, LabPage, running_lab
 
 HERE = Path(__file__).parent
 
@@ -20,9 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-# Both live no longer than a module: playwright keeps an event loop running in this process, and tests elsewhere look
-# at which processes are left.
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """A JupyterLab server with copies of the shipped notebooks in its folder."""
     if importlib.util.find_spec("jupyterlab") is None:
@@ -31,22 +28,6 @@ def lab() -> Iterator[Lab]:
         for notebook in sorted((HERE.parents[1] / "notebooks").glob("*.ipynb")):
             lab.add(notebook)
         yield lab
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    """A headless Chromium."""
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("no playwright: pip install 'shardviz[test]'")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no chromium: install your system's (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=list(CHROMIUM_FLAGS))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ def main(folder):
     from jax.sharding import PartitionSpec as P
 
     import tests.compat.tutorial_2021 as tutorial
-    from shardviz import ShardvizError
     from shardviz.compat.pjit import FROM_GDA, pjit
+    from shardviz.errors import ShardvizError
 
     facts = {}
     mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))

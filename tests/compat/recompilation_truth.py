@@ -1,4 +1,4 @@
-"""For pairs of calls: what JAX did at the second one, counted, and what `sv.why_recompiled` says; as JSON.
+"""For pairs of calls: what JAX did at the second one, counted, and what `sv.compat.why_recompiled` says; as JSON.
 
 Run in a process of its own, with two simulated devices.
 """

@@ -539,7 +539,7 @@ class TestBadFiles:
         found = load(bytes(newer.serialize()))
         assert not found.is_supported and "cannot run here" in repr(found)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(st.data())
     def test_any_damage_is_told_or_does_not_matter(self, data, draw):
         kind = draw.draw(st.sampled_from(["cut", "flip", "zero", "insert"]))

@@ -118,9 +118,9 @@ def test_new_names_mean_what_the_old_ones_do():
     old = sv.trace(pjit(f, (P("data"), None), P("data")), *args)
     new = sv.trace(pjit(f, in_shardings=(P("data"), None), out_shardings=P("data"), keep_unused=True), *args)
     assert old.bind(old.plan(MESH)) == new.bind(new.plan(MESH))
-    with pytest.raises(sv.TraceError, match="give one of them"):
+    with pytest.raises(sv.errors.TraceError, match="give one of them"):
         pjit(f, None, in_shardings=None)
-    with pytest.raises(sv.TraceError, match="give one of them"):
+    with pytest.raises(sv.errors.TraceError, match="give one of them"):
         pjit(f, None, None, out_shardings=None)
 
 
@@ -133,7 +133,7 @@ def test_keep_unused_is_kept():
 
 
 def test_where_there_are_resources_arguments_are_positional():
-    with pytest.raises(sv.TraceError, match=r"positional arguments only, where there are resources.* w by name"):
+    with pytest.raises(sv.errors.TraceError, match=r"positional arguments only, where there are resources.* w by name"):
         sv.trace(pjit(f, P("data"), None), array(8, 16), w=array(16, 8))
-    with pytest.raises(sv.SpecError, match="y is FROM_GDA"):
+    with pytest.raises(sv.errors.SpecError, match="y is FROM_GDA"):
         sv.trace(pjit(lambda x, y: x, (None, FROM_GDA)), array(8), array(8))

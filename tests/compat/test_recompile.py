@@ -12,6 +12,7 @@ import pytest
 
 import shardviz as sv
 from shardviz.compat.recompile import why_recompiled
+from shardviz.errors import ShardvizError, TraceError
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("recompilation_truth.py")
@@ -126,11 +127,11 @@ def test_calls_are_recorded_and_nothing_runs():
 
 def test_bad_input_is_told_why():
     program = sv.trace(lambda x, n=1: x, np.ones(3), static_argnames="n")
-    with pytest.raises(sv.TraceError, match=r"x\['a'\] is a str, 'b': expected an array"):
+    with pytest.raises(TraceError, match=r"x\['a'\] is a str, 'b': expected an array"):
         program.call({"a": "b"})
-    with pytest.raises(sv.TraceError, match=r"the static argument n is a list, .* give a tuple in place of a list"):
+    with pytest.raises(TraceError, match=r"the static argument n is a list, .* give a tuple in place of a list"):
         program.call(np.ones(3), [1])
-    with pytest.raises(sv.ShardvizError, match=r"expected two of program\.calls"):
+    with pytest.raises(ShardvizError, match=r"expected two of program\.calls"):
         why_recompiled(program.calls[0], 3)
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import pytest
 from shardviz.compiler import Module, parse
 from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
+from tests.truth import filled_once
 
 
 @dataclass(frozen=True)
@@ -55,18 +53,7 @@ NAMES = (
 
 @pytest.fixture(scope="session")
 def all_compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Compiled]:
-    folder = tmp_path_factory.mktemp("hlo")
-    environment = {key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "JAX_PLATFORMS")}
-    script = Path(__file__).with_name("programs.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    folder = filled_once(tmp_path_factory, Path(__file__).with_name("programs.py"))
     facts = json.loads((folder / "facts.json").read_text())
     assert set(facts) == set(NAMES)
     return {name: Compiled(name, fact) for name, fact in facts.items()}

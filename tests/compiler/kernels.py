@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from shardviz.compiler.server import dumps
+from shardviz.processes import dumps
 
 PRELUDE = """
 import contextlib, json, os, random, signal, sys, threading, time, warnings
@@ -18,7 +18,7 @@ warnings.simplefilter("ignore")
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import PartitionSpec as P
 import shardviz as sv
-from shardviz.compiler import server
+from shardviz import processes
 
 def array(*shape):
     return jax.ShapeDtypeStruct(shape, jnp.float32)
@@ -102,7 +102,7 @@ def left_behind(pid, seconds=10.0):
         found = [str(path) for place in {dumps.base(), Path("/tmp")} for path in place.glob(f"shardviz-{pid}-*")]
         for process in psutil.process_iter(["cmdline"]):
             line = " ".join(process.info["cmdline"] or ())
-            if b"shardviz.compiler.server.main".hex() in line and f"shardviz-{pid}-".encode().hex() in line:
+            if b"shardviz.processes.main".hex() in line and f"shardviz-{pid}-".encode().hex() in line:
                 found.append(f"{process.pid}: {process.status()}")
         if not found or time.monotonic() > deadline:
             return found

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from shardviz.compiler.server import dumps
+from shardviz.processes import dumps
 
 FILES = {
     "partitioned": (

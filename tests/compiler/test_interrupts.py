@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardviz.compiler import server
-from shardviz.compiler.server.channel import Channel
+from shardviz import processes
+from shardviz.processes.channel import Channel
 from tests.compiler.kernels import kernel, left_behind
 
 
 @pytest.fixture(autouse=True)
 def none_runs():
     yield
-    server.shutdown()
+    processes.shutdown()
 
 
 # Messages go whole.
@@ -105,7 +105,7 @@ def test_the_answer_after_an_interrupt_is_the_next_answer(tmp_path, busy):
                 assert right(2 + turn % 3), turn
                 answer["slow"].append(time.monotonic() - began)
         answer["ended"] = [kind(f.result).partition(":")[0] for f in futures]
-        answer["left"] = [len(server.client._keeper.given)]
+        answer["left"] = [len(processes.client._keeper.given)]
         """,
         tmp_path,
     )
@@ -121,7 +121,7 @@ def test_a_job_given_when_the_server_dies_is_answered(tmp_path):
         answer["right"] = [right(1)]
         for turn in range(8):
             killed = threading.Event()
-            pid = server.client._keeper.server.runner.process.pid
+            pid = processes.client._keeper.server.runner.process.pid
             def kill(wait=seed.uniform(0, 0.003)):
                 time.sleep(wait)
                 os.kill(pid, signal.SIGKILL)
@@ -136,7 +136,7 @@ def test_a_job_given_when_the_server_dies_is_answered(tmp_path):
             if error is None:
                 answer["right"].append(job.result().outputs[0].shard_shape == (32 * turn + 32, 8))
             else:
-                answer["right"].append(job.job.begun and isinstance(error, sv.CompileCrashed))
+                answer["right"].append(job.job.begun and isinstance(error, sv.errors.CompileCrashed))
             killed.wait()
         """,
         tmp_path,
@@ -147,13 +147,13 @@ def test_a_job_given_when_the_server_dies_is_answered(tmp_path):
 def test_a_server_that_says_nothing_is_ended(tmp_path):
     found = kernel(
         """
-        server.client.SILENCE = 8.0
+        processes.client.SILENCE = 8.0
         answer["right"] = [right(1)]
         future = long()
         until(lambda: future.job.pid)
-        stopped = server.client._keeper.server.runner.process
+        stopped = processes.client._keeper.server.runner.process
         os.kill(stopped.pid, signal.SIGSTOP)
-        waiting = server.submit(server.Request(module=b"no program", devices=2, out_chosen=()))
+        waiting = processes.submit(processes.Request(module=b"no program", devices=2, out_chosen=()))
         answer["begun"], answer["waiting"] = kind(lambda: future.result(60)), kind(lambda: waiting.result(60))
         answer["gone"] = stopped.poll() is not None
         answer["right"].append(right(2))
@@ -194,7 +194,7 @@ def test_a_fork_has_its_own_answers(tmp_path, way):
                 pid = os.fork()
                 if not pid:
                     ask(n, theirs)
-                    server.shutdown()
+                    processes.shutdown()
                     sys.exit(7)
             else:
                 process = context.Process(target=ask, args=(n, theirs))

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from shardviz.compiler import parse, runs, trip_count
+from shardviz.compiler import graph_of, parse
+from shardviz.graph import runs, trip_count
 
 TRIPS = {
     "llama": [80, 80], "nested": [3, 5, 5], "while_down": [12], "while_dynamic": [None], "reverse_unrolled": [3],
@@ -12,29 +13,34 @@ TRIPS = {
 }  # fmt: skip
 
 
-def loops(module):
-    return [(c, i) for c, i in module if i.opcode == "while"]
+def trips(module):
+    """Of each loop, in the text's order."""
+    graph = graph_of(module)
+    found = {loop.native.name: trip_count(loop) for loop in graph.loops}
+    return [found[i.name] for _, i in module if i.opcode == "while"]
+
+
+def runs_of(module):
+    return {block.name: run for block, run in runs(graph_of(module)).items()}
 
 
 @pytest.mark.parametrize("name", TRIPS)
 def test_trip_counts(all_compiled, name):
     for module in (all_compiled[name].before, all_compiled[name].after):
-        assert [trip_count(module, c, i) for c, i in loops(module)] == TRIPS[name]
+        assert trips(module) == TRIPS[name]
 
 
 def test_known_trip_counts_are_derived_too(compiled):
     module, text = compiled.optimized, compiled.text("optimized")
     known = [int(n) for n in re.findall(r'"known_trip_count":\{"n":"(\d+)"\}', text)]
-    assert [n for c, i in loops(module) if (n := trip_count(module, c, i)) is not None] == known
+    assert [n for n in trips(module) if n is not None] == known
     stripped = parse(re.sub(r'"known_trip_count":\{"n":"\d+"\},?', "", text))
-    for computation, loop in loops(stripped):
-        derived = trip_count(stripped, computation, loop)
-        assert derived is None or derived in known
+    assert all(derived is None or derived in known for derived in trips(stripped))
 
 
 def test_nested_loops_multiply(all_compiled):
     module = all_compiled["nested"].after
-    found = runs(module)
+    found = runs_of(module)
     bodies = {found[c.name].times: i for c, i in module if i.opcode == "dot"}
     assert list(bodies) == [75]
     assert found[module.entry.name].count == 1
@@ -42,14 +48,14 @@ def test_nested_loops_multiply(all_compiled):
 
 def test_an_unknown_loop_is_said_to_be_unknown(all_compiled):
     module = all_compiled["while_dynamic"].after
-    (loop,) = [i for _, i in loops(module)]
-    body = runs(module)[loop.called["body"][0]]
+    (loop,) = graph_of(module).loops
+    body = runs(graph_of(module))[loop.blocks[1]]
     assert (body.count, body.times, body.unknown_loops) == (None, 1, 1)
 
 
 def test_branches_are_conditional(all_compiled):
     module = all_compiled["cond"].after
-    conditional = {name for name, run in runs(module).items() if run.conditional}
+    conditional = {name for name, run in runs_of(module).items() if run.conditional}
     assert len(conditional) == 2
     assert module.entry.name not in conditional
 
@@ -91,4 +97,4 @@ def test_counting_loops(begin, end, step, direction, flipped):
         value, expected = value + step, expected + 1
     operands = "%n, %i" if flipped else "%i, %n"
     module = parse(LOOP.format(begin=begin, end=end, step=step, direction=direction, operands=operands))
-    assert trip_count(module, module.entry, module.entry.root) == (None if expected == 1000 else expected)
+    assert trips(module) == [None if expected == 1000 else expected]

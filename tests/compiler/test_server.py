@@ -23,13 +23,14 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.compiler import server
-from shardviz.compiler.server import dumps
+from shardviz import processes
+from shardviz.errors import CompileCrashed, CompileMemoryLimit, CompileRefused, CompileStopped, CompileTimeout
+from shardviz.processes import dumps
 from shardviz.program import propagate as shardy
 
 PLAN = sv.Plan("x=4", (P("x"), None))
 WAYS = ["fork", "spawn"]
-SERVER = b"shardviz.compiler.server.main".hex()  # in its command line
+SERVER = b"shardviz.processes.main".hex()  # in its command line
 
 
 def deep(x, w):
@@ -55,14 +56,14 @@ def small(x, w):
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     monkeypatch.setenv("SHARDVIZ_COMPILE", request.param)
-    server.shutdown()
+    processes.shutdown()
     return request.param
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     yield
-    server.shutdown()
+    processes.shutdown()
     deadline = time.monotonic() + 5
     while (left := mine()) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -110,16 +111,16 @@ def test_both_ways_say_the_same(way):
 
 
 def test_a_job_is_a_pure_function_that_any_executor_runs():
-    request = server.Request(module=_module(), devices=4, out_chosen=(True,))
+    request = processes.Request(module=_module(), devices=4, out_chosen=(True,))
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
-        texts = executor.submit(server.run, request).result(120)
-    assert texts == server.submit(request).result(60)
+        texts = executor.submit(processes.run, request).result(120)
+    assert texts == processes.submit(request).result(60)
 
 
 def test_what_no_worker_can_be_given_ends_the_future_all_the_same(way):
     unpicklable: Any = threading.Lock()
-    job = server.submit(server.Request(module=unpicklable, devices=4, out_chosen=(True,)))
-    with pytest.raises(sv.CompileCrashed, match="ended without an answer"):
+    job = processes.submit(processes.Request(module=unpicklable, devices=4, out_chosen=(True,)))
+    with pytest.raises(CompileCrashed, match="ended without an answer"):
         job.result(60)
     assert works()
 
@@ -133,7 +134,7 @@ def test_a_stop(way):
         pid = None
     start = time.monotonic()
     future.stop()
-    with pytest.raises(sv.CompileStopped, match="the compile was stopped"):
+    with pytest.raises(CompileStopped, match="the compile was stopped"):
         future.result(10)
     assert time.monotonic() - start < 2 and future.state == "stopped"
     assert pid is None or not psutil.pid_exists(pid)
@@ -142,38 +143,38 @@ def test_a_stop(way):
 
 def test_a_time_limit(way):
     future = traced(deep).submit(PLAN, "compiled", timeout=0.05)
-    with pytest.raises(sv.CompileTimeout, match=r"longer than its limit of 0\.05 s"):
+    with pytest.raises(CompileTimeout, match=r"longer than its limit of 0\.05 s"):
         future.result(30)
     assert future.state == "timeout" and works()
 
 
 def test_a_memory_limit(way):
     future = traced(deep).submit(PLAN, "compiled", memory_limit=10_000_000)
-    with pytest.raises(sv.CompileMemoryLimit, match=r"more than its limit of 0\.01 GB"):
+    with pytest.raises(CompileMemoryLimit, match=r"more than its limit of 0\.01 GB"):
         future.result(60)
     assert future.state == "memory" and works()
 
 
 def test_a_server_that_cannot_start(monkeypatch):
     assert works()  # XLA has read this process's own flags by now
-    server.shutdown()
+    processes.shutdown()
     monkeypatch.setenv("XLA_FLAGS", "--xla_no_such_flag=1")  # XLA ends a process with such a flag
     future = traced(small).submit(PLAN)
-    with pytest.raises(sv.CompileCrashed, match=r"Unknown flag.*Your notebook is not affected"):
+    with pytest.raises(CompileCrashed, match=r"Unknown flag.*Your notebook is not affected"):
         future.result(60)
     assert future.state == "crashed" and "xla_no_such_flag" in future.stderr
     monkeypatch.delenv("XLA_FLAGS")
-    server.shutdown()
+    processes.shutdown()
     assert works()
 
 
 def test_a_compiler_that_aborts(way):
-    job = server.submit(
-        server.Request(
+    job = processes.submit(
+        processes.Request(
             module=_module(), devices=4, out_chosen=(True,), options={"xla_cpu_parallel_codegen_split_count": "-1"}
         )
     )
-    assert isinstance(job.exception(60), sv.CompileCrashed | sv.CompileRefused)  # older XLA aborts, newer refuses
+    assert isinstance(job.exception(60), CompileCrashed | CompileRefused)  # older XLA aborts, newer refuses
     assert works()
 
 
@@ -181,7 +182,7 @@ def test_a_compiler_that_aborts(way):
 def test_a_child_killed_in_mid_compile(sign):
     future = traced(deep).submit(PLAN, "compiled")
     os.kill(running(future), sign)
-    with pytest.raises(sv.CompileCrashed, match=f"was ended by {sign.name}.*Your notebook is not affected"):
+    with pytest.raises(CompileCrashed, match=f"was ended by {sign.name}.*Your notebook is not affected"):
         future.result(10)
     assert future.state == "crashed" and works()
 
@@ -190,7 +191,7 @@ def test_the_server_killed():
     future = traced(deep).submit(PLAN, "compiled")
     pid = running(future)
     os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
-    with pytest.raises(sv.CompileCrashed, match="lost with the compile server"):
+    with pytest.raises(CompileCrashed, match="lost with the compile server"):
         future.result(10)
     assert works()
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -203,10 +204,10 @@ def test_shardy_dies_outside_the_kernel(monkeypatch):
     monkeypatch.setattr(shardy, "PIPELINE", f"builtin.module({many})")
     asked = []
     monkeypatch.setattr(
-        server, "submit", lambda *a, submit=server.submit, **k: asked.append(submit(*a, **k)) or asked[-1]
+        processes, "submit", lambda *a, submit=processes.submit, **k: asked.append(submit(*a, **k)) or asked[-1]
     )
     threading.Thread(target=lambda: os.kill(pid_of(asked), signal.SIGABRT)).start()
-    with pytest.raises(sv.CompileCrashed, match="was ended by SIGABRT"):
+    with pytest.raises(CompileCrashed, match="was ended by SIGABRT"):
         program.propagate(PLAN)
     monkeypatch.undo()
     assert program.propagate(PLAN).level == "propagated" and works()
@@ -221,20 +222,20 @@ def pid_of(asked):
 
 def test_where_no_process_can_be_had_shardy_answers_all_the_same(monkeypatch):
     assert works()
-    server.shutdown()
+    processes.shutdown()
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert traced(small).propagate(PLAN).outputs
 
 
 def test_a_program_that_the_compiler_refuses(way):
-    job = server.submit(server.Request(module=b"no bytecode", devices=4, out_chosen=(True,)))
-    with pytest.raises(sv.CompileRefused, match="refused the program"):
+    job = processes.submit(processes.Request(module=b"no bytecode", devices=4, out_chosen=(True,)))
+    with pytest.raises(CompileRefused, match="refused the program"):
         job.result(60)
     assert works()
 
 
 def test_too_many_devices_for_the_simulation():
-    with pytest.raises(sv.CompileRefused, match=r"4096 devices.*at most 2048.*'propagated' works all the same"):
+    with pytest.raises(CompileRefused, match=r"4096 devices.*at most 2048.*'propagated' works all the same"):
         traced(small).partition(sv.Plan({"x": 64, "y": 64}))
     assert traced(small).propagate(sv.Plan({"x": 64, "y": 64}, (P("x", "y"), None))).outputs
 
@@ -261,7 +262,7 @@ def test_jobs_side_by_side_all_end():
 
 def test_a_thread_per_kernel_is_not_left_waiting():
     works()
-    server.shutdown()
+    processes.shutdown()
     assert not [t for t in threading.enumerate() if t.name == "shardviz-compile-server" and t.is_alive() and t.join(2)]
 
 

@@ -13,9 +13,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.compiler import server
-from shardviz.compiler.server import channel, dumps, main, starting
-from shardviz.session.explorer import ExplorerState
+from shardviz import processes
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.processes import channel, dumps, main, starting
 from tests.compiler.kernels import kernel
 
 CAN_MOUNT = (
@@ -28,7 +28,7 @@ mounts = pytest.mark.skipif(not CAN_MOUNT, reason="mounting is not permitted her
 @pytest.fixture(autouse=True)
 def none_runs():
     yield
-    server.shutdown()
+    processes.shutdown()
 
 
 def program():
@@ -104,7 +104,7 @@ def test_signals_that_are_ignored_or_blocked(tmp_path):
             signal.signal(name, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1])
         answer["right"] = [right(2), right(3)]
-        answer["refused"] = kind(server.submit(server.Request(module=b"", devices=2, out_chosen=())).result)
+        answer["refused"] = kind(processes.submit(processes.Request(module=b"", devices=2, out_chosen=())).result)
         future = long()
         until(lambda: future.job.pid)
         os.kill(future.job.pid, signal.SIGKILL)
@@ -132,7 +132,7 @@ def test_names_that_are_not_utf_8(tmp_path, locale, way):
         f"""
         os.chdir(os.fsdecode({os.fsencode(place)!r}))
         sys.path.insert(0, os.getcwd()); sys.path.append(os.getcwd() + "/more")
-        from shardviz.compiler.server import dumps
+        from shardviz.processes import dumps
         dumps._ROOM = float("inf")  # so that the temporary folder comes first
         answer["right"] = [right(2), right(3)]
         answer["left"] = os.listdir(os.getcwd())
@@ -173,7 +173,7 @@ def test_what_a_person_has_xla_dump_stays_theirs(tmp_path):
                 with open(flag, "w") as file:
                     file.write("\\n".join({DUMPS!r}).format(theirs=theirs))
             os.environ["XLA_FLAGS"] = flag
-            server.shutdown()
+            processes.shutdown()
             answer["same"].append(texts() == want)
         answer["theirs"] = os.listdir(theirs)
         """,
@@ -188,7 +188,7 @@ def test_a_flag_that_is_in_the_way_is_named(tmp_path):
         right(1)
         for flag in ("--xla_disable_all_hlo_passes", "--xla_disable_hlo_passes=spmd-partitioning"):
             os.environ["XLA_FLAGS"] = "--xla_cpu_enable_fast_math=false " + flag
-            server.shutdown()
+            processes.shutdown()
             answer[flag] = kind(lambda: right(2))
         """,
         tmp_path,
@@ -237,7 +237,7 @@ def test_no_room(tmp_path, size, way):
             assert report.outputs[0].shape == (8 * n,) and report.memory.arguments == 4 * 8 * 32 * n
         answer["said"] = [kind(lambda: ask(n)) for n in (1, 20, 60, 60)]
         answer["left"] = [f for f in os.listdir("/dev/shm") if f.startswith("shardviz-job-")]
-        server.shutdown()
+        processes.shutdown()
         answer["left"] += os.listdir("/dev/shm")
         """,
         tmp_path,
@@ -284,9 +284,9 @@ def refusing(number, name=""):
 def test_a_server_that_the_system_does_not_give(monkeypatch, what, number, words):
     asked = program()
     asked.propagate(PLAN)
-    server.shutdown()
+    processes.shutdown()
     monkeypatch.setattr(what, refusing(number))
-    with pytest.raises(sv.CompileError, match=f"could not be started.*{words}"):
+    with pytest.raises(sv.errors.CompileError, match=f"could not be started.*{words}"):
         asked.partition(PLAN)
     monkeypatch.undo()
     assert asked.partition(PLAN).outputs[0].shard_shape == (64, 8)
@@ -295,13 +295,13 @@ def test_a_server_that_the_system_does_not_give(monkeypatch, what, number, words
 def test_a_thread_that_the_system_does_not_give(monkeypatch):
     asked = program()
     asked.propagate(PLAN)
-    server.shutdown()
+    processes.shutdown()
 
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(sv.CompileError, match="no more processes or threads"):
+    with pytest.raises(sv.errors.CompileError, match="no more processes or threads"):
         asked.partition(PLAN)
     monkeypatch.undo()
     assert asked.partition(PLAN).outputs[0].shard_shape == (64, 8)
@@ -320,7 +320,7 @@ def test_a_job_for_which_there_is_no_process(tmp_path, number):
     jobs = main.Jobs(theirs, tmp_path / "root", 1, begin)
     import pickle
 
-    request = pickle.dumps(server.Request(module=b"", devices=1, out_chosen=()))
+    request = pickle.dumps(processes.Request(module=b"", devices=1, out_chosen=()))
     for job in (1, 2):
         ours.put(("run", job, request, 60.0, 1e12))
     heard = []
@@ -345,7 +345,7 @@ def test_a_job_for_which_there_is_no_process(tmp_path, number):
 def test_the_explorer_is_never_busy_for_ever(monkeypatch, what, refuse):
     state = ExplorerState(program(), PLAN)
     state.wait()
-    server.shutdown()
+    processes.shutdown()
     monkeypatch.setattr(what, refuse)
     assert state.set_spec("x", P(None, "x"))
     state.loop.inbox.wait_until(lambda: not state.busy, 60)

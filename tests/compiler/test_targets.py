@@ -10,17 +10,17 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.compiler import server
+from shardviz import processes
+from shardviz.ask import targeting
+from shardviz.ask.targeting import resolve_target
 from shardviz.compiler import targets as targets_module
-from shardviz.compiler.server.job import _environment
 from shardviz.compiler.targets import GPUS, TargetStatus, gpu_config, targets
 from shardviz.costs.chips import chips
 from shardviz.costs.machine import Machine, target_of
 from shardviz.errors import TargetError
 from shardviz.notation import DeviceMesh
+from shardviz.processes.job import _environment
 from shardviz.program.lower import LowerFor
-from shardviz.session import targeting
-from shardviz.session.targeting import resolve_target
 
 
 def product(x, w):
@@ -81,7 +81,7 @@ def test_slices_stand_where_the_mesh_says(installed):
 
 def test_a_mesh_of_another_size_is_told_which_would_do(program):
     plan = sv.Plan("data=8,model=4", (P("data"), P()))
-    with pytest.raises(sv.MeshError, match="has 32 devices and the target tpu v5p:4x4x4 has 64") as error:
+    with pytest.raises(sv.errors.MeshError, match="has 32 devices and the target tpu v5p:4x4x4 has 64") as error:
         program.compile(plan, target="tpu v5p:4x4x4")
     would = str(error.value).partition("would do: ")[2].split(" or ")
     assert would == ["data=16,model=4", "data=8,model=8"]
@@ -91,7 +91,7 @@ def test_a_mesh_of_another_size_is_told_which_would_do(program):
 @pytest.mark.parametrize(("mesh", "size"), [("a=3,b=5", 64), ("a=7", 64), ("a=3,b=5,c=7", 8)])
 def test_where_no_axis_can_be_changed_another_mesh_is_named(mesh, size):
     target = {64: "tpu v5p:4x4x4", 8: "tpu v5e:2x4"}[size]
-    with pytest.raises(sv.MeshError, match="a mesh that would do: ") as error:
+    with pytest.raises(sv.errors.MeshError, match="a mesh that would do: ") as error:
         resolve_target(target, DeviceMesh.of(mesh))
     assert DeviceMesh.of(str(error.value).partition("would do: ")[2]).size == size
 
@@ -106,7 +106,7 @@ def test_without_a_compiler_partitioned_stands_in_and_compiled_is_refused_with_t
     installed(False)
     plan = sv.Plan("data=2,model=8", (P("data", None), P(None, "model")), P("data", None))
     with pytest.raises(
-        sv.CompileRefused, match=r"cannot be compiled for here.*to install it: pip install 'shardviz\[such\]'"
+        sv.errors.CompileRefused, match=r"cannot be compiled for here.*to install it: pip install 'shardviz\[such\]'"
     ):
         program.compile(plan, target="gpu h100:2x8")
     report = program.partition(plan, target="gpu h100:2x8")
@@ -115,7 +115,7 @@ def test_without_a_compiler_partitioned_stands_in_and_compiled_is_refused_with_t
     assert "pip install 'shardviz[such]'" in note.text
     simulated = program.partition(plan)
     assert report.collectives == simulated.collectives and simulated.target == "cpu"
-    server.shutdown()
+    processes.shutdown()
 
 
 def test_packages_that_do_not_go_with_jax_are_named_before_anything_is_compiled(program, monkeypatch):
@@ -129,7 +129,7 @@ def test_packages_that_do_not_go_with_jax_are_named_before_anything_is_compiled(
     }
     plan = sv.Plan("data=4", (P("data"), P()))
     for target, words in said.items():
-        with pytest.raises(sv.CompileRefused, match=words):
+        with pytest.raises(sv.errors.CompileRefused, match=words):
             program.compile(plan, target=target, finish=True)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardviz.compiler import count_bytes, count_flops, parse
-from shardviz.compiler.loops import heaviest_runs
+from shardviz.compiler import count_bytes, count_flops, graph_of, parse
 from shardviz.errors import ParseError, ShardvizError
+from shardviz.graph import heaviest_runs
 from shardviz.records import Cost, Frame
 from shardviz.records.work import joined
 
@@ -21,11 +21,11 @@ def made(*lines, computations="", header="HloModule m"):
 
 def pointers(module, size):
     """What XLA counts for tables of pointers: every element of every tuple that is made."""
-    runs = heaviest_runs(module, lambda name: 1.0, {}, fused=False)
+    runs = heaviest_runs(graph_of(module), lambda block: 1.0, {}, fused=False)
     return size * sum(
         times * len(i.operands)
-        for name, times in runs.items()
-        for i in module.computations[name].instructions
+        for block, times in runs.items()
+        for i in module.computations[block.name].instructions
         if i.opcode == "tuple"
     )
 

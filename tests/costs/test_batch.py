@@ -16,9 +16,9 @@ from shardviz import gallery
 from shardviz.costs.batch import batch_of
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
+from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.records import Cost, PlanRecord, Value
-from shardviz.records.report import Report
 
 
 def report(*arguments: tuple[str, str, tuple[int, ...]], donated: tuple[str, ...] = ()) -> Report:

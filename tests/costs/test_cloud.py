@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardviz as sv
+from shardviz.ask.targeting import resolve_target
 from shardviz.costs import chips, fits, roofline
 from shardviz.costs.machine import Machine, machine_of, natural
 from shardviz.costs.placement import Placement
-from shardviz.session.machine_choice import read
-from shardviz.session.targeting import resolve_target
+from shardviz.explorer.machine_choice import read
 from tests.costs.test_cost_of import made_up
 
 # Google Cloud's pages of v4, v5e, v5p and v6e, and of GPU machine types: name → topology.
@@ -67,7 +67,7 @@ def test_a_clouds_name_is_the_topology_that_the_cloud_says(name, text):
     ],
 )
 def test_a_name_that_is_none_is_refused_with_what_would_do(name, message):
-    with pytest.raises(sv.TargetError, match=message):
+    with pytest.raises(sv.errors.TargetError, match=message):
         machine_of(name, 64)
 
 
@@ -78,9 +78,9 @@ def test_a_chip_alone_is_its_most_cube_like_machine_of_the_meshs_size(chip, size
         if there:
             assert machine_of(name, size) == there and there.size == size
         else:
-            with pytest.raises(sv.TargetError, match=f"{chip.name} has no topology of {size} device"):
+            with pytest.raises(sv.errors.TargetError, match=f"{chip.name} has no topology of {size} device"):
                 machine_of(name, size)
-    with pytest.raises(sv.TargetError, match="how many"):
+    with pytest.raises(sv.errors.TargetError, match="how many"):
         machine_of(chip.name)
 
 
@@ -112,7 +112,7 @@ def test_whatever_takes_a_target_takes_every_name_of_it(where):
     for name in ("v5e", f"v5litepod-{size}", "tpu v5p", f"v5p-{2 * size}", "h100:", f"v4-{2 * size}"):
         machine = machine_of(name, size)
         assert TAKE_A_TARGET[where](name) == TAKE_A_TARGET[where](machine.text) == machine
-    with pytest.raises(sv.ShardvizError, match="TensorCores"):
+    with pytest.raises(sv.errors.ShardvizError, match="TensorCores"):
         TAKE_A_TARGET[where]("v5p-7")
 
 

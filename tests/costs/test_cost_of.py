@@ -16,9 +16,10 @@ from shardviz.costs import Machine, chip, collective_seconds
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.errors import MeshError, ShardvizError, TargetError
+from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, Cost, Frame, Memory, PlanRecord, TargetCollective, Value, Work
-from shardviz.records.report import Report
+from tests.collectives import collective
 
 TOKENS = 512 * 4096
 
@@ -175,17 +176,7 @@ def collectives(draw: st.DrawFn, mesh: DeviceMesh) -> Collective:
     result = {"all-gather": nbytes * size, "reduce-scatter": nbytes / size}.get(kind, nbytes)
     count = draw(st.sampled_from((1, 3, 80, None)))
     source = draw(st.sampled_from(FRAMES))
-    return Collective(
-        kind=kind,
-        axes=axes,
-        dtype="bfloat16",
-        shape=(),
-        operand_bytes=nbytes,
-        result_bytes=result,
-        count=count,
-        source=source,
-        name=f"{kind}.1",
-    )
+    return collective(kind, axes, nbytes, result, count, dtype="bfloat16", source=source, name=f"{kind}.1")
 
 
 @st.composite
@@ -274,29 +265,8 @@ def test_traffic_of_any_report(report: Report):
 
 def test_pairs_and_irregular_groups_move_what_they_say():
     mesh = DeviceMesh.of("a=4")
-    pairs = Collective(
-        kind="collective-permute",
-        axes=None,
-        dtype="float32",
-        shape=(),
-        operand_bytes=10.0,
-        result_bytes=10.0,
-        count=2,
-        groups="{{0,1},{1,2},{2,0}}",
-        name="p",
-    )
-    irregular = Collective(
-        kind="all-gather",
-        axes=None,
-        dtype="float32",
-        shape=(),
-        operand_bytes=3.0,
-        result_bytes=6.0,
-        count=1,
-        groups="{{0,3},{1,2}}",
-        group_size=2,
-        name="g",
-    )
+    pairs = collective("collective-permute", None, 10.0, count=2, groups="{{0,1},{1,2},{2,0}}", name="p")
+    irregular = collective("all-gather", None, 3.0, 6.0, groups="{{0,3},{1,2}}", group_size=2, name="g")
     report = Report(
         level="partitioned",
         program="f",
@@ -401,21 +371,14 @@ def test_the_share_of_a_gpus_memory_that_jax_takes_is_said():
     assert "XLA_PYTHON" not in cost_of(report, "tpu v5e:4x2").text()
 
 
+GATHER = collective("all-gather", ("a",), 1e9, 8e9, name="all-gather.1")
+
+
 def test_a_report_of_the_target_counts_what_the_target_runs():
-    gather = Collective(
-        kind="all-gather",
-        axes=("a",),
-        dtype="float32",
-        shape=(),
-        operand_bytes=1e9,
-        result_bytes=8e9,
-        count=1,
-        name="all-gather.1",
-    )
     half = TargetCollective(
-        collective=dataclasses.replace(gather, dtype="bfloat16", operand_bytes=5e8, result_bytes=4e9)
+        collective=dataclasses.replace(GATHER, dtype="bfloat16", operand_bytes=5e8, result_bytes=4e9)
     )
-    report = made_up(collectives=(gather,), target="gpu h100:1x8", target_collectives=(half,))
+    report = made_up(collectives=(GATHER,), target="gpu h100:1x8", target_collectives=(half,))
     run, partitioned = cost_of(report, "gpu h100:1x8"), cost_of(report, "gpu h100:1x8", as_run=False)
     assert run.as_run and run.basis == "as run" and not partitioned.as_run
     assert partitioned.step.communication == pytest.approx(2 * run.step.communication)
@@ -424,17 +387,7 @@ def test_a_report_of_the_target_counts_what_the_target_runs():
 
 
 def test_a_program_of_which_the_target_runs_no_collectives_has_none():
-    gather = Collective(
-        kind="all-gather",
-        axes=("a",),
-        dtype="float32",
-        shape=(),
-        operand_bytes=1e9,
-        result_bytes=8e9,
-        count=1,
-        name="all-gather.1",
-    )
-    report = dataclasses.replace(made_up(collectives=(gather,), target="gpu h100:1x8"), level="compiled")
+    report = dataclasses.replace(made_up(collectives=(GATHER,), target="gpu h100:1x8"), level="compiled")
     found = cost_of(report, "gpu h100:1x8", as_run=True)
     assert found.step.communication == 0 and not found.collectives and found.partitioned_seconds
     assert cost_of(report, "gpu h100:1x8").as_run
@@ -442,26 +395,8 @@ def test_a_program_of_which_the_target_runs_no_collectives_has_none():
 
 def test_what_goes_between_slices_is_not_lost():
     """The optimised program for several slices sends and receives between them: its collectives are not all."""
-    within = Collective(
-        kind="all-reduce",
-        axes=(("a", 2, 4),),
-        dtype="float32",
-        shape=(),
-        operand_bytes=1e9,
-        result_bytes=1e9,
-        count=1,
-        name="all-reduce.1",
-    )
-    across = Collective(
-        kind="all-gather",
-        axes=(("a", 1, 2),),
-        dtype="float32",
-        shape=(),
-        operand_bytes=1e9,
-        result_bytes=2e9,
-        count=1,
-        name="all-gather.1",
-    )
+    within = collective("all-reduce", (("a", 2, 4),), 1e9, name="all-reduce.1")
+    across = collective("all-gather", (("a", 1, 2),), 1e9, 2e9, name="all-gather.1")
     own: dict[str, Any] = {"target": "tpu v5e:2x2*2", "target_collectives": (TargetCollective(collective=within),)}
     both, alone = made_up(collectives=(within, across), **own), made_up(collectives=(within,), **own)
     found = cost_of(both, "tpu v5e:2x2*2")

@@ -9,17 +9,9 @@ from hypothesis import strategies as st
 from shardviz.costs import Machine, chip, fits, roofline, step_time, with_seconds
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.records import Collective
+from tests.collectives import collective
 
-GATHER = Collective(
-    kind="all-gather",
-    axes=("x",),
-    dtype="bfloat16",
-    shape=(),
-    operand_bytes=1e6,
-    result_bytes=8e6,
-    count=80,
-    name="all-gather.1",
-)
+GATHER = collective("all-gather", ("x",), 1e6, 8e6, 80, dtype="bfloat16", name="all-gather.1")
 
 
 def test_a_step_by_hand():

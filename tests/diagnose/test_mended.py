@@ -12,10 +12,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.judge.report import Report
 from shardviz.program.source_diff import edited_sources
 from shardviz.records import Finding
-from shardviz.records.report import Report
-from shardviz.study.mending import mending
+from shardviz.study.proposing import Proposals
 from tests.diagnose import programs
 from tests.diagnose.programs import FIRES, Case
 from tests.program.edited import edited, module_of, said
@@ -34,7 +34,7 @@ def partitioned(rule: str) -> tuple[Case, Report, Finding]:
 
 def mended(case: Case, report: Report, finding: Finding, kinds: tuple[str, ...] = PLANS) -> sv.Plan:
     """The plan with all that the finding asks of outputs, or the first change of another kind that a plan can say."""
-    going = mending(case.program, report, plan=case.plan)
+    going = Proposals(case.program, report, None, case.plan, 5)
     outputs = [m for m in finding.mends if m.kind == "output" and m.kind in kinds]
     plan = case.plan
     for mend in outputs:

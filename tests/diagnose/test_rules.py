@@ -13,9 +13,9 @@ import shardviz as sv
 from shardviz import gallery
 from shardviz.costs.step_cost import cost_of
 from shardviz.diagnose import case as diagnosed
+from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes
 from shardviz.records.findings import SEVERITIES, SUGGESTIONS
-from shardviz.records.report import Report
 from tests.diagnose.programs import FIRES, Case, s
 
 

@@ -65,7 +65,7 @@ def test_the_line_is_that_of_the_sum():
 def test_what_goes_round_a_ring_is_no_more_than_a_note():
     report = sv.trace(mapped(bodies.ring, CUT, P("data")), X, W).propagate(sv.Plan("data=2,model=4", CUT))
     (found,) = [f for f in report.findings if f.rule in RULES]
-    assert found.severity == "note" and "passed round" in found.why
+    assert found.severity == "note" and "passed around" in found.why
 
 
 def test_what_jax_checks_itself_is_left_to_it():

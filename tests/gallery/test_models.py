@@ -77,7 +77,7 @@ def test_megatron_style_rules_reduce_twice_a_layer_forward_and_four_times_backwa
 def test_a_rule_that_is_missing_is_said():
     from shardviz.gallery.gpt_2021 import set_partitions
 
-    with pytest.raises(sv.ShardvizError, match="no rule matches h/0/conv/kernel"):
+    with pytest.raises(sv.errors.ShardvizError, match="no rule matches h/0/conv/kernel"):
         set_partitions({"h": {"0": {"conv": {"kernel": 1}}}})
 
 
@@ -114,5 +114,5 @@ def test_resnet_50_has_the_published_number_of_parameters():
     ],
 )
 def test_what_a_model_cannot_be(make, message):
-    with pytest.raises(sv.ShardvizError, match=message):
+    with pytest.raises(sv.errors.ShardvizError, match=message):
         make()

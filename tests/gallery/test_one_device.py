@@ -8,10 +8,10 @@ import pytest
 
 import shardviz as sv
 from shardviz.costs.orders import orders
-from shardviz.session.explorer import ExplorerState
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.machines import machine_view
 from shardviz.view.document import Table
 from shardviz.view.placement import axes_section
-from shardviz.widgets.machines import machine_view
 
 
 @pytest.mark.parametrize("name", [name for name in sv.gallery.__all__ if name != "Example"])

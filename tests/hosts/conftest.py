@@ -1,14 +1,10 @@
-"""The browser of `tests/browser`; tests here are marked `hosts` and `browser`.
-
-A test is skipped where its host is not installed."""
+"""Tests here are marked `hosts`; one is skipped where its host is not installed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-
-from tests.browser.conftest import browser  # noqa: F401 - a fixture
 
 HERE = Path(__file__).parent
 
@@ -17,4 +13,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.hosts)
-            item.add_marker(pytest.mark.browser)

@@ -1,11 +1,8 @@
-"""What JAX itself says about thousands of random shardings, asked once a session, on simulated devices."""
+"""What JAX itself says about thousands of random shardings, asked once a run, on simulated devices."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import numpy as np
 import pytest
 
 from shardviz.notation import DeviceMesh, Spec
+from tests.truth import filled_once
 
 
 @dataclass(frozen=True)
@@ -36,12 +34,6 @@ def given(case: dict[str, Any]) -> tuple[tuple[int, ...], Spec, DeviceMesh]:
 
 @pytest.fixture(scope="session")
 def jax_answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    folder = tmp_path_factory.mktemp("jax_answers")
-    script = Path(__file__).with_name("jax_answers.py")
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder)], capture_output=True, text=True, env=environment, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    folder = filled_once(tmp_path_factory, Path(__file__).with_name("jax_answers.py"))
     with np.load(folder / "answers.npz") as arrays:
         return Answers(json.loads((folder / "cases.json").read_text()), **{name: arrays[name] for name in arrays.files})

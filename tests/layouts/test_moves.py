@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardviz.errors import MeshError, SpecError
-from shardviz.layouts import Layout, Moves, Step, layout, moves
-from shardviz.layouts.moves import moves_between
+from shardviz.layouts import Layout, Moves, Step, layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.record import Sharding
-from shardviz.notation.spec import axis_size
-from shardviz.notation.strides import digits, merge
+from shardviz.notation.strides import digits
 from shardviz.notation.tiling import Tiling
+from shardviz.program.resharding import moves, moves_between
 
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -35,65 +34,23 @@ def groups(axes, mesh: DeviceMesh) -> list[list[int]]:
     return list(found.values())
 
 
-def piece(block: np.ndarray, dimension: int, i: int, size: int) -> np.ndarray:
-    """The i-th piece of a block, each but the last ones of the same size."""
-    return block[(slice(None),) * dimension + (slice(i * size, (i + 1) * size),)]
-
-
-def run(step: Step, held: list[np.ndarray], shape: tuple[int, ...], mesh: DeviceMesh) -> list[np.ndarray]:
-    """One collective on what every device holds."""
-    assert step.axes is not None
-    result = list(held)
-    before, after = layout(shape, step.before, mesh), layout(shape, step.after, mesh)
-    if step.edges:
-        return fetch(before, after, held, [list(range(mesh.size))])
-    if len(step.parts) > 1:
-        return fetch(before, after, held, groups(step.axes, mesh))
-    if step.kind == "collective-permute":
-        sent = set()
-        for place in range(mesh.size):
-            # A copy of what it needs, of the partial sum that it has the turn of, that nobody else is sent.
-            source = next(
-                i
-                for i in [place, *range(mesh.size)]
-                if i not in sent
-                and (before.tiles[i] == after.tiles[place]).all()
-                and before.partial_ids[i] == after.partial_ids[place]
-            )
-            sent.add(source)
-            result[place] = held[source]
-        assert len(sent) == mesh.size
-        return result
-    if step.kind == "all-to-all":
-        assert step.parts == ((step.axes, step.dimension, step.into),)
-        return exchange(step.axes, step.dimension, step.into, held, mesh)
-    n = math.prod(axis_size(axis, mesh) for axis in step.axes)
-    reduce = REDUCE[step.before.unreduced_kind].reduce
-    for group in groups(step.axes, mesh):
-        assert len(group) == n
-        blocks = [held[place] for place in group]
-        for i, place in enumerate(group):
-            if step.kind == "slice":
-                result[place] = piece(blocks[i], step.dimension, i, after.shard_shape[step.dimension])
-            elif step.kind == "all-gather":
-                result[place] = np.concatenate(blocks, step.dimension)
-            elif step.kind == "reduce-scatter":
-                result[place] = piece(reduce(blocks), step.dimension, i, after.shard_shape[step.dimension])
-            elif step.kind == "all-reduce":
-                result[place] = reduce(blocks)
-            else:
-                raise AssertionError(step.kind)
-    return result
-
-
-def exchange(axes, dimension: int, into: int, held: list[np.ndarray], mesh: DeviceMesh) -> list[np.ndarray]:
-    """One part of an all-to-all."""
-    result = list(held)
-    for group in groups(axes, mesh):
-        blocks = [held[place] for place in group]
-        size = -(-max(b.shape[into] for b in blocks) // len(group))
-        for i, place in enumerate(group):
-            result[place] = np.concatenate([piece(b, into, i, size) for b in blocks], dimension)
+def run(step: Step, held: list[np.ndarray], here: Layout, there: Layout) -> list[np.ndarray]:
+    """One collective on what every device holds: each gets its new tile from those that it is said to talk with."""
+    everybody = [list(range(len(held)))]
+    if step.axes is None or step.edges or step.kind == "collective-permute":
+        return fetch(here, there, held, everybody)
+    among = groups(step.axes, here.mesh)
+    if step.kind == "slice":
+        return fetch(here, there, held, [[place] for place in everybody[0]])
+    if step.kind not in ("reduce-scatter", "all-reduce"):
+        return fetch(here, there, held, among)
+    reduce, result = REDUCE[here.unreduced_kind].reduce, list(held)
+    for group in among:
+        assert all((here.starts[place] == here.starts[group[0]]).all() for place in group)
+        total = reduce([held[place] for place in group])
+        for place in group:
+            start = here.starts[place]
+            result[place] = total[tuple(map(slice, there.starts[place] - start, there.stops[place] - start))]
     return result
 
 
@@ -115,37 +72,21 @@ def fetch(before: Layout, after: Layout, held: list[np.ndarray], among: list[lis
     return result
 
 
-def same(one: Spec | None, other: Spec | None, mesh: DeviceMesh) -> bool:
-    """Whether two specs cut alike, however they write the parts of axes."""
-    assert one is not None and other is not None
-
-    def plain(axes) -> tuple:
-        return merge(((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in axes), mesh)
-
-    def summed(spec: Spec) -> tuple:
-        return plain(sorted((a, 1, mesh.shape[a]) if isinstance(a, str) else a for a in spec.unreduced))
-
-    cut = list(map(plain, one.dims)) == list(map(plain, other.dims))
-    return cut and summed(one) == summed(other) and one.unreduced_kind == other.unreduced_kind
-
-
 def simulate(way: Moves) -> None:
     """Runs the steps on an array whose parts all differ, and checks where they arrive, and what each step costs."""
-    before, after, mesh = way.before, way.after, way.before.mesh
+    before, after = way.before, way.after
     rng = np.random.default_rng(0)
     parts = rng.integers(0, 1000, (before.partial_sums, *before.shape))
     held = [parts[before.partial_ids[p]][before.index(int(d))] for p, d in enumerate(before.device_ids)]
-    spec = before.spec
+    here = before
     for step in way.steps:
-        assert same(step.before, spec, mesh)
+        there = layout(before.shape, step.after, before.mesh)
         if step.kind in ("slice", "all-gather", "all-to-all", "collective-permute"):
-            here, there = layout(before.shape, step.before, mesh), layout(before.shape, step.after, mesh)
             low, high = np.maximum(here.starts, there.starts), np.minimum(here.stops, there.stops)
             received = int((there.elements - np.prod(np.maximum(high - low, 0), axis=1, dtype=int)).max())
-            assert received == step.elements if here.divides and there.divides else received <= step.elements
-        held = run(step, held, before.shape, mesh)
-        spec = step.after
-    assert same(spec, after.spec, mesh)
+            assert received == step.elements
+        held = run(step, held, here, there)
+        here = there
     # Which of the partial results are already reduced together: those that have the same place along the axes left.
     together: dict[int, list] = {}
     for i in range(before.partial_sums):
@@ -208,8 +149,8 @@ def test_elements_are_conserved_and_counted_as_by_hand(case):
         assert way.keep[place] == (old & new).sum()
         assert way.receive[place] == (new & ~old).sum()
         assert way.drop[place] == (old & ~new).sum()
-    slices = all(step.kind == "slice" for step in way.steps)
-    assert way.free if slices else not way.free or not (way.before.divides and way.after.divides)
+    assert way.elements >= way.receive.max()
+    assert way.free or any(step.kind != "slice" for step in way.steps)
 
 
 @settings(max_examples=200, deadline=None)
@@ -232,7 +173,7 @@ MESH = {"data": 4, "model": 2, "x": 2}
 KNOWN = [
     (("data",), (None, "data"), ["all-to-all"]),
     (("data",), (), ["all-gather"]),
-    ((), ("data", "model"), ["slice", "slice"]),
+    ((), ("data", "model"), ["slice"]),
     (("model",), ("x",), ["collective-permute"]),
     (("model", "x"), ("x", "model"), ["collective-permute"]),
     (("model",), (("x", "model"),), ["slice", "collective-permute"]),
@@ -262,7 +203,7 @@ def test_a_dimension_that_does_not_divide_has_its_edges_sent_along():
     way = moves((10, 4), ("x",), (("x", "y"),), {"x": 2, "y": 2})
     assert [(step.kind, step.edges, step.elements) for step in way.steps] == [("collective-permute", True, 4)]
     assert str(way.steps[0]) == (
-        "collective-permute over y: dimension 0 is cut, with its neighbours' edges; "
+        "collective-permute over y: dimension 0 is sharded, with its neighbours' edges; "
         "P('x', None) → P(('x', 'y'), None); 4 elements"
     )
     simulate(way)

@@ -9,8 +9,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.notation import Spec
+from tests.ask.counting import count
 from tests.matrix.cases import DEVICES, KINDS, MODES
-from tests.session.counting import count
 from tests.truth import counted
 
 CASES = [(kind, mode, devices) for kind in KINDS for mode in MODES for devices in DEVICES]
@@ -25,7 +25,7 @@ def explored(kind, case, file):
     if kind == "jit":
         return sv.analyze(jax.jit(case.fn, in_shardings=shardings), *case.args)
     if kind == "pjit":
-        return sv.analyze(sv.pjit(case.fn, case.in_specs, case.out_specs), *case.args, mesh=mesh)
+        return sv.analyze(sv.compat.pjit.pjit(case.fn, case.in_specs, case.out_specs), *case.args, mesh=mesh)
     if kind == "exported":
         program = sv.load(file).program(mesh=mesh)
         return program.partition(program.plan())

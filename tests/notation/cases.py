@@ -61,7 +61,10 @@ def shardings(
         elif where in lists and (not isinstance(piece, str) or mesh.shape[piece] > 1):
             lists[where].append(piece)
     flags = [draw(st.booleans()) for _ in range(rank)] if open else [False] * rank
-    marks = [draw(st.sampled_from([None, 0, 1, 3])) for _ in range(rank)] if priorities else [None] * rank
+    marks = [  # Shardy has none where there is nothing to propagate
+        draw(st.sampled_from([None, 0, 1, 3])) if priorities and (dim or flag) else None
+        for dim, flag in zip(dims, flags, strict=True)
+    ]
     kind = draw(st.sampled_from(["sum", "sum", "max", "min"])) if unreduced and not sums_only else "sum"
     spec = Spec(tuple(map(tuple, dims)), tuple(lists["unreduced"]), unreduced_kind=kind)
     return Sharding.from_spec(

@@ -185,3 +185,10 @@ def test_a_single_device_is_what_maximal_is():
     assert sharding(str(HloSharding.from_string("{maximal device=3}")), "x=4", 2).same_as(older)
     with pytest.raises(ParseError, match="expected 'device_id='"):
         sharding("{single_device[3]}", "x=4")
+
+
+def test_v3_counts_its_devices_as_xla_does_where_that_is_shorter():
+    text = "{mesh['x'=16,'y'=4], device_ids=([4,16]T(1,0)), [{'x'}, {}]}"
+    assert sharding(text).to("hlo-v3") == text
+    listed = "{mesh['x'=16,'y'=4], device_ids=(" + ",".join(map(str, np.arange(64).reshape(4, 16).T.ravel())) + ")"
+    assert sharding(f"{listed}, [{{'x'}}, {{}}]}}").to("hlo-v3") == text

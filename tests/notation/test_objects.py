@@ -300,7 +300,9 @@ def test_partial_maxima_move_by_maxima_and_never_become_minima():
         )
     )
     (step,) = sv.moves((8,), maxima, "[b]", MESH).steps
-    assert str(step).startswith("reduce-scatter over b: dimension 0 is reduced and cut; P(None, unreduced={'b'}, unred")
+    assert str(step).startswith(
+        "reduce-scatter over b: dimension 0 is reduced and sharded; P(None, unreduced={'b'}, unred"
+    )
     (step,) = sv.moves((8,), maxima, scattered, MESH).steps
     assert step.kind == "slice" and step.after.unreduced_kind == "max"
     with pytest.raises(SpecError, match="partial results of a max become none of a min"):

@@ -46,7 +46,7 @@ def test_insertion(written, at, axes, entries, sync):
     found = spec.insert(at, axes)
     assert (found.entries(), found.sync) == (entries, sync)
     assert found.written == spec.spec and found.as_written(Sync.OUT_OF_SYNC) == spec.entries()
-    with pytest.raises(sv.SpecError, match="no longer what was written"):
+    with pytest.raises(sv.errors.SpecError, match="no longer what was written"):
         found.as_written()
     if sync is Sync.DIM_PERMUTE:
         assert found.as_written(Sync.DIM_PERMUTE) == spec.entries()
@@ -58,7 +58,7 @@ def test_what_was_written_is_said_as_it_was_written():
     opened = ParsedSpec.of(P("x", P.UNCONSTRAINED), unconstrained=True)
     assert opened.entries() == ("x", ...) and opened.permute((1, 0)).entries() == (..., "x")
     assert str(opened.insert(0)) == "P(None, 'x', P.UNCONSTRAINED) (moved from P('x', P.UNCONSTRAINED))"
-    with pytest.raises(sv.SpecError, match="which only a sharding constraint"):
+    with pytest.raises(sv.errors.SpecError, match="which only a sharding constraint"):
         ParsedSpec.of(P("x", P.UNCONSTRAINED))
 
 
@@ -73,7 +73,7 @@ def test_the_canonical_form_is_one_for_all_that_mean_the_same():
 
 @pytest.mark.parametrize("given_", [3, "x", ("x", 3), object()])
 def test_what_is_no_spec(given_):
-    with pytest.raises(sv.SpecError):
+    with pytest.raises(sv.errors.SpecError):
         ParsedSpec.of(given_)
 
 
@@ -87,5 +87,5 @@ def test_what_is_no_spec(given_):
     ],
 )
 def test_refusals(change, message):
-    with pytest.raises(sv.SpecError, match=message):
+    with pytest.raises(sv.errors.SpecError, match=message):
         change(ParsedSpec.of(("x", None)))

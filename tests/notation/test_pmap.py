@@ -67,7 +67,7 @@ def test_indices(shape, spec, indices):
     ],
 )
 def test_refusals(make, message):
-    with pytest.raises(sv.SpecError, match=message):
+    with pytest.raises(sv.errors.SpecError, match=message):
         make()
 
 
@@ -154,5 +154,5 @@ def test_what_is_written_is_what_is_printed_and_read(dims):
     ],
 )
 def test_other_text_is_refused(text):
-    with pytest.raises(sv.ShardvizError, match=r"expected a text such as ShardingSpec\(\(Chunked"):
+    with pytest.raises(sv.errors.ShardvizError, match=r"expected a text such as ShardingSpec\(\(Chunked"):
         sv.sharding(text, "a=4")

@@ -18,7 +18,7 @@ def test_a_row_has_text_that_is_read_back_or_says_why_not(cut):
     for row in rows:
         assert (row.text is None) == bool(row.why)
         if row.text is None:
-            with pytest.raises(sv.SpecError):
+            with pytest.raises(sv.errors.SpecError):
                 cut.to(row.notation)
             continue
         at = [row.text.index(letter.piece) for letter in row.letters]

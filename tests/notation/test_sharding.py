@@ -95,7 +95,7 @@ def test_what_is_refused_and_why(text, rank, message):
 
 def test_without_a_mesh_it_is_asked_for_unless_the_text_says_it():
     for text in ("P('a')", "[a]", "{replicated}", '#sdy.sharding<@mesh, [{"a"}]>', "{unknown}"):
-        with pytest.raises(sv.MeshError, match="give"):
+        with pytest.raises(sv.errors.MeshError, match="give"):
             sv.sharding(text)
     assert str(sv.sharding("{devices=[2,4]<=[8]}")) == "[devices:(1)2, devices:(2)4]"
     named = sv.sharding("{mesh['x'=4,'y'=2], device_ids=([2,4]T(1,0)), [{'x'}, {'y'}]}")

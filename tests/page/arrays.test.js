@@ -1,12 +1,12 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Arrays, moved, nodesOf, withDim } from "../../shardviz/widgets/static/arrays.js";
-import { itemsOf } from "../../shardviz/widgets/static/tree.js";
-import { between } from "../../shardviz/widgets/static/virtual.js";
-import { secondsText } from "../../shardviz/widgets/static/waits.js";
+import { Arrays, moved, nodesOf, withDim } from "../../shardviz/page/static/arrays.js";
+import { itemsOf } from "../../shardviz/page/static/tree.js";
+import { between } from "../../shardviz/page/static/virtual.js";
+import { secondsText } from "../../shardviz/page/static/waits.js";
 
-/** @import { Cuts, Dims, Kind, Tree, View } from "../../shardviz/widgets/static/types.d.ts" */
+/** @import { Cuts, Dims, Kind, Tree, View } from "../../shardviz/page/static/types.d.ts" */
 
 /** Two trees of two alike layers with a weight each, and an input. @type {Tree} */
 const TREE = {

@@ -9,7 +9,7 @@ import {
   shapeText,
   shortened,
   specText,
-} from "../../shardviz/widgets/static/chips.js";
+} from "../../shardviz/page/static/chips.js";
 
 test("an axis says its name, a part of one its place and size too", () => {
   assert.equal(axisText("data"), "data");

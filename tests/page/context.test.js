@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { context, queued } from "../../shardviz/widgets/static/context.js";
+import { context } from "../../shardviz/page/static/context.js";
 
 /**
  * A model that stands for the kernel's.
@@ -10,14 +10,17 @@ import { context, queued } from "../../shardviz/widgets/static/context.js";
 function model(traits) {
   /** @type {Map<string, Set<() => void>>} */
   const listeners = new Map();
+  /** @type {any[]} */
+  const sent = [];
   return {
+    sent,
     get: (/** @type {string} */ key) => traits[key],
     set(/** @type {string} */ key, /** @type {any} */ value) {
       traits[key] = value;
       for (const listener of listeners.get(`change:${key}`) || []) listener();
     },
     save_changes() {},
-    send() {},
+    send: (/** @type {any} */ message) => void sent.push(message),
     on: (/** @type {string} */ event, /** @type {() => void} */ listener) =>
       void listeners.set(event, (listeners.get(event) || new Set()).add(listener)),
     off: (/** @type {string} */ event, /** @type {() => void} */ listener) =>
@@ -26,26 +29,32 @@ function model(traits) {
   };
 }
 
-test("an edit's number follows the last answered and the last sent", () => {
-  assert.deepEqual(queued([], 0, { op: "undo" }), [{ op: "undo", seq: 1 }]);
-  assert.deepEqual(queued([], 7, { op: "undo" }), [{ op: "undo", seq: 8 }]);
-  assert.deepEqual(queued([{ seq: 8 }, { seq: 9 }], 7, { op: "undo" }).map((e) => e.seq), [8, 9, 10]);
-});
-
-test("what is answered is not sent again", () => {
-  assert.deepEqual(queued([{ seq: 8 }, { seq: 9 }], 8, { op: "undo" }).map((e) => e.seq), [9, 10]);
-  assert.deepEqual(queued([{ seq: 8 }, { seq: 9 }], 9, { op: "undo" }).map((e) => e.seq), [10]);
-});
-
-test("edits wait in order until the kernel answers", () => {
-  const kernel = model({ edits: [], status: { seq: 0 } });
+test("every edit is sent once, and waits until the kernel answers with its number", () => {
+  const kernel = model({ status: { seq: 7 } });
   const ctx = context(kernel);
-  assert.equal(ctx.edit({ op: "undo" }), 1);
-  assert.equal(ctx.edit({ op: "redo" }), 2);
-  assert.deepEqual(kernel.get("edits"), [{ op: "undo", seq: 1 }, { op: "redo", seq: 2 }]);
+  ctx.edit({ op: "undo" });
+  ctx.edit({ op: "rename_axis", name: "a" });
+  assert.deepEqual(kernel.sent, [{ edit: { op: "undo" }, seq: 8 }, { edit: { op: "rename_axis", name: "a" }, seq: 9 }]);
+  assert.deepEqual(ctx.asked().map(({ seq }) => seq), [8, 9]);
+  assert.equal(ctx.asked(), ctx.asked());
+  kernel.set("status", { seq: 8 });
+  assert.deepEqual(ctx.asked().map(({ seq }) => seq), [9]);
+  assert.equal(ctx.lastAsked("undo"), undefined);
+  assert.equal(ctx.lastAsked("rename_axis", "a")?.seq, 9);
+  assert.equal(ctx.lastAsked("rename_axis", "b"), undefined);
+  ctx.edit({ op: "stop" });
+  assert.equal(kernel.sent[2].seq, 10);
+  kernel.set("status", { seq: 10 });
+  assert.deepEqual(ctx.asked(), []);
+});
+
+test("where a lost edit is followed by one that is answered, nothing waits", () => {
+  const kernel = model({ status: { seq: 0 } });
+  const ctx = context(kernel);
+  ctx.edit({ op: "undo" });
+  ctx.edit({ op: "redo" });
   kernel.set("status", { seq: 2 });
-  assert.equal(ctx.edit({ op: "stop" }), 3);
-  assert.deepEqual(kernel.get("edits"), [{ op: "stop", seq: 3 }]);
+  assert.deepEqual(ctx.asked(), []);
 });
 
 test("a hidden tab is drawn once, when it is shown", () => {
@@ -82,10 +91,16 @@ test("a page that is closed listens to nothing", () => {
 });
 
 test("a kernel whose comm has gone is noticed", async () => {
-  const kernel = { ...model({ comm_id: "1" }), widget_manager: { get_model: () => Promise.reject(new Error("gone")) } };
+  const kernel = {
+    ...model({ comm_id: "1", status: { seq: 0 } }),
+    widget_manager: { get_model: () => Promise.reject(new Error("gone")) },
+  };
   const ctx = context(kernel);
   const told = new Promise((resolve) => ctx.on("gone", () => resolve(true)));
+  ctx.edit({ op: "undo" });
   ctx.watchKernel();
   assert.ok(await told);
-  assert.ok(ctx.gone);
+  assert.ok(ctx.gone && !ctx.asked().length);
+  ctx.edit({ op: "undo" });
+  assert.equal(kernel.sent.length, 1);
 });

@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { dragAxis, dropAxis } from "../../shardviz/widgets/static/drag.js";
+import { dragAxis, dropAxis } from "../../shardviz/page/static/drag.js";
 
 /** An element as far as dragging needs one. */
 class Element extends EventTarget {
@@ -13,8 +13,13 @@ class Element extends EventTarget {
     remove: (/** @type {string} */ name) => this.classes.delete(name),
   };
   setAttribute() {}
+  /** @param {{ dispatchEvent: (e: CustomEvent) => void }} [root] */
+  constructor(root) {
+    super();
+    this.root = root ?? { dispatchEvent: (/** @type {CustomEvent} */ e) => void this.heard.push(e.detail) };
+  }
   closest() {
-    return { dispatchEvent: (/** @type {CustomEvent} */ e) => this.heard.push(e.detail) };
+    return this.root;
   }
   /** @param {string} type */
   send(type) {
@@ -30,7 +35,7 @@ const html = (element) => /** @type {HTMLElement} */ (/** @type {unknown} */ (el
 
 test("a slot takes the axes that it may, while one is in the air", () => {
   const handle = new Element();
-  const slot = new Element();
+  const slot = new Element(handle.root);
   /** @type {string[]} */
   const taken = [];
   let legal = false;
@@ -54,4 +59,18 @@ test("a slot takes the axes that it may, while one is in the air", () => {
   slot.send("drop");
   assert.deepEqual(taken, ["data"]);
   assert.deepEqual(handle.heard, ["data", null]);
+});
+
+test("what was taken up on one explorer is not dropped on another one", () => {
+  const handle = new Element();
+  const slot = new Element();
+  /** @type {string[]} */
+  const taken = [];
+  dragAxis(html(handle), "data");
+  dropAxis(html(slot), () => true, (axis) => taken.push(axis));
+  handle.send("dragstart");
+  assert.equal(slot.send("dragover"), false);
+  slot.send("drop");
+  assert.deepEqual(taken, []);
+  handle.send("dragend");
 });

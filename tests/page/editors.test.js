@@ -1,13 +1,13 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { ordering } from "../../shardviz/widgets/static/machine.js";
-import { choiceText, isLegal, swapped, twinsText } from "../../shardviz/widgets/static/menu.js";
-import { halved, parseSize } from "../../shardviz/widgets/static/mesh.js";
-import { patternsOf } from "../../shardviz/widgets/static/rules.js";
-import { neighbour } from "../../shardviz/widgets/static/target.js";
+import { ordering } from "../../shardviz/page/static/machine.js";
+import { choiceText, isLegal, swapped, twinsText } from "../../shardviz/page/static/menu.js";
+import { halved, parseSize } from "../../shardviz/page/static/mesh.js";
+import { patternsOf } from "../../shardviz/page/static/rules.js";
+import { neighbour } from "../../shardviz/page/static/target.js";
 
-/** @import { MeshAxis } from "../../shardviz/widgets/static/types.d.ts" */
+/** @import { MeshAxis } from "../../shardviz/page/static/types.d.ts" */
 
 const DATA = /** @type {MeshAxis} */ ({ name: "data", size: 4 });
 

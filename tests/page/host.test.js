@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { lightness } from "../../shardviz/widgets/static/host.js";
+import { lightness } from "../../shardviz/page/static/host.js";
 
 test("the lightness of the colours that browsers compute", () => {
   assert.equal(lightness("rgb(255, 255, 255)"), 1);

@@ -1,10 +1,10 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { landing } from "../../shardviz/widgets/static/cards.js";
-import { axisOf, marked } from "../../shardviz/widgets/static/rosetta.js";
-import { moves } from "../../shardviz/widgets/static/rules.js";
-import { gaps, heatOf } from "../../shardviz/widgets/static/source.js";
+import { landing } from "../../shardviz/page/static/cards.js";
+import { axisOf, marked } from "../../shardviz/page/static/rosetta.js";
+import { moves } from "../../shardviz/page/static/rules.js";
+import { gaps, heatOf } from "../../shardviz/page/static/source.js";
 
 test("a card that is dropped on another one takes its place", () => {
   assert.equal(landing(["a", "b", "c"], "a", "c"), 2);

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardviz.layouts import layout
-from shardviz.view.contents import contents_text, number, shard_lines
+from shardviz.view.contents import number, shard_lines
 from shardviz.view.show import show
 from shardviz.view.shown import Shown
 from tests.view.sanitizer import words
@@ -34,13 +34,13 @@ def test_numbers(value, text):
 def test_every_element_stands_in_its_shard():
     values = np.arange(24).reshape(4, 6)
     shown = Shown(layout((4, 6), ("a", "b"), "a=2,b=3"), "x", "int32", values)
-    assert "\n 1: 2 3\n    8 9\n" in shown.text()
+    assert " 0:2 │ 0     │ 1     │ 2     │\n     │ 0 1   │ 2 3   │  4  5 │" in shown.text()
     assert "1 2 3 8 9" in words(shown.html()).replace("<br>", " ").replace("38 9", "3 8 9")
 
 
 def test_padding_holds_nothing():
-    text = contents_text(layout((5,), ("a",), "a=4"), np.arange(5))
-    assert text == "values, by device\n 0: 0 1\n 1: 2 3\n 2: 4\n 3: nothing"
+    text = Shown(layout((5,), ("a",), "a=4"), "", "int8", np.arange(5)).text()
+    assert "│ 0       │ 1       │ 2       │ 3       │\n│ 0 1     │ 2 3     │ 4       │ nothing │" in text
 
 
 def test_long_shards_are_cut_short_and_say_so():
@@ -73,7 +73,7 @@ def test_values_are_fetched_only_from_small_arrays_within_reach():
 def test_a_jax_array():
     jax = pytest.importorskip("jax")
     shown = show(jax.numpy.arange(6.0).reshape(2, 3) / 4)
-    assert shown.text().endswith("values, by device\n 0:    0 0.25  0.5\n    0.75    1 1.25")
+    assert "│    0 0.25  0.5 │\n     │ 0.75    1 1.25 │" in shown.text()
     assert "one device" not in shown.text() and shown.layout.mesh.size == 1
 
 

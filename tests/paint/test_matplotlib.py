@@ -46,7 +46,7 @@ def drawn(cut, ax=None, *, dark=False, title=""):
 
 def tiles(found: Picture) -> list[Rects]:
     """The cells of a map, card by card."""
-    return [shape for shape in found.shapes if isinstance(shape, Rects) and shape.fill == "tile"]
+    return [shape for shape in found.ordered if isinstance(shape, Rects) and shape.layer == 1]
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +144,7 @@ def test_a_change_has_both_maps_and_what_moves():
     texts = [t.get_text() for t in ax.texts]
     assert {"before: P('a', None)", "after: P(None, 'b')", "0-1", "6-7", "0,2,…,6", "1,3,…,7"} <= set(texts)
     said = " ".join(" ".join(texts).split())
-    assert "all-gather a" in said and "devices keeps receives drops 0-7 1.02 kB 3.07 kB" in said
+    assert "all-gather over a" in said and "devices 0-7: 1.02 kB kept, 3.07 kB received, 1.02 kB dropped" in said
     assert ax.get_label() == f"Before: {describe(build_scene(shown.before.layout))} After: " + describe(
         build_scene(shown.after.layout)
     )

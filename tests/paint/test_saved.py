@@ -11,9 +11,8 @@ import pytest
 
 import shardviz as sv
 from shardviz.errors import ShardvizError
-from shardviz.files import write_whole
+from shardviz.judge.report import Report
 from shardviz.paint.page import page_of
-from shardviz.records.report import Report
 from shardviz.view.cost_pictures import KINDS, machine_figure
 from shardviz.view.document import Column, Document, Figure, Section, Table, row, words
 from shardviz.view.subjects import document
@@ -159,22 +158,3 @@ def test_what_cannot_be_saved_says_why(tmp_path):
     with pytest.raises(ShardvizError, match="kind is 'step'"):
         cost().save(tmp_path / "cost.svg", "pie")
     assert [path.name for path in tmp_path.iterdir()] == ["folder.md"]
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "report.md"
-    path.write_text("the old one")
-    path.chmod(0o644)
-
-    def full(self, data):
-        with self.open("wb") as file:
-            file.write(data[: len(data) // 2])
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("pathlib.Path.write_bytes", full)
-        with pytest.raises(ShardvizError, match="No space left on device"):
-            write_whole(path, "the new one")
-    assert path.read_text() == "the old one" and list(tmp_path.iterdir()) == [path]
-    assert write_whole(path, "a lone \ud800 surrogate") == path
-    assert path.read_text() == "a lone ? surrogate" and list(tmp_path.iterdir()) == [path]

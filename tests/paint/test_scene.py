@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.view.ranges import device_ranges
-from shardviz.view.scene import build_scene, coarsen, describe, nested_coordinates, nested_slices, notes
+from shardviz.view.scene import build_scene, coarsen, describe, notes
 
 
 @st.composite
@@ -58,6 +58,7 @@ def test_every_device_stands_in_the_cell_of_its_slice(cut):
     seen = {}
     for place in np.ndindex(*scene.devices.shape[:3]):
         index = scene.index_text(*place)
+        assert scene.index_texts(place[0])[place[1] * scene.columns.cells + place[2]].startswith(index)
         for device in scene.devices[place]:
             seen[int(device)] = index
     assert sorted(seen) == list(range(cut.mesh.size))
@@ -101,7 +102,7 @@ def test_device_ranges(devices, text):
 def test_dimensions_that_are_not_cut_are_folded_and_said():
     scene = build_scene(layout((80, 8192, 64, 128), (None, "data", "model"), "data=8,model=8"))
     assert (scene.rows.dimension, scene.columns.dimension, scene.folded) == (1, 2, (0, 3))
-    assert "not cut and not drawn: dimensions 0 (size 80), 3 (size 128)" in notes(scene)
+    assert "not sharded and not drawn: dimensions 0 (size 80), 3 (size 128)" in notes(scene)
 
 
 def test_three_cut_dimensions_make_panels():
@@ -137,22 +138,9 @@ def test_unreduced_is_said():
 def test_a_picture_in_words():
     text = describe(build_scene(layout((8192, 4096), ("data", None), "data=8,model=4")))
     assert text == (
-        "Array [8192, 4096] on mesh data=8,model=4, 32 devices: cut 8 ways into shards of [1024, 4096] "
-        "(dimension 0 over data); each slice is on 4 devices."
+        "Array [8192, 4096] on mesh data=8,model=4, 32 devices: sharded 8 ways into shards of [1024, 4096] "
+        "(dimension 0 along data); each slice is on 4 devices."
     )
-
-
-def test_more_than_three_cut_dimensions_stand_in_a_nest():
-    scene = build_scene(layout((4, 4, 4, 4, 4), ("a", "b", "c", "d", "e"), "a=2,b=2,c=4,d=2,e=2"))
-    nest = scene.nest()
-    assert [s.dimension for s in nest.rows] == [1] and [s.dimension for s in nest.columns] == [0, 2]
-    for (row, column), panel in np.ndenumerate(nest.panels):
-        rows, columns = nested_slices(nest.rows)[row], nested_slices(nest.columns)[column]
-        assert set(f"{rows}; {columns}".split("; ")) == set(scene.panel_text(panel).split("; "))
-    assert nested_coordinates(nest.columns) == [
-        ("a", [("0", 4), ("1", 4)]),
-        ("c", [(str(i), 1) for i in (0, 1, 2, 3) * 2]),
-    ]
 
 
 @given(layouts(), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))

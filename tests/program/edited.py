@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from shardviz.records.report import Report
+from shardviz.judge.report import Report
 
 
 def edited(module: ModuleType, folder: Path, *changes: tuple[str, str]) -> ModuleType:

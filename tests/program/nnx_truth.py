@@ -156,7 +156,7 @@ def run(way, mesh, folder):
     step = nnx.jit(step) if way == "metadata" else step
     folder.mkdir()
     options = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "spmd-partitioning"}
-    step.lower(model, optimizer, *batch).compile(options)
+    step = step.lower(model, optimizer, *batch).compile(options)
     snapshot = next(f for f in folder.glob("*.txt") if "after_spmd-partitioning" in f.name).read_text()
     loss = step(model, optimizer, *batch)
     after = flat(model, optimizer)

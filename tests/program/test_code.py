@@ -14,9 +14,9 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.errors import SpecError
 from shardviz.gallery import llama, mlp
+from shardviz.judge.report import Report
 from shardviz.notation import Spec
 from shardviz.program.source_diff import edited_sources
-from shardviz.records.report import Report
 from tests.program.edited import module_of, said
 
 CHECK = """

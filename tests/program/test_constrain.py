@@ -16,7 +16,7 @@ import shardviz as sv
 import shardviz.gallery.llama
 from shardviz.errors import SpecError, TraceError
 from shardviz.gallery import llama, mlp
-from shardviz.records.report import Report
+from shardviz.judge.report import Report
 from tests.program.edited import edited, module_of, said
 
 LLAMA, MLP = sys.modules["shardviz.gallery.llama"], sys.modules["shardviz.gallery.mlp"]

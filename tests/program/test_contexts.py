@@ -55,7 +55,7 @@ def explored(name, context, given):
         program = sv.trace(getattr(programs, name), *args)
         try:
             plan = sv.Plan(MESH, programs.SPECS) if given else program.plan()
-        except sv.TraceError as error:
+        except sv.errors.TraceError as error:
             return error
     return program.partition(plan)  # after the context has been left
 
@@ -70,7 +70,7 @@ def test_a_program_is_what_runs_where_it_is_called(truth, name, context):
     expected = truth[name][context]
     found = explored(name, context, given=False)
     if isinstance(expected, str):
-        assert isinstance(found, sv.TraceError) and "jax.set_mesh(mesh)" in str(found) and "mesh=" in str(found)
+        assert isinstance(found, sv.errors.TraceError) and "jax.set_mesh(mesh)" in str(found) and "mesh=" in str(found)
     else:
         assert [list(axes) for axes in found.outputs[0].spec.dims] == expected
 
@@ -90,7 +90,7 @@ def test_what_depends_on_the_mesh_around_the_call_is_said(truth, name, given):
     answers = truth[name]
     for context in ["none"] if given else programs.PLACES:
         found = explored(name, context, given)
-        if isinstance(found, sv.TraceError):
+        if isinstance(found, sv.errors.TraceError):
             continue
         alone, full = ("both", "none") if given else (context, "both")
         silent = answers[alone] == answers[full] or isinstance(answers[full], str)
@@ -111,9 +111,9 @@ def test_a_program_that_is_another_without_a_mesh_is_said_to_be():
 def test_a_mesh_that_only_shardings_bring_is_no_mesh_around_the_call():
     program = sv.trace(programs.bare, *placed())
     fix = r"under\s`with jax.set_mesh\(mesh\):`, or give mesh="
-    with pytest.raises(sv.TraceError, match=rf"requires a non-empty mesh(.|\n)*{fix}"):
+    with pytest.raises(sv.errors.TraceError, match=rf"requires a non-empty mesh(.|\n)*{fix}"):
         program.plan()
-    with pytest.raises(sv.TraceError, match="requires a non-empty mesh"):
+    with pytest.raises(sv.errors.TraceError, match="requires a non-empty mesh"):
         sv.analyze(programs.bare, *placed())
     assert program.propagate(sv.Plan(MESH)).outputs[0].spec.axes == ()
 

@@ -10,12 +10,12 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import compiler
+from shardviz.ask.targeting import resolve_target
 from shardviz.compiler.phases import full_name
 from shardviz.diagnose import level_differences, levels_differ
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import propagate as shardy
 from shardviz.program.propagated import Reading
-from shardviz.session.targeting import resolve_target
 
 MESH = "data=2,model=4"
 X = jax.ShapeDtypeStruct((64, 128), jnp.float32)
@@ -145,7 +145,7 @@ def phases(program, plan):
 
     found, made = {}, {}
     with lowered.lock, lowered.module.context:
-        Every(propagated.module, lowered, bound.mesh, {})
+        Every(propagated.graph, lowered, bound.mesh, {})
     module = compiler.parse(program.partition(plan).stages["partitioned"])
     of = compiler.Phases(module)
     for computation, instruction in module:

@@ -17,10 +17,10 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import gallery
-from shardviz.compiler.server.job import TPU_ENVIRONMENT
+from shardviz.ask.targeting import resolve_target
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.processes.job import TPU_ENVIRONMENT
 from shardviz.program.propagate import stablehlo_text
-from shardviz.session.targeting import resolve_target
 from tests.program import group_norm
 from tests.truth import answers_of
 
@@ -149,7 +149,7 @@ def of_jax(fn, args, mesh, specs, out_specs, kind=AxisType.Auto, **options):
         return jitted.trace(*args).lower(lowering_platforms=("cpu",)).as_text()
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(BODIES, st.booleans(), st.lists(SPECS, min_size=2, max_size=2), st.one_of(st.none(), SPECS), st.booleans())
 def test_a_programs_module_is_that_of_jax(body, differentiated, specs, out_spec, donated):
     loss = jax.grad(lambda x, w: (body(x, w) ** 2).sum())

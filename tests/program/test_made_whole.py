@@ -5,11 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.extend.mlir import ir
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz import _jax
 from shardviz.layouts.uneven import shard_shape
 from shardviz.program import propagate
 from shardviz.program.made_whole import made_whole
@@ -54,17 +52,11 @@ def test_what_is_made_whole_is_what_the_partitioner_moves(name):
     program = sv.trace(lambda a, b: jnp.einsum(letters, a, b), *(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes))
     plan = sv.Plan(MESH, tuple(ins), out)
     lowered, bound = program._lowerings.lower(plan), program.bind(plan)
-    module, found = propagate.propagate(lowered, bound).module, []
-
-    def visit(op):
-        if op.name == "stablehlo.dot_general":
-            for value, spec in made_whole(op):
-                found.append(shard_shape(tuple(ir.RankedTensorType(value.type).shape), spec, bound.mesh))
-        return ir.WalkResult.ADVANCE
-
+    graph = propagate.propagate(lowered, bound).graph
     with lowered.entered():
-        _jax.walk(module, visit)
-    assert found == expected
+        products = [op for block in graph.blocks.values() for op in block.operations if op.kind == "dot"]
+        wholes = [each for op in products for each in made_whole(graph, op)]
+    assert [shard_shape(value.shape, spec, bound.mesh) for value, spec in wholes] == expected
     moved = [(c.kind, c.axes, c.operand_bytes / 4) for c in program.partition(plan).collectives]
     axis = "model" if name == "nothing is contested" else "data"
     assert (kind, (axis,), elements) in moved

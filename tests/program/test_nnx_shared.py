@@ -82,7 +82,7 @@ def test_it_is_refused_exactly_where_flax_refuses_it(graph, given, specs):
         program = sv.trace(jitted, *args)
         program.bind(program.plan(MESH))
         assert not refused
-    except sv.ShardvizError as error:
+    except sv.errors.ShardvizError as error:
         assert refused and "trees[0]" in str(error) and "trees[1]" in str(error)
 
 
@@ -93,7 +93,7 @@ def test_the_message_names_both_places_and_both_specs():
         r"in_specs: a.kernel and b\['inner'\].kernel are one variable, given P\('data'\) at the one place and "
         r"P\('model'\) at the other; flax refuses that too. Give both the same"
     )
-    with pytest.raises(sv.SpecError, match=message):
+    with pytest.raises(sv.errors.SpecError, match=message):
         program.bind(sv.Plan("data=2,model=2", in_specs=(P("data"), P("model"))))
     plan = sv.Plan("data=2,model=2", in_specs=(P("data"), {"inner": P("data")}))
     assert {str(s.canonical()) for s in program.bind(plan).in_specs.values()} == {"P('data')"}
@@ -152,5 +152,5 @@ def test_what_comes_back_is_refused_exactly_where_flax_refuses_it(graph, result,
         program = sv.trace(jitted, model)
         program.bind(program.plan(MESH))
         assert not refused
-    except sv.ShardvizError as error:
+    except sv.errors.ShardvizError as error:
         assert refused and "result" in str(error) and "one variable" in str(error)

@@ -148,7 +148,7 @@ def test_a_scaled_product_is_explored_or_refused_by_its_name_and_line():
     plan = sv.Plan(MESH, (rows, columns, rows, columns))
     try:
         report = scaled().propagate(plan)
-    except sv.TraceError as error:
+    except sv.errors.TraceError as error:
         assert "at test_own_partitioning.py" in str(error) and "scaled_matmul" in str(error)
         return
     assert report.outputs[0].spec.same_as(Spec.of(P(None, "data", "model")), report.mesh)

@@ -21,8 +21,8 @@ import shardviz as sv
 from shardviz import _jax
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.adapt.pmap import mapped_spec, sharding_spec
+from tests.ask.counting import count
 from tests.program import pmap_examples as pmaps
-from tests.session.counting import count
 from tests.truth import answers_of, counted
 
 CASES = [(name, n) for n in pmaps.SIZES for name in pmaps.examples(2)]
@@ -164,7 +164,7 @@ def test_the_mesh_is_as_long_as_the_mapped_dimension():
         ({"batch": 16}, "fewer slices than devices.*mesh={'batch': 8}, or arguments whose mapped dimension is 16"),
         ({"data": 8}, "is a pmap over 'batch', and the mesh data=8 has no axis of that name; use mesh={'batch': 8}"),
     ]:
-        with pytest.raises(sv.MeshError, match=message):
+        with pytest.raises(sv.errors.MeshError, match=message):
             program.partition(sv.Plan(mesh))
     wide = program.partition(sv.Plan({"batch": 8, "model": 2}))
     assert wide.collectives == () and wide.outputs[0].sharding["pmap"].endswith(
@@ -201,12 +201,12 @@ def test_the_mesh_is_as_long_as_the_mapped_dimension():
     ],
 )
 def test_what_pmap_cannot_do_is_said_with_the_arguments_name(make, args, message):
-    with pytest.raises(sv.ShardvizError, match=message):
+    with pytest.raises(sv.errors.ShardvizError, match=message):
         sv.trace(make(lambda x, y: x + y), *args)
 
 
 def test_options_are_pmaps_own():
-    with pytest.raises(sv.TraceError, match="static_broadcasted_argnums and donate_argnums of its own"):
+    with pytest.raises(sv.errors.TraceError, match="static_broadcasted_argnums and donate_argnums of its own"):
         sv.trace(jax.pmap(lambda x: x), array(2), donate_argnums=0)
 
 
@@ -229,7 +229,7 @@ def test_a_pmap_inside_a_function_needs_a_mesh_as_long_as_its_mapped_dimension()
     program = sv.trace(lambda x: fn(x) * 2, array(8, 4))  # no mesh yet
     assert [c.count for c in program.propagate(sv.Plan({"batch": 8})).collectives] == [1]
     with pytest.raises(
-        sv.TraceError, match=r"a pmap inside maps a dimension of 8, and of the mesh \('batch'=4\) no axis"
+        sv.errors.TraceError, match=r"a pmap inside maps a dimension of 8, and of the mesh \('batch'=4\) no axis"
     ):
         program.propagate(sv.Plan({"batch": 4}))
 
@@ -259,5 +259,5 @@ def test_a_pmap_inside_without_an_axis_name_is_asked_for_one():
     def step(w, x):
         return jax.pmap(lambda x: x @ w)(x).sum()
 
-    with pytest.raises(sv.TraceError, match=r"a pmap inside has no axis_name.* axis_name= 'i'"):
+    with pytest.raises(sv.errors.TraceError, match=r"a pmap inside has no axis_name.* axis_name= 'i'"):
         sv.trace(step, array(4, 4), array(8, 2, 4)).propagate(sv.Plan("i=8"))

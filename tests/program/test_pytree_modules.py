@@ -158,5 +158,5 @@ def test_an_equinox_method_is_taken_with_its_module():
 
     program = sv.trace(Layer(jax.ShapeDtypeStruct((8, 4), jnp.float32)).apply, X)
     assert [a.name for a in program.arguments] == ["self.w", "x"]
-    with pytest.raises(sv.TraceError, match=r"0\.activation is a .*equinox.filter_jit.*equinox.partition"):
+    with pytest.raises(sv.errors.TraceError, match=r"0\.activation is a .*equinox.filter_jit.*equinox.partition"):
         sv.trace(lambda layer, x: layer.apply(x), Layer(X), X)

@@ -19,8 +19,8 @@ from shardviz import paint
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.view.document import Document
 from shardviz.view.values import values_table
+from tests.ask.counting import count
 from tests.program import manual_programs as programs
-from tests.session.counting import count
 from tests.truth import answers_of, counted
 
 MESH = {"data": 2, "model": 4}
@@ -208,7 +208,7 @@ def test_an_axis_missing_from_the_plan_is_named_with_the_line():
         return fn(x) + 1
 
     line = step.__code__.co_firstlineno + 1
-    with pytest.raises(sv.TraceError, match=rf"test_shard_map.py:{line} .*axis 'stage'.*'data', 'model'"):
+    with pytest.raises(sv.errors.TraceError, match=rf"test_shard_map.py:{line} .*axis 'stage'.*'data', 'model'"):
         sv.trace(step, SQUARE).propagate(sv.Plan(MESH))
 
 
@@ -276,7 +276,7 @@ def test_the_persons_function_runs_afterwards_as_before(m, n):
 def test_what_does_not_divide_is_said_with_the_argument_and_the_axis():
     fn = jax.shard_map(lambda x: x, in_specs=P("data", "model"), out_specs=P("data", "model"))
     with pytest.raises(
-        sv.TraceError,
+        sv.errors.TraceError,
         match=r"not evenly divisible.*float32\[6,6\].*axis 'data' \(of size 2\)|axis 'model' \(of size 4\)",
     ):
         sv.trace(fn, jax.ShapeDtypeStruct((6, 6), jnp.float32)).propagate(sv.Plan(MESH))

@@ -14,6 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.errors import SpecError, TraceError
 from shardviz.notation import Spec
 from shardviz.records.phases import phase
 
@@ -112,11 +113,11 @@ def test_a_constraint_that_does_not_fit_names_its_line():
     line = step.__code__.co_firstlineno + 1
     program.bind(sv.Plan({"data": 2, "x": 2}))
     with pytest.raises(
-        sv.SpecError,
+        SpecError,
         match=rf"with_sharding_constraint at test_trace.py:{line}.*dimension 0 is 6 and does not divide by 'data'=4",
     ):
         program.bind(sv.Plan({"data": 4, "x": 2}))
-    with pytest.raises(sv.TraceError, match="on the mesh rows=2"):
+    with pytest.raises(TraceError, match="on the mesh rows=2"):
         program.bind(sv.Plan({"rows": 2}))
 
 
@@ -124,7 +125,7 @@ def test_a_function_that_raises_shows_its_own_line_and_keeps_its_traceback():
     def step(x):
         return jnp.dot(x, jnp.ones((3, 3)))
 
-    with pytest.raises(sv.TraceError) as error:
+    with pytest.raises(TraceError) as error:
         sv.trace(step, array(4, 4))
     line = step.__code__.co_firstlineno + 1
     assert f"step raised TypeError at test_trace.py:{line} (step) while it was traced" in str(error.value)
@@ -139,26 +140,26 @@ def test_a_function_that_raises_shows_its_own_line_and_keeps_its_traceback():
     ],
 )
 def test_what_is_no_array(argument, message):
-    with pytest.raises(sv.TraceError) as error:
+    with pytest.raises(TraceError) as error:
         sv.trace(lambda x, y: x, array(2), argument)
     assert message in str(error.value) and "static_argnums" in str(error.value)
 
 
 def test_what_is_no_function():
-    with pytest.raises(sv.TraceError, match="expected a function, not 3"):
+    with pytest.raises(TraceError, match="expected a function, not 3"):
         sv.trace(3)
 
 
 def test_a_function_that_needs_a_mesh_says_so_until_a_plan_comes():
     program = sv.trace(lambda x: jax.lax.with_sharding_constraint(x, P("data")), array(4))
-    with pytest.raises(sv.TraceError, match="traced when a plan says over which mesh"):
+    with pytest.raises(TraceError, match="traced when a plan says over which mesh"):
         _ = program.arguments
     program.bind(sv.Plan("data=2"))
     assert [a.name for a in program.arguments] == ["x"]
 
 
 def test_a_mesh_among_the_arguments_is_sent_to_the_plan():
-    with pytest.raises(sv.TraceError, match=r"mesh is a AbstractMesh.*A mesh is part of the plan: sv.Plan\(mesh"):
+    with pytest.raises(TraceError, match=r"mesh is a AbstractMesh.*A mesh is part of the plan: sv.Plan\(mesh"):
         sv.trace(lambda x: x, array(4), mesh=sv.mesh(data=2))
 
 
@@ -171,7 +172,7 @@ def test_a_mesh_among_the_arguments_is_sent_to_the_plan():
     ],
 )
 def test_python_that_depends_on_data_names_its_line_and_says_what_to_do(body, words):
-    with pytest.raises(sv.TraceError, match=rf"(?s)at test_trace.py:\d+.*{words}"):
+    with pytest.raises(TraceError, match=rf"(?s)at test_trace.py:\d+.*{words}"):
         sv.trace(body, array(8))
 
 
@@ -186,12 +187,12 @@ def test_an_operation_that_cannot_be_lowered_names_its_line_and_says_what_to_do(
 
     program = sv.trace(double, array(8, 128))
     for level in (program.propagate, program.partition):
-        with pytest.raises(sv.TraceError, match=r"double: .* at test_trace.py:\d+ \(double\) for cpu.*interpret=True"):
+        with pytest.raises(TraceError, match=r"double: .* at test_trace.py:\d+ \(double\) for cpu.*interpret=True"):
             level(sv.Plan("x=2"))
 
     tanh = jax.custom_vjp(jnp.tanh)
     tanh.defvjp(lambda x: (jnp.tanh(x), x), lambda x, g: (g / jnp.cosh(x) ** 2,))
-    with pytest.raises(sv.TraceError, match=r"no forward mode: use program\.vjp"):
+    with pytest.raises(TraceError, match=r"no forward mode: use program\.vjp"):
         sv.trace(lambda x: tanh(x), array(8)).jvp().propagate(sv.Plan("x=2"))
 
 
@@ -243,10 +244,10 @@ def test_methods_that_jit_has_wrapped_keep_their_object():
     program = sv.trace(Model().loss, array(8, 4), array(2, 8))
     assert [(a.name, a.donated) for a in program.arguments] == [("w", False), ("x", True)]
     assert [o.name for o in program.grad().outputs(sv.Plan("x=2"))] == ["grad(w)"]
-    assert not sv.why_recompiled(program.calls[0], program.call(array(8, 4), array(2, 8))).differences
+    assert not sv.compat.why_recompiled(program.calls[0], program.call(array(8, 4), array(2, 8))).differences
     program = sv.trace(Weights(array(8, 4)).apply, array(2, 8))
     assert [a.name for a in program.arguments] == ["self.w", "x"]
-    assert not sv.why_recompiled(program.calls[0], program.call(array(2, 8))).differences
+    assert not sv.compat.why_recompiled(program.calls[0], program.call(array(2, 8))).differences
 
 
 def test_a_partial_function_goes_by_the_name_of_what_it_is_of():
@@ -270,3 +271,61 @@ def test_phases_of_nested_functions_are_those_that_the_compiler_sees():
     assert found[0] == found[1] and {phase for _, _, phase, _ in found[0]} == {"forward", "backward"}
     silu = [{phase(v.name_stack) for v in r.intermediates if "jit(silu)" in v.name_stack} for r in reports]
     assert silu[0] == silu[1] == {"forward", "backward", "rematerialised"}
+
+
+def test_a_value_that_leaked_out_of_another_trace_is_named_with_its_line():
+    box = []
+
+    def keeps(x):
+        box.append(jnp.sin(x))
+        return x
+
+    sv.trace(keeps, jax.ShapeDtypeStruct((8, 4), jnp.float32))
+    line = keeps.__code__.co_firstlineno + 1
+    for fn in (lambda x: x + box[0].sum(), lambda x: box[0], lambda x: {"a": x, "b": box[0]}):
+        with pytest.raises(TraceError, match=rf"float32\[8,4\].* at test_trace.py:{line} .*leaked") as caught:
+            sv.trace(fn, jax.ShapeDtypeStruct((8, 4), jnp.float32))
+        assert "as an argument" in str(caught.value)
+
+
+def test_an_exception_that_cannot_say_what_it_is_is_a_trace_error_like_any_other():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    def fails(x):
+        raise Mute
+
+    x = jax.ShapeDtypeStruct((8, 4), jnp.float32)
+    for ask in (sv.trace, sv.explore):
+        with pytest.raises(TraceError, match=r"fails raised Mute at test_trace.py:\d+ .*Mute.__str__ raises") as caught:
+            ask(fails, x)
+        assert isinstance(caught.value.__cause__, Mute)
+
+
+def test_each_call_of_the_function_is_told():
+    calls = []
+
+    def f(x, w):
+        calls.append(1)
+        h = jnp.sin(x)
+        return h @ w
+
+    def told() -> int:
+        assert program.traces == len(calls)
+        return program.traces
+
+    program = sv.trace(f, jax.ShapeDtypeStruct((8, 4), jnp.float32), jax.ShapeDtypeStruct((4, 8), jnp.float32))
+    assert told() == 1
+    first = sv.Plan("a=2", in_specs=(P("a"), P()))
+    program.propagate(first)
+    once = told()
+    for plan in (sv.Plan("a=4", in_specs=(P("a"), P())), sv.Plan("a=2", in_specs=(P(), P("a"))), first):
+        program.propagate(plan)
+    assert told() == once, "another size or spec needs no other trace"
+    program.propagate(sv.Plan("b=2", in_specs=(P("b"), P())))
+    assert told() == once + 1
+    program.propagate(first.constrain("h", P("a")))
+    assert told() == once + 3
+    program.propagate(first.constrain("h", P(None, "a")))
+    assert told() == once + 3

@@ -16,8 +16,8 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import paint
 from shardviz.errors import ShardvizError
+from shardviz.judge.report import Report
 from shardviz.paint.png import png_of
-from shardviz.records.report import Report
 from shardviz.view.picture import picture
 from tests.view.sample import report
 from tests.view.sanitizer import read as sanitized

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardviz.errors import ShardvizError
-from shardviz.records.report import Report
+from shardviz.judge.report import Report
 from tests.view.sample import report
 
 
@@ -75,3 +75,9 @@ def test_findings_are_read_under_the_names_that_they_once_had():
     data["diagnostics"] = [old | {"value": found["value"]}]
     (read,) = Report.from_json(json.dumps(data)).diagnostics
     assert read == replace(report().diagnostics[0], severity="note")
+
+
+@pytest.mark.parametrize("text", [None, 3, [], {"shardviz_report": 1}], ids=repr)
+def test_what_is_no_text_is_refused(text):
+    with pytest.raises(ShardvizError, match="no shardviz report: not JSON"):
+        Report.from_json(text)

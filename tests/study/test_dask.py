@@ -72,6 +72,41 @@ def test_a_killed_worker_costs_time_alone(client):
     assert pids[0] not in client.run(os.getpid).values()
 
 
+def arriving(flag):
+    if not os.path.exists(flag):
+        open(flag, "w").close()
+        os._exit(3)
+    return [100]
+
+
+class Deadly:
+    """A value of which the first worker dies that it comes to."""
+
+    def __init__(self, flag):
+        self.flag = flag
+
+    def __reduce__(self):
+        return arriving, (self.flag,)
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_that_dies_while_the_shared_value_comes_costs_time_alone(client, tmp_path):
+    shared = Shared(Deadly(str(tmp_path / "died")))
+    found = dict(answers(lambda value, task: value[0] + task, shared, {n: n for n in range(6)}, client))
+    assert found == {n: 100 + n for n in range(6)} and (tmp_path / "died").exists()
+
+
+@pytest.mark.timeout(180)
+def test_what_stands_beside_a_task_that_ends_its_worker_is_answered(client):
+    def deadly(value, task):
+        if task == "exit":
+            os._exit(3)
+        return value[0] + task
+
+    found = dict(answers(deadly, Shared(["a "]), dict(enumerate(["b", "exit", "c", "d"])), client))
+    assert isinstance(found.pop(1), Lost) and found == {0: "a b", 2: "a c", 3: "a d"}
+
+
 def test_workers_of_another_jax_are_refused(client, monkeypatch):
     asked = workers.versions() | {"jax": "0.0.1"}
     monkeypatch.setattr(workers, "versions", lambda: asked)  # here: the cluster's workers have what they have

@@ -17,6 +17,7 @@ from shardviz.gallery import mlp
 from shardviz.notation import Spec
 from shardviz.records import Finding
 from shardviz.records.findings import Suggestion
+from shardviz.study.mends import Mends
 from tests.program.edited import module_of, said
 
 TARGET = "tpu v5e:2x4"
@@ -33,7 +34,7 @@ def lame():
 @pytest.fixture(scope="module")
 def tried(lame):
     program, plan, report = lame
-    return program.mends(report, TARGET, plan=plan)
+    return sv.mends(program, report, TARGET, plan=plan)
 
 
 def test_what_is_offered_helps_as_much_as_is_said(lame, tried):
@@ -70,13 +71,13 @@ def test_what_does_not_help_says_why(lame, tried):
     assert len(tried) + len(tried.not_offered) == tried.tried == tried.candidates
     assert all(n.why for n in tried.not_offered)
     best = program.propagate(tried[0].plan)
-    again = program.mends(best, TARGET, plan=tried[0].plan)
+    again = sv.mends(program, best, TARGET, plan=tried[0].plan)
     assert all(m.plan != plan for m in again)  # what was mended is not mended back
 
 
 def test_without_a_speed_bytes_and_memory_count(lame):
     program, plan, report = lame
-    found = program.mends(report, plan=plan)
+    found = sv.mends(program, report, plan=plan)
     assert found.target == "cpu"
     assert len(found) >= 1
     for mend in found:
@@ -87,7 +88,7 @@ def test_without_a_speed_bytes_and_memory_count(lame):
 
 def test_the_plan_of_a_report_is_known_without_it(lame):
     program, plan, report = lame
-    from shardviz.study.mending import plan_of
+    from shardviz.study.proposing import plan_of
 
     constrained = plan.constrain("x", P(None, "data"))
     record = program.bind(constrained)
@@ -109,7 +110,7 @@ def test_a_finding_s_suggestions_are_tried(lame):
     bad = Suggestion(kind="argument", target="x", spec=Spec())
     unfit = Suggestion(kind="argument", target="params[1]['w']", spec=Spec.of(P("nowhere")))
     person = Suggestion(kind="code", text="think")
-    found = program.mends(with_finding(report, bad, unfit, person, good), TARGET, plan=plan)
+    found = sv.mends(program, with_finding(report, bad, unfit, person, good), TARGET, plan=plan)
     (mend,) = found.of(finding())
     assert mend.action == "give params[1]['w'] the spec P('model', 'data')"
     assert mend.finding is not None
@@ -145,11 +146,48 @@ def test_a_constraint_that_helps_is_that_of_the_function_edited_by_hand(tmp_path
     report = program.propagate(plan)
     (held,) = (v for v in report.intermediates if v.label == "h")
     suggestion = Suggestion(kind="constrain", target=held.name, spec=Spec.of(P(None, "a")), source=held.source)
-    found = program.mends(with_finding(report, suggestion), TARGET, plan=plan)
+    found = sv.mends(program, with_finding(report, suggestion), TARGET, plan=plan)
     (mend,) = found.of(finding())
     assert mend.action == f"constrain h at {held.source.short} to P(None, 'a')"
     assert said(program.partition(mend.plan, TARGET)) == said(by_hand.partition(plan, TARGET))
     assert mend.seconds > 0
+
+
+@pytest.mark.parametrize("travels", [True, False])
+def test_what_traces_is_tried_in_a_worker_where_this_process_has_other_things_to_do(travels, tmp_path):
+    calls = []
+    ask = (lambda h: h) if travels else module_of("def f(h):\n    return h\n", tmp_path / "here_alone.py").f
+
+    def step(w1, w2, x):
+        calls.append(1)
+
+        def loss(w1, w2):
+            h = jnp.tanh(x @ w1)
+            return jnp.sum((ask(h) @ w2) ** 2)
+
+        return jax.value_and_grad(loss, argnums=(0, 1))(w1, w2)
+
+    program = sv.trace(
+        step, *(jax.ShapeDtypeStruct(s, jnp.float32) for s in ((4096, 8192), (8192, 4096), (8192, 4096)))
+    )
+    plan = sv.Plan({"a": 8}, (P("a"), P("a"), P("a")))
+    report = program.propagate(plan)
+    (held,) = (v for v in report.intermediates if v.label == "h")
+    suggestions = [Suggestion(kind="constrain", target=held.name, spec=Spec.of(P(None, "a")), source=held.source)]
+    suggestions += [Suggestion(kind="donate", target="w1"), Suggestion(kind="checkpoint", policy="dots_saveable")]
+    asked = with_finding(report, *suggestions)
+    assert program.dimensions
+    before = len(calls)
+    *_, there = (s for s in sv.mends(program, asked, TARGET, plan=plan, stream=True).steps() if isinstance(s, Mends))
+    assert (len(calls) == before) is travels
+    before = len(calls)
+    here = sv.mends(program, asked, TARGET, plan=plan)
+    assert here.of(finding()) and (len(calls) > before or not travels)
+    assert there.finished and {m.text for m in there} == {m.text for m in here}
+    assert [(m.seconds, m.bytes, m.memory, m.level) for m in there] == [
+        (m.seconds, m.bytes, m.memory, m.level) for m in here
+    ]
+    assert set(there.not_offered) == set(here.not_offered)
 
 
 def test_another_order_of_devices_saves_what_its_finding_says():
@@ -157,7 +195,7 @@ def test_another_order_of_devices_saves_what_its_finding_says():
 
     case = FIRES["slow-order"][0]
     (slow,) = [f for f in case.findings(case.report) if f.rule == "slow-order"]
-    found = case.program.mends(case.report, case.on, plan=case.plan)
+    found = sv.mends(case.program, case.report, case.on, plan=case.plan)
     (mend,) = found.of(slow)
     costs = [cost_of(case.program.propagate(plan), case.on) for plan in (case.plan, mend.plan)]
     assert costs[0].step.communication - costs[1].step.communication == pytest.approx(slow.numbers["seconds"])
@@ -166,7 +204,7 @@ def test_another_order_of_devices_saves_what_its_finding_says():
 
 def test_it_can_be_watched_and_stopped(lame):
     program, plan, report = lame
-    going = program.mending(report, TARGET, plan=plan)
+    going = sv.mends(program, report, TARGET, plan=plan, stream=True)
     first = next(going)
     assert (first.tried, first.finished) == (1, False)
     assert first.candidates > 5

@@ -11,6 +11,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+import psutil
 import pytest
 from jax.sharding import PartitionSpec as P
 
@@ -74,7 +75,7 @@ def every_rank(hunt: Searching):
                 for ordered in (choice, *space._reordered(choice)):
                     plan = space.plan(ordered)
                     if (key := space.key(plan)) not in found:
-                        found[key] = hunt._scorer(plan).rank
+                        found[key] = hunt.scorer(plan).rank
     return found
 
 
@@ -90,7 +91,7 @@ SMALL = {
 def test_it_finds_the_optimum_that_brute_force_finds(name):
     make, target, pins, least = SMALL[name]
     program = make()
-    ranks = every_rank(sv.searching(program, target, level="propagated", pins=pins))
+    ranks = every_rank(sv.search(program, target, level="propagated", pins=pins, stream=True))
     assert len(ranks) >= least
     print(name, len(ranks), "plans")
     found = sv.search(program, target, seconds=60, level="propagated", most=len(ranks) // 2, pins=pins)
@@ -111,9 +112,9 @@ def test_what_is_pinned_stays():
         bound = program.bind(each.plan)
         assert bound.mesh.shape["model"] == 2 and str(bound.in_specs["params[0]"].canonical()) == "P(None, 'model')"
         assert bound.in_specs["x"].dims[0] == ("data",)
-    with pytest.raises(sv.ShardvizError, match=r"pins\['w9'\]"):
+    with pytest.raises(sv.errors.ShardvizError, match=r"pins\['w9'\]"):
         sv.search(program, FOUR, pins={"w9": P("data")})
-    with pytest.raises(sv.ShardvizError, match="no mesh of 4 devices"):
+    with pytest.raises(sv.errors.ShardvizError, match="no mesh of 4 devices"):
         sv.search(program, FOUR, pins={"batch": "data", "data": 1})
 
 
@@ -170,16 +171,33 @@ def test_new_values_of_the_state_are_cut_as_the_state_is():
     assert followers(arguments, outputs) == {"result[0]['w']": "state['w']", "result[0]['m']": "state['m']"}
 
 
-def test_an_interrupt_leaves_what_is_known():
-    seen = []
+def test_an_interrupt_leaves_what_is_known(monkeypatch):
+    program, asked = mlp(4096, 512, 2048, 512), []
+    sketch = type(program).sketch
 
-    def stop(state):
-        seen.append(state)
-        if len(state.tried) > 1:
-            raise KeyboardInterrupt
+    def interrupted(self, *args):
+        asked.append(args)
+        if len(asked) == 4:
+            signal.raise_signal(signal.SIGINT)
+        return sketch(self, *args)
 
-    found = sv.search(mlp(4096, 512, 2048, 512), FOUR, level="propagated", on_better=stop)
-    assert found.best is not None and 2 <= len(found.tried) == len(seen[-1].tried) and not found.finished
+    monkeypatch.setattr(type(program), "sketch", interrupted)
+    found = sv.search(program, FOUR, level="propagated")
+    assert found.best is not None and 0 < len(found.tried) < 4 and not found.finished
+
+
+def test_it_can_be_watched_and_stopped():
+    hunt = sv.search(mlp(4096, 512, 2048, 512), FOUR, seconds=60, level="propagated", stream=True)
+    ranks = []
+    for state in hunt:
+        ranks.append(state.best.score.rank)
+        if len(ranks) == 2:
+            hunt.stop()
+    assert len(ranks) >= 2 and ranks == sorted(ranks, reverse=True) and not state.finished
+    shared = sv.search(mlp(4096, 512, 2048, 512), FOUR, seconds=60, level="propagated", most=20, stream=True)
+    steps = list(shared.steps())  # where others are served in between
+    alone = sv.search(mlp(4096, 512, 2048, 512), FOUR, seconds=60, level="propagated", most=20)
+    assert [t.text for t in steps[-1].tried] == [t.text for t in alone.tried] and len(steps) >= 20
 
 
 def test_what_falls_out_is_counted_and_the_search_goes_on(monkeypatch):
@@ -189,7 +207,7 @@ def test_what_falls_out_is_counted_and_the_search_goes_on(monkeypatch):
     def sometimes(self, plan, target, vmem_bytes=0.0):
         asked.append(plan)
         if len(asked) % 3 == 0:
-            raise sv.CompileCrashed("Shardy ended its process")
+            raise sv.errors.CompileCrashed("Shardy ended its process")
         return sketch(self, plan, target, vmem_bytes)
 
     monkeypatch.setattr(type(program), "sketch", sometimes)
@@ -243,18 +261,18 @@ def test_constraints_hold_unless_they_are_opened():
 
 def test_it_is_asked_with_sense():
     program = mlp(64, 8, 8)
-    with pytest.raises(sv.ShardvizError, match="level is"):
+    with pytest.raises(sv.errors.ShardvizError, match="level is"):
         sv.search(program, FOUR, level="notation")
-    with pytest.raises(sv.ShardvizError, match="seconds=0"):
+    with pytest.raises(sv.errors.ShardvizError, match="seconds=0"):
         sv.search(program, FOUR, seconds=0)
-    with pytest.raises(sv.MeshError):
+    with pytest.raises(sv.errors.MeshError):
         sv.search(program, FOUR, mesh={"data": 8})
-    with pytest.raises(sv.TargetError):
+    with pytest.raises(sv.errors.TargetError):
         sv.search(program, "cpu")
 
 
 def test_mesh_shapes_are_all_factorisations_and_no_others():
-    space = sv.searching(mlp(64, 8, 8), "tpu v5p:2x2x2", level="propagated").space
+    space = sv.search(mlp(64, 8, 8), "tpu v5p:2x2x2", level="propagated", stream=True).space
     sizes = {tuple(size for _, size in mesh) for mesh in space.meshes}
     assert sizes == {s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) == 8}
 
@@ -326,8 +344,8 @@ def test_what_the_functions_shard_maps_take_is_tried_early():
     assert {d.name: d.taken for d in example.program.dimensions if d.taken} == {
         "layers": ("stage",), "sequence": ("data",)
     }  # fmt: skip
-    hunt = sv.searching(example.program, "tpu v5p:2x4x4", seconds=60, level="propagated", most=10)
-    own = hunt._scorer(example.plan)
+    hunt = sv.search(example.program, "tpu v5p:2x4x4", seconds=60, level="propagated", most=10, stream=True)
+    own = hunt.scorer(example.plan)
     *_, found = hunt
     assert found.given is None and found.best.score.rank <= 1.02 * own.rank
 
@@ -353,13 +371,13 @@ def test_as_long_as_nothing_fits_the_first_candidates_are_tried_however_long_tha
 def test_nothing_is_offered_that_the_compiler_did_not_accept(monkeypatch):
     """A compiler that refuses whatever it is asked: the best is known, and not offered."""
     program = mlp(4096, 512, 2048, 512)
-    hunt = sv.searching(program, FOUR, seconds=20, most=30)
+    hunt = sv.search(program, FOUR, seconds=20, most=30, stream=True)
     hunt._finalists.level, hunt._note = "compiled", ""  # as if the compiler were there
     asked = []
 
     def refuse(self, plan, level, **kwargs):
         asked.append(plan)
-        raise sv.CompileCrashed("the compiler ended its process")
+        raise sv.errors.CompileCrashed("the compiler ended its process")
 
     monkeypatch.setattr(type(program), "submit", refuse)
     *_, found = hunt
@@ -372,14 +390,14 @@ def test_our_own_workers_score_as_this_process_does(monkeypatch):
     program = mlp(4096, 512, 2048, 512)
     here = sv.search(program, FOUR, seconds=60, level="propagated", most=40)
     monkeypatch.setattr("shardviz.study.workers.free_cores", lambda: 2.0)
-    hunt = sv.searching(program, FOUR, seconds=60, level="propagated", most=40)
+    hunt = sv.search(program, FOUR, seconds=60, level="propagated", most=40, stream=True)
     hunt._own._worth = 0.0
     hunt._own.ready(1.0)
     while hunt._own.ready(1.0) is None:
         time.sleep(0.05)
     *_, there = hunt
     assert [t.score for t in there.tried] == [t.score for t in here.tried]
-    assert not hunt._own._pool.pids  # they are gone when it is done
+    assert not [p for p in psutil.Process().children() if "popen_loky" in str(p.cmdline())]  # they are gone
 
 
 def test_a_70b_model_on_512_chips_is_zero_3():
@@ -442,9 +460,9 @@ def test_a_search_goes_on_where_candidates_kill_their_workers(monkeypatch):
 
     monkeypatch.setattr(sys.modules[Searching.__module__], "score_there", deadly)
     with Workers(1) as pool:
-        found = sv.search(mlp(4096, 512, 2048, 512), FOUR, seconds=60, level="propagated", most=12, executor=pool)
+        found = sv.search(mlp(4096, 512, 2048, 512), FOUR, seconds=500, level="propagated", most=12, executor=pool)
     assert found.best is not None and len(found.tried) >= 12
-    killed = [f for f in found.fallen if "SIGKILL, and so did the one that tried again" in f.why]
+    killed = [f for f in found.fallen if "SIGKILL, and so did the one that tried it again" in f.why]
     assert killed and all("data=4" in f.text for f in killed)
     assert "fell out" in found.text() and "SIGKILL" in found.text()
 

@@ -23,7 +23,7 @@ TARGET = "tpu v5e:2x4"
 
 def tried(case: Case, rule: str, target: str | None = None):
     """The finding of a rule, its mends, and all of them."""
-    found = case.program.mends(case.report, target, plan=case.plan, findings=9)
+    found = sv.mends(case.program, case.report, target, plan=case.plan, findings=9)
     (finding,) = [f for f in case.report.findings if f.rule == rule][:1]
     return finding, found.of(finding), found
 
@@ -99,7 +99,7 @@ def test_a_length_that_the_function_does_not_take_is_not_offered_with_what_it_ra
     suggestion = Suggestion(kind="pad", target="table", dimension=1, size=1028)
     finding = Finding("tested:here", "error", "something", axes=("model",), mends=(suggestion,))
     report = replace(case.report, diagnostics=(finding,))
-    refused = {n.action: n.why for n in program.mends(report, TARGET, plan=plan).not_offered}
+    refused = {n.action: n.why for n in sv.mends(program, report, TARGET, plan=plan).not_offered}
     assert "raised TypeError" in refused[f"make dimension {dimension.name} 1,028 long, in place of 1,025"]
 
 
@@ -206,7 +206,7 @@ def test_what_layers_without_a_loop_keep_is_said_and_tried_where_checkpoints_say
     assert any("policy=jax.checkpoint_policies.nothing_saveable" in text for text in found.by_hand)
     # of one layer nobody can say
     (finding,) = unrolled("", count=1).report.findings.of("kept-dominates")
-    assert "around all of it" in finding.why and not finding.mends
+    assert "around the whole function" in finding.why and not finding.mends
 
 
 def test_a_constraint_by_hand_holds_under_another_policy():
@@ -229,5 +229,5 @@ def test_where_nothing_is_differentiated_there_is_nothing_to_checkpoint():
     found = Finding("tested:here", "error", "x", mends=(Suggestion(kind="checkpoint", policy="dots_saveable"),))
     plan = sv.Plan("data=2", (P("data"),))
     report = replace(program.propagate(plan), diagnostics=(found,))
-    (refused,) = [n for n in program.mends(report, plan=plan).not_offered if "checkpoint" in n.action]
+    (refused,) = [n for n in sv.mends(program, report, plan=plan).not_offered if "checkpoint" in n.action]
     assert "is differentiated" in refused.why

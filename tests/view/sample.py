@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, Cost, Finding, Frame, Memory, Value, Work
-from shardviz.records.report import PlanRecord, Report
+from shardviz.records.report import PlanRecord
+from tests.collectives import collective
 
 MESH = DeviceMesh.of("data=8,model=8")
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
@@ -32,16 +34,7 @@ def report(mesh: DeviceMesh = MESH, evil: str = "") -> Report:
         return Frame(f"/src/{evil}model.py", line, f"block{evil}")
 
     def moved(kind, axes, dtype, shape, nbytes, count, **more) -> Collective:
-        return Collective(
-            kind=kind,
-            axes=axes,
-            dtype=dtype,
-            shape=shape,
-            operand_bytes=nbytes,
-            result_bytes=nbytes,
-            count=count,
-            **more,
-        )
+        return collective(kind, axes, nbytes, count=count, dtype=dtype, shape=shape, **more)
 
     wq = value(f"params['wq{evil}']", (8192, 4096), "bfloat16", (one, two), mesh)
     aux = Value(

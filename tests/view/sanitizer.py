@@ -55,6 +55,7 @@ STYLES = {
     "border-collapse": "collapse|separate",
     "border-left": rf"(({LENGTH}|none|solid|dashed|dotted|{COLOUR})\s*){{1,3}}",
     "border-radius": rf"({LENGTH}\s*){{1,4}}",
+    "border-spacing": LENGTH,
     "border-top": rf"(({LENGTH}|none|solid|dashed|dotted|{COLOUR})\s*){{1,3}}",
     "box-shadow": rf"({LENGTH}\s+){{2}}({LENGTH}\s+)?{COLOUR}(,({LENGTH}\s+){{2}}({LENGTH}\s+)?{COLOUR})*",
     "caption-side": "top|bottom",

@@ -17,20 +17,20 @@ def test_an_all_to_all():
     shown = show((8, 8), ("data", None), "data=4", after=(None, "data"), dtype="float32")
     assert isinstance(shown, ShownChange)
     text = shown.text()
-    assert text.startswith("float32, 64 B per device\nbefore  ")
+    assert text.startswith("before\n  float32, 64 B per device\n  [8, 8] P('data', None) · shard [2, 8]")
     assert text.endswith(
         "what moves, P('data', None) → P(None, 'data'): 1 collective\n"
         "     step        over  spec after it    received, at most  what it does\n"
         "  1  all-to-all  data  P(None, 'data')               48 B  dimension 0 becomes\n"
         "                                                           whole, dimension 1 is\n"
-        "                                                           cut\n"
+        "                                                           sharded\n"
         "\n"
         "  devices  keeps  receives  drops\n"
         "  0-3       16 B      48 B   48 B"
     )
     page = words(shown.html())
     assert "what moves, P('data', None) → P(None, 'data'): 1 collective" in page
-    assert "1 all-to-all data [·, data] 48 B dimension 0 becomes whole, dimension 1 is cut" in page
+    assert "1 all-to-all data [·, data] 48 B dimension 0 becomes whole, dimension 1 is sharded" in page
     assert "12 elements" in read(shown.html()).titles
     assert "devices keeps receives drops 0-3 16 B 48 B 48 B" in page
 

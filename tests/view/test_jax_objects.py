@@ -23,12 +23,12 @@ rng, devices, wrong, kinds = random.Random(0), jax.devices(), [], {}
 def said(shown, shape):
     found = {}
     for title in read(shown.html()).titles:
-        who, cell, where = title.partition(": [")
+        where, cell, who = title.partition(" on device")
         if not cell:  # an axis's name, in full
             continue
-        bounds = [b for b in where.split("]")[0].split(", ") if b]
+        bounds = [b for b in where.split("]")[0][1:].split(", ") if b]
         bounds = [[0, n] if b == ":" else [int(x) for x in b.split(":")] for b, n in zip(bounds, shape)]
-        for device in expand(who.split(" ", 1)[1]):
+        for device in expand(who.removeprefix("s").split()[0]):
             found[device] = bounds
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import shardviz as sv
-from shardviz.session.explorer import ExplorerState
+from shardviz.explorer.explorer import ExplorerState
 from shardviz.view.document import plain
 from shardviz.view.line_difference import line_difference
 from shardviz.view.source import source_pane

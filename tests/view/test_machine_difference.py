@@ -10,7 +10,7 @@ import pytest
 from shardviz.view.machine import floor
 from shardviz.view.machine_difference import busy_along, machine_difference
 from shardviz.view.picture import Lines, Marks, Picture
-from tests.widgets.machines import MESHES, stepped
+from tests.page.machines import MESHES, stepped
 
 SIGNS = {"more": "up", "less": "down"}
 

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import paint
-from shardviz.view.document import Block, Figure, Paragraph, Piece, Section, Table
+from shardviz.view.document import Beside, Block, Figure, Paragraph, Piece, Section, Table
 from shardviz.view.subjects import document
 from tests.view.sample import report
 from tests.view.sanitizer import words
@@ -37,7 +37,7 @@ SUBJECTS = {
     "an unknown": lambda: sv.show((8, 6), "{unknown}", "data=4"),
     "notations": lambda: sv.rosetta("P('data', None)", "data=2,model=4"),
     "rules": lambda: program().rules_table(sv.Plan(MESH, rules=[("x", P("data")), ("*", None)])),
-    "a recompilation": lambda: sv.why_recompiled(*program().calls),
+    "a recompilation": lambda: sv.compat.why_recompiled(*program().calls),
     "a report": report,
     "a comparison": lambda: sv.compare(report(), dataclasses.replace(report(), collectives=())),
     "an export": lambda: sv.load(jax.export.export(jax.jit(lambda x: x * 2))(leaf((8, 4), "data"))),
@@ -55,6 +55,8 @@ def pieces(blocks: tuple[Block, ...]) -> Iterator[Piece]:
                 yield from () if block.folds == "always" else pieces(row.detail)
         elif isinstance(block, Section):
             yield from () if block.brief else (Piece(text=block.title), *block.lead, *pieces(block.blocks))
+        elif isinstance(block, Beside):
+            yield from pieces(block.blocks)
         else:
             assert isinstance(block, Figure)
 

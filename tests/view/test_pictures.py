@@ -15,8 +15,8 @@ from shardviz.paint.svg import svg_of
 from shardviz.view.cost_pictures import KINDS
 from shardviz.view.machine_picture import company_picture, machine_picture
 from shardviz.view.picture import Labels, Picture, Rects, beside, picture
+from tests.page.machines import MESHES, stepped
 from tests.view.sample import HOSTILE
-from tests.widgets.machines import MESHES, stepped
 
 SVG = "{http://www.w3.org/2000/svg}"
 

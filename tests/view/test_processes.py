@@ -8,10 +8,10 @@ import pytest
 from shardviz.errors import MeshError
 from shardviz.layouts import by_process, layout
 from shardviz.notation import DeviceMesh
-from shardviz.paint.shard_map_html import shard_map_html
 from shardviz.view.picture import Lines
 from shardviz.view.scene import build_scene, coarsen
 from shardviz.view.show import show
+from shardviz.view.shown import Shown
 from shardviz.view.subjects import picture
 from tests.view.sanitizer import read, words
 
@@ -26,7 +26,7 @@ def test_each_process_with_its_slices_and_local_shape():
     page = words(shown.html())
     assert "2 processes process devices holds local data part 0 0-3 [0:4, 0:6] [4, 6] 0 of 2 along dimension 0" in page
     assert "jax.make_array_from_process_local_data(sharding, local_data)" in page
-    assert "device 5: [4:6, 3:6], process 1" in read(shown.html()).titles
+    assert "[4:6, 3:6] on device 5 (data 2, model 1), process 1" in read(shown.html()).titles
 
 
 def test_one_process_or_none_known_says_nothing():
@@ -98,11 +98,11 @@ def test_edges_are_where_the_processes_of_neighbours_differ():
 def test_pictures_and_figures_have_them_too():
     cut = layout((64, 64), ("a", "b"), "a=32,b=32")
     hosts = by_process(cut, np.arange(1024) // 512)
-    with_lines, without = shard_map_html(cut, hosts=hosts), shard_map_html(cut)
-    assert read(with_lines).images[0]["src"] != read(without).images[0]["src"]
-    assert "0: [0:2, 0:2], process 0" in read(with_lines).titles
-    shapes = picture(show((8, 8), ("a", "b"), "a=4,b=4", processes=8)).shapes
-    (thick,) = (shape for shape in shapes if isinstance(shape, Lines) and shape.name == "processes")
+    with_lines, without = Shown(cut, hosts=hosts).html(), Shown(cut).html()
+    assert with_lines.count("border-top:3px solid") == 32 and "3px solid" not in without
+    assert "[0:2, 0:2], process 0" in read(with_lines).titles
+    shapes = picture(show((8, 8), ("a", "b"), "a=4,b=4", processes=8)).ordered
+    (thick,) = (shape for shape in shapes if isinstance(shape, Lines) and shape.name == "edges")
     assert len(thick.lines) == 4 and thick.width > 2
 
 

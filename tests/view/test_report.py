@@ -10,9 +10,10 @@ import sys
 import pytest
 
 from shardviz import paint
+from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.records import Memory, TargetCollective
-from shardviz.records.report import PlanRecord, Report
+from shardviz.records.report import PlanRecord
 from tests.view.sample import HOSTILE, report
 from tests.view.sanitizer import read, words
 

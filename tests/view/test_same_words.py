@@ -13,8 +13,8 @@ import shardviz as sv
 from shardviz import paint
 from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import cost_of
+from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation.spec import axis_text
-from shardviz.session.explorer import ExplorerState
 from shardviz.view.document import (
     Beside,
     Block,

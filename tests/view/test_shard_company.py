@@ -11,8 +11,8 @@ from shardviz.layouts import layout
 from shardviz.view.document import Beside, Figure, Paragraph, Table, plain
 from shardviz.view.panes import shard_map_pane
 from shardviz.view.picture import Labels, Lines, Rects
-from shardviz.view.shard_company import copies_along, group_along, outlines
-from shardviz.view.shard_map_picture import planned
+from shardviz.view.scene import copies_along, group_along
+from shardviz.view.shard_map import shard_map
 from shardviz.view.shown import Shown
 
 MESH = {"data": 4, "model": 2, "pipe": 2}
@@ -52,10 +52,9 @@ def counted(shapes):
 
 def test_the_outlines_are_round_the_groups_cells():
     shown = Shown(layout((16, 8), ("data", "model"), {"data": 4, "model": 2}))
-    plan = planned(shown)
-    found = counted(outlines(plan, 3))
+    found = counted(shard_map(shown, 3).shapes)
     assert found == {"": 1, "data": 3, "model": 1}, "its own cell once; three others along data, one along model"
-    alone = counted(outlines(planned(Shown(layout((16,), ("data",), MESH))), 0))
+    alone = counted(shard_map(Shown(layout((16,), ("data",), MESH)), 0).shapes)
     assert alone == {"": 1, "data": 3, "model": 1, "pipe": 1}, "copies are outlined in the cell that they are"
 
 
@@ -87,7 +86,7 @@ def test_of_2048_devices_a_picked_one_is_seen_in_the_cell_of_many(spec):
         figures = [b for b in (first.blocks if isinstance(first, Beside) else (first,)) if isinstance(b, Figure)]
         merged = any(note.startswith("each cell stands") for note in figures[0].of.notes)
         assert [f.name for f in figures].count("holders") == merged
-        fills = {s.fill for s in figures[0].of.shapes if isinstance(s, Rects) and s.select}
+        fills = {s.fill for s in figures[0].of.ordered if isinstance(s, Rects) and s.select}
         assert (fills != {"tile"}) == merged, "the map's cells have the devices' colours"
         return [f for f in figures if f.name != "holders"]
 
@@ -98,10 +97,10 @@ def test_of_2048_devices_a_picked_one_is_seen_in_the_cell_of_many(spec):
         picture = figure.of
         scale = min(1.0, room[0] / picture.width)
         sizes = [
-            s.size * scale for s in picture.shapes if isinstance(s, Labels) and s.mono and isinstance(s.size, float)
+            s.size * scale for s in picture.ordered if isinstance(s, Labels) and s.mono and isinstance(s.size, float)
         ]
         assert sizes and min(sizes) >= 7, "its numbers can be read without scrolling sideways"
-    held = lambda f: [set(k) for s in f.of.shapes if isinstance(s, Rects) and s.select for k in s.keys]  # noqa: E731
+    held = lambda f: [set(k) for s in f.of.ordered if isinstance(s, Rects) and s.select for k in s.keys]  # noqa: E731
     (own,) = [cell for cell in held(figures[0]) if device in cell]
     for closer in figures[1:]:
         tiles = held(closer)

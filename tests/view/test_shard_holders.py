@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardviz.layouts import layout
+from shardviz.page.bundle import STATIC
 from shardviz.paint.theme import ROLES, contrast, luminance, paint_of
 from shardviz.view.picture import Lines, Picture, Rects
 from shardviz.view.scene import build_scene
 from shardviz.view.shard_holders import STEPS, boxes, grid_of, holders_picture, step_of
-from shardviz.widgets.bundle import STATIC
 
 HELD = [f"held{step}" for step in range(STEPS)]
 LARGE = {"data": 64, "model": 32}

@@ -16,8 +16,6 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.read import Sharding, sharding
 from shardviz.notation.tiling import Tiling
 from shardviz.paint.columns import text_width
-from shardviz.paint.shard_map_html import shard_map_html
-from shardviz.paint.shard_map_text import shard_map_text
 from shardviz.paint.theme import paint_of
 from shardviz.records import Value
 from shardviz.view.show import show
@@ -29,8 +27,7 @@ from tests.view.sanitizer import read, words
 def test_a_shape():
     shown = show((8192, 4096), ("data", "model"), MESH)
     assert isinstance(shown, Shown)
-    assert repr(shown) == shown.text() == shard_map_text(shown.layout)
-    assert shard_map_html(shown.layout) in shown.html()
+    assert repr(shown) == shown.text()
     assert shown._repr_mimebundle_() == {"text/plain": shown.text(), "text/html": shown.html()}
     assert set(shown._repr_mimebundle_(exclude={"text/html"})) == {"text/plain"}
 
@@ -48,8 +45,8 @@ def test_no_spec_is_replicated():
 def test_a_value_of_a_report():
     r = report()
     shown = show(r.value("params['wq']"), mesh=r.mesh)
-    assert shown.text().startswith("params['wq']  bfloat16, 1.05 MB per device\n[8192, 4096]  P('data',")
-    assert "params[&#x27;wq&#x27;]  bfloat16, 1.05 MB per device" in shown.html()
+    assert shown.text().startswith("params['wq'] bfloat16, 1.05 MB per device\n[8192, 4096] P('data',")
+    assert "params['wq'] bfloat16, 1.05 MB per device" in words(shown.html())
 
 
 def test_a_report_is_the_tree_of_its_arguments():
@@ -126,7 +123,7 @@ def test_every_sharding_of_jax():
     single = show((8, 8), jax.sharding.SingleDeviceSharding(device))
     assert (single.layout.mesh.size, single.layout.device_ids.tolist()) == (1, [device.id])
     array = jax.device_put(np.ones((2, 2), np.float32), named)
-    assert "values, by device" in show(array).text() and show(array).layout.mesh.names == ("x",)
+    assert "│ 1 1 │" in show(array).text() and show(array).layout.mesh.names == ("x",)
 
 
 NOTATIONS = {
@@ -162,7 +159,7 @@ def test_a_value_whose_sharding_no_spec_says():
     shown = show(value, mesh="x=8")
     assert shown.layout.spec is None
     assert "not a PartitionSpec" in shown.text() and "run along no axes of the mesh x=8" in shown.text()
-    assert "not a PartitionSpec" in words(shown.html()) and "8 cut 8 ways" in words(shown.html())
+    assert "not a PartitionSpec" in words(shown.html()) and "8, sharded 8 ways" in words(shown.html())
 
 
 def test_one_device_that_holds_everything_is_no_copy():
@@ -226,12 +223,12 @@ def test_long_names_and_many_dimensions_keep_the_width(width):
 def test_a_scalar_on_seven_devices():
     shown = show((), (), {"x": 7}, dtype="int32")
     assert "│ 0-6 ×7 │" in shown.text() and "each slice is on 7 devices" in words(shown.html())
-    assert read(shown.html()).titles == ["devices 0-6: []"]
+    assert read(shown.html()).titles == ["[] on devices 0-6"]
 
 
 def test_manual_axes_are_said():
     shown = show((8, 6), "{devices=[4,1,2]<=[8] last_tile_dims={manual}}", "data=4,model=2")
-    assert "│ 0 / 1 │" in shown.text() and "manual model" in words(shown.html())
+    assert "│ 0 / 1 │" in shown.text() and "manual over model" in words(shown.html())
 
 
 @pytest.mark.parametrize(

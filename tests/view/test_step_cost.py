@@ -14,11 +14,12 @@ from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.paint.columns import text_width
-from shardviz.records import Collective, Cost
+from shardviz.records import Cost
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
 from shardviz.view.machine import axis_between, floor
 from shardviz.view.machine_picture import company
 from shardviz.view.work import phase_words
+from tests.collectives import collective
 from tests.view.sample import HOSTILE, report
 from tests.view.sanitizer import read, words
 
@@ -41,30 +42,8 @@ def made_for(target: str, level: str = "partitioned") -> StepCost:
     mesh = DeviceMesh.of(MESHES[target])
     moved = []
     for name, size in mesh.shape.items():
-        moved.append(
-            Collective(
-                kind="all-gather",
-                axes=(name,),
-                dtype="bfloat16",
-                shape=(),
-                operand_bytes=1e7,
-                result_bytes=1e7 * size,
-                count=80,
-                name="all-gather.1",
-            )
-        )
-        moved.append(
-            Collective(
-                kind="all-to-all",
-                axes=(name,),
-                dtype="bfloat16",
-                shape=(),
-                operand_bytes=1e6,
-                result_bytes=1e6,
-                count=2,
-                name="all-to-all.1",
-            )
-        )
+        moved.append(collective("all-gather", (name,), 1e7, 1e7 * size, 80, dtype="bfloat16", name="all-gather.1"))
+        moved.append(collective("all-to-all", (name,), 1e6, count=2, dtype="bfloat16", name="all-to-all.1"))
     base = dataclasses.replace(report(), plan=dataclasses.replace(report().plan, mesh=mesh), level=level)
     flops = None if level == "propagated" else Cost(dot_flops=1e13)
     return cost_of(dataclasses.replace(base, collectives=tuple(moved), cost=flops, memory=None), target)

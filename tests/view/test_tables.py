@@ -16,6 +16,7 @@ from shardviz.records.sums import sum_collectives
 from shardviz.view.collectives import collectives_table, sums_table
 from shardviz.view.document import Block, Document
 from shardviz.view.values import values_table
+from tests.collectives import collective
 from tests.view.sample import MESH, report
 from tests.view.sanitizer import read, words
 
@@ -62,17 +63,7 @@ def test_other_numbers():
 
 def move(kind="all-reduce", axes=("data",), nbytes=16.0, count=1, line=None, **more) -> Collective:
     source = None if line is None else Frame("/a/m.py", line, "f")
-    return Collective(
-        kind=kind,
-        axes=axes,
-        dtype="float32",
-        shape=(4,),
-        operand_bytes=nbytes,
-        result_bytes=nbytes,
-        count=count,
-        source=source,
-        **more,
-    )
+    return collective(kind, axes, nbytes, count=count, shape=(4,), source=source, **more)
 
 
 def test_sums_are_of_operand_bytes_times_counts():

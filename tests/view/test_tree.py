@@ -42,7 +42,7 @@ def test_a_table_its_total_and_the_heaviest_leaf():
     assert shown.chosen.title == "['embed']"
     once = 1024 * 64 * 4 + 2 * (64 * 64 * 4 + 128)
     assert f"{8 * each / once:.3g} copies of each byte" in shown.text()
-    assert "[1024, 64]  P('data', 'model')" in shown.text()
+    assert "[1024, 64] P('data', 'model')" in shown.text()
     page = words(shown.html())
     assert "['embed'] 32.8 kB 8 float32 [1024, 64] [data, model] [256, 32]" in page
     assert "49.4 kB on each of 8 devices" in page

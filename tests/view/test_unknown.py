@@ -34,7 +34,7 @@ def test_it_is_a_hatched_box_that_says_who_decides(given):
     for text in (shown.text(), words(shown.html())):
         assert "[8, 6]" in text and "sharding not known yet" in text and "deci" in text
         assert "each slice" not in text and "0-3" not in text
-    assert read(shown.html()).images[0]["alt"] == "A hatched box: array [8, 6], whose sharding is not known yet."
+    assert "not known yet │" in shown.text() and "background-image" in shown.html()
     assert max(map(len, shown.text(40).splitlines())) <= 40
 
 
@@ -67,7 +67,7 @@ def test_a_traced_value_says_no_more_than_its_type_knows(what):
     assert isinstance(unknown, ShownUnknown) and "the Auto axes a, b" in " ".join(unknown.text().split())
     partly = traced(P("a"), (EXPLICIT, AUTO), what)
     assert partly.layout.spec.dims == (("a",), ()) and partly.layout.open == (True, True)
-    assert "open: the compiler may cut dimensions 0, 1 further than is drawn" in partly.text()
+    assert "open: the compiler may shard dimensions 0, 1 further than is drawn" in partly.text()
     known = traced(P("a"), (EXPLICIT, EXPLICIT), what)
     assert known.layout.open == () and "open" not in known.text()
 
@@ -81,7 +81,7 @@ def test_outside_a_mesh_a_traced_value_is_on_no_device_yet():
 def test_an_open_dimension_is_drawn_as_far_as_it_is_said():
     shown = show((8, 6), '#sdy.sharding<@mesh, [{"data"}, {?}]>', "data=4")
     for text in (shown.text(), words(shown.html())):
-        assert "open: the compiler may cut dimension 1 further than is drawn" in text
+        assert "open: the compiler may shard dimension 1 further than is drawn" in text
     assert show((8, 6), ("data", None), "data=4").layout.open == ()
 
 
@@ -102,4 +102,4 @@ def test_what_moves_from_or_to_it_is_not_known():
 
 def test_names_are_escaped():
     html = ShownUnknown((8,), HOSTILE, HOSTILE, HOSTILE, DeviceMesh.of({HOSTILE: 2})).html()
-    assert len(read(html).images) == 1 and HOSTILE in words(html)
+    assert not read(html).images and HOSTILE in words(html)

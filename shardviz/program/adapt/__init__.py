@@ -19,7 +19,7 @@ Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], Options], Call | None]
 
 
 def _own(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
-    """What has a method `__shardviz_call__(args, kwargs, options)` makes its own `Call`; functions of `sv.pjit` do."""
+    """What has a method `__shardviz_call__(args, kwargs, options)` makes its own `Call`; the old `pjit` has it."""
     made = getattr(type(fn), "__shardviz_call__", None)
     return None if made is None else made(fn, args, kwargs, options)
 

@@ -1,0 +1,116 @@
+"""The functions that start from a person's own function: `trace`, `analyze`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+
+from shardviz.ask.compiled import compiled_report
+from shardviz.ask.program import Program
+from shardviz.errors import TraceError
+from shardviz.judge.report import Report
+from shardviz.program.adapt import adapt
+from shardviz.program.adapt.nnx import unstaged
+
+Numbers = int | Iterable[int]
+Names = str | Iterable[str]
+
+
+def trace(
+    fn: Callable[..., Any],
+    *args: Any,
+    static_argnums: Numbers = (),
+    static_argnames: Names = (),
+    donate_argnums: Numbers = (),
+    donate_argnames: Names = (),
+    **kwargs: Any,
+) -> Program:
+    """Traces a function; nothing runs and nothing is allocated.
+
+    To trace calls the function's Python, here once, and again where a later question needs another trace: the first
+    plan on a mesh with other axis names, the first constraint on a value inside. `Program.traces` counts. What it does
+    besides computing (prints, counters, files) happens each time.
+
+    Args:
+        fn: a function, a method or anything else that can be called; one that `jax.jit`, `jax.pmap`, the old `pjit`,
+            `nnx.jit` or `equinox.filter_jit` has wrapped; what `jax.export` made of one, or the `jax.stages.Traced` or
+            `Lowered` of one, which have their arguments already.
+        args, kwargs: what it is called with: arrays, `jax.ShapeDtypeStruct`s or numbers in pytrees; flax.nnx objects,
+            or functions without parameters that make them.
+        static_argnums, static_argnames, donate_argnums, donate_argnames: as for `jax.jit`.
+
+    Returns:
+        The `Program`. A function that cannot be traced without a mesh (for constraints that are bare PartitionSpecs,
+        a `shard_map` without one, a `pmap` inside) is traced when its first plan says which.
+
+    Raises:
+        TraceError: if an argument is no array, or the function raises; its own exception is the cause.
+    """
+    return program_of(fn, args, kwargs, None, static_argnums, static_argnames, donate_argnums, donate_argnames)
+
+
+def analyze(
+    fn: Callable[..., Any],
+    *args: Any,
+    mesh: Any = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
+    target: str | None = None,
+    flops: Mapping[str, float] | None = None,
+    static_argnums: Numbers = (),
+    static_argnames: Names = (),
+    donate_argnums: Numbers = (),
+    donate_argnames: Names = (),
+    **kwargs: Any,
+) -> Report:
+    """Traces, partitions and, for a target, compiles, in one call.
+
+    Args:
+        fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`. A
+            `jax.stages.Compiled` is taken too and reported as it is, with nothing else given.
+        mesh: the device mesh, in any form that `sv.mesh` takes; None for the one that the function brings, see
+            `Program.plan`.
+        in_specs, out_specs: specs for the arguments and the result, as for `Plan`.
+        target: compile for this machine too (`"cpu"`), which adds the memory plan.
+        flops: FLOPs of kernels and library calls that say none, by name, as for `Program.with_flops`.
+
+    Returns:
+        The report, at level `partitioned`, or `compiled` if a target was given.
+
+    Raises:
+        ShardvizError: as `trace`, `Plan` and `Program.partition`.
+    """
+    options = (static_argnums, static_argnames, donate_argnums, donate_argnames)
+    fn = unstaged(fn)
+    if isinstance(fn, jax.stages.Compiled) and not (args or kwargs or any(options)):
+        if mesh is not None or in_specs is not None or out_specs is not None or target is not None:
+            raise TraceError(
+                "a jax.stages.Compiled is finished: its mesh, specs and target cannot be changed; leave them out, or "
+                "give the function itself"
+            )
+        return compiled_report(fn)
+    program = program_of(fn, args, kwargs, mesh, *options).with_flops(flops or {})
+    plan = program.plan(mesh, in_specs, out_specs)
+    return program.partition(plan) if target is None else program.compile(plan, target)
+
+
+def program_of(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    mesh: Any,
+    static_argnums: Numbers,
+    static_argnames: Names,
+    donate_argnums: Numbers,
+    donate_argnames: Names,
+) -> Program:
+    """The program of a call, traced at once on `mesh`; None for the mesh that the function brings."""
+    options = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+    }
+    return Program(adapt(fn, args, kwargs, **options), mesh)

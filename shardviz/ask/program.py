@@ -1,0 +1,626 @@
+"""The Program: a function traced, and asked about under one plan after another.
+
+Tracing and lowering happen once for each set of mesh axis names; a change of plan edits the lowered module.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from shardviz import processes
+from shardviz.ask import submitting
+from shardviz.ask.derived import Derivable, of_plan
+from shardviz.ask.presets import Preset, Presets, presets_of, tried
+from shardviz.ask.propagated import report_of, sketch_of
+from shardviz.ask.reading import Reading
+from shardviz.ask.submitting import OnReport, ReportFuture
+from shardviz.ask.targeting import resolve_target
+from shardviz.ask.why import Asking
+from shardviz.costs import Machine
+from shardviz.errors import MeshError, ShardvizError, TraceError
+from shardviz.judge.report import Report
+from shardviz.kept import cached_property
+from shardviz.notation import DeviceMesh
+from shardviz.notation.spec import axis_name
+from shardviz.processes import Job
+from shardviz.program import propagate as shardy
+from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
+from shardviz.program.call import Call
+from shardviz.program.exports import export
+from shardviz.program.exports import write as write_export
+from shardviz.program.footprint import Footprint
+from shardviz.program.jax_code import jax_code
+from shardviz.program.lower import CPU, Lowered, LowerFor, with_constraints
+from shardviz.program.lowerings import Lowerings
+from shardviz.program.passes import before_shardy, shardy_stages
+from shardviz.program.plan import Plan
+from shardviz.program.plan_code import plan_code
+from shardviz.program.roles import roles
+from shardviz.program.signature import CallSignature
+from shardviz.program.source_diff import source_diff
+from shardviz.program.stablehlo import only_updated
+from shardviz.program.trace import Argument, Constraint
+from shardviz.records import PlanRecord, Variant
+from shardviz.records.stages import Stage
+from shardviz.records.why import CollectiveWhy, Source, Why
+
+
+class Program(Derivable):
+    """A function with abstract arguments, to be explored under plans. Made by `sv.trace`.
+
+    Attributes:
+        name: the function's name.
+    """
+
+    def __init__(self, call: Call, mesh: Any = None):
+        self.name = call.name
+        self._call = call
+        self._mesh = mesh
+        self._lowerings = Lowerings(call, None if mesh is None else DeviceMesh.of(mesh))
+        self._propagated: tuple[Plan, LowerFor, Report] | None = None
+        self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
+        self._origin = None
+        self._flops: Mapping[str, float] = {}
+        self._asked: tuple[Plan, Asking] | None = None
+        self._variants: dict[Variant, Any] = {}
+
+    def __reduce__(self) -> Any:
+        root = self if self._root is None else self._root
+        kept = root._call, root._mesh, dict(root._flops), root._lowerings.opened, self._variant
+        return _arrived, kept  # it is traced anew where it arrives
+
+    def __repr__(self) -> str:
+        if not self._lowerings.is_traced:
+            return f"Program {self.name}: not traced yet, it needs a plan's mesh"
+        lines = [f"Program {self.name}: {len(self.arguments)} arguments"]
+        width = max((len(a.name) for a in self.arguments), default=0)
+        for a in self.arguments:
+            shape = ", ".join(map(str, a.shape))
+            lines.append(f"  {a.name:<{width}}  {a.dtype}[{shape}]" + ("  donated" if a.donated else ""))
+        return "\n".join(lines)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Every array among the arguments: tree path, shape, dtype, whether it is donated.
+
+        Raises:
+            TraceError: if the function needs a mesh to be traced and has met no plan yet.
+        """
+        return self._lowerings.latest.arguments
+
+    @property
+    def traces(self) -> int:
+        """How often the function was traced in this process, for this program and those made of it.
+
+        Each trace calls the function, unless JAX has kept the same one. The first plan on a mesh with other axis names
+        makes one (on Explicit axes, or with a `shard_map` inside, also one with other sizes), the first constraint on a
+        value inside two. Presets, mends and a search try plans, which makes some of these.
+        """
+        return self._call.tally.traces
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Every `with_sharding_constraint` inside: the shape and spec that it asks for, and its line.
+
+        Raises:
+            TraceError: as `arguments`.
+        """
+        latest = self._lowerings.latest
+        return () if latest.opened else latest.constraints
+
+    @property
+    def named_axes(self) -> tuple[str, ...]:
+        """The mesh axes that the program itself names: in its constraints, and in its `shard_map`s.
+
+        Every mesh that it runs on has them.
+
+        Raises:
+            TraceError: as `arguments`, of a function whose axes cannot be told.
+        """
+        traced = self._lowerings.shapes
+        found = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
+        return tuple(dict.fromkeys((*found, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
+
+    @cached_property
+    def update_arguments(self) -> frozenset[str]:
+        """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
+        return only_updated(self._lowerings.lowered)
+
+    @of_plan
+    def outputs(self, plan: Plan) -> tuple[Argument, ...]:
+        """Every array of the result: tree path, shape, dtype."""
+        return self._lowerings.traced(plan).outputs
+
+    def arrays(self, plan: Plan | None = None) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
+        """Every array of the arguments, and of the result, as they are under a plan's mesh; without one, under any."""
+        if plan is None and not self._lowerings.is_traced:
+            names = self.named_axes or ("_",)
+            plan = Plan(DeviceMesh(names, (1,) * len(names)))
+        if plan is not None and plan.variant != self._variant:
+            return self.of_variant(plan.variant).arrays(plan)
+        traced = self._lowerings.latest if plan is None else self._lowerings.traced(plan)
+        return traced.arguments, traced.outputs
+
+    def with_flops(self, flops: Mapping[str, float]) -> Program:
+        """The same program, with FLOPs told of kernels and library calls that say none themselves.
+
+        Args:
+            flops: name → FLOPs of one run on one device. The name is the one that the warning `unknown-flops` has: a
+                Pallas kernel's (its `name`, or the function around it), or a call's target, such as
+                `lapack_ssyevd_ffi`. A number that is told goes before any that is known otherwise.
+
+        Raises:
+            ShardvizError: for a number that is not 0 or more.
+        """
+        for name, count in flops.items():
+            if not isinstance(count, int | float) or not count >= 0:
+                raise ShardvizError(f"flops[{name!r}]: expected the FLOPs of one run, 0 or more, not {count!r}")
+        made = copy.copy(self)
+        made._flops, made._propagated, made._calls = {**self._flops, **flops}, None, list(self._calls)
+        made._asked = None
+        made._root, made._variants = None if self._root is None else self._root.with_flops(flops), {}
+        return made
+
+    def without_constraints(self) -> Program:
+        """The same program, with every `with_sharding_constraint` inside it left out.
+
+        Its meshes still have to have the axes that the constraints name, of one device if need be.
+        """
+        made = copy.copy(self)
+        made._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
+        made._propagated, made._calls, made._asked = None, list(self._calls), None
+        made._root, made._variants = None if self._root is None else self._root.without_constraints(), {}
+        made.__dict__.pop("update_arguments", None)
+        return made
+
+    def drafted(self, plans: Iterable[Plan]) -> Program:
+        """The same program with one trace for all the values that some plans constrain: for trying many of them.
+
+        Where JAX keeps such a value for the backward pass, a plan that does not constrain it may keep it twice here.
+        """
+        made = copy.copy(self)
+        values = [each.value for plan in plans for each in plan.constraints]
+        made._lowerings, made._propagated = self._lowerings.drafted(dict.fromkeys(values)), None
+        made._root, made._variants = self._root, {}
+        return made
+
+    def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
+        """A plan, with what the function brings along where nothing is given.
+
+        Args:
+            mesh: a mesh in any form that `sv.mesh` takes. None for the function's own: that of its `in_shardings`, of
+                its arguments' shardings, of the call site (`jax.set_mesh`, `with mesh:`), or of the first
+                `shard_map` or sharding constraint inside it.
+            in_specs, out_specs: as for `Plan`; None for the function's own, see `Plan`.
+
+        Raises:
+            MeshError: if no mesh is given and the function brings none.
+        """
+        if mesh is None:
+            first = self._lowerings.first
+            mesh = self._call.brings.mesh or (first and first.mesh)
+            if mesh is not None and (waits := self._lowerings.waits) is not None:
+                raise TraceError(
+                    f"{waits}\nThe mesh of its shardings does not stand around this call: call it under "
+                    "`with jax.set_mesh(mesh):`, or give mesh="
+                ) from waits
+        if mesh is None:
+            raise MeshError(
+                f"{self.name}: no mesh is given, and neither its shardings nor its arguments have one; give one, such "
+                "as mesh={'data': 8}"
+            )
+        return Plan(mesh, in_specs, out_specs)
+
+    @property
+    def own_plan(self) -> Plan | None:
+        """The plan that the function's own shardings, or those of its arguments, make on the mesh that is known of.
+
+        None where they say nothing of any argument, or there is no mesh yet.
+        """
+        brings, first = self._call.brings, self._lowerings.first
+        mesh = brings.mesh or self._lowerings.mesh or (first and first.mesh)
+        said = any(spec is not None for spec in brings.in_specs)
+        return Plan(mesh) if said and mesh is not None and self._lowerings.waits is None else None
+
+    def bind(self, plan: Plan) -> PlanRecord:
+        """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
+
+        Raises:
+            SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
+            TraceError: if the function cannot be traced on the plan's mesh.
+        """
+        program = self.of_variant(plan.variant)
+        return program._lowerings.bind(program.settled(plan))
+
+    @of_plan
+    def undivided(self, plan: Plan) -> tuple[Undivided, ...]:
+        """The dimensions of arguments and outputs that do not divide by what a plan cuts them by; else as `bind`."""
+        return undivided(plan, self._call, self._lowerings.traced(plan))
+
+    @of_plan
+    def rules_table(self, plan: Plan) -> RulesTable:
+        """For each of a plan's rules which arguments its filter catches and which it wins, and what no rule catches;
+        where its spec does not fit one, the row says why."""
+        return rules_table(plan, self._call, self._lowerings.known(plan.mesh))
+
+    def presets(self, mesh: Any = None, target: str | Machine | None = None) -> Presets:
+        """Plans to begin with, from the logical dimensions: data parallel, ZeRO-2 and -3, tensor, expert parallel, ...
+
+        Args:
+            mesh: a mesh in any form that `sv.mesh` takes; None for the one that the program was traced on. The first
+                axes are for data, the last for what lies between the layers' products.
+            target: a machine that each is timed on, so that the one with the shortest step comes first.
+
+        Returns:
+            Name → plan, each propagated; shown as a table with what each cuts and costs.
+
+        Raises:
+            MeshError: if there is no mesh, or the target has another number of devices.
+            TraceError, TargetError: as `dimensions`, and `sv.cost`.
+        """
+        return tried(self, self.untried_presets(mesh), target)
+
+    def untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
+        """The presets as they are made, one after the other, with no report; of some there are several of one name.
+
+        Args:
+            mesh: as for `presets`.
+
+        Raises:
+            MeshError, TraceError: as `presets`.
+        """
+        on = self.plan(mesh).mesh
+        given = self._lowerings.traced(Plan(on)).arguments
+        return presets_of(on, given, self.dimensions, roles(self._lowerings.lowered))
+
+    @property
+    def calls(self) -> tuple[CallSignature, ...]:
+        """The signatures of the calls that were asked about: that of `sv.trace`, then every `call`'s, in order."""
+        return tuple(self._calls)
+
+    def call(self, *args: Any, **kwargs: Any) -> CallSignature:
+        """Records in `calls` what `jax.jit` would know a call with these arguments by; nothing runs.
+
+        Args:
+            args, kwargs: as for the function itself, under the mesh and the settings that hold for the call.
+
+        Raises:
+            TraceError: if an argument is no array and not static, or a static one cannot be hashed.
+        """
+        signature = self._call.signed(args, kwargs)
+        self._calls.append(signature)
+        return signature
+
+    @of_plan
+    def propagate(self, plan: Plan, *, texts: bool = False) -> Report:
+        """What Shardy makes of the plan: level `propagated`, in the kernel, in tens of milliseconds.
+
+        Args:
+            plan: mesh and specs.
+            texts: put the program's texts into `report.stages`, which takes some more milliseconds.
+
+        The first time, Shardy is tried on the program in a process of its own, so that it cannot take the kernel along.
+
+        Raises:
+            SpecError, TraceError: as `bind`; TraceError too for an operation that JAX cannot lower.
+            CompileError: if Shardy does not survive the program.
+        """
+        return self._propagate(plan, texts=texts)
+
+    def _propagate(self, plan: Plan, *, texts: bool = False, target: LowerFor = CPU) -> Report:
+        last = self._propagated
+        if last is not None and last[:2] == (plan, target) and (last[2].stages or not texts):
+            return last[2]
+        bound = self.bind(plan)
+        lowered = self._rehearsed(plan, bound, target)
+        found = shardy.propagate(lowered, bound, self._flops)
+        texts_of = self.texts(plan) | {"shardy": shardy.text_of(found, lowered)} if texts else {}
+        report = report_of(self._call, bound, lowered, found, target=target, texts=texts_of)
+        self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
+        return report
+
+    @of_plan
+    def why(
+        self,
+        plan: Plan,
+        of: Any,
+        *,
+        axis: str | None = None,
+        target: str | Machine | None = None,
+        pause: Callable[[int], None] | None = None,
+    ) -> Why | CollectiveWhy:
+        """Why a value is cut as it is, or why a collective is there: tried, by propagating with something changed.
+
+            program.why(plan, "h", axis="model")
+            program.why(plan, report.collectives[3])
+
+        Args:
+            plan: mesh and specs.
+            of: a value (its name, tree path, variable, or a line such as `model.py:20`; or a `Value` of the plan's
+                propagated report), or a `Collective` of that report, or of another level's, for which that on the same
+                line, of the same kind and axes answers.
+            axis: the mesh axis to explain, which may be missing from the value; None for all axes of the mesh.
+            target: a machine that what is compared is timed on.
+            pause: called before each run of Shardy with how many there were; what it raises ends the question.
+
+        Returns:
+            A `Why`, or a `CollectiveWhy`: causes, chain, contest; they show themselves as text and HTML.
+
+        Raises:
+            ShardvizError: if there is no such value, axis or collective in the plan's propagated report.
+            SpecError, TraceError, CompileError, TargetError: as `propagate`, and `sv.cost`.
+        """
+        return self._asking(plan).why(of, axis, target, pause)
+
+    @of_plan
+    def without(self, plan: Plan, source: Source, *, target: str | Machine | None = None) -> Any:
+        """What changes in the whole program if a source, such as a cause's, did not say its axis.
+
+        Args:
+            plan: mesh and specs.
+            source: of a `Cause`.
+            target: a machine that both steps are timed on.
+
+        Returns:
+            A `Comparison` of the plan's propagated report with that without the source: values, collectives, bytes,
+            and seconds where there is a target.
+
+        Raises:
+            ShardvizError: for a shard_map's specs, from which the shapes inside it follow.
+            SpecError, TraceError, CompileError, TargetError: as `propagate`, and `sv.cost`.
+        """
+        return self._asking(plan).without(source, target)
+
+    def _asking(self, plan: Plan) -> Asking:
+        if self._asked is None or self._asked[0] != plan:
+            report = self.propagate(plan)
+            lowered = self._lowerings.lower(plan, CPU, anywhere=True).apart()
+
+            def reported(bound: PlanRecord, make: Callable[[], Any]) -> Report:
+                return report_of(self._call, bound, lowered, shardy.propagate(lowered, bound, self._flops, make))
+
+            def sketched(bound: PlanRecord, make: Callable[[], Any]) -> Report:
+                return sketch_of(self._call, bound, lowered, shardy.sketch(lowered, bound, self._flops, make)[0])
+
+            self._asked = plan, Asking(lowered, self.bind(plan), report, reported, sketched)
+        return self._asked[1]
+
+    @of_plan
+    def sketch(self, plan: Plan, target: LowerFor = CPU, vmem_bytes: float = 0.0) -> tuple[Report, Footprint]:
+        """What costs of a plan, and nothing else: a search's `propagate`.
+
+        Args:
+            plan: mesh and specs.
+            target: what it is lowered for.
+            vmem_bytes: of a chip's own memory, what its compiler fills with values (`Chip.vmem_bytes` for a device).
+
+        Returns:
+            A report of level `propagated` with arguments, outputs, collectives and FLOPs alone, and about how much
+            memory it takes.
+
+        Raises:
+            SpecError, TraceError, CompileError: as `propagate`.
+        """
+        bound = self.bind(plan)
+        lowered = self._rehearsed(plan, bound, target)
+        found, memory = shardy.sketch(lowered, bound, self._flops, room=vmem_bytes)
+        return sketch_of(self._call, bound, lowered, found), memory
+
+    def _rehearsed(self, plan: Plan, bound: PlanRecord, target: LowerFor) -> Lowered:
+        """The program lowered, once Shardy was tried on it where it can do no harm."""
+        lowered = self._lowerings.lower(plan, target, anywhere=target is CPU)
+        if not lowered.rehearsed:
+            shardy.rehearse(lowered, bound)
+            lowered.rehearsed = True
+        return lowered
+
+    @of_plan
+    def partition(
+        self, plan: Plan, target: str = "cpu", *, timeout: float | None = None, memory_limit: float | None = None
+    ) -> Report:
+        """What XLA's partitioner makes of the plan: level `partitioned`, in the compile server.
+
+        Args:
+            plan: mesh and specs; at most 2048 simulated devices.
+            target: the machine whose compiler partitions it; see `compile`. Where nothing here can compile for it,
+                simulated devices stand in, and a diagnostic says so.
+            timeout: seconds that the compile may take.
+            memory_limit: bytes that the compiler's process may use.
+
+        Raises:
+            SpecError, TraceError: as `bind`.
+            CompileError: if the compile crashed, took too long or too much, or was refused.
+        """
+        limits = timeout, memory_limit
+        return submitting.answer(lambda future: self._start(future, plan, "partitioned", target, False, *limits))
+
+    @of_plan
+    def compile(
+        self,
+        plan: Plan,
+        target: str = "cpu",
+        *,
+        finish: bool = False,
+        timeout: float | None = None,
+        memory_limit: float | None = None,
+    ) -> Report:
+        """The target's optimised program and memory plan: level `compiled`.
+
+        Machine code, most of a compile, is not waited for, unless you say `finish=True`: then `report.memory.code` and
+        `.stated`, `report.cost.stated` and the collectives' `algorithm` have what the finished program says of itself.
+
+        That a program does not fit into the target's memory is an answer: `report.memory.fits` is False then, and a
+        diagnostic says by how much.
+
+        Args:
+            plan: mesh and specs; the mesh has as many devices as the target.
+            target: `cpu`, or a machine that need not be there: `tpu v5p:4x4x4`, `tpu v5e:4x4*2` (two slices),
+                `gpu h100:2x8` (hosts x GPUs), `v5p` (as many as the mesh has devices), `v5p-64` (a cloud's name); or
+                `attached`, the devices that JAX sees in this process.
+            finish: let the compile go on to its end. A program that does not fit is not finished; where a compile
+                fails after the memory plan is there, the report stands and a diagnostic says why.
+            timeout, memory_limit: as `partition`.
+
+        Raises:
+            SpecError, TraceError: as `bind`.
+            TargetError: if there is no such chip or topology.
+            MeshError: if the mesh and the target differ in their number of devices.
+            CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
+                the target.
+        """
+        limits = timeout, memory_limit
+        return submitting.answer(lambda future: self._start(future, plan, "compiled", target, finish, *limits))
+
+    @of_plan
+    def submit(
+        self,
+        plan: Plan,
+        level: str = "partitioned",
+        *,
+        target: str = "cpu",
+        finish: bool = False,
+        timeout: float | None = None,
+        memory_limit: float | None = None,
+        on_report: OnReport | None = None,
+    ) -> ReportFuture:
+        """Starts a compile and returns at once.
+
+        Args:
+            plan: mesh and specs.
+            level: `partitioned` or `compiled`: when nothing more is wanted.
+            target: the machine to compile for; see `compile`. Where nothing here can, level `partitioned` is made on
+                simulated devices.
+            finish: as `compile`, at level `compiled`.
+            timeout: seconds that it may take.
+            memory_limit: bytes that its process may use.
+            on_report: called with the report of each level that is reached, and once more with that of the finished
+                compile if it was asked for, on another thread.
+
+        Returns:
+            A future of the last level's report; see `ReportFuture` for its states.
+
+        Raises:
+            SpecError, TraceError: as `bind`.
+            ShardvizError: if there is no such level or target, or if the mesh and the target differ in size.
+        """
+        future = ReportFuture(on_report)
+        try:
+            self._start(future, plan, level, target, finish, timeout, memory_limit)
+        except BaseException:
+            future.stop()
+            raise
+        return future
+
+    def _start(
+        self,
+        future: ReportFuture,
+        plan: Plan,
+        level: str,
+        target: str,
+        finish: bool,
+        timeout: float | None,
+        memory_limit: float | None,
+    ) -> None:
+        """Starts a compile whose answer goes to a future."""
+        until = submitting.last_milestone(level, finish)
+        submitting.submit(self._reading(plan, level, target), until, timeout, memory_limit, future)
+
+    def _reading(self, plan: Plan, level: str, target: str) -> Reading:
+        """What is to be compiled, and reads what comes of it."""
+        bound = self.bind(plan)
+        resolved = resolve_target(target, bound.mesh)
+        simulated = resolved.topology is None and level == "partitioned"
+        lowered = self._lowerings.lower(plan, resolved.lowered_for, anywhere=simulated)
+        propagate = functools.partial(self._propagate, plan, target=resolved.lowered_for)
+        return Reading(self._call, bound, lowered, resolved, propagate, self._flops)
+
+    @of_plan
+    def submit_passes(self, plan: Plan, target: str = "cpu") -> Job:
+        """Compiles the plan's program once more, with what each of XLA's passes makes of it written down.
+
+        Returns:
+            A future of the compile server's texts, which `explorer.stages.pass_stages` reads; `stop` ends the compile.
+
+        Raises:
+            CompileRefused: for a target that cannot be compiled for here. SpecError, TraceError: as `bind`.
+        """
+        return processes.submit(submitting.request_of(self._reading(plan, "compiled", target), "compiled", passes=True))
+
+    @of_plan
+    def texts(self, plan: Plan) -> dict[str, str]:
+        """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` under the plan."""
+        bound, lowered = self.bind(plan), self._lowerings.lower(plan, anywhere=True)
+        jaxpr = {} if lowered.traced.closed is None else {"jaxpr": str(with_constraints(lowered.traced, bound))}
+        return jaxpr | {"stablehlo": shardy.stablehlo_text(lowered, bound)}
+
+    @of_plan
+    def stages(self, plan: Plan) -> Iterator[Stage]:
+        """The program on its way to XLA, each line with its source line: jaxpr, StableHLO under the plan, and what
+        each of Shardy's passes makes of it; a pass that changes nothing is left out. Raises as `propagate`.
+        """
+        bound = self.bind(plan)
+        lowered = self._rehearsed(plan, bound, CPU)
+        yield from before_shardy(lowered, bound)
+        yield from shardy_stages(lowered, bound)
+
+    @of_plan
+    def plan_code(self, plan: Plan) -> str:
+        """Python that rebuilds the plan."""
+        traced = self._lowerings.traced(plan)
+        return plan_code(plan, self.bind(plan), traced, ruled_arguments(plan, self._call, traced))
+
+    @of_plan
+    def code(self, plan: Plan) -> str:
+        """Python that runs the plan with JAX alone: the mesh, the shardings, `jax.jit`, and what to write inside.
+
+        Raises:
+            SpecError: if a spec cuts by a part of a mesh axis, which no PartitionSpec says.
+        """
+        return jax_code(self.bind(plan), self._lowerings.traced(plan), self._call)
+
+    @of_plan
+    def source_diff(self, plan: Plan) -> str:
+        """The plan's constraints as a unified diff of the person's own source; empty where it has none."""
+        return source_diff(self.bind(plan), self._lowerings.traced(plan))
+
+    @of_plan
+    def export(
+        self,
+        plan: Plan,
+        path: str | os.PathLike[str] | None = None,
+        platforms: Sequence[str] = ("cpu",),
+        vjp_order: int = 0,
+    ) -> bytes:
+        """The program under the plan as a file of `jax.export`: mesh, specs, names and source lines go into it.
+
+        No devices of the mesh are needed. Donation is not written down: the caller of the file chooses it. A
+        flax.nnx object becomes a dictionary of its arrays, and what is changed in it a second result, a tuple.
+
+        Args:
+            plan: mesh and specs; an output without a spec is left to the compiler that the file meets.
+            path: the file to write; None for the bytes alone.
+            platforms: for which platforms, some of `cpu`, `tpu`, `cuda`, `rocm`.
+            vjp_order: how many orders of the derivative to put in.
+
+        Returns:
+            The file's bytes, which `sv.load` reads.
+
+        Raises:
+            SpecError, TraceError: as `bind`; TraceError too where JAX cannot export it, for a type of pytree that
+                `jax.export` was not told how to write (with the lines that tell it), or for a program that was lowered
+                or exported before.
+            ShardvizError: for an unknown platform, or a path that cannot be written.
+        """
+        exported = export(self._lowerings.traced(plan), self.bind(plan), platforms)
+        return write_export(exported, path, vjp_order)
+
+
+def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool, variant: Variant) -> Program:
+    """A program that was sent from another process."""
+    made = Program(call, mesh)
+    made._flops = flops
+    return (made.without_constraints() if opened else made).of_variant(variant)

@@ -1,0 +1,251 @@
+"""A compiler's texts, milestone by milestone, turned into reports.
+
+partitioned   the partitioner's program: shardings, collectives, FLOPs, and where Shardy's level differs
+compiled      the same, with the target's memory plan, its collectives, and what it reads and writes
+finished      the same, with what the executable says of itself: code size, XLA's analyses, collective algorithms
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from shardviz import compiler, diagnose, processes
+from shardviz.ask import rows
+from shardviz.ask.targeting import CompileTarget
+from shardviz.judge.report import Report
+from shardviz.notation.spec import DEVICE_MEMORY
+from shardviz.program.call import Call
+from shardviz.program.lower import Lowered
+from shardviz.program.trace import Argument
+from shardviz.records import Collectives, Memory, PlanRecord, Stated, Value
+from shardviz.records.kernels import Known
+
+
+class Reading:
+    """Turns the compiler's texts into reports; what the first level found serves the second."""
+
+    def __init__(
+        self,
+        call: Call,
+        bound: PlanRecord,
+        lowered: Lowered,
+        resolved: CompileTarget,
+        propagate: Callable[[], Report],
+        flops: Mapping[str, float],
+    ):
+        """
+        Args:
+            call: what was traced.
+            bound: the plan.
+            lowered: what was given to the compiler.
+            resolved: the target.
+            propagate: gives what Shardy made of the same, to compare with.
+            flops: kernel name or call target → FLOPs of one run on one device, as a person says.
+        """
+        self.known = Known(flops, lowered.traced.estimates)
+        self.call, self.bound, self.lowered, self.resolved, self.propagate = call, bound, lowered, resolved, propagate
+        self.reached: dict[str, Report] = {}
+
+    def report(self, milestone: str, texts: dict[str, str], job: processes.Job) -> Report:
+        """The report of a milestone, from its texts."""
+        read = {"partitioned": self._partitioned, "compiled": self._compiled, "finished": self._finished}[milestone]
+        self.reached[milestone] = read(texts, job)
+        return self.reached[milestone]
+
+    def _partitioned(self, texts: dict[str, str], job: processes.Job) -> Report:
+        waited, start = job.elapsed, time.perf_counter()
+        before, after = self.modules = compiler.parse(texts["before"]), compiler.parse(texts["partitioned"])
+        traced, mesh = self.lowered.traced, self.bound.mesh
+        phases = compiler.Phases(after)
+        collectives = compiler.collectives(after, mesh, before, arguments=self._names, phases=phases)
+        cost = compiler.count_flops(after, phases, self.known)
+        self.lowered.rehearsed = True  # the compiler ran Shardy on it
+        predicted = self.propagate()
+        made = {v.name for v in predicted.outputs if v.gradient}
+        outputs = tuple(replace(v, gradient=v.name in made) for v in _outputs(traced.outputs, before, self.bound))
+        arguments = rows.arguments(self.lowered, self.bound)
+        values = _with_types(rows.labelled(compiler.values(before, mesh)), predicted.intermediates)
+        report = Report(
+            level="partitioned",
+            program=self.call.name,
+            plan=self.bound,
+            arguments=arguments,
+            outputs=outputs,
+            intermediates=values,
+            collectives=Collectives(collectives),
+            target=self.resolved.text,
+            cost=cost,
+            diagnostics=diagnose.compiler_warnings(job.stderr, before, mesh, self._names)
+            + rows.notes(self.lowered, arguments, mesh)
+            + diagnose.unknown_loops(cost.unknown_loops)
+            + diagnose.unknown_flops(cost.work)
+            + diagnose.lowered_elsewhere(self.resolved.lowered_for.platform, self.lowered.platform)
+            + diagnose.simulated(self.resolved.missing)
+            + diagnose.unused_arguments(arguments),
+            source=rows.source(values, (*collectives, *cost.work)),
+            stages={"before": texts["before"], "partitioned": texts["partitioned"]},
+            timings={"partition": waited, "read": time.perf_counter() - start},
+            versions=rows.versions(),
+            residuals=predicted.residuals,
+            products=predicted.products,
+        )
+        told = compiler.with_shardys(report.collectives, predicted.collectives, self._names)
+        report = replace(
+            report,
+            collectives=Collectives(told),
+            diagnostics=report.diagnostics + diagnose.levels_differ(predicted, report),
+            level_differences=diagnose.level_differences(predicted, report),
+        )
+        return rows.annotated(report, self.call, self.resolved.lowered_for.platform)
+
+    def _compiled(self, texts: dict[str, str], job: processes.Job) -> Report:
+        first, waited = self.reached["partitioned"], job.elapsed
+        made = compiled_report(texts, self.resolved, first, *self.modules, self._names)
+        return replace(made, timings={**first.timings, "compile": waited})
+
+    def _finished(self, texts: dict[str, str], job: processes.Job) -> Report:
+        made = finished_report(self.reached["compiled"], texts["stated"], texts["final"])
+        return replace(made, timings={**made.timings, "finish": job.elapsed})
+
+    @property
+    def _names(self) -> list[str]:
+        """The names of the compiled program's arguments."""
+        return [a.name for a in self.lowered.kept]
+
+
+def _outputs(found: Sequence[Argument], before: compiler.Module, bound: PlanRecord) -> tuple[Value, ...]:
+    """A row for each output, as the partitioner has it: its sharding stands on the root of the program it was given."""
+    made = []
+    shapes = before.entry.root.shapes
+    for output, shape, text in zip(found, shapes, compiler.output_shardings(before), strict=True):
+        rank = len(output.shape)
+        spec, shard = compiler.cut(text, shape.dims, bound.mesh)
+        if len(shape.dims) > rank:  # a PRNG key, whose last dimension JAX does not show
+            spec, shard = spec and spec.with_dims(spec.dims[:rank]), shard and shard[:rank]
+        kind = bound.out_memory.get(output.name, DEVICE_MEMORY)
+        made.append(rows.value(output.name, output.shape, output.dtype, spec, shard, memory_kind=kind, hlo=text))
+    return tuple(made)
+
+
+def _with_types(values: Sequence[Value], predicted: Sequence[Value]) -> tuple[Value, ...]:
+    """The partitioner's values with the specs in their types, which only Shardy's level can read from the program."""
+    types = {(v.source, v.name_stack, v.shape): v.fixed for v in predicted if v.fixed is not None}
+    if not types:
+        return tuple(values)
+    return tuple(replace(v, fixed=types.get((v.source, v.name_stack, v.shape))) for v in values)
+
+
+def compiled_report(
+    texts: Mapping[str, str],
+    resolved: CompileTarget,
+    first: Report,
+    before: compiler.Module,
+    after: compiler.Module,
+    arguments: Sequence[str],
+) -> Report:
+    """The report of level `compiled`: the partitioned one, with what the target's own compiler made of it.
+
+    Args:
+        texts: stage → text of milestone `compiled`.
+        resolved: what was compiled for.
+        first: the report of level `partitioned`.
+        before, after: the modules around the partitioner.
+        arguments: the names of the program's arguments.
+    """
+    assert first.cost is not None
+    optimized = compiler.parse(texts["optimized"])
+    memory = _memory(texts, optimized, resolved, arguments)
+    collectives = compiler.target_collectives(
+        optimized, first.mesh, first.collectives, after, before, arguments=arguments, slices=resolved.slices
+    )
+    cost = compiler.with_bytes(first.cost, compiler.count_bytes(optimized))
+    return replace(
+        first,
+        level="compiled",
+        memory=memory,
+        target_collectives=collectives,
+        cost=cost,
+        diagnostics=diagnose.does_not_fit(memory, resolved.text)
+        + diagnose.one_memory(first.plan, resolved.text)
+        + first.diagnostics,
+        source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
+        stages={**first.stages, "optimized": texts["optimized"]},
+    )
+
+
+def _memory(
+    texts: Mapping[str, str], optimized: compiler.Module, resolved: CompileTarget, arguments: Sequence[str]
+) -> Memory:
+    """The memory plan, with what is alive at the peak and whether it fits."""
+    buffers = compiler.Buffers(texts["buffers"], texts.get("live_ranges", ""), resolved.text)
+    no_room = texts.get("no_room", "")
+    plan = compiler.memory(buffers, target=resolved.text, report=texts.get("memory_report", ""), no_room=no_room)
+    plan = replace(plan, alive_at_peak=compiler.alive_at_peak(buffers, optimized, arguments))
+    known = resolved.hbm
+    if known is None:
+        return plan
+    # the compiler states it rounded to 0.01 GiB; where the chip's own number rounds to the same, that is exact
+    hbm = known if plan.hbm is None or abs(known - plan.hbm) <= 0.006 * 2**30 else plan.hbm
+    fits = plan.fits
+    if fits is None:  # a TPU's compiler ends with an error where it does not fit; others do not look
+        fits = True if resolved.machine.chip.kind == "tpu" else plan.takes <= hbm
+    return replace(plan, hbm=hbm, fits=fits)
+
+
+def finished_report(report: Report, stated: str, final: str) -> Report:
+    """A compiled report with what its finished executable says.
+
+    Args:
+        report: of level `compiled`.
+        stated: JSON of `memory` and `cost`, as `_jax.finished_numbers` has them.
+        final: the executable's program.
+    """
+    assert report.cost is not None
+    facts = json.loads(stated)
+    memory, cost = report.memory, replace(report.cost, stated=stated_cost(facts["cost"]))
+    if memory is not None and facts["memory"]:
+        memory = replace(memory, stated=facts["memory"], code=code_size(facts["memory"]))
+    missing = {
+        "how large the machine code is": memory is None or memory.code is None,
+        "what memory_analysis() would": not facts["memory"],
+        "what cost_analysis() would": cost.stated is None,
+    }
+    algorithms = compiler.algorithms(compiler.parse(final))
+    return replace(
+        report,
+        memory=memory,
+        cost=cost,
+        target_collectives=tuple(
+            replace(run, algorithm=algorithms.get(run.collective.name, run.algorithm))
+            for run in report.target_collectives
+        ),
+        stages={**report.stages, "finished": final},
+        diagnostics=diagnose.not_stated(report.target, [what for what, is_so in missing.items() if is_so])
+        + report.diagnostics,
+    )
+
+
+def unfinished_report(report: Report, why: BaseException) -> Report:
+    """A compiled report that stands, though its compile did not come to an end."""
+    return replace(report, diagnostics=diagnose.not_finished(str(why)) + report.diagnostics)
+
+
+def code_size(memory: Mapping[str, int]) -> int | None:
+    """Bytes of machine code, of the numbers of `memory_analysis()`; a compiler that does not know says 0."""
+    return memory.get("generated_code_size_in_bytes") or None
+
+
+def stated_cost(cost: Mapping[str, float] | None) -> Stated | None:
+    """The record of `cost_analysis()`'s numbers; None where there are none."""
+    if not cost:
+        return None
+    seconds = cost.get("optimal_seconds", -1.0)
+    return Stated(
+        flops=cost.get("flops"),
+        bytes_accessed=cost.get("bytes accessed"),
+        transcendentals=cost.get("transcendentals"),
+        optimal_seconds=seconds if seconds >= 0 else None,
+    )

@@ -1,0 +1,118 @@
+"""A target's text and a plan's mesh, made into a machine that the compile server can compile for.
+
+    "tpu v5e:4x4*2" and data=8,model=4   →   libtpu's "v5e:4x4" with num_slices=2, and which device is at which place
+
+Where nothing here can compile for it, the machine still stands, for level `partitioned` and the cost model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardviz.compiler.targets import TargetStatus, gpu_config, targets
+from shardviz.costs.chips import chips
+from shardviz.costs.machine import Machine, machine_of
+from shardviz.costs.placement import other_size, placement
+from shardviz.costs.step import fits
+from shardviz.errors import MeshError, TargetError
+from shardviz.notation import DeviceMesh
+from shardviz.processes import Topology
+from shardviz.program.lower import CPU, LowerFor
+
+
+@dataclass(frozen=True)
+class CompileTarget:
+    """What a plan is compiled for.
+
+    Attributes:
+        text: the target's text, as `Machine.text` writes it.
+        machine: the machine.
+        topology: what the compile server is told; None for `cpu`, and where nothing here can compile for the machine.
+        missing: why nothing can, and the command that mends it; empty where something can.
+        slices: the slice of the device at each place of the mesh, where there are several.
+    """
+
+    text: str
+    machine: Machine
+    topology: Topology | None
+    missing: str = ""
+    slices: tuple[int, ...] = ()
+
+    @property
+    def lowered_for(self) -> LowerFor:
+        """What JAX lowers the program for."""
+        if self.topology is None:
+            return CPU
+        chip = self.machine.chip
+        cores = 2 if chip.name in ("v4", "v5p") and chip.devices_per_chip == 1 else 1  # as libtpu's devices have it
+        return LowerFor("tpu" if chip.kind == "tpu" else "cuda", chip.device_kind, cores)
+
+    @property
+    def hbm(self) -> int | None:
+        """Bytes of main memory that a program can use on one device."""
+        try:
+            return int(fits(0, self.machine).usable)
+        except TargetError:  # a chip whose memory is not known
+            return None
+
+
+def resolve_target(target: str | Machine, mesh: DeviceMesh) -> CompileTarget:
+    """Reads a target and puts a mesh on it.
+
+    Args:
+        target: such as `tpu v5p:4x4x4`, `gpu h100:2x8` or `cpu`, or whatever else `machine_of` reads.
+        mesh: the plan's mesh. Where it does not say its devices' order, it gets the one of JAX's `mesh_utils`.
+
+    Raises:
+        TargetError: if there is no such chip or topology.
+        MeshError: if the mesh and the machine differ in their number of devices.
+    """
+    machine = machine_of(target, mesh.size)
+    kind = machine.chip.kind
+    if kind == "cpu":
+        return CompileTarget("cpu", machine, None)
+    if mesh.size != machine.size:
+        raise MeshError(other_size(mesh, machine))
+    status = next(s for s in targets() if s.name == kind)
+    if not status.ready:
+        return CompileTarget(machine.text, machine, None, _missing(machine, status))
+    if kind == "tpu" and machine.chip.name not in chips():
+        why = f"{machine.text}: libtpu has no compiler for a chip called {machine.chip.name!r}"
+        return CompileTarget(machine.text, machine, None, f"{why}; level 'partitioned' works all the same")
+    placed = placement(mesh, machine)
+    ids = placed.device_ids()
+    topology = _tpu(machine, ids) if kind == "tpu" else _gpu(machine, ids)
+    if topology is None:
+        why = f"{machine.text}: no description of {machine.chip.name} for XLA's GPU compiler is known here"
+        return CompileTarget(machine.text, machine, None, f"{why}; level 'partitioned' works all the same")
+    slices = machine.slices()[list(placed.order)] if machine.num_slices > 1 else ()
+    return CompileTarget(machine.text, machine, topology, slices=tuple(map(int, slices)))
+
+
+def _tpu(machine: Machine, ids: tuple[int, ...]) -> Topology:
+    chip, sizes = machine.chip, machine.topology
+    details: dict[str, object] = {}
+    if machine.num_slices > 1:
+        details["num_slices"] = machine.num_slices
+    if chip.name == "v4" and chip.devices_per_chip == 1:
+        details["chip_config_name"] = "megacore"
+    if any(n < bound for n, bound in zip(machine.shape, chip.host_bounds, strict=True)):
+        details["chips_per_host_bounds"] = tuple(map(min, machine.shape, chip.host_bounds))
+    return Topology("tpu", f"{chip.name}:{'x'.join(map(str, sizes))}", ids, details)
+
+
+def _gpu(machine: Machine, ids: tuple[int, ...]) -> Topology | None:
+    config = gpu_config(machine.chip.name)
+    if config is None:
+        return None
+    hosts, per_host = machine.topology
+    name = f"{machine.domains}x{hosts // machine.domains}x{per_host}"
+    return Topology("gpu", name, ids, config=config)
+
+
+def _missing(machine: Machine, status: TargetStatus) -> str:
+    mend = f"; to install it: {status.install}" if status.install else ""
+    return (
+        f"{machine.text} cannot be compiled for here: {status.missing}{mend}; level 'partitioned' works all the same, "
+        "on simulated devices"
+    )

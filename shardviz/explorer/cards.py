@@ -1,0 +1,251 @@
+"""Plans side by side: the cards of an explorer, of which one is the plan that is being changed.
+
+There is always the *baseline*, the plan as it was given. A change of any card makes the *draft*, a card of its own, so
+that no card's plan is lost by an edit; the draft itself is what the next changes go on with. `pinned` keeps it under a
+name, and a draft that would be overwritten from another card is kept the same way.
+
+>>> deck = Deck.of("plan A", "known A").edited("plan B", "known B")
+>>> [card.name for card in deck.cards], deck.at
+(['baseline', 'draft'], 'draft')
+>>> deck = deck.opened("baseline").edited("plan C", "known C")   # the plan B is kept
+>>> [(card.name, card.plan) for card in deck.cards]
+[('baseline', 'plan A'), ('plan 1', 'plan B'), ('draft', 'plan C')]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shardviz.errors import ShardvizError, excerpt
+
+if TYPE_CHECKING:
+    from shardviz.explorer.answers import Known
+    from shardviz.program.plan import Plan
+
+BASELINE, DRAFT = "baseline", "draft"
+MOST_CARDS = 24
+"""Cards that there can be, the draft among them: so many but one can be kept, and every one of these can be edited."""
+LONGEST_NAME = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A plan that is kept beside others.
+
+    Attributes:
+        id: `baseline`, `draft`, or one of its own, which it keeps when it is moved or gets another name.
+        name: what a person calls it.
+        plan: the plan.
+        known: what is known of it, and its machine.
+        note: how it came to be, such as `as given` or `a preset`; empty for what a person made.
+        why: sentences on why it is as it is, of one that a search has found.
+    """
+
+    id: str
+    name: str
+    plan: Plan
+    known: Known
+    note: str = ""
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Deck:
+    """The cards of an explorer.
+
+    Attributes:
+        cards: in the order in which they are shown.
+        at: the id of the one that is being changed.
+        against: the id of the one that the others are compared with.
+        made: how many cards have had an id of their own.
+    """
+
+    cards: tuple[Card, ...]
+    at: str = BASELINE
+    against: str = BASELINE
+    made: int = 0
+
+    @classmethod
+    def of(cls, plan: Plan, known: Known) -> Deck:
+        """The deck of an explorer that is opened on a plan."""
+        return cls((Card(id=BASELINE, name=BASELINE, plan=plan, known=known, note="as given"),))
+
+    @property
+    def now(self) -> Card:
+        """The card that is being changed."""
+        return self.card(self.at)
+
+    @property
+    def other(self) -> Card:
+        """The card that the others are compared with."""
+        return self.card(self.against)
+
+    def card(self, name: str) -> Card:
+        """A card by its id.
+
+        Raises:
+            ShardvizError: if there is none; the message lists those that there are.
+        """
+        found = next((card for card in self.cards if card.id == name), None)
+        if found is None:
+            have = ", ".join(repr(card.id) for card in self.cards)
+            raise ShardvizError(f"there is no card {excerpt(name)!r}; there are {have}")
+        return found
+
+    @property
+    def draft(self) -> Card | None:
+        """The draft; None where nothing was changed, or all that was is kept under a name."""
+        return next((card for card in self.cards if card.id == DRAFT), None)
+
+    # What follows from a change of the plan.
+
+    def told(self, known: Known) -> Deck:
+        """More is known of the card that is being changed."""
+        return self._with(replace(self.now, known=known))
+
+    def edited(self, plan: Plan, known: Known) -> Deck:
+        """The plan was changed: the draft has it now."""
+        after = self._kept_draft() if self.at != DRAFT and self.draft is not None else self
+        return replace(after._with_draft(_draft(plan, known)), at=DRAFT)
+
+    def returned(self, plan: Plan, known: Known, at: str, draft: tuple[Plan, Known] | None) -> Deck:
+        """An undo or a redo led back to a plan.
+
+        Args:
+            plan: the plan.
+            known: what is known of it.
+            at: the card that it was then.
+            draft: the draft of then, with what is known of it.
+        """
+        alike = [card for card in self.cards if card.id != DRAFT and card.plan == plan]
+        there = next((card for card in alike if card.id == at), alike[0] if alike else None)
+        if there is None:
+            return replace(self._with_draft(_draft(plan, known)), at=DRAFT)
+        left = replace(self, at=there.id)._with(replace(there, known=known))
+        if draft is None or any(c.id != DRAFT and c.plan == draft[0] for c in self.cards):
+            return left._without(DRAFT)
+        return left._with_draft(_draft(*draft))
+
+    def on(self, put: Callable[[Card], Known]) -> Deck:
+        """Every card but the one that is being changed is put on another machine."""
+        return replace(self, cards=tuple(c if c.id == self.at else replace(c, known=put(c)) for c in self.cards))
+
+    def opened(self, name: str) -> Deck:
+        """Another card is the one that is being changed."""
+        self.card(name)
+        return replace(self, at=name)
+
+    # What a person does with the cards.
+
+    def pinned(self, name: str = "") -> Deck:
+        """The plan as it is now as a card of its own: the draft gets an id and a name; of another card, a copy."""
+        deck, card = self._fresh(name)
+        kept = replace(card, plan=self.now.plan, known=self.now.known, note=self.now.note if self.at == DRAFT else "")
+        if self.at == DRAFT:
+            cards = tuple(kept if c.id == DRAFT else c for c in self.cards)
+            against = kept.id if self.against == DRAFT else self.against
+            return replace(deck, cards=cards, at=kept.id, against=against)
+        return replace(deck, cards=(*self.cards, kept), at=kept.id)
+
+    def added(self, plan: Plan, known: Known, *, name: str, note: str = "") -> tuple[Deck, str]:
+        """With a card more, the last; and its id."""
+        deck, card = self._fresh(name)
+        return replace(deck, cards=(*self.cards, replace(card, plan=plan, known=known, note=note))), card.id
+
+    def filled(self, which: str, plan: Plan, known: Known, *, note: str, why: tuple[str, ...] = ()) -> Deck:
+        """A card that is not open gets another plan: that of a search, which has found a better one."""
+        return self._with(replace(self.card(which), plan=plan, known=known, note=note, why=why))
+
+    def renamed(self, which: str, name: str) -> Deck:
+        """A card gets another name.
+
+        Raises:
+            ShardvizError: if the name is empty, too long, or another card's.
+        """
+        name = " ".join(name.split())
+        if not name or len(name) > LONGEST_NAME:
+            raise ShardvizError(f"a card's name has 1 to {LONGEST_NAME} characters, not {len(name)}")
+        if any(card.name == name and card.id != which for card in self.cards):
+            raise ShardvizError(f"another card is called {name!r}; give each a name of its own")
+        if which == DRAFT and self.draft is not None:  # what has a name is kept
+            at = self.at
+            pinned = replace(self, at=DRAFT).pinned(name)
+            return pinned if at == DRAFT else replace(pinned, at=at)
+        return self._with(replace(self.card(which), name=name))
+
+    def moved(self, which: str, to: int) -> Deck:
+        """A card at another place, from 0."""
+        card = self.card(which)
+        others = [c for c in self.cards if c.id != which]
+        place = max(0, min(to, len(others)))
+        return replace(self, cards=(*others[:place], card, *others[place:]))
+
+    def deleted(self, which: str) -> Deck:
+        """Without a card that is not the one that is being changed.
+
+        Raises:
+            ShardvizError: for the baseline, or the card that is being changed.
+        """
+        card = self.card(which)
+        if which == BASELINE:
+            raise ShardvizError("the baseline stays: it is the plan as it was given")
+        if which == self.at:
+            raise ShardvizError(f"{card.name!r} is the plan that you are at; open another card first")
+        return self._without(which)
+
+    def compared(self, against: str) -> Deck:
+        """The differences are to another card."""
+        self.card(against)
+        return replace(self, against=against)
+
+    # How.
+
+    def _with(self, card: Card) -> Deck:
+        return replace(self, cards=tuple(card if c.id == card.id else c for c in self.cards))
+
+    def _with_draft(self, draft: Card | None) -> Deck:
+        """With this draft, in the place of the one that there was."""
+        if draft is None:
+            return self._without(DRAFT)
+        if self.draft is not None:
+            return self._with(draft)
+        if len(self.cards) >= MOST_CARDS:  # those of a file may all be kept
+            raise ShardvizError(f"there are {len(self.cards)} cards, and at most {MOST_CARDS}; delete one first")
+        return replace(self, cards=(*self.cards, draft))
+
+    def _without(self, which: str) -> Deck:
+        against = BASELINE if self.against == which else self.against
+        return replace(self, cards=tuple(c for c in self.cards if c.id != which), against=against)
+
+    def _kept_draft(self) -> Deck:
+        """The draft under a name of its own; where another card has its plan, that one is enough."""
+        draft = self.card(DRAFT)
+        if any(card.id != DRAFT and card.plan == draft.plan for card in self.cards):
+            return self._without(DRAFT)
+        return replace(replace(self, at=DRAFT).pinned(), at=self.at)
+
+    def _fresh(self, name: str) -> tuple[Deck, Card]:
+        """A card with an id and a name that no other has.
+
+        Raises:
+            ShardvizError: if there are too many cards.
+        """
+        kept = sum(card.id != DRAFT for card in self.cards)
+        if kept >= MOST_CARDS - 1:
+            raise ShardvizError(f"{kept} cards are kept, and at most {MOST_CARDS - 1} can be; delete one first")
+        made = self.made + 1
+        names = {card.name for card in self.cards}
+        name = " ".join(name.split())[:LONGEST_NAME]
+        if not name:
+            name = next(n for n in (f"plan {i}" for i in range(1, MOST_CARDS + 2)) if n not in names)
+        base, count = name, 1
+        while name in names:
+            count += 1
+            name = f"{base} ({count})"
+        return replace(self, made=made), Card(id=f"card-{made}", name=name, plan=self.now.plan, known=self.now.known)
+
+
+def _draft(plan: Plan, known: Known) -> Card:
+    return Card(id=DRAFT, name=DRAFT, plan=plan, known=known)

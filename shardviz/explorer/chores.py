@@ -1,0 +1,170 @@
+"""Work that takes long, done in slices where the state's owner is: between two slices a drag or a click is answered.
+
+A chore is an iterator, each step of which takes tens of milliseconds, or yields `WAITING`. Where an event loop runs (a
+kernel) it is taken up again and again until it ends or is stopped; where none runs (a script, a test) it is done at
+once.
+
+>>> from shardviz.explorer.compile_loop import Inbox
+>>> done = []
+>>> chore = Chore(Inbox(), (done.append(n) for n in range(3)))
+>>> chore.start()
+>>> done, chore.running
+([0, 1, 2], False)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from typing import Any
+
+from shardviz.explorer.compile_loop import Inbox
+from shardviz.study.trying import WAITING
+
+_SLICE = 0.02
+"""Seconds of work before others are asked."""
+_PAUSE = 0.02
+"""Seconds in which others are: a message passes through several turns of a kernel's loop before it is answered."""
+_WAIT = 0.05
+"""Seconds until it is asked again whether what a step waits for is there."""
+
+_ENDING = 2.0
+"""Seconds at most that work which is stopped may take to end."""
+
+_calm = 0.0
+"""When all chores of this process may go on, by the clock `time.monotonic`."""
+
+
+def hurry(seconds: float) -> None:
+    """Has all chores of this process wait from now on for so long: a person waits for something, of which they would
+    take the half, for kernels answer cells and messages on threads of their own.
+    """
+    global _calm
+    _calm = time.monotonic() + seconds
+
+
+class Chore:
+    """Work in slices.
+
+    Args:
+        inbox: whose owner does it.
+        steps: the work; what it yields is of no matter. It is closed when the chore is stopped.
+
+    Attributes:
+        running: whether more is to be done.
+    """
+
+    def __init__(self, inbox: Inbox, steps: Iterator[Any]):
+        self._inbox, self._steps = inbox, steps
+        self.running = True
+
+    def start(self, delay: float = 0.0) -> None:
+        """Begins, some seconds later where an event loop runs; then it returns at once."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            while self.running:
+                if self._work(alone=True):
+                    time.sleep(_WAIT)
+            return
+        loop.call_later(delay, self._slice, loop)
+
+    def stop(self) -> None:
+        """Ends it; what is under way is not gone on with."""
+        if self.running:
+            self.running = False
+            with suppress(ValueError):  # it stops itself: then it ends by itself too
+                close = getattr(self._steps, "close", None)
+                if close is not None:
+                    close()
+
+    def _slice(self, loop: asyncio.AbstractEventLoop) -> None:
+        waits = self.running and self._work()
+        if self.running and not loop.is_closed():
+            pause = _WAIT if waits else _PAUSE
+            loop.call_later(max(pause, _calm - time.monotonic()), self._slice, loop)
+
+    def _work(self, alone: bool = False) -> bool:
+        """Some steps; whether the last of them can do nothing but wait.
+
+        Args:
+            alone: nobody else is waited for.
+        """
+        until, waits = time.monotonic() + _SLICE, False
+        try:
+            while self.running and not waits and (now := time.monotonic()) < until and (alone or now >= _calm):
+                waits = self._inbox.run(lambda: next(self._steps)) is WAITING
+        except StopIteration:
+            self.running = False
+        except BaseException:
+            self.running = False
+            raise
+        return waits
+
+
+class _Stopped(BaseException):
+    """Ends work that nobody waits for."""
+
+
+def stepped(work: Callable[[Callable[[Any], None]], Any]) -> Generator[Any, None, None]:
+    """One long piece of work as steps that end where it says so: what is no iterator can be a chore too.
+
+    The work is done in a thread of its own, which runs while the next step is waited for, and at no other time. Where
+    the steps are closed, the work ends at its next pause. It holds no lock where it pauses, and no function of a
+    person's is half done there.
+
+    >>> steps = stepped(lambda pause: [pause(n) for n in range(3)])
+    >>> list(steps)
+    [0, 1, 2]
+
+    Args:
+        work: gets a function to be called with what the step yields, where it may pause.
+
+    Yields:
+        What it is given at each pause. What the work raises is raised.
+    """
+    go, paused = threading.Semaphore(0), threading.Semaphore(0)
+    said: list[Any] = []
+    ended: list[BaseException | None] = []
+    stopped = threading.Event()
+
+    def pause(what: Any) -> None:
+        if stopped.is_set():  # it is on its way out
+            raise _Stopped
+        said[:] = [what]
+        paused.release()
+        go.acquire()
+        if stopped.is_set():
+            raise _Stopped
+
+    def run() -> None:
+        try:
+            work(pause)
+            ended.append(None)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the step is waited for
+            ended.append(error)
+        finally:
+            paused.release()
+
+    thread = threading.Thread(target=run, name="shardviz-steps", daemon=True)
+    thread.start()
+    resting = False
+    try:
+        while True:
+            paused.acquire()
+            if ended:
+                if ended[0] is not None:
+                    raise ended[0]
+                return
+            resting = True
+            yield said[0]
+            resting = False
+            go.release()
+    finally:
+        stopped.set()
+        go.release()
+        if resting:
+            thread.join(_ENDING)  # so that it is alone while it puts things back

@@ -1,0 +1,338 @@
+"""The compile loop: one compile at a time, for the newest plan, a moment after the last change.
+
+Each plan makes a `Task`. `later` waits until there has been no newer one for a moment, then the compile is started; its
+milestones and its end are delivered as `Progress`, some with a report. Answers for an older task are dropped.
+Compiles answer on threads of their own, so their answers pass through an `Inbox`, which runs one call at a time.
+
+>>> loop = CompileLoop(submit=lambda task, on_report: 1 / 0, tell=lambda progress, report: None, debounce=60)
+>>> task = Task(plan=None, target="cpu", reach="partitioned", due=2, place="8 simulated devices")
+>>> loop.later(task)
+Progress(status='propagating', message="asking XLA's partitioner", busy=True, trouble=None)
+>>> loop.cancel()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shardviz.errors import CompileStopped, ShardvizError
+from shardviz.explorer.snapshot import Progress
+from shardviz.judge.report import Report
+from shardviz.records.report import LEVELS
+
+if TYPE_CHECKING:
+    from shardviz.ask.submitting import OnReport, ReportFuture
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A compile to be made.
+
+    Attributes:
+        plan, target: what is compiled, and for which machine.
+        reach: the last level that is wanted; nothing is compiled for `propagated`.
+        due: the lowest level, by its place in `LEVELS`, whose report is news.
+        place: what it is compiled for, in words.
+        finish: have the compile run to its end, for what only a finished one tells.
+    """
+
+    plan: Any
+    target: Any
+    reach: str
+    due: int
+    place: str
+    finish: bool = False
+
+
+class CompileLoop:
+    """Runs the newest task's compile, and tells how it goes.
+
+    Args:
+        submit: starts a task's compile. It is given the task, and what to call with each report (None: only the last
+            one matters).
+        tell: what to call with the progress, and with a report where one has come.
+        debounce: seconds without a newer task before a compile is started.
+
+    Attributes:
+        inbox: through which everything goes that other threads say.
+        future: the compile that runs; None while none does.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[Task, OnReport | None], ReportFuture],
+        tell: Callable[[Progress, Report | None], None],
+        debounce: float,
+    ):
+        self.inbox = Inbox()
+        self.future: ReportFuture | None = None
+        self._submit, self._tell, self._debounce = submit, tell, debounce
+        self._alarm: Alarm | None = None
+        self._pending: Task | None = None
+        self._turn = 0
+        self._due = 0
+        self._began = 0.0
+        self._seconds: float | None = None
+
+    def later(self, task: Task) -> Progress:
+        """Drops the older task, and starts this one's compile when there has been no newer one for a moment.
+
+        Returns:
+            The progress until then; it is not told.
+        """
+        self.cancel()
+        self._began, self._seconds = time.monotonic(), None
+        expected = self.expected(task)
+        if not expected.busy:
+            return expected
+        self._pending = task
+        fire = partial(self._fire, self._turn)
+        try:
+            self._alarm = Alarm(self._debounce, lambda: self.inbox.post(fire))
+        except RuntimeError:  # the system gives no thread: then as soon as this change is taken
+            self.inbox.post(fire)
+        return expected
+
+    @staticmethod
+    def expected(task: Task) -> Progress:
+        """What `later` gives for a task."""
+        if task.reach == "propagated" or task.due > LEVELS.index(task.reach):
+            return Progress(LEVELS[max(task.due - 1, LEVELS.index("propagated"))], seconds=0.0)
+        return Progress("propagating", "asking XLA's partitioner", busy=True)
+
+    def hurry(self) -> None:
+        """Starts a compile that waits for its moment."""
+        self.inbox.run(partial(self._fire, self._turn))
+
+    def now(self, task: Task) -> None:
+        """Drops the older task, and starts this one's compile at once."""
+        self.cancel()
+        self._began, self._seconds = time.monotonic(), None
+        self._start(task)
+
+    def cancel(self) -> None:
+        """Drops the task; answers to it that still come belong to an older turn. Where this is interrupted, it can be
+        done again."""
+        self._turn += 1
+        self._pending = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self.future is not None and not self.future.done():
+            self.future.stop()
+        self.future = None
+
+    def stop(self) -> None:
+        """Drops the task and says so."""
+        try:
+            self.cancel()
+        finally:
+            self._fail(_stopped())
+
+    def _fire(self, turn: int) -> None:
+        if turn == self._turn and self._pending is not None:
+            self._start(self._pending)
+
+    def _start(self, task: Task) -> None:
+        if task.reach == "propagated":
+            return
+        turn, self._due = self._turn, task.due
+        doing = f"compiling for {task.place}" + (", to the end" if task.finish else "")
+        tell = lambda report: self.inbox.post(partial(self._reached, turn, task, report))  # noqa: E731
+        try:
+            self._pending = None
+            self._tell(Progress("finishing" if task.finish else "compiling", doing, busy=True), None)
+            # of a compile that is finished, what comes before its end is known already
+            future = self.future = self._submit(task, None if task.finish else tell)
+            future.add_done_callback(lambda _: self.inbox.post(partial(self._ended, turn, task, future)))
+        except BaseException as error:  # an interrupt too: nobody would end what is told to be under way
+            self.cancel()
+            self._fail(error)
+            if isinstance(error, ShardvizError):
+                return
+            raise
+
+    def _reached(self, turn: int, task: Task, report: Report) -> None:
+        """Tells of a report that is news."""
+        level = LEVELS.index(report.level)
+        if turn != self._turn or level < self._due:
+            return
+        self._due = level + 1
+        more = level < LEVELS.index(task.reach)
+        message = f"compiling for {task.place}; the memory plan follows" if more else ""
+        self._tell(Progress(report.level, message, busy=more, seconds=None if more else self._elapsed), report)
+
+    def _ended(self, turn: int, task: Task, future: ReportFuture) -> None:
+        if turn != self._turn or future is not self.future:
+            return
+        self.future = None
+        error = _stopped() if future.cancelled() else future.exception()
+        if error is None:
+            try:
+                report = future.result()
+                self._reached(turn, task, report)
+                # also where it told nothing new, such as a compile done again
+                self._tell(Progress(report.level, seconds=self._elapsed), None)
+            except BaseException as interrupt:
+                self._fail(interrupt)  # else it would be busy for ever
+                raise
+            return
+        self._fail(error)
+        if not isinstance(error, ShardvizError):
+            raise error
+
+    def _fail(self, error: BaseException) -> None:
+        known = isinstance(error, ShardvizError)
+        status = "stopped" if isinstance(error, CompileStopped) else "failed"
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+        self._tell(Progress(status, message, trouble=error, seconds=self._elapsed), None)
+
+    @property
+    def _elapsed(self) -> float:
+        """Seconds from the change to its last answer."""
+        if self._seconds is None:
+            self._seconds = time.monotonic() - self._began
+        return self._seconds
+
+
+class Alarm:
+    """Calls something after a while, on a thread of its own, unless it is cancelled before.
+
+    A `threading.Timer` is cancelled under a lock that is taken in Python: where an interrupt comes just then, the lock
+    stays taken, and whoever cancels once more waits for ever. Here a message is put into a queue, in one step of C.
+
+    Args:
+        seconds: how long from now.
+        call: what is called.
+
+    Raises:
+        RuntimeError: if the system gives no thread.
+    """
+
+    def __init__(self, seconds: float, call: Callable[[], None]):
+        self._cancelled: queue.SimpleQueue[None] = queue.SimpleQueue()
+        threading.Thread(target=self._wait, args=(seconds, call), name="shardviz-alarm", daemon=True).start()
+
+    def cancel(self) -> None:
+        """Has it never call; nothing where it has called already."""
+        self._cancelled.put(None)
+
+    def _wait(self, seconds: float, call: Callable[[], None]) -> None:
+        try:
+            self._cancelled.get(timeout=seconds)
+        except queue.Empty:
+            call()
+
+
+def _stopped() -> CompileStopped:
+    return CompileStopped("stopped; what is shown is what was known so far")
+
+
+# Calls from other threads.
+
+T = TypeVar("T")
+
+
+class Inbox:
+    """Calls that come from other threads, run one at a time where the state's owner is.
+
+    A compile answers on a thread of its own, but the state (and the messages to a browser that follow from it) belongs
+    to the kernel's main thread. So every answer is posted here and runs
+
+    - on the kernel's event loop, where one is running;
+    - or at once, in the thread that posted it, where there is none (a script, a test);
+    - or in `wait_until`, where the owner waits for it: a cell that waits blocks the loop, so the loop cannot do it.
+
+    >>> inbox, seen = Inbox(), []
+    >>> inbox.post(lambda: seen.append("answer"))
+    >>> seen
+    ['answer']
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = threading.Event()
+
+    def run(self, change: Callable[[], T]) -> T:
+        """Holds off all posted calls while `change` changes the state; they run afterwards.
+
+        Python lets an interrupt in at calls only, and there is none between a lock or a count and what puts it back: so
+        this is no context manager in Python, whose end is a call.
+        """
+        with suppress(RuntimeError):  # there is no running loop in a script
+            self._loop = asyncio.get_running_loop()
+        with self._lock:
+            depth = self._depth
+            try:
+                self._depth = depth + 1
+                found = change()
+            finally:
+                self._depth = depth
+        if self._loop is None:
+            self.drain()
+        return found
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Has `call` run by the state's owner; returns at once where there is a loop to do it."""
+        self._calls.put(call)
+        loop = self._loop
+        try:
+            if loop is None or not loop.is_running():
+                self.drain()
+            else:
+                self._later()
+        finally:
+            self._news.set()
+
+    def drain(self) -> None:
+        """Runs what was posted. Where another thread holds the state, that one runs it when it lets go."""
+        while not self._calls.empty():
+            if not self._lock.acquire(blocking=False):
+                return
+            try:
+                if self._depth:
+                    return
+                try:
+                    self._depth = 1
+                    with suppress(queue.Empty):
+                        self._calls.get_nowait()()
+                except BaseException:
+                    if not self._calls.empty():  # what others said is not lost with this call
+                        self._later()
+                    raise
+                finally:
+                    self._depth = 0
+            finally:
+                self._lock.release()
+
+    def _later(self) -> None:
+        """Has the rest run by the loop, if there is one; else whoever posts or waits next runs it."""
+        with suppress(RuntimeError):  # it is closed
+            if self._loop is not None and self._loop.is_running():
+                self._loop.call_soon_threadsafe(self.drain)
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Runs posted calls until `condition` holds or `timeout` seconds are over; says whether it holds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            self._news.clear()
+            self.drain()
+            with self._lock:  # another thread may be amid a call, whose observers have not heard of it yet
+                holds = condition()
+            if holds:
+                return True
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return False
+            self._news.wait(min(remaining, 0.1))

@@ -1,0 +1,454 @@
+"""The explorer's state: a program under a plan that can be changed, undone and compiled. It knows no view.
+
+All that is known stands in one record, a `Snapshot`. Each edit (`edits.py`) goes one way: `apply` says what is known
+after it and what follows from it; the new snapshot takes the place of the old one as a whole; then whoever has
+subscribed hears once which of its parts are new, and what follows is done: a compile a moment later, whose answers
+replace the report, or a chore in the background.
+
+>>> state = ExplorerState(program, plan)                                    # doctest: +SKIP
+>>> state.set_dim("params['w1']", 1, ["model"])                             # doctest: +SKIP
+True
+>>> state.level, state.report.value("params['w1']").shard_shape             # doctest: +SKIP
+('propagated', (1024, 512))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shardviz.costs.machine import Machine
+from shardviz.costs.step_cost import StepCost
+from shardviz.errors import CompileError, CompileTimeout, ShardvizError
+from shardviz.explorer import replan
+from shardviz.explorer.answers import Known
+from shardviz.explorer.apply import Begin, Compile, Effect, End, apply, internal, refused
+from shardviz.explorer.asking import Asking
+from shardviz.explorer.background import Background
+from shardviz.explorer.cards import Deck
+from shardviz.explorer.changes import Choice
+from shardviz.explorer.compile_loop import CompileLoop, Task
+from shardviz.explorer.edits import EDITS, Edit
+from shardviz.explorer.kin import Role
+from shardviz.explorer.logical import Logical
+from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
+from shardviz.explorer.offers import Offer
+from shardviz.explorer.selection import Selection
+from shardviz.explorer.snapshot import Answers, History, Progress, Snapshot, Step
+from shardviz.explorer.stages import Passes, Stages
+from shardviz.explorer.ways import Way
+from shardviz.judge.report import Report
+from shardviz.records.report import LEVELS, PlanRecord
+
+if TYPE_CHECKING:
+    from shardviz.ask.program import Program
+    from shardviz.ask.submitting import OnReport, ReportFuture
+    from shardviz.program.plan import Plan
+
+T = TypeVar("T")
+
+_TO_THE_END = 10  # how much longer than up to its plan a compile may take: it is 80 to 95 % machine code
+
+
+def _read(path: str) -> Any:
+    return property(attrgetter(f"now.{path}"))
+
+
+class ExplorerState:
+    """A program under a plan that can be changed, undone and compiled.
+
+    Each edit of `edits.py` is a method too, by its `op`, that says whether the edit was taken: `state.undo()`,
+    `state.set_dim("x", 0, ["data"])`.
+
+    Args:
+        program: what `sv.trace` gave.
+        plan: the plan to begin with.
+        level: how far to go with each plan: `propagated`, `partitioned` or `compiled`.
+        debounce: seconds without a newer plan before a compile is started.
+        timeout: seconds that a compile may take.
+        memory_limit: bytes that a compile may use; None for no limit.
+        target: the machine to compile for and to cost the step on.
+        tokens: tokens (or samples) of a whole step, for tokens a second; None for what the arguments tell, False: none.
+        model_flops: FLOPs of a whole step that the model needs, for its utilisation.
+
+    Attributes:
+        now: the `Snapshot`, which is replaced as a whole; what else is known is read from it.
+        asking: the program, and what it has answered.
+        background: what goes on beside the edits.
+        loop: the `CompileLoop`.
+        timeout, memory_limit: what the next compile may take, in seconds and bytes (None: no limit); may be set.
+        plan, bound: the plan, and the same checked against the program, with a full spec for every argument.
+        report, level: what is known of it so far, at which level. After another target was chosen it is the old
+            target's, until the compiler answers: its shardings are the same.
+        changed, finishable: see `Answers`.
+        machine, target: the machine that the plan is for, and its text. When the mesh gets another size, it becomes the
+            same chip's most cube-like topology of that size, and `target_remark` says so.
+        missing: why this installation cannot compile for the machine, and the command that mends it; then reports go
+            no further than `partitioned`. Empty where it can.
+        cost: what the report's step costs on the machine; None for `cpu`, and where `cost_error` says why.
+        status, message, busy, failure: see `Progress`.
+        error, ways: why an edit was refused, or an error of the explorer's own, and the ways on; see `Snapshot`.
+        logical: what is known of the program's logical dimensions; see the edit `find_dimensions`.
+        selected, remark: the name of the value that is looked at, which may be set, and how it came to it; see
+            `Selection`.
+        deck: the plan's card and those beside it; see `Deck`.
+        past, ahead: the steps that `undo` and `redo` go to.
+
+    Raises:
+        ShardvizError: if the plan does not fit the program, or the target the mesh.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        plan: Plan,
+        *,
+        level: str = "compiled",
+        debounce: float = 0.03,
+        timeout: float = 60.0,
+        memory_limit: float | None = None,
+        target: str | Machine = "cpu",
+        tokens: float | bool | None = None,
+        model_flops: float | None = None,
+    ):
+        if level not in LEVELS[1:]:
+            raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS[1:]))}")
+        self.program = program
+        self.timeout, self.memory_limit = timeout, memory_limit
+        self.asking = Asking(program, level, WholeStep(tokens, model_flops))
+        self.loop = CompileLoop(self._submit, self._hear, debounce)
+        self.background = Background(self, self.loop.inbox)
+        self._subscribers: list[Callable[[frozenset[str]], None]] = []
+        self._telling = False
+        self.loop.inbox.run(lambda: self._open(plan, target))
+
+    def _open(self, plan: Plan, target: str | Machine) -> None:
+        plan = self.program.settled(plan)
+        bound = self.program.bind(plan)
+        machine = MachineChoice.of(read(target, bound.mesh), bound.mesh)
+        report = self.program.propagate(plan)
+        known = Known(bound, {report.level: report}, machine, self.asking.whole)
+        machine, cost = known.priced()
+        answers = Answers.of(known.reports, {})
+        self.asking.book.keep(plan, known)
+        task = self.asking.task(plan, answers, machine)
+        largest = max(report.arguments, key=lambda v: v.bytes_per_device or 0, default=None)
+        self._told = Snapshot(
+            plan=plan,
+            bound=bound,
+            answers=answers,
+            machine=machine,
+            cost=cost,
+            progress=self.loop.expected(task),
+            selection=Selection() if largest is None else Selection.of(largest.name, report),
+            deck=Deck.of(plan, known),
+            history=History(),
+        )
+        self._held: tuple[Snapshot, tuple[Effect, ...]] = self._told, ()
+        self.loop.later(task)
+        self.loop.hurry()
+
+    @property
+    def now(self) -> Snapshot:
+        """All that is known."""
+        return self._held[0]
+
+    # What is known: each name, and where it stands in the snapshot.
+
+    plan: Plan = _read("plan")
+    bound: PlanRecord = _read("bound")
+    report: Report = _read("answers.report")
+    level: str = _read("answers.report.level")
+    changed: frozenset[str] = _read("answers.changed")
+    finishable: bool = _read("answers.finishable")
+    machine: Machine = _read("machine.machine")
+    target: str = _read("machine.target")
+    target_remark: str = _read("machine.remark")
+    missing: str = _read("machine.missing")
+    cost: StepCost | None = _read("cost")
+    cost_error: str = _read("machine.trouble")
+    status: str = _read("progress.status")
+    message: str = _read("progress.message")
+    busy: bool = _read("progress.busy")
+    failure: dict[str, str] | None = _read("progress.failure")
+    error: dict[str, Any] | None = _read("error")
+    ways: tuple[Way, ...] = _read("ways")
+    logical: Logical = _read("logical")
+    remark: str = _read("selection.remark")
+    deck: Deck = _read("deck")
+    past: tuple[Step, ...] = _read("history.past")
+    ahead: tuple[Step, ...] = _read("history.ahead")
+
+    @property
+    def future(self) -> ReportFuture | None:
+        """The compile that runs for this plan; None while none does."""
+        return self.loop.future
+
+    # Edits.
+
+    def __getattr__(self, op: str) -> Callable[..., bool]:
+        """An edit of this `op` as a method."""
+        if op not in EDITS:
+            raise AttributeError(f"an explorer has no {op!r}")
+        return lambda *args, **kwargs: self.do(EDITS[op](*args, **kwargs))  # type: ignore[arg-type]
+
+    def do(self, edit: Edit) -> bool:
+        """Does an edit; says whether it was taken. Where it is refused, `error` says why, and all else stays."""
+
+        def done() -> bool:
+            applied = apply(self.now, edit, self.asking)
+            self._held = applied.now, (*self._held[1], *applied.effects)
+            self._settle()
+            return applied.taken
+
+        return self._alone(done)
+
+    def refuse(self, error: ShardvizError, place: str) -> None:
+        """Shows why something was not done, at its place."""
+        self._alone(lambda: self.put(**_error(refused(self.now, error, place, None, None, None, self.asking))))
+
+    def select(self, name: str, level: str = "") -> None:
+        """Selects a value.
+
+        Args:
+            name: its name.
+            level: the level at which it has this name, where that may not be the report's own: a page may show an older
+                report than the newest when it is clicked. Empty for the report's own.
+        """
+
+        def chosen() -> None:
+            seen = self.now.answers.known.get(level, self.report)
+            selection = Selection.of(name, seen)
+            if seen is not self.report and selection.chosen is not None:
+                self.put(selection=selection.carried(self.report))
+            elif name != self.selected:
+                self.put(selection=Selection.of(name, self.report))
+
+        self._alone(chosen)
+
+    @property
+    def selected(self) -> str:
+        """The name of the value that is looked at; may be set."""
+        return self.now.selection.name
+
+    @selected.setter
+    def selected(self, name: str) -> None:
+        self.select(name)
+
+    def restore(self, deck: Callable[[Callable[[Plan], Known]], Deck]) -> None:
+        """Takes the cards of an explorer that was saved, of which the one that is open has the present plan.
+
+        Args:
+            deck: makes them, given what tells what is known of a plan.
+
+        Raises:
+            ShardvizError: if one of the plans does not fit the program.
+        """
+        self.loop.inbox.run(lambda: self.put(deck=deck(lambda plan: self.asking.known(self.now, plan))))
+
+    # What can be asked without a change.
+
+    def twins(self, name: str, layers: bool = False) -> tuple[Role, ...]:
+        """An argument's twins that are sharded alike; see `replan.twins`."""
+        return replan.twins(self.now, name, layers)
+
+    def legal_axes(self, name: str, dimension: int) -> tuple[Choice, ...]:
+        """For each mesh axis, whether it may be added to a dimension of an argument, and why not."""
+        return replan.legal_axes(self.now, "argument", name, dimension)
+
+    def legal_out_axes(self, name: str, dimension: int) -> tuple[Choice, ...]:
+        """The same for an output."""
+        return replan.legal_axes(self.now, "output", name, dimension)
+
+    def caught(self, pattern: str) -> tuple[str, ...]:
+        """The tree paths of the arguments that a rule of this pattern would catch."""
+        return replan.caught(self.plan, pattern, self.program)
+
+    def looked_at(self, what: str, name: str) -> Offer | None:
+        """What an offer comes to, before it is taken: Shardy is asked where nobody knows.
+
+        Args:
+            what: `offer`, a preset, or `remedy`, a mend of the plan as it is now.
+            name: its name, or a mend's action.
+
+        Returns:
+            It, with what is known of its plan, or why that cannot be; None where there is no such offer any more.
+        """
+        offer = next((o for o in self.now.offers.items if what == "offer" and o.name == name), None)
+        if what == "remedy" and self.now.remedies.of == self.plan:
+            mend = next((m for m in self.now.remedies.items if m.action == name), None)
+            if mend is not None:
+                offer = Offer(name=mend.action, text=mend.text, plan=mend.plan, tried=mend)
+        if offer is None or offer.known is not None or offer.trouble:
+            return offer
+        asked = offer
+        try:
+            return self.loop.inbox.run(lambda: replace(asked, known=self.asking.known(self.now, asked.plan)))
+        except ShardvizError as error:
+            return replace(offer, trouble=str(error))
+
+    def find_stages(self, other: bool = False) -> None:
+        """Has the texts of the plan made, and, where `other`, those of the card that it is compared with."""
+        self.background.texts.find(other)
+
+    def stages_of(self, plan: Plan) -> Stages:
+        """The texts of a plan as far as they are made."""
+        return self.background.texts.of(plan)
+
+    def passes_of(self, plan: Plan) -> Passes:
+        """What XLA's passes make of a plan on the target, as far as somebody has asked for it."""
+        return self.background.texts.passes_of(plan)
+
+    @property
+    def rests(self) -> bool:
+        """Whether nobody looks on, so that nothing is tried unasked."""
+        return self.background.rests
+
+    def rest(self) -> None:
+        """Nobody looks on: what is tried unasked waits until somebody does."""
+        self.background.rest()
+
+    def wake(self) -> None:
+        """Somebody looks on."""
+        self.background.wake()
+
+    # How what is known is replaced: as a whole, and told once.
+
+    def subscribe(self, callback: Callable[[frozenset[str]], None]) -> None:
+        """Has `callback` called after each change with the names of the `Snapshot`'s parts that are new.
+
+        `mesh` is among the names where the plan has another mesh. A change is told once, however much follows from it.
+        """
+        self._subscribers.append(callback)
+
+    def put(self, **parts: Any) -> None:
+        """Replaces parts of what is known, and tells it."""
+        self._held = replace(self.now, **parts), self._held[1]
+        self._tell()
+
+    def _alone(self, change: Callable[[], T]) -> T:
+        """Does a change while nobody else does: what compiles answer meanwhile is taken afterwards.
+
+        What nobody expected is shown as an `error` and raised. After a Ctrl-C the snapshot is the old or the new one;
+        what follows from it is done before the interrupt goes on.
+        """
+
+        def whole() -> T:
+            try:
+                return change()
+            except Exception as error:
+                self.put(error=internal(error))
+                raise
+            except BaseException:
+                self._settle()
+                raise
+
+        return self.loop.inbox.run(whole)
+
+    def _settle(self) -> None:
+        """Does what follows from the snapshot: its compile, what is told of it, and the chores."""
+        while compiles := [effect for effect in self._held[1] if not isinstance(effect, Begin | End)]:
+            self._compile(compiles[0])  # once more where it is interrupted: a newer one takes the place of an older one
+            now, effects = self._held
+            self._held = now, tuple(effect for effect in effects if effect is not compiles[0])
+        self._tell()
+        while effects := self._held[1]:
+            self._held = self.now, effects[1:]
+            match effects[0]:
+                case Begin(chore, about):
+                    self.background.start(chore, about)
+                case End(chore):
+                    self.background.end(chore)
+
+    def _compile(self, effect: Effect) -> None:
+        if not isinstance(effect, Compile):
+            self.loop.stop()
+        elif effect.at_once:
+            self.loop.now(effect.task)
+        else:
+            self.loop.later(effect.task)
+
+    def _tell(self) -> None:
+        """Tells who has subscribed what is new since they were told last, also what an interrupt kept from them.
+
+        What a subscriber changes while it is told is told afterwards, once; what follows from a change is told with it.
+        """
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._told is not (now := self.now):
+                self.background.follow(now.new_since(self._told))
+                now = self.now
+                if new := now.new_since(self._told):
+                    for callback in tuple(self._subscribers):
+                        callback(new)
+                self._told = now
+        except Exception:  # what cannot be shown would not be the next time either
+            self._told = self.now
+            raise
+        finally:
+            self._telling = False
+
+    # The compile.
+
+    def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
+        """Blocks until the report has `level` (or as far as this state goes), and returns it.
+
+        Raises:
+            CompileError: why it cannot be reached: stopped, crashed, refused, out of time or memory.
+            CompileTimeout: if `timeout` seconds were not enough; the compile goes on.
+        """
+        if level not in LEVELS:
+            raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
+        want = min(LEVELS.index(level), LEVELS.index(self.asking.reach(self.now.machine)))
+        old = lambda: self.now.answers.stale and want > LEVELS.index("propagated")  # noqa: E731
+        there = lambda: LEVELS.index(self.level) >= want and not old()  # noqa: E731
+        self.loop.hurry()
+        if not self.loop.inbox.wait_until(lambda: there() or not self.busy, timeout):
+            raise CompileTimeout(f"no {level} report within {timeout:g} s; the compile goes on")
+        if not there():
+            trouble = self.now.progress.trouble
+            raise trouble if isinstance(trouble, CompileError) else CompileError(f"no {level} report: {self.message}")
+        return self.report
+
+    def _submit(self, task: Task, on_report: OnReport | None) -> ReportFuture:
+        return self.program.submit(
+            task.plan,
+            level=task.reach,
+            target=task.target,
+            timeout=self.timeout * (_TO_THE_END if task.finish else 1),
+            memory_limit=self.memory_limit,
+            on_report=on_report,
+            finish=task.finish,
+        )
+
+    def _hear(self, progress: Progress, report: Report | None) -> None:
+        """Takes what the compile loop tells."""
+
+        def heard() -> None:
+            now = replace(self.now, progress=progress)
+            if report is not None:
+                known = replace(now.deck.now.known, choice=now.machine).told(report)
+                machine, cost = known.priced()
+                self.asking.book.keep(now.plan, known)
+                now = replace(
+                    now,
+                    deck=now.deck.told(known),
+                    machine=machine,
+                    cost=cost,
+                    selection=now.selection.carried(report),
+                    answers=now.answers.reached(report),
+                )
+            if progress.trouble is not None and progress.failure is None:
+                now = replace(now, error=internal(progress.trouble))
+            self._held = now, self._held[1]
+            self._tell()
+
+        self._alone(heard)
+
+
+def _error(now: Snapshot) -> dict[str, Any]:
+    return {"error": now.error, "ways": now.ways}

@@ -1,0 +1,316 @@
+"""An explorer in a file: its cards with their plans and reports, the machine, the selection, as versioned JSON.
+
+Nothing in the file is run when it is read: it is plain data, and each field is checked. With the program it becomes an
+explorer again: Shardy is asked anew for every plan, and the compiler for the one that is open. Without the program it
+is a `SavedSession`, which shows what was known.
+
+A plan is kept as what it says of the program: a spec for every argument and output by tree path, its rules where their
+filters are patterns (a function or a type of flax is spelled out, spec by spec; so are more than 1,000 rules, and
+patterns of more than 1,000 characters, none of which a file may have), its constraints, and what the program
+has otherwise, which is done to the program again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from shardviz.costs.machine import Machine
+from shardviz.costs.step_cost import StepCost
+from shardviz.errors import ShardvizError, excerpt
+from shardviz.explorer.answers import Known, equal_level
+from shardviz.explorer.cards import BASELINE, MOST_CARDS, Card, Deck
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
+from shardviz.files import path_of, read_whole
+from shardviz.judge.report import Report
+from shardviz.notation import Spec
+from shardviz.program.intermediates import Constrain
+from shardviz.program.plan import Plan
+from shardviz.program.rules import Rules
+from shardviz.records import Value
+from shardviz.records.amounts import format_shape
+from shardviz.records.report import PlanRecord
+from shardviz.visible import Visible
+
+if TYPE_CHECKING:
+    from shardviz.ask.program import Program
+
+SCHEMA_VERSION = 1
+_MOST_DIFFERENT = 6
+
+_MOST_RULES, _MOST_PATTERN = 1_000, 1_000
+
+_Name = Annotated[str, Meta(max_length=10_000)]
+_Pattern = Annotated[str, Meta(max_length=_MOST_PATTERN)]
+
+
+class _Array(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {format_shape(self.shape)}"
+
+
+class _Plan(msgspec.Struct, forbid_unknown_fields=True):
+    """A plan: `bound` says it all; `rules` catch the arguments of `ruled`."""
+
+    bound: PlanRecord
+    rules: Annotated[tuple[tuple[_Pattern, Spec | None], ...], Meta(max_length=_MOST_RULES)] = ()
+    exhaustive: bool = False
+    ruled: tuple[str, ...] = ()
+    constraints: tuple[Constrain, ...] = ()
+
+
+class _Card(msgspec.Struct, forbid_unknown_fields=True):
+    id: _Name
+    name: _Name
+    plan: _Plan
+    reports: tuple[msgspec.Raw, ...]
+    note: _Name = ""
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    shardviz_session: int
+    program: str
+    arguments: tuple[_Array, ...]
+    outputs: tuple[_Array, ...]
+    target: _Name
+    cards: Annotated[tuple[_Card, ...], Meta(min_length=1, max_length=MOST_CARDS)]
+    at: str
+    against: str
+    made: Annotated[int, Meta(ge=0, lt=2**31)]
+    selected: str = ""
+    tokens: bool | float | None = None
+    model_flops: float | None = None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class SavedSession(Visible):
+    """What an explorer knew when it was saved, to be looked at without its program.
+
+    Attributes:
+        program: the name of the function.
+        deck: the cards; the `plan` of each is a `PlanRecord`, and `known` has its reports and what they cost.
+        selected: the name of the value that was looked at.
+    """
+
+    program: str
+    deck: Deck
+    selected: str = ""
+    changed = frozenset[str]()
+    remark = ""
+
+    @property
+    def known(self) -> Known:
+        """What was known of the plan that was open."""
+        return self.deck.now.known
+
+    @property
+    def report(self) -> Report:
+        """The report of the plan that was open, of the highest level that was reached."""
+        return self.known.report
+
+    @property
+    def reports(self) -> dict[str, Report]:
+        """Name of a card → its report."""
+        return {card.name: card.known.report for card in self.deck.cards}
+
+    @property
+    def level(self) -> str:
+        """The report's level."""
+        return self.report.level
+
+    @property
+    def target(self) -> str:
+        """The machine that the plan was for."""
+        return self.known.choice.target
+
+    @property
+    def cost(self) -> StepCost | None:
+        """What the report's step costs there; None for `cpu`, and where `cost_error` says why."""
+        return self.known.cost()
+
+    @property
+    def cost_error(self) -> str:
+        """Why there is no cost."""
+        return self.known.priced()[0].trouble
+
+
+Looked = ExplorerState | SavedSession
+"""What can be looked at: an explorer that is live, or one as it was saved."""
+
+
+# To a file.
+
+
+def session_json(state: ExplorerState) -> str:
+    """An explorer's cards, machine and selection as JSON text."""
+    deck, report = state.deck, state.report
+    file = _File(
+        shardviz_session=SCHEMA_VERSION,
+        program=state.program.name,
+        arguments=_arrays(report.arguments),
+        outputs=_arrays(report.outputs),
+        target=state.target,
+        cards=tuple(_card(card, deck, state.program) for card in deck.cards),
+        at=deck.at,
+        against=deck.against,
+        made=deck.made,
+        selected=state.selected,
+        tokens=deck.now.known.whole.tokens,
+        model_flops=deck.now.known.whole.model_flops,
+    )
+    return msgspec.json.encode(file).decode()
+
+
+def _arrays(values: Iterable[Value]) -> tuple[_Array, ...]:
+    return tuple(_Array(v.name, v.dtype, tuple(v.shape)) for v in values)
+
+
+def _card(card: Card, deck: Deck, program: Program) -> _Card:
+    """A card with its report, and that of the level at which it is compared; the open one has its intermediates too."""
+    known = card.known
+    levels = {known.level, equal_level(known, deck.other.known)} - {""}
+    if card.id == deck.against:
+        levels |= {equal_level(known, other.known) for other in deck.cards} - {""}
+    reports = [known.reports[level] for level in sorted(levels)]
+    if card.id != deck.at:
+        reports = [dataclasses.replace(report, intermediates=()) for report in reports]
+    kept = tuple(msgspec.Raw(report.to_json(stages=False).encode()) for report in reports)
+    return _Card(id=card.id, name=card.name, note=card.note, plan=_plan(card.plan, known.bound, program), reports=kept)
+
+
+def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _Plan:
+    kept = _Plan(bound=bound, constraints=plan.constraints)
+    few = 0 < len(plan.rules) <= _MOST_RULES
+    if few and all(isinstance(rule.filter, str) and len(rule.filter) <= _MOST_PATTERN for rule in plan.rules):
+        own = {name for name, _ in plan.edits} | {member.path for member, _ in plan.cuts}
+        kept.rules = tuple((rule.filter, rule.spec) for rule in plan.rules)
+        kept.exhaustive = plan.rules.exhaustive
+        kept.ruled = tuple(n for row in program.rules_table(plan).rows for n in row.wins if n not in own)
+    return kept
+
+
+# From a file.
+
+
+def read_session(
+    path: str | os.PathLike[str], program: Program | None = None, target: str | Machine | None = None, **options: Any
+) -> ExplorerState | SavedSession:
+    """The explorer that was saved in a file.
+
+    Args:
+        path: of the file.
+        program: whose plans they are; None to look at them only.
+        target: another machine than the one that was saved; needed for one with a chip of one's own.
+        **options: of `ExplorerState`.
+
+    Raises:
+        ShardvizError: if the file cannot be read, is none of a session, is damaged, or is of another program.
+        TargetError, MeshError: if the machine is not known, or has another number of devices than the mesh.
+    """
+    file = _read(path_of(path))
+    whole = WholeStep(file.tokens, file.model_flops)
+    at = next(card for card in file.cards if card.id == file.at)
+    machine = read(file.target if target is None else target, at.plan.bound.mesh)
+    if program is None:
+        cards = [_known_card(card, machine, whole) for card in file.cards]
+        return SavedSession(program=file.program, deck=_deck(file, cards), selected=file.selected)
+    plans = {card.id: _plan_of(card.plan) for card in file.cards}
+    _check_same(file, program, plans[file.at])
+    rates: dict[str, Any] = {"tokens": whole.tokens, "model_flops": whole.model_flops}
+    state = ExplorerState(program, plans[file.at], target=machine, **(rates | options))
+
+    def deck(known: Callable[[Plan], Known]) -> Deck:
+        made = [(each, plans[each.id]) for each in file.cards]
+        return _deck(file, [Card(id=c.id, name=c.name, note=c.note, plan=p, known=known(p)) for c, p in made])
+
+    state.restore(deck)
+    state.select(file.selected)
+    return state
+
+
+def _read(path: Path) -> _File:
+    content = read_whole(path)
+    try:
+        head = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ShardvizError(f"{path.name} is no shardviz session: not JSON ({error})") from error
+    version = head.get("shardviz_session") if isinstance(head, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ShardvizError(
+            f"{path.name} is no shardviz session of schema version {SCHEMA_VERSION} (found {excerpt(repr(version))}); "
+            "explorer.save('session.json') writes one, and a newer shardviz may read a newer one"
+        )
+    try:
+        file = msgspec.json.decode(content, type=_File)
+    except (msgspec.ValidationError, ShardvizError, RecursionError) as error:
+        raise ShardvizError(f"{path.name}: this shardviz session is damaged: {error}") from error
+    ids = [card.id for card in file.cards]
+    wrong = (
+        f"two cards have the id {next(i for i in ids if ids.count(i) > 1)!r}"
+        if len(set(ids)) < len(ids)
+        else next((f"there is no card {each!r}" for each in (BASELINE, file.at, file.against) if each not in ids), "")
+        or next((f"the card {card.name!r} has no report" for card in file.cards if not card.reports), "")
+    )
+    if wrong:
+        raise ShardvizError(f"{path.name}: this shardviz session is damaged: {excerpt(wrong)}")
+    return file
+
+
+def _deck(file: _File, cards: Iterable[Card]) -> Deck:
+    return Deck(tuple(cards), at=file.at, against=file.against, made=file.made)
+
+
+def _known_card(card: _Card, machine: Machine, whole: WholeStep) -> Card:
+    """A card as it was, its plan a `PlanRecord`."""
+    reports = [Report.from_json(bytes(raw).decode()) for raw in card.reports]
+    bound = card.plan.bound
+    choice = MachineChoice.of(machine, bound.mesh)
+    known = Known(bound, {report.level: report for report in reports}, choice, whole)
+    plan: Any = bound
+    return Card(id=card.id, name=card.name, note=card.note, plan=plan, known=known)
+
+
+def _plan_of(kept: _Plan) -> Plan:
+    bound, ruled = kept.bound, set(kept.ruled)
+    return Plan(
+        bound.mesh,
+        edits={name: spec for name, spec in bound.in_specs.items() if name not in ruled},
+        out_edits=dict(bound.out_specs),
+        rules=Rules(kept.rules, exhaustive=kept.exhaustive),
+        memory=dict(bound.in_memory),
+        out_memory=dict(bound.out_memory),
+        constraints=kept.constraints,
+        variant=bound.variant,
+    )
+
+
+def _check_same(file: _File, program: Program, plan: Plan) -> None:
+    """Raises where the arguments are others than those that the plans are for."""
+    report = program.propagate(Plan(plan.mesh, variant=plan.variant))
+    for what, kept, values in (
+        ("argument", file.arguments, report.arguments),
+        ("output", file.outputs, report.outputs),
+    ):
+        ours, theirs = {a.name: a for a in kept}, {a.name: a for a in _arrays(values)}
+        said = [f"{n} was {ours[n]} and is {theirs[n]}" for n in ours if n in theirs and str(ours[n]) != str(theirs[n])]
+        said += [f"{n} is not there" for n in ours if n not in theirs]
+        said += [f"{n} is new" for n in theirs if n not in ours]
+        if said:
+            more = f", and {len(said) - _MOST_DIFFERENT} more" if len(said) > _MOST_DIFFERENT else ""
+            raise ShardvizError(
+                f"this session is of another program than {program.name}: it was saved of {excerpt(file.program)}, "
+                f"whose {what}s differ: {'; '.join(map(excerpt, said[:_MOST_DIFFERENT]))}{more}. Open it with that "
+                "program, or without one to look at it"
+            )

@@ -1,0 +1,191 @@
+"""Twins: which arrays are the same leaf of different trees, or of different layers, and so had better be cut alike.
+
+Three things make two arrays twins: one shape, one path below trees that are alike (`params` and `momentum`,
+`state.params` and `state.opt[0].mu`, a step's arguments and its result), numbers of layers left out of account; and,
+where the logical dimensions are known, the same one at each place.
+
+>>> layers = [f"params['layers'][{i}]['wq']" for i in range(2)] + [f"mu['layers'][{i}]['wq']" for i in range(2)]
+>>> kin = kin_of(tuple((name, (8, 8)) for name in layers), ())
+>>> [name for _, name in kin.twins("params['layers'][0]['wq']")]
+["params['layers'][1]['wq']", "mu['layers'][0]['wq']", "mu['layers'][1]['wq']"]
+>>> [name for _, name in kin.twins("params['layers'][0]['wq']", layers=True)]
+["params['layers'][1]['wq']"]
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from shardviz.errors import SpecError
+from shardviz.records.paths import segments
+
+if TYPE_CHECKING:
+    from shardviz.judge.report import Report
+    from shardviz.notation import Spec
+    from shardviz.program.dimensions import Dimensions, Member
+    from shardviz.records import Value
+    from shardviz.records.report import PlanRecord
+
+_KEPT = 16
+_SHARE = 0.3  # of the largest argument's arrays: parameters and two moments are a third each, but for counters
+_BLOCK = 3  # arrays below a key with a number in it, from which on it is taken for a layer and not for `w1` and `w2`
+_INDEX = re.compile(r"\[\d+\]|\['\d+'\]|\.\d+")
+_NUMBERS = re.compile(r"\d+")
+
+Role = tuple[str, str]
+"""`argument` or `output`, and the tree path."""
+Arrays = tuple[tuple[str, tuple[int, ...]], ...]
+"""Tree path and shape of each."""
+Named = tuple[tuple[str, tuple["Member", ...]], ...]
+"""The name and the members of each logical dimension."""
+_Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Kin:
+    """Which arrays are twins.
+
+    Attributes:
+        group: the number of each array's group; none for one that has no twin.
+        groups: the members of each, in the program's order.
+        own: each array's path with the numbers of layers left out: alike for the same leaf of every layer.
+    """
+
+    group: Mapping[Role, int]
+    groups: Sequence[Sequence[Role]]
+    own: Mapping[Role, str]
+
+    def twins(self, name: str, bound: PlanRecord | None = None, layers: bool = False) -> Iterator[Role]:
+        """An argument's twins, as (`argument` or `output`, name).
+
+        Args:
+            name: the argument's tree path.
+            bound: the plan; then only those that it cuts alike.
+            layers: only the same leaf of other layers.
+
+        Raises:
+            SpecError: if the plan has no such argument.
+        """
+        own: Role = ("argument", name)
+        if bound is not None and name not in bound.in_specs:
+            raise SpecError(f"the program has no argument {name!r}", argument=name)
+        if (place := self.group.get(own)) is None:
+            return
+        for twin in self.groups[place]:
+            near = twin != own and (not layers or self.own[twin] == self.own[own])
+            if near and (bound is None or _spec(twin, bound) == bound.in_specs[name]):
+                yield twin
+
+
+def _spec(value: Role, bound: PlanRecord) -> Spec | None:
+    role, name = value
+    return (bound.in_specs if role == "argument" else bound.out_specs).get(name)
+
+
+def kin(report: Report, dimensions: Dimensions | None = None) -> Kin:
+    """The twins among a report's arguments and outputs, those of other logical dimensions told apart where known."""
+    arguments, outputs = (arrays_of(values) for values in (report.arguments, report.outputs))
+    return kin_of(arguments, outputs, tuple((each.name, each.members) for each in dimensions or ()))
+
+
+def arrays_of(values: Iterable[Value]) -> Arrays:
+    """Tree path and shape of each value."""
+    return tuple((value.name, value.shape) for value in values)
+
+
+@lru_cache(maxsize=_KEPT)
+def kin_of(arguments: Arrays, outputs: Arrays, dimensions: Named = ()) -> Kin:
+    """The twins among arrays; kept, since a program has the same paths under every plan."""
+    roles: list[Role] = [("argument", name) for name, _ in arguments] + [("output", name) for name, _ in outputs]
+    shapes = [shape for _, shape in (*arguments, *outputs)]
+    paths = list(_layered(arguments, 1))
+    paths += ((f"={path[0]}", *path[1:]) if path else () for path in _layered(outputs, 2))
+    parent = list(range(len(roles)))
+
+    def find(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    def join(places: Sequence[int]) -> None:
+        for other in places[1:]:
+            parent[find(other)] = find(places[0])
+
+    by_path: dict[tuple[_Path, tuple[int, ...]], list[int]] = defaultdict(list)
+    for i, (path, shape) in enumerate(zip(paths, shapes, strict=True)):
+        by_path[path, shape].append(i)
+    for places in by_path.values():  # the layers
+        join(places)
+    for one, other in _alike(by_path):
+        for key in one.keys() & other.keys():
+            join([one[key], other[key]])
+    of = {tuple(member): name for name, members in dimensions for member in members}
+    found: dict[tuple[int, tuple[str, ...]], list[int]] = defaultdict(list)
+    for i, (role, shape) in enumerate(zip(roles, shapes, strict=True)):
+        found[find(i), tuple(of.get((*role, d), "") for d in range(len(shape)))].append(i)
+    groups = [[roles[i] for i in places] for places in found.values() if len(places) > 1]
+    number = {role: n for n, members in enumerate(groups) for role in members}
+    return Kin(number, groups, {role: "".join(path) for role, path in zip(roles, paths, strict=True)})
+
+
+@lru_cache(maxsize=_KEPT)
+def layers_of(arrays: Arrays, deepest: int = 1) -> Mapping[_Path, int]:
+    """The branches that are layers → which of them are alike, by a number.
+
+    A layer has siblings that are alike in all that is below them, and differ from it by a number only.
+
+    Args:
+        arrays: tree path and shape of each.
+        deepest: how many segments are never a layer's: the argument's name, and of a result its place in the tuple.
+    """
+    paths = [segments(name) for name, _ in arrays]
+    inside: dict[_Path, list[int]] = defaultdict(list)
+    for i, path in enumerate(paths):
+        for depth in range(1, len(path)):
+            inside[path[:depth]].append(i)
+    alike: dict[Any, list[_Path]] = defaultdict(list)
+    for branch, places in inside.items():
+        block = len(places) >= _BLOCK or _INDEX.fullmatch(branch[-1])
+        if len(branch) > deepest and block and _NUMBERS.search(branch[-1]):
+            below = tuple((paths[i][len(branch) :], arrays[i][1]) for i in places)
+            alike[branch[:-1], _NUMBERS.sub("#", branch[-1]), below].append(branch)
+    several = [branches for branches in alike.values() if len(branches) > 1]
+    return {branch: number for number, branches in enumerate(several) for branch in branches}
+
+
+def _layered(arrays: Arrays, deepest: int) -> Iterator[_Path]:
+    """The segments of each path, with `#` for the number of a layer."""
+    layers = layers_of(arrays, deepest)
+    for name, _ in arrays:
+        path = segments(name)
+        yield tuple(_NUMBERS.sub("#", part) if path[: depth + 1] in layers else part for depth, part in enumerate(path))
+
+
+_Leaves = dict[tuple[_Path, tuple[int, ...]], int]
+
+
+def _alike(leaves: Mapping[tuple[_Path, tuple[int, ...]], Sequence[int]]) -> Iterator[tuple[_Leaves, _Leaves]]:
+    """Pairs of trees that are alike, each as the leaves below it: (path, shape) → one array.
+
+    Trees are those below an argument, a result, or a branch that holds a good part of the arrays; they are alike where
+    at least half of the smaller one's leaves are in the other.
+    """
+    below: dict[_Path, _Leaves] = defaultdict(dict)
+    for (path, shape), places in leaves.items():
+        for depth in range(1, len(path)):
+            below[path[:depth]][path[depth:], shape] = places[0]
+    arrays = {root: sum(1 for _, shape in found if shape) for root, found in below.items()}
+    most = max((n for root, n in arrays.items() if len(root) == 1), default=0)
+    roots = [r for r in below if arrays[r] and (len(r) == 1 or arrays[r] >= _SHARE * most)]
+    for one, other in combinations(roots, 2):
+        if one != other[: len(one)] and other != one[: len(other)]:
+            shared = sum(1 for key in below[one].keys() & below[other].keys() if key[1])
+            if shared and 2 * shared >= min(arrays[one], arrays[other]):
+                yield below[one], below[other]

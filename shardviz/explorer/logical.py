@@ -1,0 +1,140 @@
+"""Logical dimensions as an explorer shows them: what cuts each, which arrays disagree, and what may cut it.
+
+They are found in the background, as it takes a second for a large model; until then nothing is known, which is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardviz.errors import ShardvizError
+from shardviz.explorer.changes import Choice
+from shardviz.layouts import itemsize
+from shardviz.notation import Axis, DeviceMesh, axis_name
+from shardviz.notation.spec import axis_size, axis_text
+from shardviz.records.amounts import plural
+from shardviz.records.paths import label, segments
+
+if TYPE_CHECKING:
+    from shardviz.program.dimensions import Dimension, Dimensions, Member
+    from shardviz.records import Value
+    from shardviz.records.report import PlanRecord
+
+Axes = tuple[Axis, ...]
+
+MOST_AT_ONCE = 600
+"""Arguments of a program whose logical dimensions are looked for unasked: more take minutes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Logical:
+    """What is known of a program's logical dimensions.
+
+    Attributes:
+        found: the dimensions, under the names that the person gave; None where they are not known.
+        busy: they are being looked for.
+        trouble: why they were not found; empty where they were, or nobody looked.
+        names: name as found → name that the person gave.
+    """
+
+    found: Dimensions | None = None
+    busy: bool = False
+    trouble: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def renamed(self, old: str, new: str) -> Logical:
+        """The same with one dimension called otherwise.
+
+        Raises:
+            ShardvizError: if there is none of that name, or one of the new name.
+        """
+        if self.found is None:
+            raise ShardvizError("the logical dimensions are not known yet")
+        if not new.strip():
+            raise ShardvizError(f"dimension {old!r} needs a name")
+        own = {name: given for name, given in self.names.items() if given != old}
+        first = next((name for name, given in self.names.items() if given == old), old)
+        return Logical(self.found.renamed({old: new.strip()}), names={**own, first: new.strip()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """How a plan cuts a logical dimension.
+
+    Attributes:
+        dimension: the dimension.
+        axes: what cuts it in most of its arguments, the most major first.
+        otherwise: the arguments' dimensions that are cut by something else, and by what.
+        share: how much of its arguments' bytes is cut otherwise, from 0 to 1.
+        arrays: what its arguments are called, by the last part of their paths, each once.
+        choices: for each axis of the mesh, whether it may be added.
+    """
+
+    dimension: Dimension
+    axes: Axes
+    otherwise: Mapping[Member, Axes]
+    share: float
+    arrays: tuple[str, ...]
+    choices: tuple[Choice, ...]
+
+
+def cuts(dimensions: Dimensions, bound: PlanRecord, arguments: Iterable[Value]) -> tuple[Cut, ...]:
+    """How a plan cuts each logical dimension that arguments have: those of the data first, and layers, which are seldom
+    cut, last.
+    """
+    known = {value.name: value for value in arguments}
+    found = (_cut(each, bound, known) for each in dimensions if each.arguments)
+    return tuple(sorted(found, key=lambda cut: (cut.dimension.stacked, not cut.dimension.of)))
+
+
+def standing(dimension: Dimension, bound: PlanRecord) -> dict[str, int]:
+    """Of arrays that have a logical dimension several times, the one that is cut now, for `Plan.with_dimension`."""
+    return {
+        path: next((d for d in several if bound.in_specs[path].dims[d]), several[0])
+        for path, several in dimension.conflicts.items()
+        if path in bound.in_specs
+    }
+
+
+def _cut(dimension: Dimension, bound: PlanRecord, known: Mapping[str, Value]) -> Cut:
+    places = dimension.chosen(standing(dimension, bound))
+    now = {m: bound.in_specs[m.path].dims[m.dimension] for m in places if m.role == "argument"}
+    axes = Counter(now.values()).most_common(1)[0][0]
+    sizes = {m: known[m.path].shape[m.dimension] for m in now}
+    weights = {m: math.prod(known[m.path].shape) * itemsize(known[m.path].dtype) for m in now}
+    otherwise = {m: other for m, other in now.items() if other != axes}
+    return Cut(
+        dimension=dimension,
+        axes=axes,
+        otherwise=dict(sorted(otherwise.items(), key=lambda item: -weights[item[0]])),
+        share=sum(weights[m] for m in otherwise) / max(1, sum(weights.values())),
+        arrays=tuple(dict.fromkeys(map(called, now))),
+        choices=tuple(_choice(axis, axes, sizes, bound.mesh) for axis in bound.mesh.names),
+    )
+
+
+def called(member: Member) -> str:
+    """What a person calls an array: the last part of its path."""
+    return label(segments(member.path)[-1]) if member.path else ""
+
+
+def _choice(axis: str, axes: Axes, sizes: Mapping[Member, int], mesh: DeviceMesh) -> Choice:
+    """Whether an axis may be added; `move` where some of the arrays do not divide by it and others do."""
+    if any(axis_name(a) == axis for a in axes):
+        return Choice(axis, False, "cuts this dimension already")
+    entry = (*axes, axis)
+    ways = math.prod(axis_size(a, mesh) for a in entry)
+    odd = {m: size for m, size in sizes.items() if size % ways}
+    if not odd:
+        return Choice(axis, True)
+    size = next(iter(odd.values()))
+    what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
+    why = f"{size} does not divide by {what}" + (f" = {ways}" if len(entry) > 1 else "")
+    if len(odd) == len(sizes):
+        return Choice(axis, False, why)
+    names = ", ".join(dict.fromkeys(map(called, odd)))
+    return Choice(axis, False, f"{plural(len(odd), 'array')} of {len(sizes)} would not divide: {names}", move=True)

@@ -1,0 +1,104 @@
+"""The texts of a plan's program, from its jaxpr to what the compiler has made: what XLA made stands in the reports."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from shardviz.compiler.lines import hlo_lines
+from shardviz.errors import ShardvizError
+from shardviz.judge.report import Report
+from shardviz.records.stages import Stage, StageLine
+
+if TYPE_CHECKING:
+    from shardviz.program.plan import Plan
+
+_XLA = {
+    "before": ("before XLA's partitioner", "one program for all devices, as the partitioner is given it"),
+    "partitioned": ("after XLA's partitioner", "the program of one device, with the collectives written in"),
+    "optimized": ("as the target runs it", "after all of the target's own passes"),
+}
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The texts of a plan.
+
+    Attributes:
+        of: the plan; None where nobody has looked.
+        items: those before XLA that are there, in order.
+        busy: more are being made.
+        trouble: why no more are.
+    """
+
+    of: Plan | None = None
+    items: tuple[Stage, ...] = ()
+    busy: bool = False
+    trouble: str = ""
+
+    def with_reports(self, reports: Mapping[str, Report], passes: tuple[Stage, ...] = ()) -> tuple[Stage, ...]:
+        """These, and XLA's from a plan's reports; with those of all passes, which are in place of the partitioner's."""
+        made = next((reports[level] for level in ("compiled", "partitioned") if level in reports), None)
+        texts = {} if made is None else made.stages
+        names = [name for name in _XLA if texts.get(name) and not (passes and name != "optimized")]
+        return (*self.items, *passes, *(_hlo(name, texts[name]) for name in names))
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What XLA's passes make of a plan's program, where somebody has asked for it.
+
+    Attributes:
+        items: the program after each pass that changed it, in order.
+        busy: it is being compiled.
+        trouble: why it could not be.
+    """
+
+    items: tuple[Stage, ...] = ()
+    busy: bool = False
+    trouble: str = ""
+
+
+def pass_stages(texts: Mapping[str, str]) -> Iterator[Stage]:
+    """The texts of a compile with all passes (`processes.dumps.read_passes`) as stages, kept packed.
+
+    A pass that is run several times has a number: the n-th time in its pipeline.
+    """
+    times: dict[tuple[str, str], int] = {}
+    for key, text in texts.items():
+        kind, _, said = key.partition(" ")
+        if kind != "pass":
+            continue
+        number, rest = said.split(" ", 1)
+        pipeline, _, name = rest.rpartition(" ")
+        times[pipeline, name] = times.get((pipeline, name), 0) + 1
+        again = f" {times[pipeline, name]}" if times[pipeline, name] > 1 else ""
+        read = partial(_unpacked, zlib.compress(text.encode(), 1))
+        told = f"a pass of {pipeline.replace('_', ' ')}"
+        if name == "pipeline-start":
+            name, told = f"{pipeline.replace('_', ' ')} begins", "what was done before it is not written down as passes"
+        yield Stage(name=f"xla {rest}{again}", title=f"{int(number)} {name}{again}", kind="hlo", read=read, told=told)
+
+
+def _unpacked(packed: bytes) -> tuple[StageLine, ...]:
+    return _read(zlib.decompress(packed).decode())
+
+
+def _hlo(name: str, text: str) -> Stage:
+    title, told = _XLA[name]
+    return Stage(name=name, title=title, kind="hlo", read=partial(_lines, text), told=told)
+
+
+@lru_cache(maxsize=8)
+def _lines(text: str) -> tuple[StageLine, ...]:
+    return _read(text)
+
+
+def _read(text: str) -> tuple[StageLine, ...]:
+    try:
+        return hlo_lines(text)
+    except ShardvizError as error:
+        return (StageLine(f"// {error}"), *map(StageLine, text.splitlines()))

@@ -1,0 +1,201 @@
+"""How often each block of a graph runs when the program runs once.
+
+A scan over 80 layers is one `while` whose body stands in the text once. `runs` multiplies the trip counts of all
+enclosing loops:
+
+    entry               1
+      while layers      80 trips (as the text states, or counted from the condition)
+        body            80
+          while heads   4 trips
+            body        320
+
+A text mostly states no trip count; the count then follows from the arithmetic of the loop's counters, where they start
+at constants (see `shardviz.graph.trips`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from shardviz.errors import ParseError
+from shardviz.graph.operations import Block, Graph, Operation
+from shardviz.graph.origins import KEEPS, At, Origins
+from shardviz.graph.trips import Scalar, trips_of
+from shardviz.notation.bounds import MOST_CALLS
+
+_MOST_RUNS = 1 << 63
+Trips = Mapping[Operation, int | None]
+"""How many trips each loop makes; None where that is not known."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How often a block runs in one run of the program.
+
+    Attributes:
+        times: the number, each loop of unknown trip count taken as one trip, each branch as taken.
+        unknown_loops: how many loops of unknown trip count enclose it (on the way with the most).
+        conditional: whether it stands in a branch that may not run.
+    """
+
+    times: int
+    unknown_loops: int = 0
+    conditional: bool = False
+
+    @property
+    def count(self) -> int | None:
+        """`times`, or None where a loop's trip count is not known."""
+        return None if self.unknown_loops else self.times
+
+
+def trip_count(loop: Operation, calls: tuple[Operation, ...] = (), origins: Origins | None = None) -> int | None:
+    """How many trips a `while` makes.
+
+    Args:
+        loop: the loop.
+        calls: the calls that lead to it, the outermost first; empty where they are not known.
+        origins: `Origins(KEEPS)`, to share what it has found out already.
+
+    Returns:
+        The number that the text states, or that follows from the loop's counters; None where neither does.
+    """
+    if (stated := loop.known_trips) is not None:
+        return stated
+    condition, body = loop.blocks
+    return trips_of(
+        _Scalars(origins or Origins(KEEPS), (condition, body)),
+        At(condition.returned[0], calls),
+        lambda index: At(body.returned[index], calls),
+        lambda index: At(loop.operands[index], calls),
+    )
+
+
+class _Scalars:
+    """How the scalars are made by which a loop ends."""
+
+    def __init__(self, origins: Origins, loop: tuple[Block, Block]):
+        self._origins, self._loop = origins, loop
+
+    def __call__(self, at: At) -> Scalar | None:
+        value, calls = self._origins(at, self._loop)
+        made = value.owner
+        if math.prod(value.shape) != 1:
+            return None
+        if isinstance(made, Block):
+            return Scalar("element", value.dtype, detail=value.index) if made in self._loop else None
+        if made.kind == "constant":
+            return Scalar("constant", value.dtype, detail=made.constant)
+        operands = tuple(At(operand, calls) for operand in made.operands)
+        return Scalar(made.kind, value.dtype, operands, made.direction if made.kind == "compare" else None)
+
+
+def trip_counts(graph: Graph) -> Trips:
+    """How many trips each loop makes that the entry reaches."""
+    origins = Origins(KEEPS)
+    return {
+        loop: trip_count(loop, origins=origins)
+        for block in _callers_first(graph.entry)
+        for loop in block.operations
+        if loop.kind == "while"
+    }
+
+
+def runs(graph: Graph, trips: Trips | None = None) -> dict[Block, Runs]:
+    """How often each block runs in one run of the entry.
+
+    Args:
+        graph: the program.
+        trips: `trip_counts(graph)`, where it is there already.
+
+    Returns:
+        Block → `Runs`, of those that the entry reaches.
+    """
+    trips = trip_counts(graph) if trips is None else trips
+    found = {graph.entry: Runs(1)}
+    for block in _callers_first(graph.entry):
+        outer = found[block]
+        for operation in block.operations:
+            for place, inner in enumerate(operation.blocks):
+                times, unknown = 1, 0
+                if operation.kind == "while":
+                    trip = trips[operation]
+                    times, unknown = (1, 1) if trip is None else (trip + (place == 0), 0)
+                if outer.times * times > _MOST_RUNS:
+                    times, unknown = 1, unknown + 1
+                conditional = outer.conditional or operation.kind == "conditional"
+                one, other = found.get(inner), Runs(outer.times * times, outer.unknown_loops + unknown, conditional)
+                found[inner] = other if one is None else _both(one, other)
+    return found
+
+
+def heaviest_runs(
+    graph: Graph, cost: Callable[[Block], float], trips: Trips, *, fused: bool = True
+) -> dict[Block, int]:
+    """How often each block runs in one run of the entry, where every conditional takes the branch that costs most.
+
+    Args:
+        graph: the program.
+        cost: block → what its own operations cost in one run.
+        trips: how many trips each loop makes; a loop that is not in it, or is not known, makes one, and its condition
+            is asked once.
+        fused: count what stands in fusions as run; else they are left out.
+
+    Returns:
+        Block → runs; 0 for what stands in a branch that is not taken.
+    """
+    order = _callers_first(graph.entry, frozenset() if fused else frozenset(("fusion",)))
+    reached = frozenset(order)
+    calls: dict[Block, list[tuple[int, Block]]] = {}
+    total: dict[Block, float] = {}
+    for block in reversed(order):
+        calls[block], total[block] = [], cost(block)
+        for operation in block.operations:
+            run: list[Block] = [inner for inner in operation.blocks if inner in reached]
+            if operation.kind == "conditional" and run:
+                run = [max(run, key=total.__getitem__)]
+            trip = trips.get(operation)
+            for inner in run:
+                times = 1 if trip is None else trip + (inner is operation.blocks[0])
+                calls[block].append((times, inner))
+                total[block] += times * total[inner]
+    found = dict.fromkeys(order, 0)
+    found[graph.entry] = 1
+    for block in order:
+        for times, inner in calls[block]:
+            found[inner] += found[block] * times
+    return found
+
+
+def _callers_first(entry: Block, skipped: frozenset[str] = frozenset()) -> list[Block]:
+    """The blocks that one reaches, each after all that call it; not through operations of the kinds `skipped`."""
+    order: list[Block] = []
+    seen: set[Block] = set()
+    stack: list[tuple[Block, bool]] = [(entry, False)]
+    called: dict[Block, list[Block]] = {}
+    while stack:
+        block, done = stack.pop()
+        if done:
+            order.append(block)
+            continue
+        if block in seen:
+            continue
+        seen.add(block)
+        stack.append((block, True))
+        called[block] = [
+            inner for each in block.operations if each.blocks and each.kind not in skipped for inner in each.blocks
+        ]
+        stack.extend((inner, False) for inner in called[block] if inner not in seen)
+    depth = dict.fromkeys(order, 0)
+    for block in reversed(order):
+        for inner in called[block]:
+            depth[inner] = max(depth[inner], depth[block] + 1)
+    if max(depth.values()) > MOST_CALLS:
+        raise ParseError(f"the program has calls within calls more than {MOST_CALLS} deep")
+    return order[::-1]
+
+
+def _both(one: Runs, other: Runs) -> Runs:
+    unknown = max(one.unknown_loops, other.unknown_loops)
+    return Runs(one.times + other.times, unknown, one.conditional and other.conditional)

@@ -1,0 +1,157 @@
+"""One program as a graph of operations, whichever text it came from: HLO or StableHLO.
+
+    block main (x, w)                        a `Block`: its arguments, its operations, what it returns
+      y = dot(x, w)                          an `Operation`: kind, operands, results
+      s = while(y) condition(c) body(h)      ... with blocks that it runs as a whole
+      return s
+
+A kind is HLO's word, `dot` or `dynamic-slice`, at both ends. A `Value` is one array: tuples are taken apart where the
+graph is made, so that a loop has as many operands and results as it carries arrays. A block that stands in its
+operation (a loop's body) has that one caller; a function or a computation may have several, the entry has none.
+
+Operations keep their order in the text, which is the schedule where the text is a scheduled program's; of an
+asynchronous pair the start and the done stay two operations. What a front end has read itself, such as attributes, is
+reached through `native`, when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+class Value:
+    """An array: an operation's result, or a block's argument.
+
+    Attributes:
+        owner: the operation that makes it, or the block that is given it.
+        index: which of its results or arguments it is.
+        shape: of the whole array, or of one device's, as the text has it; empty for what is no array.
+        dtype: NumPy's name of its element type.
+        native: the front end's own object.
+        uses: what uses it, in the text's order: an operation and the operand's place, or a block that returns it and
+            the result's place.
+    """
+
+    __slots__ = ("dtype", "index", "native", "owner", "shape", "uses")
+
+    def __init__(self, owner: Any, index: int, shape: tuple[int, ...], dtype: str, native: Any):
+        self.owner, self.index, self.shape, self.dtype, self.native = owner, index, shape, dtype, native
+        self.uses: list[tuple[Any, int]] = []
+
+    @property
+    def maker(self) -> Any:
+        """The operation that makes it; None for a block's argument."""
+        return self.owner if isinstance(self.owner, Operation) else None
+
+    @property
+    def is_token(self) -> bool:
+        """Whether it is no array, but the order of effects."""
+        return self.dtype in ("token", "!stablehlo.token")
+
+    @property
+    def block(self) -> Block:
+        """The block that it stands in."""
+        return self.owner.block if isinstance(self.owner, Operation) else self.owner
+
+
+class Operation:
+    """One operation; the front ends extend it by what they read on demand.
+
+    Attributes:
+        kind: HLO's opcode.
+        operands, results: the arrays that go in and come out.
+        blocks: what it runs as a whole: a loop's condition and body, a branch each, what is called; not the function
+            that a reduction applies to single elements.
+        block: where it stands.
+        native: the front end's own object.
+    """
+
+    __slots__ = ("block", "blocks", "kind", "native", "operands", "results")
+
+    def __init__(self, kind: str, operands: tuple[Value, ...], block: Block, native: Any):
+        self.kind, self.operands, self.block, self.native = kind, operands, block, native
+        self.results: tuple[Value, ...] = ()
+        self.blocks: tuple[Block, ...] = ()
+        for place, value in enumerate(operands):
+            value.uses.append((self, place))
+
+    def calls(self, block: Block) -> None:
+        """Notes that it runs a block as a whole."""
+        self.blocks = (*self.blocks, block)
+        block.callers.append(self)
+
+    def given(self, block: Block) -> tuple[Value, ...]:
+        """What it hands to the arguments of one of its blocks; empty where that is not known."""
+        if self.kind != "conditional":
+            return self.operands
+        return self.branch_operands(self.blocks.index(block))
+
+    def branch_operands(self, branch: int) -> tuple[Value, ...]:
+        """What a conditional hands to a branch; StableHLO's branches are given nothing."""
+        return ()
+
+    @property
+    def known_trips(self) -> int | None:
+        """The trips of a loop, where the text states them."""
+        return None
+
+    @property
+    def constant(self) -> Any:
+        """The number of a constant of one element, or its text."""
+        raise NotImplementedError
+
+    @property
+    def direction(self) -> str:
+        """A comparison's direction, `LT` say."""
+        raise NotImplementedError
+
+
+class Block:
+    """Operations in order, operands before users.
+
+    Attributes:
+        name: the computation's or function's name; empty for a block without one.
+        arguments: what it is given.
+        operations: what it does.
+        returned: what it gives back.
+        callers: the operations that run it as a whole.
+    """
+
+    __slots__ = ("arguments", "callers", "name", "operations", "returned")
+
+    def __init__(self, name: str = ""):
+        self.name = name
+        self.arguments: tuple[Value, ...] = ()
+        self.operations: list[Any] = []
+        self.returned: tuple[Value, ...] = ()
+        self.callers: list[Any] = []
+
+    def returns(self, values: tuple[Value, ...]) -> None:
+        """Notes what it gives back."""
+        self.returned = values
+        for place, value in enumerate(values):
+            value.uses.append((self, place))
+
+
+class Graph:
+    """A program.
+
+    Attributes:
+        entry: the block that runs once.
+        blocks: those that have names, by name.
+    """
+
+    def __init__(self, entry: Block, blocks: dict[str, Block]):
+        self.entry, self.blocks = entry, blocks
+
+    @property
+    def loops(self) -> Iterator[Operation]:
+        """The loops that the entry reaches, outer ones first."""
+        waiting, seen = [self.entry], {self.entry}
+        for block in waiting:
+            for operation in block.operations:
+                if operation.kind == "while":
+                    yield operation
+                waiting.extend(inner for inner in operation.blocks if inner not in seen)
+                seen.update(operation.blocks)

@@ -1,0 +1,409 @@
+"""What is different between reports: in specs, collectives, FLOPs, memory and the step; matched by meaning.
+
+Collectives are matched by meaning (`changes`), values by their tree path, or by the line and the operation that make
+them. So a report of an older JAX, or of a function with a line more above, compares as a person would compare them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from shardviz.costs.machine import Machine
+from shardviz.costs.step_cost import StepCost, cost_of, memory_parts
+from shardviz.errors import ShardvizError, TargetError
+from shardviz.judge.changes import CollectiveChange, Place, match_collectives, total_data
+from shardviz.judge.report import Report
+from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.spec import axis_name
+from shardviz.records import CollectiveTotal, Frame, Value, sum_collectives
+from shardviz.records.collectives import axes_words
+from shardviz.visible import Visible, paint
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueChange:
+    """An argument, output or intermediate that is cut otherwise, or has another shape, element type or shard.
+
+    Attributes:
+        of: the name of the report that is compared with the baseline.
+        role: `argument`, `output` or `intermediate`.
+        name: the tree path, or the variable or operation that an intermediate is.
+        before, after: the value in the baseline and in the other report; None where it has none.
+    """
+
+    of: str
+    role: str
+    name: str
+    before: Value | None
+    after: Value | None
+
+    @property
+    def cut(self) -> bool:
+        """Whether its spec, its shape or its element type differ, or it is there in one report only: more than the
+        bytes of a shard, which change with the mesh.
+        """
+        if self.before is None or self.after is None:
+            return True
+        before, after = self.before, self.after
+        specs = _spec_text(before.spec), _spec_text(after.spec)
+        return specs[0] != specs[1] or (before.shape, before.dtype) != (after.shape, after.dtype)
+
+    @property
+    def bytes(self) -> float:
+        """Bytes on one device, after less before."""
+        return sum(sign * (v.bytes_per_device or 0.0) for sign, v in ((1, self.after), (-1, self.before)) if v)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """A number of both reports, on one device.
+
+    Attributes:
+        of: the name of the report that is compared with the baseline.
+        group: `work`, `collectives`, `memory` or `step`.
+        name: what it is.
+        unit: `FLOP`, `bytes`, `runs` or `s`.
+        before, after: the number in the baseline and in the other report; None where it is not known.
+        axes: the mesh axes that it is moved over, for those that are by axes.
+    """
+
+    of: str
+    group: str
+    name: str
+    unit: str
+    before: float | None
+    after: float | None
+    axes: tuple[Axis, ...] | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """After less before; None where either is not known."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Comparison(Visible):
+    """What is different between a baseline and one or more other reports, all of one level.
+
+    Attributes:
+        names: of the reports, the baseline first.
+        level: of all.
+        meshes, targets: name → the report's; the machine that a step is timed on, where it is.
+        values: every argument, output and intermediate that differs, shards of another size included.
+        collectives: collectives that differ, by meaning, the largest difference of bytes first.
+        amounts: FLOPs, bytes, memory and times of both, equal ones included.
+        notes: what cannot be compared, and why.
+    """
+
+    width: ClassVar[int | None] = 120
+
+    names: tuple[str, ...]
+    level: str
+    program: str
+    meshes: Mapping[str, DeviceMesh]
+    targets: Mapping[str, str]
+    values: tuple[ValueChange, ...]
+    collectives: tuple[CollectiveChange, ...]
+    amounts: tuple[Amount, ...]
+    notes: tuple[str, ...] = ()
+    source: Mapping[str, Mapping[int, str]]
+
+    @property
+    def specs(self) -> tuple[ValueChange, ...]:
+        """The values whose spec, shape or element type differ, or that are in one report only."""
+        return tuple(v for v in self.values if v.cut)
+
+    @property
+    def flops(self) -> tuple[Amount, ...]:
+        """FLOPs that differ."""
+        return self._changed("work")
+
+    @property
+    def memory(self) -> tuple[Amount, ...]:
+        """Bytes of memory that differ."""
+        return self._changed("memory")
+
+    @property
+    def step(self) -> tuple[Amount, ...]:
+        """Times of the step that differ."""
+        return self._changed("step")
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        changed = any(a.before != a.after for a in self.amounts)
+        return not (changed or self.values or self.collectives)
+
+    def amount(self, name: str, of: str | None = None) -> Amount:
+        """A number of both reports.
+
+        Args:
+            name: such as `FLOPs`, `operand bytes`, `temporaries` or `step, nothing overlaps`.
+            of: the name of the other report; the first that is compared if not given.
+
+        Raises:
+            ShardvizError: if there is none of that name; the message lists them.
+        """
+        of = self.names[1] if of is None else of
+        for each in self.amounts:
+            if each.name == name and each.of == of:
+                return each
+        have = ", ".join(repr(a.name) for a in self.amounts if a.of == of)
+        raise ShardvizError(f"amount({name!r}, of={of!r}): there are {have or 'none of that report'}")
+
+    def line(self, frame: Frame | None) -> str:
+        """The text of a source line, stripped; empty where it is not known."""
+        return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
+
+    def plot(self, ax: Any = None, kind: str = "", *, dark: bool = False) -> Any:
+        """What is moved over each mesh axis, and the step, of every report as bars, drawn with matplotlib."""
+        return paint("plot", self, ax, kind, dark=dark)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The comparison as JSON text: names, level, and what differs; bytes, seconds and FLOPs on one device."""
+        return json.dumps(
+            {
+                "shardviz_comparison": 1,
+                "program": self.program,
+                "level": self.level,
+                "reports": [
+                    {"name": n, "mesh": dict(self.meshes[n].shape), "target": self.targets[n]} for n in self.names
+                ],
+                "specs": [
+                    {"of": v.of, "role": v.role, "name": v.name, "before": _value(v.before), "after": _value(v.after)}
+                    for v in self.values
+                ],
+                "collectives": [
+                    {
+                        "of": c.of,
+                        "what": c.what,
+                        "before": total_data(c.before),
+                        "after": total_data(c.after),
+                    }
+                    for c in self.collectives
+                ],
+                "amounts": [
+                    {
+                        "of": a.of,
+                        "group": a.group,
+                        "name": a.name,
+                        "unit": a.unit,
+                        "before": a.before,
+                        "after": a.after,
+                        "difference": a.difference,
+                    }
+                    for a in self.amounts
+                ],
+                "notes": list(self.notes),
+            },
+            indent=indent,
+        )
+
+    def _changed(self, group: str) -> tuple[Amount, ...]:
+        return tuple(a for a in self.amounts if a.group == group and a.before != a.after)
+
+
+def compare(
+    *what: Any,
+    program: Any = None,
+    level: str = "propagated",
+    target: str | Machine | None = None,
+) -> Comparison:
+    """What is different between a baseline and other reports.
+
+    Args:
+        what: two or more `Report`s, or (name, report) pairs, or one dictionary of them; the first is the baseline.
+            They may be of several plans, meshes, targets, versions of the function or of JAX (`Report.from_json`), of
+            one level. With `program=`, `Plan`s.
+        program: whose plans they are, if plans are compared.
+        level: `propagated`, `partitioned` or `compiled`: what plans are asked for.
+        target: the machine that plans are compiled for, and that every step is timed on; each report's own if not
+            given, where it has a speed (a CPU has none).
+
+    Returns:
+        The comparison; `.same` says that nothing differs.
+
+    Raises:
+        ShardvizError: if there are fewer than two reports, two have one name, or they are of several levels.
+        SpecError, CompileError, TargetError, MeshError: as the program's own methods, for plans.
+    """
+    reports = dict(_named(what, lambda plan: _report(plan, program, level, target)))
+    if len(reports) < 2:
+        raise ShardvizError(f"compare: {len(reports)} report is given, and two or more can be compared")
+    levels = {name: report.level for name, report in reports.items()}
+    if len(set(levels.values())) > 1:
+        said = ", ".join(f"{name!r} is {of}" for name, of in levels.items())
+        raise ShardvizError(f"compare: levels differ ({said}); a difference of levels is none of plans: make both one")
+    notes: list[str] = []
+    costs = {name: _cost(name, report, target, notes) for name, report in reports.items()}
+    (base, before), *others = reports.items()
+    values, moved, amounts = list[ValueChange](), list[CollectiveChange](), list[Amount]()
+    for name, after in others:
+        values += _values(name, before, after)
+        moved += match_collectives(before.collectives, after.collectives, before.line, after.line, of=name)
+        amounts += _amounts(name, (before, costs[base]), (after, costs[name]))
+    return Comparison(
+        names=tuple(reports),
+        level=before.level,
+        program=" and ".join(dict.fromkeys(r.program for r in reports.values())),
+        meshes={name: report.mesh for name, report in reports.items()},
+        targets={name: cost.machine.text if (cost := costs[name]) else r.target for name, r in reports.items()},
+        values=tuple(values),
+        collectives=tuple(moved),
+        amounts=tuple(amounts),
+        notes=tuple(dict.fromkeys(notes)),
+        source={file: lines for report in reversed(reports.values()) for file, lines in report.source.items()},
+    )
+
+
+def _named(what: Sequence[Any], report_of: Callable[[Any], Report]) -> Iterator[tuple[str, Report]]:
+    if len(what) == 1 and isinstance(what[0], Mapping):
+        what = tuple(what[0].items())
+    seen: set[str] = set()
+    for each, letter in zip(what, _letters(), strict=False):
+        name, of = each if isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) else (letter, each)
+        if name in seen:
+            raise ShardvizError(f"compare: two reports are called {name!r}; give each a name of its own")
+        seen.add(name)
+        yield name, report_of(of)
+
+
+def _letters() -> Iterator[str]:
+    """a, b, ..., z, aa, ab, ..."""
+    for length in itertools.count(1):
+        yield from ("".join(letters) for letters in itertools.product("abcdefghijklmnopqrstuvwxyz", repeat=length))
+
+
+def _report(what: Any, program: Any, level: str, target: str | Machine | None) -> Report:
+    if isinstance(what, Report):
+        return what
+    if program is None:
+        raise ShardvizError(
+            f"compare: expected a Report, not {type(what).__name__}; plans can be compared with program=, such as "
+            "sv.compare(one, other, program=sv.trace(step, params, batch))"
+        )
+    if level == "propagated":
+        return program.propagate(what)
+    if level not in ("partitioned", "compiled"):
+        raise ShardvizError(f"compare(level={level!r}): level is 'propagated', 'partitioned' or 'compiled'")
+    ask = program.partition if level == "partitioned" else program.compile
+    return ask(what, target or "cpu")
+
+
+def _cost(name: str, report: Report, target: str | Machine | None, notes: list[str]) -> StepCost | None:
+    """What the step costs, where that can be told."""
+    try:
+        return cost_of(report, target or report.target)
+    except TargetError as error:
+        if target is not None:
+            raise
+        notes.append(f"times are not compared: {error}")
+    except ShardvizError as error:
+        raise type(error)(f"{name}: {error}") from error
+    return None
+
+
+# Values.
+
+
+def _spec_text(spec: Spec | None) -> str:
+    return "" if spec is None else str(spec.canonical())
+
+
+def _values(of: str, before: Report, after: Report) -> Iterator[ValueChange]:
+    for role, olds, news in (
+        ("argument", before.arguments, after.arguments),
+        ("output", before.outputs, after.outputs),
+    ):
+        ours, theirs = {v.name: v for v in olds}, {v.name: v for v in news}
+        for name in dict.fromkeys((*ours, *theirs)):
+            change = ValueChange(of=of, role=role, name=name, before=ours.get(name), after=theirs.get(name))
+            if change.cut or change.bytes:
+                yield change
+    ours, theirs = _intermediates(before), _intermediates(after)
+    for key in ours:
+        if len(ours[key]) != len(theirs.get(key, ())):
+            continue  # made in another number of places: which is which cannot be told
+        for old, new in zip(ours[key], theirs[key], strict=True):
+            change = ValueChange(of=of, role="intermediate", name=new.label or new.op, before=old, after=new)
+            if change.cut or change.bytes:
+                yield change
+
+
+def _intermediates(report: Report) -> dict[tuple[Place, str], list[Value]]:
+    """Those that have a line, by the line and the variable or operation."""
+    found: dict[tuple[Place, str], list[Value]] = {}
+    for value in report.intermediates:
+        if value.source is not None:
+            found.setdefault((Place.of(value.source, report.line), value.label or value.op), []).append(value)
+    return found
+
+
+# Numbers.
+
+_GROUPS = ("work", "collectives", "memory", "step")
+Side = tuple[Report, StepCost | None]
+
+
+def _amounts(of: str, before: Side, after: Side) -> list[Amount]:
+    one, other = dict(_numbers(before)), dict(_numbers(after))
+    found = []
+    for key in sorted(dict.fromkeys((*one, *other)), key=lambda key: _GROUPS.index(key[0])):
+        group, name, unit, axes = key
+        numbers = [side.get(key, _absent(group, report)) for side, (report, _) in ((one, before), (other, after))]
+        if numbers != [None, None]:
+            found.append(
+                Amount(of=of, group=group, name=name, unit=unit, before=numbers[0], after=numbers[1], axes=axes)
+            )
+    return found
+
+
+def _absent(group: str, report: Report) -> float | None:
+    """What a number is that a report has not: nothing is moved over those axes, or nobody counted."""
+    counted = report.cost is not None if group == "work" else group != "step"
+    return 0.0 if counted else None
+
+
+def _numbers(side: Side) -> Iterator[tuple[tuple[str, str, str, tuple[Axis, ...] | None], float | None]]:
+    """(Group, name, unit, axes) → number, in the order in which a person reads them."""
+    report, cost = side
+    if report.cost is not None:
+        yield ("work", "FLOPs", "FLOP", None), report.cost.dot_flops
+        for total in report.cost.by("phase"):
+            if total.dot_flops:
+                yield ("work", f"FLOPs, {total.label}", "FLOP", None), total.dot_flops
+    totals = {}
+    for total in sum_collectives(report.collectives, "axes"):
+        names = None if total.axes is None else tuple(sorted({axis_name(a) for a in total.axes}))
+        totals.setdefault(names, []).extend(total.collectives)
+    every = CollectiveTotal(None, "", report.collectives)
+    yield ("collectives", "runs", "runs", None), float(every.runs)
+    yield ("collectives", "operand bytes", "bytes", None), every.bytes
+    for names, collectives in sorted(totals.items(), key=lambda item: (item[0] is None, item[0] or ())):
+        moved = CollectiveTotal(None, "", tuple(collectives))
+        yield ("collectives", f"operand bytes over {axes_words(names)}", "bytes", names), moved.bytes
+    for what, size in memory_parts(report).items():
+        yield ("memory", what, "bytes", None), size
+    if report.memory is not None:
+        yield ("memory", "peak", "bytes", None), float(report.memory.peak)
+    if cost is not None:
+        yield ("step", "compute", "s", None), cost.step.compute if cost.flops is not None else None
+        yield ("step", "HBM traffic", "s", None), cost.step.memory
+        yield ("step", "communication", "s", None), cost.step.communication
+        yield ("step", "step, all overlaps", "s", None), cost.lower
+        yield ("step", "step, nothing overlaps", "s", None), cost.upper
+
+
+def _value(value: Value | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    return {
+        "spec": _spec_text(value.spec),
+        "shape": list(value.shape),
+        "dtype": value.dtype,
+        "bytes_per_device": value.bytes_per_device,
+    }

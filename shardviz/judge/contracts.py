@@ -1,0 +1,142 @@
+"""What a report must be in its numbers, for the tests of people who shard a model: a failure says what is otherwise.
+
+    report.require(fits=True, step_time="<= 5.5 s", sharded="params >= 0.9")
+
+Nothing is run: a report of any level does, and one of level `propagated` needs no compiler. What a level cannot tell is
+no pass: the contract is broken, and says which level would tell.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from shardviz.costs import Machine
+from shardviz.costs.step_cost import StepCost, cost_of, memory_parts
+from shardviz.errors import ContractError, ShardvizError
+from shardviz.layouts import itemsize
+from shardviz.notation import DeviceMesh
+from shardviz.notation.spec import axis_name
+from shardviz.records import Value
+from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.collectives import Collectives
+from shardviz.records.limits import Limit, limit_of
+from shardviz.records.report import ReportRecord
+
+
+def require(
+    report: ReportRecord,
+    *,
+    fits: bool | None = None,
+    step_time: str | float | None = None,
+    memory: str | float | None = None,
+    moved: str | float | None = None,
+    sharded: str | Sequence[str] | None = None,
+    target: str | Machine | None = None,
+) -> None:
+    """Raises with all that is not as required; see `Report.require`."""
+    broken: list[str] = []
+    if fits is not None:
+        broken += _fits(report, fits, target)
+    if step_time is not None:
+        broken += _step_time(report, limit_of(step_time, "s", "step_time"), target)
+    if memory is not None:
+        limit = limit_of(memory, "B", "memory")
+        parts = memory_parts(report)
+        total, least = sum(parts.values()), report.memory is None
+        if not limit.holds(total):
+            said = ", ".join(f"{what} {format_bytes(size)}" for what, size in parts.items())
+            more = "at least " if least else ""
+            broken.append(f"memory {limit.text}: {more}{format_bytes(total)} on a device ({said})")
+        elif least and limit.is_upper:
+            broken.append(
+                f"memory {limit.text}: not known at level {report.level}, of which {format_bytes(total)} is a lower "
+                "bound; compile for the target"
+            )
+    if moved is not None:
+        broken += _moved(report, limit_of(moved, "B", "moved"))
+    for wanted in (sharded,) if isinstance(sharded, str) else sharded or ():
+        broken += _sharded(report, wanted)
+    if broken:
+        raise ContractError(f"{report.heading} is not as required:\n" + "\n".join(f"  {line}" for line in broken))
+
+
+def _fits(report: ReportRecord, wanted: bool, target: str | Machine | None) -> list[str]:
+    needs = _cost(report, target).needs
+    found = needs.fits
+    if found is wanted:
+        return []
+    said = f"{format_bytes(needs.total)} of {format_bytes(needs.usable)}"
+    if found is None:
+        return [f"fits={wanted}: not known at level {report.level} ({said} is a lower bound); compile for the target"]
+    return [f"fits={wanted}: it {'fits' if found else 'does not fit'}, {said}"]
+
+
+def _cost(report: ReportRecord, target: str | Machine | None) -> StepCost:
+    return cost_of(report, target or report.target)
+
+
+def _step_time(report: ReportRecord, limit: Limit, target: str | Machine | None) -> list[str]:
+    """A bound from above must hold where nothing overlaps, one from below where all does."""
+    cost = _cost(report, target)
+    number = cost.upper if limit.is_upper or limit.sign == "==" else cost.lower
+    if number is None:
+        return [f"step_time {limit.text}: not known at level {report.level}, which counts no FLOPs"]
+    counted = report.cost
+    if limit.is_upper and counted is not None and (counted.opaque or counted.unknown_loops):
+        kernels = ", ".join(counted.opaque)
+        why = f"what {kernels} takes (flops= may say it)" if kernels else "how often a loop runs"
+        return [f"step_time {limit.text}: not known, as nobody says {why}"]
+    if cost.unknown:
+        return [f"step_time {limit.text}: {plural(len(cost.unknown), 'collective')} of a time that is not known"]
+    if limit.holds(number):
+        return []
+    parts = (
+        f"compute {format_seconds(cost.step.compute)}, HBM {format_seconds(cost.step.memory)}, "
+        f"communication {format_seconds(cost.step.communication)}"
+    )
+    worst = "".join(f"; over {t.label} {format_seconds(t.seconds)}" for t in cost.by("axes")[:3] if t.seconds)
+    how = "if nothing overlaps" if limit.is_upper else "if all overlaps"
+    return [f"step_time {limit.text}: {format_seconds(number)} on {cost.machine.text} {how} ({parts}{worst})"]
+
+
+def _moved(report: ReportRecord, limit: Limit) -> list[str]:
+    total = sum(c.assumed_bytes for c in report.collectives)
+    unknown = sum(c.count is None for c in report.collectives)
+    if unknown and limit.is_upper:
+        return [f"moved {limit.text}: {plural(unknown, 'collective')} of a count that is not known"]
+    if limit.holds(total):
+        return []
+    most = Collectives(sorted(report.collectives, key=lambda c: -c.assumed_bytes)[:3], report.source).listed()
+    return [f"moved {limit.text}: {format_bytes(total)} of operands on a device in a step, most by\n{most}"]
+
+
+def _sharded(report: ReportRecord, wanted: str) -> list[str]:
+    """`params >= 0.9`: the share of the bytes of arguments under a name that lie in arrays which some axis cuts."""
+    cut = next((place for place, letter in enumerate(wanted) if letter in "<>="), len(wanted))
+    name, limit = wanted[:cut].strip(), limit_of(wanted[cut:] or ">= 1", "", "sharded")
+    arrays = [v for v in report.arguments if under(v.name, name)]
+    if not arrays:
+        have = ", ".join(sorted({re.split(r"[\[.]", v.name, maxsplit=1)[0] for v in report.arguments})[:8])
+        raise ShardvizError(f"sharded={wanted!r}: no argument is called {name!r} or lies under it; there are {have}")
+    sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in arrays}
+    whole = [v for v in arrays if not _is_cut(v, report.mesh)]
+    total = sum(sizes.values())
+    share = 1.0 if not total else 1.0 - sum(sizes[v.name] for v in whole) / total
+    if limit.holds(share):
+        return []
+    most = sorted(whole, key=lambda v: -sizes[v.name])[:4]
+    said = ", ".join(f"{v.name} {format_bytes(sizes[v.name])}" for v in most)
+    return [f"sharded {wanted.strip()}: {share:.4g} of {format_bytes(total)}; whole on every device: {said}"]
+
+
+def _is_cut(value: Value, mesh: DeviceMesh) -> bool:
+    if value.spec is None:
+        return value.shard_shape is not None and tuple(value.shard_shape) != tuple(value.shape)
+    return any(mesh.shape.get(axis_name(a), 1) > 1 for a in value.spec.axes)
+
+
+def under(path: str, name: str) -> bool:
+    """Whether a tree path is a name or lies under it: `params['w']` lies under `params`, and under ``."""
+    return not name or path == name or (path.startswith(name) and path[len(name)] in "[.")

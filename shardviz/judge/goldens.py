@@ -1,0 +1,207 @@
+"""Goldens: what a report said, in a small sorted JSON file, and whether another report still says it.
+
+A golden holds what has a meaning: specs, collectives by kind, axes, element type and source line's text, FLOPs, memory.
+No HLO names, no order, no line numbers, no versions: it changes when what the program does changes.
+
+>>> within(105.0, 100.0, "5%"), within(106.0, 100.0, 0.05)
+(True, False)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+from shardviz.costs.step_cost import memory_parts
+from shardviz.errors import ContractError, ShardvizError
+from shardviz.files import path_of, read_whole, write_whole
+from shardviz.judge.changes import Place
+from shardviz.notation.spec import axis_text
+from shardviz.records.collectives import Collective
+from shardviz.records.limits import amount_of
+from shardviz.records.report import ReportRecord
+
+SCHEMA_VERSION = 1
+TOLERANCES = ("bytes", "runs", "flops", "memory", "arguments", "outputs", "temporaries", "constants and other", "peak")
+"""What may be given a tolerance: operand bytes and runs of collectives, FLOPs, all of the memory or a part."""
+
+Golden = dict[str, Any]
+
+
+_Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Number = Annotated[float, Meta(ge=0, le=sys.float_info.max)]  # JSON as Python reads it has infinity and NaN
+
+
+class _Moved(TypedDict):
+    """Collectives of one meaning, as a golden file has them."""
+
+    kind: str
+    axes: str
+    dtype: str
+    line: str
+    runs: _Count | None
+    bytes: _Number
+
+
+class _File(TypedDict):
+    """What a golden file holds."""
+
+    shardviz_golden: int
+    program: str
+    level: str
+    target: str
+    mesh: dict[str, _Count]
+    arguments: dict[str, str]
+    outputs: dict[str, str]
+    collectives: list[_Moved]
+    flops: _Number | None
+    memory: dict[str, _Count]
+
+
+def golden_of(report: ReportRecord) -> Golden:
+    """What a golden file of a report says, as plain data."""
+    moved: dict[tuple[Any, ...], list[Collective]] = {}
+    for c in report.collectives:
+        axes = ["irregular groups"] if c.axes is None else sorted(map(axis_text, c.axes))
+        where = Place.of(c.source, report.line)
+        text = where.text if report.line(c.source) else where.file
+        moved.setdefault((c.kind, ",".join(axes), c.dtype, text), []).append(c)
+    memory = {what: int(size) for what, size in memory_parts(report).items()}
+    if report.memory is not None:
+        memory["peak"] = report.memory.peak
+    return {
+        "shardviz_golden": SCHEMA_VERSION,
+        "program": report.program,
+        "level": report.level,
+        "target": report.target,
+        "mesh": dict(report.mesh.shape),
+        "arguments": {v.name: "" if v.spec is None else str(v.spec.canonical()) for v in report.arguments},
+        "outputs": {v.name: "" if v.spec is None else str(v.spec.canonical()) for v in report.outputs},
+        "collectives": [
+            {
+                "kind": kind,
+                "axes": axes,
+                "dtype": dtype,
+                "line": text,
+                "runs": None if any(c.count is None for c in group) else sum(c.count or 0 for c in group),
+                "bytes": sum(c.assumed_bytes for c in group),
+            }
+            for (kind, axes, dtype, text), group in sorted(moved.items())
+        ],
+        "flops": None if report.cost is None else report.cost.dot_flops,
+        "memory": memory,
+    }
+
+
+def check_golden(
+    report: ReportRecord,
+    path: str | os.PathLike[str],
+    *,
+    tolerance: Mapping[str, str | float] | None = None,
+    update: bool = False,
+) -> None:
+    """Raises where a report differs from its golden file; see `Report.check_golden`."""
+    file = path_of(path)
+    unknown = sorted(set(tolerance or ()) - set(TOLERANCES))
+    if unknown:
+        raise ShardvizError(f"tolerance: there is no {unknown[0]!r}; there are {', '.join(map(repr, TOLERANCES))}")
+    now = golden_of(report)
+    if update:
+        text = json.dumps(now, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        write_whole(file, text.encode(errors="backslashreplace"), folders=True)  # a lone surrogate as JSON writes it
+        return
+    changes = list(differences(_read(file), now, tolerance or {}))
+    if changes:
+        lines = "\n".join(f"  {line}" for line in changes[:40])
+        more = f"\n  … and {len(changes) - 40:,} more" if len(changes) > 40 else ""
+        raise ContractError(
+            f"{report.program} differs from its golden file {file.name} ({len(changes)}):\n{lines}{more}\n"
+            "If it should be so now, write the file anew with update=True (pytest --update-goldens)"
+        )
+
+
+def _read(file: Path) -> Golden:
+    if not os.path.lexists(file):
+        raise ContractError(
+            f"there is no golden file {file}; write it with update=True (pytest --update-goldens), and commit it"
+        )
+    try:
+        golden = json.loads(read_whole(file))
+    except (ValueError, RecursionError) as error:  # no JSON, a number of thousands of digits, lists without end
+        raise ShardvizError(f"golden file {file.name} cannot be read: {error}") from error
+    version = golden.get("shardviz_golden") if isinstance(golden, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ShardvizError(f"{file.name} is no golden file of version {SCHEMA_VERSION} (found {version!r})")
+    try:
+        return msgspec.to_builtins(msgspec.convert(golden, _File))
+    except msgspec.ValidationError as error:
+        raise ShardvizError(f"golden file {file.name} is damaged: {error}; write it anew with update=True") from error
+
+
+def differences(golden: Golden, now: Golden, tolerance: Mapping[str, str | float]) -> Iterator[str]:
+    """In what a report differs from a golden, a line of text each.
+
+    Args:
+        golden: what the file says.
+        now: what the report says, `golden_of`.
+        tolerance: what → how much it may differ, as a share of the golden's number or `5%`; see `TOLERANCES`.
+    """
+    for what in ("program", "level", "target", "mesh"):
+        if golden[what] != now[what]:
+            yield f"{what}: {_shown(golden[what])} → {_shown(now[what])}"
+    for role in ("arguments", "outputs"):
+        was, is_now = golden[role], now[role]
+        for name in sorted({*was, *is_now}):
+            if was.get(name) != is_now.get(name):
+                yield f"{role[:-1]} {name}: {was.get(name, 'none')} → {is_now.get(name, 'none')}"
+    yield from _collectives(golden["collectives"], now["collectives"], tolerance)
+    if not within(now["flops"], golden["flops"], tolerance.get("flops", 0.0)):
+        yield f"FLOPs: {_shown(golden['flops'])} → {_shown(now['flops'])}"
+    was = golden["memory"]
+    for part in sorted({*was, *now["memory"]}):
+        allowed = tolerance.get(part, tolerance.get("memory", 0.0))
+        before, after = was.get(part, 0), now["memory"].get(part, 0)
+        if not within(after, before, allowed):
+            yield f"memory, {part}: {_shown(before)} → {_shown(after)} bytes"
+
+
+def _collectives(was: list[Any], now: list[Any], tolerance: Mapping[str, str | float]) -> Iterator[str]:
+    def by_meaning(rows: list[Any]) -> dict[tuple[str, ...], Any]:
+        return {tuple(str(row.get(key)) for key in ("kind", "axes", "dtype", "line")): row for row in rows}
+
+    olds, news = by_meaning(was), by_meaning(now)
+    for key in sorted({*olds, *news}):
+        kind, axes, dtype, line = key
+        what = f"{kind} over {axes or 'no axis'} of {dtype}, {line or 'no source line'}"
+        sides = [("vanished", olds.get(key)), ("appeared", news.get(key))]
+        alone = [(word, row) for word, row in sides if row is not None]
+        if len(alone) == 1:
+            word, row = alone[0]
+            yield f"{word}: {what}; runs {row.get('runs')}, {_shown(row.get('bytes'))} bytes"
+        else:
+            yield from _numbers(what, olds[key], news[key], tolerance)
+
+
+def _numbers(what: str, old: Any, new: Any, tolerance: Mapping[str, str | float]) -> Iterator[str]:
+    for number in ("runs", "bytes"):
+        if not within(new[number], old.get(number), tolerance.get(number, 0.0)):
+            yield f"{number} of {what}: {_shown(old.get(number))} → {_shown(new[number])}"
+
+
+def within(now: float | None, golden: float | None, allowed: str | float) -> bool:
+    """Whether a number is the golden's, or within a share of it: `0.05` or `5%`."""
+    share = amount_of(allowed, "", "tolerance")
+    if not isinstance(now, int | float) or not isinstance(golden, int | float):
+        return now is None and golden is None
+    return abs(now - golden) <= share * abs(golden)
+
+
+def _shown(what: Any) -> str:
+    return f"{what:,.0f}" if isinstance(what, int | float) and not isinstance(what, bool) else str(what)

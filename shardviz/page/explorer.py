@@ -1,0 +1,524 @@
+"""The explorer: `ExplorerState` as a notebook widget. What the page shows are traits; an edit comes as a message.
+
+`VIEWS` says of every trait that the page shows what builds it, and after which changes it is built again.
+`opening.explore` makes an explorer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from shardviz.errors import ShardvizError
+from shardviz.explorer.codes import codes_of
+from shardviz.explorer.edits import read
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.explorer.files import session_json
+from shardviz.files import write_whole
+from shardviz.judge.report import Report
+from shardviz.notation import Spec
+from shardviz.notation.bounds import MOST_PASTED
+from shardviz.page import door
+from shardviz.page.delivered import Delivered
+from shardviz.page.inputs import cuts_view, dimensions_view, inputs_view, kin_view, outputs_view, trial_view
+from shardviz.page.machines import company_view, machine_view
+from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
+from shardviz.page.stills import VIEW, Stills, still_html
+from shardviz.page.targets import targets_view
+from shardviz.paint import file, text
+from shardviz.paint.json import json_of
+from shardviz.paint.saved import PICTURES
+from shardviz.records.amounts import plural
+from shardviz.view.asked import asked_document
+from shardviz.view.cards import preview_document, severity_words
+from shardviz.view.difference import difference_pane, with_difference
+from shardviz.view.document import Document, document
+from shardviz.view.explored import explored
+from shardviz.view.headline import headline_pane, memory_brief
+from shardviz.view.line_difference import line_difference
+from shardviz.view.most import most_document
+from shardviz.view.offers import offers_document
+from shardviz.view.panes import (
+    collectives_pane,
+    cost_pane,
+    found_values,
+    found_words,
+    memory_pane,
+    problems_pane,
+    rules_pane,
+    shard_map_pane,
+    values_pane,
+)
+from shardviz.view.rosetta import found_value, read_rosetta, value_rosetta
+from shardviz.view.source import source_pane
+from shardviz.view.stages import MOST_ROWS, stages_shown
+from shardviz.visible import bundle
+
+if TYPE_CHECKING:
+    from shardviz.ask import Program
+    from shardviz.program.plan import Plan
+
+
+@dataclass(frozen=True)
+class View:
+    """A trait that the page shows.
+
+    Attributes:
+        build: makes it.
+        after: the changes after which it is made again: names of the `Snapshot`'s parts, of traits that the page sets,
+            and `seq` where an edit was done.
+        tab: the tab that it is for, while another is open it is empty; none: it is always there.
+    """
+
+    build: Callable[[Explorer], Any]
+    after: set[str]
+    tab: str = ""
+
+
+class Explorer(Delivered):
+    """An interactive view of a program under a plan; see `opening.explore`.
+
+    Attributes:
+        state: the `ExplorerState` under it, which can be driven from Python: the page follows.
+        device: the device that was picked, by its place in the mesh; below 0 for none. May be set.
+        comm_id: the number of its comm, by which the page asks whether a kernel is still behind it.
+    """
+
+    # What the page shows.
+    mesh = traitlets.Dict().tag(sync=True)
+    plan_code = traitlets.Unicode().tag(sync=True)
+    codes = traitlets.Dict().tag(sync=True)
+    rules = traitlets.Dict().tag(sync=True)
+    targets = traitlets.Dict().tag(sync=True)
+    inputs = traitlets.Dict().tag(sync=True)
+    outputs = traitlets.Dict().tag(sync=True)
+    cuts = traitlets.Dict().tag(sync=True)
+    out_cuts = traitlets.Dict().tag(sync=True)
+    kin = traitlets.Dict().tag(sync=True)
+    dimensions = traitlets.Dict().tag(sync=True)
+    trial = traitlets.Dict().tag(sync=True)
+    head = traitlets.Dict().tag(sync=True)
+    offers = traitlets.Dict().tag(sync=True)
+    most = traitlets.Dict().tag(sync=True)
+    cards = traitlets.Dict().tag(sync=True)
+    source = traitlets.Dict().tag(sync=True)
+    texts = traitlets.Dict().tag(sync=True)
+    problems = traitlets.Dict().tag(sync=True)
+    values = traitlets.Dict().tag(sync=True)
+    collectives = traitlets.Dict().tag(sync=True)
+    shards = traitlets.Dict().tag(sync=True)
+    rosetta = traitlets.Dict().tag(sync=True)
+    memory = traitlets.Dict().tag(sync=True)
+    difference = traitlets.Dict().tag(sync=True)
+    constraints = traitlets.Dict().tag(sync=True)
+    why = traitlets.Dict().tag(sync=True)
+    stages = traitlets.Dict().tag(sync=True)
+    preview = traitlets.Dict().tag(sync=True)
+    costs = traitlets.Dict().tag(sync=True)
+    machine = traitlets.Dict().tag(sync=True)
+    company = traitlets.Dict().tag(sync=True)
+    status = traitlets.Dict().tag(sync=True)
+    comm_id = traitlets.Unicode().tag(sync=True)
+
+    # What the page sets.
+    selected = traitlets.Unicode().tag(sync=True)
+    selected_at = traitlets.Unicode().tag(sync=True)
+    query = traitlets.Dict().tag(sync=True)
+    reading = traitlets.Unicode().tag(sync=True)
+    trying = traitlets.Unicode().tag(sync=True, echo_update=False)
+    wants = traitlets.Unicode().tag(sync=True)
+    hovered = traitlets.Unicode().tag(sync=True, echo_update=False)
+    tab = traitlets.Unicode("source").tag(sync=True)
+    device = traitlets.Int(-1).tag(sync=True)
+
+    def __init__(self, state: ExplorerState):
+        self.state = state
+        self._seq = 0
+        self._behind = False
+        self._lines: Json = {}
+        self._mapped: Any = None  # what the shard map shows
+        super().__init__()
+        self.comm_id = self.model_id or ""
+        state.loop.inbox.run(self._begin)
+        self._stills = Stills(self, state)
+        self.observe(
+            lambda change: self._draw({change["name"]}), ["query", "reading", "trying", "hovered", "tab", "device"]
+        )
+        self.observe(self._on_wants, "wants")
+        self.observe(self._on_selected, "selected")
+
+    def _begin(self) -> None:
+        """Draws all, and hears of every change from then on: a compile that ends meanwhile is told afterwards."""
+        self._draw({change for view in VIEWS.values() for change in view.after})
+        self.state.subscribe(self._draw)
+        self.state.wake()
+
+    @property
+    def program(self) -> Program:
+        """The traced program."""
+        return self.state.program
+
+    @property
+    def plan(self) -> Plan:
+        """The plan as it is now."""
+        return self.state.plan
+
+    @property
+    def report(self) -> Report:
+        """What is known about the plan so far; see its `level`."""
+        return self.state.report
+
+    def code(self) -> str:
+        """The Python that rebuilds the plan."""
+        return self.program.plan_code(self.plan)
+
+    def stop(self) -> None:
+        """Stops the compile that is running."""
+        self.state.stop()
+
+    def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
+        """Blocks until the report has `level`, and returns it. See `ExplorerState.wait`."""
+        return self.state.wait(level, timeout)
+
+    def summary(self) -> str:
+        """The plan and the headline numbers as text that is the same on every run."""
+        return text(self.state)
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def save(self, path: str | os.PathLike[str], kind: str = "", *, dark: bool = False) -> Path:
+        """Writes what the explorer knows to a file, whole or not at all.
+
+        Args:
+            path: the file. `.json` has the cards, the machine and the selection, which `sv.open` opens again; `.html`
+                is a page of all panes with nothing outside it (no script, no network), `.md` and `.txt` the same as
+                text; `.svg`, `.png` and `.pdf` a picture of the step on its machine, or of the collectives where none
+                is chosen.
+            kind: which picture, as for `StepCost.plot` and the report's.
+            dark: a picture for a dark page.
+
+        Returns:
+            The path.
+
+        Raises:
+            ShardvizError: for another ending, for a picture that does not exist, where the file cannot be written.
+        """
+        ending = Path(path).suffix.lower()
+        if ending == ".json":
+            return write_whole(path, session_json(self.state))
+        subject = (self.state.cost or self.report) if ending in PICTURES else self._explored()
+        return write_whole(path, file(subject, path, kind, dark=dark))
+
+    def asked(self, what: str) -> dict[str, Any] | None:
+        """The page's code; the newest `still`; and a file, `html` or `json`, for the page to have it downloaded."""
+        if what == "still":
+            newest = self._stills.newest()
+            return None if newest is None else {"still": newest}
+        if what not in ("html", "json"):
+            return super().asked(what)
+        name = re.sub(r"[^\w-]+", "_", self.program.name)[:60].strip("_") or "explorer"
+        text, why = "", ""
+        try:
+            text = session_json(self.state) if what == "json" else str(file(self._explored(), "x.html"))
+        except ShardvizError as error:
+            why = str(error)
+        return {"file": {"name": f"{name}.{what}", "text": text, "why": why}}
+
+    def _explored(self) -> Document:
+        return explored(self.state, {card.name: codes_of(self.program, card.plan) for card in self.state.deck.cards})
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any
+    ) -> Any:
+        kinds: dict[str, Callable[[], Any]] = {"text/plain": self.summary, "text/html": lambda: still_html(self.state)}
+        if self._view_name is not None:
+            kinds[VIEW] = lambda: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        return bundle(kinds, include, exclude)
+
+    def _ipython_display_(self, **_: Any) -> None:
+        """Two outputs: the explorer, and below it what is shown where nothing is live."""
+        self._stills.show()
+
+    # From the state to the page: only what changed is sent, for a trait that is set to an equal value sends nothing.
+
+    def _draw(self, changed: Set[str]) -> None:
+        """Makes every trait again that depends on what has changed; after an interrupted drawing, every one."""
+        behind, self._behind = self._behind, True
+        if behind:
+            changed = {change for view in VIEWS.values() for change in view.after}
+        try:
+            with self.hold_sync():
+                if changed & {"answers", "cost"}:
+                    cost = self.state.cost
+                    self._timed = self.report if cost is None else replace(self.report, collectives=cost.partitioned)
+                for name, view in VIEWS.items():
+                    if changed & view.after or (view.tab and "tab" in changed):
+                        setattr(self, name, view.build(self) if view.tab in ("", self.tab) else {})
+            if behind:
+                self.send_state(list(VIEWS))  # what was set and not sent would not be sent again
+        except Exception:  # what cannot be drawn would not be the next time either
+            self._behind = False
+            raise
+        self._behind = False
+
+    # From the page to the state.
+
+    def _on_message(self, _: Any, message: Any, __: Any) -> None:
+        """The page asks for an edit or for a file, or says whether anybody sees it."""
+        keys = message.keys() if isinstance(message, dict) else ()
+        if keys == {"edit", "seq"}:
+            self.state.loop.inbox.run(lambda: self._answer(**message))  # and tells it before another answer is taken
+        elif keys == {"seen"}:
+            self.state.wake() if message["seen"] is True else self.state.rest()
+        else:
+            super()._on_message(_, message, __)
+
+    def _answer(self, edit: Any, seq: Any) -> None:
+        """Does an edit or refuses it, and says so with its number: what came of it and `status.seq` go together."""
+        with self.hold_sync():
+            try:
+                self.state.wake()  # somebody looks on
+                self._seq = door.number(seq)
+                self.state.do(read(edit))
+            except ShardvizError as error:
+                self.state.refuse(error, "internal")
+            finally:
+                self._draw({"seq"})
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Takes what the page sends; what does not fit is refused, and the rest is taken."""
+        fits, own = {}, {*Explorer.class_own_traits(), *Delivered.class_own_traits()}
+        for name, value in sync_data.items():
+            try:
+                fits[name] = door.trait(name, value) if name in own else value
+            except ShardvizError as error:
+                self.state.refuse(error, "internal")
+        super().set_state(fits)
+
+    def _on_wants(self, change: Any) -> None:
+        """The page asks for what takes a while to find out."""
+        if change["new"] == "dimensions":
+            self.state.find_dimensions()
+
+    def _on_selected(self, change: Any) -> None:
+        """The page says at which level it saw the name: a newer report may have come meanwhile."""
+        if change["new"] != self.state.selected:
+            level, self.selected_at = self.selected_at, ""
+            self.state.select(change["new"], level)
+            self.selected = self.state.selected
+
+
+# What the page shows as Documents.
+
+_SMALL = (300.0, 190.0)  # pixels of the shard map beside the source
+_LARGE = (560.0, 420.0)  # and of the one in its own pane, where it is too large to be read whole
+
+
+def _head(explorer: Explorer) -> Json:
+    return pane(headline_pane(explorer.state), brief=json_of(memory_brief(explorer.state)))
+
+
+def _cards(explorer: Explorer) -> Json:
+    deck = explorer.state.deck
+    return pane(document(deck), at=deck.at, against=deck.against)
+
+
+def _offers(explorer: Explorer) -> Json:
+    offers = explorer.state.now.offers
+    told = pane(offers_document(offers, explorer.state.deck)) if offers.open else {}
+    return {**told, "hunt": offers.hunt, "share": round(offers.share, 3), "trouble": offers.trouble}
+
+
+def _why(explorer: Explorer) -> Json:
+    asked = explorer.state.now.why
+    told = asked_document(asked)
+    said = {"line": asked.line, "name": asked.name, "axis": asked.axis, "busy": asked.busy, "trouble": asked.trouble}
+    said["tried"] = asked.tried
+    return {**({} if told is None else pane(told)), **said}
+
+
+def _values(explorer: Explorer) -> Json:
+    report, changed = explorer.report, explorer.state.changed
+    found = found_values(report, changed, explorer.query)
+    total = len(report.values)
+    said = found_words(len(found), total)
+    return pane(values_pane(report, found, changed), found=len(found), total=total, said=said)
+
+
+def _collectives(explorer: Explorer) -> Json:
+    report = explorer._timed
+    return pane(collectives_pane(report, explorer.state.cost, explorer.query), total=len(report.collectives))
+
+
+def _preview(explorer: Explorer) -> Json:
+    what, _, name = explorer.hovered.partition(" ")
+    offer = explorer.state.looked_at(what, name) if name else None
+    if offer is None:
+        return {"of": explorer.hovered} if explorer.hovered else {}
+    told = {} if offer.known is None else pane(preview_document(offer, offer.known, explorer.state.deck))
+    return {**told, "of": explorer.hovered, "trouble": offer.trouble}
+
+
+def _stages(explorer: Explorer) -> Json:
+    state = explorer.state
+    state.find_stages(other=explorer.query.get("against") == "card")  # which does nothing where they are being made
+    now, other = state.deck.now, state.deck.other
+    made, beside = state.stages_of(state.plan), state.stages_of(other.plan)
+    lacks = explorer.query.get("against") == "card" and other is not now and not beside.items
+    waits = "Shardy's passes are being run, one after the other …" if made.busy or lacks else ""
+    passes = state.passes_of(state.plan)
+    shown = stages_shown(
+        made.with_reports(now.known.reports, passes.items),
+        None if other is now else beside.with_reports(other.known.reports),
+        other.name,
+        explorer.query,
+        waits=waits,
+        trouble=made.trouble,
+    )
+    more = {"name": shown.name, "names": shown.names, "against": shown.against, "could": shown.could}
+    asked = {"count": len(passes.items), "busy": passes.busy, "trouble": passes.trouble}
+    return pane(shown.document, **more, passes=asked, at=shown.at, found=shown.found, most=MOST_ROWS, other=other.name)
+
+
+def _memory(explorer: Explorer) -> Json:
+    told = with_difference(memory_pane(explorer.state), explorer.state.deck, ("memory",))
+    return pane(told, finishable=explorer.state.finishable)
+
+
+def _costs(explorer: Explorer) -> Json:
+    told = cost_pane(explorer.state.cost, explorer.state.cost_error)
+    return pane(with_difference(told, explorer.state.deck, ("step", "work", "collectives")))
+
+
+def _rules(explorer: Explorer) -> Json:
+    state = explorer.state
+    fields = [
+        {
+            "filter": rule.filter if isinstance(rule.filter, str) else None,
+            "spec": str((rule.spec or Spec()).canonical()),
+        }
+        for rule in state.plan.rules.rules
+    ]
+    return pane(rules_pane(state.program.rules_table(state.plan)), fields=fields)
+
+
+def _codes(explorer: Explorer) -> Json:
+    found = codes_of(explorer.program, explorer.plan)
+    return {"jax": found.jax, "diff": found.diff, "why": found.why}
+
+
+def _rosetta(explorer: Explorer) -> Json:
+    report, state, text = explorer.report, explorer.state, explorer.reading
+    role, value = found_value(report, state.selected)
+    about = {} if value is None else {"name": value.name, "label": value.label or value.name, "role": role}
+    own = value_rosetta(report, state.selected, state.remark)
+    return pane(own, **about, read=_reading(report, state.selected, text) if text.strip() else None)
+
+
+def _reading(report: Report, name: str, text: str) -> Json:
+    found = read_rosetta(report, name, text)
+    told = {"answer": json_of(found.answer), "document": None if found.document is None else json_of(found.document)}
+    return {"text": text[:MOST_PASTED], **told, "same": found.same, "apply": found.apply, "error": found.error}
+
+
+def _problems(explorer: Explorer) -> Json:
+    problems, notes = severity_words(explorer.state.deck.now.known.findings)
+    said = " · ".join(filter(None, (plural(problems, "finding"), notes)))
+    told = pane(problems_pane(explorer.report, explorer.state.cost)) if explorer.tab == "problems" else {}
+    return {**told, "problems": problems, "notes": notes, "said": said}
+
+
+def _texts(explorer: Explorer) -> Json:
+    """The texts of the source; what is known of its lines is made with them."""
+    state = explorer.state
+    source = source_pane(explorer._timed, state.cost, line_difference(state.deck))
+    explorer._lines, texts = source_view(source)
+    return texts
+
+
+def _shards(explorer: Explorer) -> Json:
+    """The shard map beside the source, and the large one while somebody looks at it."""
+    about = explorer.report, explorer.state.selected, explorer.state.remark
+    # without a device that is picked it shows nothing but the value, which most edits leave as it is
+    shows = (found_value(*about[:2]), *about[1:], explorer.report.mesh, explorer.tab == "shards", explorer.device)
+    if explorer.device < 0 and shows == explorer._mapped:
+        return explorer.shards
+    large = json_of(shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
+    small = shard_map_pane(*about, room=_SMALL, device=explorer.device)
+    found = pane(small, large=large, name=explorer.state.selected)
+    explorer._mapped = shows
+    return found
+
+
+def _constraints(explorer: Explorer) -> Json:
+    """What can be constrained now, and what the plan constrains."""
+    state = explorer.state
+    chosen = next((v for v in explorer.report.intermediates if v.name == state.selected), None)
+    spec = str((chosen.spec or Spec()).canonical()) if chosen is not None else ""
+    value = None if chosen is None else {"name": chosen.name, "label": chosen.label or chosen.name, "spec": spec}
+    rows = [
+        {"name": c.value.name, "line": c.value.line, "occurrence": c.value.occurrence, "text": str(found)}
+        for c, found in zip(state.plan.constraints, state.bound.constraints, strict=True)
+    ]
+    return {"value": value, "rows": rows}
+
+
+VIEWS = {
+    "mesh": View(lambda e: mesh_view(e.state), {"mesh"}),
+    "plan_code": View(lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}),  # it is as long as the program
+    "codes": View(_codes, {"plan"}, tab="code"),
+    "rules": View(_rules, {"plan"}, tab="rules"),
+    "targets": View(lambda e: targets_view(e.state), {"mesh", "machine"}),
+    "inputs": View(lambda e: inputs_view(e.state), {"mesh"}),
+    "outputs": View(lambda e: outputs_view(e.state), {"mesh"}),
+    "kin": View(lambda e: kin_view(e.state), {"mesh", "logical"}),
+    "dimensions": View(lambda e: dimensions_view(e.state), {"answers", "logical"}),
+    "cuts": View(lambda e: cuts_view(e.state, "argument"), {"answers"}),
+    "out_cuts": View(lambda e: cuts_view(e.state, "output"), {"answers"}),
+    "trial": View(lambda e: trial_view(e.state, e.trying), {"trying"}),
+    "cards": View(_cards, {"answers", "cost", "deck", "machine"}),
+    "offers": View(_offers, {"offers", "deck"}),
+    "preview": View(_preview, {"hovered", "deck"}),
+    "most": View(
+        lambda e: pane(most_document(e.state.deck, e.state.now.remedies)),
+        {"answers", "cost", "deck", "machine", "remedies"},
+    ),
+    "why": View(_why, {"why"}),
+    "head": View(_head, {"answers", "machine", "cost"}),
+    "texts": View(_texts, {"answers", "cost", "deck"}, tab="source"),
+    "source": View(lambda e: e._lines, {"answers", "cost", "deck"}, tab="source"),
+    "problems": View(_problems, {"answers", "cost", "tab"}),
+    "values": View(_values, {"answers", "query"}, tab="values"),
+    "collectives": View(_collectives, {"answers", "cost", "query"}, tab="collectives"),
+    "selected": View(lambda e: e.state.selected, {"selection"}),
+    "shards": View(_shards, {"answers", "selection", "tab", "device"}),
+    "constraints": View(_constraints, {"answers", "selection", "plan"}),
+    "rosetta": View(_rosetta, {"answers", "selection", "reading"}, tab="rosetta"),
+    "memory": View(_memory, {"answers", "machine", "cost", "deck"}, tab="memory"),
+    "costs": View(_costs, {"answers", "machine", "cost", "deck"}, tab="cost"),
+    "difference": View(lambda e: pane(difference_pane(e.state.deck)), {"answers", "cost", "deck"}, tab="difference"),
+    "stages": View(_stages, {"answers", "deck", "stages", "query"}, tab="stages"),
+    "machine": View(
+        lambda e: machine_view(e.state.cost, e.state.cost_error, e.state.deck),
+        {"machine", "cost", "deck", "answers"},
+        tab="machine",
+    ),
+    "company": View(
+        lambda e: company_view(e.state.cost, e.device, e.report, e.state.selected),
+        {"answers", "cost", "selection", "device"},
+        tab="machine",
+    ),
+    "status": View(
+        lambda e: status_view(e.state, e._seq, e.state.now.progress.seconds),
+        {"answers", "progress", "history", "error", "seq"},
+    ),
+}
+"""Every trait that the page shows, in the order in which they are made and, by some hosts, set one after the other:
+last the status, which says that it is all."""

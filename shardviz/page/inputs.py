@@ -1,0 +1,178 @@
+"""The left side as the page gets it: the trees of arguments and outputs, how each array is cut, twins, dimensions.
+
+A tree does not change while its program is explored, so it is sent once, and so are the twins. What changes with every
+edit, how the arrays are cut, is sent apart from it: few arrays of a program are cut in ways of their own, so every way
+is said once, and of each array only its number. So an edit of 5,000 arrays is some kilobytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shardviz.explorer.changes import choices
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.explorer.kin import arrays_of, kin, layers_of
+from shardviz.explorer.logical import MOST_AT_ONCE, Cut, called, cuts
+from shardviz.explorer.trees import tree
+from shardviz.notation import Spec
+from shardviz.notation.spec import axis_text
+from shardviz.paint.json import axes_json
+from shardviz.records import Value
+from shardviz.records.amounts import format_bytes, plural
+
+Json = dict[str, Any]
+MOST_CAUGHT = 12
+_LITTLE = 0.01  # of a dimension's bytes: what is less and cut otherwise, such as a norm's scale, is said quietly
+
+
+def tree_view(values: Sequence[Value], deepest: int) -> Json:
+    """The rows of a tree: `[depth, segment, label]` of a branch, and of one that is a layer which layers it is like;
+    of an array `[depth, segment, label, shape, dtype, donated]`.
+
+    Args:
+        values: arguments or outputs.
+        deepest: as for `layers_of`.
+    """
+    layers, rows = layers_of(arrays_of(values), deepest), []
+    place = 0
+    path: list[str] = []
+    for branch in tree(tuple(v.name for v in values)):
+        path[branch.depth :] = [branch.segment]
+        if branch.leaves:
+            like = layers.get(tuple(path))
+            rows.append([branch.depth, branch.segment, branch.label, *([] if like is None else [like])])
+        else:
+            value = values[place]
+            rows.append([branch.depth, branch.segment, branch.label, list(value.shape), value.dtype, value.donated])
+            place += 1
+    return {"rows": rows, "leaves": len(values)}
+
+
+def inputs_view(state: ExplorerState) -> Json:
+    """The tree of the arguments."""
+    return tree_view(state.report.arguments, 1)
+
+
+def outputs_view(state: ExplorerState) -> Json:
+    """The tree of the outputs."""
+    return tree_view(state.report.outputs, 2)
+
+
+def cuts_view(state: ExplorerState, what: str) -> Json:
+    """How the arrays are cut: `kinds`, each said once; `at`, which it is of each array; `sums`, what each branch has.
+
+    Args:
+        state: the state.
+        what: `argument` or `output`.
+    """
+    report, bound = state.report, state.bound
+    values = report.arguments if what == "argument" else report.outputs
+    specs: Mapping[str, Spec | None] = bound.in_specs if what == "argument" else bound.out_specs
+    changed = state.changed
+    kinds: list[Json] = []
+    known: dict[Any, int] = {}
+    at: list[int] = []
+    for value in values:
+        given = specs.get(value.name)
+        spec = value.spec if given is None else given
+        chosen = given is None and what == "output"
+        key = (value.shape, value.dtype, spec, value.memory_kind, value.unused, chosen, value.name in changed)
+        if (place := known.get(key)) is None:
+            place = known[key] = len(kinds)
+            kinds.append(_kind(value, spec, chosen, value.name in changed, state))
+        at.append(place)
+    sums = [
+        _sum(values[i].bytes_per_device for i in branch.inside)
+        for branch in tree(tuple(v.name for v in values))
+        if branch.leaves
+    ]
+    return {"kinds": kinds, "at": at, "sums": sums}
+
+
+def _kind(value: Value, spec: Spec | None, chosen: bool, changed: bool, state: ExplorerState) -> Json:
+    full = Spec.of(spec, len(value.shape))
+    mesh = state.plan.mesh
+    kind: Json = {
+        "dims": None if spec is None else [axes_json(dim) or [] for dim in full.dims],
+        "text": str((spec or Spec()).canonical()),
+        "bytes": format_bytes(value.bytes_per_device),
+        "size": value.bytes_per_device or 0,
+        "memory": value.memory_kind,
+        "choices": [_codes(choices(value.shape, full, mesh, d)) for d in range(len(value.shape))],
+    }
+    if value.shard_shape is not None:
+        kind["shard"] = list(value.shard_shape)
+    flags = {"chosen": chosen, "changed": changed, "unused": value.unused}
+    return kind | {name: True for name, flag in flags.items() if flag}
+
+
+def _codes(found: Iterable[Any]) -> list[Any]:
+    """By axis of the mesh: 1 (may be added), a reason, or [reason] where it may be moved here, or not everywhere."""
+    return [1 if c.legal else [c.reason] if c.move else c.reason for c in found]
+
+
+def kin_view(state: ExplorerState) -> Json:
+    """The number of each array's group of twins, below 0 for none; and the places of its dimensions among the rows of
+    `dimensions_view`, below 0 for none."""
+    report, found = state.report, state.logical.found
+    group = kin(report, found).group
+    rows = sorted((each for each in found or () if each.arguments), key=lambda each: each.stacked)
+    place = {tuple(member): n for n, each in enumerate(rows) for member in each.members}
+
+    def of(role: str, values: Sequence[Value]) -> Json:
+        told: Json = {"groups": [group.get((role, v.name), -1) for v in values]}
+        if found is not None:
+            told["dimensions"] = [[place.get((role, v.name, d), -1) for d in range(len(v.shape))] for v in values]
+        return told
+
+    return {"inputs": of("argument", report.arguments), "outputs": of("output", report.outputs)}
+
+
+def dimensions_view(state: ExplorerState) -> Json:
+    """The logical dimensions: what cuts each, which arrays disagree, what may be added; or why there are none yet."""
+    known = state.logical
+    rows = () if known.found is None else cuts(known.found, state.bound, state.report.arguments)
+    return {
+        "state": "found" if known.found is not None else "busy" if known.busy else "failed" if known.trouble else "",
+        "trouble": known.trouble,
+        "unasked": len(state.report.arguments) <= MOST_AT_ONCE,
+        "rows": [_row(cut) for cut in rows],
+    }
+
+
+def _row(cut: Cut) -> Json:
+    each = cut.dimension
+    count = len({m.path for m in each.arguments})
+    return {
+        "name": each.name,
+        "size": " / ".join(f"{size}" for size in each.sizes[:3]) + (" / …" if len(each.sizes) > 3 else ""),
+        "axes": axes_json(cut.axes) or [],
+        "said": f"{', '.join(cut.arrays)}" if len(cut.arrays) <= 4 else plural(count, "array"),
+        "arrays": plural(count, "array") + ": " + ", ".join(cut.arrays),
+        "otherwise": [
+            {"name": m.path, "label": called(m), "words": " and ".join(map(axis_text, axes)) or "not cut"}
+            for m, axes in cut.otherwise.items()
+        ],
+        "grave": cut.share >= _LITTLE,
+        "choices": _codes(cut.choices),
+        "several": [
+            *(f"{path} has it {len(dims)} times" for path, dims in each.conflicts.items()),
+            *([f"where all of it is cut, arrays are moved at {'; '.join(each.moved[:3])}"] if each.moved else []),
+        ],
+    }
+
+
+def trial_view(state: ExplorerState, text: str) -> Json:
+    """What a rule of a pattern would catch, while it is typed."""
+    pattern = text.strip()
+    if not pattern:
+        return {}
+    found = state.caught(pattern)
+    said = f"catches {plural(len(found), 'array')}" if found else "catches nothing"
+    return {"pattern": text, "count": len(found), "said": said, "names": list(found[:MOST_CAUGHT])}
+
+
+def _sum(sizes: Iterable[float | None]) -> str:
+    known = list(sizes)
+    return format_bytes(None if any(n is None for n in known) else sum(n for n in known if n is not None))

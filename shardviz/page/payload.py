@@ -1,0 +1,106 @@
+"""What the page is told, as plain JSON: Documents, the mesh, the status. `inputs.py` has the arguments and outputs.
+
+Numbers come with their text, so that they read the same here, in a terminal and in a table: the page formats nothing.
+A spec is a list of dimensions, each a list of axes, each a name or `[name, before, size]` for a part of an axis.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.paint.json import json_of
+from shardviz.paint.theme import axis_colours
+from shardviz.view.document import Document
+
+Json = dict[str, Any]
+
+
+def mesh_view(state: ExplorerState) -> Json:
+    """The mesh axes with their sizes and colours, and the number of devices."""
+    mesh = state.plan.mesh
+    colours = axis_colours(mesh)
+    axes = [
+        {
+            "name": name,
+            "size": size,
+            "type": kind,
+            "light": colours[name].light,
+            "dark": colours[name].dark,
+            "ink": colours[name].ink,
+            "dark_ink": colours[name].dark_ink,
+        }
+        for name, size, kind in zip(mesh.names, mesh.sizes, mesh.types, strict=True)
+    ]
+    return {"axes": axes, "devices": mesh.size, "text": str(mesh), "ids": list(mesh.device_ids)}
+
+
+def pane(document: Document, **more: Any) -> Json:
+    """What a tab shows: a Document, and what is no part of one."""
+    return {"document": json_of(document), **more}
+
+
+def source_view(document: Document) -> tuple[Json, Json]:
+    """The source as a tab shows it, and apart from it its texts, which stay as they are while plans change.
+
+    Args:
+        document: a file each section, whose table has a line each row: its number, its bar, its text, and what it
+            costs more than elsewhere; below it what happens there, a paragraph each. Or a paragraph on why there are
+            no lines.
+
+    Returns:
+        By file what is known of its lines; and by file their texts.
+    """
+    files: list[Json] = []
+    texts: list[list[Any]] = []
+    for block in json_of(document)["blocks"]:
+        if block["block"] == "section":
+            rows = block["blocks"][0]["rows"]
+            files.append({"title": block["title"], "lines": [_line(row) for row in rows]})
+            texts.append([_text(row["cells"][2]) for row in rows])
+    told: Json = {"files": files} if files else {"files": [], "none": json_of(document)["blocks"][0]["pieces"]}
+    return told, {"files": texts}
+
+
+def _line(row: Json) -> Json:
+    number, bar, _, *more = row["cells"]
+    line: Json = {"n": number["t"]} | ({"bar": bar["v"]} if bar["v"] else {}) | ({"more": more[0]} if any(more) else {})
+    if "sel" in row:
+        line["at"] = row["sel"][1]
+    if "detail" in row:
+        line["on"] = [block["pieces"] for block in row["detail"]]
+    return line
+
+
+def _text(code: Json) -> Any:
+    """A line's text; as a piece where more is to be said of it than that."""
+    text = code.get("t", "")
+    return text if code.get("tip", "") in ("", text.strip()) else {"t": text, "tip": code["tip"]}
+
+
+def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
+    """How far the answer is, what went wrong, and which change it answers."""
+    return {
+        "level": state.level,
+        "status": state.status,
+        "message": state.message,
+        "doing": _doing(state),
+        "busy": state.busy,
+        "error": state.error,
+        "failure": state.failure,
+        "undo": len(state.past),
+        "redo": len(state.ahead),
+        "seq": seq,
+        "seconds": None if seconds is None else round(seconds, 2),
+    }
+
+
+def _doing(state: ExplorerState) -> str:
+    """What a busy state is doing, in a few words; `message` is the whole sentence."""
+    if not state.busy:
+        return ""
+    if state.status == "finishing":
+        return "making machine code"
+    if state.status != "propagating" and "simulated" not in state.message:
+        return state.message.partition(";")[0]
+    return "planning memory" if state.status == "partitioned" else "partitioning"

@@ -1,0 +1,193 @@
+// @ts-check
+// The arrays of the program as the page has them: the tree, sent once; how each is cut, sent with every answer; and
+// over it what a person has just done and no kernel has answered yet.
+import { axisName } from "./chips.js";
+
+/** @import { Axis, Context, Cuts, Dims, Edit, Kind, Kin, KinOf, TreeNode, Tree, What } from "./types.d.ts" */
+
+/** The edits that a dimension of an argument or of an output takes. */
+export const OPS = {
+  inputs: { spec: "set_spec", dimension: "set_dim", move: "move_axis", memory: "set_memory" },
+  outputs: { spec: "set_out_spec", dimension: "set_out_dim", move: "move_out_axis", memory: "set_out_memory" },
+};
+
+/**
+ * The rows of a tree, each with its path, where its subtree ends, and its path without the numbers of layers.
+ * @param {Tree} tree
+ * @returns {TreeNode[]}
+ */
+export function nodesOf(tree) {
+  /** @type {TreeNode[]} */
+  const nodes = [];
+  /** @type {TreeNode[]} */
+  const open = [];
+  let leaves = 0;
+  let branches = 0;
+  for (const [depth, segment, label, more, dtype, donated] of tree.rows) {
+    for (const done of open.splice(depth)) done.end = nodes.length;
+    const above = open[depth - 1];
+    const path = (above?.path ?? "") + segment;
+    const like = typeof more === "number" ? more : undefined;
+    const own = (above?.own ?? "") + (like === undefined ? segment : segment.replace(/\d+/g, "*"));
+    const shape = Array.isArray(more) ? more : undefined;
+    const names = above ? [above.above, above.label].filter(Boolean).join(".") : "";
+    /** @type {TreeNode} */
+    const node = { path, own, label, above: names, depth, like, end: nodes.length + 1, at: nodes.length, count: 0 };
+    if (shape) {
+      Object.assign(node, { shape, dtype, donated, place: leaves++, count: 1 });
+      for (const up of open) up.count += 1;
+    } else {
+      node.branch = branches++;
+      open.push(node);
+    }
+    nodes.push(node);
+  }
+  for (const done of open) done.end = nodes.length;
+  return nodes;
+}
+
+/**
+ * A spec with an axis taken from wherever it is and put on a dimension, last or at a place.
+ * @param {Dims} dims
+ * @param {string} axis
+ * @param {number} dimension
+ * @param {number | null} [place]
+ * @returns {Dims}
+ */
+export function moved(dims, axis, dimension, place) {
+  const next = dims.map((axes) => axes.filter((a) => axisName(a) !== axis));
+  next[dimension]?.splice(place ?? next[dimension].length, 0, axis);
+  return next;
+}
+
+/**
+ * A spec with other axes on one dimension.
+ * @param {Dims} dims
+ * @param {number} dimension
+ * @param {Axis[]} axes
+ * @returns {Dims}
+ */
+export function withDim(dims, dimension, axes) {
+  return dims.map((old, d) => (d === dimension ? axes : old));
+}
+
+/** One side of the program: its arguments or its outputs. */
+export class Arrays {
+  /**
+   * @param {TreeNode[]} nodes
+   * @param {Cuts} cuts
+   * @param {KinOf | undefined} kin
+   */
+  constructor(nodes, cuts, kin) {
+    this.nodes = nodes;
+    this.leaves = nodes.filter((node) => node.place !== undefined);
+    this.cuts = cuts;
+    this.kin = kin;
+    /** What was done and is not answered yet: place → how the array is cut then, or null where that is not known. */
+    this.asked = /** @type {Map<number, Dims | null>} */ (new Map());
+    this.byName = new Map(this.leaves.map((node) => [node.path, node]));
+  }
+
+  /** @param {number} place @returns {Kind} */
+  kind(place) {
+    return this.cuts.kinds[this.cuts.at[place]];
+  }
+
+  /** How an array is cut, or will be. @param {number} place @returns {Dims | null} */
+  dims(place) {
+    return this.asked.get(place) ?? this.kind(place)?.dims ?? null;
+  }
+
+  /**
+   * The places of an array's twins that are cut alike.
+   * @param {number} place
+   * @param {boolean} [layers] only those of other layers
+   */
+  twins(place, layers) {
+    const group = this.kin?.groups[place] ?? -1;
+    if (group < 0) return [];
+    const own = JSON.stringify(this.dims(place));
+    return this.leaves.filter(({ place: p = -1, own: path }) =>
+      p !== place && this.kin?.groups[p] === group && (!layers || path === this.leaves[place].own) &&
+      JSON.stringify(this.dims(p)) === own
+    ).map(({ place: p = -1 }) => p);
+  }
+
+  /**
+   * Does to the page's copy what an edit asks of the kernel, as far as the page can tell.
+   * @param {Edit} edit
+   * @param {What} what
+   * @param {string[]} dimensions the names of the logical dimensions
+   */
+  ask(edit, what, dimensions) {
+    const ops = OPS[what];
+    if (edit.op === "cut_dimension") return this.askDimension(edit, dimensions.indexOf(String(edit.name)));
+    const place = this.byName.get(String(edit.name))?.place;
+    if (place === undefined || !Object.values(ops).includes(edit.op)) return;
+    const before = this.dims(place);
+    const { dimension, axis, axes } = /** @type {{ dimension: number, axis: string, axes: Axis[] }} */ (
+      /** @type {unknown} */ (edit)
+    );
+    const at = /** @type {number | null | undefined} */ (edit.place);
+    const after = !before
+      ? null
+      : edit.op === ops.move
+      ? moved(before, axis, dimension, at)
+      : edit.op === ops.dimension
+      ? withDim(before, dimension, axes)
+      : null;
+    const others = edit.op === ops.memory
+      ? []
+      : edit.twins
+      ? this.twins(place)
+      : edit.layers
+      ? this.twins(place, true)
+      : [];
+    for (const each of [place, ...others]) this.asked.set(each, after);
+  }
+
+  /**
+   * @param {Edit} edit
+   * @param {number} row
+   */
+  askDimension(edit, row) {
+    const axes = /** @type {Axis[]} */ (edit.axes);
+    const names = axes.map(axisName);
+    this.kin?.dimensions?.forEach((of, place) => {
+      const d = of.indexOf(row);
+      const before = this.dims(place);
+      if (row < 0 || d < 0 || !before || this.kind(place).chosen) return;
+      const without = before.map((old) => old.filter((a) => !names.includes(axisName(a))));
+      this.asked.set(place, withDim(without, d, axes));
+    });
+  }
+}
+
+/**
+ * Gives the arguments or outputs as they are now; what is the same as the last time is not made again.
+ * @param {Context} ctx
+ * @returns {(what: What) => Arrays}
+ */
+export function arrays(ctx) {
+  /** @type {Record<string, { tree?: Tree, nodes: TreeNode[], cuts?: Cuts, kin?: Kin, asked?: unknown, made?: Arrays }>} */
+  const kept = { inputs: { nodes: [] }, outputs: { nodes: [] } };
+  return (what) => {
+    const old = kept[what];
+    const tree = ctx.get(what);
+    const cuts = ctx.get(what === "inputs" ? "cuts" : "out_cuts");
+    const kin = ctx.get("kin");
+    const asked = ctx.asked();
+    if (tree !== old.tree) Object.assign(old, { tree, nodes: nodesOf(tree), made: undefined });
+    if (!old.made || cuts !== old.cuts || kin !== old.kin) {
+      Object.assign(old, { cuts, kin, made: new Arrays(old.nodes, cuts, kin[what]), asked: null });
+    }
+    const made = /** @type {Arrays} */ (old.made);
+    if (asked !== old.asked) {
+      old.asked = asked;
+      made.asked.clear();
+      const names = ctx.get("dimensions").rows.map(({ name }) => name);
+      for (const edit of asked) made.ask(edit, what, names);
+    }
+    return made;
+  };
+}

@@ -1,0 +1,111 @@
+// @ts-check
+// The explorer's page. The model's traits are all that it shows; what a person does goes back as edits.
+import { h } from "./dom.js";
+import { context } from "./context.js";
+import { pieces, plain } from "./document.js";
+import { head } from "./head.js";
+import { followTheme, keep, numbered, seen, withoutKernel } from "./host.js";
+import { cards } from "./cards.js";
+import { constrain } from "./constrain.js";
+import { most } from "./most.js";
+import { mesh } from "./mesh.js";
+import { target } from "./target.js";
+import { lighting } from "./lit.js";
+import { menu } from "./menu.js";
+import { specs } from "./specs.js";
+import { source } from "./source.js";
+import { code, collectives, cost, difference, memory, memoryBrief, problems, shards, values } from "./panes.js";
+import { machine } from "./machine.js";
+import { rosetta } from "./rosetta.js";
+import { ruleMaker, rules } from "./rules.js";
+import { dimensions } from "./dimensions.js";
+import { keys, roveIn } from "./keys.js";
+import { stages } from "./stages.js";
+import { waits } from "./waits.js";
+import { why } from "./why.js";
+import { places } from "./places.js";
+
+/** @import { Context, Model } from "./types.d.ts" */
+
+/** What can be read without a kernel, or has it inside. */
+const READ = ".sv-banners, :has(> .sv-banners), .sv-main";
+
+/**
+ * @param {{ model: Model, el: HTMLElement }} view
+ */
+function render({ model, el }) {
+  const ctx = context(model);
+  const endSeeing = seen(model);
+  const root = h("div", { class: "shardviz", id: "shardviz", role: "region", tabindex: "-1" });
+  el.append(root);
+  const title = () => ctx.get("head").document.title || [];
+  const [number, endNumber] = numbered(pieces(title())[0]?.t || "");
+  ctx.number = number;
+  const which = number > 1 ? ` (${number})` : "";
+  const entitle = () => root.setAttribute("aria-label", `explorer${which} of ${plain(title())}`);
+  ctx.on("head", entitle);
+  entitle();
+  const top = h("div");
+  const left = h("div", { class: "sv-left" });
+  const right = h("div", { class: "sv-right" });
+  const inner = h("div", { class: "sv-body" }, top, h("div", { class: "sv-main" }, left, right));
+  root.append(inner);
+  const endHead = head(ctx, top);
+  cards(ctx, top);
+  most(ctx, top);
+  menu(ctx, inner);
+  const { help } = keys(ctx, root);
+  mesh(ctx, left, target(ctx, inner), help);
+  dimensions(ctx, left);
+  specs(ctx, left, "inputs", { detail: ruleMaker(ctx) });
+  specs(ctx, left, "outputs");
+  const endWaiting = waits(ctx, root);
+  const { panels, show } = places(ctx, right);
+  const lines = h("div", { class: "sv-src" });
+  const map = h("div", { id: "map-small" });
+  const plan = h("div");
+  const chosen = h("div");
+  const low = h("div", { class: "sv-low" }, chosen, plan);
+  constrain(ctx, chosen);
+  chosen.append(map);
+  panels.source.append(lines, low);
+  source(ctx, lines);
+  why(ctx, panels.source, low);
+  shards(ctx, map, { small: true });
+  memoryBrief(ctx, plan);
+  shards(ctx, panels.shards, { small: false });
+  rosetta(ctx, panels.rosetta);
+  values(ctx, panels.values);
+  collectives(ctx, panels.collectives);
+  memory(ctx, panels.memory);
+  cost(ctx, panels.cost);
+  machine(ctx, panels.machine);
+  rules(ctx, panels.rules);
+  problems(ctx, panels.problems);
+  stages(ctx, panels.stages);
+  difference(ctx, panels.difference);
+  code(ctx, panels.code);
+  show();
+  ctx.watchKernel();
+  const endKeeping = keep(model, inner);
+  const asking = [...top.children, left, ...inner.children].filter((part) => !part.matches(READ));
+  withoutKernel(ctx, root, /** @type {HTMLElement[]} */ (asking));
+  const endTheme = followTheme(root);
+  const endLight = lighting(root);
+  /** @type {NodeListOf<HTMLElement>} */
+  const bars = inner.querySelectorAll(".sv-sheets, .sv-secbar > span:last-child");
+  const endRoving = roveIn([top, ...bars, ...Object.values(panels)], "button, a[href]");
+  return () => {
+    endRoving();
+    endTheme();
+    endLight();
+    endWaiting();
+    endKeeping();
+    endHead();
+    ctx.close();
+    endNumber();
+    endSeeing();
+  };
+}
+
+export default { render };

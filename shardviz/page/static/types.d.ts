@@ -1,0 +1,634 @@
+// What the kernel sends (the model's traits, as JSON) and what the page's modules share. Only the type checker reads
+// this file. Numbers come with their text: the page formats nothing.
+
+/** What is kept as long as it shows the same: its key, all that it shows, in words, and how it is made. */
+export type Kept<T> = [key: string, said: string, make: () => T];
+
+/** A mesh axis by its name, or a part of one: `[name, the size of what is before it, its own size]`. */
+export type Axis = string | [string, number, number];
+
+/** A spec: for each dimension the axes that cut it, the most major first. */
+export type Dims = Axis[][];
+
+export interface MeshAxis {
+  name: string;
+  size: number;
+  type: string;
+  /** Its colour on light and on dark ground, and the ink on top of each. */
+  light: string;
+  dark: string;
+  ink: string;
+  dark_ink: string;
+}
+
+export interface Mesh {
+  axes: MeshAxis[];
+  devices: number;
+  text: string;
+  /** The number of the device at each place; empty where they are in order. */
+  ids: number[];
+}
+
+/** What an axis may do in a dimension: 1 cut it, `[words]` move there, or the reason why neither. */
+export type Choice = 1 | [string] | string;
+
+/** A row of a tree as it is sent: of a branch, whose fourth field says which layers it is like; or of an array. */
+export type TreeRow =
+  | [depth: number, segment: string, label: string, like?: number]
+  | [depth: number, segment: string, label: string, shape: number[], dtype: string, donated: boolean];
+
+/** The tree of arguments or of outputs, which stays as it is. */
+export interface Tree {
+  rows: TreeRow[];
+  leaves: number;
+}
+
+/** A way in which arrays are cut. */
+export interface Kind {
+  /** null where no PartitionSpec says it. */
+  dims: Dims | null;
+  text: string;
+  bytes: string;
+  /** Bytes of a device's shard. */
+  size: number;
+  /** The memory that its shards lie in: `device`, `pinned_host` or `unpinned_host`. */
+  memory: string;
+  /** By dimension, then by axis of the mesh. */
+  choices: Choice[][];
+  /** The shape on one device. */
+  shard?: number[];
+  /** An output: the compiler chose its spec. */
+  chosen?: true;
+  changed?: true;
+  /** An argument that no result needs. */
+  unused?: true;
+}
+
+/** How the arrays are cut: every way once, of each array which it is; and what each branch has. */
+export interface Cuts {
+  kinds: Kind[];
+  at: number[];
+  sums: string[];
+}
+
+/** Of each array the number of its group of twins, and the places of its dimensions among the logical ones. */
+export interface KinOf {
+  groups: number[];
+  dimensions?: number[][];
+}
+
+export interface Kin {
+  inputs: KinOf;
+  outputs: KinOf;
+}
+
+/** A logical dimension. */
+export interface DimensionRow {
+  name: string;
+  size: string;
+  /** What cuts it in most arrays. */
+  axes: Axis[];
+  said: string;
+  arrays: string;
+  otherwise: { name: string; label: string; words: string }[];
+  /** Whether what is cut otherwise is more than a trifle. */
+  grave: boolean;
+  choices: Choice[];
+  several: string[];
+}
+
+export interface Dimensions {
+  state: "" | "busy" | "found" | "failed";
+  trouble: string;
+  /** Whether they are looked for as soon as the page is there. */
+  unasked: boolean;
+  rows: DimensionRow[];
+}
+
+/** What a rule would catch that is being typed. */
+export interface Trial {
+  pattern?: string;
+  count?: number;
+  said?: string;
+  names?: string[];
+}
+
+export type What = "inputs" | "outputs";
+
+/** A row of a tree as the page has it: a branch, or an array, which has a shape and a place among the arrays. */
+export interface TreeNode {
+  path: string;
+  /** The path with `*` for the numbers of layers. */
+  own: string;
+  label: string;
+  /** What the branches are called that it is in. */
+  above: string;
+  depth: number;
+  like?: number;
+  /** Where it stands among the rows, and where its subtree ends. */
+  at: number;
+  end: number;
+  /** How many arrays are below it. */
+  count: number;
+  branch?: number;
+  place?: number;
+  shape?: number[];
+  dtype?: string;
+  donated?: boolean;
+}
+
+/** A row that is to be seen: a branch, an array (or the same one of several layers), or what stands for layers. */
+export interface Item {
+  kind: "branch" | "leaf" | "stack" | "each";
+  key: string;
+  label: string;
+  depth: number;
+  closed: boolean;
+  node: TreeNode;
+  count: number;
+  /** Of arrays: the place of the one that stands for all, and how many are cut otherwise. */
+  shown?: number;
+  odd?: number;
+  above?: string;
+}
+
+/** What of a tree is to be seen. */
+export interface View {
+  text: string;
+  filter: string;
+  isClosed(key: string, node: TreeNode): boolean;
+  isOpen(key: string): boolean;
+}
+
+/** Of what the menu is opened, and at which element. */
+export type Opening = { what: "dimensions"; name: string; id: string; dimension?: number; layers?: boolean } | {
+  what: What;
+  name: string;
+  id: string;
+  dimension?: number;
+  layers?: boolean;
+};
+
+/** Why the last edit was refused, and the place where the page says so. */
+export interface EditError {
+  place:
+    | "argument"
+    | "output"
+    | "dimension"
+    | "mesh"
+    | "target"
+    | "rule"
+    | "plan"
+    | "order"
+    | "card"
+    | "value"
+    | "internal";
+  message: string;
+  detail: string;
+  argument: string | null;
+  dimension: number | null;
+  /** What the change was to. */
+  subject: string | null;
+  /** The ways on; those that can be taken were tried. */
+  ways: { text: string; tip: string; take: boolean }[];
+}
+
+export interface Failure {
+  kind: string;
+  message: string;
+  stderr: string;
+}
+
+export interface Status {
+  level: string;
+  status: string;
+  message: string;
+  doing: string;
+  busy: boolean;
+  error: EditError | null;
+  failure: Failure | null;
+  undo: number;
+  redo: number;
+  /** The number of the last edit that is answered. */
+  seq: number;
+  seconds: number | null;
+}
+
+export interface Machines {
+  target: string;
+  label: string;
+  kind: string;
+  words: string;
+  remark: string;
+  lack: { text: string; install: string; why: string } | null;
+  examples: string[];
+  trouble: string;
+  devices: string;
+  groups: MachineGroup[];
+}
+
+export interface MachineGroup {
+  kind: string;
+  ready: boolean;
+  missing: string;
+  install: string;
+  chips: {
+    name: string;
+    memory: string;
+    options: { target: string; label: string; title: string; on: boolean }[];
+    none?: string;
+  }[];
+}
+
+/** Which values and collectives the tables show. */
+export interface Query {
+  text?: string;
+  changed?: boolean;
+  line?: string;
+  sort?: "program" | "bytes";
+  /** Of a program's texts: which, what its lines must have, what it is held against, only what differs, the first row. */
+  stage?: string;
+  find?: string;
+  against?: "" | "stage" | "card";
+  only?: boolean;
+  at?: number;
+}
+
+/** A change that is asked of the kernel; `explorer/edits.py` says which fields each `op` takes. */
+export interface Edit {
+  op: string;
+  axes?: Axis[];
+  [field: string]: unknown;
+}
+
+/** An edit that was sent, with its number. */
+export type Sent = Edit & { seq: number };
+
+/** What a click selects: a kind of thing (`value`, `line`, `device`, `collective`), and which. */
+export type Selects = [kind: string, id: string];
+
+/** A few words, or something small with a look of its own; `view/document.py` says what each field is for. */
+export interface Piece {
+  t: string;
+  k?: "code" | "axes" | "mesh" | "spec" | "bar" | "line";
+  // deno-lint-ignore no-explicit-any
+  v?: any;
+  b?: boolean;
+  q?: boolean;
+  tone?: "good" | "warn" | "bad";
+  tip?: string;
+  sel?: Selects;
+}
+
+/** Pieces as they are sent: what is words and nothing else as a string, what is not there left out. */
+export type Inline = string | Partial<Piece> | (string | Partial<Piece>)[];
+
+/** A stretch of a bar; its share is of the longest bar beside it. */
+export interface Bar {
+  share: number;
+  axes?: Axis[];
+  tip?: string;
+  role?: "work" | "moved" | "room";
+}
+
+export interface Column {
+  title?: string;
+  right?: boolean;
+  wrap?: boolean;
+}
+
+export interface Row {
+  cells: Inline[];
+  detail?: Block[];
+  sel?: Selects;
+  marked?: boolean;
+}
+
+export interface Table {
+  block: "table";
+  columns: Column[];
+  rows?: Row[];
+  caption?: string;
+  /** Rows that are not among `rows`. */
+  more?: number;
+  noun?: string;
+  name?: string;
+  /** Whether a click opens what belongs to a row; else it always stands below it. */
+  folds?: boolean;
+}
+
+/** What a person can change in a table. */
+export interface Editor {
+  /** What stands in a column in place of the row's words; nothing where these stay. */
+  cell?: (row: Row, n: number, column: number) => Child | undefined;
+  /** What stands behind the row. */
+  end?: (row: Row, n: number) => Child;
+  /** The column that holds what belongs to a row; none: it stands below the row. */
+  inside?: number;
+  /** The columns' widths in characters; else they follow from what is in them. */
+  widths?: number[];
+}
+
+export type Editors = Record<string, Editor>;
+
+export interface Section {
+  block: "section";
+  title: string;
+  lead?: Inline;
+  blocks?: Block[];
+  fold?: "open" | "closed";
+  name?: string;
+}
+
+/** One kind of shapes of a picture, or a key of its legend; `view/picture.py` says what each field is for. */
+// deno-lint-ignore no-explicit-any
+export type Shape = Record<string, any>;
+
+/** What `Picture.to_json` gives. */
+export interface Picture {
+  width: number;
+  height: number;
+  title: string;
+  alt: string;
+  axes: string[];
+  shapes: Shape[];
+  keys: Shape[];
+  notes: string[];
+}
+
+/** What is drawn: a `Picture`, or what only has a description here. */
+export interface Figure {
+  block: "figure";
+  caption?: string;
+  // deno-lint-ignore no-explicit-any
+  of: any;
+  name?: string;
+}
+
+export type Block =
+  | Table
+  | Section
+  | { block: "p"; pieces?: Inline; label?: string; quiet?: boolean; name?: string }
+  | { block: "beside"; blocks: Block[] }
+  | Figure;
+
+/** What there is to say of a subject, as `paint.json` gives it. */
+export interface Document {
+  title?: Inline;
+  lead?: Inline[];
+  blocks: Block[];
+}
+
+/** A tab that is a Document, with what is no part of one; empty while nobody looks at it. */
+export interface Pane {
+  document?: Document;
+  said?: string;
+  finishable?: boolean;
+}
+
+/** What is always there. */
+export interface Told {
+  document: Document;
+}
+
+/** A rule as it can be typed; a filter that is a function cannot be. */
+export interface RuleFields {
+  filter: string | null;
+  spec: string;
+}
+
+/** The selected value's sharding, and what was read. */
+export interface Rosetta extends Pane {
+  name?: string;
+  label?: string;
+  role?: "argument" | "output" | "intermediate" | "";
+  read?: Reading | null;
+}
+
+/** A pasted text, and what it was read as; without a document it is no sharding, and `error` says why. */
+export interface Reading {
+  text: string;
+  answer: Document;
+  document: Document | null;
+  same: boolean;
+  /** The spec that gives it to the selected value; empty where nothing does. */
+  apply: string;
+  error: string;
+}
+
+/** The key of an order of the devices, or the two axes that stand in each other's place in it. */
+export type OrderKey = string | [one: string, other: string];
+
+/** The machine with the mesh on it; without a picture the document says why there is none. */
+export interface Machine extends Pane {
+  picture?: Picture;
+  /** What lies over the picture: links and chips that have more or less than those of another card, and its name. */
+  difference?: Picture;
+  against?: string;
+  /** The orders to choose from, a row of the document's table each: their keys, which is the present one, its text. */
+  orders?: Told & { keys: OrderKey[]; now: number; listed: string };
+}
+
+/** One of a program's texts; `names` are name, title and language of each that there is. */
+export interface Stages extends Pane {
+  name: string;
+  names: [name: string, title: string, kind: string][];
+  against: "" | "stage" | "card";
+  could: ("stage" | "card")[];
+  at: number;
+  found: number;
+  most: number;
+  other: string;
+  /** XLA's passes, where somebody asked for them: how many changed the program; why they could not be had. */
+  passes: { count: number; busy: boolean; trouble: string };
+}
+
+/** A line of the source: its number, its share of the longest, its place (`model.py:20`), what it costs more than under
+ * another card, and what happens on it. */
+export interface Line {
+  n: string;
+  bar?: Bar[];
+  at?: string;
+  more?: Inline;
+  on?: Inline[];
+}
+
+export interface Traits {
+  /** The offer that is looked at, `remedy …` or `offer …`; empty for none. */
+  hovered: string;
+  /** What it would come to, a row as a card's, or why it cannot be. */
+  preview: Pane & { of?: string; trouble?: string };
+  stages: Stages;
+  mesh: Mesh;
+  inputs: Tree;
+  outputs: Tree;
+  cuts: Cuts;
+  out_cuts: Cuts;
+  kin: Kin;
+  dimensions: Dimensions;
+  trial: Trial;
+  /** What the page asks the kernel to find out. */
+  wants: string;
+  /** The pattern of a rule that is being typed. */
+  trying: string;
+  status: Status;
+  head: Told & { brief: Document };
+  /** A row a card, which selects it; the ids of the one that is open, and of the one that the others are compared with. */
+  cards: Told & { at: string; against: string };
+  /** The presets that were tried, while they are open; how far a search is, 0 to 1, and what it does. */
+  offers: Pane & { hunt: string; share: number; trouble: string };
+  /** What the step waits for, the dearest first. */
+  most: Told;
+  /** By file what is known of its lines; none while another tab is open. */
+  source: { files?: { title: string; lines: Line[] }[]; none?: Inline };
+  /** By file the texts of its lines, which stay as they are while plans change. */
+  texts: { files?: Inline[][] };
+  shards: Told & { name: string; large: Document | null };
+  targets: Machines;
+  problems: Pane & { problems: number; notes: string; said: string };
+  query: Query;
+  tab: string;
+  selected: string;
+  selected_at: string;
+  reading: string;
+  /** The device that is picked, by its place in the mesh; below 0 for none. */
+  device: number;
+  comm_id: string;
+  /** The number of the newest still below the explorer; see stills.py. */
+  stilled: number;
+  plan_code: string;
+  /** The plan for JAX alone, or why there is no such code; its constraints as a diff. Empty while nobody looks. */
+  codes: { jax?: string; diff?: string; why?: string };
+  values: Pane;
+  collectives: Pane;
+  rosetta: Rosetta;
+  rules: Pane & { fields?: RuleFields[] };
+  costs: Pane;
+  machine: Machine;
+  company: Pane & { device?: number; picture?: Picture };
+  memory: Pane;
+  difference: Pane;
+  /** The selected value inside the function, where it is one, with its spec; and the constraints that the plan has. */
+  constraints: {
+    value: { name: string; label: string; spec: string } | null;
+    rows: { name: string; line: string; occurrence: number | null; text: string }[];
+  };
+  /** What was asked of a value or a collective: its name, its line, the axis, and the answer when it is there. */
+  why: Pane & { line: string; name: string; axis: string; busy: boolean; tried: number; trouble: string };
+}
+
+/** What anywidget gives a page: the traits, to read, write and follow. */
+export interface Model {
+  get<K extends keyof Traits>(key: K): Traits[K];
+  set<K extends keyof Traits>(key: K, value: Traits[K]): void;
+  save_changes(): void;
+  on(event: string, listener: (message?: Message) => void): void;
+  off(event: string, listener: (message?: Message) => void): void;
+  send(message: { ask: "page" | "html" | "json" | "still" } | { edit: Edit; seq: number } | { seen: boolean }): void;
+  widget_manager?: { get_model(id: string): Promise<{ comm_live?: boolean }>; context?: { model?: Notebook } };
+}
+
+/** What JupyterLab and Notebook let a widget see of its notebook. */
+export interface Notebook {
+  cells: { length: number; get(n: number): { outputs?: Outputs } };
+}
+
+/** What a cell has put out: a list whose entries can be replaced. */
+export interface Outputs {
+  length: number;
+  get(n: number): { data: Record<string, unknown>; toJSON(): object };
+  set(n: number, output: object): void;
+}
+
+/** What the kernel says besides its traits: the page's module, or a file to be downloaded. */
+export interface Message {
+  page?: string;
+  file?: { name: string; text: string; why: string };
+  /** The newest copy for the notebook, with its number. */
+  still?: { number: number; data: Record<string, string> };
+}
+
+/** What `start.js` has before the page is there. */
+export interface Starting extends Model {
+  get(key: "_page"): string;
+  get<K extends keyof Traits>(key: K): Traits[K];
+  set(key: "_page", value: string): void;
+  set<K extends keyof Traits>(key: K, value: Traits[K]): void;
+}
+
+/** The module that the kernel sends. */
+export interface Page {
+  default: { render(view: { model: Model; el: HTMLElement }): () => void };
+  styles: string;
+}
+
+/** What every part of the page is given: the traits, and what a person may do. */
+export interface Context {
+  /** Which of the explorers of its name it is on the page, from 1. */
+  number: number;
+  /** Whether no kernel is behind the page any more; "gone" is told when that changes. */
+  gone: boolean;
+  /** Whether a change of an argument is made to its twins too; "twins" is told when that changes. */
+  twins: boolean;
+  setTwins(on: boolean): void;
+  /** When the oldest edit was made that waits for its answer; "asked" is told when one is made. */
+  since: number;
+  /** The edits that wait for their answers, in order; the same list as long as these are the same. */
+  asked(): Sent[];
+  /** The last edit of an operation, and of a name if there is one, that waits for its answer. */
+  lastAsked(op: string, name?: string): Edit | undefined;
+  /** The arguments or outputs as they are now, with what is done and not answered yet. */
+  arrays(what: What): import("./arrays.js").Arrays;
+  /** Has the kernel find something out: "dimensions". */
+  want(what: string): void;
+  /** Has the kernel say what a rule of this pattern would catch. */
+  attempt(pattern: string): void;
+  /** Says which offer is looked at, `remedy …` or `offer …`; empty for none. */
+  hover(offer: string): void;
+  get<K extends keyof Traits>(key: K): Traits[K];
+  /** Calls `listener` after a trait has changed, once for all that change together; and for "gone", "lit" and the
+   * like, which are the page's own. */
+  on(key: string, listener: () => void): void;
+  /** Draws now if the tab is shown, else when it next is. */
+  when(tab: string, draw: () => void): void;
+  /** Says that a tab is shown now. */
+  shown(tab: string): void;
+  /** Asks the kernel for a change. */
+  edit(edit: Edit): void;
+  select(name: string): void;
+  query(change: Query): void;
+  /** Has any notation of a sharding read. */
+  read(text: string): void;
+  setTab(tab: string): void;
+  /** Selects a device by its place in the mesh; below 0 for none. */
+  pickDevice(place: number): void;
+  /** Opens or closes the menu of one dimension at its slot. */
+  openMenu(opening: Opening): void;
+  /** Opens the menu of machines. */
+  chooseTarget(): void;
+  /** Shows a line of the source, `model.py:20`. */
+  showLine(at: string): void;
+  /** Asks why a value is cut as it is (along one axis), or why a collective is there. */
+  askWhy(name: string, axis?: string): void;
+  /** Goes to a step of the chain that is shown, `model:3`. */
+  goStep(step: string): void;
+  /** The lines of a chain that is shown, and the one where it is now; "lit" is told when that changes. */
+  lit: { lines: string[]; now: string };
+  light(lines: string[], now: string): void;
+  /** Asks whether a kernel is behind the page, now and whenever that may have changed. */
+  watchKernel(): void;
+  close(): void;
+}
+
+export type Child = Node | string | number | boolean | null | undefined | Child[];
+
+/** Attributes of an element; `on...` are listeners, `style` CSS properties, `id` a data-testid. */
+export interface Props {
+  style?: Record<string, string | number> | null;
+  onclick?: (event: MouseEvent) => unknown;
+  onkeydown?: (event: KeyboardEvent) => unknown;
+  onblur?: (event: FocusEvent) => unknown;
+  oninput?: (event: Event) => unknown;
+  onchange?: (event: Event) => unknown;
+  [attribute: string]: unknown;
+}

@@ -1,0 +1,115 @@
+"""The chooser of the machine as the page gets it: every chip, and its topologies for the mesh as it is now."""
+
+from __future__ import annotations
+
+import re
+
+from shardviz.compiler.targets import Targets, TargetStatus, targets
+from shardviz.costs import Machine, chips
+from shardviz.costs.chips import Chip
+from shardviz.costs.machine import natural, sizes_near, topologies
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.notation import DeviceMesh
+from shardviz.page.payload import Json
+from shardviz.records.amounts import format_bytes, plural
+
+MOST_SHAPES = 3
+_ACROSS = re.compile(r"dcn|slice|pod", re.IGNORECASE)  # names of mesh axes that are meant to go from slice to slice
+
+
+def targets_view(state: ExplorerState) -> Json:
+    """The target, what is to be said of it, and what else may be chosen.
+
+    Every chip has `options` (topologies with as many devices as the mesh, the most cube-like first) or `none`, which
+    says what sizes it has; every kind says whether programs can be compiled for it here, and if not what is missing.
+    """
+    mesh, now, known = state.report.mesh, state.machine, targets()
+    return {
+        "target": state.target,
+        "label": label(now),
+        "kind": now.chip.kind,
+        "words": str(now),
+        "remark": f"{now.chip.name} {state.target_remark}" if state.target_remark else "",
+        "lack": _lack(state, known),
+        "examples": _examples(mesh.size),
+        "trouble": state.cost_error,
+        "devices": plural(mesh.size, "device"),
+        "groups": [_group(status, mesh, now) for status in known if status.name != "cpu"],
+    }
+
+
+def _lack(state: ExplorerState, known: Targets) -> Json | None:
+    """That nothing here compiles for the machine, what follows from it, and the command that would mend it."""
+    if not state.missing:
+        return None
+    status = next(s for s in known if s.name == state.machine.chip.kind)
+    text = "Nothing here compiles for it, so answers end at XLA's partitioner"
+    install = "" if status.ready else status.install
+    return {
+        "text": f"{text}; to install its compiler:" if install else f"{text}.",
+        "install": install,
+        "why": state.missing,
+    }
+
+
+def _examples(size: int) -> list[str]:
+    """What may be typed, for a mesh of so many devices."""
+    across = next((m.text for m in topologies("v5e", size) if m.num_slices > 1), "tpu v5e:4x4*2")
+    return ["v5p", across, f"{topologies('h100', size)[0].text}", "attached"]
+
+
+def label(machine: Machine) -> str:
+    """`v5p 4x4x4`: the target's text without its kind."""
+    return machine.text if machine.chip.kind == "cpu" else machine.text.split(" ", 1)[1].replace(":", " ")
+
+
+def _group(status: TargetStatus, mesh: DeviceMesh, now: Machine) -> Json:
+    own = [chip for chip in chips().values() if chip.kind == status.name]
+    if now.chip.kind == status.name and now.chip not in own:
+        own.insert(0, now.chip)  # one of the person's own
+    return {
+        "kind": status.name.upper(),
+        "ready": status.ready,
+        "missing": status.missing,
+        "install": status.install,
+        "chips": [_chip(chip, mesh, now, known=chip.name in chips()) for chip in own],
+    }
+
+
+def _chip(chip: Chip, mesh: DeviceMesh, now: Machine, known: bool) -> Json:
+    found = list(_sensible(chip, mesh))
+    if now.chip == chip and now.size == mesh.size and now not in found:
+        found.insert(0, now)
+    per_device = (chip.hbm_usable_bytes or chip.hbm_bytes or 0.0) / chip.devices_per_chip
+    view: Json = {
+        "name": chip.name,
+        "memory": format_bytes(per_device) if per_device else "",
+        "options": [
+            {
+                "target": m.text if known or m != now else "",  # a chip of one's own is not found again by its text
+                "label": label(m).partition(" ")[2],
+                "title": str(m),
+                "on": m == now,
+            }
+            for m in found
+            if known or m == now
+        ],
+    }
+    if not view["options"]:
+        near = " or ".join(map(str, sizes_near(chip, mesh.size)))
+        view["none"] = f"has {near} devices, not {mesh.size}" if near else f"has no topology of {mesh.size} devices"
+    return view
+
+
+def _sensible(chip: Chip, mesh: DeviceMesh) -> tuple[Machine, ...]:
+    """A few topologies: of one slice, and of as many slices as a mesh axis says that there are."""
+    found = topologies(chip, mesh.size)
+    if chip.kind == "gpu":  # whole NVLink domains, or as many GPUs on a host as there can be
+        hosts = (m for m in found[1:] if chip.domain_spans_hosts and m.topology[1] == 4)
+        return (*found[:1], *hosts)
+    hinted = {size for name, size in mesh.shape.items() if _ACROSS.search(name) and size > 1}
+    across = [m for m in found if m.num_slices in hinted]
+    single = [m for m in found if m.num_slices == 1][: MOST_SHAPES - len(across[:1])]
+    some = [*across[:1], *single]
+    first = natural(chip, mesh.size)
+    return tuple(some) if some or first is None else (first,)

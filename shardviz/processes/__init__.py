@@ -1,0 +1,26 @@
+"""The compile server: compiling outside the kernel, in children that can be stopped, crash, or run out of memory.
+
+`submit(request)` gives a `Job`, a future that reports milestones (the partitioned program, then the optimised one
+with its memory plan) while the compiler is still at work, and that ends as soon as nothing more is wanted: machine code
+is waited for only where the milestone `finished` is asked for.
+"""
+
+from shardviz.processes.client import begin, shutdown, start, submit
+from shardviz.processes.dumps import LEVELS, MILESTONES
+from shardviz.processes.future import Job, Own
+from shardviz.processes.job import Request, Topology, Trial, run
+
+__all__ = [
+    "LEVELS",
+    "MILESTONES",
+    "Job",
+    "Own",
+    "Request",
+    "Topology",
+    "Trial",
+    "begin",
+    "run",
+    "shutdown",
+    "start",
+    "submit",
+]

@@ -1,0 +1,220 @@
+"""What XLA writes down while it compiles: where a job keeps its files, and which texts are whole already.
+
+XLA writes each text when its pass is done. A program's text is complete when its entry computation, the last that XLA
+prints, is closed. The optimised program, buffer assignment and memory report are written one after the other within two
+milliseconds, each in one piece, in an order that differs between versions; they are complete when all have been left
+alone for a while. The TPU's compiler writes the program once more when it has found that it fits, and ends with an
+error where it does not: its answer is complete when it has done one or the other.
+
+A job's folder is in memory where there is room, and named after the kernel that owns it. Whoever ends last removes it;
+what a machine's sudden end leaves behind is swept when the next server starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from shardviz.files import process_lives
+
+_NAME = re.compile(r"shardviz-(\d+)-\w+$")
+_ROOM = 256 * 2**20
+
+
+def base() -> Path:
+    """A folder in memory if the machine has one with room, else the usual temporary folder."""
+    return _bases()[0]
+
+
+def _bases() -> list[Path]:
+    """Where folders may be made, best first: XLA takes no name that is not UTF-8."""
+    places = [Path(tempfile.gettempdir())]
+    memory = Path("/dev/shm")
+    with contextlib.suppress(OSError):
+        if memory.is_dir() and os.access(memory, os.W_OK):
+            places.insert(0 if shutil.disk_usage(memory).free > _ROOM else 1, memory)
+    return [place for place in places if _is_text(str(place))] or [Path("/tmp")]
+
+
+def _is_text(name: str) -> bool:
+    try:
+        return bool(os.fsencode(name).decode("utf-8"))
+    except UnicodeDecodeError:
+        return False
+
+
+def new_folder() -> Path:
+    """A new folder of this process.
+
+    Raises:
+        OSError: if there is no room for one in any place.
+    """
+    places = _bases()
+    for place in places:
+        try:
+            return Path(tempfile.mkdtemp(prefix=f"shardviz-{os.getpid()}-", dir=place))
+        except OSError:
+            if place is places[-1]:
+                raise
+    raise FileNotFoundError("there is no temporary folder")
+
+
+def sweep_folders() -> None:
+    """Removes this user's folders whose process has ended."""
+    for place in _bases():
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(place):
+                match = _NAME.match(entry.name)
+                if match and not process_lives(int(match[1])) and _ours(entry):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _ours(entry: os.DirEntry[str]) -> bool:
+    try:
+        return not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
+    except OSError:  # another kernel has swept it
+        return False
+
+
+PARTITIONER = "spmd-partitioning"
+"""The partitioner's pass, `spmd-partitioning` or `tpu-spmd-partitioning`: XLA dumps before and after it."""
+
+LEVELS = ("partitioned", "compiled")
+"""What a compile is asked for."""
+
+MILESTONES = (*LEVELS, "finished")
+"""The milestones; `finished` only where the compile is to end, with machine code."""
+
+EVERY_PASS = ".*"
+"""XLA then dumps the program at the start of each pipeline and after each pass that changed it."""
+
+_PASS = re.compile(r"module_\d+\.(?:.*?\.)?(\d{4,})\.(.+?)\.after_(.+?)(?:\.before_.+)?\.txt$")
+_MOST_PASSES = 400 * 2**20
+
+_LATE = re.compile(rb' ragged-all-to-all\(|custom_call_target="(?!lapack_|blas_|TopK"|__|xla|Sharding")')
+"""What XLA's CPU compiler may refuse only when it makes machine code: a program with it is not compiled before that."""
+
+_SETTLED = 15_000_000
+"""Nanoseconds without a change after which a file is taken to be whole."""
+
+NO_ROOM = "does-not-fit.txt"
+"""The compiler's message where a program does not fit into the machine's memory; written by the job."""
+
+STATED, FINAL = "as-finished.json", "as-finished.txt"
+"""What the executable says of itself, and its program; written by the job, the first of them last."""
+
+_FITS = "after_optimizations_after_buffer_assignment.txt"
+
+_STAGES = {
+    "partitioned": {"before": "before the partitioner", "partitioned": "after it"},
+    "compiled": {
+        "optimized": "after_optimizations.txt",
+        "buffers": "after_optimizations-buffer-assignment.txt",
+        "live_ranges": "after_optimizations-live-range.txt",
+    },
+    "finished": {"stated": STATED, "final": FINAL},
+}
+_MORE = {"memory_report": "after_optimizations-memory-usage-report.txt", "no_room": NO_ROOM}
+"""Stages that not every compiler or program has."""
+
+
+def _find(folder: Path, milestone: str, devices: int) -> dict[str, Path]:
+    """Stage → file for those of a milestone's files that exist.
+
+    For a single device XLA runs no partitioner; the program that it was given stands for both sides of it.
+    """
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    found = {}
+    for name in names:
+        for stage in _stages(name, milestone, devices):
+            found.setdefault(stage, folder / name)
+    return found
+
+
+def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
+    if milestone != "partitioned":
+        stages = _STAGES[milestone] | (_MORE if milestone == "compiled" else {})
+        return tuple(stage for stage, end in stages.items() if name.endswith(end))
+    if devices == 1:
+        return ("before", "partitioned") if name.endswith("before_optimizations.txt") else ()
+    if "spmd-partitioning" not in name or not name.endswith(".txt"):
+        return ()
+    return ("before",) if "spmd-partitioning" in name.rsplit(".before_", 1)[-1] else ("partitioned",)
+
+
+def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platform: str = "cpu") -> bool:
+    """Whether all of a milestone's files are there and whole.
+
+    Args:
+        folder: XLA's dump folder.
+        milestone: `partitioned`, `compiled` or `finished`.
+        devices: how many the program is for.
+        ended: whether the compiler has ended, so that nothing is still being written.
+        platform: whose compiler it is: `cpu`, `tpu` or `gpu`.
+    """
+    found = _find(folder, milestone, devices)
+    if not _STAGES[milestone].keys() <= found.keys():
+        return False
+    if milestone == "finished":
+        return True
+    if milestone == "partitioned":
+        return all(_closed(path) for path in found.values())
+    if ended:  # a compiler goes on where there is no room for its files
+        return _closed(found["optimized"])
+    if platform == "tpu":
+        return any(name.endswith(_FITS) for name in os.listdir(folder)) and _closed(found["optimized"])
+    last = max(path.stat().st_mtime_ns for path in found.values())
+    if time.time_ns() - last <= _SETTLED or not _closed(found["optimized"]):
+        return False
+    return platform != "cpu" or not _LATE.search(found["optimized"].read_bytes())
+
+
+def _closed(path: Path) -> bool:
+    """Whether a program's text has its entry computation, to the end.
+
+    A text that is still being written may stop at any byte, and so at a `}` inside of the entry: an attribute's, a
+    layout's, one at a line's start of an attribute that goes over several lines. Only the brace that closes a
+    computation has a line to itself.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 8))
+        if not file.read().endswith((b"\n}\n", b"\n}\n\n")):
+            return False
+        file.seek(0)
+        return b"\n}\n" in file.read().partition(b"\nENTRY ")[2]
+
+
+def read(folder: Path, milestone: str, devices: int, *, passes: bool = False) -> dict[str, str]:
+    """Stage → text of a milestone; with `passes` those of `read_passes` too where it is `compiled`."""
+    found = {stage: path.read_text(errors="replace") for stage, path in _find(folder, milestone, devices).items()}
+    return found | read_passes(folder) if passes and milestone == "compiled" else found
+
+
+def read_passes(folder: Path) -> dict[str, str]:
+    """`pass 0012 simplification algsimp` → the program after that pass of that pipeline, for each that changed it.
+
+    The first is the program that XLA begins with, `pass 0000 ... pipeline-start`; another such is one that was changed
+    by what XLA does not write down.
+    Of a program so large that its texts take more than 400 MB, the first ones.
+    """
+    module = next(
+        (n.partition(".")[0] for n in sorted(os.listdir(folder)) if n.endswith("after_optimizations.txt")), ""
+    )
+    found: dict[str, str] = {}
+    last, size = "", 0
+    for name in sorted(os.listdir(folder)):
+        named = _PASS.match(name)
+        if named is None or name.partition(".")[0] != module or size > _MOST_PASSES:
+            continue
+        text = folder.joinpath(name).read_text(errors="replace")
+        if text != last or PARTITIONER in named[3]:  # its own passes may have said all of it
+            last = text
+            found[f"pass {named[1]} {named[2]} {named[3]}"] = text
+            size += len(text)
+    return found

@@ -1,0 +1,162 @@
+"""A compile under way: a future that reports milestones, can be stopped, and says in its error what went wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, TypeVar
+
+from shardviz.errors import (
+    CompileCrashed,
+    CompileError,
+    CompileMemoryLimit,
+    CompileRefused,
+    CompileStopped,
+    CompileTimeout,
+)
+from shardviz.processes import faults, starting
+from shardviz.processes.job import Request, Trial
+
+Texts = dict[str, str]
+Milestone = Callable[["Job", str, Texts], None]
+
+
+T = TypeVar("T")
+
+
+class Own(Future[T]):
+    """A future that only the process that made it can wait for: in a fork of it, nobody would ever answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = os.getpid()
+
+    def result(self, timeout: float | None = None) -> T:
+        """As `Future.result`."""
+        self._check_owner()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As `Future.exception`."""
+        self._check_owner()
+        return super().exception(timeout)
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self._owner:
+            self._condition = threading.Condition()  # a thread that is not here may have held it
+            if self._state != "FINISHED":
+                raise CompileStopped(
+                    f"this compile was asked for by process {self._owner}, of which this one is a fork, and is "
+                    "answered there; ask for it again here"
+                )
+
+
+class Job(Own[dict[str, Texts]]):
+    """A compile under way; its result is milestone → stage → text.
+
+    Attributes:
+        state: `queued`, `running`, then `done`, `stopped`, `crashed`, `timeout`, `memory`, `refused`, or `failed` where
+            the system gave no room, process or the like.
+        stderr: what the compiler has written to its standard error, up to the last milestone or the end.
+        pid: the process that compiles, while there is one.
+        begun: whether a process has been at it.
+        texts: what has been reached so far.
+    """
+
+    def __init__(self, request: Request | Trial, on_milestone: Milestone | None):
+        super().__init__()
+        self.request, self.on_milestone = request, on_milestone
+        self.state, self.stderr, self.pid = "queued", "", None
+        self.begun = False
+        self.texts: dict[str, Texts] = {}
+        self.created = time.monotonic()
+        self.ended: float | None = None
+        self._stop: Callable[[], None] = lambda: None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the job was asked for, until it ended."""
+        return (self.ended or time.monotonic()) - self.created
+
+    def stop(self) -> None:
+        """Stops the compile; the future ends with `CompileStopped`. After the end it does nothing."""
+        if not self.done():
+            self._stop()
+
+    def cancel(self) -> bool:
+        """As `stop`; True if the job had not ended."""
+        running = not self.done()
+        self.stop()
+        return running
+
+    def reached(self, milestone: str, texts: Texts, stderr: str) -> None:
+        """Takes in a milestone with what the compiler has written by then, and calls `on_milestone`."""
+        self.texts[milestone], self.stderr = texts, stderr
+        if self.on_milestone is not None:
+            self.on_milestone(self, milestone, texts)
+
+    def end(self, state: str, details: dict[str, Any]) -> None:
+        """Ends the future, with the texts or with what went wrong."""
+        if self.done():
+            return
+        self.stderr = details.get("stderr", self.stderr)
+        self.ended, self.pid = time.monotonic(), None
+        self.state = state
+        with contextlib.suppress(InvalidStateError):
+            if state == "done":
+                self.set_result(self.texts)
+            else:
+                self.set_exception(_error(state, details, self.stderr))
+
+
+def _error(state: str, details: dict[str, Any], stderr: str) -> CompileError:
+    if state == "stopped":
+        return CompileStopped("the compile was stopped", stderr=stderr)
+    if state == "timeout":
+        return CompileTimeout(
+            f"the compile took longer than its limit of {details['limit']:g} s and was stopped; give a larger timeout",
+            stderr=stderr,
+        )
+    if state == "memory":
+        gb = 1e-9
+        return CompileMemoryLimit(
+            f"the compile used {details['used'] * gb:.2f} GB, more than its limit of {details['limit'] * gb:.2f} GB, "
+            "and was stopped; give a larger memory_limit, or fewer devices or layers",
+            stderr=stderr,
+        )
+    if state == "failed":
+        return CompileError(f"{details['error']}. Your notebook is not affected", stderr=stderr)
+    flags = starting.in_the_way()
+    hint = f"; XLA_FLAGS has {flags}, without which XLA runs the passes that are needed here" if flags else ""
+    if state == "refused":
+        return CompileRefused(f"the compiler refused the program: {details['error']}{hint}", stderr=stderr)
+    return CompileCrashed(_crash(details, stderr, hint), stderr=stderr)
+
+
+_FATAL = re.compile(r"F\d{4} |.*Check failed|terminate called|  what\(\)")
+
+
+def _crash(details: dict[str, Any], stderr: str, hint: str) -> str:
+    code = details.get("code")
+    how = details.get("how") or "ended without an answer"
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        how = f"was ended by {name}" + (
+            " (killed from outside, perhaps by the system when memory ran out)" if name == "SIGKILL" else ""
+        )
+    elif code:
+        how = f"ended with exit code {code}"
+    elif code == 0:
+        how = "ended without having written down the program"
+    said = [line.strip() for line in stderr.splitlines() if _FATAL.match(line)]
+    why = said[-1] if said else ""
+    if (fault := faults.said(stderr)) and fault not in why:
+        why += f" ({fault})" if why else fault
+    why = f": {why}" if why else ""
+    return f"the compiler's process {how}{why}{hint}. Your notebook is not affected; the next compile starts afresh"

@@ -1,0 +1,212 @@
+"""A compile job: a pure function from a picklable request to the compiler's texts.
+
+The same function runs in a forked child of the compile server, in a process of its own where there is no fork, or whole
+in any executor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardviz import _jax
+from shardviz.processes import dumps
+from shardviz.processes.dumps import MILESTONES
+
+MAX_CPU_DEVICES = 2048
+"""XLA's CPU client takes no more; beyond it says "Multiprocess computations aren't implemented"."""
+
+
+# What libtpu wants to know where there is no TPU: no metadata server, no other workers, no lock file, few words.
+TPU_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5p-8",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_STDERR_LOG_LEVEL": "3",
+}
+
+# main memory only: a kernel too large for VMEM is a refusal like any other
+_NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED.*(?:HbmOom|memory on HBM|memory space hbm)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A machine to compile for that need not be there, in its compiler's own words.
+
+    Attributes:
+        platform: `tpu` or `gpu`.
+        name: libtpu's name of a slice (`v5p:4x4x4`); NVLink domains x hosts x GPUs (`2x1x8`).
+        device_ids: the id of the device at each place of the mesh.
+        details: libtpu's further words, such as `num_slices`.
+        config: XLA's description of the GPU.
+    """
+
+    platform: str
+    name: str
+    device_ids: tuple[int, ...]
+    details: Mapping[str, Any] = field(default_factory=dict)
+    config: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to compile.
+
+    Attributes:
+        module: StableHLO bytecode with Shardy's shardings.
+        devices: the number of devices.
+        out_chosen: for each output whether its sharding is the compiler's choice.
+        until: the milestone after which nothing more is wanted: `partitioned`, `compiled`, or `finished`, for which the
+            compile goes on to its end.
+        options: further XLA debug options by name.
+        topology: the machine to compile for; None for simulated CPU devices.
+        passes: what every pass makes of the program is wanted too, among the texts of `compiled`.
+    """
+
+    module: bytes
+    devices: int
+    out_chosen: tuple[bool, ...]
+    until: str = "compiled"
+    options: dict[str, str] = field(default_factory=dict)
+    topology: Topology | None = None
+    passes: bool = False
+
+    @property
+    def milestones(self) -> tuple[str, ...]:
+        """The milestones up to the last that is wanted."""
+        return MILESTONES[: MILESTONES.index(self.until) + 1]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Something to try in a process of its own, which may die of it where the kernel must not.
+
+    Attributes:
+        function: `module:name` of a function, called with `data` and `arguments`; what it returns is dropped. It is
+            named, and not pickled, so that only the child imports its module.
+        data: bytes.
+        arguments: its keyword arguments, which must be picklable.
+    """
+
+    function: str
+    data: bytes
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    milestones = ()
+
+    def run(self) -> None:
+        """Calls the function here."""
+        module, _, name = self.function.partition(":")
+        getattr(importlib.import_module(module), name)(self.data, **self.arguments)
+
+
+def compile_in(folder: Path, request: Request) -> None:
+    """Compiles, with XLA's dumps going to `folder / "dumps"`; returns when the compiler does.
+
+    Raises:
+        whatever the compiler raises.
+    """
+    target = folder / "dumps"
+    target.mkdir(exist_ok=True)
+    which = dumps.EVERY_PASS if request.passes else dumps.PARTITIONER
+    options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": which, **request.options}
+    at = request.topology
+    if at is None:
+        made = _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options)
+        _finish(target, request, made)
+        return
+    given = at.device_ids, request.out_chosen, options
+    for_tpu = {**TPU_ENVIRONMENT, "TPU_LOG_DIR": str(folder)}  # libtpu has log files; they go with the folder
+    with _environment({"JAX_PLATFORMS": "cpu"} | (for_tpu if at.platform == "tpu" else {})):
+        try:
+            if at.platform == "tpu":
+                made = _jax.compile_for_tpu(request.module, at.name, dict(at.details), *given)
+            else:
+                made = _compile_for_gpu(request.module, at, *given)
+        except Exception as error:  # that a program does not fit is an answer
+            if not _NO_ROOM.search(str(error)) or not dumps.complete(target, "compiled", request.devices, ended=True):
+                raise
+            (target / dumps.NO_ROOM).write_text(str(error), errors="replace")
+        else:
+            _finish(target, request, made)
+
+
+def _finish(target: Path, request: Request, executable: Any) -> None:
+    """Writes down what the executable says of itself, if that is wanted."""
+    if request.until != "finished":
+        return
+    (target / dumps.FINAL).write_text(_jax.finished_text(executable), errors="replace")
+    part = target / "as-finished.part"
+    part.write_text(json.dumps(_jax.finished_numbers(executable)))
+    part.rename(target / dumps.STATED)
+
+
+def _compile_for_gpu(
+    module: bytes, at: Topology, ids: tuple[int, ...], out_chosen: tuple[bool, ...], options: dict[str, str]
+) -> Any:
+    """Without Triton's kernels for all-reduces, in which they could not be seen, where XLA would use them."""
+    plain = {"xla_gpu_experimental_use_collective_kernels": ""}
+    try:
+        return _jax.compile_for_gpu(module, at.name, at.config, ids, out_chosen, plain | options)
+    except Exception as error:
+        if "No such compile option" not in str(error):
+            raise
+        return _jax.compile_for_gpu(module, at.name, at.config, ids, out_chosen, options)  # JAX 0.10's has none
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Sets environment variables for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def run(request: Request) -> dict[str, dict[str, str]]:
+    """Runs a job whole, where it stands.
+
+    Args:
+        request: what to compile.
+
+    Returns:
+        milestone → stage → text.
+
+    Raises:
+        whatever the compiler raises.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="shardviz-job-"))
+    try:
+        compile_in(folder, request)
+        at, devices, passes = folder / "dumps", request.devices, request.passes
+        return {name: dumps.read(at, name, devices, passes=passes) for name in request.milestones}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def refusal(folder: Path, request: Request | Trial) -> str | None:
+    """Does a job, and gives what the compiler raised, as text, or None."""
+    try:
+        if isinstance(request, Trial):
+            request.run()
+        else:
+            compile_in(folder, request)
+    except Exception as error:  # noqa: BLE001 - whatever the compiler raises is the job's answer
+        return f"{type(error).__name__}: {error}"
+    return None

@@ -1,0 +1,213 @@
+"""A StableHLO module as an operation graph (`shardviz.graph`), read through MLIR once.
+
+func.call, stablehlo.case, stablehlo.while, sdy.manual_computation     run their blocks as wholes
+stablehlo.reduce, stablehlo.sort, ...                                  their regions are no part of the program
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
+
+from shardviz.graph import Block, Graph, Operation, Value
+from shardviz.notation import Axis, Spec
+from shardviz.notation.spec import axis_name
+from shardviz.program.module import dtype_of, spec_of
+
+RETURNS = frozenset(("stablehlo.return", "func.return", "sdy.return"))
+"""What ends a block."""
+
+ENTERED = frozenset(
+    (
+        *("func.call", "stablehlo.while", "stablehlo.case", "stablehlo.if"),
+        *("sdy.manual_computation", "sdy.named_computation"),
+    )
+)
+"""What runs blocks as wholes."""
+
+CONSTANTS = frozenset(("stablehlo.constant", "sdy.constant"))
+_KINDS = {
+    "stablehlo.case": "conditional",
+    "stablehlo.if": "conditional",
+    "stablehlo.dot_general": "dot",
+    "stablehlo.optimization_barrier": "opt-barrier",
+    "sdy.reshard": "sharding",
+    "sdy.sharding_constraint": "sharding",
+}
+
+
+class MlirOperation(Operation):
+    """An operation of MLIR.
+
+    Attributes:
+        name: MLIR's name, such as `stablehlo.dot_general`.
+        around, place: where it was found to stand last, and inside of what (see `stablehlo.Places`).
+    """
+
+    __slots__ = ("around", "name", "place")
+
+    @property
+    def attributes(self) -> Any:
+        """MLIR's attributes."""
+        return self.native.attributes
+
+    @property
+    def location(self) -> Any:
+        """Where it stems from."""
+        return self.native.location
+
+    @property
+    def constant(self) -> Any:
+        """The one number of a constant, or its text."""
+        value = self.attributes["value"]
+        for kind in (ir.DenseIntElementsAttr, ir.DenseFPElementsAttr):
+            try:
+                return kind(value)[0]
+            except ValueError:
+                continue
+            except TypeError:  # a float that Python has no bindings for, such as bfloat16
+                return str(value).partition("<")[2].partition(">")[0]
+        return math.nan
+
+    @property
+    def direction(self) -> str:
+        """A comparison's direction."""
+        return str(self.attributes["comparison_direction"]).strip("<>")[-2:]
+
+
+class MlirGraph(Graph):
+    """The graph of a StableHLO module.
+
+    Attributes:
+        module: MLIR's module, which the operations live in.
+        functions: symbol → MLIR's function.
+    """
+
+    def __init__(self, module: ir.Operation):
+        """Reads it; its context is entered.
+
+        Args:
+            module: the module.
+        """
+        self.module, self.functions = module, functions_of(module)
+        blocks = {symbol: Block(symbol) for symbol in self.functions}
+        super().__init__(blocks["main"], blocks)
+        self._types: dict[Any, tuple[tuple[int, ...], str]] = {}
+        self._values: dict[Any, Value] = {}
+        self._specs: dict[tuple[Any, int], Spec] = {}
+        for symbol, function in self.functions.items():
+            self._read(blocks[symbol], function.regions[0].blocks[0])
+
+    def cut(self, value: Value, manual: Sequence[Axis] = ()) -> Spec | None:
+        """The spec of a value; None for one that is whole on every device.
+
+        Args:
+            value: the value.
+            manual: the axes of the manual computations around it, which the spec of their arguments leaves out.
+        """
+        maker = value.maker
+        if maker is None or "sdy.sharding" not in (attributes := maker.native.attributes):
+            return cut_of(value.native, manual)
+        key = attributes["sdy.sharding"], value.index
+        spec = self._specs.get(key)
+        if spec is None:
+            spec = self._specs[key] = _nth(*key)
+        return spec
+
+    def _value(self, owner: Operation | Block, index: int, native: Any) -> Value:
+        kind = native.type
+        known = self._types.get(kind)
+        if known is None:
+            known = self._types[kind] = _shape_and_dtype(kind)
+        value = self._values[native] = Value(owner, index, *known, native)
+        return value
+
+    def _read(self, block: Block, native: Any) -> None:
+        block.arguments = tuple([self._value(block, i, v) for i, v in enumerate(native.arguments)])
+        values = self._values
+        for op in native.operations:
+            op = op.operation
+            name = op.name
+            operands = tuple([values[v] for v in op.operands])
+            if name in RETURNS:
+                block.returns(operands)
+                return
+            operation = MlirOperation(_kind(name), operands, block, op)
+            operation.name, operation.place = name, None
+            operation.results = tuple([self._value(operation, i, v) for i, v in enumerate(op.results)])
+            block.operations.append(operation)
+            if name == "func.call":
+                operation.calls(self.blocks[ir.FlatSymbolRefAttr(op.attributes["callee"]).value])
+            elif name in ENTERED:
+                for region in op.regions:
+                    inner = Block()
+                    operation.calls(inner)
+                    self._read(inner, region.blocks[0])
+
+
+@lru_cache(maxsize=1024)
+def _kind(name: str) -> str:
+    return _KINDS.get(name) or name.rpartition(".")[2].replace("_", "-")
+
+
+def _shape_and_dtype(kind: Any) -> tuple[tuple[int, ...], str]:
+    try:
+        tensor = ir.RankedTensorType(kind)
+    except ValueError:  # a token
+        return (), str(kind)
+    return tuple(tensor.shape), dtype_of(str(tensor.element_type))
+
+
+def functions_of(module: ir.Operation) -> dict[str, ir.Operation]:
+    """A module's functions by their symbols."""
+    return {
+        ir.StringAttr(op.attributes["sym_name"]).value: op.operation
+        for op in module.regions[0].blocks[0].operations
+        if op.operation.name == "func.func"
+    }
+
+
+def cut_of(value: Any, manual: Sequence[Axis] = ()) -> Spec | None:
+    """The spec of any value; None for one that is whole on every device.
+
+    Args:
+        value: an operation's result, or an argument of a function, a loop or a manual computation.
+        manual: the axes of the manual computations around it, which its spec leaves out.
+    """
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return _of_argument(ir.BlockArgument(value), manual)
+    attributes = owner.attributes
+    for name in ("out_sharding", "sharding"):  # of a collective, and of a constraint
+        if name in attributes:
+            return spec_of(attributes[name])
+    for name in ("sdy.sharding", "out_shardings"):
+        if name in attributes:
+            return _nth(attributes[name], ir.OpResult(value).result_number)
+    return None
+
+
+def _of_argument(value: Any, manual: Sequence[Axis]) -> Spec | None:
+    parent, place = value.owner.owner.operation, value.arg_number
+    attributes = parent.attributes
+    if parent.name == "func.func":
+        if "arg_attrs" not in attributes:
+            return None
+        known = ir.DictAttr(ir.ArrayAttr(attributes["arg_attrs"])[place])
+        return spec_of(known["sdy.sharding"]) if "sdy.sharding" in known else None
+    if parent.name == "stablehlo.while":
+        return _nth(attributes["sdy.sharding"], place) if "sdy.sharding" in attributes else None
+    if parent.name not in ("sdy.manual_computation", "sdy.named_computation"):
+        return None
+    dims = _nth(attributes["in_shardings"], place).dims
+    return Spec(tuple(tuple(a for a in dim if axis_name(a) not in manual) for dim in dims))
+
+
+def _nth(attribute: Any, place: int) -> Spec:
+    """The spec of one of several values."""
+    return spec_of(sdy.TensorShardingPerValueAttr(attribute).shardings[place])

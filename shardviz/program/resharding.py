@@ -1,0 +1,246 @@
+"""The collectives that take an array from one sharding to another, as Shardy chooses them.
+
+Shardy's pass `sdy-reshard-to-collectives` is asked: the pass that JAX's programs go through, so that the steps here are
+those which a program has at the level `propagated`. XLA's partitioner may choose others.
+
+>>> for step in moves((16, 8), ("x", None), (("y", "x"), None), {"x": 2, "y": 2}).steps:
+...     print(step)
+slice over y: dimension 0 is sharded; P('x', None) → P(('x', 'y'), None); 0 elements
+collective-permute over x y; P(('x', 'y'), None) → P(('y', 'x'), None); 32 elements
+
+Partial sums are added up first; where the result is sharded along their axes, Shardy makes a reduce-scatter of that.
+Where dimensions do not divide, tiles of one sharding may lie across those of the next: neighbours' edges are then sent
+along (a halo exchange, which XLA makes of collective-permutes).
+
+Shardy knows named axes and orders of devices. Between shardings that have no spec, or are on meshes of other axes, the
+tiles alone say what is done.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jax.extend.mlir import ir
+from jax.extend.mlir.passmanager import PassManager
+
+from shardviz import _jax
+from shardviz.layouts import Layout, Moves, Step, layout, shares
+from shardviz.layouts.layout import data_keys
+from shardviz.layouts.moves import in_order_of, kept
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.sdy import axis as sdy_axis
+from shardviz.notation.sdy import axis_lists
+from shardviz.notation.spec import Axis, axis_part
+from shardviz.notation.strides import merge
+from shardviz.program.lower import sdy_spec
+from shardviz.program.module import spec_of
+
+_PIPELINE = "builtin.module(func.func(sdy-reshard-to-collectives,canonicalize))"
+_KINDS = {
+    "sdy.all_slice": ("slice", "slicing_axes"),
+    "sdy.all_gather": ("all-gather", "gathering_axes"),
+    "sdy.all_to_all": ("all-to-all", "params"),
+    "sdy.collective_permute": ("collective-permute", ""),
+    "sdy.reduce_scatter": ("reduce-scatter", "reduce_scatter_axes"),
+    "sdy.all_reduce": ("all-reduce", "reduction_axes"),
+}
+
+
+def moves(shape: Sequence[int], before: Any, after: Any, mesh: Any = None) -> Moves:
+    """What moves when an array changes its sharding, and the collectives that do it.
+
+    Args:
+        shape: the array's global shape.
+        before, after: the two shardings, in any form that `layout` reads.
+        mesh: the mesh, where the shardings do not bring their own.
+
+    Raises:
+        SpecError: if a sharding does not fit, or the change cannot be made: from a sum to partial sums, or between
+            different manual axes.
+        MeshError: if the two are on different devices.
+    """
+    return moves_between(layout(shape, before, mesh), layout(shape, after, mesh))
+
+
+def moves_between(before: Layout, after: Layout) -> Moves:
+    """As `moves`, from two layouts of the same shape.
+
+    Raises:
+        SpecError, MeshError: as `moves` does.
+    """
+    way = shares(before, after)
+    steps = _shardys(way.before, way.after)
+    return replace(way, steps=tuple(_by_tiles(way.before, way.after)) if steps is None else steps)
+
+
+def _shardys(before: Layout, after: Layout) -> tuple[Step, ...] | None:
+    """The steps that Shardy takes; None where it cannot say."""
+    if before.spec is None or after.spec is None or before.maximal or after.maximal:
+        return None
+    if before.mesh.shape != after.mesh.shape or before.mesh.names != after.mesh.names:
+        return None
+    with _jax.mlir_context(), ir.Location.unknown():
+        try:
+            module = ir.Module.parse(_question(before, after))
+            PassManager.parse(_PIPELINE).run(module.operation)
+        except ir.MLIRError:  # parts of an axis that overlap, such as two of six and three of six
+            return None
+        *_, main = module.body.operations
+        *operations, _ = (op.operation for op in main.regions[0].blocks[0].operations)
+        if any(op.name not in _KINDS for op in operations):
+            return None
+        return tuple(_read(operations, before, after))
+
+
+def _question(before: Layout, after: Layout) -> str:
+    """A module in which Shardy reshards an array; its partial sums are added up in it first.
+
+    Nothing is said of the axes that stay unreduced, nor of what reduces them: they make no difference to the steps.
+    """
+    assert before.spec is not None and after.spec is not None
+    kind = f"tensor<{'x'.join(map(str, (*before.shape, 'f32')))}>"
+    summed = ", ".join(map(sdy_axis, _summed(before, after)))
+    old, new = (sdy_spec(Spec(cut.spec.dims), len(cut.shape)) for cut in (before, after) if cut.spec)
+    partial = f", unreduced={{{summed}}}" if summed else ""
+    added = f"%1 = sdy.all_reduce {{{summed}}} %0 out_sharding=<@before, {old}> : {kind}" if summed else ""
+    axes = ", ".join(f"{sdy_axis(name)}={size}" for name, size in before.mesh.shape.items())
+    order = _order(before.mesh, after.mesh)
+    to = f"sdy.mesh @after = <[{axes}], device_ids={order}>" if order else ""
+    return f"""
+sdy.mesh @before = <[{axes}]>
+{to}
+func.func @main(%0: {kind} {{sdy.sharding = #sdy.sharding<@before, {old}{partial}>}}) -> {kind} {{
+  {added}
+  %2 = sdy.reshard %{1 if summed else 0} <@{"after" if to else "before"}, {new}> : {kind}
+  return %2 : {kind}
+}}"""
+
+
+def _summed(before: Layout, after: Layout) -> tuple[Axis, ...]:
+    """The axes, or parts of axes, over which partial sums are added up."""
+    parts: list[tuple[str, int, int]] = []
+    left = sorted(axis_part(axis, after.mesh) for axis in after.unreduced)
+    for name, start, size in (axis_part(axis, before.mesh) for axis in before.unreduced):
+        end = start * size
+        for other, low, count in left:
+            if other == name and start <= low < end:
+                parts.append((name, start, low // start))
+                start = low * count
+        parts.append((name, start, end // start))
+    return merge((part for part in parts if part[2] > 1), before.mesh)
+
+
+def _order(before: DeviceMesh, after: DeviceMesh) -> list[int]:
+    """At which place of the one mesh the devices of the other are; empty where they are at the same."""
+    old, new = before.ids(), after.ids()
+    order = np.argsort(old)[np.searchsorted(np.sort(old), new)]
+    return [] if (old == new).all() else order.tolist()
+
+
+def _read(operations: list[Any], before: Layout, after: Layout) -> Iterator[Step]:
+    """Shardy's operations as steps."""
+    here = before
+    for op in operations:
+        kind, attribute = _KINDS[op.name]
+        out = op.attributes["out_sharding"]
+        spec = replace(spec_of(out), unreduced=after.unreduced, unreduced_kind=before.unreduced_kind)
+        mesh = after.mesh if "@after" in str(out) else before.mesh
+        there = in_order_of(before, layout(before.shape, spec, mesh))
+        named = tuple(itertools.chain(*axis_lists(str(op.attributes[attribute])))) if attribute else ()
+        axes = named or _exchanged(here, there)
+        if kind == "reduce-scatter" and not _nested(here, there):  # the tiles of sums lie across each other
+            summed = _added_up(here, there)
+            yield _step("all-reduce", axes, here, summed)
+            kind, here = "slice", summed
+        yield _step(kind, axes, here, there)
+        here = there
+
+
+def _added_up(before: Layout, after: Layout) -> Layout:
+    """The layout with the partial sums of another."""
+    spec = None if before.spec is None else replace(before.spec, unreduced=after.unreduced)
+    ids, sums, kind = after.partial_ids, after.partial_sums, after.unreduced_kind
+    return replace(
+        before, spec=spec, unreduced=after.unreduced, partial_ids=ids, partial_sums=sums, unreduced_kind=kind
+    )
+
+
+def _exchanged(before: Layout, after: Layout) -> tuple[Axis, ...]:
+    """The axes of a permute: of the dimensions whose axes change; where the order of devices does, of all of them."""
+    assert before.spec is not None and after.spec is not None
+    pairs = list(zip(before.spec.dims, after.spec.dims, strict=True))
+    changed = [pair for pair in pairs if pair[0] != pair[1]] or pairs
+    spans: dict[str, tuple[int, int]] = {}
+    for axis in itertools.chain(*itertools.chain(*changed)):
+        name, start, size = axis_part(axis, before.mesh)
+        low, high = spans.get(name, (start, start * size))
+        spans[name] = min(low, start), max(high, start * size)
+    return merge(((name, low, high // low) for name, (low, high) in spans.items()), before.mesh)
+
+
+def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layout) -> Step:
+    """A step between two layouts, with the elements that a device receives by it."""
+    count = before.partial_sums // after.partial_sums
+    if kind == "all-reduce":
+        elements = -(-2 * int(before.elements.max(initial=0)) * (count - 1) // count)
+    elif kind == "reduce-scatter":
+        elements = int(after.elements.max(initial=0)) * (count - 1)
+    else:
+        elements = int((after.elements - kept(before, after)).max(initial=0))
+    edges = kind in ("slice", "all-gather", "all-to-all") and not _nested(before, after)
+    pairs = list(enumerate(zip(before.ways, after.ways, strict=True)))
+    return Step(
+        kind="collective-permute" if kind == "slice" and edges else kind,
+        axes=axes or None,
+        gathered=tuple(d for d, (old, new) in pairs if new < old),
+        sharded=tuple(d for d, (old, new) in pairs if new > old),
+        before=before.spec,
+        after=after.spec,
+        elements=elements,
+        edges=edges,
+    )
+
+
+def _nested(before: Layout, after: Layout) -> bool:
+    """Whether in each dimension the larger tiles are made of whole smaller ones, or are the dimension as a whole."""
+    for d in range(len(before.shape)):
+        few, many = sorted((cut.ways[d], cut.shard_shape[d]) for cut in (before, after))
+        if few[0] > 1 and few[0] * few[1] < many[0] * many[1]:
+            return False
+    return True
+
+
+def _by_tiles(before: Layout, after: Layout) -> Iterator[Step]:
+    """The steps where axes do not tell them: through the tiles alone."""
+    here = before
+    if before.partial_sums != after.partial_sums:
+        here = _added_up(before, after)
+        yield _step("all-reduce", _summed(before, after), before, here)
+    same = (before.starts == after.starts).all(axis=1) & (before.stops == after.stops).all(axis=1)
+    if (same & (before.holds == after.holds)).all():
+        return
+    inside = ((before.starts <= after.starts) & (before.stops >= after.stops)).all(axis=1) & before.holds
+    if (inside | ~after.holds).all():
+        yield Step(kind="slice", before=here.spec, after=after.spec)
+    elif before.ways == after.ways and before.replicas == after.replicas and _as_many(before, after):
+        yield _step("collective-permute", None, here, after)
+    else:
+        size = math.prod(before.shape)
+        whole = Spec(((),) * len(before.shape), after.unreduced, (), after.unreduced_kind)
+        kind = "collective-broadcast" if before.maximal else "all-gather"
+        received = size if before.maximal else size - int(before.elements.min(initial=size))
+        yield Step(kind=kind, before=here.spec, after=whole, elements=received)
+        if any(ways > 1 for ways in after.ways) or after.maximal:
+            yield Step(kind="slice", before=whole, after=after.spec)
+
+
+def _as_many(before: Layout, after: Layout) -> bool:
+    """Whether every slice is on as many devices before as after, within each manual array."""
+    tiles = max(1, math.prod(before.ways))
+    keys = [data_keys(cut)[cut.holds] % tiles + cut.manual_ids[cut.holds] * tiles for cut in (before, after)]
+    return np.array_equal(np.sort(keys[0]), np.sort(keys[1]))

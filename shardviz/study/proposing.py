@@ -1,0 +1,303 @@
+"""What may help a plan: proposals that `mending` tries.
+
+What a finding suggests; a logical dimension sharded as most of its arrays are, or along another axis of those that cost
+most; a value of a costly line constrained. Or the plan's `variant`, the program traced anew: with donated arguments, a
+dimension of another length, its layers under another checkpoint policy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import linecache
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardviz.ask.program import Program
+from shardviz.costs import Machine
+from shardviz.costs.orders import exchanged, reordered
+from shardviz.diagnose import findings
+from shardviz.errors import ShardvizError
+from shardviz.judge.report import Report
+from shardviz.kept import cached_property
+from shardviz.notation import Axis, Spec
+from shardviz.notation.spec import axis_name, axis_size, axis_text
+from shardviz.program.dimensions import Dimension
+from shardviz.program.intermediates import Constrain, Intermediate, as_propagated
+from shardviz.program.plan import Plan
+from shardviz.records import Finding, Longer, Value, Variant
+from shardviz.records.amounts import plural
+from shardviz.records.findings import Suggestion
+from shardviz.records.paths import segments
+from shardviz.records.phases import phase
+from shardviz.records.report import Constrained
+from shardviz.study.mends import Change, NotOffered
+
+_COSTLY = 3
+"""How many mesh axes are looked at, those over which most is moved."""
+_HELD = 2
+"""How many values inside the function are tried at most."""
+_NAMED = 2
+_VARIED = frozenset(("donate", "pad", "checkpoint"))
+"""Suggestions that are of another program."""
+
+
+def plan_of(report: Report) -> Plan:
+    """The plan that a report is of: every spec spelled out."""
+    bound = report.plan
+
+    def place(c: Constrained) -> Intermediate:
+        text = linecache.getline(c.source.file, c.source.line).strip()
+        return Intermediate(c.name, c.source.short, text, c.source.function, c.occurrence)
+
+    return Plan(
+        bound.mesh,
+        edits=dict(bound.in_specs),
+        out_edits={name: spec for name, spec in bound.out_specs.items() if spec is not None},
+        memory=dict(bound.in_memory),
+        out_memory=dict(bound.out_memory),
+        constraints=[Constrain(place(c), c.spec, c.open) for c in bound.constraints],
+        variant=bound.variant,
+    )
+
+
+@dataclass(eq=False)
+class Proposals:
+    """The changes to be tried, each once, those of the gravest findings first.
+
+    Attributes:
+        program, report, machine, plan: what is to be mended, the program as the plan has it; and whose seconds count,
+            None where no machine has a speed.
+        most: of how many findings.
+        by_hand: what the findings suggest besides, in words, that only a person can write.
+        not_offered: what they suggest and cannot be tried, and why.
+    """
+
+    program: Program
+    report: Report
+    machine: Machine | None
+    plan: Plan
+    most: int
+    by_hand: dict[str, None] = field(default_factory=dict)
+    not_offered: list[NotOffered] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Change]:
+        seen: set[str] = set()
+        for change in self._proposed():
+            key: Any = change.plan
+            if change.plan.variant != self.plan.variant:
+                key = change.action
+            elif not change.plan.constraints:
+                with contextlib.suppress(ShardvizError):  # it says why when it is tried
+                    key = self.program.bind(change.plan)
+            if key != self._bound and repr(key) not in seen:
+                seen.add(repr(key))
+                yield change
+
+    @cached_property
+    def _bound(self) -> Any:
+        return self.program.bind(self.plan)
+
+    def constrains(self, change: Change) -> bool:
+        """Whether it constrains a value more."""
+        return len(change.plan.constraints) > len(self.plan.constraints)
+
+    def traces(self, change: Change) -> tuple[bool, bool]:
+        """Why it needs another trace: it constrains a value more, or is one of the program."""
+        return self.constrains(change), change.plan.variant != self.plan.variant
+
+    def _proposed(self) -> Iterator[Change]:
+        grave = [f for f in findings(self.report, self.machine) if f.mends][: self.most]
+        for finding in grave:
+            yield from self._donating(finding)
+            yield from self._together(finding)
+            for suggestion in finding.mends:
+                plan = self._suggested(suggestion)
+                if suggestion.kind in _VARIED:
+                    yield from self._varied(finding, suggestion)
+                elif suggestion.kind == "code":
+                    self.by_hand[suggestion.words] = None
+                elif plan is not None:
+                    yield Change(plan=plan, finding=finding, action=_action(suggestion, plan))
+        yield from self._as_most_are()
+        yield from self._by_costly_axes()
+        yield from self._held()
+
+    def _suggested(self, what: Suggestion) -> Plan | None:
+        """The plan with what a finding suggests; None where no plan says it."""
+        if what.kind == "argument":
+            return self.plan.with_spec(what.target, what.spec or Spec())
+        if what.kind == "output":
+            return self.plan.with_out_spec(what.target, what.spec)
+        if what.kind == "device-order":
+            return self._laid_out(what)
+        if what.kind == "constrain":
+            value = as_propagated(what.target, self.report.intermediates, lambda: self._values)
+            at = what.source.short if what.source is not None and value is None else ""
+            with contextlib.suppress(ShardvizError):  # it has no line, or is made by the backward pass
+                return self.plan.constrain(value, what.spec or Spec(), line=at)
+        return None
+
+    def _together(self, finding: Finding) -> Iterator[Change]:
+        """The arguments that a finding would give one spec, all at once."""
+        alike = [m for m in finding.mends if m.kind == "argument"]
+        if len(alike) > 1 and len({m.spec for m in alike}) == 1:
+            plan = self.plan.with_edits({m.target: m.spec or Spec() for m in alike})
+            names = " and ".join(m.target for m in alike)
+            yield Change(plan=plan, finding=finding, action=f"give {names} the spec {alike[0].spec}")
+
+    def _donating(self, finding: Finding) -> Iterator[Change]:
+        """What a finding would have donated, at once."""
+        targets = [m.target for m in finding.mends if m.kind == "donate"]
+        roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
+
+        if roots:
+            plan = self.plan.with_variant(Variant(donated=roots))
+            names = ", ".join(map(repr, roots))
+            write = f"jax.jit({self.program.name}, donate_argnames=[{names}])"
+            yield Change(plan=plan, finding=finding, action=f"donate {' and '.join(roots)}", write=write)
+
+    def _varied(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
+        """The plan, of a program with what a finding suggests and no plan says."""
+        if what.kind == "checkpoint":
+
+            def told(made: Program) -> str:
+                if not made.checkpoints:
+                    raise ShardvizError("no loop and no jax.checkpoint in it is differentiated, to put it around")
+                return ", and ".join(made.checkpoint_words(what.policy, _NAMED))
+
+            plan = self.plan.with_variant(Variant(checkpoint=what.policy))
+            yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", told=told)
+        if what.kind == "pad":
+            yield from self._padded(finding, what)
+
+    def _padded(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
+        """A dimension made longer in all arrays that have it, cut as it is, and by the axes that did not divide it."""
+        member = f"{what.target}:{what.dimension}"
+        found = [d for d in self.program.dimensions if member in map(str, d.members)]
+        sizes = {v.name: v.shape for v in self.report.arguments}
+        if not found or what.dimension is None or what.size is None or what.target not in sizes:
+            self.not_offered.append(NotOffered(action=what.words, why="the program has no such dimension to change"))
+            return
+        dimension, was, better = found[0], sizes[what.target][what.dimension], what.size
+
+        arrays = [str(m) for m in dimension.arguments if sizes[m.path][m.dimension] % was == 0]
+        write = f"{better} in place of {was} in {', '.join(arrays)}"
+        longer = Longer(path=what.target, dimension=what.dimension, size=was, better=better)
+        wide = self.plan.with_variant(Variant(lengths=(longer,)))
+        action = f"make dimension {dimension.name} {better:,} long, in place of {was:,}"
+        yield Change(plan=wide, finding=finding, action=action, write=write)
+        cuts = self._cuts[dimension.name]
+        axes = cuts.most_common(1)[0][0] if cuts else ()
+        if more := tuple(a for a in finding.axes if a not in axes):
+            plan = wide.with_dimension(dimension, (*axes, *more))
+            said = " and ".join(map(axis_text, (*axes, *more)))
+            yield Change(plan=plan, finding=finding, action=f"{action}, and cut it by {said}", write=write)
+
+    def _laid_out(self, what: Suggestion) -> Plan | None:
+        """The plan with the mesh's devices in another order, as the finding timed it."""
+        mesh = self.plan.mesh
+        if what.policy:
+            return self.plan.with_mesh(reordered(mesh, what.policy))
+        moved = [name for name, other in zip(mesh.names, what.axes, strict=False) if name != other]
+        if self.machine is None or len(moved) != 2:
+            return None
+        return self.plan.with_mesh(exchanged(mesh, self.machine, *moved))
+
+    @cached_property
+    def _values(self) -> tuple[Value, ...]:
+        """What is made inside, as Shardy's level has it."""
+        return self.program.propagate(self.plan).intermediates
+
+    @cached_property
+    def _cuts(self) -> dict[str, Counter[tuple[Axis, ...]]]:
+        """Logical dimension → the axes that cut it in each array, by how many elements these have."""
+        sizes = {v.name: math.prod(v.shape) for v in self.report.arguments}
+        found = {}
+        for dimension in self.program.dimensions:
+            weights = found[dimension.name] = Counter[tuple[Axis, ...]]()
+            for member in dimension.arguments:
+                spec = self._bound.in_specs.get(member.path)
+                if spec is not None and member.dimension < len(spec.dims):
+                    weights[spec.dims[member.dimension]] += sizes.get(member.path, 1)
+        return found
+
+    def _as_most_are(self) -> Iterator[Change]:
+        """Each logical dimension cut in all its arrays as it is in most of them."""
+        for dimension in self.program.dimensions:
+            if len(cuts := self._cuts[dimension.name]) > 1:
+                for axes, _ in cuts.most_common(2):
+                    yield self._with(dimension, axes)
+
+    def _by_costly_axes(self) -> Iterator[Change]:
+        """Each logical dimension with one of the axes over which most is moved more, or less."""
+        moved: Counter[str] = Counter()
+        for c in self.report.collectives:
+            for axis in c.axes or ():
+                moved[axis_name(axis)] += round(c.assumed_bytes)
+        for axis, _ in moved.most_common(_COSTLY):
+            for dimension in self.program.dimensions:
+                cuts = self._cuts[dimension.name]
+                axes = cuts.most_common(1)[0][0] if cuts else ()
+                if axis in axes:
+                    yield self._with(dimension, tuple(a for a in axes if a != axis))
+                elif not dimension.stacked and self._divides(dimension, (*axes, axis)):
+                    yield self._with(dimension, (*axes, axis))
+
+    def _divides(self, dimension: Dimension, axes: Sequence[Axis]) -> bool:
+        by = math.prod(axis_size(a, self.plan.mesh) for a in axes)
+        return by > 1 and all(size % by == 0 for size in dimension.sizes)
+
+    def _with(self, dimension: Dimension, axes: Sequence[Axis]) -> Change:
+        plan = self.plan.with_dimension(dimension, axes)
+        said = " and ".join(map(axis_text, axes))
+        does = f"cut dimension {dimension.name} by {said}" if axes else f"leave dimension {dimension.name} whole"
+        return Change(plan=plan, action=f"{does} in {self._where(plan)}")
+
+    def _where(self, plan: Plan) -> str:
+        """The arguments that a plan cuts otherwise, in words."""
+        try:
+            bound = self.program.bind(plan)
+        except ShardvizError:
+            return "all its arrays"
+        names = [name for name, spec in bound.in_specs.items() if spec != self._bound.in_specs[name]]
+        if len(names) <= _NAMED:
+            return " and ".join(names)
+        return f"{names[0]} and {plural(len(names) - 1, 'more array')}"
+
+    def _held(self) -> Iterator[Change]:
+        """The largest variables of the forward pass, held cut by the axes over which most is summed there."""
+        sums: Counter[tuple[str, ...]] = Counter()
+        for c in self.report.collectives:
+            if c.kind == "all-reduce" and c.axes and c.phase == "forward":
+                sums[tuple(map(axis_name, c.axes))] += round(c.assumed_bytes)
+        for axes, _ in sums.most_common(1):
+            heavy = sorted(self._values, key=lambda v: -(v.bytes_per_device or 0.0) * (v.count or 1))
+            cut = ((value, self._more_cut(value, axes)) for value in heavy)
+            for value, spec in itertools.islice(((v, s) for v, s in cut if s is not None), _HELD):
+                with contextlib.suppress(ShardvizError):
+                    plan, line = self.plan.constrain(value, spec), value.source.short if value.source else ""
+                    yield Change(plan=plan, action=f"constrain {value.label} at {line} to {spec}")
+
+    def _more_cut(self, value: Value, axes: Sequence[str]) -> Spec | None:
+        """A variable's spec with these axes on the first dimension that nothing cuts; None where that cannot be."""
+        if not value.label or value.spec is None or value.source is None or value.manual:
+            return None
+        if phase(value.name_stack) != "forward" or set(axes) & set(map(axis_name, value.spec.axes)):
+            return None
+        by = math.prod(self.plan.mesh.shape[a] for a in axes)
+        for d, (size, cut) in enumerate(zip(value.shape, value.spec.dims, strict=False)):
+            if d and not cut and size % by == 0 and size > by:
+                return value.spec.with_dims((*value.spec.dims[:d], tuple(axes), *value.spec.dims[d + 1 :]))
+        return None
+
+
+def _action(what: Suggestion, plan: Plan) -> str:
+    """A suggestion in words; a value inside by what the person calls it."""
+    if what.kind != "constrain" or what.text:
+        return what.words
+    named = plan.constraints[-1].value
+    return f"constrain {named.name or 'what is made'} at {named.line} to {what.spec}"

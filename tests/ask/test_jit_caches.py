@@ -1,0 +1,56 @@
+"""What the person has compiled stays compiled: no question asked of shardviz makes JAX trace their functions again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = """
+import json
+import jax, jax.numpy as jnp
+import shardviz as sv
+from jax.sharding import PartitionSpec as P
+
+traces = []
+
+@jax.jit
+def theirs(x):
+    traces.append(1)
+    return jnp.sin(x) * 2
+
+def f(x, w):
+    h = jnp.sin(x)
+    return (h @ w).sum()
+
+counts = {}
+def ask(name, question):
+    answer = question()
+    theirs(1.0)
+    counts[name] = len(traces)
+    return answer
+
+S = jax.ShapeDtypeStruct((8, 8), "float32")
+ask("before", lambda: None)
+program = ask("trace", lambda: sv.trace(f, S, S))
+plan = sv.Plan("a=2", in_specs=(P(None, "a"), P("a")))
+ask("propagate", lambda: program.propagate(plan))
+ask("constrain", lambda: program.propagate(plan.constrain("h", P("a"))))
+ask("why", lambda: program.why(plan, "h"))
+ask("grad", lambda: program.grad().propagate(plan))
+ask("checkpoint", lambda: program.grad().with_checkpoints("dots_saveable").propagate(plan))
+ask("partition", lambda: program.partition(plan))
+print(json.dumps(counts))
+"""
+
+
+def test_what_a_person_has_compiled_stays_compiled(tmp_path):
+    (script := tmp_path / "asks.py").write_text(SCRIPT)
+    run = [sys.executable, str(script)]
+    done = subprocess.run(run, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout.splitlines()[-1])
+    assert set(counts.values()) == {1}, counts

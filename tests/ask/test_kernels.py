@@ -1,0 +1,259 @@
+"""Kernels and library calls, whose products no program shows: counted as somebody says, and named where nobody does."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
+from jax.experimental.pallas.ops.tpu.megablox import gmm
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.errors import ShardvizError
+from shardviz.records import Cost
+
+DEVICES, BATCH, HEADS, LENGTH, DIM = 4, 4, 8, 1024, 128
+MESH = sv.mesh(data=DEVICES)
+SPLASH = "splash_mha_fwd_no_residuals"
+
+
+def array(*shape, dtype=jnp.bfloat16):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def over_data(fn, *specs):
+    return jax.shard_map(fn, mesh=MESH, in_specs=specs, out_specs=P("data"), check_vma=False)
+
+
+def splash_attention(q, k, v):
+    mask = masks.MultiHeadMask([masks.CausalMask((LENGTH, LENGTH))] * HEADS)
+    return jax.vmap(splash.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1))(q, k, v)
+
+
+def quantised_matmul(x, w, scale, **more):
+    """int8 weights, a scale for each column; 128 x 128 of the result at a time."""
+    (m, k), n = x.shape, w.shape[1]
+
+    def kernel(x_ref, w_ref, scale_ref, out_ref):
+        product = jnp.dot(x_ref[...], w_ref[...].astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+        out_ref[...] = (product * scale_ref[...]).astype(out_ref.dtype)
+
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
+        grid=(m // 128, n // 128),
+        in_specs=[
+            pl.BlockSpec((128, k), lambda i, j: (i, 0)),
+            pl.BlockSpec((k, 128), lambda i, j: (0, j)),
+            pl.BlockSpec((1, 128), lambda i, j: (0, j)),
+        ],
+        out_specs=pl.BlockSpec((128, 128), lambda i, j: (i, j)),
+        name="quantised_matmul",
+        **({"cost_estimate": pl.CostEstimate(2 * m * n * k, 0, m * k * 2 + n * k)} | more),
+    )(x, w, scale)
+
+
+QKV = (array(BATCH, HEADS, LENGTH, DIM),) * 3
+ON_DATA = (P("data"),) * 3
+FIRST = P("data"), P(), P()
+GROUPED = array(4096, 512), array(8, 512, 1024), array(8, dtype=jnp.int32)
+QUANTISED = array(1024, 512), array(512, 1024, dtype=jnp.int8), array(1, 1024, dtype=jnp.float32)
+KERNELS = {
+    "flash": (over_data(lambda q, k, v: flash_attention(q, k, v, causal=True), *ON_DATA), QKV, ON_DATA),
+    "splash": (over_data(splash_attention, *ON_DATA), QKV, ON_DATA),
+    "grouped": (over_data(lambda x, w, g: gmm(x, w, g, preferred_element_type=x.dtype), *FIRST), GROUPED, FIRST),
+    "quantised": (over_data(quantised_matmul, *FIRST), QUANTISED, FIRST),
+}
+PAIRS = BATCH // DEVICES * HEADS * LENGTH**2
+STATED = {
+    "flash": 4.0 * PAIRS * DIM,
+    "grouped": 2.0 * 4096 // DEVICES * 512 * 1024,
+    "quantised": 2.0 * 1024 // DEVICES * 512 * 1024,
+}
+"""FLOPs of the products of one device."""
+
+
+def counted(report) -> Cost:
+    assert report.cost is not None
+    return report.cost
+
+
+def program(name):
+    fn, args, specs = KERNELS[name]
+    return sv.trace(fn, *args), sv.Plan(MESH, specs)
+
+
+def check(name, report):
+    [rule] = [d for d in report.diagnostics if d.rule == "unknown-flops"] if name == "splash" else [None]
+    cost = counted(report)
+    if rule is None:
+        assert cost.dot_flops == pytest.approx(STATED[name], rel=0.01)  # flash attention counts its softmax too
+        assert (cost.opaque, cost.at_least) == ((), "")
+        return
+    assert (cost.dot_flops, cost.opaque, cost.at_least) == (0.0, (SPLASH,), "at least ")
+    assert repr(SPLASH) in rule.text
+    assert rule.source is not None
+    assert rule.source.file == __file__
+    [row] = [w for w in cost.work if w.opaque]
+    assert row.opaque == (SPLASH,)
+    said = " ".join(report.text().split())
+    assert "at least 0 FLOP of matrix products in a step" in said
+    assert f"FLOPs of {SPLASH} not known" in said
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_for_a_tpu_is_lowered_propagated_and_partitioned_without_one(name):
+    traced, plan = program(name)
+    for report in (traced.propagate(plan), traced.partition(plan), traced.partition(plan, "tpu v5e:2x2")):
+        check(name, report)
+    found = traced.propagate(plan)
+    assert {d.rule for d in found.diagnostics} >= {"lowered-elsewhere"}
+    assert counted(found).dot_flops == counted(traced.partition(plan)).dot_flops
+    with pytest.raises(ShardvizError, match="cpu"):
+        traced.compile(plan)  # where it is shown elsewhere, it is not said to be compiled here
+
+
+def test_what_a_person_says_goes_first_and_is_counted_at_every_level():
+    traced, plan = program("splash")
+    said = 2.0 * PAIRS * DIM
+    told = traced.with_flops({SPLASH: said})
+    for report in (told.propagate(plan), told.partition(plan)):
+        assert (counted(report).dot_flops, counted(report).opaque) == (said, ())
+        assert not [d for d in report.diagnostics if d.rule == "unknown-flops"]
+    assert counted(traced.propagate(plan)).opaque == (SPLASH,)
+    fn, args, specs = KERNELS["flash"]
+    given = sv.analyze(fn, *args, mesh=MESH, in_specs=specs, flops={"flash_attention": 7.0})
+    assert counted(given).dot_flops == 7.0
+    with pytest.raises(ShardvizError, match=r"flops\['f'\]: expected the FLOPs of one run, 0 or more, not -1"):
+        traced.with_flops({"f": -1})
+
+
+def test_a_kernel_whose_author_says_nothing_counts_its_grid_times_its_products():
+    def silent(x, w, scale):
+        return quantised_matmul(x, w, scale, cost_estimate=None)
+
+    traced, plan = sv.trace(over_data(silent, *FIRST), *QUANTISED), sv.Plan(MESH, FIRST)
+    for report in (traced.propagate(plan), traced.partition(plan)):
+        check("quantised", report)
+
+
+def matmul(kernel, x, w, grid=(8, 4, 2), depth=128):
+    """A kernel over blocks of rows, columns and what is summed over, as a function's FLOPs at level propagated."""
+    blocks = {
+        "in_specs": [
+            pl.BlockSpec((128, depth), lambda i, j, k: (i, k)),
+            pl.BlockSpec((depth, 128), lambda i, j, k: (k, j)),
+        ],
+        "out_specs": pl.BlockSpec((128, 128), lambda i, j, k: (i, j)),
+    }
+    call = pl.pallas_call(kernel, grid=grid, out_shape=array(1024, 512, dtype=jnp.float32), **blocks)
+    return call(x, w)
+
+
+def accumulates(x, w, out):
+    @pl.when(pl.program_id(2) == 0)
+    def _():
+        out[...] = jnp.zeros_like(out)
+
+    out[...] += x[...] @ w[...]
+
+
+def loops(x, w, out):
+    def step(i, total):
+        return total + x[:, pl.ds(i * 64, 64)] @ w[pl.ds(i * 64, 64), :]
+
+    out[...] = lax.fori_loop(0, 4, step, jnp.zeros(out.shape, out.dtype))
+
+
+def skips(x, w, out):
+    @pl.when(pl.program_id(0) < pl.program_id(1))
+    def _():
+        out[...] = x[...] @ w[...]
+
+
+def copies(x, w, out):
+    out[...] = x[:, :1] + w[:1]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "flops"),
+    [
+        (accumulates, {}, 2.0 * 1024 * 512 * 256),
+        (loops, {"grid": (8, 4, 1), "depth": 256}, 2.0 * 1024 * 512 * 256),
+        (skips, {"grid": (8, 4, 1), "depth": 256}, None),
+        (copies, {"grid": (8, 4, 1), "depth": 256}, None),
+    ],
+    ids=["accumulates", "loops", "skips", "copies"],
+)
+def test_the_products_of_a_kernel_are_counted_unless_they_depend_on_data(kernel, options, flops):
+    args = array(1024, 256, dtype=jnp.float32), array(256, 512, dtype=jnp.float32)
+    for batch in (1, 3):
+        batched = jax.vmap(lambda x, w: matmul(kernel, x, w, **options))
+        many = [jax.ShapeDtypeStruct((batch, *a.shape), a.dtype) for a in args]
+        cost = counted(sv.trace(batched, *many).propagate(sv.Plan("data=1")))
+        assert cost.dot_flops == (flops or 0.0) * batch
+        assert (cost.at_least == "") == (flops is not None)
+
+
+def test_runs_in_a_loop_count_each():
+    def step(x, w, scale):
+        def layer(carried, _):
+            return quantised_matmul(carried, w, scale), None
+
+        return lax.scan(layer, x, length=5)[0]
+
+    args = array(1024, 512), array(512, 512, dtype=jnp.int8), array(1, 512, dtype=jnp.float32)
+    traced = sv.trace(over_data(step, *FIRST), *args)
+    plan = sv.Plan(MESH, FIRST)
+    for report in (traced.propagate(plan), traced.partition(plan)):
+        assert counted(report).dot_flops == 5 * 2.0 * 1024 / DEVICES * 512 * 512
+
+
+def test_the_step_says_that_its_compute_is_at_least():
+    traced, plan = program("splash")
+    cost = sv.cost(traced.partition(plan), "tpu v5e:2x2")
+    assert f"compute leaves out {SPLASH}, whose FLOPs are not known" in " ".join(cost.text().split())
+    assert "at least: nobody says those of" in cost.levels["FLOPs"]
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_compiles_for_a_tpu_and_counts_what_xla_states(name):
+    traced, plan = program(name)
+    report = traced.compile(plan, "tpu v5e:2x2", finish=True)
+    check(name, report)
+    assert "tpu_custom_call" in report.stages["optimized"]
+    if name != "splash":
+        cost = counted(report)
+        assert cost.stated is not None
+        assert cost.dot_flops == pytest.approx(cost.stated.flops, rel=1e-4)
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize("groups", [1, 8])
+def test_ragged_products_count_by_their_shapes(groups):
+    """One group is a plain product; several share its rows."""
+    args = array(4096, 1024), array(groups, 1024, 512), array(groups, dtype=jnp.int32)
+
+    def loss(x, w, sizes):
+        return lax.ragged_dot(x, w, sizes).astype(jnp.float32).sum()
+
+    traced, plan = sv.trace(jax.value_and_grad(loss, (0, 1)), *args), sv.Plan("data=4", (P(), P(), P()))
+    report = traced.compile(plan, "tpu v5e:2x2")
+    assert counted(report).dot_flops == 3 * 2.0 * 4096 * 1024 * 512
+    assert report.stages["partitioned"].count(" ragged-dot(") == 3
+
+
+@pytest.mark.cuda
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
+def test_a_kernel_for_a_gpu_counts_what_its_author_says():
+    """Its call does not have the estimate in its text: the program has."""
+    params = triton.CompilerParams()
+    fn = over_data(lambda x, w, scale: quantised_matmul(x, w, scale, compiler_params=params), *FIRST)
+    report = sv.trace(fn, *QUANTISED).compile(sv.Plan(MESH, FIRST), "gpu h100:1x4")
+    assert "xla.gpu.triton" in report.stages["partitioned"]
+    check("quantised", report)

@@ -1,0 +1,294 @@
+"""A program that needs no JAX: `y = x @ w1 @ w2`, with a compiler whose answers the test gives by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from shardviz.ask.presets import Preset
+from shardviz.compiler.targets import Targets, TargetStatus
+from shardviz.errors import CompileStopped, MeshError, SpecError
+from shardviz.judge.report import Report
+from shardviz.layouts import layout
+from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
+from shardviz.program.bind import Undivided
+from shardviz.program.dimensions import Dimensions, Member
+from shardviz.records import Collective, Finding, Frame, Memory, Value, Variant
+from shardviz.records.report import PlanRecord
+from shardviz.records.stages import Stage, StageLine
+
+W1 = "params['w1']"
+SHAPES = {"x": (64, 128), "params['w1']": (128, 512), "params['w2']": (512, 128)}
+SOURCE = {"model.py": {1: "def step(params, x):", 2: "    h = x @ params['w1']", 3: "    return h @ params['w2']"}}
+
+
+@dataclass(frozen=True)
+class Argument:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    donated: bool = False
+
+
+@dataclass(frozen=True)
+class FakePlan:
+    mesh: DeviceMesh
+    specs: tuple[tuple[str, Spec], ...] = ()
+    out: tuple[tuple[str, Spec | None], ...] = ()
+    constraints: tuple[Any, ...] = ()
+    variant: Variant = field(default_factory=Variant)
+
+    def with_spec(self, name: str, spec: Any) -> FakePlan:
+        return replace(self, specs=tuple({**dict(self.specs), name: Spec.of(spec)}.items()))
+
+    def with_out_spec(self, name: str, spec: Any) -> FakePlan:
+        return replace(self, out=tuple({**dict(self.out), name: None if spec is None else Spec.of(spec)}.items()))
+
+    def with_edits(self, edits: Mapping[str, Any], out_edits: Mapping[str, Any]) -> FakePlan:
+        changed = self
+        for name, spec in edits.items():
+            changed = changed.with_spec(name, spec)
+        for name, spec in out_edits.items():
+            changed = changed.with_out_spec(name, spec)
+        return changed
+
+    def with_mesh(self, mesh: Any) -> FakePlan:
+        return replace(self, mesh=DeviceMesh.of(mesh))
+
+    def _each(self, change: Any) -> FakePlan:
+        specs = tuple((n, Spec(tuple(change(d) for d in s.dims))) for n, s in self.specs)
+        return replace(self, specs=specs)
+
+    def rename_axis(self, old: str, new: str) -> FakePlan:
+        if old not in self.mesh.names:
+            raise MeshError(f"the mesh has no axis {old!r}")
+        names = tuple(new if n == old else n for n in self.mesh.names)
+        return replace(
+            self._each(lambda d: tuple(new if a == old else a for a in d)), mesh=DeviceMesh(names, self.mesh.sizes)
+        )
+
+    def without_axis(self, name: str) -> FakePlan:
+        if name not in self.mesh.names:
+            raise MeshError(f"the mesh has no axis {name!r}")
+        left = {n: s for n, s in self.mesh.shape.items() if n != name}
+        return replace(self._each(lambda d: tuple(a for a in d if a != name)), mesh=DeviceMesh.of(left))
+
+
+@dataclass(frozen=True)
+class Bound:
+    mesh: DeviceMesh
+    in_specs: dict[str, Spec]
+    out_specs: dict[str, Spec | None]
+    in_memory: dict[str, str] = field(default_factory=dict)
+    out_memory: dict[str, str] = field(default_factory=dict)
+    constraints: tuple[Any, ...] = ()
+    variant: Variant = field(default_factory=Variant)
+
+
+def _entry(spec: Spec, dimension: int) -> Any:
+    return spec.dims[dimension] if dimension < len(spec.dims) else ()
+
+
+class FakeFuture(Future):
+    """A compile that answers when the test says so."""
+
+    def __init__(self, on_report: Any):
+        super().__init__()
+        self.on_report, self.stopped = on_report, False
+
+    def answer(self, report: Report) -> None:
+        """Ends with a report, unless it was stopped in this very moment."""
+        with contextlib.suppress(InvalidStateError):
+            self.set_result(report)
+
+    def stop(self) -> None:
+        self.stopped = True
+        with contextlib.suppress(InvalidStateError):
+            self.set_exception(CompileStopped("the compile was stopped"))
+
+
+class FakeProgram:
+    """What the explorer asks of a program, with counters.
+
+    Attributes:
+        jobs: every compile that was submitted: (plan, future), oldest first.
+        asked: the level and the target of each.
+    """
+
+    name = "step"
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]] | None = None):
+        self.shapes = shapes or SHAPES
+        self.arguments = tuple(Argument(n, s) for n, s in self.shapes.items())
+        self.jobs: list[tuple[FakePlan, FakeFuture]] = []
+        self.asked: list[tuple[str, str]] = []
+        self.propagations = 0
+        self.broken: BaseException | None = None
+
+    def settled(self, plan: FakePlan) -> FakePlan:
+        return plan
+
+    def bind(self, plan: FakePlan) -> Bound:
+        specs = dict(plan.specs)
+        for name in specs:
+            if name not in self.shapes:
+                raise SpecError(f"the program has no argument {name!r}", argument=name)
+        full = {n: Spec.of(specs.get(n), len(s)) for n, s in self.shapes.items()}
+        for name, spec in full.items():
+            check_spec(name, self.shapes[name], spec, plan.mesh)
+        out = dict(plan.out)
+        if (spec := out.get("result")) is not None:
+            check_spec("result", (64, 128), spec, plan.mesh)
+        return Bound(plan.mesh, full, {"result": out.get("result")})
+
+    @property
+    def dimensions(self) -> Any:
+        """None that anybody knows of."""
+        return Dimensions(())
+
+    def undivided(self, plan: FakePlan) -> tuple[Any, ...]:
+        """Which dimensions of the arguments do not divide."""
+        specs = {n: Spec.of(dict(plan.specs).get(n), len(s)) for n, s in self.shapes.items()}
+        return tuple(
+            Undivided(Member("argument", name, d), size, specs[name])
+            for name, shape in self.shapes.items()
+            for d, size in enumerate(shape)
+            if size % math.prod(plan.mesh.shape.get(axis_name(a), 1) for a in _entry(specs[name], d))
+        )
+
+    def _value(self, name: str, shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh, **more: Any) -> Value:
+        cut = layout(shape, spec, mesh)
+        return Value(
+            name=name,
+            shape=shape,
+            dtype="float32",
+            spec=spec,
+            shard_shape=cut.shard_shape,
+            bytes_per_device=cut.bytes_per_device("float32"),
+            **more,
+        )
+
+    def propagate(self, plan: FakePlan) -> Report:
+        self.propagations += 1
+        if self.broken is not None:
+            raise self.broken
+        bound = self.bind(plan)
+        mesh = plan.mesh
+        names = list(self.shapes)
+        arguments = tuple(self._value(n, self.shapes[n], bound.in_specs[n], mesh) for n in names)
+        hidden = Spec((bound.in_specs[names[0]].dims[0], ())) if len(self.shapes[names[0]]) > 1 else Spec(((), ()))
+        line = Frame("model.py", 2, "step")
+        values = tuple(
+            self._value(f"dot.{i}", (64, 512), hidden, mesh, op="dot_general", label="h", source=line) for i in range(3)
+        )
+        out = self._value("result", (64, 128), bound.out_specs["result"] or hidden, mesh)
+        record = PlanRecord(mesh, bound.in_specs, bound.out_specs)
+        return Report(
+            level="propagated",
+            program=self.name,
+            plan=record,
+            arguments=arguments,
+            outputs=(out,),
+            intermediates=values,
+            source=SOURCE,
+        )
+
+    def partitioned(self, plan: FakePlan) -> Report:
+        axes = plan.mesh.names[:1]
+        frame = Frame("model.py", 3, "step")
+        move = Collective(
+            kind="all-reduce",
+            axes=axes,
+            dtype="float32",
+            shape=(64, 128),
+            operand_bytes=32768.0,
+            result_bytes=32768.0,
+            count=4,
+            source=frame,
+            phase="forward",
+        )
+        found = (Finding("levels-differ", "warning", "Shardy saw no all-reduce", source=frame),)
+        return replace(self.propagate(plan), level="partitioned", collectives=(move,), diagnostics=found)
+
+    def compiled(self, plan: FakePlan) -> Report:
+        return replace(
+            self.partitioned(plan),
+            level="compiled",
+            memory=Memory(arguments=1000, outputs=200, aliased=0, temporaries=3000, peak=4000),
+        )
+
+    def submit(
+        self,
+        plan: FakePlan,
+        *,
+        level: str = "compiled",
+        timeout: float = 60.0,
+        memory_limit: int | None = None,
+        on_report: Any = None,
+        target: Any = "cpu",
+        finish: bool = False,
+    ) -> FakeFuture:
+        future = FakeFuture(on_report)
+        self.finishing = finish
+        self.asked.append((level, getattr(target, "text", target)))
+        self.jobs.append((plan, future))
+        return future
+
+    def plan_code(self, plan: FakePlan) -> str:
+        return f"sv.Plan({str(plan.mesh)!r})"
+
+    code = plan_code
+
+    def source_diff(self, plan: FakePlan) -> str:
+        return ""
+
+    def stages(self, plan: FakePlan) -> Any:
+        lines = (StageLine("h = dot x w1", "model.py:2"), StageLine("y = dot h w2", "model.py:3"))
+        yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=lambda: lines)
+
+    def untried_presets(self, mesh: Any) -> Any:
+        yield Preset(name="whole", text="nothing is cut", plan=FakePlan(DeviceMesh.of(mesh)))
+        yield Preset(name="rows", text="w1 by data", plan=FakePlan(DeviceMesh.of(mesh)).with_spec(W1, ("data",)))
+        yield Preset(name="wrong", text="by nothing", plan=FakePlan(DeviceMesh.of(mesh)).with_spec(W1, ("none",)))
+
+
+@pytest.fixture(name="program")
+def a_program() -> FakeProgram:
+    """The program."""
+    return FakeProgram()
+
+
+@pytest.fixture(name="make_program")
+def programs() -> Any:
+    """Makes a program with other arguments: `make_program({"name": shape})`."""
+    return FakeProgram
+
+
+@pytest.fixture(name="plan")
+def a_plan() -> FakePlan:
+    """Data parallel over `data`, the hidden dimension over `model`."""
+    specs = {"x": ("data", None), "params['w1']": (None, "model"), "params['w2']": ("model", None)}
+    return FakePlan(DeviceMesh.of({"data": 4, "model": 2}), tuple((name, Spec.of(s)) for name, s in specs.items()))
+
+
+@pytest.fixture(name="compilers")
+def installed_compilers(monkeypatch):
+    """Says which compilers are installed: `compilers(tpu=False)`; all of them, if it is not called."""
+
+    def say(tpu=True, gpu=True):
+        lack = ("the package libtpu (0.6 GB) is not installed", "pip install 'shardviz[tpu]'")
+        known = Targets(
+            TargetStatus(name=name, ready=ready, missing="" if ready else lack[0], install="" if ready else lack[1])
+            for name, ready in (("cpu", True), ("tpu", tpu), ("gpu", gpu))
+        )
+        for module in ("shardviz.ask.targeting", "shardviz.page.targets"):
+            monkeypatch.setattr(f"{module}.targets", lambda: known)
+
+    say()
+    return say

@@ -1,0 +1,169 @@
+"""Edits by logical dimension, ways on from a refusal, and rules from the selection, on a program of JAX's."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.explorer.logical import cuts
+
+MESH = {"data": 4, "model": 2}
+
+
+def step(params, x):
+    heads = jnp.einsum("bd,dhk->bhk", x, params["wq"])
+    hidden = jnp.tanh(jnp.einsum("bhk,hkd->bd", heads, params["wo"]) @ params["up"])
+    return hidden @ params["down"]
+
+
+SHAPES = {"wq": (32, 6, 8), "wo": (6, 8, 32), "up": (32, 64), "down": (64, 32)}
+
+
+@pytest.fixture(scope="module")
+def program():
+    params = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in SHAPES.items()}
+    return sv.trace(step, params, jax.ShapeDtypeStruct((16, 32), jnp.float32))
+
+
+@pytest.fixture
+def state(program):
+    state = ExplorerState(program, sv.Plan(MESH), level="propagated")
+    state.find_dimensions()
+    assert state.loop.inbox.wait_until(lambda: state.logical.found is not None, 60)
+    return state
+
+
+def specs(state):
+    return {name: str(spec.canonical()) for name, spec in state.bound.in_specs.items() if spec.axes}
+
+
+def name_of(state, member):
+    return state.logical.found.named(member).name
+
+
+def row(state, member):
+    found = cuts(state.logical.found, state.bound, state.report.arguments)
+    return next(cut for cut in found if member in map(str, cut.dimension.members))
+
+
+def test_a_dimension_is_cut_wherever_it_occurs_and_nothing_else_is(state):
+    hidden = name_of(state, "params['up']:1")
+    assert state.cut_dimension(hidden, ["model"])
+    assert specs(state) == {"params['up']": "P(None, 'model')", "params['down']": "P('model')"}
+    assert row(state, "params['up']:1").axes == ("model",) and not row(state, "params['up']:1").otherwise
+    assert state.cut_dimension(hidden, []) and specs(state) == {}
+    assert state.undo() and state.undo() and not state.past
+
+
+def test_an_array_that_disagrees_with_its_dimension_is_named(state):
+    assert state.cut_dimension(name_of(state, "params['up']:1"), ["model"])
+    assert state.set_dim("params['down']", 0, ["data"])
+    cut = row(state, "params['up']:1")
+    (odd, axes), *more = cut.otherwise.items()
+    assert not more and {odd.path, *(m.path for m in cut.dimension.arguments)} == {"params['up']", "params['down']"}
+    assert {axes, cut.axes} == {("data",), ("model",)}
+
+
+def test_what_may_cut_a_dimension_is_what_the_plan_takes(state):
+    for cut in cuts(state.logical.found, state.bound, state.report.arguments):
+        for choice in cut.choices:
+            taken = state.cut_dimension(cut.dimension.name, [choice.axis])
+            assert taken == choice.legal, (cut.dimension.name, choice)
+            if taken:
+                state.undo()
+            state.dismiss()
+
+
+def test_where_some_do_not_divide_the_rest_is_offered(program):
+    mesh = {"data": 4, "three": 3, "model": 2}
+    state = ExplorerState(program, sv.Plan(mesh), level="propagated")
+    assert state.set_spec("params['wq']", "P('data', None, 'model')") and not state.set_spec("x", "P('three')")
+    assert [way["text"] for way in state.error["ways"]] == [
+        "take three=2",
+        "take three=4",
+        "or pad 16 to 18 (+12 %) in the program",
+    ], "to drop the axis is what there is already"
+    assert state.take_way(0) and state.error is None
+    assert state.plan.mesh.shape == {"data": 4, "three": 2, "model": 2} and specs(state)["x"] == "P('three')"
+    assert state.undo() and state.plan.mesh.shape == mesh and "x" not in specs(state)
+
+
+def test_a_mesh_that_does_not_divide_everything_is_had_without_what_it_does_not(state):
+    assert state.set_spec("params['wq']", "P(None, 'model')") and state.set_spec("params['up']", "P(None, 'model')")
+    before = state.plan
+    assert not state.resize_axis("model", 4)
+    drop, *sizes, pad = state.ways
+    assert drop.text == "drop model where it does not divide (1 array)" and drop.tip == "params['wq']"
+    assert [way.text for way in sizes] == ["take model=1"], "3 and 6 divide the one array, and not the other"
+    assert pad.plan is None and not state.take_way(len(state.ways) - 1), "that is for the person to do"
+    assert not state.resize_axis("model", 4) and state.take_way(0)
+    assert specs(state) == {"params['up']": "P(None, 'model')"} and state.plan.mesh.shape["model"] == 4
+    assert state.undo() and state.plan == before
+
+
+def test_every_way_that_is_offered_leads_on(state):
+    for size in (3, 4, 5, 6, 7, 16):
+        state.set_spec("params['wq']", "P('data', 'model')")
+        if state.resize_axis("model", size):
+            continue
+        for place, way in enumerate(state.ways):
+            assert state.resize_axis("model", size) is False
+            assert state.take_way(place) == (way.plan is not None), (size, way)
+            if way.plan is not None:
+                assert state.undo()
+
+
+def test_a_refusal_goes_with_its_cause(state):
+    assert not state.set_dim("x", 0, ["nowhere"]) and state.error["ways"] == []
+    state.dismiss()
+    assert state.error is None and not state.ways
+    assert not state.take_way(0) and "no such way" in state.error["message"]
+    assert state.set_dim("x", 0, ["data"]) and state.error is None
+
+
+def test_a_machine_of_another_size_is_had_with_a_mesh_of_its_size(state):
+    assert not state.set_target("v5p-8") and [way.text for way in state.ways] == [
+        "with data=2: 4 devices",
+        "with model=1: 4 devices",
+    ]
+    assert state.take_way(0) and (state.target, state.plan.mesh.size) == ("tpu v5p:2x2x1", 4)
+    assert state.undo() and (state.target, state.plan.mesh.size) == ("cpu", 8)
+
+
+def test_a_dimension_gets_another_name(state):
+    old = name_of(state, "params['up']:1")
+    assert state.rename_dimension(old, "hidden") and state.cut_dimension("hidden", ["model"])
+    assert not state.rename_dimension("hidden", name_of(state, "params['wq']:0")) and "two" in state.error["message"]
+    assert not state.rename_dimension("hidden", " ") and not state.rename_dimension("nowhere", "x")
+    assert state.rename_dimension("hidden", "d_ff") and dict(state.logical.names) == {old: "d_ff"}
+
+
+def test_dimensions_that_are_not_known_are_not_cut(program):
+    state = ExplorerState(program, sv.Plan(MESH), level="propagated")
+    assert not state.cut_dimension("d", ["data"]) and "not known yet" in state.error["message"]
+
+
+def test_a_rule_of_the_selection_says_what_the_array_says(state):
+    assert state.set_spec("params['up']", "P('data', 'model')") and state.set_dim("params['down']", 0, ["data"])
+    assert state.caught("params") == tuple(f"params['{name}']" for name in ("down", "up", "wo", "wq"))
+    assert state.make_rule("up", "params['up']")
+    assert specs(state) == {"params['up']": "P('data', 'model')", "params['down']": "P('data')"}
+    assert not state.make_rule("params", "params['wq']") or specs(state) == {}, "what it catches is as the array is"
+    assert not state.make_rule("up", "nowhere")
+
+
+def test_code_rebuilds_a_plan_of_dimensions_and_rules(state):
+    assert state.cut_dimension(name_of(state, "params['up']:1"), ["model"]) and state.make_rule("wq", "params['wq']")
+    names: dict[str, object] = {}
+    exec(state.program.plan_code(state.plan), names)
+    assert state.program.bind(names["plan"]) == state.bound
+
+
+def test_a_plan_of_cuts_survives_a_change_of_the_mesh(state):
+    assert state.cut_dimension(name_of(state, "params['up']:1"), ["model"]) and state.rename_axis("model", "tp")
+    assert specs(state)["params['up']"] == str(P(None, "tp")).replace("PartitionSpec", "P")
+    assert state.remove_axis("tp") and specs(state) == {}

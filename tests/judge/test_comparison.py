@@ -1,0 +1,193 @@
+"""Comparisons: by meaning, symmetric, empty for equals, and the changes add up to the difference of the totals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.errors import ShardvizError, TargetError
+from shardviz.judge.changes import match_collectives
+from shardviz.judge.report import Report
+from shardviz.paint import svg
+from shardviz.records import KINDS, Collective, Frame
+from tests.view.sample import report
+
+MIRROR = {"appeared": "vanished", "vanished": "appeared", "grew": "shrank", "shrank": "grew"}
+TEXTS = {n: f"y{n % 3} = f(x)" for n in range(1, 7)}  # two lines of the same text each
+
+
+def text_of(frame: Frame | None) -> str:
+    return "" if frame is None else TEXTS.get(frame.line, "")
+
+
+collectives = st.builds(
+    lambda kind, axes, dtype, nbytes, count, line, phase: Collective(
+        kind=kind,
+        axes=axes,
+        dtype=dtype,
+        shape=(),
+        operand_bytes=float(nbytes),
+        result_bytes=float(nbytes),
+        count=count,
+        source=Frame("model.py", line) if line else None,
+        phase=phase,
+    ),
+    st.sampled_from(KINDS[:3]),
+    st.sampled_from([("data",), ("model",), ("data", "model"), ("model", "data"), None]),
+    st.sampled_from(["bfloat16", "float32"]),
+    st.sampled_from([4, 16, 64]),
+    st.sampled_from([1, 2, 80, None]),
+    st.integers(0, 8),
+    st.sampled_from(["forward", "backward"]),
+)
+
+
+def sums(found):
+    return (
+        sum(c.count or 0 for c in found),
+        sum(c.total_bytes or 0 for c in found),
+        sum(c.count is None for c in found),
+    )
+
+
+@given(st.lists(collectives, max_size=12), st.lists(collectives, max_size=12))
+def test_changes_add_up_and_mirror(before, after):
+    changes = match_collectives(before, after, text_of, text_of)
+    assert sum(c.bytes for c in changes) == sums(after)[1] - sums(before)[1]
+    assert sum(c.runs for c in changes) == sums(after)[0] - sums(before)[0]
+    unknown = sum((c.after.unknown if c.after else 0) - (c.before.unknown if c.before else 0) for c in changes)
+    assert unknown == sums(after)[2] - sums(before)[2]
+    back = match_collectives(after, before, text_of, text_of)
+    sides = lambda c: tuple(t and frozenset(map(id, t.collectives)) for t in (c.before, c.after))  # noqa: E731
+    assert {(c.what, *sides(c)) for c in changes} == {(MIRROR.get(c.what, c.what), *reversed(sides(c))) for c in back}
+
+
+@given(st.lists(collectives, max_size=12), st.randoms())
+def test_order_and_names_mean_nothing(before, chance):
+    after = [dataclasses.replace(c, name=f"renamed.{n}", groups="[2]<=[2]") for n, c in enumerate(before)]
+    chance.shuffle(after)
+    assert match_collectives(before, after, text_of, text_of) == ()
+
+
+def moved(line=3, **more):
+    given = {"kind": "all-gather", "axes": ("data",), "dtype": "float32", "count": 2, "source": Frame("m.py", line)}
+    return Collective(shape=(), operand_bytes=8, result_bytes=16, **(given | more))
+
+
+@pytest.mark.parametrize(
+    ("what", "other"),
+    [
+        ("grew", moved(count=3)),
+        ("shrank", moved(count=1)),
+        ("moved", moved(line=4)),
+        ("other kind", moved(kind="all-reduce")),
+        ("other axes", moved(axes=("model",))),
+        ("other type", moved(dtype="bfloat16")),
+        ("other phase", moved(phase="forward")),
+    ],
+)
+def test_what_changed_is_said(what, other):
+    (change,) = match_collectives([moved()], [other])
+    assert change.what == what and change.before.collectives == (moved(),) and change.after.collectives == (other,)
+
+
+def test_a_line_is_the_same_one_after_an_edit_above_it():
+    before = lambda frame: {3: "x = w @ x"}[frame.line]  # noqa: E731
+    after = lambda frame: {9: "x = w @ x"}[frame.line]  # noqa: E731
+    assert match_collectives([moved(3)], [moved(9)], before, after) == ()
+
+
+def mlp(w1, w2, x):
+    h = jax.nn.relu(x @ w1)
+    return jnp.sum(h @ w2)
+
+
+ARGS = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((64, 256), (256, 64), (32, 64))]
+
+
+def test_plans_of_a_program():
+    program = sv.trace(jax.grad(mlp, argnums=(0, 1)), *ARGS)
+    mesh = {"data": 2, "model": 4}
+    one = sv.Plan(mesh, (P(), P(), P("data")))
+    other = sv.Plan(mesh, (P(None, "model"), P("model"), P("data")))
+    found = sv.compare(one, other, program=program)
+    before, after = program.propagate(one), program.propagate(other)
+    assert [(v.name, str(v.before.spec), str(v.after.spec)) for v in found.specs if v.role == "argument"] == [
+        ("w1", "P(None, None)", "P(None, 'model')"),
+        ("w2", "P(None, None)", "P('model', None)"),
+    ]
+    total = lambda r: sum(c.total_bytes for c in r.collectives)  # noqa: E731
+    assert sum(c.bytes for c in found.collectives) == total(after) - total(before) != 0
+    assert found.amount("operand bytes").difference == total(after) - total(before)
+    assert found.amount("FLOPs").after == after.cost.dot_flops
+    assert found.amount("arguments").difference == sum(
+        v.after.bytes_per_device - v.before.bytes_per_device for v in found.values if v.role == "argument"
+    )
+    assert sv.compare(one, one_more := sv.Plan(mesh, (P(), P(), P("data"))), program=program).same
+    assert one == one_more
+    assert not found.same and "cut otherwise" in found.text()
+
+
+def test_a_report_equals_itself_read_again():
+    again = Report.from_json(report().to_json())
+    found = sv.compare(report(), again)
+    assert found.same and "Nothing differs" in found.text()
+    assert found.specs == found.collectives == found.memory == found.step == found.flops == ()
+
+
+def test_targets_differ_in_the_step_alone():
+    on = {name: dataclasses.replace(report(), target=name) for name in ("tpu v5p:4x4x4", "gpu h100:8x8")}
+    found = sv.compare(on)
+    assert not found.collectives and not found.specs and found.step
+    for name, cost in ((n, sv.cost(r, n)) for n, r in on.items()):
+        amount = found.amount("step, nothing overlaps")
+        assert (amount.before if name.startswith("tpu") else amount.after) == cost.upper
+
+
+def test_more_than_two_are_compared_with_the_first():
+    base = report()
+    less = dataclasses.replace(base, collectives=base.collectives[1:])
+    found = sv.compare(("base", base), ("less", less), ("same", base))
+    assert {c.of for c in found.collectives} == {"less"}
+    assert {a.of for a in found.amounts} == {"less", "same"}
+    assert [c.what for c in found.collectives] == ["vanished"]
+
+
+def test_json_says_what_the_record_says():
+    base = report()
+    found = sv.compare(base, dataclasses.replace(base, collectives=base.collectives[1:]))
+    data = json.loads(found.to_json())
+    assert [c["what"] for c in data["collectives"]] == ["vanished"]
+    assert data["collectives"][0]["before"]["operand_bytes"] == base.collectives[0].total_bytes
+    assert data["collectives"][0]["before"]["text"] == "q = x @ wq" and data["collectives"][0]["after"] is None
+    differences = {a["name"]: a["difference"] for a in data["amounts"] if a["difference"]}
+    assert differences["operand bytes"] == -base.collectives[0].total_bytes
+
+
+def test_the_picture_has_a_bar_for_each_report():
+    base = report()
+    found = sv.compare(("one", base), ("two", dataclasses.replace(base, collectives=base.collectives[1:])))
+    drawn = svg(found)
+    assert "operand bytes, one" in drawn and "operand bytes, two" in drawn
+
+
+def test_what_cannot_be_compared_is_refused():
+    base = report()
+    with pytest.raises(ShardvizError, match="levels differ"):
+        sv.compare(base, dataclasses.replace(base, level="propagated"))
+    with pytest.raises(ShardvizError, match="two or more"):
+        sv.compare(base)
+    with pytest.raises(ShardvizError, match="program="):
+        sv.compare(sv.Plan({"data": 8}), base)
+    with pytest.raises(ShardvizError, match="two reports are called 'x'"):
+        sv.compare(("x", base), ("x", base))
+    with pytest.raises(TargetError):
+        sv.compare(base, base, target="tpu v9:4x4x4")

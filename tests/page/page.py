@@ -1,0 +1,208 @@
+"""The explorer's page outside JupyterLab, with a model that stands for the kernel's, and what is asked of its looks."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from shardviz.page import bundle
+
+PARTS = (
+    "mesh",
+    "inputs",
+    "outputs",
+    "kin",
+    "dimensions",
+    "cuts",
+    "out_cuts",
+    "trial",
+    "head",
+    "cards",
+    "offers",
+    "most",
+    "status",
+    "values",
+    "collectives",
+    "source",
+    "texts",
+    "problems",
+    "shards",
+    "rosetta",
+    "rules",
+    "costs",
+    "machine",
+    "company",
+    "targets",
+    "memory",
+    "difference",
+    "constraints",
+    "why",
+    "stages",
+    "preview",
+    "plan_code",
+    "codes",
+    "selected",
+)
+ASKED = ("query", "tab", "reading", "trying", "wants", "hovered", "device")
+TRAITS = (*PARTS, *ASKED, "selected_at", "comm_id", "stilled")
+
+PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
+<div id="app"></div><script type="module">
+const data = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob("{data}"), (c) => c.charCodeAt(0))));
+const listeners = {{}};
+window.sent = [];
+window.model = {{
+  get: (key) => data[key],
+  set(key, value) {{ data[key] = value; for (const fn of listeners[`change:${{key}}`] || []) fn(); }},
+  on(key, fn) {{ (listeners[key] = listeners[key] || []).push(fn); }},
+  off(key, fn) {{ listeners[key] = (listeners[key] || []).filter((other) => other !== fn); }},
+  save_changes() {{}},
+  send(message) {{ sent.push(message); }},
+  trigger(event, message) {{ for (const fn of listeners[event] || []) fn(message); }},
+  widget_manager: {{ get_model: async () => ({{ comm_live: window.alive !== false }}) }},
+}};
+window.listening = () => Object.values(listeners).flat().length;
+const bytes = Uint8Array.from(atob("{module}"), (c) => c.charCodeAt(0));
+const {{ default: widget }} = await import(URL.createObjectURL(new Blob([bytes], {{ type: "text/javascript" }})));
+window.show = (el) => widget.render({{ model, el }});
+window.again = () => {{ window.end = show(document.getElementById("app")); }};
+again();
+window.ready = true;
+</script>"""
+
+
+def say(explorer, **edit):
+    """Has an explorer answer an edit, which its page sends as the next one."""
+    explorer._on_message(explorer, {"edit": edit, "seq": explorer.status["seq"] + 1}, [])
+
+
+class Page:
+    """The explorer's page. `edits()` are what it asked of the kernel; `answer` is what the kernel then says."""
+
+    def __init__(self, tab, path, explorer, width=1280, light=True):
+        self.tab, self.explorer, self.errors, self.heard = tab, explorer, [], 0
+        self.shown = {name: getattr(explorer, name) for name in TRAITS}
+        text = json.dumps(self.shown)
+        encode = lambda s: base64.b64encode(s.encode()).decode()  # noqa: E731
+        path.write_text(
+            PAGE.format(
+                css=bundle.styles(), light=str(light).lower(), data=encode(text), module=encode(bundle.module())
+            )
+        )
+        self.tab.set_viewport_size({"width": width, "height": 900})
+        self.tab.on("pageerror", self.errs)
+        self.tab.set_default_timeout(8000)
+        self.tab.goto(path.as_uri())
+        self.tab.wait_for_function("window.ready")
+
+    def errs(self, error):
+        """Keeps what nobody caught in the page."""
+        self.errors.append(str(error))
+
+    def leave(self):
+        """Leaves the tab to the next page, as it was; no error may have come."""
+        self.tab.remove_listener("pageerror", self.errs)
+        self.tab.emulate_media(color_scheme="null")
+        self.tab.mouse.move(0, 0)
+        assert not self.errors
+
+    def at(self, name):
+        return self.tab.get_by_test_id(name)
+
+    def go(self, view):
+        """Goes to a view by its place, or to what is opened from elsewhere, as a person does."""
+        for place in ("program", "memory", "machine"):
+            if self.at(f"tab-{view}").count():
+                break
+            self.at(f"place-{place}").click()
+            self.answer()
+        self.at(f"tab-{view}").click()
+
+    def edits(self):
+        return [message["edit"] for message in self.tab.evaluate("sent") if "edit" in message]
+
+    def answer(self):
+        """Has the widget do what the page asks for, and the page show what came of it."""
+        for name in ("selected_at", "selected", *ASKED):
+            now = self.tab.evaluate("(name) => model.get(name)", name)
+            if now != self.shown[name]:
+                self.shown[name] = now
+                setattr(self.explorer, name, now)
+        messages = self.tab.evaluate("sent")
+        for message in messages[self.heard :]:
+            if "ask" not in message:
+                self.explorer._on_message(self.explorer, message, [])
+        self.heard = len(messages)
+        for name, old in self.shown.items():
+            new = self.shown[name] = getattr(self.explorer, name)
+            if new != old:
+                self.tab.evaluate("([name, value]) => model.set(name, value)", [name, new])
+
+    def widths(self, *widths):
+        """The page at one width after the other."""
+        for width in widths:
+            self.tab.set_viewport_size({"width": width, "height": 900})
+            self.tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            yield width
+
+    def focus(self):
+        return self.tab.evaluate("document.activeElement.dataset.testid")
+
+
+# The least contrast (WCAG 2.2) between a text and the ground it stands on.
+CONTRAST = """() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    const d = canvas.getImageData(0, 0, 1, 1).data; return [d[0], d[1], d[2], d[3] / 255]; };
+  const lum = ([r, g, b]) => {
+    const f = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+    return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+  const over = (top, under) => top.slice(0, 3).map((c, i) => c * top[3] + under[i] * (1 - top[3]));
+  let worst = { ratio: 99 };
+  const walker = document.createTreeWalker(document.getElementById("app"), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const el = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !el.checkVisibility()) continue;
+    if (el.closest("svg, [hidden], :disabled, [aria-disabled], [aria-hidden]")) continue;
+    if (/^[\\[\\],·]+$/.test(walker.currentNode.data.trim())) continue;
+    let ground = document.body.dataset.jpThemeLight === "false" ? [17, 17, 17] : [255, 255, 255];
+    const chain = [];
+    for (let e = el; e; e = e.parentElement) chain.unshift(e);
+    let opacity = 1;
+    for (const e of chain) {
+      const style = getComputedStyle(e);
+      ground = over(rgba(style.backgroundColor), ground);
+      opacity *= Number(style.opacity);
+    }
+    const ink = rgba(getComputedStyle(el).color);
+    ink[3] *= opacity;
+    const [low, high] = [lum(over(ink, ground)), lum(ground)].sort((a, b) => a - b);
+    const ratio = (high + 0.05) / (low + 0.05);
+    if (ratio < worst.ratio) worst = { ratio, text: walker.currentNode.data, cls: el.className };
+  }
+  return worst;
+}"""
+
+# What of a pane cannot be read: what sticks out of it, what is cut off without an ellipsis, and what has one without
+# the whole text in a title. A pane that scrolls sideways is reported too.
+UNREADABLE = """(pane) => {
+  const bad = [];
+  const edge = pane.getBoundingClientRect().right + 0.5;
+  const say = (what, el) => bad.push(`${what}: ${el.className || el.tagName} ${el.textContent.slice(0, 60)}`);
+  for (const el of [pane, ...pane.querySelectorAll("*")]) {
+    if (!el.checkVisibility() || el.closest("pre, svg")) continue;
+    const style = getComputedStyle(el);
+    if (style.display !== "inline" && style.overflowX !== "visible" && el.scrollWidth > el.clientWidth + 1
+        && !el.matches("input")) {
+      if (style.textOverflow !== "ellipsis") say("cut off", el);
+      else if (!el.closest("[title]")) say("no title", el);
+    }
+    let free = true;
+    for (let up = el.parentElement; up && up !== pane.parentElement; up = up.parentElement) {
+      free = free && (up === pane || getComputedStyle(up).overflowX === "visible");
+    }
+    if (free && el.getBoundingClientRect().right > edge) say("sticks out", el);
+  }
+  return bad;
+}"""

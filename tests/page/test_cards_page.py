@@ -1,0 +1,276 @@
+"""The cards on the page: opened, kept, named, moved and deleted by mouse and keys; presets, and a search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+import shardviz as sv
+from shardviz.explorer import tries
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import Explorer
+from shardviz.records.amounts import format_seconds
+from shardviz.study.mends import Mend, Mends
+from tests.page.documents import rows
+
+W1 = "params['w1']"
+
+
+@pytest.fixture
+def page(open_page, program, plan, compilers):
+    state = ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")
+    state.set_dim(W1, 0, ["data"])
+    return open_page(Explorer(state))
+
+
+def names(page):
+    return page.tab.locator(".sv-cardname").all_inner_texts()
+
+
+def test_a_card_is_opened_kept_and_named(page):
+    assert names(page) == ["baseline", "draft"] and page.at("card-draft").get_attribute("aria-current") == "true"
+    page.at("card-baseline").click()
+    page.answer()
+    assert page.at("card-baseline").get_attribute("aria-current") == "true" and len(page.explorer.state.past) == 2
+    page.at("card-draft").click()
+    page.answer()
+    page.at("card-draft").hover()
+    page.at("pin-draft").click()
+    page.answer()
+    assert names(page) == ["baseline", "plan 1"]
+    page.at("card-card-1").dblclick()
+    page.at("card-name").fill("rows <b>")
+    page.at("card-name").press("Enter")
+    page.answer()
+    assert names(page) == ["baseline", "rows <b>"]
+    page.at("undo").click()
+    page.answer()
+    assert names(page) == ["baseline", "rows <b>"] and page.explorer.state.deck.at == "baseline"
+
+
+def test_by_the_keyboard_alone(page):
+    page.at("card-draft").focus()
+    press = page.tab.keyboard.press
+    for key, edit in (
+        ("k", {"op": "pin"}),
+        ("ArrowLeft", None),
+        ("c", {"op": "compare_with", "card": "baseline"}),
+        ("Alt+ArrowRight", {"op": "move_card", "card": "baseline", "to": 1}),
+        ("Enter", {"op": "open_card", "card": "baseline"}),
+    ):
+        before = len(page.edits())
+        press(key)
+        if edit is not None:
+            assert page.edits()[-1] == edit and len(page.edits()) >= before
+        page.answer()
+    assert page.focus() == "card-baseline" and names(page) == ["plan 1", "baseline"]
+    press("ArrowLeft")
+    press("Delete")
+    page.answer()
+    assert names(page) == ["baseline"]
+
+
+def test_a_preset_is_seen_before_it_is_taken(page):
+    page.at("presets").click()
+    page.answer()
+    told = page.at("offers-pane").inner_text()
+    assert "nothing is cut" in told and "no axis 'none'" in told and page.at("take-wrong").count() == 0
+    assert [row[0] for row in rows(page.explorer.offers, "offers")][-1] == "wrong", "what cannot be comes last"
+    page.at("take-whole").click()
+    page.answer()
+    assert names(page)[-1] == "whole" and page.explorer.state.deck.now.name == "whole"
+    assert page.at("offers-pane").is_hidden()
+    assert page.explorer.state.undo() and page.explorer.state.deck.at == "draft"
+
+
+def known(tried, share, best=None, text=""):
+    """What a search knows, as far as the explorer shows it."""
+    found = None if best is None else SimpleNamespace(plan=best, text=text)
+    return SimpleNamespace(tried=(None,) * tried, seconds=share * tries.SECONDS, best=found, why_not=())
+
+
+def test_what_the_search_finds_is_a_card_that_gets_better(open_page, program, plan, compilers, monkeypatch):
+    state = ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")
+    plans = [plan.with_spec(W1, spec) for spec in (("data",), ("model",), (None, "data"))]
+
+    def finder(*_):
+        for n, better in enumerate(plans):
+            assert len([c for c in state.deck.cards if c.id != "baseline"]) == min(n, 1), "one card"
+            yield known(n + 1, n / 3, better, f"number {n}")
+
+    monkeypatch.setattr(tries, "searches", finder)
+    page = open_page(Explorer(state))
+    page.at("find-best").click()
+    page.answer()
+    (found,) = [c for c in state.deck.cards if c.id != "baseline"]
+    assert (found.name, found.plan, found.why) == ("best found", plans[-1], ("number 2",))
+    page.answer()  # the search has ended since
+    assert state.plan == plan and page.at("find-best").inner_text() == "Find the best ▸"
+
+
+def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, program, plan, compilers, monkeypatch):
+    """It goes on in slices on this process's event loop, as in a kernel; it finds what the test lets it find."""
+    state = ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")
+    plans = [plan.with_spec(W1, spec) for spec in (("data",), ("model",), (None, "data"))]
+    found, ended = [], []
+
+    def finder(*_):
+        told, state = 0, known(0, 0.0)
+        try:
+            while True:
+                if len(found) > told:
+                    told = len(found)
+                    state = known(told, told / 4, found[-1], f"number {told}")
+                yield state
+        finally:
+            ended.append(told)
+
+    monkeypatch.setattr(tries, "searches", finder)
+    page = open_page(Explorer(state))
+    button, progress = page.at("find-best"), page.tab.locator(".sv-hunt")
+
+    def until(ready):
+        for _ in range(500):
+            page.answer()
+            if ready():
+                return
+            page.tab.wait_for_timeout(20)
+        raise AssertionError(f"the page stays at {progress.inner_text()!r}")
+
+    button.click()
+    for n, better in enumerate(plans, 1):
+        found.append(better)
+        until(lambda n=n: progress.inner_text() == f"{n} plan{'s' * (n > 1)} tried")
+        assert button.inner_text() == "■ stop"
+        assert progress.locator("i").evaluate("(el) => el.style.width") == f"{25 * n}%"
+        assert names(page) == ["baseline", "best found"] and state.deck.cards[-1].plan == better
+    page.at("slot-x-0").focus()
+    page.tab.keyboard.press("Delete")
+    until(lambda: "draft" in names(page))
+    assert button.inner_text() == "■ stop", "a plan is changed while the search goes on"
+    button.click()
+    until(lambda: button.inner_text() == "Find the best ▸")
+    assert ended == [3] and progress.inner_text() == ""
+    found.append(plan)
+    page.tab.wait_for_timeout(100)
+    page.answer()
+    (best,) = [c for c in state.deck.cards if c.name == "best found"]
+    assert best.plan == plans[-1] and ended == [3], "what was found stays, and no more is sought"
+
+
+def test_the_best_is_for_a_machine(open_page, program, plan):
+    page = open_page(Explorer(ExplorerState(program, plan, debounce=60)))
+    page.at("find-best").click()
+    page.answer()
+    assert "choose a machine first" in page.tab.locator(".sv-hunt").inner_text()
+
+
+def test_the_machine_says_what_its_links_do_against_the_other_card(open_page):
+    example = sv.gallery.mlp(mesh="data=4,model=2")
+    state = ExplorerState(example.program, example.plan, level="propagated", target="tpu v5e:2x4", debounce=60)
+    assert state.set_dim("x", 0, [])
+    page, deck = open_page(Explorer(state)), state.deck
+    busy = [{t.label: t.seconds for t in card.known.cost().by("axes")} for card in (deck.now, deck.other)]
+    assert busy[0] != busy[1]
+    page.go("machine")
+    page.answer()
+    found = page.at("links-difference").locator("tbody tr")
+    told = {
+        ", ".join(row.locator("th .sv-chip").all_inner_texts()): row.locator("td").all_inner_texts()
+        for row in found.all()
+    }
+    assert set(told) == set(busy[0] | busy[1])
+    for axis, (here, there, more) in told.items():
+        seconds = [each.get(axis, 0.0) for each in busy]
+        for text, each in zip((here, there), seconds, strict=True):
+            assert text.endswith(format_seconds(each)) if each else text == "nothing"
+        sign = "▲" if seconds[0] > seconds[1] else "▼" if seconds[0] < seconds[1] else "the same"
+        assert more.startswith(sign)
+    # and so does its picture: in colour, with a sign, in the legend beside it
+    keys = page.at("machine-difference").locator("li").all_inner_texts()
+    assert keys and all("more" in text or "less" in text for text in keys)
+    over = page.at("machine-picture").locator(".sv-over")
+    assert over.count() >= 2
+    page.at("machine-picture").locator(".sv-item").first.click()
+    page.answer()
+    assert page.at("machine-difference").count() == 0 and over.count(), "a picked device's company is drawn alone"
+    page.at("card-baseline").click()
+    page.answer()
+    assert page.at("links-difference").count() == 0, "it is the reference"
+
+
+def test_what_costs_most_is_said_with_its_line(page):
+    text = page.at("most-pane").inner_text()
+    assert "draft against baseline, at level propagated" in text
+
+
+def mend(state, plan, **saved):
+    """A mend by which all collectives vanish."""
+    difference = sv.compare(state.report, replace(state.report, collectives=()))
+    about = {"finding": None, "action": "cut <w1>", "level": "propagated", "step": 1.0}
+    return Mend(plan=plan, difference=difference, **about, **saved)
+
+
+def mends(tried, *found):
+    return Mends(program="", target="", level="propagated", mends=found, tried=tried, candidates=2)
+
+
+def test_what_helps_is_applied_by_a_click_and_one_undo_takes_it_back(open_page, program, plan, compilers, monkeypatch):
+    state = ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")
+    program.jobs[0][1].answer(program.compiled(plan))
+    state.wait(timeout=5)
+    better = plan.with_spec(W1, ("data",))
+
+    def mender(_program, report, _machine, of):
+        assert (of, report) == (plan, state.report)
+        yield mends(1)
+        yield mends(2, mend(state, better, seconds=1e-3, bytes=1e6, memory=2e6))
+
+    monkeypatch.setattr(tries, "mends", mender)
+    page = open_page(Explorer(state))
+    state.try_remedies()
+    page.answer()
+    row = page.at("most").locator("tr").filter(has_text="cut <w1>")
+    assert "−1.00 ms, −1.00 MB +2.00 MB memory" in row.inner_text() and "all-reduce" in row.inner_text()
+    row.get_by_role("button", name="cut <w1>").click()
+    page.answer()
+    assert state.plan == better and names(page) == ["baseline", "draft"]
+    assert page.at("most").locator("tr").filter(has_text="cut <w1>").count() == 0, "it is of another plan"
+    assert not state.take_remedy("cut <w1>") and state.error is not None
+    assert "was not tried on the plan as it is now" in state.error["message"]
+    assert state.undo() and state.plan == plan
+    assert [r.action for r in state.now.remedies.items] == ["cut <w1>"], "and it is known at once"
+
+
+def test_an_offer_that_is_looked_at_is_a_card_before_it_is_taken(page, plan, monkeypatch):
+    state = page.explorer.state
+    better = plan.with_spec(W1, (None, "model"))
+    found = mends(1, mend(state, better, seconds=1.5, bytes=2e6, memory=0.0))
+    monkeypatch.setattr(tries, "mends", lambda *_: iter([found]))
+    state.try_remedies()
+    page.answer()
+    at, past = state.plan, len(state.past)
+    page.tab.locator("[data-offer='remedy cut <w1>']").first.hover()
+    page.tab.wait_for_function("model.get('hovered') === 'remedy cut <w1>'")
+    page.answer()
+    ghost = page.at("card-preview")
+    assert "if taken" in ghost.inner_text() and "cut <w1>" in ghost.inner_text()
+    told = rows(page.explorer.preview, "preview")[0]
+    assert ghost.get_by_test_id("card-step-preview").inner_text() == told[2]
+    assert state.plan == at and len(state.past) == past and names(page)[:2] == ["baseline", "draft"]
+    page.at("mesh-axis-data").hover()
+    page.tab.wait_for_function("model.get('hovered') === ''")
+    page.answer()
+    assert ghost.count() == 0
+
+
+def test_what_is_pointed_at_is_lit_wherever_it_stands(page):
+    page.at("mesh-axis-data").hover()
+    lit = page.tab.locator(".sv-lit-up")
+    axes = page.tab.locator("[data-thing='axis data']")
+    assert lit.count() == axes.count() > 3
+    row = page.tab.locator(".sv-leaf").first
+    row.locator(".sv-name").hover()
+    assert {e.get_attribute("data-thing") for e in lit.all()} == {row.get_attribute("data-thing")}

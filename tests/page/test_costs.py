@@ -1,0 +1,326 @@
+"""The Cost tab: what the kernel says is the StepCost's and no other number, and the pane in a headless Chromium."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shardviz.costs import time_of
+from shardviz.costs.traffic import axis_traffic, traffic
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import Explorer
+from shardviz.paint.json import json_of
+from shardviz.records import Cost, Frame, Stated, Work
+from shardviz.records.amounts import format_bytes, format_flops, format_seconds
+from shardviz.view.panes import cost_pane
+from shardviz.view.picture import Labels, Lines, Marks, Rects
+from shardviz.view.roofline import BOTTOM, LEFT, RIGHT, TOP, roofline_of, roofline_picture
+from shardviz.view.traffic import MOST_CELLS, STEPS, merged, traffic_pictures
+from tests.collectives import collective
+from tests.page.documents import said, table
+from tests.page.machines import LARGE, MESHES, stepped
+from tests.page.page import CONTRAST, UNREADABLE
+from tests.page.test_looks import LONG, crowded, specs
+from tests.view.sample import HOSTILE, report
+
+TARGETS = [target for target in MESHES if target not in LARGE]
+
+
+def costs(target, **changes):
+    """A step's cost, and the blocks of its pane."""
+    cost, _ = stepped(target, **changes)
+    return cost, json_of(cost_pane(cost))["blocks"]
+
+
+@pytest.mark.parametrize("target", MESHES)
+def test_bars_and_bounds_are_the_costs_own(target):
+    cost, blocks = costs(target)
+    longest = max(cost.step.compute, cost.step.memory, cost.step.communication)
+    times = {said(row["cells"][0]): row["cells"] for row in table(blocks, "step-times")["rows"]}
+    wanted = {"compute": cost.step.compute, "HBM traffic": cost.step.memory, "communication": cost.step.communication}
+    wanted |= {f"over {', '.join(moved.key)}": moved.seconds for moved in cost.by("axes")}
+    assert times.keys() == wanted.keys()
+    for name, seconds in wanted.items():
+        _, text, bar, _ = times[name]
+        assert said(text) == format_seconds(seconds)
+        assert sum(part["share"] for part in bar["v"]) == pytest.approx(seconds / longest, abs=1e-4)
+    assert said(times["HBM traffic"][3]).startswith("at least ")
+    lower, upper = table(blocks, "step-bounds")["rows"]
+    assert said(lower["cells"][1]) == format_seconds(cost.lower) and said(upper["cells"][1]) == format_seconds(
+        cost.upper
+    )
+    assert lower["cells"][2]["v"][0]["share"] == pytest.approx(cost.lower / cost.upper, abs=1e-4)
+    assert math.fsum(part["share"] for part in upper["cells"][2]["v"]) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_without_flops_there_is_no_upper_bound():
+    _, blocks = costs("tpu v5p:4x4x4", cost=None)
+    assert said(table(blocks, "step-bounds")["rows"][1]["cells"][1]).startswith("at least ")
+    assert said(table(blocks, "step-times")["rows"][0]["cells"][1]) == "not known"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_collectives_stand_longest_first_with_what_bounds_them(target):
+    cost, blocks = costs(target)
+    by_name = {c.name: c for c in cost.collectives}
+    times, waits = [], []
+    for row in table(blocks, "longest")["rows"]:
+        seconds, _, kind, over, bound, at = row["cells"]
+        c = by_name[row["sel"][1]]
+        found = time_of(c, cost.placement, cost.machine)
+        times.append(c.seconds * c.count)
+        waits.append(said(bound))
+        assert said(kind) == c.kind and over["v"] == list(c.axes)
+        assert said(seconds) == format_seconds(c.seconds * c.count) and said(row["detail"][0]["pieces"]) == c.formula
+        assert said(bound) == ("latency floor" if found.bound == "latency" else found.bound)
+        if len(found.terms) > 1:
+            assert [said(r["cells"][0]) for r in row["detail"][1]["rows"]] == [t.bound for t in found.terms]
+        assert said(at).startswith("no source line" if c.source is None else c.source.short)
+    assert times == sorted(times, reverse=True)
+    assert math.fsum(times) == pytest.approx(cost.step.communication)
+    assert "latency floor" in waits, "64 bytes wait for the hops alone"
+
+
+def test_what_no_time_is_known_of_is_said_and_in_no_sum():
+    cost, blocks = costs("tpu v5p:4x4x4", collectives=report().collectives)
+    unknown = [row["cells"] for row in table(blocks, "longest")["rows"] if said(row["cells"][0]) == "not known"]
+    assert len(unknown) == len(cost.unknown) == 1 and said(unknown[0][3]) == "irregular groups"
+    assert "1 collective of unknown time left out" in said(blocks[0]["lead"])
+    moved = next(row["cells"][2]["v"] for row in table(blocks, "step-times")["rows"] if len(row["cells"][2]["v"]) > 1)
+    longest = max(cost.step.compute, cost.step.memory, cost.step.communication)
+    assert math.fsum(part["share"] for part in moved) * longest == pytest.approx(cost.step.communication, rel=1e-3)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_roofline_marks_stand_where_their_numbers_say(target):
+    cost, _ = stepped(target)
+    found, drawn = roofline_of(cost), roofline_picture(cost)
+
+    def intensity(x):
+        low, high = map(math.log10, found.x)
+        return 10 ** (low + (x - LEFT) / (RIGHT - LEFT) * (high - low))
+
+    def rate(y):
+        low, high = map(math.log10, found.y)
+        return 10 ** (low + (BOTTOM - y) / (BOTTOM - TOP) * (high - low))
+
+    def of(kind, name):
+        return next(shape for shape in drawn.shapes if isinstance(shape, kind) and shape.name == name)
+
+    times = {"HBM": cost.step.memory} | {", ".join(m.key): m.seconds for m in cost.by("axes")}
+    assert [key.name for key in drawn.keys] == [roof.knee.name for roof in found.roofs] and len(found.roofs) > 1
+    heights = []
+    for knee in (r.knee for r in found.roofs):
+        ((x, y),) = of(Marks, knee.name).at
+        assert intensity(x) == pytest.approx(cost.flops / (times[knee.name] * knee.bytes_per_s), rel=0.01)
+        assert rate(y) == pytest.approx(knee.attainable(intensity(x)), rel=0.02)
+        (line,), (label,) = of(Lines, knee.name).lines, of(Labels, knee.name).at
+        assert intensity(line[1][0]) == pytest.approx(knee.intensity, rel=0.01)
+        heights.append(label[1])
+        for a, b in (*line, (x, y), label):
+            assert LEFT - 0.1 <= a <= RIGHT + 0.1 and TOP <= b <= BOTTOM + 0.1
+    assert all(b - a >= 15 for a, b in itertools.pairwise(sorted(heights))), "no name covers another"
+
+
+def sent(cost) -> float:
+    """Bytes that all devices send in a step: what each kind's definition says, summed."""
+    total = 0.0
+    for c in cost.collectives:
+        n = cost.placement.groups(c.axes).shape[1]
+        each = {"all-gather": c.operand_bytes, "all-reduce": 2 * c.operand_bytes / n}.get(c.kind, c.operand_bytes / n)
+        total += each * (n - 1) * c.count * cost.mesh.size
+    return total
+
+
+def filled(picture):
+    """The cells in which something is sent: what is said of each, its axis and its strength."""
+    for shape in picture.shapes:
+        if isinstance(shape, Rects) and shape.fill != "tile" and shape.fill is not None:
+            yield from ((tip, shape.fill, shape.strength) for tip in shape.tips)
+
+
+@pytest.mark.parametrize("target", ["tpu v5p:4x4x4", "gpu h100:2x8", "tpu tpu7x:2x2x1"])
+def test_traffic_cells_are_the_bytes_of_the_collectives(target):
+    cost, _ = stepped(target)
+    (picture,) = traffic_pictures(cost)
+    wanted = traffic(cost)
+    assert wanted.sum() == pytest.approx(sent(cost))
+    said = {tip: (fill, strength) for tip, fill, strength in filled(picture)}
+    assert len(said) == np.count_nonzero(wanted)
+    places = cost.mesh.coordinates()
+    for i, j in np.argwhere(wanted).tolist():
+        differ = np.flatnonzero(places[i] != places[j]).tolist()
+        over = cost.mesh.names[differ[0]] if len(differ) == 1 else "several axes at once"
+        fill, strength = said[f"device {i} sends device {j} {format_bytes(wanted[i, j])} a step, over {over}"]
+        assert fill == (differ[0] if len(differ) == 1 else "muted") and 1 / STEPS <= strength <= 1
+    assert f"a device sends {format_bytes(wanted.sum(axis=1).max())} at most" in picture.alt
+    said = [tip for shape in picture.shapes if isinstance(shape, Rects) for tip in shape.tips]
+    assert len(said) == wanted.size and "device 0: itself" in said
+
+
+@pytest.mark.parametrize("target", ["tpu v5p:8x8x8", "gpu h100:256x8"])
+def test_many_devices_are_seen_axis_by_axis_and_long_axes_in_blocks(target):
+    cost, _ = stepped(target)
+    pictures, found = traffic_pictures(cost), axis_traffic(cost)
+    assert [p.title for p in pictures] == [f"along {name}, place to place" for name in found]
+    assert sum(values.sum() / len(values) for values in found.values()) == pytest.approx(sent(cost) / cost.mesh.size)
+    for picture, values in zip(pictures, found.values(), strict=True):
+        few, block = merged(values)
+        assert len(few) <= MOST_CELLS and block == len(values) // len(few)
+        assert (f"a cell is {block} x {block} places" in picture.alt) == (block > 1)
+        assert few.sum() * block == pytest.approx(values.sum())
+        assert len(list(filled(picture))) == np.count_nonzero(few)
+
+
+@pytest.mark.parametrize("target", MESHES)
+def test_what_is_sent_stays_small(target):
+    cost, _ = stepped(target)
+    assert len(json.dumps(json_of(cost_pane(cost)))) < 200_000
+
+
+def test_flops_are_summed_by_phase_line_and_module_with_what_xla_says():
+    one, two = Frame("/src/model.py", 20), Frame("/src/model.py", 30)
+    work = (
+        Work(phase="forward", source=one, module="layers/mlp", dtype="bfloat16", dot_flops=3e12, other_flops=1e12),
+        Work(phase="backward", source=one, module="layers/mlp", dtype="bfloat16", dot_flops=8e12),
+        Work(phase="update", source=two, module="", dtype="float32", dot_flops=0.0, other_flops=2e12),
+        Work(phase="forward", source=None, module="head", dtype="bfloat16", dot_flops=1e12),
+    )
+    counted = Cost(dot_flops=1.2e13, other_flops=3e12, once_flops=5e12, work=work, stated=Stated(4.5e12, 1e9))
+    _, blocks = costs("tpu v5p:4x4x4", cost=counted)
+    work = table(blocks, "flops")["blocks"]
+    labels = {
+        key: [(said(row["cells"][-1]), said(row["cells"][0])) for row in table(work, f"By {key}")["rows"]]
+        for key in ("phase", "line", "module")
+    }
+    assert labels == {
+        "phase": [("forward", format_flops(5e12)), ("backward", format_flops(8e12)), ("update", format_flops(2e12))],
+        "line": [
+            ("model.py:20", format_flops(1.2e13)),
+            ("model.py:30", format_flops(2e12)),
+            ("no source line", format_flops(1e12)),
+        ],
+        "module": [("layers/mlp", format_flops(1.2e13)), ("head", format_flops(1e12))],
+    }
+    assert said(work[0]["pieces"]) == (
+        "cost_analysis() counts each loop's body once: 5.00 TFLOP; loops make it 3 times as much; "
+        "of the finished program it says 4.50 TFLOP and 1.00 GB, on-chip memory counted too"
+    )
+    _, blocks = costs("tpu v5p:4x4x4", cost=replace(counted, stated=None, once_flops=1.5e13, work=()))
+    (once,) = table(blocks, "flops")["blocks"]
+    assert "15.0 TFLOP" in said(once["pieces"]) and "no loop adds to it" in said(once["pieces"])
+
+
+# In the explorer.
+
+
+@pytest.fixture
+def on_tpu(program, plan, compilers):
+    state = ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4", tokens=1e6)
+    return Explorer(state)
+
+
+def answered(explorer, program):
+    """The compile's answer, with FLOPs."""
+    made = replace(program.partitioned(explorer.plan), cost=Cost(dot_flops=1e12), target="tpu v5e:2x4")
+    program.jobs[-1][1].on_report(made)
+    explorer.wait("partitioned", timeout=5)
+
+
+def test_it_is_worked_out_only_while_somebody_looks(on_tpu, program):
+    answered(on_tpu, program)
+    assert on_tpu.costs == {}
+    on_tpu.tab = "cost"
+    assert on_tpu.costs["document"] == json_of(cost_pane(on_tpu.state.cost))
+    on_tpu.state.set_target("cpu")
+    assert on_tpu.costs.keys() == {"document"}
+    assert "no speed" in said(table(on_tpu.costs["document"]["blocks"], "cost-why")["pieces"])
+    on_tpu.tab = "source"
+    assert on_tpu.costs == {}
+
+
+@pytest.mark.browser
+def test_a_bar_and_a_collective_say_their_arithmetic_and_lead_to_their_line(open_page, on_tpu, program):
+    answered(on_tpu, program)
+    page = open_page(on_tpu, width=1500)
+    page.go("cost")
+    page.answer()
+    cost = on_tpu.state.cost
+    assert format_seconds(cost.upper) in page.at("step-bounds").inner_text()
+    assert cost.step.computing[0].formula in page.at("step-times").inner_text()
+    over = page.at("step-times").get_by_role("button", name="over data")
+    over.focus()
+    page.tab.keyboard.press("Enter")
+    assert cost.collectives[0].formula in page.at("step-times").inner_text()
+    assert over.get_attribute("aria-expanded") == "true" and page.focus() == over.get_attribute("data-testid")
+    row = page.at("longest").locator("tbody button[aria-expanded]").first
+    assert cost.collectives[0].formula not in page.at("longest").inner_text()
+    row.click()
+    assert cost.collectives[0].formula in page.at("longest").inner_text()
+    page.at("longest").get_by_text("model.py:3").click()
+    assert page.at("panel-source").is_visible()
+
+
+@pytest.mark.browser
+def test_traffic_is_walked_with_the_arrows(open_page, on_tpu, program):
+    answered(on_tpu, program)
+    page = open_page(on_tpu, width=1500)
+    page.go("cost")
+    page.answer()
+    page.at("traffic-0").focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft"):
+        page.tab.keyboard.press(key)
+    found = traffic(on_tpu.state.cost)
+    assert found[2, 0] > 0
+    assert (
+        page.at("traffic-0-said").inner_text()
+        == f"device 2 sends device 0 {format_bytes(found[2, 0])} a step, over data"
+    )
+    page.at("traffic-0").hover(position={"x": 60, "y": 60})
+    assert page.at("traffic-0-said").inner_text().startswith("device ")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("light", [True, False])
+def test_it_can_be_read_at_any_width(open_page, make_program, plan, compilers, light):
+    program = make_program({LONG: (4096, 131072), f"{LONG}['bias']": (131072,), "tokens": (64, 4096)})
+    page = open_page(crowded(program, specs(program, plan), "tpu v5e:2x4"), width=1500, light=light)
+    page.go("cost")
+    page.answer()
+    closed = page.at("panel-cost").locator("button[aria-expanded=false]")
+    while closed.count():
+        closed.first.click()
+    assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
+    names = page.at("roofline").locator("g[data-name] text")
+    for width in page.widths(560, 760, 1000, 1500):
+        assert page.at("panel-cost").evaluate(UNREADABLE) == [], width
+        boxes = [name.bounding_box() for name in names.all()]
+        for i, a in enumerate(boxes):
+            for b in boxes[:i]:
+                assert a["y"] + a["height"] <= b["y"] + 2 or b["y"] + b["height"] <= a["y"] + 2, "names overlap"
+
+
+@pytest.mark.browser
+def test_hostile_text_stays_text(open_page, on_tpu, program):
+    frame = Frame(f"/src/{HOSTILE}.py", 3)
+    made = program.partitioned(on_tpu.plan)
+    evil = collective(HOSTILE, ("data",), 1e6, source=frame, operand=HOSTILE)
+    work = (Work(phase=HOSTILE, source=frame, module=HOSTILE, dtype="float32", dot_flops=1e9),)
+    changed = replace(
+        made,
+        collectives=(*made.collectives, evil),
+        cost=Cost(dot_flops=1e12, work=work),
+        source={frame.file: {3: HOSTILE}},
+    )
+    program.jobs[-1][1].on_report(changed)
+    on_tpu.wait("partitioned", timeout=5)
+    page = open_page(on_tpu)
+    page.go("cost")
+    page.answer()
+    assert page.tab.locator("#app img").count() == 0
+    assert page.at("flops").get_by_text(HOSTILE).count() >= 1

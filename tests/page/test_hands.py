@@ -1,0 +1,440 @@
+"""Building a plan by hand: dimensions, twins, layers, search, refusals, rules; by mouse and by keyboard alone."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shardviz as sv
+from shardviz.explorer import tries
+from shardviz.explorer.cards import BASELINE
+from shardviz.explorer.edits import PAGE_EDITS
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import Explorer
+from shardviz.study.mends import Mend, Mends
+from tests.page.page import CONTRAST, UNREADABLE, say
+
+LAYERS = 3
+
+
+def step(params, momentum, x):
+    for layer in params["layers"]:
+        x = x + jnp.tanh(x @ layer["up"]) @ layer["down"]
+    return x @ params["out"], jax.tree.map(jnp.add, params, momentum)
+
+
+def explorer_of(names=("up", "down"), mesh="data=4,model=2", find=True):
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
+    layers = [{"up": array(16, 64), "down": array(64, 16), "scale": array(16)} for _ in range(LAYERS)]
+    params = {"layers": layers, "out": array(16, 30)}
+    program = sv.trace(step, params, params, array(8, 16))
+    state = ExplorerState(program, sv.Plan(mesh), level="propagated", debounce=60)
+    explorer = Explorer(state)
+    if find:
+        explorer.wants = "dimensions"
+        assert state.loop.inbox.wait_until(lambda: state.logical.found is not None, 60)
+    return explorer
+
+
+@pytest.fixture(scope="module")
+def made():
+    return explorer_of()
+
+
+@pytest.fixture
+def explorer(made):
+    """One for all; each test begins where the first began."""
+    while made.state.past:
+        assert made.state.undo()
+    made.state.open_card(BASELINE)
+    for card in made.state.deck.cards:
+        if card.id != BASELINE:
+            made.state.delete_card(card.id)
+    while made.state.past:
+        assert made.state.undo()
+    assert [card.id for card in made.state.deck.cards] == [BASELINE]
+    made.state.dismiss()
+    made.trying = ""
+    return made
+
+
+def cut(explorer):
+    return {name: str(spec.canonical()) for name, spec in explorer.state.bound.in_specs.items() if spec.axes}
+
+
+def all_of(leaf, *roots):
+    return {f"{root}['layers'][{i}]['{leaf}']" for root in roots or ("params", "momentum") for i in range(LAYERS)}
+
+
+def dimension(explorer, member):
+    return explorer.state.logical.found.named(member).name
+
+
+UP = "params['layers'][*]['up']"
+UP_1 = "params['layers'][0]['up']:1"
+
+
+# What is sent.
+
+
+def test_an_edit_sends_how_arrays_are_cut_and_not_the_tree(explorer):
+    sent = []
+    hear = lambda change: sent.append(change["name"])  # noqa: E731
+    explorer.observe(hear)
+    say(explorer, op="set_dim", name="params['out']", dimension=0, axes=["data"])
+    assert not {"inputs", "outputs", "kin"} & set(sent) and {"cuts", "dimensions"} <= set(sent)
+    explorer.unobserve(hear)
+
+
+def test_the_dimensions_say_who_disagrees(explorer):
+    name = dimension(explorer, UP_1)
+    assert explorer.state.cut_dimension(name, ["model"])
+    assert explorer.state.set_dim("params['layers'][1]['down']", 0, ["data"])
+    row = next(row for row in explorer.dimensions["rows"] if row["name"] == name)
+    assert row["axes"] == ["model"] and row["grave"]
+    assert row["otherwise"] == [{"name": "params['layers'][1]['down']", "label": "down", "words": "data"}]
+
+
+DONATE = "donate momentum"
+
+
+def _donating(_program, report, _machine, plan):
+    """Offers the plan with another argument donated, whatever the plan is."""
+    given = plan.with_variant(sv.Variant(donated=("momentum",)))
+    numbers = {"seconds": None, "step": None, "bytes": 1e6, "memory": 0.0, "level": "propagated"}
+    difference = sv.compare(report, report)
+    found = Mend(finding=None, action=DONATE, difference=difference, plan=given, write="donate it", **numbers)
+    yield Mends(program="", target="cpu", level="propagated", mends=(found,), tried=1, candidates=1)
+
+
+def _shows(explorer):
+    """What the page shows, but for what the last edit has changed, and for what was tried meanwhile."""
+    parts = {name: getattr(explorer, name) for name in ("mesh", "cards", "source", "dimensions", "problems")}
+    parts["title"], parts["memory"] = explorer.head["document"]["title"], explorer.head["brief"]
+    kinds = [{k: v for k, v in kind.items() if k != "changed"} for kind in explorer.cuts["kinds"]]
+    parts["cuts"] = [kinds[place] for place in explorer.cuts["at"]]
+    return {name: json.dumps(part) for name, part in parts.items()}
+
+
+def _moment(state):
+    """All that what is shown depends on."""
+    cards = tuple((card.id, card.name, card.plan) for card in state.deck.cards)
+    return state.level, state.target, state.deck.at, state.deck.against, cards, tuple(state.logical.names.items())
+
+
+def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
+    """500 of the page's own messages, drawn from what the page shows at that moment."""
+    chance = random.Random(7)
+    first = explorer.plan, explorer.state.machine
+    monkeypatch.setattr(tries, "mends", _donating)
+    names = [v.name for v in explorer.report.arguments]
+    shown = {}
+    for turn in range(1, 501):
+        axes = [axis["name"] for axis in explorer.mesh["axes"]] or ["data"]
+        rows = [row["name"] for row in explorer.dimensions["rows"]]
+        cards = [row["sel"][1] for row in explorer.cards["document"]["blocks"][0]["rows"]]
+        size, spec = chance.choice([1, 2, 3, 4]), chance.choice(["P('data')", "P()", "P(None, 'model')", "P("])
+        name, axis = chance.choice(names), chance.choice(axes)
+        some = chance.sample(axes, chance.randrange(len(axes) + 1))
+        also = {"twins": chance.random() < 0.5, "layers": chance.random() < 0.5}
+        ways = [n for n, way in enumerate((explorer.status["error"] or {}).get("ways", [])) if way["take"]]
+        edits = [
+            {"op": "cut_dimension", "name": chance.choice(rows), "axes": some},
+            {"op": "move_axis", "name": name, "axis": axis, "dimension": chance.randrange(2), **also},
+            {"op": "set_dim", "name": name, "dimension": chance.randrange(2), "axes": some, **also},
+            {"op": "set_spec", "name": name, "spec": spec, **also},
+            {"op": "resize_axis", "name": axis, "size": size},
+            {"op": "make_rule", "pattern": chance.choice(["up", "*", "layers.1", "out"]), "name": name},
+            {"op": "rename_dimension", "old": chance.choice(rows), "new": f"d{chance.randrange(6)}"},
+            {"op": "take_way", "place": chance.choice(ways or [0])},
+            {"op": "open_card", "card": chance.choice(cards)},
+            {"op": "rename_card", "card": chance.choice(cards), "name": chance.choice(["a", "b <i>", ""])},
+            {"op": "move_card", "card": chance.choice(cards), "to": chance.randrange(len(cards))},
+            {"op": chance.choice(["delete_card", "compare_with"]), "card": chance.choice(cards)},
+            {"op": "pin"},
+            {"op": "take_remedy", "action": DONATE},
+            *({"op": op} for op in ("undo", "redo", "dismiss")),
+        ]
+        assert {edit["op"] for edit in edits} <= set(PAGE_EDITS)
+        if turn % 10 == 0:
+            explorer.state.try_remedies()
+        before = explorer.plan, len(explorer.state.past)
+        edit = chance.choice(
+            edits + edits[7:8] * (4 if ways else 0) + edits[13:14] * (4 if explorer.state.now.remedies.items else 0)
+        )
+        answered = explorer.status["seq"]
+        say(explorer, **edit)
+        assert explorer.status["seq"] == answered + 1
+        before_it = shown.setdefault(_moment(explorer.state), shows := _shows(explorer))
+        assert [part for part, text in shows.items() if before_it[part] != text] == []
+        if explorer.status["error"]:
+            assert (explorer.plan, len(explorer.state.past)) == before, edit
+        donated = {v.name for v in explorer.report.arguments if v.donated}
+        assert bool(donated) == bool(explorer.plan.variant), "the report is of the program that the plan is of"
+        for what, specs in (("cuts", explorer.state.bound.in_specs), ("out_cuts", explorer.state.bound.out_specs)):
+            told = getattr(explorer, what)
+            kinds = [told["kinds"][place] for place in told["at"]]
+            for kind, (array, known) in zip(kinds, specs.items(), strict=True):
+                assert known is None or kind["text"] == str(known.canonical()), array
+    assert any(card.plan.variant for card in explorer.state.deck.cards)
+    while explorer.state.past:
+        assert explorer.state.undo(), explorer.state.error
+    assert (explorer.plan, explorer.state.machine) == first
+
+
+# The page, by mouse.
+
+
+@pytest.mark.browser
+def test_a_plan_is_built_with_the_mouse(open_page, explorer):
+    page = open_page(explorer)
+    name = dimension(explorer, UP_1)
+    page.at("mesh-axis-model").locator(".sv-grip").drag_to(page.at(f"dim-{name}"))
+    assert page.edits()[-1] == {"op": "cut_dimension", "name": name, "axes": ["model"]}
+    page.answer()
+    assert set(cut(explorer)) == all_of("up") | all_of("down")
+    # all layers are one row, whose edit goes to every layer and to momentum
+    page.at(f"slot-{UP}-0").scroll_into_view_if_needed()
+    page.at("mesh-axis-data").locator(".sv-grip").drag_to(page.at(f"slot-{UP}-0"))  # the mesh stays in reach
+    page.answer()
+    # a chip that is taken from where it lies is not there any more when it is dropped
+    for here, there in ((0, 1), (1, 0)):
+        page.at(f"slot-{UP}-{here}").locator(".sv-chip", has_text="data").drag_to(page.at(f"slot-{UP}-{there}"))
+        page.answer()
+        assert page.tab.locator(".sv-may, .sv-maynot").count() == 0
+    assert {n for n, s in cut(explorer).items() if "data" in s} == all_of("up")
+    # without twins only to the layers
+    page.at("twins").uncheck()
+    page.at(f"slot-{UP}-0").click()
+    page.at("menu-clear").click()
+    page.answer()
+    assert {n for n, s in cut(explorer).items() if "data" in s} == all_of("up", "momentum")
+    # one layer by itself: unfold
+    page.at("fold-params['layers'][*]*falseeach").click()
+    page.at("fold-params['layers'][1]").click()
+    page.at("slot-params['layers'][1]['up']-0").click()
+    page.at("menu-axis-data").click()
+    page.answer()
+    assert "params['layers'][1]['up']" in {n for n, s in cut(explorer).items() if "data" in s}
+    assert "1 differ" in page.at(f"argument-{UP}").inner_text()
+    page.at("undo").click()
+    page.answer()
+    # a rule of the selection, counted while it is typed
+    page.at(f"name-{UP}").click()
+    page.answer()
+    page.at("make-rule-open").click()
+    page.answer()
+    assert "catches 6 arrays" in page.at("make-count").inner_text()
+    page.at("make-pattern").fill("params.layers.*.up")
+    page.tab.wait_for_function("model.get('trying') === 'params.layers.*.up'")
+    page.answer()
+    assert "catches 3 arrays" in page.at("make-count").inner_text()
+    page.at("make-rule").click()
+    page.answer()
+    assert [rule.filter for rule in explorer.plan.rules] == ["params.layers.*.up"]
+
+
+@pytest.mark.browser
+def test_a_refused_change_is_mended_by_a_click_and_so_is_a_program(open_page, explorer, monkeypatch):
+    page = open_page(explorer)
+    explorer.state.cut_dimension(dimension(explorer, "params['out']:1"), ["model"])
+    page.answer()
+    page.at("axis-more-model").click()
+    page.answer()
+    assert "does not divide by 'model'=4" in page.at("mesh-error").inner_text()
+    assert "pad 30 to 32 (+6.7 %)" in page.at("mesh-error").inner_text()
+    page.at("way-0").click()
+    page.answer()
+    assert explorer.plan.mesh.shape["model"] == 4 and cut(explorer) == {} and page.at("mesh-error").count() == 0
+    page.at("undo").click()
+    page.answer()
+    page.at("axis-more-model").click()
+    page.answer()
+    page.at("mesh-error-away").click()
+    page.answer()
+    assert page.at("mesh-error").count() == 0 and explorer.state.error is None
+    # what helps may be a change of the program
+    monkeypatch.setattr(tries, "mends", _donating)
+    explorer.state.try_remedies()
+    page.answer()
+    page.tab.locator(f"[data-offer='remedy {DONATE}']").first.click()
+    page.answer()
+    card = explorer.state.deck.now
+    assert card.name == DONATE and explorer.report.value("momentum['out']").donated
+    assert "its program donates momentum" in page.at(f"card-{card.id}").inner_text()
+    page.go("code")
+    page.answer()
+    assert "donate_argnums=(1,)" in page.at("jax-code").inner_text()
+    page.at("undo").click()
+    page.answer()
+    assert not explorer.plan.variant and not explorer.report.value("momentum['out']").donated
+
+
+@pytest.mark.browser
+def test_a_drop_shows_before_the_kernel_answers_and_what_waits_is_grey(open_page, explorer):
+    page = open_page(explorer)
+    page.at(f"slot-{UP}-0").click()
+    page.at("menu-axis-data").click()
+    assert page.at(f"slot-{UP}-0").inner_text() == "data", "no answer has come"
+    assert page.at(f"argument-{UP}").locator(".sv-old").count() == 1
+    page.at("asking").wait_for()
+    assert "ago; numbers are from before" in page.at("asking").inner_text()
+    assert page.tab.locator(".shardviz.sv-asked").count() == 1
+    page.answer()
+    assert page.at(f"slot-{UP}-0").inner_text() == "data" and page.tab.locator(".sv-old, .sv-asked").count() == 0
+    assert page.at("asking").is_hidden()
+    page.at(f"slot-{UP}-1").click()
+    page.at("menu-axis-data").click()  # a move, which is refused: nobody knows of the axis
+    page.tab.evaluate(
+        "Object.assign(sent.at(-1).edit, 'axis' in sent.at(-1).edit ? { axis: 'nowhere' } : { axes: ['nowhere'] })"
+    )
+    page.answer()
+    assert page.at(f"slot-{UP}-1").inner_text() == "·", "what was refused is taken back"
+
+
+# By keyboard alone.
+
+
+@pytest.mark.browser
+def test_a_plan_is_built_with_the_keyboard_alone(open_page, explorer):
+    page = open_page(explorer)
+    keys = page.tab.keyboard
+
+    def press(*names):
+        for name in names:
+            keys.press(name)
+
+    def tab_to(name):
+        for _ in range(20):
+            if page.focus() == name:
+                return
+            press("Tab")
+        raise AssertionError(f"Tab does not come to {name}: it is at {page.focus()}")
+
+    first = explorer.dimensions["rows"][0]["name"]
+    tab_to("mesh-axis-data")
+    press("ArrowRight")
+    assert page.focus() == "mesh-axis-model"
+    press("-")
+    page.answer()
+    assert explorer.plan.mesh.shape["model"] == 1
+    press("+")
+    page.answer()
+    assert explorer.plan.mesh.shape["model"] == 2 and page.focus() == "mesh-axis-model"
+    tab_to(f"dim-{first}")
+    name = dimension(explorer, UP_1)
+    while page.focus() != f"dim-{name}":
+        press("ArrowDown")
+    press("Enter")
+    assert page.focus() == "menu-axis-data"
+    press("ArrowDown", "Enter")
+    page.answer()
+    assert set(cut(explorer)) == all_of("up") | all_of("down") and page.focus() == f"dim-{name}"
+    press("Delete")
+    page.answer()
+    assert cut(explorer) == {}
+    press("F2")
+    keys.type("d_ff")
+    press("Enter")
+    page.answer()
+    assert page.focus() == "dim-d_ff" and explorer.state.logical.found.named("d_ff")
+    # search, go to what was found, cut it, and take it away again
+    press("/")
+    assert page.focus() == "search"
+    keys.type("layers up")
+    assert page.at("search-found").inner_text() == "6 of 21"
+    press("ArrowDown", "ArrowRight", "ArrowRight")
+    assert page.focus() == f"slot-{UP}-1"
+    press("Enter")
+    page.answer()
+    press("Enter")
+    page.answer()
+    assert {n for n, s in cut(explorer).items() if "data" in s} == all_of("up")
+    assert page.focus() == f"slot-{UP}-1"
+    press("ArrowDown")
+    assert page.focus() == "slot-momentum['layers'][*]['up']-1"
+    press("Delete")
+    page.answer()
+    assert cut(explorer) == {}
+    press("Control+z")
+    page.answer()
+    assert set(cut(explorer)) == all_of("up")
+    # a refusal is taken away by Escape; places by their number; help
+    explorer.state.set_dim("x", 0, ["nowhere"])
+    page.answer()
+    press("Escape")
+    page.answer()
+    assert explorer.state.error is None
+    press("3")
+    assert page.tab.evaluate("document.activeElement.getAttribute('role')") == "tab"
+    press("?")
+    assert page.at("help").is_visible() and "search the inputs" in page.at("help").inner_text()
+    press("Escape")
+    assert page.at("help").is_hidden()
+    explorer.state.rename_dimension("d_ff", name)
+
+
+STOPS = """() => [...document.querySelectorAll("#app :is(button, input, select, a, [tabindex])")]
+  .filter((el) => el.tabIndex >= 0 && !el.disabled && el.checkVisibility()).map((el) => el.dataset.testid)"""
+
+UNNAMED = """() => [...document.querySelectorAll("#app :is(button, input, select, [role=treeitem], [role=row])")]
+  .filter((el) => el.checkVisibility() && !el.textContent.trim() && !el.getAttribute("aria-label")
+    && !el.closest("label") && !el.title).map((el) => el.outerHTML.slice(0, 120))"""
+
+
+@pytest.mark.browser
+def test_tab_stops_are_few_and_everything_has_a_name(open_page, explorer):
+    page = open_page(explorer)
+    stops = page.tab.evaluate(STOPS)
+    assert len(stops) <= 20, stops
+    assert page.tab.evaluate(UNNAMED) == []
+
+
+# What else a page must stand.
+
+
+@pytest.mark.browser
+def test_hostile_names_are_text_on_the_left_too(open_page):
+    name, array = '<img src=x onerror="window.pwned=1">', jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    layers = [{name: array, "</script><b>": array}] * 2
+    program = sv.trace(lambda tree, x: (tree, x @ tree[0][name]), layers, array)
+    state = ExplorerState(program, sv.Plan("data=4,model=2"), level="propagated")
+    state.find_dimensions()
+    assert state.loop.inbox.wait_until(lambda: state.logical.found is not None, 60)
+    assert state.rename_dimension(state.logical.found[0].name, name)
+    page = open_page(Explorer(state))
+    page.at("search").fill("<img")
+    page.at("filter").select_option("largest")
+    assert page.at("search-found").inner_text() == "2 of 5"
+    page.at("search").press("ArrowDown")
+    page.tab.keyboard.press("Enter")
+    page.answer()
+    page.at("make-rule-open").click()
+    page.at("make-pattern").fill("*onerror*")
+    page.tab.wait_for_function("model.get('trying') === '*onerror*'")
+    page.answer()
+    page.at("make-rule").click()
+    state.resize_axis("data", 5)
+    page.answer()
+    page.at(f"dim-{name}").click()
+    assert name in page.at("menu").inner_text()
+    assert page.tab.evaluate("window.pwned") is None
+    assert page.tab.locator("#app img, #app script").count() == 0
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("light", [True, False])
+def test_the_left_side_can_be_read(open_page, explorer, light):
+    explorer.state.cut_dimension(dimension(explorer, "params['out']:1"), ["model"])
+    explorer.state.set_dim("momentum['out']", 1, [])
+    explorer.state.resize_axis("model", 4)
+    page = open_page(explorer, light=light)
+    assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
+    for width in page.widths(700, 1280):
+        assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        for part in (".sv-dimbox", ".sv-searchbar", ".sv-mesh"):
+            assert page.tab.locator(part).first.evaluate(UNREADABLE) == [], (part, width)

@@ -1,0 +1,94 @@
+"""What is pointed at, has the focus or is selected is lit wherever it stands: axis, dimension, line, device, value."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.page.test_hands import explorer_of
+from tests.page.test_looks import answered
+
+pytestmark = pytest.mark.browser
+
+LIT = """() => [...document.querySelectorAll(".sv-lit-up")].map((e) => e.dataset.thing)"""
+WHERE = """() => [...new Set([...document.querySelectorAll(".sv-lit-up")].map((e) =>
+  e.closest(".sv-left, .sv-most, .sv-ledger, .sv-panel").className.split(" ").pop()))].sort()"""
+
+
+@pytest.fixture
+def page(open_page, program, plan, compilers):
+    page = open_page(answered(program, plan, "tpu v5e:2x4"), width=1500)
+    for name in ("values", "collectives", "machine", "source"):  # each has been drawn once, and stays
+        page.go(name)
+        page.answer()
+    return page
+
+
+def things(page, thing):
+    return page.tab.locator(f"[data-thing='{thing}']").count()
+
+
+def test_a_source_line(page):
+    page.at("line-model.py:3").locator("code").hover()
+    lit = page.tab.evaluate(LIT)
+    assert set(lit) == {"line model.py:3"} and len(lit) == things(page, "line model.py:3") > 3
+    assert page.tab.evaluate(WHERE) == ["sv-most", "sv-panel-collectives", "sv-panel-source"]
+    page.at("most").locator("[data-thing='line model.py:2'], [data-thing='line model.py:3']").first.focus()
+    assert "sv-panel-source" in page.tab.evaluate(WHERE), "by the keyboard too"
+
+
+def test_a_device_and_a_cell_of_several(page):
+    page.at("cells").locator(".sv-item").first.hover()
+    (cell, *_) = page.tab.evaluate("() => [...document.querySelectorAll('.sv-lit-up')].map((e) => e.dataset.thing)")
+    held = cell.removeprefix("device ").split(",")
+    lit = page.tab.evaluate(LIT)
+    assert len(held) == 4 and sorted(lit) == sorted([cell, *(f"device {n}" for n in held)]), "in the machine too"
+    assert page.tab.evaluate(WHERE) == ["sv-panel-machine", "sv-panel-source"]
+    page.go("machine")
+    page.answer()
+    page.tab.locator(".sv-panel-machine [data-thing='device 5']").hover()
+    lit = page.tab.evaluate(LIT)
+    assert "device 5" in lit and all("5" in thing.split(" ")[1].split(",") for thing in lit) and len(lit) > 1
+
+
+def test_a_device_that_is_selected_is_marked_in_the_map_and_in_the_machine(page):
+    page.at("cells").locator(".sv-item").nth(1).click()
+    page.answer()
+    device = page.explorer.device
+    assert device >= 0
+    pressed = page.tab.locator(".sv-item[aria-pressed=true]")
+    held = [
+        thing.split(" ")[1].split(",") for thing in pressed.evaluate_all("(all) => all.map((e) => e.dataset.thing)")
+    ]
+    assert len(held) > 0 and all(str(device) in one for one in held)
+    page.go("machine")
+    page.answer()
+    tile = page.tab.locator(f".sv-panel-machine [data-thing='device {device}']")
+    assert tile.get_attribute("aria-pressed") == "true"
+    assert str(device) in page.at("panel-machine").inner_text()
+
+
+def test_a_dimension(open_page):
+    page = open_page(explorer_of())
+    page.answer()
+    row = page.tab.locator(".sv-dimrow").first
+    thing = row.get_attribute("data-thing")
+    row.locator(".sv-mem").hover()
+    lit = page.tab.evaluate(LIT)
+    assert set(lit) == {thing} and len(lit) == page.tab.locator(f"[data-thing={thing!r}]").count() > 2
+    slot = page.tab.locator(f".sv-dim[data-thing={thing!r}] .sv-slot").first
+    page.tab.mouse.move(5, 5)
+    assert page.tab.evaluate(LIT) == []
+    slot.focus()
+    assert set(page.tab.evaluate(LIT)) == {thing}, "a slot of an array lights its dimension's row, and all its slots"
+
+
+def test_a_value_that_is_selected_is_selected_in_the_tree_the_table_and_the_source(page):
+    page.tab.locator(".sv-leaf[data-thing=\"value params['w2']\"] .sv-name").click()
+    page.answer()
+    seen = "(all) => all.filter((e) => e.checkVisibility()).map((e) => e.dataset.thing)"
+    chosen = page.tab.locator(".sv-sel[data-thing]")
+    assert chosen.evaluate_all(seen) == ["value params['w2']"]
+    assert page.at("map-small").inner_text().startswith("params['w2']")
+    page.go("values")
+    page.answer()
+    assert chosen.evaluate_all(seen) == ["value params['w2']"] * 2, "in the tree and in the table"

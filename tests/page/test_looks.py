@@ -1,0 +1,401 @@
+"""Whether the page can be read: nothing is cut off at any width, and the headline and the panes say what they must."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.page.explorer import Explorer
+from shardviz.paint import text as summary
+from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Value, Work
+from tests.page.page import UNREADABLE
+
+pytestmark = pytest.mark.browser
+TABS = ("source", "shards", "rosetta", "values", "collectives", "memory", "problems", "code")
+LONG = "params['decoder']['layers']['self_attention']['query_projection']['kernel_with_a_long_name']"
+CODE = "    x = x + jnp.einsum('bthk,hkd->btd', attention(query, key, value, mask=mask), params['output_projection'])"
+
+
+def answered(program, plan, target="cpu"):
+    """An explorer whose compile has ended."""
+    state = ExplorerState(program, plan, debounce=60, target=target)
+    program.jobs[0][1].answer(program.compiled(plan))
+    state.wait(timeout=5)
+    return Explorer(state)
+
+
+def crowded(program, plan, target="cpu"):
+    """An explorer whose names, shapes, lines and counts are all as long as they get."""
+    frame = Frame("/somewhere/models/transformer_with_experts.py", 1234, "decoder_layer")
+    axes = ("data", "model")
+
+    def compiled(plan):
+        report = program.partitioned(plan)
+        many = Spec((("data",), (), (), ("model",), ()))
+        values = tuple(
+            Value(
+                name=f"custom-call.{i}.with-a-long-name.of-the-compilers-own",
+                shape=(16, 4096, 1048576, 28672, 128),
+                dtype="float8_e4m3fn",
+                spec=many,
+                shard_shape=(4, 4096, 1048576, 14336, 128),
+                bytes_per_device=5e13,
+                source=frame,
+                op="triangular_solve_of_something",
+                label="attention_scores_before_the_mask",
+                count=1280,
+            )
+            for i in range(3)
+        )
+        moves = tuple(
+            Collective(
+                kind="ragged-all-to-all",
+                axes=over,
+                dtype="float8_e4m3fn",
+                shape=(16, 4096, 1048576, 28672),
+                operand_bytes=nbytes,
+                result_bytes=nbytes,
+                count=count,
+                source=frame,
+                phase="rematerialised",
+                origin="user",
+                operand=LONG,
+                group_size=512,
+                conditional=True,
+            )
+            for over, nbytes, count in (
+                (axes, 5.37e8, 1280),
+                (("data",), 4e8, 2),
+                (("model",), 1e3, 1),
+                (None, 1e9, None),
+            )
+        )
+        moves = tuple(replace(c, name=f"{c.kind}.{i}") for i, c in enumerate(moves))
+        how = ("turned", "combined", "asynchronous", "converted")
+        runs = tuple(
+            TargetCollective(
+                collective=replace(c, dtype="float32", name=f"fused.{c.name}"),
+                stands_for=(c.name,),
+                how=how,
+                algorithm="RotatedPincer",
+            )
+            for c in moves
+        )
+        work = tuple(
+            Work(phase=phase, source=frame, module="decoder", dtype="bfloat16", dot_flops=1e15)
+            for phase in ("forward", "backward")
+        )
+        alive = (
+            Alive(name="params", bytes=int(1e9), kind="argument", dtype="bfloat16", shape=(1048576, 4096, 128)),
+            Alive(
+                name="fusion." + LONG,
+                bytes=int(1e12),
+                kind="temporary",
+                dtype="float8_e4m3fn",
+                shape=(1048576, 4096, 4096, 128),
+                source=frame,
+            ),
+        )
+        notes = tuple(Finding("levels-differ", "note", f"all-gather over {n}: {LONG}" * 2) for n in "ab")
+        bad = (Finding("involuntary-rematerialisation", "warning", LONG * 3, source=frame, value=LONG),)
+        report = replace(
+            report,
+            level="compiled",
+            intermediates=values,
+            collectives=moves,
+            diagnostics=(*notes, *bad),
+            source={frame.file: {1234: CODE}},
+            memory=Memory(
+                arguments=4_410_000_000,
+                outputs=4_600_000_000,
+                aliased=4_410_000_000,
+                temporaries=138_000_000_000,
+                peak=121_000_000_000,
+                target=target,
+            ),
+            target=target,
+        )
+        if target == "cpu":
+            return report
+        memory = replace(report.memory, hbm=16_900_000_000, fits=False, alive_at_peak=alive)
+        return replace(report, target_collectives=runs, cost=Cost(dot_flops=2e15, work=work), memory=memory)
+
+    program.compiled = compiled
+    return answered(program, plan, target)
+
+
+def specs(program, plan):
+    return type(plan)(plan.mesh, ((next(iter(program.shapes)), Spec.of(("data", "model"))),))
+
+
+@pytest.fixture
+def crowd(make_program, plan):
+    program = make_program({LONG: (4096, 131072), f"{LONG}['bias']": (131072,), "tokens": (64, 4096)})
+    return crowded(program, specs(program, plan))
+
+
+@pytest.fixture
+def on_machine(make_program, plan, compilers):
+    """The same on a machine, which it does not fit."""
+    program = make_program({LONG: (4096, 131072), f"{LONG}['bias']": (131072,), "tokens": (64, 4096)})
+    return crowded(program, specs(program, plan), "tpu v5e:2x4")
+
+
+def test_on_a_machine_every_table_fits_its_pane_too(open_page, on_machine):
+    page = open_page(on_machine)
+    for tab in ("source", "collectives", "memory"):
+        page.go(tab)
+        page.answer()
+        if tab == "collectives":
+            page.at("collectives-table").locator("button[aria-expanded=false]").first.click()
+        for width in page.widths(560, 760, 1000, 1500):
+            assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], (tab, width)
+    for width in page.widths(560, 760, 1000, 1500):
+        assert page.tab.locator(".sv-left").evaluate(UNREADABLE) == [], width
+        page.at("target").click()
+        assert page.at("target-menu").evaluate(UNREADABLE) == []
+        page.tab.keyboard.press("Escape")
+
+
+def test_the_cards_are_read_at_any_width(open_page, on_machine):
+    on_machine.state.pin("one")
+    page = open_page(on_machine)
+    for width in page.widths(640, 920, 1060, 1500):
+        assert page.tab.locator(".sv-head").evaluate(UNREADABLE) == []
+        memory = page.at("kpi-memory").inner_text()
+        assert memory.startswith("143 / 16.9 GB") and "does not fit: 126 GB too much" in memory
+        assert page.at("kpi-step").is_visible() and page.at("card-step-baseline").is_visible()
+        assert "bound by" in page.at("kpi-step").locator("[title]").get_attribute("title")
+        assert page.tab.locator(".sv-ledger").bounding_box()["height"] < (165 if width > 760 else 225)
+        assert page.tab.locator(".sv-ledger").evaluate(UNREADABLE) == [], "an ellipsis has its title"
+        assert page.tab.locator(".sv-most").evaluate(UNREADABLE) == []
+
+
+def test_cards_out_of_sight_are_counted_and_a_click_away(open_page, on_machine):
+    for n in range(5):
+        on_machine.state.pin(f"plan {n}")
+        on_machine.state.open_card("baseline")
+    page = open_page(on_machine, width=920)
+    seen = page.tab.locator(".sv-deck").bounding_box()
+    boxes = [card.bounding_box() for card in page.tab.locator(".sv-card").all()]
+    out = sum(box["x"] + box["width"] > seen["x"] + seen["width"] + 12 for box in boxes)
+    on = page.at("deck-on")
+    on.wait_for()
+    assert out > 0 and on.inner_text() == f"{out} ›" and page.at("deck-back").is_hidden()
+    on.click()
+    page.at("deck-back").wait_for()
+    page.at("card-baseline").focus()
+    page.tab.locator(".sv-card").last.click()
+    page.answer()
+    page.tab.wait_for_function("""() => {
+      const box = (at) => document.querySelector(at).getBoundingClientRect();
+      const [card, deck] = [box(".sv-card.sv-on"), box(".sv-deck")];
+      return card.left >= deck.left && card.right <= deck.right + 1;
+    }""")
+
+
+def test_every_table_fits_its_pane(open_page, crowd):
+    page = open_page(crowd)
+    for tab in TABS:
+        page.go(tab)
+        page.answer()
+        for width in page.widths(760, 1000, 1060, 1280, 1520):
+            assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], (tab, width)
+    page.go("values")
+    page.answer()
+    assert page.at("values-table").locator("tr").nth(1).get_by_title(LONG).count(), "the whole name is in a title"
+    page.go("collectives")
+    page.answer()
+    assert page.at("collectives-table").get_by_title(CODE.strip()).count(), "so is the whole line"
+
+
+def test_what_stands_above_the_cards_is_one_row(open_page, crowd):
+    page = open_page(crowd)
+    for width in page.widths(920, 1060, 1520):
+        assert page.tab.locator(".sv-head").bounding_box()["height"] < (32 if width > 920 else 60)
+        assert page.tab.locator(".sv-head").evaluate(UNREADABLE) == []
+        assert page.at("kpi-findings").inner_text() == "1 finding"
+        assert page.at("level").bounding_box()["x"] > width - 250
+
+
+def test_axes_that_move_next_to_nothing_are_counted_only(open_page, program, plan):
+    moves = [
+        Collective(kind="all-gather", axes=(axis,), dtype="int8", shape=(1,), operand_bytes=n, result_bytes=n, count=1)
+        for axis, n in (("data", 1e9), ("model", 9e5))
+    ]
+    program.compiled = lambda plan: replace(program.partitioned(plan), level="compiled", collectives=tuple(moves))
+    page = open_page(answered(program, plan))
+    assert page.at("kpi-moved").inner_text().split() == ["data", "1.00", "GB", "+1"]
+    assert page.at("kpi-moved").get_by_title("model 900 kB").count() == 1
+
+
+def test_memory_adds_up_and_says_whose_plan_it_is(open_page, crowd):
+    page = open_page(crowd)
+    assert page.at("memory-table").count() == 0 and page.at("memory-choose").get_by_role("button").count() == 1
+    assert page.at("memory-arguments").inner_text() == page.at("kpi-memory").inner_text() == "270 MB of arguments"
+    assert page.at("memory-caution").inner_text().startswith("The CPU compiler's plan is 143 GB. ")
+    assert "a TPU's" in page.at("memory-caution").inner_text()
+    assert page.at("memory-caution").locator("[title*=f32]").count()
+    page.go("memory")
+    page.answer()
+    assert page.at("memory-verdict").inner_text().startswith("not known whether it fits")
+    found = page.at("memory-parts").locator("tr").all()
+    assert [[cell.strip() for cell in row.locator("th, td").all_inner_texts()[:2]] for row in found] == [
+        ["arguments", "4.41 GB"],
+        ["outputs", "190 MB"],
+        ["temporaries", "138 GB"],
+        ["in all", "143 GB"],
+    ]
+    assert page.at("memory-alive-at-once").inner_text() == "alive at once, at most: 121 GB"
+
+
+def test_problems_come_before_notes(open_page, crowd):
+    page = open_page(crowd)
+    assert page.at("tab-problems").inner_text().split() == ["findings", "1", "·", "2", "notes"]
+    page.at("kpi-findings").get_by_role("button").click()
+    page.answer()
+    text = page.at("panel-problems").inner_text()
+    assert text.index("⚠ warning") < text.index("all-gather over a")
+
+
+def test_no_problems_but_notes(open_page, program, plan):
+    notes = tuple(Finding("levels-differ", "note", f"note {i}") for i in range(6))
+    program.compiled = lambda plan: replace(program.partitioned(plan), level="compiled", diagnostics=notes)
+    page = open_page(answered(program, plan))
+    assert page.at("tab-problems").get_attribute("title") == "0 findings · 6 notes"
+    assert page.at("tab-problems").inner_text().split() == ["findings", "0", "·", "6", "notes"]
+
+
+def test_a_page_without_a_kernel_says_so(open_page):
+    page = open_page()
+    assert page.at("gone").count() == 0
+    page.tab.evaluate("() => { window.alive = false; model.trigger('comm_live_update'); }")
+    page.at("gone").wait_for()
+    assert "run the cell again" in page.at("gone").inner_text()
+    page.tab.evaluate("() => { window.alive = true; model.trigger('comm_live_update'); }")
+    page.at("gone").wait_for(state="detached")
+
+
+def test_the_keyboard_does_it_all(open_page, make_program, plan):
+    mesh = DeviceMesh.of({"data": 2, "model": 2})
+    page = open_page(Explorer(ExplorerState(make_program({"x": (64, 64)}), type(plan)(mesh), debounce=60)))
+    press = page.tab.keyboard.press
+    for _ in range(30):
+        press("Tab")
+        if page.focus() == "name-x":
+            break
+    for key, focus in (("ArrowRight", "slot-x-0"), ("ArrowRight", "slot-x-1"), ("ArrowLeft", "slot-x-0")):
+        press(key)
+        assert page.focus() == focus, key
+    for key, focus in (("Enter", "menu-axis-data"), ("ArrowDown", "menu-axis-model"), ("ArrowUp", "menu-axis-data")):
+        press(key)
+        assert page.focus() == focus, key
+    press("ArrowDown")
+    press("Enter")
+    page.answer()
+    assert page.at("slot-x-0").inner_text() == "model" and page.focus() == "slot-x-0" and page.at("menu").is_hidden()
+    press("Enter")
+    press("Escape")
+    assert page.at("menu").is_hidden() and page.focus() == "slot-x-0"
+    press("Delete")
+    page.answer()
+    assert page.at("slot-x-0").inner_text() == "·" and page.focus() == "slot-x-0"
+
+
+def test_a_tab_that_nobody_looked_at_says_that_no_kernel_answers_any_more(open_page):
+    page = open_page()
+    for name in ("values", "collectives", "cost", "machine", "memory", "rosetta"):
+        page.tab.evaluate("(name) => model.set('tab', name)", name)  # and nobody answers
+        assert "The kernel is asked" in page.at(f"panel-{name}").inner_text()
+    page.tab.evaluate("() => { window.alive = false; model.trigger('comm_live_update'); }")
+    page.at("gone").wait_for()
+    for name in ("values", "collectives", "cost", "machine", "memory", "rosetta"):
+        page.tab.evaluate("(name) => model.set('tab', name)", name)
+        text = page.at(f"panel-{name}").inner_text()
+        assert "run the cell again" in text and "is asked" not in text
+
+
+def test_a_second_click_goes_on_from_the_first_though_the_kernel_has_not_answered(open_page):
+    page = open_page()
+    page.at("axis-more-data").click()
+    page.at("axis-more-data").click()
+    page.at("axis-less-model").click()
+    page.at("axis-less-data").click()
+    assert [(e["name"], e["size"]) for e in page.edits()] == [("data", 8), ("data", 16), ("model", 1), ("data", 8)]
+    page.answer()
+    assert page.at("axis-size-data").input_value() == "8" and page.at("axis-size-model").input_value() == "1"
+    page.explorer.state.undo()
+    page.answer()
+    page.at("axis-less-data").click()
+    assert page.edits()[-1]["size"] == 8, "after an answer from what is shown, 16"
+
+
+@pytest.mark.usefixtures("compilers")
+@pytest.mark.parametrize("width", [560, 1000])
+def test_a_very_long_name_of_an_axis_is_shortened_and_said_in_full(open_page, program, plan, width):
+    name = "an_axis_" + "of_a_very_long_name_" * 8
+    spec = {"x": (name, None), "params['w1']": (None, "model_" * 8), "params['w2']": ("model_" * 8, None)}
+    mesh = DeviceMesh.of({name: 4, "model_" * 8: 2})
+    plan = type(plan)(mesh, tuple((value, Spec.of(s)) for value, s in spec.items()))
+    page = open_page(answered(program, plan, "tpu v5e:2x4"), width=width)
+    for tab in ("collectives", "cost", "machine"):
+        page.go(tab)
+        page.answer()
+        if tab == "machine":
+            page.at("pick-device").fill("1")
+            page.at("pick-device").press("Enter")
+            page.answer()
+        assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == []
+    assert page.at("device-groups").get_by_title(name).first.is_visible()
+    slot = page.at("slot-x-0")
+    chip = slot.locator(".sv-chip")
+    assert chip.get_attribute("title") == name and chip.bounding_box()["width"] > 100
+    page.go("cost")
+    page.answer()
+    box = page.at("roofline").bounding_box()
+    for label in page.at("roofline").locator("g[data-name] text").all():
+        at = label.bounding_box()
+        assert box["x"] <= at["x"] and at["x"] + at["width"] <= box["x"] + box["width"] + 1
+
+
+STICKING_OUT = """() => {
+  const root = document.querySelector(".shardviz");
+  const edge = root.getBoundingClientRect().right + 1;
+  return [...root.querySelectorAll(":not(svg *)")]
+    .filter((el) => el.checkVisibility() && el.getBoundingClientRect().right > edge).map((el) => el.outerHTML);
+}"""
+
+
+def test_chips_of_long_names_stay_on_a_narrow_page(open_page, program, plan):
+    one, other = "an_axis_of_a_rather_long_name_forty_char", "another_axis_of_forty_characters_exactly"
+    specs = {"x": (one, None), "params['w1']": (None, (one, other)), "params['w2']": (other, None)}
+    plan = type(plan)(DeviceMesh.of({one: 4, other: 2}), tuple((name, Spec.of(spec)) for name, spec in specs.items()))
+    page = open_page(Explorer(ExplorerState(program, plan, debounce=60)), width=420)
+    for place in ("program", "memory", "machine"):
+        page.at(f"place-{place}").click()
+        page.answer()
+        assert page.tab.evaluate(STICKING_OUT) == []
+    for chip in (f"{one}=4", f"{other}=2"):
+        assert page.at("kpi-note").get_by_title(chip, exact=True).bounding_box()["width"] > 60
+    assert page.at(f"axis-name-{one}").get_attribute("title") == one
+
+
+def test_without_collectives_nothing_is_said_of_how_often_they_run(open_page, program, plan):
+    state = ExplorerState(program, plan, level="propagated")
+    page = open_page(Explorer(state), width=560)
+    assert page.at("kpi-moved").inner_text() == "nothing"
+    assert summary(state).endswith("collectives: none")
+
+
+@pytest.mark.usefixtures("compilers")
+def test_the_machine_is_one_stop_of_the_tab_key(open_page, program, plan):
+    page = open_page(answered(program, plan, "tpu v5e:2x4"))
+    page.go("machine")
+    page.answer()
+    page.tab.keyboard.press("Tab")
+    assert page.focus() == "device-0", "not the picture around it"
+    page.tab.keyboard.press("Tab")
+    assert page.focus() == "pick-device"

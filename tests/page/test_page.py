@@ -1,0 +1,234 @@
+"""The page in a headless Chromium, with a model that stands for the kernel's: menus, keys, errors, hostile names."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import Explorer
+from tests.page.page import CONTRAST, UNREADABLE
+
+pytestmark = pytest.mark.browser
+W1 = "params['w1']"
+
+
+def test_a_slot_offers_what_is_legal_and_says_why_the_rest_is_not(open_page):
+    page = open_page()
+    page.explorer.state.add_axis("odd", 3)
+    page.answer()
+    page.at(f"slot-{W1}-0").click()
+    assert page.at("menu-axis-odd").get_attribute("aria-disabled") == "true"
+    assert "128 does not divide by 'odd'=3" in page.at("menu-axis-odd").inner_text()
+    assert "move it here" in page.at("menu-axis-model").inner_text()
+    page.at("menu-axis-odd").click(force=True)
+    assert page.edits() == []
+    page.at("menu-axis-data").click()
+    assert page.edits() == [{"op": "set_dim", "name": W1, "dimension": 0, "axes": ["data"]}]
+    assert page.at("menu").is_hidden()
+    page.answer()
+    assert page.at(f"slot-{W1}-0").inner_text() == "data"
+    assert page.focus() == f"slot-{W1}-0", "the focus stays where the person was"
+    assert page.at("level").inner_text().startswith("propagated")
+
+
+def test_axes_of_one_dimension_are_put_in_order(open_page):
+    page = open_page()
+    page.explorer.state.set_dim(W1, 1, ["model", "data"])
+    page.answer()
+    page.at(f"slot-{W1}-1").click()
+    page.at("menu-right-model").click()
+    assert page.edits()[-1]["axes"] == ["data", "model"]
+    page.answer()
+    assert page.at(f"slot-{W1}-1").inner_text().split() == ["data", "model"]
+    assert page.at("menu").is_visible()
+    page.at("menu-remove-model").click()
+    page.answer()
+    assert page.at(f"slot-{W1}-1").inner_text() == "data"
+
+
+def test_keys(open_page):
+    page = open_page()
+    page.at(f"slot-{W1}-0").focus()
+    for key, focus in (
+        ("ArrowRight", f"slot-{W1}-1"),
+        ("ArrowDown", "slot-params['w2']-1"),
+        ("ArrowUp", f"slot-{W1}-1"),
+        ("Enter", "menu-axis-data"),
+        ("Escape", f"slot-{W1}-1"),
+    ):
+        page.tab.keyboard.press(key)
+        assert page.focus() == focus, key
+    page.tab.keyboard.press("Delete")
+    assert page.edits() == [{"op": "set_dim", "name": W1, "dimension": 1, "axes": []}]
+    page.tab.keyboard.press("Control+z")
+    page.tab.keyboard.press("Control+Shift+Z")
+    assert [e["op"] for e in page.edits()] == ["set_dim", "undo", "redo"], "edits wait together for a busy kernel"
+
+
+def test_the_mesh_is_edited_in_place_and_errors_stand_beside_it(open_page):
+    page = open_page()
+    page.at("axis-size-data").fill("3")
+    page.at("axis-size-data").press("Enter")
+    assert page.edits() == [{"op": "resize_axis", "name": "data", "size": 3}]
+    page.answer()
+    assert "64 and does not divide by 'data'=3" in page.at("mesh-error").inner_text()
+    assert page.at("axis-size-data").input_value() == "4"
+    assert page.at("slot-x-0").get_attribute("aria-invalid") == "true"
+    page.at("axis-more-data").click()
+    page.answer()
+    assert page.at("mesh-error").count() == 0 and page.at("devices").inner_text() == "16 devices"
+    page.at("axis-name-model").fill("tp")
+    page.at("axis-name-model").press("Enter")
+    page.answer()
+    assert page.at(f"slot-{W1}-1").inner_text() == "tp"
+    page.at("add-axis").click()
+    page.at("new-axis-name").fill("pipe")
+    page.at("new-axis-size").press("Enter")
+    page.answer()
+    assert page.at("mesh-axis-pipe").is_visible()
+    page.at("axis-remove-tp").click()
+    page.answer()
+    assert page.at(f"slot-{W1}-1").inner_text() == "·"
+
+
+def test_a_half_typed_name_is_not_committed_when_an_answer_comes(open_page):
+    page = open_page()
+    page.at("axis-name-data").fill("da")
+    page.tab.evaluate("model.set('mesh', {...model.get('mesh')})")
+    assert page.edits() == [] and page.at("axis-name-data").input_value() == "da"
+    assert page.focus() == "axis-name-data"
+
+
+def test_a_typed_spec_and_its_error_in_place(open_page):
+    page = open_page()
+    field = page.at(f"spec-{W1}")
+    field.fill("P('modle')")
+    field.press("Enter")
+    page.answer()
+    assert "no axis 'modle'" in page.at("argument-error").inner_text()
+    assert field.input_value() == "P('modle')", "what the person typed is still there to be mended"
+    field.fill("P('model')")
+    field.press("Enter")
+    page.answer()
+    assert page.at("argument-error").count() == 0 and page.at(f"slot-{W1}-0").inner_text() == "model"
+
+
+def test_an_axis_is_dragged_onto_a_dimension(open_page):
+    page = open_page()
+    page.at("mesh-axis-data").locator(".sv-grip").drag_to(page.at(f"slot-{W1}-0"))
+    assert page.edits() == [{"op": "move_axis", "name": W1, "axis": "data", "dimension": 0}]
+    page.answer()
+    page.at("mesh-axis-data").locator(".sv-grip").drag_to(page.at("slot-x-0"))
+    assert len(page.edits()) == 1, "a dimension that it cuts already does not take it"
+
+
+def test_outputs_can_be_set_and_given_back(open_page):
+    page = open_page()
+    page.at("out-slot-result-1").click()
+    page.at("menu-axis-model").click()
+    page.answer()
+    assert page.at("out-slot-result-1").inner_text() == "model"
+    page.at("out-slot-result-1").click()
+    page.at("menu-choose").click()
+    page.answer()
+    assert page.at("out-slot-result-1").inner_text() == "·"
+
+
+def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
+    page = open_page()
+    page.go("collectives")
+    page.answer()
+    assert page.at("collectives-none").is_visible()
+    page.go("values")
+    plan, job = program.jobs[0]
+    job.on_report(program.partitioned(plan))
+    page.explorer.wait("partitioned", timeout=5)  # playwright's own loop runs in this thread: nobody else would do it
+    page.answer()
+    page.go("collectives")
+    page.answer()
+    assert "all-reduce" in page.at("collectives-table").inner_text()
+    assert page.at("level").inner_text().startswith("partitioned")
+    page.at("collectives-table").get_by_text("model.py:3").click()
+    page.answer()
+    assert page.at("panel-source").is_visible()
+    page.at("line-model.py:3").locator("xpath=self::*[contains(@class, 'sv-changed')]").wait_for(timeout=5000)
+    page.go("problems")
+    page.answer()
+    assert "Shardy saw no all-reduce" in page.at("panel-problems").inner_text()
+    page.at("stop").click()
+    assert page.edits() == [{"op": "stop"}]
+    page.answer()
+    assert page.at("failure").is_visible() and page.at("stop").count() == 0
+
+
+def test_a_device_is_picked_in_both_maps(open_page):
+    page = open_page()
+    small, large = page.at("map-small"), page.at("panel-shards")
+    small.get_by_test_id("cell-1").click()
+    assert small.get_by_test_id("cells-said").inner_text() == "[:, 256:512] on devices 1,3,…,7"
+    page.go("shards")
+    page.answer()
+    assert large.get_by_test_id("cell-1").get_attribute("aria-pressed") == "true"
+    assert "256:512" in large.get_by_test_id("cells-said").inner_text()
+    large.get_by_test_id("cell-1").focus()
+    page.tab.keyboard.press("ArrowLeft")
+    page.tab.keyboard.press("Enter")
+    assert page.tab.evaluate("model.get('device')") == 0
+    large.get_by_test_id("cell-0").click()
+    assert page.tab.evaluate("model.get('device')") == -1, "a second click takes the choice back"
+
+
+def test_hostile_names_are_text(open_page, make_program, plan):
+    name = "p['<img src=x onerror=\"window.pwned=1\">']['\"]</script><b>']"
+    axis = "\"><script>window.pwned=1</script>'"
+    program = make_program({name: (64, 64), "a\nb\u202e": (8, 8)})
+    state = ExplorerState(program, type(plan)(plan.mesh), level="propagated")
+    state.add_axis(axis, 2)
+    state.set_dim(name, 0, [axis])
+    state.set_spec(name, "P('<u>x</u>')")
+    page = open_page(Explorer(state))
+    for tab in ("shards", "values", "collectives", "problems", "code", "rosetta"):
+        page.go(tab)
+        page.answer()
+    assert "<script>window.pwned=1</script>" in page.at("text-pspec").text_content()
+    page.at("read").fill(f"P({axis!r})")
+    page.at("read").press("Enter")
+    page.answer()
+    assert page.at("read-same").is_visible()
+    page.go("source")
+    page.at(f"slot-{name}-1").click()
+    page.at(f"menu-axis-{axis}").wait_for()
+    assert axis in page.at("menu").inner_text()
+    assert page.tab.evaluate("window.pwned") is None
+    assert page.tab.locator("#app img, #app script, #app u").count() == 0
+
+
+@pytest.mark.parametrize("name", ["n" * 10_000, "layers and " * 1000, "\u05de" * 3000, "w\u202ex"])
+def test_names_of_any_length_and_direction_leave_the_rest_as_it_is(open_page, make_program, plan, name):
+    page = open_page(Explorer(ExplorerState(make_program({name: (64, 64)}), type(plan)(plan.mesh), level="propagated")))
+    for tab in ("source", "shards", "rosetta", "values", "problems"):
+        page.go(tab)
+        page.answer()
+        assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], tab
+        turned = "(pane) => [...pane.querySelectorAll('.sv-doc :is(span, code, button)')].filter("
+        turned += "(each) => getComputedStyle(each).unicodeBidi !== 'isolate').length"
+        assert page.at(f"panel-{tab}").evaluate(turned) == 0, "what stands beside a name keeps its direction"
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_nothing_sticks_out_and_text_can_be_read(open_page, light):
+    page = open_page(light=light)
+    for tab in ("source", "shards", "rosetta", "values", "collectives", "problems", "code"):
+        page.go(tab)
+        page.answer()
+        worst = page.tab.evaluate(CONTRAST)
+        assert worst["ratio"] >= 4.5, (tab, worst)
+        for width in page.widths(760, 1000, 1280, 1600):
+            assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), (tab, width)
+
+
+def test_the_page_lets_go_of_the_model(open_page):
+    page = open_page()
+    assert page.tab.evaluate("listening()") > 10
+    page.tab.evaluate("end()")
+    assert page.tab.evaluate("listening()") == 0

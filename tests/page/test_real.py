@@ -1,0 +1,270 @@
+"""The explorer on a real program: traced, propagated, partitioned and compiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+
+import jax
+import jax.numpy as jnp
+import psutil
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from shardviz import processes
+from shardviz.errors import (
+    CompileCrashed,
+    CompileMemoryLimit,
+    CompileStopped,
+    CompileTimeout,
+    ShardvizError,
+    TraceError,
+)
+from shardviz.gallery import mlp
+from shardviz.page import explore
+from shardviz.page.explorer import Explorer
+from shardviz.program.plan import Plan
+from tests.page.documents import kpi
+from tests.page.page import say
+
+W = "params[0]['w']"
+
+
+@pytest.fixture(scope="module")
+def example():
+    return mlp((64, 128, 32), batch=64)
+
+
+@pytest.fixture
+def explorer(example):
+    return explore(
+        example.fn,
+        *example.args,
+        mesh={"data": 2, "model": 2},
+        in_specs=example.in_specs,
+        out_specs=example.out_specs,
+        **example.options,
+    )
+
+
+def test_one_edit_through_all_levels(explorer):
+    assert explorer.report.level == "propagated"
+    assert explorer.wait("partitioned", timeout=60).level in ("partitioned", "compiled")
+    assert explorer.wait(timeout=60).memory is not None
+    before = [(c.kind, c.axes) for c in explorer.report.collectives]
+    assert explorer.state.set_dim(W, 0, [])
+    assert explorer.report.level == "propagated" and explorer.report.value(W).shape == (64, 128)
+    assert explorer.wait(timeout=60).level == "compiled"
+    assert kpi(explorer, "level") == explorer.report.level
+    assert explorer.state.undo()
+    explorer.wait(timeout=60)
+    assert [(c.kind, c.axes) for c in explorer.report.collectives] == before
+
+
+def test_a_finished_compile_tells_what_xla_says_of_it(explorer):
+    explorer.wait(timeout=60)
+    explorer.tab = "memory"
+    assert explorer.memory["finishable"] and "not waited for" in json.dumps(explorer.memory["document"])
+    explorer.state.finish()
+    assert explorer.state.loop.inbox.wait_until(lambda: not explorer.state.busy, 60)
+    memory = explorer.report.memory
+    assert memory.stated["argument_size_in_bytes"] == memory.arguments and explorer.report.cost.stated.flops > 0
+    assert not explorer.memory["finishable"] and "memory_analysis() says" in json.dumps(explorer.memory["document"])
+    explorer.state.finish()
+    assert not explorer.state.busy, "a finished compile has nothing more to tell"
+
+
+def test_the_code_rebuilds_the_plan(explorer):
+    explorer.state.set_dim(W, 0, [])
+    names: dict[str, object] = {}
+    exec(explorer.code(), names)
+    bind = explorer.program.bind
+    rebuilt = [bind(value) for value in names.values() if isinstance(value, Plan)]
+    assert [(b.mesh, b.in_specs, b.out_specs) for b in rebuilt] == [
+        (b.mesh, b.in_specs, b.out_specs) for b in [bind(explorer.plan)]
+    ]
+
+
+def test_mesh_edits(explorer):
+    assert explorer.state.rename_axis("model", "tp") and explorer.state.resize_axis("tp", 4)
+    assert explorer.state.add_axis("pipe", 2) and explorer.state.remove_axis("data")
+    assert explorer.report.mesh.shape == {"tp": 4, "pipe": 2}
+    assert not explorer.state.resize_axis("tp", 7)
+    assert explorer.state.error["argument"].startswith("params[0]") and explorer.state.error["place"] == "mesh"
+    assert explorer.wait(timeout=60).mesh.size == 8
+
+
+def test_stop_and_again(explorer):
+    explorer.stop()
+    assert explorer.state.status in ("stopped", "compiled")
+    explorer.state.recompile()
+    assert explorer.wait(timeout=60).level == "compiled"
+
+
+def test_a_traced_program_is_taken_as_it_is(explorer, example):
+    again = explore(explorer.program, plan=explorer.plan, level="propagated")
+    assert again.program is explorer.program and again.report.level == "propagated"
+    with pytest.raises(TraceError, match="traced already"):
+        explore(explorer.program, *example.args, plan=explorer.plan)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mesh": {"data": 2}, "plan": object()}, "not both"),
+        ({"plan": "data=2"}, "expected an sv.Plan, not 'data=2'"),
+        ({"mesh": {"data": 2}, "donate_argnums": 0}, "traced already.*leave out donate_argnums"),
+    ],
+)
+def test_calls_that_cannot_be(explorer, options, words):
+    with pytest.raises(ShardvizError, match=words):
+        explore(explorer.program, **options)
+
+
+def test_a_function_that_brings_no_mesh_needs_one():
+    with pytest.raises(ShardvizError, match=r"needs a mesh.*or a plan"):
+        explore(lambda x: 2 * x, jax.ShapeDtypeStruct((8,), jnp.float32))
+
+
+def test_an_example_of_the_gallery_brings_its_plan(example):
+    explorer = explore(example, level="propagated")
+    assert explorer.program is example.program and explorer.plan == example.plan
+    assert explore(example, plan=Plan({"x": 2}), level="propagated").plan.mesh.shape == {"x": 2}
+    other = explore(example, mesh={"data": 2, "model": 2}, level="propagated")
+    assert other.plan.in_specs == example.plan.in_specs and other.report.mesh.size == 4
+    with pytest.raises(TraceError, match="an example with arguments of its own"):
+        explore(example, 1)
+
+
+@pytest.mark.parametrize(
+    ("thing", "words"),
+    [(5, r"takes a function.*not 5 \(int\)"), ("llama", "not 'llama'"), (None, "not None")],
+)
+def test_what_is_no_program_is_answered_with_what_is(thing, words):
+    with pytest.raises(ShardvizError, match=words):
+        explore(thing, mesh={"data": 2})
+
+
+def test_a_plan_or_a_report_is_no_program(explorer):
+    with pytest.raises(ShardvizError, match="a plan goes second"):
+        explore(explorer.plan)
+    with pytest.raises(ShardvizError, match="a report is a finding"):
+        explore(explorer.report)
+
+
+def test_other_keywords_are_the_functions_own():
+    def scaled(x, *, factor):
+        return x * factor
+
+    array = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    explorer = explore(scaled, array, factor=array, mesh={"data": 2}, level="propagated")
+    assert [v.name for v in explorer.report.arguments] == ["x", "factor"]
+
+
+# A compile that ends badly, with the compiler itself: what was known stays, and the next change is answered.
+
+
+def deep(x, w):
+    """Takes the compiler seconds, most of them in machine code: many different shapes."""
+    for i in range(60):
+        y = jnp.tanh(x[:, : 512 + i] @ w[: 512 + i])
+        x = x + jnp.sort(y, axis=0)
+    return x
+
+
+@pytest.fixture
+def slow():
+    """An explorer of `deep`, whose compile takes its time."""
+    array = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+
+    def opened(**limits):
+        return explore(deep, array, array, mesh={"x": 4}, in_specs=(P("x"), None), debounce=0.01, **limits)
+
+    yield opened
+    processes.shutdown()
+
+
+def compiling(explorer):
+    """Waits until a process compiles, and gives its number."""
+    deadline = time.monotonic() + 60
+    while (future := explorer.state.future) is None or future.job is None or future.job.pid is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return future.job.pid
+
+
+def ended(explorer, kind, words, status="failed"):
+    """The compile ended with this error, and the report is as it was."""
+    report = explorer.report
+    with pytest.raises(kind, match=words):
+        explorer.wait(timeout=60)
+    assert explorer.status["status"] == status and not explorer.status["busy"]
+    assert explorer.status["failure"]["kind"] == kind.__name__
+    assert re.search(words, explorer.status["failure"]["message"]) and explorer.status["error"] is None
+    assert explorer.report.level in ("propagated", "partitioned")
+    assert explorer.report.arguments == report.arguments and explorer.inputs["rows"] and explorer.cuts["at"]
+
+
+def next_edit_works(explorer):
+    assert explorer.state.set_dim("w", 1, ["x"]), explorer.state.error
+    assert explorer.status["failure"] is None and explorer.report.level == "propagated"
+    assert explorer.wait("partitioned", timeout=60).level in ("partitioned", "compiled")
+    assert explorer.report.value("w").shard_shape == (1024, 256) and kpi(explorer, "moved per device") != "nothing"
+    explorer.stop()
+
+
+def test_somebody_kills_the_compiler(slow):
+    explorer = slow()
+    os.kill(compiling(explorer), signal.SIGKILL)
+    ended(explorer, CompileCrashed, "was ended by SIGKILL.*Your notebook is not affected")
+    next_edit_works(explorer)
+
+
+def test_somebody_kills_the_compile_server(slow):
+    explorer = slow()
+    os.kill(psutil.Process(compiling(explorer)).ppid(), signal.SIGKILL)
+    ended(explorer, CompileCrashed, "lost with the compile server")
+    next_edit_works(explorer)
+
+
+def test_the_person_stops_it(slow):
+    explorer = slow()
+    pid = compiling(explorer)
+    say(explorer, op="stop")
+    assert explorer.status["seq"] == 1 and explorer.state.future is None
+    ended(explorer, CompileStopped, "what is shown is what was known", status="stopped")
+    deadline = time.monotonic() + 5
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not psutil.pid_exists(pid)
+    next_edit_works(explorer)
+
+
+def test_a_time_limit(slow):
+    explorer = slow(timeout=0.05)
+    ended(explorer, CompileTimeout, r"longer than its limit of 0\.05 s")
+    explorer.state.timeout = 60
+    next_edit_works(explorer)
+
+
+def test_a_memory_limit(slow):
+    explorer = slow(memory_limit=10_000_000)
+    ended(explorer, CompileMemoryLimit, r"more than its limit of 0\.01 GB")
+    explorer.state.memory_limit = None
+    next_edit_works(explorer)
+
+
+def test_a_compile_that_ends_while_the_explorer_is_drawn_is_told(slow, monkeypatch):
+    draw = Explorer._draw
+
+    def slowly(self, changed):
+        draw(self, changed)
+        deadline = time.monotonic() + 2
+        while self.state.busy and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(Explorer, "_draw", slowly)
+    ended(slow(memory_limit=10_000_000), CompileMemoryLimit, r"more than its limit of 0\.01 GB")

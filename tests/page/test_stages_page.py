@@ -1,0 +1,116 @@
+"""The raw stages on the page: one text after the other, what a pass changes, searched, to the source line and back."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shardviz as sv
+from shardviz.compiler.lines import hlo_lines
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import Explorer
+from tests.page.page import UNREADABLE
+
+
+def step(w, x):
+    h = jnp.tanh(x @ w["<b>up"])
+    return h @ w["down"]
+
+
+SUM = f"test_stages_page.py:{step.__code__.co_firstlineno + 2}"
+
+
+@pytest.fixture(scope="module")
+def made():
+    P = jax.sharding.PartitionSpec
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
+    program = sv.trace(step, {"<b>up": array(16, 64), "down": array(64, 16)}, array(8, 16))
+    plan = sv.Plan("data=2,model=2", in_specs=({"<b>up": P(None, "model"), "down": P("model", None)}, P("data")))
+    return ExplorerState(program, plan, level="propagated", debounce=60)
+
+
+@pytest.fixture
+def page(open_page, made):
+    opened = open_page(Explorer(made))
+    opened.go("stages")
+    opened.answer()
+    return opened
+
+
+def chosen(page, **values):
+    for name, value in values.items():
+        page.at(f"stage-{name}").select_option(value)
+        page.answer()
+    return page.at("stage")
+
+
+def test_what_a_pass_puts_in_is_seen_and_leads_to_its_line_and_back(page):
+    lines = chosen(page, name="shardy insert-explicit-reshards", against="stage")
+    assert page.at("stage-only").is_checked()
+    row = lines.locator("tr", has_text="sdy.all_reduce")
+    assert row.locator("th").inner_text().strip().startswith("+")
+    assert page.tab.evaluate(UNREADABLE, page.at("panel-stages").element_handle()) == []
+    row.get_by_text(SUM).click()
+    page.answer()
+    assert page.explorer.tab == "source"
+    page.at(f"raw-{SUM}").click()
+    page.answer()
+    assert page.explorer.tab == "stages" and page.at("stage-line").is_visible()
+    places = page.at("stage").locator("tbody tr td:last-child").all_inner_texts()
+    assert places and set(places) == {SUM}
+    page.at("stage-line").click()
+    page.answer()
+
+
+def test_it_is_searched_and_gone_through(page):
+    chosen(page, name="stablehlo")
+    page.at("stage-find").fill("dot_general")
+    page.tab.wait_for_timeout(200)
+    page.answer()
+    assert page.at("stage-found").inner_text() == "2 lines"
+    page.at("stage-next").click()
+    page.answer()
+    assert page.explorer.query["stage"].startswith("shardy ") and page.explorer.query["find"] == "dot_general"
+    page.at("stage-find").fill("no such thing")
+    page.tab.wait_for_timeout(200)
+    page.answer()
+    assert page.at("stages-none").is_visible()
+
+
+def test_a_plan_is_held_against_another_cards(page):
+    state = page.explorer.state
+    state.set_dim("w['down']", 0, [])
+    page.answer()
+    lines = chosen(page, name="stablehlo", against="card")
+    changed = lines.locator("tr", has_text="~")
+    assert changed.count() >= 1 and "against baseline" in page.at("panel-stages").inner_text()
+    state.undo()
+
+
+def test_every_pass_of_xla_is_had_on_request(page):
+    """The program is compiled once more; among its passes is the partitioner's, with the program that a report has."""
+    state = page.explorer.state
+    assert "three texts" in page.at("stage-passes").inner_text()
+    page.at("show-passes").click()
+    page.answer()
+    for _ in range(600):
+        if not page.explorer.stages["passes"]["busy"]:
+            break
+        page.tab.wait_for_timeout(50)
+    page.answer()
+    passes = state.passes_of(state.plan)
+    assert not passes.trouble and f"changed it: {len(passes.items)} texts" in page.at("stage-passes").inner_text()
+    assert len({stage.name for stage in passes.items}) == len(passes.items) > 5
+    (cut,) = [stage for stage in passes.items if stage.title.endswith(" spmd-partitioning")]
+    known = state.program.partition(state.plan).stages["partitioned"]
+    assert [line.text for line in cut.lines] == [line.text for line in hlo_lines(known)]
+    lines = chosen(page, name=cut.name, against="stage")
+    page.at("stage-only").uncheck()
+    page.answer()
+    assert lines.locator("tr", has_text="all-reduce").count()
+    assert page.explorer.stages["against"] == "stage" and page.explorer.stages["name"] == cut.name
+    state.set_dim("w['down']", 0, [])
+    page.answer()
+    assert page.at("show-passes").is_visible(), "they are another plan's"
+    state.undo()

@@ -1,0 +1,239 @@
+"""The machine on the page: choosing one by mouse and by keys, refusals in place, and how the page follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import Explorer
+from shardviz.records import Memory
+from tests.page.page import CONTRAST
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("compilers")]
+W1 = "params['w1']"
+
+
+@pytest.fixture
+def page(open_page):
+    """A page with the chooser open, on `cpu`."""
+    page = open_page()
+    page.at("target").click()
+    return page
+
+
+def on(program, plan, target, **changes):
+    """An explorer whose compile for a target has ended."""
+    state = ExplorerState(program, plan, debounce=60, target=target)
+    program.jobs[0][1].on_report(replace(program.partitioned(plan), target=target))
+    if changes:
+        program.jobs[0][1].answer(replace(program.compiled(plan), target=target, **changes))
+    state.wait("compiled" if changes else "partitioned", timeout=5)
+    return Explorer(state)
+
+
+def test_a_machine_is_chosen_from_the_list(page):
+    assert (
+        page.at("target").inner_text() == "choose a machine ▾"
+        and page.at("target").get_attribute("aria-expanded") == "true"
+    )
+    page.at("target-tpu v5e:2x4").click()
+    assert page.edits() == [{"op": "set_target", "target": "tpu v5e:2x4"}]
+    page.answer()
+    assert page.at("target-menu").is_hidden() and page.at("target").inner_text() == "v5e 2x4 ▾"
+    assert page.focus() == "target", "the focus goes back to where the menu was opened"
+    assert "≥" in page.at("kpi-step").inner_text() and "tpu v5e:2x4" in page.at("where").inner_text()
+    assert page.at("undo").is_enabled()
+    page.at("undo").click()
+    page.answer()
+    assert (
+        page.at("target").inner_text() == "choose a machine ▾"
+        and page.at("kpi-step").inner_text() == "choose a machine to see times"
+    )
+    page.at("kpi-step").get_by_role("button").click()
+    assert page.at("target-menu").is_visible(), "where it is missed it can be chosen"
+
+
+def test_by_the_keyboard_alone(open_page):
+    page = open_page()
+    press = page.tab.keyboard.press
+    for _ in range(20):
+        press("ArrowRight" if (page.focus() or "").startswith(("mesh-axis", "add-axis")) else "Tab")
+        if page.focus() == "target":
+            break
+    press("Enter")
+    assert page.focus() == "target-cpu", "on what is chosen"
+    focus = []
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowUp"):
+        press(key)
+        focus.append(page.focus())
+    assert focus[:5] == [f"target-tpu {name}" for name in ("v2:2x2", "v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2")]
+    assert focus[5:] == ["target-tpu v5p:2x4x1", "target-tpu v5p:2x4x1", "target-tpu v5e:2x4"]
+    press("Escape")
+    assert page.at("target-menu").is_hidden() and page.focus() == "target" and page.edits() == []
+    press("Enter")
+    press("ArrowUp")
+    assert page.focus() == "target-text"
+    press("Control+a")
+    page.tab.keyboard.type("gpu h100:1x8")
+    press("Enter")
+    page.answer()
+    assert page.at("target").inner_text() == "h100 1x8 ▾" and page.focus() == "target"
+
+
+def test_a_wrong_machine_is_refused_in_place_and_what_was_typed_stays(page):
+    field = page.at("target-text")
+    field.fill("tpu v5e:4x4")
+    field.press("Enter")
+    page.answer()
+    assert "a target that would do: tpu v5e:2x4" in page.at("target-error").inner_text()
+    assert field.input_value() == "tpu v5e:4x4" and page.focus() == "target-text"
+    assert page.at("target").inner_text() == "choose a machine ▾"
+    field.fill("v5e")
+    field.press("Enter")
+    page.answer()
+    assert page.at("target-error").count() == 0 and page.at("target").inner_text() == "v5e 2x4 ▾"
+
+
+def test_a_click_elsewhere_closes_it_and_its_refusal_is_still_said(page):
+    page.at("target-text").fill("tpu v9")
+    page.at("target-text").press("Enter")
+    page.answer()
+    page.at("card-baseline").click()
+    assert page.at("target-menu").is_hidden() and page.at("target").get_attribute("aria-expanded") == "false"
+
+
+def test_the_machine_follows_the_mesh_and_a_size_it_has_not_is_said(open_page, program, plan):
+    page = open_page(on(program, plan, "tpu v5e:2x4"))
+    page.at("axis-more-data").click()
+    page.answer()
+    assert page.at("target").inner_text() == "v5e 4x4 ▾"
+    assert page.at("target-remark").inner_text() == "v5e has followed the mesh, from tpu v5e:2x4 to tpu v5e:4x4"
+    page.explorer.state.add_axis("odd", 3)
+    page.answer()
+    assert "make the mesh 32 or 64" in page.at("target-trouble").inner_text()
+    assert page.at("kpi-step").inner_text() == "no time"
+    page.at("target").click()
+    assert "has 32 or 64 devices, not 48" in page.at("target-menu").inner_text()
+    page.tab.keyboard.press("Escape")
+    page.at("undo").click()
+    page.answer()
+    assert page.at("target-trouble").count() == 0 and "≥" in page.at("kpi-step").inner_text()
+
+
+def test_the_command_that_brings_the_compiler_is_on_the_page(open_page, program, plan, compilers):
+    compilers(tpu=False)
+    install = "pip install 'shardviz[tpu]'"
+    page = open_page(Explorer(ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")))
+    assert install in page.at("target-lack").inner_text() and "libtpu" in page.at("target-lack").get_attribute("title")
+    assert "partitioning" in page.at("level").inner_text()
+    page.at("target").click()
+    assert install in page.at("target-kind-TPU").inner_text()
+    assert "compiled for here" in page.at("target-kind-GPU").inner_text()
+
+
+def test_while_it_compiles_the_page_says_for_which_machine(open_page, program, plan):
+    page = open_page(Explorer(ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")))
+    assert page.at("level").inner_text().split("\n")[0] == "propagated"
+    assert page.at("level").get_by_title("compiling for tpu v5e:2x4").is_visible()
+    page.at("stop").click()
+    page.answer()
+    assert page.at("level").inner_text().split("\n")[1].startswith("stopped")
+
+
+def test_what_does_not_fit_is_red_and_in_words(open_page, program, plan):
+    memory = Memory(
+        arguments=int(4e9),
+        outputs=0,
+        aliased=0,
+        temporaries=int(50e9),
+        peak=1,
+        target="tpu v5e:2x4",
+        hbm=int(16.9e9),
+        fits=False,
+    )
+    page = open_page(on(program, plan, "tpu v5e:2x4", memory=memory))
+    text = page.at("kpi-memory").inner_text()
+    assert "does not fit" in text and "54.0 / 16.9 GB" in text and "37.1 GB too much" in text
+    red = page.tab.evaluate("getComputedStyle(document.querySelector('[data-testid=kpi-memory] .sv-is-bad')).color")
+    assert red == "rgb(180, 35, 24)"
+    page.at("kpi-memory").get_by_role("button").click()
+    page.answer()
+    assert page.at("panel-memory").is_visible()
+    assert (
+        page.at("memory-verdict")
+        .inner_text()
+        .startswith("does not fit on each device of tpu v5e:2x4: 54.0 GB of 16.9 GB")
+    )
+    assert "more devices" in page.at("memory-helps").inner_text()
+
+
+def test_a_value_of_the_memory_tab_is_selected_everywhere(open_page, program, plan):
+    page = open_page(on(program, plan, "tpu v5e:2x4"))
+    page.go("memory")
+    page.answer()
+    page.at("pick-value-params['w2']").click()
+    page.answer()
+    assert page.explorer.state.selected == "params['w2']"
+    assert page.at("pick-value-params['w2']").get_attribute("aria-pressed") == "true"
+
+
+def test_seconds_come_with_their_arithmetic(open_page, program, plan):
+    page = open_page(on(program, plan, "tpu v5e:2x4"))
+    page.go("collectives")
+    page.answer()
+    button = page.at("collectives-table").get_by_role("button", name="all-reduce").first
+    assert "48.0 µs" in page.at("collectives-table").inner_text()
+    assert button.get_attribute("aria-expanded") == "false"
+    button.click()
+    assert "12 hops x 1.00 µs" in page.at("collectives-table").inner_text()
+    assert button.get_attribute("aria-expanded") == "true"
+    assert page.focus() == button.get_attribute("data-testid"), "the focus stays where the person was"
+    page.go("source")
+    assert "48.0 µs" in page.at("line-model.py:3").inner_text()
+    assert "communication" in page.at("line-model.py:3").locator(".sv-heat").get_attribute("title")
+
+
+def test_hostile_names_stay_text_with_a_machine(open_page, make_program, plan):
+    axis = "\"><script>window.pwned=1</script>'"
+    program = make_program({"p['<img src=x onerror=\"window.pwned=1\">']": (64, 64)})
+    state = ExplorerState(program, type(plan)(plan.mesh), level="propagated", target="tpu v5e:2x4")
+    state.add_axis(axis, 2)
+    explorer = Explorer(state)
+    page = open_page(explorer)
+    for tab in ("collectives", "memory", "source"):
+        page.go(tab)
+        page.answer()
+    page.at("target").click()
+    page.at("target-text").fill("<b>tpu</b> \"'><img src=x onerror='window.pwned=1'>")
+    page.at("target-text").press("Enter")
+    page.answer()
+    assert "<img" in page.at("target-error").inner_text()
+    assert page.tab.evaluate("window.pwned") is None
+    assert page.tab.locator("#app img, #app script").count() == 0
+
+
+@pytest.mark.parametrize("light", [True, False])
+@pytest.mark.parametrize("width", [560, 1500])
+def test_it_can_be_read(open_page, program, plan, light, width):
+    memory = Memory(
+        arguments=int(4e9),
+        outputs=0,
+        aliased=0,
+        temporaries=int(50e9),
+        peak=1,
+        target="tpu v5e:2x4",
+        hbm=int(16.9e9),
+        fits=False,
+    )
+    page = open_page(on(program, plan, "tpu v5e:2x4", memory=memory), light=light, width=width)
+    assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for tab in ("source", "collectives", "memory"):
+        page.go(tab)
+        page.answer()
+        worst = page.tab.evaluate(CONTRAST)
+        assert worst["ratio"] >= 4.5, (tab, worst)
+    page.at("target").click()
+    worst = page.tab.evaluate(CONTRAST)
+    assert worst["ratio"] >= 4.5, worst

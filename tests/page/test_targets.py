@@ -1,0 +1,270 @@
+"""The machine on the page: the headline, the memory tab, the collectives as they run, and what may be chosen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from shardviz.costs.step_cost import StepCost
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import Explorer
+from shardviz.paint import text as summary
+from shardviz.records import Cost, Frame, Memory, TargetCollective, Work, total_of
+from tests.page.documents import card, kpi, rows, said, table
+
+W1 = "params['w1']"
+V5E = "tpu v5e:2x4"
+INSTALL = "pip install 'shardviz[tpu]'"  # as the fixture `compilers` has it
+
+
+@pytest.fixture
+def state(program, plan, compilers):
+    return ExplorerState(program, plan, debounce=60, target=V5E)
+
+
+def test_the_summary_says_it_in_words(state):
+    assert f"\nstep on {V5E}: at least" in summary(state) and f"\nmemory on {V5E}: not known whether" in summary(state)
+    state.add_axis("odd", 3)
+    assert f"\nno cost on {V5E}: " in summary(state)
+
+
+def priced(explorer) -> StepCost:
+    """What the step costs."""
+    assert explorer.state.cost is not None
+    return explorer.state.cost
+
+
+def source_lines(explorer):
+    """The lines of the source pane, by number."""
+    (file,) = explorer.source["files"]
+    return {int(line["n"]): line for line in file["lines"]}
+
+
+def events(line):
+    """What happens on a line of the source, in words."""
+    return [said(each) for each in line["on"]]
+
+
+def explorer_of(program, plan, target=V5E, **changes):
+    """An explorer whose compile for a target has ended with a report that has `changes`."""
+    explorer = Explorer(ExplorerState(program, plan, debounce=60, target=target))
+    report = replace(program.compiled(plan), target=target, **changes)
+    program.jobs[-1][1].on_report(replace(program.partitioned(plan), target=target))
+    program.jobs[-1][1].answer(report)
+    explorer.wait(timeout=5)
+    return explorer
+
+
+@pytest.mark.parametrize(
+    ("memory", "tone", "label", "text", "over"),
+    [
+        (
+            Memory(arguments=int(4e9), outputs=0, aliased=0, temporaries=int(5e9), peak=int(9e9), target=V5E),
+            "good",
+            "fits",
+            "9.00 / 16.9 GB",
+            "",
+        ),
+        (
+            Memory(
+                arguments=int(4e9),
+                outputs=0,
+                aliased=0,
+                temporaries=int(50e9),
+                peak=1,
+                target=V5E,
+                hbm=int(16.9e9),
+                fits=False,
+            ),
+            "bad",
+            "does not fit",
+            "54.0 / 16.9 GB",
+            "37.1 GB too much",
+        ),
+    ],
+)
+def test_the_headline_says_whether_it_fits(program, plan, compilers, memory, tone, label, text, over):
+    explorer = explorer_of(program, plan, memory=memory)
+    assert kpi(explorer, "memory per device") == f"{text} {label}" + (f": {over}" if over else "")
+    assert card(explorer, "memory per device")[1]["tone"] == tone
+
+
+def test_before_the_plan_the_headline_has_a_lower_bound(state):
+    explorer = Explorer(state)
+    assert kpi(explorer, "memory per device").startswith("≥ ")
+    fit, *_ = card(explorer, "memory per device")
+    assert "tone" not in fit and "not known whether" in fit["tip"]
+
+
+def test_the_step_is_said_from_all_overlap_to_none(program, plan, compilers):
+    explorer = explorer_of(program, plan, cost=Cost(dot_flops=1.97e12))
+    cost, (step,) = priced(explorer), card(explorer, "step")
+    assert cost.step.compute == pytest.approx(0.01), "1.97 TFLOP at 197 TFLOP/s"
+    assert step["t"].startswith("10.0") and "if no communication overlaps" in step["tip"]
+    assert re.search(r"bound by compute 10.0 ms, then (communication over data|HBM traffic)", step["tip"])
+
+
+def test_what_is_not_counted_is_not_bounded_from_above(program, plan, compilers):
+    explorer = explorer_of(program, plan)
+    assert priced(explorer).flops is None and kpi(explorer, "step").startswith("≥ ")
+
+
+def test_seconds_of_lines_add_up_to_the_steps(program, plan, compilers):
+    frames = [Frame("model.py", line, "step") for line in (2, 3, 3)]
+    work = tuple(
+        Work(phase=phase, source=frame, module="", dtype="bfloat16", dot_flops=flops)
+        for phase, frame, flops in zip(("forward", "forward", "backward"), frames, (1e12, 2e12, 4e12), strict=True)
+    )
+    runs = tuple(TargetCollective(collective=c, stands_for=(c.name,)) for c in program.partitioned(plan).collectives)
+    explorer = explorer_of(program, plan, cost=Cost(dot_flops=7e12, work=work), target_collectives=runs)
+    cost = priced(explorer)
+    by_line = cost.compute_by_line()
+    assert sum(by_line.values()) == pytest.approx(cost.step.compute)
+    assert by_line["model.py", 3] == pytest.approx(6 * by_line["model.py", 2])
+    assert total_of(cost.partitioned).seconds == pytest.approx(cost.step.communication)
+    lines = source_lines(explorer)
+    assert sum(part["share"] for part in lines[3]["bar"]) == pytest.approx(1), "the longest is the hottest"
+    (computing,) = lines[2]["bar"]
+    assert computing["share"] == pytest.approx(
+        by_line["model.py", 2] / (by_line["model.py", 3] + cost.step.communication), abs=1e-5
+    )
+    assert "compute 5.08 ms" in events(lines[2])
+    moved = lines[3]["bar"][1]["tip"].split(" of communication")[0]
+    assert any(event.startswith("all-reduce data") and moved in event for event in events(lines[3]))
+
+
+def test_without_a_machine_heat_is_bytes(program, plan):
+    explorer = explorer_of(program, plan, target="cpu", cost=Cost(dot_flops=7e12))
+    row = source_lines(explorer)[3]
+    (moved,) = row["bar"]
+    assert moved["share"] == 1 and moved["role"] == "moved"
+    assert not any(re.search(r"\d [mµ]?s\b", said) for said in (moved["tip"], *events(row)))
+    explorer.tab = "collectives"
+    heads = [c.get("title") for c in table(explorer.collectives["document"]["blocks"], "collectives-table")["columns"]]
+    assert "total per device" in heads and "time" not in heads
+
+
+def test_collectives_as_partitioned_and_as_the_target_runs_them(program, plan, compilers):
+    (move,) = program.partitioned(plan).collectives
+    named = replace(move, name="all-reduce.1")
+    again = replace(named, name="reduce-scatter.7", kind="reduce-scatter", result_bytes=8192.0, count=1)
+    own = replace(named, name="all-gather.9", kind="all-gather", axes=("model",))
+    explorer = explorer_of(
+        program,
+        plan,
+        collectives=(named,),
+        target_collectives=(
+            TargetCollective(
+                collective=again, stands_for=("all-reduce.1",), how=("turned", "moved"), algorithm="1DFullMesh"
+            ),
+            TargetCollective(collective=own, stands_for=(), how=("added",)),
+        ),
+    )
+    explorer.tab = "collectives"
+    blocks, cost = explorer.collectives["document"]["blocks"], priced(explorer)
+    assert cost.as_run and V5E in said(table(blocks, "collectives-moved")["pieces"])
+    (row,) = table(blocks, "collectives-table")["rows"]
+    as_run = row["cells"][-1]
+    assert said(as_run) == ("reduce-scatter × 1 turned into another kind, moved out of a loop 1DFullMesh 6.00 µs")
+    assert as_run[-1]["tip"].startswith("6 hops x 1.00 µs")
+    formula, run_formula = row["detail"]
+    assert said(formula["pieces"]).startswith("12 hops x 1.00 µs") and said(row["cells"][-2]) == "48.0 µs"
+    assert said(run_formula["pieces"]).startswith("as run, reduce-scatter.7: 6 hops x 1.00 µs")
+    (added,) = table(blocks, "collectives-added")["blocks"]
+    assert said(added["pieces"]).startswith("all-gather over model") and "added" in said(added["pieces"])
+    (timed_move,) = cost.partitioned
+    assert timed_move.kind == "all-reduce" and (timed_move.seconds or 0) * 4 == pytest.approx(cost.partitioned_seconds)
+
+
+def test_the_memory_tab_has_the_parts_of_the_cost(program, plan, compilers):
+    plan_ = Memory(
+        arguments=int(4e9),
+        outputs=int(2e9),
+        aliased=int(1e9),
+        temporaries=int(50e9),
+        peak=int(54e9),
+        target=V5E,
+        needed=int(56e9),
+        hbm=int(16.9e9),
+        fits=False,
+    )
+    explorer = explorer_of(program, plan, memory=plan_)
+    assert explorer.memory == {}, "nobody looks at it"
+    explorer.tab = "memory"
+    blocks, needs = explorer.memory["document"]["blocks"], priced(explorer).needs
+    verdict = table(blocks, "memory-verdict")["pieces"]
+    assert verdict[0] == {"t": "does not fit", "b": True, "tone": "bad"} and "too much" in said(verdict)
+    parts = rows(explorer.memory, "memory-parts")
+    assert [row[:2] for row in parts[:5]] == [
+        ["arguments", "4.00 GB"],
+        ["outputs", "1.00 GB"],
+        ["temporaries", "50.0 GB"],
+        ["constants and other", "1.00 GB"],
+        ["in all", "56.0 GB"],
+    ]
+    shares = [row["cells"][2]["v"] for row in table(blocks, "memory-parts")["rows"]]
+    assert sum(part["share"] for part in shares[4]) == pytest.approx(1, abs=1e-4)
+    assert needs.usable is not None
+    assert shares[-1][0]["share"] == pytest.approx(needs.usable / 56e9, abs=1e-5)
+    assert any("more devices" in said(block["pieces"]) for block in table(blocks, "memory-helps")["blocks"])
+
+
+def test_before_the_plan_the_memory_tab_says_that_it_is_a_lower_bound(state):
+    explorer = Explorer(state)
+    explorer.tab = "memory"
+    blocks = explorer.memory["document"]["blocks"]
+    verdict = said(table(blocks, "memory-verdict")["pieces"])
+    assert verdict.startswith("not known whether it fits") and "at least" in verdict
+    assert rows(explorer.memory, "memory-parts")[-3][0] == "in all, at least"
+    alive = table(blocks, "memory-alive")["rows"]
+    assert [said(row["cells"][2]) for row in alive] == ["argument"] * 3
+    assert alive[0]["cells"][3]["sel"] in (["value", W1], ["value", "params['w2']"])
+    state.set_target("cpu")
+    blocks = explorer.memory["document"]["blocks"]
+    assert "no machine is chosen" in said(table(blocks, "memory-verdict")["pieces"])
+    assert "usable" not in [row[0] for row in rows(explorer.memory, "memory-parts")]
+
+
+def test_the_chooser_offers_what_the_state_takes(program, plan, compilers):
+    compilers(tpu=False)
+    state = ExplorerState(program, plan, target="cpu", level="propagated")
+    explorer = Explorer(state)
+    tpu, gpu = explorer.targets["groups"]
+    assert (tpu["kind"], tpu["ready"], tpu["install"], gpu["ready"]) == ("TPU", False, INSTALL, True)
+    offered = [o["target"] for g in (tpu, gpu) for c in g["chips"] for o in c["options"]]
+    assert len(offered) >= 12
+    for target in offered:
+        assert state.set_target(target), state.error
+        on = [o for g in explorer.targets["groups"] for c in g["chips"] for o in c["options"] if o["on"]]
+        assert [o["target"] for o in on] == [target] and explorer.targets["target"] == target
+        assert (explorer.targets["lack"] is None) is target.startswith("gpu")
+
+
+def test_a_mesh_axis_over_slices_brings_several_slices(program, plan, compilers):
+    state = ExplorerState(program, plan, level="propagated")
+    state.add_axis("dcn", 2)
+    options = {
+        c["name"]: [o["target"] for o in c["options"]] for g in Explorer(state).targets["groups"] for c in g["chips"]
+    }
+    assert options["v5e"] == ["tpu v5e:2x4*2", "tpu v5e:4x4"]
+
+
+def test_chips_without_such_a_topology_say_what_they_have(program, plan, compilers):
+    state = ExplorerState(program, plan, level="propagated")
+    state.add_axis("odd", 3)
+    tpu, gpu = Explorer(state).targets["groups"]
+    assert {c["name"]: c.get("none") for c in tpu["chips"]}["v5e"] == "has 16 or 32 devices, not 24"
+    assert all(c["options"] for c in gpu["chips"])
+
+
+def test_the_page_is_told_once_for_each_change(state, program):
+    explorer = Explorer(state)
+    sent = []
+    explorer.observe(lambda change: sent.append(change["name"]), ["head", "source", "collectives", "targets", "inputs"])
+    state.set_target("tpu v5p:2x2x2")
+    assert sorted(sent) == sorted(set(sent)) and {"head", "targets"} <= set(sent)
+    sent.clear()
+    state.set_dim(W1, 0, ["data"])
+    assert "targets" not in sent, "what may be chosen depends on the mesh's size alone"

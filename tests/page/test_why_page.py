@@ -1,0 +1,160 @@
+"""Why, on the page: asked of a chip, a value and a collective by mouse and keys; the chain lights up its lines."""
+
+from __future__ import annotations
+
+import pytest
+
+import shardviz as sv
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.page.explorer import Explorer
+from tests.page.page import CONTRAST, UNREADABLE
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def example():
+    return sv.gallery.mlp(mesh="data=4,model=2")
+
+
+def state_of(example, level="propagated"):
+    state = ExplorerState(example.program, example.plan, level=level, target="tpu v5p:2x2x2", debounce=0.01)
+    if level != "propagated":
+        state.wait(level, timeout=100)
+    return state
+
+
+def asked_of_a_value(page, state):
+    """A value of the source with an axis on it, and its button for that axis."""
+    chip = page.tab.locator('.sv-src button[data-testid^="why-model-"]').first
+    name = chip.get_attribute("data-testid").removeprefix("why-model-")
+    return next(v for v in state.report.intermediates if v.name == name), chip
+
+
+def answered(page, state):
+    """Has the page show the answer, which is found between what else is asked."""
+    page.answer()
+    while state.now.why.busy:
+        page.answer()
+    page.answer()
+
+
+@pytest.mark.parametrize("level", ["propagated", "partitioned"])
+def test_why_is_asked_of_a_chip_and_gone_through_by_keys(open_page, example, level):
+    state = state_of(example, level)
+    page = open_page(Explorer(state))
+    value, chip = asked_of_a_value(page, state)
+    chip.focus()
+    page.tab.keyboard.press("Enter")
+    answered(page, state)
+    answer = state.now.why.answer
+    assert [each.axis for each in answer.axes] == ["model"] and not state.now.why.trouble
+    assert (answer.value.op, answer.value.shape) == (value.op, value.shape), "the same value, whatever its name is"
+    there = "document.activeElement.dataset.testid === 'why-step'"
+    page.tab.wait_for_function(there)  # the focus is where the chain can be gone along
+    line = lambda: page.tab.locator(".sv-ln.sv-now").get_attribute("data-testid")  # noqa: E731
+    lines = [hop.source.short for hop in answer.chain if hop.source]
+    assert line() == f"line-{lines[-1]}"
+    last = int(page.at("why-step").get_attribute("max"))
+    assert page.at("why-step").input_value() == str(last)
+    for _ in range(last):
+        page.tab.keyboard.press("ArrowLeft")
+    assert "begins at" in page.at("why-now").inner_text()
+    assert answer.causes[0].source.name in page.at("why-now").inner_text()
+    page.at("why-on").click()
+    assert page.at("why-step").input_value() == "1"
+    assert line() == f"line-{lines[0]}", "the nearest that has one"
+    assert page.tab.locator("tr.sv-now").count() == 1
+    page.at("why-step").focus()
+    page.tab.keyboard.press("Escape")
+    page.answer()
+    assert not page.at("why").is_visible() and page.focus() == chip.get_attribute("data-testid")
+    assert page.tab.locator(".sv-ln.sv-lit, .sv-ln.sv-now").count() == 0 and state.now.why.name == ""
+
+
+def test_what_would_change_is_tried_on_the_page(open_page, example):
+    state = state_of(example)
+    page = open_page(Explorer(state))
+    _, chip = asked_of_a_value(page, state)
+    chip.click()
+    answered(page, state)
+    cause = state.now.why.answer.causes[0]
+    page.at("pick-without-0").click()
+    answered(page, state)
+    change = state.now.why.changes[0]
+    assert change.amount("step, nothing overlaps").before == state.cost.upper
+    held = change.amount("arguments")
+    row = page.at("why-changes").locator("tbody tr").first.inner_text()
+    assert cause.source.name in row and f"{len(change.specs)} value" in row
+    assert held.difference and "+" in row
+    state.set_dim(state.report.arguments[0].name, 0, [])
+    assert state.now.why.name == "", "an answer is of one plan"
+
+
+def test_why_of_a_collective_a_selected_value_and_an_input(open_page, example):
+    state = state_of(example, "partitioned")
+    page = open_page(Explorer(state))
+    page.at("panel-source").get_by_role("button", name="why?").first.click()
+    answered(page, state)
+    asked = state.now.why
+    assert asked.answer.need.words in page.at("why").inner_text() and not asked.trouble
+    assert page.tab.locator(".sv-ln.sv-now, .sv-ln.sv-lit").count()
+    page.at("why-close").click()
+    page.answer()
+    name = state.report.arguments[0].name
+    page.at(f"name-{name}").click()
+    page.answer()
+    page.at(f"name-{name}").press("w")
+    answered(page, state)
+    assert state.now.why.name == name and state.now.why.answer.role == "argument"
+    assert page.at("why").inner_text().count("its own spec says so") >= 1
+    page.at("why-close").click()
+    page.answer()
+    page.at(f"slot-{name}-0").click()
+    page.at("menu-why").click()
+    answered(page, state)
+    assert state.now.why.name == name and page.at("why").is_visible()
+    page.go("collectives")
+    page.answer()
+    page.at("panel-collectives").get_by_role("button", name="why?").first.click()
+    answered(page, state)
+    assert state.now.why.name in {c.name for c in state.report.collectives}
+    assert page.at("panel-source").is_visible(), "where the lines are"
+
+
+@pytest.mark.parametrize(("width", "light"), [(1280, True), (700, False)])
+def test_the_answer_can_be_read(open_page, example, width, light):
+    state = state_of(example)
+    page = open_page(Explorer(state), width=width, light=light)
+    _, chip = asked_of_a_value(page, state)
+    chip.click()
+    answered(page, state)
+    box = page.at("why")
+    assert box.evaluate(UNREADABLE) == [] and page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
+
+
+def test_a_value_is_constrained_from_the_source(open_page, example):
+    """Its spec is typed, what is refused is said there, and a cross takes it away."""
+    state = state_of(example)
+    page = open_page(Explorer(state))
+    value, _ = asked_of_a_value(page, state)
+    assert not page.at("constrain").is_visible(), "an argument is selected at first"
+    page.at(f"pick-value-{value.name}").first.click()
+    page.answer()
+    field = page.at(f"constrain-{value.name}")
+    assert field.input_value() == str(value.spec.canonical())
+    field.fill("P('nowhere')")
+    field.press("Enter")
+    page.answer()
+    assert "no axis 'nowhere'" in page.at("value-error").inner_text() and state.plan == example.plan
+    field.fill("P(None, 'data')")
+    field.press("Enter")
+    page.answer()
+    (constraint,) = state.bound.constraints
+    assert str(constraint.spec) == "P(None, 'data')" and page.at("value-error").count() == 0
+    (held,) = page.tab.locator(".sv-constrainrow", has_text="constrained").all_inner_texts()
+    assert constraint.source.short in held and "P(None, 'data')" in held
+    assert page.at("constrain").evaluate(UNREADABLE) == []
+    page.at("unconstrain-0").click()
+    page.answer()
+    assert state.plan.constraints == () and page.at("unconstrain-0").count() == 0
