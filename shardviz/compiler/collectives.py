@@ -283,15 +283,17 @@ def _user(computation: Computation, instruction: Instruction) -> Instruction | N
 
 
 def _later(context: _Context, computation: Computation, instruction: Instruction) -> Frame | None:
-    """The line of the next instruction that has one, of those that use an instruction; None where there is none.
+    """The line of the operation that an instruction is a part of; None where none has it.
 
-    Where XLA writes an operation as several, a windowed sum on a TPU, say, the last alone keeps the line.
+    Where XLA writes an operation as several, a windowed sum on a TPU, say, the last alone keeps JAX's name and line.
     """
     seen, waiting = {(computation.name, instruction.name)}, [(computation, instruction)]
     for at, made in waiting:
         for user in at.users.get(made.name, ()):
             if (source := context.module.source(user)) is not None:
                 return source
+            if "/" in user.op_name:  # JAX's name, and JAX wrote no line
+                return None
             where, value = at, user
             if user.opcode == "fusion":
                 where = context.module.computations[user.called["calls"][0]]

@@ -5,8 +5,9 @@ JAX lowers some library functions once, apart from where they are called, and wr
     %0 = call @cumsum(%x) : ... loc("jit(f)/jit(cumsum)"("f"("model.py":20:4)))
     func.func private @cumsum(...) { ... "stablehlo.reduce_window"(...) ... loc("reduce_window_sum") }
 
-XLA puts the body where the function is called, and the line is lost. So what is given to the compiler has a copy of the
-function for each line, whose operations have that line and keep their names.
+XLA puts the body where the function is called, and the line is lost. Where all calls of such a function stand on one
+line, its operations get that line. Where they stand on several, its operations stay without one: a copy of the function
+for each line would be another program than JAX's, which the compilers may order and combine in another way.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import re
 from itertools import islice
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.passmanager import PassManager
 
 from shardviz.program.module import symbol_of, walk
 
@@ -24,30 +24,29 @@ _LINE = re.compile(r'"(?:[^"\\]|\\.)*":\d+:')
 
 
 def give_lines(module: ir.Operation) -> None:
-    """Gives the operations of functions without lines those of their calls, in place; its context is entered."""
+    """Gives the operations of functions without lines that of their calls, in place; its context is entered."""
     block = module.regions[0].blocks[0]
     functions = {symbol_of(op.operation): op.operation for op in block.operations if op.operation.name == "func.func"}
-    lineless = {name: op for name, op in functions.items() if name != "main" and not _has_lines(op)}
-    waiting = [op for name, op in functions.items() if name not in lineless] if lineless else []
-    copies: dict[tuple[str, str], str] = {}
-    while waiting:
-        for call in [op for op in walk(waiting.pop()) if op.name == "func.call"]:
-            name, at = ir.FlatSymbolRefAttr(call.attributes["callee"]).value, str(call.location)
-            if name not in lineless or not _LINE.search(at):
-                continue
-            if (name, at) not in copies:
-                copies[name, at] = f"{name}_at_{len(copies)}"
-                while copies[name, at] in functions:
-                    copies[name, at] += "_"
-                copy = functions[copies[name, at]] = lineless[name].clone()
-                copy.attributes["sym_name"] = ir.StringAttr.get(copies[name, at])
-                for op in walk(copy):
-                    op.location = ir.Module.parse(f"module {{}} {_at(at, str(op.location))}").operation.location
-                block.append(copy)
-                waiting.append(copy)
-            call.attributes["callee"] = ir.FlatSymbolRefAttr.get(copies[name, at])
-    if copies:
-        PassManager.parse("builtin.module(symbol-dce)").run(module)  # what no call names any more
+    lineless = {name for name, op in functions.items() if name != "main" and not _has_lines(op)}
+    calls: dict[str, list[tuple[str, str]]] = {name: [] for name in lineless}  # callee → (caller, location of the call)
+    for caller, function in functions.items() if lineless else ():
+        for op in walk(function):
+            if op.name == "func.call" and (callee := ir.FlatSymbolRefAttr(op.attributes["callee"]).value) in lineless:
+                calls[callee].append((caller, str(op.location)))
+    lines: dict[str, set[str]] = {}
+
+    def lines_of(name: str) -> set[str]:
+        if name not in lines:
+            lines[name] = set()
+            lines[name] = {
+                line for caller, at in calls[name] for line in (lines_of(caller) if caller in lineless else {at})
+            }
+        return lines[name]
+
+    for name in lineless:
+        if len(lines_of(name)) == 1 and _LINE.search(at := next(iter(lines_of(name)))):
+            for op in walk(functions[name]):
+                op.location = ir.Module.parse(f"module {{}} {_at(at, str(op.location))}").operation.location
 
 
 def _has_lines(function: ir.Operation) -> bool:
