@@ -176,17 +176,20 @@ def _(of: Picture) -> str:
     """Its grids as tables, in as many cells as are no more than 147 kB, and its notes; else its description."""
     if not of.grids:
         return f'<div style="{QUIET}">{outside(of.alt)}</div>'
-    made: list[str] = []
+    painted: list[tuple[Picture, str]] = []
 
     def fits(drawn: Picture) -> bool:
-        made.append(_grids(drawn.grids))
-        if len(made[-1]) > MOST_LETTERS:  # then a row says which it is, no cell
-            made.append(_grids([dataclasses.replace(grid, told=()) for grid in drawn.grids]))
-        return len(made[-1]) <= MOST_LETTERS
+        if not painted or painted[-1][0] is not drawn:
+            text = _grids(drawn.grids)
+            if len(text) > MOST_LETTERS:  # then a row says which it is, no cell
+                text = _grids([dataclasses.replace(grid, told=()) for grid in drawn.grids])
+            painted.append((drawn, text))
+        return len(painted[-1][1]) <= MOST_LETTERS
 
     drawn = of.fitted(fits)
     notes = "".join(f"<div>{outside(note)}</div>" for note in drawn.notes)
-    return (made[-1] if fits(drawn) else "") + (f'<div style="font-size:12px;{QUIET}">{notes}</div>' if notes else "")
+    tables = painted[-1][1] if fits(drawn) else ""
+    return tables + (f'<div style="font-size:12px;{QUIET}">{notes}</div>' if notes else "")
 
 
 def _grids(grids: Sequence[Grid]) -> str:

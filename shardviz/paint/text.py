@@ -123,8 +123,8 @@ def _(of: Picture, width: int | None) -> str:
         lines = _listed(of, width)
     for across, count in itertools.product(_COLUMNS, _GRIDS):
         if lines is None and of.coarser is not None and 4 * across < width:
-            drawn = of.coarser(_ROWS // min(count, len(of.grids)), across, count)
-            lines = _grids(drawn, width)
+            few = of.coarser(_ROWS // min(count, len(of.grids)), across, count)
+            drawn, lines = few, None if few is drawn else _grids(few, width)
     lines = _listed(drawn, width) if lines is None else lines
     return "\n".join([*lines, *[""] * bool(drawn.notes), *(line for note in drawn.notes for line in wrap(note, width))])
 
@@ -149,15 +149,16 @@ def _box(grid: Grid, width: int) -> list[str] | None:
         return None
     cells = [[_lines_of(text, more) for text in row] for row in grid.texts]
     inner = max(text_width(line) for row in cells for cell in row for line in cell)
-    cells = [
-        [[pad(line, inner, "left" if len(cell) > 1 else "right") for line in cell] for cell in row] for row in cells
-    ]
     across, margin = len(cells[0]), max((text_width(name) + 2 for name in grid.rows), default=0)
     room = (width - margin - 1) // across - 3
     heads = grid.columns if grid.columns and max(map(text_width, grid.columns)) <= room else ()
-    inner = max([inner, *map(text_width, heads)])
-    if inner > room:
+    wide = max([inner, *map(text_width, heads)])
+    if wide > room:
         return None
+    cells = [
+        [[pad(line, inner, "left" if len(cell) > 1 else "right") for line in cell] for cell in row] for row in cells
+    ]
+    inner = wide
     rule, indent, (below, right) = "─" * (inner + 2), " " * margin, grid.edges
     lines = [indent + " " + " ".join(pad(text, inner + 2, "middle") for text in heads)] if heads else []
     lines.append(f"{indent}┌{'┬'.join([rule] * across)}┐")

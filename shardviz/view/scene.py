@@ -227,15 +227,18 @@ class Scene:
         for side, cell in zip(self.depth, self.place(panel), strict=True):
             parts[side.dimension or 0] = side.slice_text(cell)
             extra += side.padding_texts[cell : cell + 1]
+        across = [
+            (side_text(self.columns, c), self.columns.padding_texts[c : c + 1]) for c in range(self.columns.cells)
+        ]
         texts = []
         for r in range(self.rows.cells):
             if self.rows.dimension is not None:
                 parts[self.rows.dimension] = side_text(self.rows, r)
             down = [*extra, *self.rows.padding_texts[r : r + 1]]
-            for c in range(self.columns.cells):
+            for text, padding in across:
                 if self.columns.dimension is not None:
-                    parts[self.columns.dimension] = side_text(self.columns, c)
-                more = " and ".join(filter(None, (*down, *self.columns.padding_texts[c : c + 1])))
+                    parts[self.columns.dimension] = text
+                more = " and ".join(filter(None, (*down, *padding)))
                 texts.append(f"[{', '.join(parts)}]" + (f", padded by {more}," if more else ""))
         return texts
 

@@ -11,6 +11,7 @@ A cell is a slice; where there are too many to be read, it is several neighbouri
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -333,8 +334,8 @@ def _panels(scene: Scene, frame: Grid, values: np.ndarray | None) -> Iterator[Gr
     places[mesh.ids()] = np.arange(mesh.size)
     held = places[scene.devices] if mesh.size <= _MOST_KEYS else places[scene.devices[..., :1]]
     one = scene.devices.shape[3] == 1
-    at = mesh.coordinates() if one else []
-    names = [", ".join(f"{name} {i}" for name, i in zip(mesh.names, each, strict=True)) for each in at]
+    along = [[f"{name} {i}" for i in range(size)] for name, size in zip(mesh.names, mesh.sizes, strict=True)]
+    names = [", ".join(each) for each in itertools.product(*along)] if one else []
     heads = frame.above[len(frame.above) - len(_heads(scene, scene.columns)) :]
     for panel in range(panels):
         keys = tuple(map(tuple, held[panel].reshape(rows * columns, -1).tolist()))
