@@ -81,13 +81,9 @@ class Spec:
             kind, spec = getattr(spec, "memory_kind", None), getattr(spec, "spec", spec)
             spec = cls(tuple(_entry(e, spec) for e in _entries(spec)), _unreduced(spec), _reduced(spec), _kind(spec))
             if kind not in (None, DEVICE_MEMORY):
-                kind = memory_kind(kind, str(spec))
-                spec = PlacedSpec(spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind, kind)
+                spec = placed(spec, memory_kind(kind, str(spec)))
         if rank is not None and len(spec.dims) < rank:
-            dims = spec.dims + ((),) * (rank - len(spec.dims))
-            if type(spec) is not Spec:
-                return replace(spec, dims=dims)
-            return Spec(dims, spec.unreduced, spec.reduced, spec.unreduced_kind)
+            return replace(spec, dims=spec.dims + ((),) * (rank - len(spec.dims)))
         return spec
 
     @classmethod
@@ -181,6 +177,12 @@ class PlacedSpec(Spec):
 def memory_of(spec: Spec | None) -> str:
     """The memory that a spec says its shards lie in; empty where it says none."""
     return spec.memory_kind if isinstance(spec, PlacedSpec) else ""
+
+
+def placed(spec: Spec, kind: str) -> Spec:
+    """The spec of an array whose shards lie in a memory; empty for one that says nothing of it."""
+    fields = spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind
+    return PlacedSpec(*fields, kind) if kind else Spec(*fields)
 
 
 KINDS = {"sum": "sums", "max": "maxima", "min": "minima"}

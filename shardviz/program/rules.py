@@ -145,6 +145,13 @@ class Leaf:
 
 
 @dataclass(frozen=True)
+class Exactly:
+    """The filter of an edit: the one array at this tree path."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class PathEndsWith:
     """The filter that `path_ends_with` makes."""
 
