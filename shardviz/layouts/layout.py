@@ -31,7 +31,7 @@ from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.read import sharding as read_sharding
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import Axis, Spec, check_spec
-from shardviz.notation.strides import digits
+from shardviz.notation.tiling import digits
 from shardviz.visible import Visible
 
 

@@ -10,20 +10,3 @@ from shardviz.notation.read import sharding, shardings
 from shardviz.notation.record import NOTATIONS, Sharding
 from shardviz.notation.rosetta import Row, rosetta, together
 from shardviz.notation.spec import Axis, Spec, axis_name, check_spec
-
-__all__ = [
-    "NOTATIONS",
-    "Axis",
-    "DeviceMesh",
-    "Letter",
-    "Row",
-    "Sharding",
-    "Spec",
-    "axis_name",
-    "check_spec",
-    "pmap",
-    "rosetta",
-    "sharding",
-    "shardings",
-    "together",
-]

@@ -21,7 +21,7 @@ from shardviz.program.dimensions import Member
 from shardviz.program.explicit import explicit_axes
 from shardviz.program.plan import SPEC, Plan, cut, expand, is_spec
 from shardviz.program.rules import Leaf, Rules, catches, filter_text
-from shardviz.program.trace import Argument, Signature, Traced
+from shardviz.program.trace import Argument, Traced
 from shardviz.program.trees import plain_path
 from shardviz.records import PlanRecord
 from shardviz.records.report import Constrained
@@ -94,7 +94,7 @@ def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
     return tuple(found)
 
 
-def argument_specs(plan: Plan, call: Call, known: Traced | Signature, *, divide: bool = True) -> dict[str, Spec]:
+def argument_specs(plan: Plan, call: Call, known: Traced, *, divide: bool = True) -> dict[str, Spec]:
     """A full-rank spec for every argument; arguments and errors as `bind`.
 
     Args:
@@ -114,7 +114,7 @@ def argument_specs(plan: Plan, call: Call, known: Traced | Signature, *, divide:
     return found
 
 
-def _given(plan: Plan, call: Call, known: Traced | Signature) -> list[Any]:
+def _given(plan: Plan, call: Call, known: Traced) -> list[Any]:
     """A spec, rules or None for each argument: the plan's `in_specs`, or what the function brings."""
     own = list(call.brings.in_specs or known.in_specs) or [None] * len(known.arguments)
     prefix = plan.in_specs
@@ -133,7 +133,7 @@ def _given(plan: Plan, call: Call, known: Traced | Signature) -> list[Any]:
     return given + own[len(given) :]
 
 
-def _ruled(plan: Plan, call: Call, known: Traced | Signature, given: Sequence[Any]) -> list[Spec | None]:
+def _ruled(plan: Plan, call: Call, known: Traced, given: Sequence[Any]) -> list[Spec | None]:
     """The given specs with what the plan's rules say in their place, and rules among them resolved."""
     if not plan.rules and not any(isinstance(s, Rules) for s in given):
         return list(given)
@@ -145,7 +145,7 @@ def _ruled(plan: Plan, call: Call, known: Traced | Signature, given: Sequence[An
     return found
 
 
-def _leaves(call: Call, known: Traced | Signature) -> tuple[Leaf, ...]:
+def _leaves(call: Call, known: Traced) -> tuple[Leaf, ...]:
     """Every array among the arguments as filters see it, in flat order."""
     names = [a.name for a in known.arguments]
     if len(call.leaves) == len(names):
@@ -156,7 +156,7 @@ def _leaves(call: Call, known: Traced | Signature) -> tuple[Leaf, ...]:
     return tuple(Leaf(a.name, path, value, a.shape) for a, path, value in rows)
 
 
-def _whose(plan: Plan, name: str, call: Call, known: Traced | Signature) -> str:
+def _whose(plan: Plan, name: str, call: Call, known: Traced) -> str:
     """In words, what gave an argument its spec; empty for an edit and for the plan's `in_specs`."""
     if name in dict(plan.edits):
         return ""
@@ -311,7 +311,7 @@ class RulesTable(Visible):
     uncaught: tuple[tuple[str, Spec | None], ...]
 
 
-def rules_table(plan: Plan, call: Call, known: Traced | Signature) -> RulesTable:
+def rules_table(plan: Plan, call: Call, known: Traced) -> RulesTable:
     """For each rule of a plan what it catches and wins, and the arguments that none catches.
 
     A spec that does not fit what its rule wins is no error here: the row says so.
@@ -349,7 +349,7 @@ def rules_table(plan: Plan, call: Call, known: Traced | Signature) -> RulesTable
     return RulesTable(tuple(rows), tuple(uncaught))
 
 
-def ruled_arguments(plan: Plan, call: Call, known: Traced | Signature) -> tuple[str, ...]:
+def ruled_arguments(plan: Plan, call: Call, known: Traced) -> tuple[str, ...]:
     """The tree paths of the arguments that one of the plan's rules catches."""
     if not plan.rules:
         return ()

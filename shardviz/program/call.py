@@ -18,7 +18,7 @@ from shardviz.errors import SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.contexts import Contexts
 from shardviz.program.rules import Leaf
-from shardviz.program.signature import CallSignature, signature_of
+from shardviz.program.signature import CallSignature, short, signature_of
 from shardviz.records import Finding
 
 
@@ -266,13 +266,8 @@ def _leaf(where: str, x: Any) -> Any:
             "arrays, static = equinox.partition(module, equinox.is_array)"
         )
     raise TraceError(
-        f"{where} is a {type(x).__name__}, {_short(x)}: expected an array, a jax.ShapeDtypeStruct or a number. {advice}"
+        f"{where} is a {type(x).__name__}, {short(x)}: expected an array, a jax.ShapeDtypeStruct or a number. {advice}"
     )
-
-
-def _short(x: Any) -> str:
-    text = repr(x)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def name_of(fn: Any) -> str:

@@ -13,32 +13,3 @@ from shardviz.records.sums import CollectiveTotal, Cost, WorkTotal, sum_collecti
 from shardviz.records.values import Frame, Residual, Value
 from shardviz.records.variants import Longer, Variant
 from shardviz.records.work import Stated, Work, WorkTally
-
-__all__ = [
-    "KINDS",
-    "Alive",
-    "Collective",
-    "CollectiveTotal",
-    "Collectives",
-    "Cost",
-    "Finding",
-    "Findings",
-    "Frame",
-    "HostMemory",
-    "LevelDifference",
-    "Longer",
-    "Memory",
-    "PlanRecord",
-    "Product",
-    "Residual",
-    "Stated",
-    "Suggestion",
-    "TargetCollective",
-    "Value",
-    "Variant",
-    "Work",
-    "WorkTally",
-    "WorkTotal",
-    "sum_collectives",
-    "total_of",
-]
