@@ -342,75 +342,52 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
             that does not divide. The message says which, and what would do.
     """
     given = f"{name} {spec}" if "'" in name or " " in name else f"{name!r} {spec}"
+
+    def refused(why: str, dimension: int | None = None) -> SpecError:
+        return SpecError(f"{given}: {why}", argument=name, dimension=dimension)
+
     axes = mesh.shape
+    every = [(dimension, axis) for dimension, entry in enumerate(spec.dims) for axis in entry]
     seen: dict[str, int] = {}
-    for dimension, entry in enumerate(spec.dims):
-        for axis in entry:
-            short = axis_name(axis)
-            if short not in axes:
-                have = ", ".join(map(repr, axes)) or "none"
-                raise SpecError(
-                    f"{given}: the mesh has no axis {short!r}; it has {have}. Use one of these, "
-                    f"or add {short!r} to the mesh",
-                    argument=name,
-                    dimension=dimension,
-                )
-            if isinstance(axis, str) and axis in seen:
-                where = (
-                    f"dimensions {seen[axis]} and {dimension}"
-                    if seen[axis] != dimension
-                    else f"dimension {dimension} twice"
-                )
-                raise SpecError(
-                    f"{given}: axis {axis!r} cuts {where}; an axis can cut an array only once, "
-                    "so take it from one of them",
-                    argument=name,
-                    dimension=dimension,
-                )
-            seen[short] = dimension
+    for dimension, axis in every:
+        short = axis_name(axis)
+        if short not in axes:
+            have = ", ".join(map(repr, axes)) or "none"
+            what = f"the mesh has no axis {short!r}; it has {have}. Use one of these, or add {short!r} to the mesh"
+            raise refused(what, dimension)
+        if isinstance(axis, str) and axis in seen:
+            first = seen[axis]
+            where = f"dimension {first} twice" if first == dimension else f"dimensions {first} and {dimension}"
+            once = "an axis can cut an array only once, so take it from one of them"
+            raise refused(f"axis {axis!r} cuts {where}; {once}", dimension)
+        seen[short] = dimension
     for axis in map(axis_name, spec.reduced):
         explicit = axis in axes and mesh.types[mesh.names.index(axis)] == "Explicit"
         if not explicit or axis in seen or axis in map(axis_name, spec.unreduced):
             why = "is used by the spec already" if explicit else "is no Explicit axis of the mesh"
-            raise SpecError(
-                f"{given}: reduced axis {axis!r} {why}; `reduced` is part of a type, for Explicit axes that cut no "
-                "dimension and are not unreduced: leave it out" + ("" if explicit else ", or make the axis Explicit"),
-                argument=name,
+            raise refused(
+                f"reduced axis {axis!r} {why}; `reduced` is part of a type, for Explicit axes that cut no "
+                "dimension and are not unreduced: leave it out" + ("" if explicit else ", or make the axis Explicit")
             )
-    if len(spec.dims) > len(shape):
-        raise SpecError(
-            f"{given}: {len(spec.dims)} entries for an array of rank {len(shape)}, shape {tuple(shape)}; "
-            f"leave out {len(spec.dims) - len(shape)}",
-            argument=name,
-            dimension=len(shape),
-        )
+    if more := max(0, len(spec.dims) - len(shape)):
+        what = f"{len(spec.dims)} entries for an array of rank {len(shape)}, shape {tuple(shape)}; leave out {more}"
+        raise refused(what, len(shape))
     if not all(isinstance(axis, str) for axis in spec.axes):
         try:
-            check_axes(spec, [(f"dimension {d}", axis) for d, entry in enumerate(spec.dims) for axis in entry], mesh)
+            check_axes(spec, [(f"dimension {dimension}", axis) for dimension, axis in every], mesh)
         except SpecError as error:
             raise SpecError(f"{name!r}: {error}", argument=name) from None
-        for dimension, axis in ((d, axis) for d, entry in enumerate(spec.dims) for axis in entry):
+        for dimension, axis in every:
             if not isinstance(axis, str) and axis[2] in (1, axes[axis[0]]):
-                raise SpecError(
-                    f"{given}: {axis_text(axis)!r} is "
-                    + ("no cut: leave it out" if axis[2] == 1 else f"all of the axis: write {axis[0]!r}"),
-                    argument=name,
-                    dimension=dimension,
-                )
-    if not divide:
-        return
-    for dimension, entry in enumerate(spec.dims):
-        ways = math.prod(axis_size(a, mesh) for a in entry)
-        if ways > 1 and shape[dimension] % ways:
-            size = shape[dimension]
-            what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
-            what = f"{what} = {ways}" if len(entry) > 1 else what
+                mend = "no cut: leave it out" if axis[2] == 1 else f"all of the axis: write {axis[0]!r}"
+                raise refused(f"{axis_text(axis)!r} is {mend}", dimension)
+    for dimension, entry in enumerate(spec.dims if divide else ()):
+        size, ways = shape[dimension], math.prod(axis_size(a, mesh) for a in entry)
+        if size % ways:
+            by = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
+            by = f"{by} = {ways}" if len(entry) > 1 else by
             up = -(-size // ways) * ways
-            percent = 100 * (up - size) / size if size else 0
+            percent = 100 * (up - size) / size
             digits = 0 if percent >= 10 else 2 if percent < 1 else 1
-            share = f" ({up - size} more, {percent:.{digits}f} %)" if size else ""
-            raise SpecError(
-                f"{given}: dimension {dimension} is {size} and does not divide by {what}; {up} would{share}",
-                argument=name,
-                dimension=dimension,
-            )
+            larger = f"{up} would ({up - size} more, {percent:.{digits}f} %)"
+            raise refused(f"dimension {dimension} is {size} and does not divide by {by}; {larger}", dimension)

@@ -161,14 +161,18 @@ def signature_of(
     )
 
 
+def parameters_of(fn: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """A function's parameters; none where Python does not know them."""
+    try:
+        return tuple(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return ()
+
+
 def parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
     """What the first `count` positional arguments are called: the parameter's name, `rest[0]` of a `*rest`."""
     names: list[str] = []
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        parameters = ()
-    for parameter in parameters:
+    for parameter in parameters_of(fn):
         if parameter.kind is parameter.VAR_POSITIONAL:
             names += [f"{parameter.name}[{i}]" for i in range(count - len(names))]
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
