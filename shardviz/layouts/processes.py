@@ -15,11 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from shardviz.errors import MeshError, SpecError
+from shardviz.errors import MeshError
 from shardviz.layouts.layout import Layout, data_keys
 from shardviz.visible import Visible
 
