@@ -109,13 +109,11 @@ def placed(mesh: AbstractMesh) -> Placed:
     devices = np.empty(count, object)
     devices[:] = [_Device(i) for i in range(count)]
     found = object.__new__(Placed)
-    fields = {
-        "devices": devices.reshape(mesh.axis_sizes),
-        "axis_names": mesh.axis_names,
-        "axis_types": mesh.axis_types,
-        "size": mesh.size,
-        "abstract_mesh": mesh,
-    }
-    for name, value in fields.items():
-        found.__dict__[name] = value
+    found.__dict__.update(
+        devices=devices.reshape(mesh.axis_sizes),
+        axis_names=mesh.axis_names,
+        axis_types=mesh.axis_types,
+        size=mesh.size,
+        abstract_mesh=mesh,
+    )
     return found

@@ -78,8 +78,15 @@ class Spec:
             SpecError: for an entry that is none of these; `P.UNCONSTRAINED` is for `with_open`.
         """
         if not isinstance(spec, Spec):
-            kind, spec = getattr(spec, "memory_kind", None), getattr(spec, "spec", spec)
-            spec = cls(tuple(_entry(e, spec) for e in _entries(spec)), _unreduced(spec), _reduced(spec), _kind(spec))
+            kind, given = getattr(spec, "memory_kind", None), getattr(spec, "spec", spec)
+            spec, opened = cls.with_open(given)
+            if any(opened):
+                raise SpecError(
+                    f"{given}: dimension {opened.index(True)} is P.UNCONSTRAINED, which only a sharding constraint "
+                    "inside the program may say: an argument or a result lies somewhere, so jax.jit refuses it in "
+                    "in_shardings and out_shardings too. Write None for a dimension that is not cut; None in place of "
+                    "a result's whole spec leaves it to the compiler"
+                )
             if kind not in (None, DEVICE_MEMORY):
                 spec = placed(spec, memory_kind(kind, str(spec)))
         if rank is not None and len(spec.dims) < rank:
@@ -95,11 +102,17 @@ class Spec:
         """
         if isinstance(spec, Spec):
             return spec, (False,) * len(spec.dims)
-        entries = _entries(spec)
-        opened = tuple(map(_is_open, entries))
-        closed = zip(entries, opened, strict=True)
-        dims = tuple(() if o else _entry(e, spec) for e, o in closed)
-        return cls(dims, _unreduced(spec), _reduced(spec), _kind(spec)), opened
+        entries = () if spec is None else getattr(spec, "partitions", spec)
+        if isinstance(entries, str) or not isinstance(entries, Iterable):
+            raise SpecError(f"expected a PartitionSpec such as P('data', None), not {spec!r}")
+        entries = tuple(entries)
+        opened = tuple(not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED" for entry in entries)
+        dims = tuple(() if o else _entry(e, spec) for e, o in zip(entries, opened, strict=True))
+        unreduced, reduced = (
+            tuple(sorted(getattr(spec, which, None) or (), key=str)) for which in ("unreduced", "reduced")
+        )
+        kind = partial_kind(str(getattr(spec, "unreduced_kind", None)), str(spec)) if unreduced else "sum"
+        return cls(dims, unreduced, reduced, kind), opened
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -226,25 +239,6 @@ def partial_kind(kind: str, what: str) -> str:
     return word
 
 
-def _entries(spec: Any) -> tuple[Any, ...]:
-    entries = () if spec is None else getattr(spec, "partitions", spec)
-    if isinstance(entries, str) or not isinstance(entries, Iterable):
-        raise SpecError(f"expected a PartitionSpec such as P('data', None), not {spec!r}")
-    return tuple(entries)
-
-
-def _unreduced(spec: Any) -> tuple[Axis, ...]:
-    return tuple(sorted(getattr(spec, "unreduced", None) or (), key=str))
-
-
-def _kind(spec: Any) -> str:
-    return partial_kind(str(getattr(spec, "unreduced_kind", None)), str(spec)) if _unreduced(spec) else "sum"
-
-
-def _reduced(spec: Any) -> tuple[Axis, ...]:
-    return tuple(sorted(getattr(spec, "reduced", None) or (), key=str))
-
-
 def _entry(entry: Any, spec: Any) -> tuple[Axis, ...]:
     if entry is None:
         return ()
@@ -255,20 +249,7 @@ def _entry(entry: Any, spec: Any) -> tuple[Axis, ...]:
             return ((entry[0], entry[1], entry[2]),)
         if all(isinstance(a, str) or _is_part(a) for a in entry):
             return tuple(a if isinstance(a, str) else (a[0], a[1], a[2]) for a in entry)
-    if _is_open(entry):
-        place = _entries(spec).index(entry)
-        raise SpecError(
-            f"{spec}: dimension {place} is P.UNCONSTRAINED, which only a sharding constraint inside the program "
-            "may say: an argument or a result lies somewhere, so jax.jit refuses it in in_shardings and "
-            "out_shardings too. Write None for a dimension that is not cut; None in place of a result's whole spec "
-            "leaves it to the compiler"
-        )
     raise SpecError(f"{spec!r}: an entry must be None, an axis name or a tuple of axis names, not {entry!r}")
-
-
-def _is_open(entry: Any) -> bool:
-    """Whether an entry is `P.UNCONSTRAINED`."""
-    return not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED"
 
 
 def _is_part(axis: Any) -> bool:

@@ -453,20 +453,15 @@ def _canonical(what: str, tree: Any) -> Any:
     """The tree with a `Spec` for every PartitionSpec; flax's states and StateShardings of specs are taken apart."""
 
     def leaf(path: Any, spec: Any) -> Any:
+        where = what + jax.tree_util.keystr(path)
         if not is_spec(spec):
-            raise SpecError(f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec or None, not {spec!r}")
-        if isinstance(spec, Rules):
-            if what == "out_specs":
-                raise SpecError(
-                    f"{what}{jax.tree_util.keystr(path)}: rules and StateShardings say how arguments are cut; give "
-                    "PartitionSpecs for the result"
-                )
-            return spec
+            raise SpecError(f"{where}: expected a PartitionSpec or None, not {spec!r}")
+        if isinstance(spec, Rules) and what == "out_specs":
+            words = "rules and StateShardings say how arguments are cut; give PartitionSpecs for the result"
+            raise SpecError(f"{where}: {words}")
         if isinstance(spec, jax.sharding.Sharding) and not isinstance(spec, jax.sharding.NamedSharding):
-            raise SpecError(
-                f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec, not a {type(spec).__name__}"
-            )
-        return None if spec is None else Spec.of(spec)
+            raise SpecError(f"{where}: expected a PartitionSpec, not a {type(spec).__name__}")
+        return spec if spec is None or isinstance(spec, Rules) else Spec.of(spec)
 
     return jax.tree_util.tree_map_with_path(leaf, spec_tree(tree), is_leaf=is_spec)
 
