@@ -288,23 +288,21 @@ def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) 
             raise SpecError(f"{spec}: the mesh has no axis {name!r}; it has {have}. Use one of these, or add it")
         before, size = (1, sizes[name]) if isinstance(axis, str) else (axis[1], axis[2])
         if before < 1 or size < 1 or sizes[name] % (before * size):
+            must = f"the product of {before} and {size} must divide it"
             raise SpecError(
-                f"{spec}: {axis_text(axis)!r} is no part of the axis {name!r} of size {sizes[name]}; the product of "
-                f"{before} and {size} must divide it"
+                f"{spec}: {axis_text(axis)!r} is no part of the axis {name!r} of size {sizes[name]}; {must}"
             )
         for start, length, other in used.get(name, ()):
-            first, second = sorted(((before, size), (start, length)))
-            if size > 1 and length > 1 and first[0] * first[1] <= second[0] and second[0] % (first[0] * first[1]):
+            (low, by), (high, wide) = sorted(((before, size), (start, length)))
+            if size > 1 and length > 1 and low * by <= high and high % (low * by):
                 raise SpecError(
-                    f"{spec}: the parts {name}:({first[0]}){first[1]} and {name}:({second[0]}){second[1]} of an axis "
-                    f"cannot stand side by side, as {second[0]} is no multiple of {first[0] * first[1]}"
+                    f"{spec}: the parts {name}:({low}){by} and {name}:({high}){wide} of an axis cannot stand side by "
+                    f"side, as {high} is no multiple of {low * by}"
                 )
             if (before < start * length and start < before * size) or (isinstance(axis, str) and length == sizes[name]):
                 twice = f"twice by {where}" if other == where else f"by {other} and by {where}"
-                raise SpecError(
-                    f"{spec}: axis {axis_text(axis)!r} is used {twice}; an axis can be used only once, so take it from "
-                    "one of them"
-                )
+                once = "an axis can be used only once, so take it from one of them"
+                raise SpecError(f"{spec}: axis {axis_text(axis)!r} is used {twice}; {once}")
         used.setdefault(name, []).append((before, size, where))
 
 

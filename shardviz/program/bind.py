@@ -222,18 +222,19 @@ def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
         placed = known[wanted.value]
         where, rank = f"{placed.target.label} at {placed.target.frame.short}", len(placed.shapes[0])
         for axis in map(axis_name, wanted.spec.axes):
+            why = ""
             if axis in placed.manual:
-                raise SpecError(
-                    f"constrain {where} to {wanted.spec}: it is inside a shard_map over {axis!r}, where each device "
-                    "along that axis has an array of its own; leave that axis out",
-                    argument=where,
+                why = (
+                    f"it is inside a shard_map over {axis!r}, where each device along that axis has an array of its "
+                    "own; leave that axis out"
                 )
-            if axis in explicit_axes(plan.mesh):
-                raise SpecError(
-                    f"constrain {where} to {wanted.spec}: {axis!r} is an Explicit axis, over which an array's sharding "
-                    "is in its type; use jax.sharding.reshard in the function, or make the axis Auto",
-                    argument=where,
+            elif axis in explicit_axes(plan.mesh):
+                why = (
+                    f"{axis!r} is an Explicit axis, over which an array's sharding is in its type; use "
+                    "jax.sharding.reshard in the function, or make the axis Auto"
                 )
+            if why:
+                raise SpecError(f"constrain {where} to {wanted.spec}: {why}", argument=where)
         for shape in placed.shapes:
             try:
                 check_spec(where, shape, wanted.spec, plan.mesh)
