@@ -16,7 +16,23 @@ from shardviz._jax.compiling import (
     preload,
     renew_threads,
 )
-from shardviz._jax.contexts import PLACES, SET_MESH, WITH_MESH, filled_places, settings, under, under_settings
+from shardviz._jax.contexts import (
+    PLACES,
+    SET_MESH,
+    WITH_MESH,
+    context_mesh,
+    device_ids,
+    device_ids_of,
+    filled_places,
+    hlo_sharding_of,
+    mesh_device_ids,
+    op_sharding,
+    partition_spec,
+    settings,
+    trace_context,
+    under,
+    under_settings,
+)
 from shardviz._jax.exports import (
     calling_conventions,
     constraints_of,
@@ -77,16 +93,5 @@ from shardviz._jax.partitioning import (
     answer,
     self_partitioned,
 )
-from shardviz._jax.pickling import reduced
-from shardviz._jax.shardings import (
-    context_mesh,
-    device_ids,
-    device_ids_of,
-    hlo_sharding_of,
-    mesh_device_ids,
-    op_sharding,
-    partition_spec,
-    trace_context,
-)
 from shardviz._jax.tracing import NestedPmap, Operand, Refusal, inside_pmap, missing_axis, refusal, tracing_on
-from shardviz._jax.wrappers import JitWrapping, PmapWrapping, shard_map_mesh, unwrap_jit, unwrap_pmap
+from shardviz._jax.wrappers import JitWrapping, PmapWrapping, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap

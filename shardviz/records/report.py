@@ -19,11 +19,10 @@ from shardviz.errors import ShardvizError, excerpt
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records.collectives import Collective, Collectives, TargetCollective
 from shardviz.records.findings import Finding
-from shardviz.records.memory import Memory
-from shardviz.records.products import Product
 from shardviz.records.sums import Cost
-from shardviz.records.values import Frame, Residual, Value
+from shardviz.records.values import Frame, Memory, Residual, Value
 from shardviz.records.variants import Variant
+from shardviz.records.work import Product
 from shardviz.visible import Visible
 
 
