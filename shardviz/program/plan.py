@@ -170,8 +170,11 @@ class Plan:
     @cached_property
     def rules(self) -> Rules:
         """Specs of arguments by filter."""
-        ruled = self.overrides[len(self.exact) :]
-        return Rules([Rule(each.filter, each.value) for each in ruled], exhaustive=self.exhaustive)
+        return Rules([Rule(each.filter, each.value) for each in self._ruled], exhaustive=self.exhaustive)
+
+    @property
+    def _ruled(self) -> tuple[Override, ...]:
+        return self.overrides[len(self.exact) :]
 
     @cached_property
     def cuts(self) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
@@ -226,13 +229,13 @@ class Plan:
         for each in top.values():
             if each.is_cut:
                 cut_by.setdefault(each[:2], []).extend(each.value)
-        left = []
-        for old in self.overrides:
+        left: list[Override] = []
+        for old in self.exact:
             if old.role != DIMENSION and (old[:3] in top or (old.is_cut and old[:2] in whole)):
                 continue
             taken = cut_by.get(old[:2]) if old.is_cut and old.role != DIMENSION else None
             left.append(old._replace(value=_without(old.value, taken)) if taken else old)
-        return self._replace(overrides=(*reversed(top.values()), *left))
+        return self._replace(overrides=(*reversed(top.values()), *left, *self._ruled))
 
     def with_dimension(self, dimension: Dimension | str, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
         """The plan with a logical dimension cut by these axes in every array that has it, and by no others.
@@ -285,7 +288,7 @@ class Plan:
         """
         if not self.by_name:
             return self
-        plan = self._replace(overrides=self.overrides[len(self.exact) :])
+        plan = self._replace(overrides=self._ruled)
         for by_name, each in itertools.groupby(reversed(self.exact), lambda o: o.role == DIMENSION):
             if by_name:
                 for one in each:
