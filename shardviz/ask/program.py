@@ -33,7 +33,7 @@ from shardviz.program.call import Call
 from shardviz.program.exports import export
 from shardviz.program.exports import write as write_export
 from shardviz.program.footprint import Footprint
-from shardviz.program.jax_code import jax_code
+from shardviz.program.jax_code import jax_code, source_diff
 from shardviz.program.lower import CPU, Lowered, LowerFor, with_constraints
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.passes import before_shardy, shardy_stages
@@ -41,7 +41,6 @@ from shardviz.program.plan import Plan
 from shardviz.program.plan_code import plan_code
 from shardviz.program.roles import roles
 from shardviz.program.signature import CallSignature
-from shardviz.program.source_diff import source_diff
 from shardviz.program.stablehlo import only_updated
 from shardviz.program.trace import Argument, Constraint
 from shardviz.records import PlanRecord, Variant

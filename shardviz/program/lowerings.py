@@ -24,7 +24,7 @@ from shardviz.program.lower import CPU, ELSEWHERE, Lowered, LowerFor, lower
 from shardviz.program.own_partitioning import Asking
 from shardviz.program.placing import operations, with_places
 from shardviz.program.plan import Plan
-from shardviz.program.trace import Signature, Traced, needs_mesh, signature, trace
+from shardviz.program.trace import Traced, needs_mesh, signature, trace
 from shardviz.records import PlanRecord
 
 _Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool, tuple[Spec, ...]]
@@ -81,7 +81,7 @@ class Lowerings:
         self._kept: dict[_Key | None, _Kept] = {}
         self._placed: dict[tuple[_Key | None, tuple[Intermediate, ...]], _Kept] = {}
         self._sized = False
-        self._known: Traced | Signature | None = None
+        self._known: Traced | None = None
         self._bound: tuple[Plan, PlanRecord] | None = None
         self._asked: tuple[MeshAsked, ...] | None = None
         try:
@@ -210,7 +210,7 @@ class Lowerings:
             known = self._bound = plan, bind.bind(plan, self.call, self.traced(plan))
         return known[1]
 
-    def known(self, mesh: DeviceMesh) -> Traced | Signature:
+    def known(self, mesh: DeviceMesh) -> Traced:
         """What is known of the arguments before their specs are: from any trace, on Auto axes if on no others."""
         with self._lock:
             if self._known is None:

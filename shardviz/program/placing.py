@@ -86,30 +86,25 @@ _Runs = list[tuple[int, int]]
 
 def _there(wanted: Intermediate, target: Target, made: Sequence[_jax.Made]) -> _Runs:
     """The operations whose results are a value, one for each time; and which of their lines it is."""
-    found = runs(target, made)
-    name = target.label
+    found, name = runs(target, made), f"{target.label!r} at {target.frame.short}"
     if not found:
-        raise SpecError(
-            f"constrain {str(wanted)!r}: {name!r} at {target.frame.short} makes no array of its own; constrain the "
-            "value that it is",
-            argument=wanted.name or wanted.line,
-        )
-    for number, _ in found:
-        row = made[number]
+        raise _refused(wanted, f"{name} makes no array of its own; constrain the value that it is")
+    for row in (made[number] for number, _ in found):
         if row.shape is None:
-            raise SpecError(
-                f"constrain {str(wanted)!r}: {name!r} at {target.frame.short} makes several arrays ({row.op}); "
-                "constrain one of them where it is used, by its expression",
-                argument=wanted.name or wanted.line,
-            )
+            one = "constrain one of them where it is used, by its expression"
+            raise _refused(wanted, f"{name} makes several arrays ({row.op}); {one}")
         if not row.whole:
             axes = ", ".join(map(repr, sorted(row.manual)))
-            raise SpecError(
-                f"constrain {str(wanted)!r}: {name!r} at {target.frame.short} is inside a shard_map over {axes}, where "
-                "each device has an array of its own; constrain what goes into the shard_map or comes out of it",
-                argument=wanted.name or wanted.line,
+            raise _refused(
+                wanted,
+                f"{name} is inside a shard_map over {axes}, where each device has an array of its own; constrain what "
+                "goes into the shard_map or comes out of it",
             )
     return found
+
+
+def _refused(wanted: Intermediate, why: str) -> SpecError:
+    return SpecError(f"constrain {str(wanted)!r}: {why}", argument=wanted.name or wanted.line)
 
 
 def _marked(
@@ -160,17 +155,11 @@ def _surviving(
     for place, (each, target, found) in enumerate(zip(wanted, targets, there, strict=True)):
         left = [(number, level) for number, level in found if (place, number) in survived]
         if not left:
-            raise SpecError(
-                f"constrain {str(each)!r}: no result needs what {target.frame.short} makes, so it is not in the "
-                "program; take the constraint away",
-                argument=each.name or each.line,
-            )
+            makes = f"no result needs what {target.frame.short} makes, so it is not in the program"
+            raise _refused(each, f"{makes}; take the constraint away")
         if each.occurrence is not None and not 0 <= each.occurrence < len(left):
-            raise SpecError(
-                f"constrain {str(each)!r}: {target.frame.short} is run {len(left)} times, so occurrence is 0 to "
-                f"{len(left) - 1}, or None for all",
-                argument=each.name or each.line,
-            )
+            times = f"{target.frame.short} is run {len(left)} times"
+            raise _refused(each, f"{times}, so occurrence is 0 to {len(left) - 1}, or None for all")
         kept.append(left)
     return kept
 
@@ -178,11 +167,7 @@ def _surviving(
 def _placed(wanted: Intermediate, target: Target, rows: Sequence[_jax.Made]) -> Placed:
     shapes = tuple(dict.fromkeys(row.shape or () for row in rows))
     if len({len(shape) for shape in shapes}) > 1:
-        said = ", ".join(map(str, shapes))
-        raise SpecError(
-            f"constrain {str(wanted)!r}: {target.frame.short} makes arrays of shapes {said}; say which with "
-            "occurrence=",
-            argument=wanted.name or wanted.line,
-        )
+        listed = ", ".join(map(str, shapes))
+        raise _refused(wanted, f"{target.frame.short} makes arrays of shapes {listed}; say which with occurrence=")
     manual = frozenset().union(*(row.manual for row in rows))
     return Placed(wanted=wanted, target=target, shapes=shapes, dtype=rows[0].dtype, times=len(rows), manual=manual)

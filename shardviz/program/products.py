@@ -20,7 +20,7 @@ from shardviz.notation.spec import axis_name
 from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.uses import root
 from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
-from shardviz.records.products import Sizes
+from shardviz.records.work import Sizes
 
 PRODUCTS = ("stablehlo.dot_general", "stablehlo.convolution", "chlo.ragged_dot")
 
