@@ -10,7 +10,6 @@ from typing import Any
 from shardviz.view import (
     comparison,
     cost_pictures,
-    cost_table,
     findings,
     layouts,
     placement,
@@ -29,7 +28,6 @@ __all__ = [
     "Document",
     "comparison",
     "cost_pictures",
-    "cost_table",
     "document",
     "findings",
     "layouts",
@@ -69,4 +67,4 @@ def picture(subject: Any, kind: str = "") -> Picture:
 def _load(subject: Any) -> None:
     _, _, inside = type(subject).__module__.partition("shardviz.")
     if inside.partition(".")[0] in _NEED_JAX:
-        from shardviz.view import exercise, explored, mends, plans, program, search, summary  # noqa: F401
+        from shardviz.view import exercise, explored, plans, program, summary  # noqa: F401
