@@ -38,7 +38,6 @@ from shardviz.view.document import (
     value_spec,
     words,
 )
-from shardviz.view.findings import findings_table
 from shardviz.view.picture import Picture
 from shardviz.view.placement import without_machine
 from shardviz.view.program import of_rules
@@ -48,6 +47,7 @@ from shardviz.view.report import (
     alive_table,
     code_text,
     differences_section,
+    findings_table,
     stated_text,
 )
 from shardviz.view.roofline import roofline_picture

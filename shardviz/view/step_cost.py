@@ -45,8 +45,8 @@ from shardviz.view.document import (
     words,
 )
 from shardviz.view.placement import axes_section, orders_section
+from shardviz.view.report import phase_words, traffic_words, work_blocks
 from shardviz.view.values import beside_words
-from shardviz.view.work import phase_words, traffic_words, work_blocks
 
 BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing that is known"}
 _MOST_COLLECTIVES, _MOST_LINES = 40, 10

@@ -10,7 +10,6 @@ from typing import Any
 from shardviz.view import (
     comparison,
     cost_pictures,
-    findings,
     layouts,
     placement,
     report,
@@ -29,7 +28,6 @@ __all__ = [
     "comparison",
     "cost_pictures",
     "document",
-    "findings",
     "layouts",
     "picture",
     "placement",

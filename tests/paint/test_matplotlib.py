@@ -18,7 +18,7 @@ from shardviz.notation import DeviceMesh, Spec  # noqa: E402
 from shardviz.paint import plot  # noqa: E402
 from shardviz.paint.mpl import draw  # noqa: E402
 from shardviz.paint.theme import axis_colours  # noqa: E402
-from shardviz.view.bars import WIDE, collective_bars  # noqa: E402
+from shardviz.view.cost_pictures import WIDE, collective_bars  # noqa: E402
 from shardviz.view.picture import Picture, Rects, picture  # noqa: E402
 from shardviz.view.scene import build_scene, describe  # noqa: E402
 from shardviz.view.show import Shown, show  # noqa: E402
