@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _NEED_JAX = ("program", "compat", "ask", "explorer", "study")
-"""Rooms whose objects have their builders in `view.program` and `view.summary`."""
+"""Rooms whose objects have their builders in `view.program` and `view.explored`."""
 
 
 def document(subject: Any) -> Document:
@@ -65,4 +65,4 @@ def picture(subject: Any, kind: str = "") -> Picture:
 def _load(subject: Any) -> None:
     _, _, inside = type(subject).__module__.partition("shardviz.")
     if inside.partition(".")[0] in _NEED_JAX:
-        from shardviz.view import exercise, explored, plans, program, summary  # noqa: F401
+        from shardviz.view import exercise, explored, plans, program  # noqa: F401
