@@ -2,7 +2,7 @@
 
 from shardviz.graph.flow import Flow, GraphFlow
 from shardviz.graph.loops import Runs, Trips, heaviest_runs, runs, trip_counts
-from shardviz.graph.operations import Block, Graph, Operation, Value
+from shardviz.graph.operations import Block, Contraction, Convolution, Dims, Graph, Operation, Value
 from shardviz.graph.origins import KEEPS, MOVES, At, Origins
 from shardviz.graph.trips import trip_count
 
@@ -11,6 +11,9 @@ __all__ = [
     "MOVES",
     "At",
     "Block",
+    "Contraction",
+    "Convolution",
+    "Dims",
     "Flow",
     "Graph",
     "GraphFlow",
