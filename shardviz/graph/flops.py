@@ -29,6 +29,7 @@ from shardviz.layouts.layout import itemsize
 from shardviz.records import Frame
 from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
 from shardviz.records.kernels import Array, Known, factor_dtype, kernel_name
+from shardviz.records.products import Sizes
 
 PRODUCTS = frozenset(("dot", "scaled-dot", "ragged-dot", "convolution"))
 """Matrix products and convolutions."""
@@ -94,6 +95,23 @@ def _groups(groups: int, size: int, whole: int) -> int:
 def product_dtype(op: Operation) -> str:
     """The element type in which a product's factors are multiplied: the wider of the two."""
     return max((op.array(0).dtype, op.array(1).dtype), key=itemsize)
+
+
+def product_sizes(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> Sizes:
+    """Batch, rows, what is summed over, and columns of a matrix product.
+
+    Args:
+        op: the product.
+        shard_of: as for `product_flops`.
+    """
+    left, right = shard_of(op.array(0)), shard_of(op.array(1))
+    (summed, others), (batch, other_batch) = op.contraction
+    return (
+        math.prod(left[d] for d in batch),
+        math.prod(n for d, n in enumerate(left) if d not in {*summed, *batch}),
+        math.prod(left[d] for d in summed),
+        math.prod(n for d, n in enumerate(right) if d not in {*others, *other_batch}),
+    )
 
 
 @dataclass(frozen=True)
