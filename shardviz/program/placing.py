@@ -2,8 +2,9 @@
 
 The function is traced twice more: first each operation is told with the lines that ask for it, so that a name in the
 source becomes the number of an operation; then those operations' results are marked, as if the person had written
-`with_sharding_constraint` there. The second trace is of one plan's places, whatever their specs: these are written into
-the lowered module for each plan (`lower.edited`), so that a spec that is dragged needs no other trace.
+`with_sharding_constraint` there. The first trace serves every place. The second is of one plan's places, whatever their
+specs: these are written into the lowered module for each plan (`lower.edited`), so that a spec that is dragged needs no
+other trace.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardviz import _jax
+from shardviz._jax import Line
 from shardviz.errors import SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Call
@@ -20,24 +22,16 @@ from shardviz.program.trace import Placed, Traced, staged
 from shardviz.records.source import is_own
 
 
-def with_places(
-    traced: Traced,
-    call: Call,
-    mesh: DeviceMesh,
-    types: tuple[Spec, ...],
-    places: frozenset[str],
-    wanted: Sequence[Intermediate],
-) -> Traced:
-    """The trace of a call with a mark at each value that is to be constrained.
+def operations(
+    traced: Traced, call: Call, mesh: DeviceMesh, types: tuple[Spec, ...], places: frozenset[str]
+) -> tuple[_jax.Made, ...]:
+    """The operations that the lines of a call's function ask for, in order.
 
     Args:
-        traced: the trace without them.
-        call, mesh, types, places: what it was made of; see `trace`.
-        wanted: the values.
+        traced, call, mesh, types, places: as `with_places`.
 
     Raises:
-        SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
-        TraceError: if the program has no Python any more, or makes other operations each time that it is traced.
+        TraceError: if the program has no Python any more.
     """
     if call.traced_for is not None or traced.closed is None:
         raise TraceError(
@@ -46,7 +40,30 @@ def with_places(
         )
     watch = _jax.Watch(is_own)
     staged(call, mesh, types, places, watch)
-    made = tuple(watch.made)
+    return tuple(watch.made)
+
+
+def with_places(
+    traced: Traced,
+    call: Call,
+    mesh: DeviceMesh,
+    types: tuple[Spec, ...],
+    places: frozenset[str],
+    made: Sequence[_jax.Made],
+    wanted: Sequence[Intermediate],
+) -> Traced:
+    """The trace of a call with a mark at each value that is to be constrained.
+
+    Args:
+        traced: the trace without them.
+        call, mesh, types, places: what it was made of; see `trace`.
+        made: its operations.
+        wanted: the values.
+
+    Raises:
+        SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
+        TraceError: if the program makes other operations each time that it is traced.
+    """
     targets = [located(each, made) for each in wanted]
     there = [_there(each, target, made) for each, target in zip(wanted, targets, strict=True)]
     closed, survived = _marked(traced, call, mesh, types, places, made, targets, there)
@@ -110,8 +127,7 @@ def _marked(
                 variables[number] = level, target.variable
     watch = _jax.Watch(is_own, marks, variables)
     again = staged(call, mesh, types, places, watch)
-    same = [(m.op, m.lines[:1]) for m in watch.made] == [(m.op, m.lines[:1]) for m in made]
-    if not same:
+    if list(map(_place, watch.made)) != list(map(_place, made)):
         raise TraceError(
             f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "
             "be constrained; constrain the value in the function itself"
@@ -124,6 +140,11 @@ def _marked(
                 argument=target.variable,
             )
     return again.jaxpr, _jax.marks_in(again.jaxpr.jaxpr)
+
+
+def _place(row: _jax.Made) -> tuple[str, tuple[Line, ...]]:
+    """An operation and its line, which are the same each time, whoever asks for the trace."""
+    return row.op, tuple(replace(line, frame=0) for line in row.lines[:1])
 
 
 def _surviving(
