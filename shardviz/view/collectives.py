@@ -7,7 +7,7 @@ where a target's own compiler has answered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardviz.judge.report import Report
@@ -17,6 +17,7 @@ from shardviz.records.collectives import axes_words
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view.document import (
     Block,
+    LineText,
     Part,
     Piece,
     Section,
@@ -37,8 +38,6 @@ from shardviz.view.document import (
     words,
     wrapped,
 )
-
-LineText = Callable[[Frame | None], str]
 
 MOST = 40
 _SUMS = {"axes": "By mesh axes", "source": "By source line", "phase": "By phase", "kind": "By kind"}
@@ -139,8 +138,7 @@ def _key(total: CollectiveTotal, key: str, line_text: LineText | None) -> Piece:
     if key == "axes":
         return axes(total.axes)
     if key == "source":
-        frame = total.key if isinstance(total.key, Frame) else None
-        return line(frame, line_text(frame) if line_text and frame else "")
+        return line(total.key if isinstance(total.key, Frame) else None, line_text or "")
     return words(total.label)
 
 
@@ -186,7 +184,7 @@ def collectives_table(
     timed = any(c.seconds is not None for c in collectives)
 
     def source(c: Collective) -> Piece:
-        return line(c.source, line_text(c.source) if line_text and c.source else "")
+        return line(c.source, line_text or "")
 
     def kind(c: Collective) -> tuple[Piece, ...]:
         of = (words(f"of {c.operand}", quiet=True),) if c.operand else ()

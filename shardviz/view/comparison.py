@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -61,18 +61,22 @@ def amount_text(number: float | None, unit: str) -> str:
     return _FORMATS[unit](number)
 
 
+def signed_text(amount: float, form: Callable[[float], str]) -> str:
+    """`+1.30 GB`, `−0.21 s`."""
+    return f"{'+' if amount > 0 else '−'}{form(abs(amount))}"
+
+
 def difference_text(amount: Amount) -> str:
     """`+3.20 GB (+12 %)`, `−0.21 s (−4.2 %)`, `the same`, or `not known`."""
     if amount.difference is None:
         return "not known"
     if not amount.difference:
         return "the same"
-    sign = "+" if amount.difference > 0 else "−"
-    text = sign + amount_text(abs(amount.difference), amount.unit)
+    text = signed_text(amount.difference, _FORMATS[amount.unit])
     if not amount.before:
         return text
     share = abs(amount.difference / amount.before)
-    return f"{text} ({sign}{share:.2g} ×)" if share >= 10 else f"{text} ({sign}{100 * share:.2g} %)"
+    return f"{text} ({text[0]}{share:.2g} ×)" if share >= 10 else f"{text} ({text[0]}{100 * share:.2g} %)"
 
 
 @document.register
@@ -189,8 +193,7 @@ def nbytes_difference(difference: float) -> Piece:
     """`+1.20 GB`, in the colour of more or less; `the same` for 0."""
     if not difference:
         return words("the same", quiet=True)
-    text = ("+" if difference > 0 else "−") + format_bytes(abs(difference))
-    return words(text, tone="bad" if difference > 0 else "good")
+    return words(signed_text(difference, format_bytes), tone="bad" if difference > 0 else "good")
 
 
 def _collectives_section(comparison: Comparison) -> Section:
@@ -203,7 +206,7 @@ def _collectives_section(comparison: Comparison) -> Section:
         (right("runs"), lambda change: _arrow([t and t.runs_text for t in (change.before, change.after)])),
         (right("operand bytes"), lambda change: _arrow([t and t.bytes_text for t in (change.before, change.after)])),
         (right("difference"), lambda change: nbytes_difference(change.bytes)),
-        ("line", lambda change: tuple(line(frame, comparison.line(frame)) for frame in _lines(change))),
+        ("line", lambda change: tuple(line(frame, comparison.line) for frame in _lines(change))),
         most=_MOST_COLLECTIVES,
         noun="change",
         clip=True,

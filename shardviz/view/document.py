@@ -334,10 +334,15 @@ def bar(parts: Iterable[Part]) -> Piece:
     return Piece(text="", kind="bar", value=tuple(parts))
 
 
-def line(frame: Frame | None, source: str = "", *, tip: str = "") -> Piece:
+LineText = Callable[[Frame | None], str]
+"""From a place in the source to the text of its line: `report.line`."""
+
+
+def line(frame: Frame | None, source: str | LineText = "", *, tip: str = "") -> Piece:
     """A place in the person's source, with the text of the line; the whole line is its tip where it is too long."""
     if frame is None:
         return words(NO_SOURCE, quiet=True, tip=tip)
+    source = source if isinstance(source, str) else source(frame)
     if len(source.strip()) > _LONGEST_LINE:
         tip = tip or source.strip()
     return Piece(

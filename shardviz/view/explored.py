@@ -55,7 +55,7 @@ from shardviz.view.panes import (
     shard_map_pane,
     values_pane,
 )
-from shardviz.view.placement import placement_document
+from shardviz.view.placement import CHOOSE, placement_document
 from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, LEVEL_WORDS, fit_text
 from shardviz.view.source import source_pane
 from shardviz.view.step_cost import headline, memory_words, parts_table
@@ -80,8 +80,8 @@ def memory_brief(state: Looked) -> Document:
     simulated = plan is not None and plan.target == "cpu" and state.cost is None
     if simulated:
         blocks.append(paragraph(*memory_pieces(state.deck.now.known), name="memory-arguments"))
-        choose = words("choose a machine", tip="under the mesh", selects=("choose", "target"))
-        blocks.append(paragraph(choose, words("to see whether it fits", quiet=True), name="memory-choose"))
+        choose = dataclasses.replace(CHOOSE, strong=False), words("to see whether it fits", quiet=True)
+        blocks.append(paragraph(*choose, name="memory-choose"))
     elif plan is not None:
         table = parts_table(memory_parts(report), None, whole="in all")
         blocks.append(dataclasses.replace(table, name="memory-table"))

@@ -17,7 +17,7 @@ from shardviz.study.costs import CostTable
 from shardviz.study.mends import Mend, Mends
 from shardviz.study.resuming import value_text
 from shardviz.study.sweep import Sweep, SweepRow
-from shardviz.view.comparison import difference_text
+from shardviz.view.comparison import difference_text, signed_text
 from shardviz.view.document import (
     Block,
     Document,
@@ -220,7 +220,10 @@ def mends_document(mends: Mends) -> Document:
         (wrapped("change"), _change),
         (right("step saved"), _step_saved) if timed else None,
         (right("moved"), lambda mend: difference_text(mend.difference.amount("operand bytes"))),
-        (right("memory, about"), lambda mend: _signed(mend.memory)),
+        (
+            right("memory, about"),
+            lambda mend: signed_text(mend.memory, format_bytes) if abs(mend.memory) >= 0.5e6 else "the same",
+        ),
         ("where", lambda mend: tuple(map(line, mend.lines[:_MOST_LINES])) or ""),
         ("level", lambda mend: mend.level),
         noun="mend",
@@ -271,11 +274,6 @@ def _change(mend: Mend) -> Inline:
 def _step_saved(mend: Mend) -> Piece:
     saved = mend.seconds or 0.0
     return words(format_seconds(saved) if saved else "as long", tone="good" if saved > 0 else "")
-
-
-def _signed(size: float) -> str:
-    """`+1.30 GB`; `the same` for less than a megabyte."""
-    return "the same" if abs(size) < 0.5e6 else f"{'+' if size > 0 else '−'}{format_bytes(abs(size))}"
 
 
 # A search's answer: the best plan, its runners-up, why not otherwise, the front, and what fell out.

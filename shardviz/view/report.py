@@ -9,7 +9,7 @@ numbers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from shardviz.judge.report import Report
 from shardviz.records import Alive, Cost, Finding, Findings, Frame, LevelDifference, Memory, Suggestion
@@ -22,6 +22,7 @@ from shardviz.view.document import (
     Block,
     Document,
     Inline,
+    LineText,
     Paragraph,
     Part,
     Piece,
@@ -295,7 +296,7 @@ def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, n
         ("kind", lambda a: a.kind),
         ("name", named),
         ("on one device", lambda a: shape(a.shape, dtype=a.dtype) if a.dtype else ""),
-        ("line", lambda a: line(a.source, report.line(a.source)) if a.source else ""),
+        ("line", lambda a: line(a.source, report.line) if a.source else ""),
         most=48,
         name=name,
     )
@@ -306,8 +307,6 @@ def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, n
 PHASES: tuple[str, ...] = ("forward", "rematerialised", "backward", "update")
 _SAME = 1.005
 _MOST_WORK = 12
-
-LineText = Callable[[Frame | None], str]
 
 
 def memory_name(target: str) -> str:
@@ -395,8 +394,7 @@ def _work_table(what: str, totals: Sequence[WorkTotal], cost: Cost, memory: str,
     def name(t: WorkTotal) -> Piece:
         if what != "line":
             return words(str(t.key), strong=True)
-        frame = t.key if isinstance(t.key, Frame) else None
-        return line(frame, line_text(frame) if frame else "")
+        return line(t.key if isinstance(t.key, Frame) else None, line_text)
 
     return table(
         totals,

@@ -328,7 +328,7 @@ def longest_section(cost: StepCost, waits: bool = False) -> Section:
     def lines(same: CollectiveTotal) -> Inline:
         first, *others = dict.fromkeys(c.source and c.source.bare for c in same.collectives)
         if not others:
-            return line(first, cost.line(first))
+            return line(first, cost.line)
         return replace(words(where(same), quiet=True), selects=("line", first.short) if first else None)
 
     def detail(same: CollectiveTotal) -> Iterator[Block]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from shardviz.records import Frame, Residual, Value
+from shardviz.records import Residual, Value
 from shardviz.records.amounts import format_bytes, format_count, plural
 from shardviz.view.document import (
     Block,
@@ -38,9 +38,6 @@ __all__ = [
     "values_section",
     "values_table",
 ]
-
-LineText = Callable[[Frame | None], str]
-"""From a source frame to the text of its line: `report.line`."""
 
 LONGEST_NAME = 44
 """Characters of an array's name in a table; a longer one ends in `…`."""
