@@ -110,12 +110,7 @@ def _level_tip(known: Known) -> str:
 
 
 def offers_document(offers: Offers, deck: Deck) -> Document:
-    """Presets to choose from, the best first, each with its difference to the plan that is open, before it is taken.
-
-    Args:
-        offers: what was tried.
-        deck: the cards, of which one is open.
-    """
+    """Presets to choose from, the best first, each with its difference to the plan that is open, before it is taken."""
 
     def of_known(pieces: Callable[[Known], Iterator[Piece]]) -> Callable[[Offer], Inline]:
         return lambda offer: words("") if offer.known is None else tuple(pieces(offer.known))

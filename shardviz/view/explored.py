@@ -236,12 +236,7 @@ def _coded(code: Codes) -> Iterator[Block]:
 
 
 def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -> Document:
-    """All that the panes of an explorer say, one below the other.
-
-    Args:
-        state: the explorer's.
-        codes: the name of each card's plan → the code of it.
-    """
+    """All that the panes of an explorer say, one below the other, and the code of each card's plan by its name."""
     report, cost = state.report, state.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
     chosen = shard_map_pane(report, state.selected, state.remark)

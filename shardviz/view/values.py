@@ -165,11 +165,7 @@ _BESIDES: tuple[tuple[str, Callable[[int], str]], ...] = (
 
 
 def residuals_headline(residuals: Sequence[Residual]) -> str:
-    """How many values are kept and their bytes on one device; how many more are needed and take no memory of their own.
-
-    Args:
-        residuals: a report's.
-    """
+    """How many values are kept, their bytes on one device, and how many are needed that take no memory of their own."""
     kept = [r for r in residuals if r.takes_memory]
     size = sum(r.value.bytes_per_device or 0 for r in kept)
     text = f"{plural(len(kept), 'value')} kept for the backward pass, {format_bytes(size)} per device"
