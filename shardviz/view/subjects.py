@@ -7,36 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.view import (
-    comparison,
-    cost_pictures,
-    layouts,
-    placement,
-    report,
-    rosetta,
-    shard_map,
-    step_cost,
-    why,
-)
+from shardviz.view import comparison, cost_pictures, layouts, placement, report, rosetta, shard_map, why  # noqa: F401
 from shardviz.view.document import Document
 from shardviz.view.document import document as built
 from shardviz.view.picture import Picture
 from shardviz.view.picture import picture as drawn
-
-__all__ = [
-    "Document",
-    "comparison",
-    "cost_pictures",
-    "document",
-    "layouts",
-    "picture",
-    "placement",
-    "report",
-    "rosetta",
-    "shard_map",
-    "step_cost",
-    "why",
-]
 
 _NEED_JAX = ("program", "compat", "ask", "explorer", "study")
 """Rooms whose objects have their builders in `view.program` and `view.explored`."""
