@@ -130,8 +130,9 @@ class Lowered:
             yield
 
     def apart(self) -> Lowered:
-        """The same program in a context of its own, which its asker may enter again: whoever asks it long questions keeps
-        nobody else waiting.
+        """The same program in a context of its own: whoever asks it long questions keeps nobody else waiting.
+
+        Who has entered it may enter it again.
         """
         with self.entered():
             module = _jax.bytecode(self.module.operation)
