@@ -80,7 +80,7 @@ class Asking:
                 f"{source.text}: the shapes inside a shard_map follow from its specs; change the program"
             )
         other = self.changed((source,))
-        named = {"as it is": self.report, f"without {source.axis} in {_bare(source)}": other}
+        named = {"as it is": self.report, f"without {source.axis} in {source.label}": other}
         return compare(named, target=target)
 
     def changed(self, gone: Sequence[Source] = (), given: Sequence[Source] = ()) -> Report:
@@ -211,7 +211,7 @@ class Asking:
         """Changes of specs that may avoid a collective, in words and as sources that go or come."""
         gone, given = _asked(self.trial, why)
         if given:
-            yield f"{_bare(given[0])} as {given[0].spec.canonical()}", gone, given
+            yield f"{given[0].label} as {given[0].spec.canonical()}", gone, given
         groups = [tuple(c.source for c in a.causes) for a in answers]
         groups += [causes_of(self.trial, cut.node.key, cut.dim, axis) for axis, cut in why.rivals]
         if why.need.kind == "partial sums" and len(answers) == 1:
@@ -222,7 +222,7 @@ class Asking:
             key = frozenset(s.key for s in free)
             if free and key not in seen:
                 seen.add(key)
-                yield f"without {free[0].axis} in {_several([_bare(s) for s in free])}", free, ()
+                yield f"without {free[0].axis} in {_several([s.label for s in free])}", free, ()
 
     def _both(self, why: Reason, sources: tuple[Source, ...]) -> tuple[Source, ...]:
         """What takes an axis off everything that is summed over, given what takes it off the first operand."""
@@ -318,11 +318,6 @@ def _asked(trial: Perturbed, why: Reason) -> tuple[list[Source], list[Source]]:
     spec = before.with_dims(before.dims)
     gone = [sharding.at(d, axis_name(a), spec) for d, (old, new) in pairs for a in old if a not in new]
     return gone, [sharding.at(d, axis_name(a), spec) for d, (old, new) in pairs for a in new if a not in old]
-
-
-def _bare(source: Source) -> str:
-    """A source without its spec."""
-    return source.text.removesuffix(f" {source.spec.canonical()}")
 
 
 def _several(names: Sequence[str]) -> str:

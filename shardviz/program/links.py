@@ -240,8 +240,8 @@ class Rule(NamedTuple):
             ]
             for side in (rule.operand_mappings, rule.result_mappings)
         )
-        factors = rule.reduction_factors, rule.need_replication_factors, rule.blocked_propagation_factors
-        return cls((*ins, *outs), *map(frozenset, factors), einsum(ins, outs))
+        reduced, whole = frozenset(rule.reduction_factors), frozenset(rule.need_replication_factors)
+        return cls((*ins, *outs), reduced, whole, frozenset(rule.blocked_propagation_factors), einsum(ins, outs))
 
 
 def einsum(*sides: Iterable[Factors]) -> str:

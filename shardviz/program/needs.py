@@ -201,7 +201,8 @@ def reason(links: Links, moved: Key, collective: Collective, named: Named) -> Re
         collective: its record.
         named: what values are called.
     """
-    kind, ends = collective.kind, {"before": collective.before, "after": collective.after}
+    kind = collective.kind
+    ends: dict[str, Any] = {"before": collective.before, "after": collective.after}
     if collective.origin == "user":
         words = f"the program itself says {kind} there, inside a shard_map."
         return Reason.of("said", words, collective.operand or "an array", op=kind)

@@ -48,8 +48,15 @@ class Sharding(NamedTuple):
 
     def at(self, dimension: int, axis: str, spec: Spec | None = None) -> Source:
         """An axis in it, or in another spec that might stand there."""
-        fields = self._asdict() | ({} if spec is None else {"spec": spec})
-        return Source(dimension=dimension, axis=axis, **fields)
+        return Source(
+            role=self.role,
+            name=self.name,
+            dimension=dimension,
+            axis=axis,
+            spec=self.spec if spec is None else spec,
+            source=self.source,
+            places=self.places,
+        )
 
 
 class Forced(NamedTuple):
@@ -146,8 +153,9 @@ class Perturbed:
 
     def _is_type(self, op: ir.Operation) -> bool:
         maker = op.operands[0].owner
-        typed = bool(self.lowered.traced.types) and not isinstance(maker, ir.Block)
-        return typed and maker.location.attr == op.location.attr
+        if not self.lowered.traced.types or isinstance(maker, ir.Block):
+            return False
+        return maker.location.attr == op.location.attr
 
     # Runs.
 
