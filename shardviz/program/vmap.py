@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -58,12 +58,12 @@ def vmap(
             f"vmap of {call.name}: in_axes has {len(given)} entries and there are {len(call.args)} positional "
             f"arguments, {', '.join(roots)}; give one entry for each, or one int for all"
         )
-    places = {i: _axes(f"vmap of {call.name}: in_axes for {roots[i]}", given[i], call.args[i]) for i in dynamic}
+    places = {i: _places(f"vmap of {call.name}: in_axes for {roots[i]}", given[i], call.args[i]) for i in dynamic}
     static_names = set(call.options.static_argnames)
-    keyed = {k: _axes(f"vmap of {call.name}: {k}", 0, v) for k, v in call.kwargs.items() if k not in static_names}
+    keyed = {k: _places(f"vmap of {call.name}: {k}", 0, v) for k, v in call.kwargs.items() if k not in static_names}
     args = tuple(_stacked(a, places[i], axis_size) if i in places else a for i, a in enumerate(call.args))
     kwargs = {k: _stacked(v, keyed[k], axis_size) if k in keyed else v for k, v in call.kwargs.items()}
-    if not any(p is not None for tree in (*places.values(), *keyed.values()) for p in _leaves(tree)):
+    if all(at is None for some in (*places.values(), *keyed.values()) for at in some):
         raise TraceError(f"vmap of {call.name}: in_axes maps no argument; give at least one an int")
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -83,20 +83,18 @@ def vmap(
         return changes.together(out, values, lambda place: replace(place, follows=place.follows and _leads(ins, place)))
 
     own = numbered("in", (tuple(call.args[i] for i in dynamic), {k: call.kwargs[k] for k in keyed}))
-    spots = [p for i in dynamic for p in _leaves(places[i])] + [p for k in sorted(keyed) for p in _leaves(keyed[k])]
-    ins = tuple(
-        source if spot is None else replace(source, dimension=spot, axes=axes)
-        for source, spot in zip(jax.tree.leaves(own), spots, strict=True)
-    )
+    spots = [at for i in dynamic for at in places[i]] + [at for k in sorted(keyed) for at in keyed[k]]
+
+    def put(sources: Any, spots: list[int | None]) -> list[SpecSource]:
+        pairs = zip(jax.tree.leaves(sources), spots, strict=True)
+        return [s if at is None else replace(s, dimension=at, axes=axes) for s, at in pairs]
+
+    ins = tuple(put(own, spots))
 
     def outs(of: Traced) -> Any:
         avals = out_avals(of)
-        put = _axes(f"vmap of {call.name}: out_axes", out_axes, avals)
-        found = [
-            source if spot is None else replace(source, dimension=spot, axes=axes)
-            for source, spot in zip(jax.tree.leaves(numbered("out", avals)), _leaves(put), strict=True)
-        ]
-        return jax.tree.unflatten(jax.tree.structure(avals), found)
+        spots = _places(f"vmap of {call.name}: out_axes", out_axes, avals)
+        return jax.tree.unflatten(jax.tree.structure(avals), put(numbered("out", avals), spots))
 
     made = rewrapped(call, "vmap", run, args, kwargs, parameters_of(call), dict(call.names), donate=True)
     return bring(call, traced, made, ins, outs)
@@ -107,19 +105,8 @@ def _leads(ins: Sequence[SpecSource], place: Place) -> bool:
     return place.number is not None and ins[place.number].dimension == 0
 
 
-@dataclass(frozen=True)
-class _At:
-    """Keeps None, which is a branch of a pytree, as a leaf."""
-
-    place: int | None
-
-
-def _leaves(tree: Any) -> list[int | None]:
-    return [at.place for at in jax.tree.leaves(tree)]
-
-
-def _axes(what: str, prefix: Any, tree: Any) -> Any:
-    """The tree with an `_At` for each leaf: where the new dimension goes, counted from the front.
+def _places(what: str, prefix: Any, tree: Any) -> list[int | None]:
+    """For each leaf of a tree where the new dimension goes, counted from the front; None for not mapped.
 
     Raises:
         TraceError: if `prefix` is no prefix of the tree, or an axis is out of range.
@@ -128,34 +115,27 @@ def _axes(what: str, prefix: Any, tree: Any) -> Any:
         places = spread(prefix, tree)
     except ValueError as error:
         raise TraceError(f"{what}: {prefix!r} is no int, None or pytree prefix of it: {error}") from error
-
-    def place(at: Any, leaf: Any) -> _At:
+    for at, leaf in zip(places, jax.tree.leaves(tree), strict=True):
         rank = len(np.shape(leaf)) + 1
-        if at is None:
-            return _At(None)
-        if isinstance(at, bool) or not isinstance(at, int) or not -rank <= at < rank:
+        if at is not None and (isinstance(at, bool) or not isinstance(at, int) or not -rank <= at < rank):
             raise TraceError(
                 f"{what}: {at!r} is no place for a new dimension of {dtype_of(leaf)}{list(np.shape(leaf))}; "
                 f"there are {-rank} to {rank - 1}, and None for not mapped"
             )
-        return _At(at % rank)
-
-    leaves, structure = jax.tree.flatten(tree)
-    return structure.unflatten(map(place, places, leaves))
+    leaves = jax.tree.leaves(tree)
+    return [None if at is None else at % (len(np.shape(x)) + 1) for at, x in zip(places, leaves, strict=True)]
 
 
-def _stacked(tree: Any, places: Any, size: int) -> Any:
+def _stacked(tree: Any, places: list[int | None], size: int) -> Any:
     """The tree's arrays with the new dimension."""
-
-    def leaf(x: Any, at: _At) -> Any:
-        if at.place is None:
-            return x
-        shape = list(np.shape(x))
-        shape.insert(at.place, size)
-        weak = getattr(x, "weak_type", not hasattr(x, "dtype"))
-        return jax.ShapeDtypeStruct(tuple(shape), dtype_of(x), weak_type=weak)
-
-    return jax.tree.map(leaf, tree, places)
+    leaves, structure = jax.tree.flatten(tree)
+    for n, (x, at) in enumerate(zip(leaves, places, strict=True)):
+        if at is not None:
+            shape = list(np.shape(x))
+            shape.insert(at, size)
+            weak = getattr(x, "weak_type", not hasattr(x, "dtype"))
+            leaves[n] = jax.ShapeDtypeStruct(tuple(shape), dtype_of(x), weak_type=weak)
+    return structure.unflatten(leaves)
 
 
 def _plural(names: str | Sequence[str]) -> tuple[str, ...]:
