@@ -20,7 +20,6 @@ from shardviz.program.call import Call
 from shardviz.program.dimensions import Dimensions, dimensions
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.plan import Plan
-from shardviz.program.vmap import vmap as mapped
 from shardviz.records import Frame, PlanRecord, Variant
 
 P = ParamSpec("P")
@@ -154,7 +153,9 @@ class Derivable:
             TraceError: if the function cannot be traced, or if `in_axes`, `out_axes` or `axis_size` do not fit.
             SpecError: if an axis of `spmd_axis_name` cuts an argument already.
         """
-        return self._derived(mapped(self._call, self._lowerings.shapes, in_axes, out_axes, axis_size, spmd_axis_name))
+        return self._derived(
+            derivatives.vmap(self._call, self._lowerings.shapes, in_axes, out_axes, axis_size, spmd_axis_name)
+        )
 
     def plan_from(self, plan: Plan) -> Plan:
         """The plan for a transformed program that follows from one for the program that it was made from.
