@@ -33,7 +33,6 @@ ENTERED = frozenset(
 )
 """What runs blocks as wholes."""
 
-CONSTANTS = frozenset(("stablehlo.constant", "sdy.constant"))
 _MET = re.compile(r"rhs_(?:contracting|batching|group)_dimensions\s*=\s*\[([^\]]*)\]")
 _KINDS = {
     "stablehlo.case": "conditional",
@@ -118,7 +117,6 @@ class MlirOperation(Operation):
     def convolution(self) -> Convolution:
         """How a convolution goes over its input."""
         dims = stablehlo.ConvDimensionNumbers(self.attributes["dimension_numbers"])
-        kernel = dims.kernel_input_feature_dimension, dims.kernel_output_feature_dimension
         many = len(dims.input_spatial_dimensions)
         groups = (ir.IntegerAttr(self.attributes[f"{name}_group_count"]).value for name in ("feature", "batch"))
         return Convolution(

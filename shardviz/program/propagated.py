@@ -21,7 +21,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import At, Block, GraphFlow, Origins
+from shardviz.graph import At, Block, Flow, Origins
 from shardviz.graph import Value as GraphValue
 from shardviz.graph.collectives import span
 from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, product_sizes
@@ -247,7 +247,7 @@ class Reading(Walker):
         return said if said != "update" or self.brief else self._flow.phase_of(op.results, self.around.calls)
 
     @cached_property
-    def _flow(self) -> GraphFlow:
+    def _flow(self) -> Flow:
         return flow_of(self.graph, self.locations)
 
     def _value(self, op: MlirOperation) -> None:
