@@ -17,10 +17,11 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from shardviz.errors import DtypeError, ParseError, excerpt
 from shardviz.layouts.layout import itemsize
-from shardviz.notation.bounds import MOST_DIGITS, MOST_DIMENSIONS, MOST_NESTED, check_size, remembered
+from shardviz.notation.bounds import MOST_DIGITS, MOST_DIMENSIONS, MOST_NESTED, check_size
 
 _LEAF = re.compile(r"([a-z][a-z0-9]*+)\[([0-9<=?,\s]*+)\](?>(?:\{([^}]*+)\})?)")
 _ORDER = re.compile(r"^([\d,]*)(?::T\(([\d,]+)\))?")
@@ -105,7 +106,7 @@ def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
     return shape
 
 
-@remembered(lambda text: 8 * len(text))
+@lru_cache(maxsize=4096)
 def parse_shape(text: str) -> ShapeTree:
     """Reads a shape.
 

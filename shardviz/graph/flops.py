@@ -29,7 +29,7 @@ from shardviz.layouts.layout import itemsize
 from shardviz.records import Frame
 from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
 from shardviz.records.kernels import Array, Known, factor_dtype, kernel_name
-from shardviz.records.products import Sizes
+from shardviz.records.work import Sizes
 
 PRODUCTS = frozenset(("dot", "scaled-dot", "ragged-dot", "convolution"))
 """Matrix products and convolutions."""
