@@ -21,6 +21,7 @@ from shardviz.records.collectives import Collective, Collectives, TargetCollecti
 from shardviz.records.findings import Finding
 from shardviz.records.memory import Memory
 from shardviz.records.products import Product
+from shardviz.records.schedule import Scheduled
 from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Residual, Value
 from shardviz.records.variants import Variant
@@ -134,6 +135,7 @@ class ReportRecord(Visible):
             partitioner made them.
         products: the matrix products as Shardy cuts them.
         level_differences: where the propagated level says something else, from level `partitioned` on.
+        schedule: at level `propagated` what one device does, in the program's order; the others have their texts.
     """
 
     level: str
@@ -155,6 +157,7 @@ class ReportRecord(Visible):
     target_collectives: tuple[TargetCollective, ...] = ()
     level_differences: tuple[LevelDifference, ...] = ()
     products: tuple[Product, ...] = ()
+    schedule: tuple[Scheduled, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "collectives", Collectives(self.collectives, self.source))

@@ -1,0 +1,71 @@
+"""A schedule as plain data: what one device does in a step, in the order in which it begins it.
+
+    work   fusion.12                    on the chip's units, one after the other
+    begin  all-gather-start.3           beside them, on links or as a copy
+    loop   while.7, 80 trips            a schedule of its own, so often
+    end    all-gather-start.3           waits until that has ended
+
+What blocks the chip while it goes on is begun and ended at once. A compiler's schedule is read from its program
+(`compiler.schedule`); where a program has none, `graph.listed` makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardviz.records.values import Frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled:
+    """An entry of a schedule.
+
+    Attributes:
+        kind: `work`, `begin`, `end` or `loop`.
+        name: the instruction; of `end` the one that began what is waited for.
+        flops: element type → FLOPs of matrix products.
+        hbm_bytes: read from and written to main memory; of a copy what it moves.
+        host_bytes: of a copy: what goes to the host's memory or comes from there.
+        collective: of `begin`: the name of the report's collective; empty for a copy.
+        after: of `begin`: what must have ended before.
+        opaque: kernels and library calls in it whose FLOPs nobody says.
+        untimed: of `begin`: what it is, where there is nothing to tell its time by.
+        source: the person's line that it stems from.
+        phase: as `Collective.phase`.
+        trips: of `loop`; None where not known.
+        body: of `loop`.
+    """
+
+    kind: Literal["work", "begin", "end", "loop"]
+    name: str
+    flops: Mapping[str, float] = field(default_factory=dict)
+    hbm_bytes: float = 0.0
+    host_bytes: float = 0.0
+    collective: str = ""
+    after: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
+    untimed: str = ""
+    source: Frame | None = None
+    phase: str = "update"
+    trips: int | None = 1
+    body: tuple[Scheduled, ...] = ()
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """FLOPs and bytes of main memory, loops multiplied in."""
+        times = 1 if self.trips is None else self.trips
+        inner = [entry.total for entry in self.body]
+        return (
+            times * (sum(self.flops.values()) + sum(flops for flops, _ in inner)),
+            times * (self.hbm_bytes + sum(moved for _, moved in inner)),
+        )
+
+
+Schedule = tuple[Scheduled, ...]
+
+
+def heaviest(branches: list[Schedule]) -> Schedule:
+    """The branch of a conditional that does most: by FLOPs, then by bytes."""
+    return max(branches, key=lambda entries: tuple(map(sum, zip(*(e.total for e in entries), strict=True))), default=())
