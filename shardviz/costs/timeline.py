@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 import numpy as np
 
-from shardviz.compiler import parse
+from shardviz.compiler import count_flops, parse
 from shardviz.compiler.schedule import is_scheduled, schedule_of
 from shardviz.costs.collective import time_of
 from shardviz.costs.machine import Machine, machine_of, natural
@@ -43,6 +43,7 @@ from shardviz.files import write_whole
 from shardviz.notation import Axis, DeviceMesh, axis_name
 from shardviz.notation.groups import parse_pairs
 from shardviz.records import Collective, Frame
+from shardviz.records.amounts import format_flops
 from shardviz.records.report import ReportRecord
 from shardviz.records.schedule import Schedule, Scheduled
 from shardviz.visible import Visible
@@ -453,7 +454,7 @@ def timeline(report: ReportRecord, target: str | Machine | None = None) -> Timel
         events=events,
         exposed=exposed,
         critical=_critical(tasks, walk.now, events, timing),
-        notes=(*timing.notes, *_notes(report, schedule)),
+        notes=(*timing.notes, *_notes(report, schedule, entries)),
         source=report.source,
     )
 
@@ -476,9 +477,16 @@ def _program(report: ReportRecord, machine: Machine) -> tuple[Schedule, Mapping[
     )
 
 
-def _notes(report: ReportRecord, schedule: str) -> Iterator[str]:
+def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[str]:
     if schedule == "listed":
         yield "listed: of the bytes in HBM only those of matrix products are counted; what is fused is not known yet"
+        return
+    flops = sum(entry.total[0] for entry in entries)
+    if report.cost is not None and report.cost.dot_flops and flops > 1.02 * report.cost.dot_flops:
+        yield (
+            f"the compiler does some products again to save memory: {format_flops(flops)} on each device, "
+            f"{format_flops(report.cost.dot_flops)} in the partitioned program"
+        )
     if report.memory is not None and report.memory.fits is False:
         yield f"the program does not fit {report.target}'s memory; it is timed as if it did"
 
@@ -500,6 +508,7 @@ class _Timing:
         self._ways = {name: self._way(c) for name, c in collectives.items() if c.kind == "collective-permute"}
         self._split = {axis for way in self._ways.values() if way for axis, _ in (way,)}
         self._known: dict[str, tuple[float, tuple[str, ...], str]] = {}
+        self._kernels: dict[Frame | None, float] | None = None
 
     def tasks(self, entries: Schedule) -> tuple[Task, ...]:
         """The entries with their times."""
@@ -509,6 +518,9 @@ class _Timing:
         task = Task(entry.kind, entry.name, after=entry.after, entry=entry)
         if entry.kind == "work":
             task.products = sum(map(self._products, entry.flops.items()))
+            if entry.opaque and (said := self._kernel(entry)):
+                task.products += self._products((max(entry.flops, default="bfloat16"), said))
+                entry = dataclasses.replace(entry, opaque=())
             task.hbm = entry.hbm_bytes / self._bandwidth
             at_least = task.products >= task.hbm
             task.what, task.bound = ("products" if entry.flops else "other work"), "FLOPs" if at_least else "HBM"
@@ -544,6 +556,20 @@ class _Timing:
             self._note(f"{self.chip.name} has no rate for products of {dtype}: counted as bfloat16")
             dtype = "bfloat16"
         return flops * self.chip.devices_per_chip / self.chip.flops(dtype) if flops else 0.0
+
+    def _kernel(self, entry: Scheduled) -> float:
+        """FLOPs of one run of a kernel whose text does not say them: what the report counts more on its line than the
+        partitioned program's text says, shared by the kernel's runs there; 0 where that is nothing."""
+        if self._kernels is None:
+            self._kernels = {}
+            module = parse(self.report.stages["partitioned"]) if "partitioned" in self.report.stages else None
+            texts = count_flops(module).work if module is not None else ()
+            for sign, rows in ((1.0, self.report.cost.work if module and self.report.cost else ()), (-1.0, texts)):
+                for row in rows:
+                    self._kernels[row.source] = self._kernels.get(row.source, 0.0) + sign * row.dot_flops
+            runs = _runs(schedule_of(module)) if module is not None else {}
+            self._kernels = {at: more / runs[at] for at, more in self._kernels.items() if more > 0 and at in runs}
+        return self._kernels.get(entry.source, 0.0)
 
     def _host(self, moved: float) -> float:
         rate = self.chip.host_bytes_per_s
@@ -601,6 +627,16 @@ class _Timing:
             return None
         ahead = int(np.median(steps[steps > 0])) if np.any(steps > 0) else 0
         return (axis, "+" if 2 * ahead <= size else "-") if ahead else None
+
+
+def _runs(entries: Schedule, times: int = 1) -> dict[Frame | None, int]:
+    """Line → how often kernels run there whose FLOPs their text does not say."""
+    found: dict[Frame | None, int] = {}
+    for entry in entries:
+        inner = _runs(entry.body, times * (entry.trips or 1)) if entry.kind == "loop" else {}
+        for line, count in (inner | ({entry.source: times * len(entry.opaque)} if entry.opaque else {})).items():
+            found[line] = found.get(line, 0) + count
+    return found
 
 
 def _event(task: Task, lane: str, begin: float, seconds: float, trips: int) -> Event:

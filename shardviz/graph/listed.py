@@ -43,7 +43,8 @@ def listed(block: Block, entries_of: Callable[[Any], Iterable[Scheduled]]) -> Sc
 
     Args:
         block: its operations stand after those whose results they use.
-        entries_of: operation → what it does; nothing for what costs nothing; of a collective a `begin` and its `end`.
+        entries_of: operation → what it does; nothing for what costs nothing; of a collective a `begin` and its `end`;
+            of what runs a block as a whole that block's schedule.
     """
     there: dict[Value, _There] = {}
     done: list[list[Scheduled]] = [[]]  # at the start, then with each operation
@@ -57,7 +58,7 @@ def listed(block: Block, entries_of: Callable[[Any], Iterable[Scheduled]]) -> Sc
         here: list[Scheduled] = []
         if not entries:
             found = _There(last, names)
-        elif entries[0].kind == "begin":
+        elif all(entry.kind in ("begin", "end") for entry in entries):
             found = _There(last, frozenset(e.name for e in entries if e.kind == "begin"))
             for entry in entries:
                 if entry.kind == "begin":

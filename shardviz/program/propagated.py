@@ -23,6 +23,7 @@ from jax.extend.mlir.dialects import sdy
 
 from shardviz.graph import At, Block, GraphFlow, Origins
 from shardviz.graph import Value as GraphValue
+from shardviz.graph.listed import listed
 from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
@@ -39,10 +40,11 @@ from shardviz.program.module import Place, call_target, group_axes, spec_of
 from shardviz.program.products import PRODUCTS, factor_dtype, product_flops, sizes, summed_axes
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.uses import KINDS, moved_axes, root_of, surroundings
-from shardviz.records import Collective, Product, Value, WorkTally
+from shardviz.records import Collective, Frame, Product, Value, WorkTally
 from shardviz.records.kernels import Array, Known, kernel_name
 from shardviz.records.kernels import factor_dtype as dtype_of_call
 from shardviz.records.phases import phase
+from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
 from shardviz.records.source import module_of
 
 USER_KINDS = {
@@ -156,6 +158,8 @@ class Reading(Walker):
         self.cuts: dict[Any, _Cut] = {}
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
+        self.schedule: Schedule = ()  # of the block that was read last
+        self.entries: dict[MlirOperation, Schedule] = {}  # of the block that is read
         self.locations = lowered.locations
         self._moved = Origins(_MOVED, first=True)
         self.read(self.main)
@@ -165,14 +169,16 @@ class Reading(Walker):
         return Place(stack, None) if stack else None  # what has no line of its own has none
 
     def read(self, block: Block) -> tuple[GraphValue, ...]:
-        around, self.made = self.made, {}
+        around, self.made, self.entries = (self.made, self.entries), {}, {}
         try:
-            return super().read(block)
+            returned = super().read(block)
+            self.schedule = () if self.brief else listed(block, lambda op: self.entries.get(op, ()))
+            return returned
         finally:
-            self.made = around
+            self.made, self.entries = around
 
     def visit(self, op: MlirOperation) -> None:
-        name = op.name
+        name, before = op.name, len(self.collectives)
         said = USER_KINDS.get(name) or (name == "stablehlo.custom_call" and USER_KINDS.get(call_target(op)))
         if said:
             self._user_collective(op, said)
@@ -187,10 +193,13 @@ class Reading(Walker):
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, factor_dtype(op), self.around.times * flops)
+            self._works(op, place.frame, stands_in, {factor_dtype(op): flops})
             if name == "stablehlo.dot_general" and not self.brief:
                 self._product(op, place, stands_in, flops)
         elif name == "stablehlo.custom_call" and not said:
             self._call(op)
+        if len(self.collectives) > before:
+            self.entries[op] = begun_and_ended(self.collectives[before:])
         if op.blocks:
             with self.inside(op) as blocks:
                 if op.kind == "conditional":
@@ -198,6 +207,28 @@ class Reading(Walker):
                 else:
                     for block in blocks:
                         self.read(block)
+                self.entries[op] = self.schedule
+                if op.kind == "while" and self.schedule:
+                    loop = Scheduled(kind="loop", name=op.kind, trips=self.around.trips, body=self.schedule)
+                    self.entries[op] = (loop,)
+
+    def _works(
+        self, op: MlirOperation, frame: Frame | None, phase: str, flops: dict[str, float], opaque: tuple[str, ...] = ()
+    ) -> None:
+        """Notes a product, or a call that may be one, for the schedule."""
+        if not self.brief:
+            moved = sum(math.prod(self._shard_of(v)) * itemsize(v.dtype) for v in (*op.operands, *op.results))
+            self.entries[op] = (
+                Scheduled(
+                    kind="work",
+                    name=op.kind,
+                    flops=flops,
+                    hbm_bytes=float(moved),
+                    opaque=opaque,
+                    source=frame,
+                    phase=phase,
+                ),
+            )
 
     def _call(self, op: MlirOperation) -> None:
         """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
@@ -210,7 +241,9 @@ class Reading(Walker):
         flops = self.known.flops(name, target, ins, outs, config, frame)
         if flops != 0:
             row = self._phase(op, place), frame, module_of(place.name_stack, frame), dtype_of_call(ins, outs)
-            self.tally.add(*row, self.around.times * (flops or 0.0), opaque=(name,) if flops is None else ())
+            opaque = (name,) if flops is None else ()
+            self.tally.add(*row, self.around.times * (flops or 0.0), opaque=opaque)
+            self._works(op, frame, row[0], {row[-1]: flops or 0.0}, opaque)
 
     def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:
         manual, last = self.around.manual, self.values[-1] if self.values else None
@@ -240,12 +273,13 @@ class Reading(Walker):
 
     def _branches(self, blocks: Sequence[Block]) -> None:
         """Every branch's values and collectives; the FLOPs of the branch that has most."""
-        around, found = self.tally, []
+        around, found, schedules = self.tally, [], []
         for block in blocks:
             self.tally = WorkTally()
             self.read(block)
             found.append(self.tally)
-        self.tally = around
+            schedules.append(self.schedule)
+        self.tally, self.schedule = around, heaviest(schedules)
         self.tally.join(max(found, key=lambda tally: tally.flops).rows)
 
     def _phase(self, op: MlirOperation, place: Place) -> str:

@@ -11,10 +11,11 @@ What blocks the chip while it goes on is begun and ended at once. A compiler's s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from shardviz.records.collectives import Collective
 from shardviz.records.values import Frame
 
 
@@ -69,3 +70,15 @@ Schedule = tuple[Scheduled, ...]
 def heaviest(branches: list[Schedule]) -> Schedule:
     """The branch of a conditional that does most: by FLOPs, then by bytes."""
     return max(branches, key=lambda entries: tuple(map(sum, zip(*(e.total for e in entries), strict=True))), default=())
+
+
+def begun_and_ended(collectives: Sequence[Collective]) -> Schedule:
+    """One after the other, each a `begin` and its `end`."""
+    entries: list[Scheduled] = []
+    for place, one in enumerate(collectives):
+        after = (collectives[place - 1].name,) if place else ()
+        begin = Scheduled(
+            kind="begin", name=one.name, collective=one.name, after=after, source=one.source, phase=one.phase
+        )
+        entries += (begin, Scheduled(kind="end", name=one.name, source=one.source, phase=one.phase))
+    return tuple(entries)
