@@ -65,10 +65,11 @@ class Event:
         begin: seconds from the step's begin, the first time.
         seconds: how long, each time.
         trips: how often it is so.
-        what: `products`, a kind of collective, `copy`; of more trips the loop.
+        what: `products`, `other work`, a kind of collective, `copy`, `loop`.
         bound: what its time is bound by: `FLOPs`, `HBM`, `ICI link`, ...
         source, phase: as of `Scheduled`.
         axes: of a collective.
+        more: of trips that are like the one before: how many.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Event:
     begin: float
     seconds: float
     trips: int = 1
+    more: int = 0
     what: str = ""
     bound: str = ""
     source: Frame | None = None
@@ -278,7 +280,7 @@ class Walk:
 
     Attributes:
         now: seconds from the begin.
-        events: (task, lane, begin, seconds, trips) of each event; empty where they are not wanted.
+        events: (task, lane, begin, seconds, trips, more) of each event; empty where they are not wanted.
     """
 
     def __init__(self, tasks: Sequence[Task], *, events: bool = True, most_trips: int = _MOST_TRIPS):
@@ -388,7 +390,7 @@ class Walk:
             event[4] *= times + 1
         more = times * length
         if more:
-            self._note(loop, FOLDED, self.now, more)
+            self._note(loop, FOLDED, self.now, more, times)
         for times_of in (self._free, self._ends):
             for name, at in times_of.items():
                 if at > self.now:
@@ -397,9 +399,9 @@ class Walk:
             copy[2] = None if copy[2] is None else copy[2] + more
         self.now += more
 
-    def _note(self, task: Task, lane: str, begin: float, seconds: float) -> None:
+    def _note(self, task: Task, lane: str, begin: float, seconds: float, more: int = 0) -> None:
         if self._noted:
-            self.events.append([task, lane, begin, seconds, 1])
+            self.events.append([task, lane, begin, seconds, 1, more])
 
 
 def _alike(one: Mapping[Any, float], other: Mapping[Any, float], within: float) -> bool:
@@ -484,7 +486,7 @@ def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[s
     flops = sum(entry.total[0] for entry in entries)
     if report.cost is not None and report.cost.dot_flops and flops > 1.02 * report.cost.dot_flops:
         yield (
-            f"the compiler does some products again to save memory: {format_flops(flops)} on each device, "
+            f"the optimised program computes some products again, or pads them: {format_flops(flops)} on each device, "
             f"{format_flops(report.cost.dot_flops)} in the partitioned program"
         )
     if report.memory is not None and report.memory.fits is False:
@@ -639,7 +641,7 @@ def _runs(entries: Schedule, times: int = 1) -> dict[Frame | None, int]:
     return found
 
 
-def _event(task: Task, lane: str, begin: float, seconds: float, trips: int) -> Event:
+def _event(task: Task, lane: str, begin: float, seconds: float, trips: int, more: int) -> Event:
     entry = task.entry
     return Event(
         name=task.name,
@@ -647,6 +649,7 @@ def _event(task: Task, lane: str, begin: float, seconds: float, trips: int) -> E
         begin=begin,
         seconds=seconds,
         trips=trips,
+        more=more,
         what=task.what,
         bound=task.bound,
         source=entry and entry.source,

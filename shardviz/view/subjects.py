@@ -18,6 +18,7 @@ from shardviz.view import (
     rosetta,
     shard_map,
     step_cost,
+    timeline,
     why,
 )
 from shardviz.view.document import Document
@@ -39,6 +40,7 @@ __all__ = [
     "rosetta",
     "shard_map",
     "step_cost",
+    "timeline",
     "why",
 ]
 
