@@ -5,9 +5,8 @@ begin. What goes on beside the others is begun by one instruction and ended by a
 
 | in the text | begun | ended |
 |---|---|---|
-| `all-gather-start`, `collective-permute-start`, ... | there | at its `-done` |
-| a chain of fusions with one `channel_id` (`asynchronous`) | at the one with `AsyncCollectiveStart` | after the one with `AsyncCollectiveDone` |
-| `copy-start`, `async-start` of a slice or a copy | there | at its `-done` |
+| `all-gather-start` and its like, `copy-start`, `async-start` | there | at its `-done` |
+| fusions with one `channel_id` | at `AsyncCollectiveStart` | after `AsyncCollectiveDone` |
 | a collective, or a fusion of one, without such a mark | there | there: the chip waits |
 
 The order of a program that is not scheduled (the partitioner's) is `graph.listed`'s, and of its bytes only those of
@@ -195,7 +194,9 @@ class _Reading:
                 computation, instruction, "work", flops=flops, hbm_bytes=moved, opaque=tuple(sorted(set(opaque)))
             )
 
-    def _made(self, computation: Computation, instruction: Instruction, kind: Any, **fields: Any) -> Scheduled:
+    def _made(
+        self, computation: Computation, instruction: Instruction, kind: Any, name: str = "", **fields: Any
+    ) -> Scheduled:
         where, named = named_instruction(self.module, computation, instruction)
         stack = full_name(self.module, where, named, self.phases.prefixes)
         key = stack, named.stack_frame_id
@@ -205,7 +206,7 @@ class _Reading:
         if source is None and instruction.opcode == "custom-call":
             source = source_of_call(self.module, computation, instruction)
         phase = self.phases(computation, instruction, stack)
-        return Scheduled(kind=kind, source=source, phase=phase, **{"name": instruction.name} | fields)
+        return Scheduled(kind=kind, name=name or instruction.name, source=source, phase=phase, **fields)
 
 
 def _branches(instruction: Instruction) -> tuple[str, ...]:

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from shardviz.costs.timeline import COMPUTE, COPIES, FOLDED, HOST, WAITS, Event, Timeline
+from shardviz.costs.timeline import Event, Timeline
+from shardviz.costs.timing import HOST
+from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS
 from shardviz.notation import axis_name
 from shardviz.records.amounts import format_seconds, plural
 from shardviz.records.collectives import axes_words
@@ -189,6 +191,10 @@ def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
                 layer=2,
             )
         )
+    if place.folds:
+        at = tuple((left + place(event.begin) + _GAP / 2, _TOP - 7) for event in place.folds)
+        more = tuple(f"+{event.more:,}" for event in place.folds)
+        shapes.append(Labels(at=at, texts=more, align="middle", size="small", ink="quiet"))
     total = format_seconds(timeline.seconds)
     spent = "; ".join(f"{lane.name} busy {format_seconds(lane.busy)}" for lane in timeline.lanes)
     return Picture(
@@ -201,6 +207,7 @@ def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
         keys=tuple(_keys(timeline)),
         notes=(
             f"rests on {timeline.rests_on}",
+            "work is paler where HBM bounds it",
             *(("trips of a loop that are alike are drawn once; a gap stands for the rest",) if place.folds else ()),
         ),
     )
@@ -242,7 +249,7 @@ def _lane(timeline: Timeline, name: str, left: float, y: float, place: _Places) 
         begin, end = place(event.begin), place(event.begin + event.seconds)
         boxes = looks.setdefault(_look(timeline, event), [])
         if boxes and begin - boxes[-1][0] - boxes[-1][1] < _LEAST and max(end - begin, boxes[-1][1]) < _LEAST:
-            x, wide, tip = boxes[-1]
+            x, _, tip = boxes[-1]
             boxes[-1] = (x, end - x, tip)
         elif end - begin > _LEAST / 8:
             boxes.append((begin, end - begin, _tip(timeline, event)))
@@ -285,7 +292,7 @@ def _tip(timeline: Timeline, event: Event) -> str:
 def _keys(timeline: Timeline) -> Iterator[Key]:
     for phase in _PHASES:
         if any(event.lane == COMPUTE and event.phase == phase for event in timeline.events):
-            yield Key(text=phase, fill=phase, more="paler where HBM bounds it")
+            yield Key(text=phase, fill=phase)
     for number, name in enumerate(timeline.mesh.names):
         if any({axis_name(a) for a in event.axes or ()} == {name} for event in timeline.events):
             yield Key(text=f"over {name}", fill=number, hatch=number)
