@@ -6,6 +6,7 @@ begin. What goes on beside the others is begun by one instruction and ended by a
 | in the text | begun | ended |
 |---|---|---|
 | `all-gather-start` and its like, `copy-start`, `async-start` | there | at its `-done` |
+| `send` to other slices | there | at the `recv-done` of its rendezvous |
 | fusions with one `channel_id` | at `AsyncCollectiveStart` | after `AsyncCollectiveDone` |
 | a collective, or a fusion of one, without such a mark | there | there: the chip waits |
 
@@ -44,6 +45,8 @@ from shardviz.records.kernels import Known
 from shardviz.records.schedule import Schedule, Scheduled, heaviest
 
 _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
+_RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
+_TRANSFER = re.compile(r'_xla_megascale_transfer_type="([^"]*)"')
 _HOST = "S(5)"
 _PASSES = frozenset(("get-tuple-element", "bitcast", "async-update", "tuple", "copy"))
 
@@ -111,14 +114,19 @@ class _Reading:
                     yield self._made(computation, instruction, "end")
         elif opcode in ("copy-start", "async-start"):
             yield self._begin(computation, instruction)
-        elif opcode in ("send", "recv"):
-            yield self._made(computation, instruction, "begin", untimed=f"{opcode} between slices")
+        elif opcode == "send":
+            given = array_operand(computation, instruction, 0).nbytes
+            between = _named(_TRANSFER, instruction) or "send"
+            name = _named(_RENDEZVOUS, instruction) or name
+            yield self._made(computation, instruction, "begin", name, between=between, sent_bytes=float(given))
+        elif opcode == "recv":  # what it gives is there when its send is done
+            return
         elif opcode == "fusion":
             yield from self._fusion(computation, instruction)
         elif (_HOST in instruction.shape_text or _HOST in _operand_texts(computation, instruction)) and (
             moved := self._host_bytes(computation, instruction)
         ):
-            yield self._made(computation, instruction, "begin", host_bytes=moved)
+            yield self._made(computation, instruction, "begin", **_copied(instruction, moved))
             yield self._made(computation, instruction, "end")
         else:
             yield from self._work(computation, instruction)
@@ -132,7 +140,7 @@ class _Reading:
             if kind_of(inner):
                 return self._made(computation, instruction, "begin", collective=inner.name)
         if host := self._host_bytes(where, inner):
-            return self._made(computation, instruction, "begin", host_bytes=host)
+            return self._made(computation, instruction, "begin", **_copied(inner, host))
         return self._made(computation, instruction, "begin", hbm_bytes=self.traffic(where, inner))
 
     def _host_bytes(self, computation: Computation, instruction: Instruction) -> float:
@@ -153,8 +161,7 @@ class _Reading:
         for inner in fused.instructions:
             if not kind_of(inner):
                 continue
-            channel = _CHANNEL.search(inner.attributes_text)
-            chain = channel[1] if channel else inner.name
+            chain = _named(_CHANNEL, inner) or inner.name
             if not goes_on(fused, inner):
                 yield self._made(computation, instruction, "begin", name=inner.name, collective=inner.name)
                 moved += self.traffic(fused, inner)
@@ -167,7 +174,7 @@ class _Reading:
                 ended.append(self._made(computation, instruction, "end", name=self._chains[chain]))
         host = _HOST in instruction.shape_text and self._host_bytes(computation, instruction)
         if host:
-            yield self._made(computation, instruction, "begin", host_bytes=host)
+            yield self._made(computation, instruction, "begin", **_copied(instruction, host))
             ended.append(self._made(computation, instruction, "end"))
         yield from self._work(computation, instruction, less=moved if chained else 0.0)
         yield from ended
@@ -209,6 +216,11 @@ class _Reading:
         return Scheduled(kind=kind, name=name or instruction.name, source=source, phase=phase, **fields)
 
 
+def _copied(instruction: Instruction, moved: float) -> dict[str, Any]:
+    """What a copy to the host's memory, or from there, says; of a pair's start the first part is where it goes."""
+    return {"host_bytes": moved, "to_host": _HOST in instruction.shape_text.split(", ")[0]}
+
+
 def _branches(instruction: Instruction) -> tuple[str, ...]:
     called = instruction.called
     roles = ("branch_computations", "true_computation", "false_computation")
@@ -224,7 +236,14 @@ def _begun(computation: Computation, done: Instruction) -> str:
     at = computation.by_name[done.operands[0]] if done.operands else done
     while at.opcode in _PASSES and at.operands:
         at = computation.by_name[at.operands[0]]
-    return at.name if at.opcode.endswith("-start") or at.opcode in ("send", "recv") else ""
+    if at.opcode in ("send", "recv"):
+        return _named(_RENDEZVOUS, at) or at.name
+    return at.name if at.opcode.endswith("-start") else ""
+
+
+def _named(pattern: re.Pattern[str], instruction: Instruction) -> str:
+    found = pattern.search(instruction.attributes_text)
+    return found[1] if found else ""
 
 
 def _marked(computation: Computation, instruction: Instruction, mark: str) -> bool:

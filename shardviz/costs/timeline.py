@@ -82,8 +82,8 @@ class Lane:
     """A lane, and how its step is spent.
 
     Attributes:
-        name: `compute`, `HBM copies`, `host`, or links: `ICI data`, `ICI data +` and `ICI data -` where collectives
-            send one way only, `DCN`, `NVLink`, `network`.
+        name: `compute`, `HBM copies`, `to the host`, `from the host`, or links: `DCN`, `NVLink`, `network`,
+            `ICI data`; or `ICI data +` and `ICI data -` where collectives send one way only.
         busy, waiting: seconds.
         axis: the mesh axis whose links it is; empty for others.
     """
@@ -328,7 +328,7 @@ def _lanes(events: Iterable[Event], seconds: float, timing: Timing) -> tuple[Lan
     )
 
 
-_ORDER = {COMPUTE: 0, COPIES: 1, HOST: 2}
+_ORDER = {name: place for place, name in enumerate((COMPUTE, COPIES, *HOST))}
 
 
 def _exposed(events: Iterable[Event]) -> tuple[Exposed, ...]:
@@ -363,7 +363,7 @@ def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], ti
     ]
     lanes = {event.lane for event in events} - {COMPUTE, WAITS, COPIES, FOLDED}
     for link in sorted({timing.axis_of.get(lane, lane) for lane in lanes}):
-        kind, name = ("host", "host link") if link == HOST else ("links", link)
+        kind, name = ("host", f"copies {link}") if link in HOST else ("links", link)
         found.append(shorter(kind, name, on({lane for lane in lanes if timing.axis_of.get(lane, lane) == link})))
     for line in sorted(spent, key=lambda frame: -spent[frame])[:_MOST_LINES]:
         found.append(shorter("line", line.short, at(line), line))

@@ -19,7 +19,7 @@ from shardviz.records import Collective, Frame
 from shardviz.records.report import ReportRecord
 from shardviz.records.schedule import Schedule, Scheduled
 
-HOST = "host"
+HOST = ("to the host", "from the host")
 _UNKNOWN = ("unknown links",)
 
 
@@ -70,11 +70,11 @@ class Timing:
         elif entry.kind == "begin":
             task.what = "copy"
             if entry.host_bytes:
-                task.lanes, task.bound = (HOST,), "host link"
+                task.lanes, task.bound = (HOST[not entry.to_host],), "host link"
                 task.seconds = self._host(entry.host_bytes)
-            elif entry.untimed:
-                self._note(f"nothing here tells the time of {entry.untimed}: taken as 0")
-                task.lanes = ("untimed",)
+            elif entry.between:
+                task.what, task.lanes, task.bound = _words(entry.between), ("DCN",), "DCN"
+                task.seconds = self._between(entry)
             else:
                 task.hbm, task.bound = entry.hbm_bytes / self._bandwidth, "HBM"
         return task
@@ -109,6 +109,17 @@ class Timing:
             self._note(f"how fast a {self.chip.name} reaches its host is not known: copies to the host are taken as 0")
             return 0.0
         return moved * self.chip.devices_per_chip / rate
+
+    def _between(self, entry: Scheduled) -> float:
+        """Seconds of a transfer between all slices, by the formulas of `stages`."""
+        rate, slices = self.chip.dcn_bytes_per_s, self.place.machine.num_slices
+        times = {"ALL_REDUCE": 2 * (slices - 1) / slices, "REDUCE_SCATTER": (slices - 1) / slices}
+        times |= {"ALL_GATHER": slices - 1.0, "ALL_TO_ALL": (slices - 1) / slices}
+        if rate is None or entry.between not in times:
+            self._note(f"nothing here tells the time of {_words(entry.between)}: taken as 0")
+            return 0.0
+        self._note("transfers between slices are taken to be between all of them")
+        return entry.sent_bytes * times[entry.between] * self.chip.devices_per_chip / rate
 
     def _collective(self, name: str) -> tuple[float, tuple[str, ...], str]:
         if name not in self._known:
@@ -159,6 +170,11 @@ class Timing:
             return None
         ahead = int(np.median(steps[steps > 0])) if np.any(steps > 0) else 0
         return (axis, "+" if 2 * ahead <= size else "-") if ahead else None
+
+
+def _words(between: str) -> str:
+    """`ALL_REDUCE` → `all-reduce between slices`."""
+    return f"{between.lower().replace('_', '-')} between slices"
 
 
 def _runs(entries: Schedule, times: int = 1) -> dict[Frame | None, int]:

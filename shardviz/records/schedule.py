@@ -28,11 +28,12 @@ class Scheduled:
         name: the instruction; of `end` the one that began what is waited for.
         flops: element type → FLOPs of matrix products.
         hbm_bytes: read from and written to main memory; of a copy what it moves.
-        host_bytes: of a copy: what goes to the host's memory or comes from there.
+        host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
         collective: of `begin`: the name of the report's collective; empty for a copy.
         after: of `begin`: what must have ended before.
         opaque: kernels and library calls in it whose FLOPs nobody says.
-        untimed: of `begin`: what it is, where there is nothing to tell its time by.
+        between: of `begin`: the kind of transfer between slices, as a TPU's compiler calls it (`ALL_REDUCE`).
+        sent_bytes: of such a transfer: what one device hands over.
         source: the person's line that it stems from.
         phase: as `Collective.phase`.
         trips: of `loop`; None where not known.
@@ -44,10 +45,12 @@ class Scheduled:
     flops: Mapping[str, float] = field(default_factory=dict)
     hbm_bytes: float = 0.0
     host_bytes: float = 0.0
+    to_host: bool = False
     collective: str = ""
     after: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
-    untimed: str = ""
+    between: str = ""
+    sent_bytes: float = 0.0
     source: Frame | None = None
     phase: str = "update"
     trips: int | None = 1

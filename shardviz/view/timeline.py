@@ -15,7 +15,7 @@ from shardviz.costs.timing import HOST
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS
 from shardviz.notation import axis_name
 from shardviz.records.amounts import format_seconds, plural
-from shardviz.records.collectives import axes_words
+from shardviz.records.collectives import KINDS, axes_words
 from shardviz.view.document import (
     Block,
     Column,
@@ -38,6 +38,7 @@ from shardviz.view.document import (
 from shardviz.view.picture import Key, Labels, Picture, Rects, Role, Shape, picture, text_wide
 
 _MOST = 12
+_WORDS = {"copy": "copy to or from the host"}
 _PHASES = ("forward", "rematerialised", "backward", "update")
 
 
@@ -96,7 +97,9 @@ def _lanes(timeline: Timeline) -> Table:
     columns = (Column("lane"), Column("busy", right=True), Column("share", right=True), Column("waiting", right=True))
     rows = (
         row(
-            axes((lane.axis,), tip=lane.name) if lane.name == f"ICI {lane.axis}" else words(lane.name),
+            (words("ICI"), axes((lane.axis,)), words(lane.name.removeprefix(f"ICI {lane.axis}").strip()))
+            if lane.axis
+            else words(lane.name),
             seconds(lane.busy),
             words(_share(timeline, lane.busy)),
             seconds(lane.waiting),
@@ -124,8 +127,8 @@ def _exposed(timeline: Timeline) -> Iterator[Section]:
         row(
             seconds(each.seconds),
             words(_share(timeline, each.seconds)),
-            moved(each.what, each.axes, each.source) if each.what != "copy" else words("copy to or from the host"),
-            axes(each.axes) if each.what != "copy" else words(""),
+            moved(each.what, each.axes, each.source) if each.what in KINDS else words(_WORDS.get(each.what, each.what)),
+            axes(each.axes) if each.what in KINDS else words(""),
             line(each.source, timeline.line(each.source)),
         )
         for each in timeline.exposed
@@ -274,7 +277,7 @@ def _look(timeline: Timeline, event: Event) -> tuple[Role, int | None, float]:
     if event.lane == COMPUTE:
         return event.phase if event.phase in _PHASES else "muted", None, 1.0 if event.bound == "FLOPs" else 0.5
     names = {axis_name(axis) for axis in event.axes or ()}
-    if event.lane not in (COPIES, HOST) and len(names) == 1:
+    if event.lane not in (COPIES, *HOST) and len(names) == 1:
         number = timeline.mesh.names.index(names.pop())
         return number, number, 0.5 if event.lane == WAITS else 1.0
     return "muted", None, 1.0
