@@ -51,11 +51,10 @@ def listed(block: Block, entries_of: Callable[[Any], Iterable[Scheduled]]) -> Sc
     begun: list[list[Scheduled]] = [[]]  # behind those
     waiting: dict[str, Scheduled] = {}
     for place, operation in enumerate(block.operations):
-        entries = tuple(entries_of(operation))
-        operands = [there[value] for value in operation.operands if value in there]
+        entries, here = tuple(entries_of(operation)), list[Scheduled]()
+        operands = {there[value] for value in operation.operands if value in there}
         last = max((value.place for value in operands), default=-1)
-        names = frozenset().union(*(value.begun for value in operands))
-        here: list[Scheduled] = []
+        names = frozenset[str]().union(*(value.begun for value in operands))
         if not entries:
             found = _There(last, names)
         elif all(entry.kind in ("begin", "end") for entry in entries):

@@ -172,7 +172,7 @@ class Reading(Walker):
         around, self.made, self.entries = (self.made, self.entries), {}, {}
         try:
             returned = super().read(block)
-            self.schedule = () if self.brief else listed(block, lambda op: self.entries.get(op, ()))
+            self.schedule = listed(block, lambda op: self.entries.get(op, ())) if self.entries else ()
             return returned
         finally:
             self.made, self.entries = around
@@ -198,7 +198,7 @@ class Reading(Walker):
                 self._product(op, place, stands_in, flops)
         elif name == "stablehlo.custom_call" and not said:
             self._call(op)
-        if len(self.collectives) > before:
+        if len(self.collectives) > before and not self.brief:
             self.entries[op] = begun_and_ended(self.collectives[before:])
         if op.blocks:
             with self.inside(op) as blocks:
@@ -207,10 +207,9 @@ class Reading(Walker):
                 else:
                     for block in blocks:
                         self.read(block)
-                self.entries[op] = self.schedule
-                if op.kind == "while" and self.schedule:
+                if self.schedule:
                     loop = Scheduled(kind="loop", name=op.kind, trips=self.around.trips, body=self.schedule)
-                    self.entries[op] = (loop,)
+                    self.entries[op] = (loop,) if op.kind == "while" else self.schedule
 
     def _works(
         self, op: MlirOperation, frame: Frame | None, phase: str, flops: dict[str, float], opaque: tuple[str, ...] = ()

@@ -170,7 +170,7 @@ def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
     """The lanes, one below the other, with what takes place on each."""
     place = _Places(timeline)
     lanes = [*(lane.name for lane in timeline.lanes), *([WAITS] if _has(timeline, WAITS) else [])]
-    left = max(map(text_wide, lanes)) + 10
+    left = max(map(text_wide, lanes), default=0.0) + 10
     high = _TOP + _STEP * len(lanes)
     shapes: list[Shape] = [Rects(x=(left,), y=(_TOP,), wide=place.wide, high=_STEP * len(lanes), fill="tile")]
     middles = [_TOP + _STEP * (n + 0.5) for n in range(len(lanes))]
