@@ -102,9 +102,21 @@ class HloOperation(Operation):
             return _ENDS in self.native.attributes_text
         if self.kind not in _COLLECTIVES:
             return self.kind.endswith("-done")
-        users = [user.native.attributes_text for value in self.results for user, _ in value.uses
-                 if isinstance(user, Operation) and user.kind == "custom-call"]  # fmt: skip
-        return any(_ENDS in text for text in users) or (self.is_chained and not any(_BEGINS in text for text in users))
+        return self.is_marked_ended or (self.is_chained and not self.is_marked_begun)
+
+    @property
+    def is_marked_begun(self) -> bool:
+        """Whether a custom call says that a collective in a fusion begins there."""
+        return self._is_marked(_BEGINS)
+
+    @property
+    def is_marked_ended(self) -> bool:
+        """Whether a custom call says that a collective in a fusion ends there."""
+        return self._is_marked(_ENDS)
+
+    def _is_marked(self, mark: str) -> bool:
+        users = (user for value in self.results for user, _ in value.uses if isinstance(user, Operation))
+        return any(user.kind == "custom-call" and mark in user.native.attributes_text for user in users)
 
     @property
     def constant(self) -> str:

@@ -16,6 +16,7 @@ from shardviz.view import (
     rosetta,
     shard_map,
     step_cost,
+    timeline,
     why,
 )
 from shardviz.view.document import Document
@@ -35,6 +36,7 @@ __all__ = [
     "rosetta",
     "shard_map",
     "step_cost",
+    "timeline",
     "why",
 ]
 
