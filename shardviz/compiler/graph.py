@@ -86,9 +86,9 @@ class HloOperation(Operation):
         return int(stated[1]) if stated else None
 
     @property
-    def collective(self) -> str | None:
-        """The kind of the collective that it is, or begins; None for any other operation."""
-        return _COLLECTIVES.get(self.kind)
+    def collective(self) -> str:
+        """The kind of the collective that it is, or begins; empty for any other operation."""
+        return _COLLECTIVES.get(self.kind, "")
 
     @property
     def is_chained(self) -> bool:
@@ -164,18 +164,13 @@ class HloOperation(Operation):
                 f"{', '.join(map(str, shapes))}"
             )
         spatial = "".join(filter(str.isdecimal, labels[3]))
-        window = self._window
-        steps = [window.get(name, [one] * len(spatial)) for name, one in _STEPS.items()]
+        window, named = self._window, zip(labels.groups(), _NAMES, strict=True)
+        steps = (window.get(name, [one] * len(spatial)) for name, one in _STEPS.items())
         try:
-            places = (
-                tuple(map(part.index, names + spatial)) for part, names in zip(labels.groups(), _NAMES, strict=True)
-            )
-            return Convolution(
-                *places,
-                *(tuple(int(step[int(d)].split("_")[0]) for d in spatial) for step in steps),
-                int(self._attribute("feature_group_count") or 1),
-                int(self._attribute("batch_group_count") or 1),
-            )
+            left, kernel, out = (tuple(map(part.index, names + spatial)) for part, names in named)
+            strides, low, *holes = (tuple(int(step[int(d)].split("_")[0]) for d in spatial) for step in steps)
+            groups = [int(self._attribute(f"{name}_group_count") or 1) for name in ("feature", "batch")]
+            return Convolution(left, kernel, out, strides, low, holes[0], holes[1], groups[0], groups[1])
         except (IndexError, ValueError) as error:
             raise ParseError(
                 f"HLO instruction {self.native.name!r}: dim_labels {text!r} and window "
