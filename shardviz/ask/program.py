@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardviz import processes
@@ -33,7 +33,7 @@ from shardviz.program.call import Call
 from shardviz.program.exports import export
 from shardviz.program.exports import write as write_export
 from shardviz.program.footprint import Footprint
-from shardviz.program.jax_code import jax_code
+from shardviz.program.jax_code import jax_code, source_diff
 from shardviz.program.lower import CPU, Lowered, LowerFor, with_constraints
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.passes import before_shardy, shardy_stages
@@ -41,7 +41,6 @@ from shardviz.program.plan import Plan
 from shardviz.program.plan_code import plan_code
 from shardviz.program.roles import roles
 from shardviz.program.signature import CallSignature
-from shardviz.program.source_diff import source_diff
 from shardviz.program.stablehlo import only_updated
 from shardviz.program.trace import Argument, Constraint
 from shardviz.records import PlanRecord, Variant
@@ -98,7 +97,7 @@ class Program(Derivable):
 
         Each trace calls the function, unless JAX has kept the same one. The first plan on a mesh with other axis names
         makes one (on Explicit axes, or with a `shard_map` inside, also one with other sizes), the first constraint on a
-        value inside two. Presets, mends and a search try plans, which makes some of these.
+        value inside two, another value one. Presets, mends and a search try plans, which makes some of these.
         """
         return self._call.tally.traces
 
@@ -175,17 +174,6 @@ class Program(Derivable):
         made._propagated, made._calls, made._asked = None, list(self._calls), None
         made._root, made._variants = None if self._root is None else self._root.without_constraints(), {}
         made.__dict__.pop("update_arguments", None)
-        return made
-
-    def drafted(self, plans: Iterable[Plan]) -> Program:
-        """The same program with one trace for all the values that some plans constrain: for trying many of them.
-
-        Where JAX keeps such a value for the backward pass, a plan that does not constrain it may keep it twice here.
-        """
-        made = copy.copy(self)
-        values = [each.value for plan in plans for each in plan.constraints]
-        made._lowerings, made._propagated = self._lowerings.drafted(dict.fromkeys(values)), None
-        made._root, made._variants = self._root, {}
         return made
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:

@@ -32,6 +32,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,8 @@ from shardviz.notation.bounds import (
     MOST_DIGITS,
     MOST_NAME,
     check_size,
-    remembered,
 )
-from shardviz.notation.iota import iota, iota_of, iota_text, read_iota
-from shardviz.notation.scan import Scanner
+from shardviz.notation.scan import Scanner, iota, iota_of, iota_text, read_iota
 
 AXIS_TYPES = ("Auto", "Explicit", "Manual")
 _BARE = r"[^\s,=:*'\"\[\]](?:[^,=:*'\"\[\]]*[^\s,=:*'\"\[\]])?"
@@ -316,7 +315,7 @@ def _slices_of(sizes: Sequence[int], factors: Sequence[int]) -> np.ndarray:
     return found
 
 
-@remembered(lambda sizes: math.prod(sizes) * len(sizes))
+@lru_cache(maxsize=16)
 def _coordinates(sizes: tuple[int, ...]) -> np.ndarray:
     table = unravel(np.arange(math.prod(sizes)), sizes)
     table.setflags(write=False)

@@ -36,14 +36,11 @@ from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
 from shardviz.view.asked import asked_document
-from shardviz.view.cards import preview_document, severity_words
-from shardviz.view.difference import difference_pane, with_difference
+from shardviz.view.cards import offers_document, preview_document, severity_words
+from shardviz.view.difference import difference_pane, line_difference, with_difference
 from shardviz.view.document import Document, document
-from shardviz.view.explored import explored
-from shardviz.view.headline import headline_pane, memory_brief
-from shardviz.view.line_difference import line_difference
+from shardviz.view.explored import explored, headline_pane, memory_brief
 from shardviz.view.most import most_document
-from shardviz.view.offers import offers_document
 from shardviz.view.panes import (
     collectives_pane,
     cost_pane,

@@ -21,9 +21,9 @@ import numpy as np
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, way
+from shardviz.view.document import device_ranges
 from shardviz.view.machine import Floor, Node, floor
 from shardviz.view.picture import Key, Labels, Lines, Marks, Picture, Point, Rects, Role, Shape, dash_of, text_wide
-from shardviz.view.ranges import device_ranges
 
 MOST_CYCLED = 8
 """Devices of a tile up to which clicking it again goes from one to the next."""

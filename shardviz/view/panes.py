@@ -38,7 +38,6 @@ from shardviz.view.document import (
     value_spec,
     words,
 )
-from shardviz.view.findings import findings_table
 from shardviz.view.picture import Picture
 from shardviz.view.placement import without_machine
 from shardviz.view.program import of_rules
@@ -48,15 +47,15 @@ from shardviz.view.report import (
     alive_table,
     code_text,
     differences_section,
+    findings_table,
     stated_text,
 )
 from shardviz.view.roofline import roofline_picture
 from shardviz.view.rosetta import found_value, sharding_of
 from shardviz.view.scene import Scene, build_scene, coarsen, near
-from shardviz.view.shard_company import company_blocks
 from shardviz.view.shard_holders import holders_picture, tinted
-from shardviz.view.shard_map import shard_map
-from shardviz.view.shown import Shown
+from shardviz.view.shard_map import company_blocks, shard_map
+from shardviz.view.show import Shown
 from shardviz.view.step_cost import (
     level_words,
     longest_section,

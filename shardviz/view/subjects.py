@@ -10,8 +10,6 @@ from typing import Any
 from shardviz.view import (
     comparison,
     cost_pictures,
-    cost_table,
-    findings,
     layouts,
     placement,
     report,
@@ -30,9 +28,7 @@ __all__ = [
     "Document",
     "comparison",
     "cost_pictures",
-    "cost_table",
     "document",
-    "findings",
     "layouts",
     "picture",
     "placement",
@@ -45,7 +41,7 @@ __all__ = [
 ]
 
 _NEED_JAX = ("program", "compat", "ask", "explorer", "study")
-"""Rooms whose objects have their builders in `view.program` and `view.summary`."""
+"""Rooms whose objects have their builders in `view.program` and `view.explored`."""
 
 
 def document(subject: Any) -> Document:
@@ -71,4 +67,4 @@ def picture(subject: Any, kind: str = "") -> Picture:
 def _load(subject: Any) -> None:
     _, _, inside = type(subject).__module__.partition("shardviz.")
     if inside.partition(".")[0] in _NEED_JAX:
-        from shardviz.view import exercise, explored, mends, plans, program, search, summary  # noqa: F401
+        from shardviz.view import exercise, explored, plans, program  # noqa: F401

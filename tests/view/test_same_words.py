@@ -28,7 +28,7 @@ from shardviz.view.document import (
     row,
     words,
 )
-from shardviz.view.headline import memory_brief
+from shardviz.view.explored import memory_brief
 from shardviz.view.panes import (
     collectives_pane,
     cost_pane,
