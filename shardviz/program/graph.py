@@ -118,7 +118,6 @@ class MlirOperation(Operation):
     def convolution(self) -> Convolution:
         """How a convolution goes over its input."""
         dims = stablehlo.ConvDimensionNumbers(self.attributes["dimension_numbers"])
-        kernel = dims.kernel_input_feature_dimension, dims.kernel_output_feature_dimension
         many = len(dims.input_spatial_dimensions)
         groups = (ir.IntegerAttr(self.attributes[f"{name}_group_count"]).value for name in ("feature", "batch"))
         return Convolution(
