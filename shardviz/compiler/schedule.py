@@ -28,24 +28,26 @@ matrix products are counted: the rest will be fused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shardviz.compiler.graph import HloOperation, HloValue, graph_of
+from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Module
-from shardviz.compiler.phases import Phases, named_instruction
+from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
+from shardviz.compiler.work import Places
 from shardviz.graph import Block, Value, trip_counts
-from shardviz.graph.flops import call_of, product_dtype, product_flops
+from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops
 from shardviz.graph.listed import listed
-from shardviz.records import Frame
 from shardviz.records.kernels import Known
 from shardviz.records.schedule import Schedule, Scheduled, heaviest
 
 _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
 _TRANSFER = re.compile(r'_xla_megascale_transfer_type="([^"]*)"')
+_HOST = "S(5)"
 _STAYS = frozenset(("bitcast", "custom-call", "opt-barrier"))
+"""What moves nothing, though it stands between memories."""
 
 
 def is_scheduled(module: Module) -> bool:
@@ -71,20 +73,17 @@ class _Reading:
     """One reading of a module."""
 
     def __init__(self, module: Module, known: Known):
-        self.module, self.known, self.scheduled = module, known, is_scheduled(module)
-        self.graph, self.phases = graph_of(module), Phases(module)
-        self.trips = trip_counts(self.graph)
+        self.graph, self.known, self.scheduled = graph_of(module), known, is_scheduled(module)
+        self.phases, self.trips = Phases(module), trip_counts(self.graph)
+        self.place_of = Places(module, self.phases)
         self._blocks: dict[Block, Schedule] = {}
         self._chains: dict[str, str] = {}  # the channel of a chain → the collective that began it
-        self._sources: dict[tuple[str, int], Frame | None] = {}
 
     def block(self, block: Block) -> Schedule:
-        """A computation's schedule, made once."""
+        """A block's schedule, made once."""
         if block not in self._blocks:
-            if self.scheduled:
-                self._blocks[block] = tuple(entry for op in block.operations for entry in self.entries(op))
-            else:
-                self._blocks[block] = listed(block, self.entries)
+            in_order = (entry for op in block.operations for entry in self.entries(op))
+            self._blocks[block] = tuple(in_order) if self.scheduled else listed(block, self.entries)
         return self._blocks[block]
 
     def entries(self, op: HloOperation) -> Iterator[Scheduled]:
@@ -93,12 +92,12 @@ class _Reading:
         if kind == "while":
             yield self._made(op, "loop", trips=self.trips.get(op), body=self.block(op.blocks[1]))
         elif kind == "conditional":
-            yield from heaviest([self.block(branch) for branch in op.blocks])
+            yield from heaviest([self.block(block) for block in op.blocks])
         elif kind == "call":
             yield from self.block(op.blocks[0])
         elif kind.endswith("-done"):
             if begun := _begun(op):
-                yield self._made(op, "end", name=begun)
+                yield self._made(op, "end", begun)
         elif op.collective:
             if not op.goes_on:
                 yield self._made(op, "begin", collective=name)
@@ -108,16 +107,14 @@ class _Reading:
             yield self._begin(op)
         elif kind == "send":
             between = _named(_TRANSFER, op) or "send"
-            name = _named(_RENDEZVOUS, op) or name
-            yield self._made(op, "begin", name, between=between, sent_bytes=float(op.array(0).array.nbytes))
-        elif kind == "recv":  # what it gives is there when its send is done
-            return
+            sent = float(op.array(0).array.nbytes)
+            yield self._made(op, "begin", _named(_RENDEZVOUS, op), between=between, sent_bytes=sent)
         elif kind == "fusion":
             yield from self._fusion(op)
-        elif moved := _host_bytes(op):
-            yield self._made(op, "begin", **_copied(op, moved))
+        elif kind != "recv" and (copied := _copied(op)):  # what is received is there when its send is done
+            yield self._made(op, "begin", **copied)
             yield self._made(op, "end")
-        else:
+        elif kind != "recv":
             yield from self._work(op)
 
     def _begin(self, op: HloOperation) -> Scheduled:
@@ -128,9 +125,7 @@ class _Reading:
             inner = next((each for each in operations if each.collective), operations[-1])
             if inner.collective:
                 return self._made(op, "begin", collective=inner.native.name)
-        if host := _host_bytes(inner):
-            return self._made(op, "begin", **_copied(inner, host))
-        return self._made(op, "begin", hbm_bytes=moved_bytes(inner))
+        return self._made(op, "begin", **(_copied(inner) or {"hbm_bytes": moved_bytes(inner)}))
 
     def _fusion(self, op: HloOperation) -> Iterator[Scheduled]:
         """A fusion's collectives and its own work."""
@@ -138,19 +133,18 @@ class _Reading:
         for inner in op.blocks[0].operations:
             if not inner.collective:
                 continue
-            name = inner.native.name
-            chain = _named(_CHANNEL, inner) or name
+            name, chain = inner.native.name, _named(_CHANNEL, inner)
             if not inner.goes_on:
-                yield self._made(op, "begin", name=name, collective=name)
+                yield self._made(op, "begin", name, collective=name)
                 moved += moved_bytes(inner)
                 if inner.is_chained or inner.is_marked_begun:
                     self._chains[chain] = name
                 else:
-                    ended.append(self._made(op, "end", name=name))
+                    ended.append(self._made(op, "end", name))
             elif chain in self._chains and inner.is_marked_ended:
-                ended.append(self._made(op, "end", name=self._chains[chain]))
-        if any(map(_is_on_host, op.results)) and (host := _host_bytes(op)):
-            yield self._made(op, "begin", **_copied(op, host))
+                ended.append(self._made(op, "end", self._chains[chain]))
+        if _is_on_host(op.results) and (copied := _copied(op)):
+            yield self._made(op, "begin", **copied)
             ended.append(self._made(op, "end"))
         yield from self._work(op, less=moved)
         yield from ended
@@ -158,63 +152,50 @@ class _Reading:
     def _work(self, op: HloOperation, less: float = 0.0) -> Iterator[Scheduled]:
         """An operation's own work on the chip's units, its HBM traffic less that of what it begins."""
         flops: dict[str, float] = {}
-        opaque: list[str] = []
+        opaque: set[str] = set()
         inside = [op]
         for each in inside:
             if each.kind == "fusion":
                 inside += each.blocks[0].operations
+            elif each.kind in PRODUCTS:
+                dtype = product_dtype(each)
+                flops[dtype] = flops.get(dtype, 0.0) + product_flops(each)
             elif each.kind == "custom-call":
-                source = self.phases.source_around(each)
-                if call := call_of(each, each.native.op_name, source, self.known):
+                call = call_of(each, each.native.op_name, self.phases.source_around(each), self.known)
+                if call is not None:
                     flops[call.dtype] = flops.get(call.dtype, 0.0) + (call.flops or 0.0)
-                    opaque += [call.name] * (call.flops is None)
-            elif dot := product_flops(each):
-                flops[product_dtype(each)] = flops.get(product_dtype(each), 0.0) + dot
-        counted = self.scheduled or flops or opaque
-        moved = max(0.0, moved_bytes(op) - less) if counted else 0.0
-        if flops or moved or opaque:
-            yield self._made(op, "work", flops=flops, hbm_bytes=moved, opaque=tuple(sorted(set(opaque))))
+                    opaque |= {call.name} if call.flops is None else set()
+        moved = max(0.0, moved_bytes(op) - less) if self.scheduled or flops else 0.0
+        if flops or moved:
+            yield self._made(op, "work", flops=flops, hbm_bytes=moved, opaque=tuple(sorted(opaque)))
 
     def _made(self, op: HloOperation, kind: Any, name: str = "", **fields: Any) -> Scheduled:
-        where, named = named_instruction(self.module, self.module.computations[op.block.name], op.native)
-        stack = self.phases.full_name(self.graph.blocks[where.name], named)
-        key = stack, named.stack_frame_id
-        if key not in self._sources or not named.stack_frame_id:
-            self._sources[key] = self.module.source(named)
-        source = self._sources[key]
+        phase, source, _ = self.place_of(op)
         if source is None and op.kind == "custom-call":
             source = self.phases.source_around(op)
-        phase = self.phases(op, stack)
         return Scheduled(kind=kind, name=name or op.native.name, source=source, phase=phase, **fields)
 
 
-def _is_on_host(value: HloValue) -> bool:
-    return "S(5)" in value.array.layout
+def _is_on_host(values: Iterable[Value]) -> bool:
+    return any(_HOST in value.array.layout for value in values)
 
 
-def _host_bytes(op: HloOperation) -> float:
-    """Bytes that an operation moves from the host's memory or into it."""
-    if op.kind in _STAYS or not op.results or not any(map(_is_on_host, (*op.operands, *op.results))):
-        return 0.0
-    moved = op.array(1) if op.kind == "dynamic-update-slice" else op.results[0]
-    return float(moved.array.nbytes)
-
-
-def _copied(op: HloOperation, moved: float) -> dict[str, Any]:
-    """What a copy to the host's memory, or from there, says."""
-    return {"host_bytes": moved, "to_host": _is_on_host(op.results[0])}
+def _copied(op: HloOperation) -> dict[str, Any]:
+    """What an operation moves to the host's memory, or from there; nothing for what moves nothing."""
+    if op.kind in _STAYS or not _is_on_host((*op.operands, *op.results)):
+        return {}
+    part = op.array(1) if op.kind == "dynamic-update-slice" else op.results[0]
+    return {"host_bytes": float(part.array.nbytes), "to_host": _is_on_host(op.results[:1])}
 
 
 def _begun(done: HloOperation) -> str:
-    """The operation that began what another ends; empty where that is not in the same computation."""
-    at: Value = done.operands[0] if done.operands else done.results[0]
-    while (maker := at.maker) is not None and maker.kind in ("bitcast", "copy") and maker.operands:
-        at = maker.operands[0]
-    if maker is None:
+    """The name of what began what another ends; empty where that is not in the same computation."""
+    began = done.operands[0].maker if done.operands else None
+    while began is not None and began.kind == "bitcast":
+        began = began.array(0).maker
+    if began is None or not began.kind.endswith(("-start", "send", "recv")):
         return ""
-    if maker.kind in ("send", "recv"):
-        return _named(_RENDEZVOUS, maker) or maker.native.name
-    return maker.native.name if maker.kind.endswith("-start") else ""
+    return _named(_RENDEZVOUS, began) or began.native.name
 
 
 def _named(pattern: re.Pattern[str], op: HloOperation) -> str:

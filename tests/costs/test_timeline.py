@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.experimental import pallas as pl
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
@@ -259,6 +260,38 @@ def test_a_tpus_own_schedule_is_walked(scanned):
     assert sv.timeline(report, "tpu v5p:2x2x4").schedule == "listed"  # another machine's schedule is not known
     assert Timeline.from_json(made.to_json()) == made
     assert sv.timeline(type(report).from_json(report.to_json())) == made
+
+
+def scaled(x, w):
+    """A kernel whose author says no FLOPs: 128 x 128 of the product at a time, five times over."""
+
+    def kernel(x_ref, w_ref, out_ref):
+        out_ref[...] = jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32).astype(out_ref.dtype)
+
+    rows, columns = pl.BlockSpec((128, 1024), lambda i, j: (i, 0)), pl.BlockSpec((1024, 128), lambda i, j: (0, j))
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((x.shape[0], 1024), x.dtype),
+        grid=(x.shape[0] // 128, 8),
+        in_specs=[rows, columns],
+        out_specs=pl.BlockSpec((128, 128), lambda i, j: (i, j)),
+    )
+    return jax.lax.scan(lambda carried, _: (call(carried, w), None), x, length=5)[0]
+
+
+@pytest.mark.tpu
+def test_a_kernels_flops_are_those_that_the_report_counts():
+    """Its text says none: they are what the report counts on its line, run by run."""
+    over = jax.shard_map(scaled, mesh=sv.mesh(data=4), in_specs=(P("data"), P()), out_specs=P("data"), check_vma=False)
+    program = sv.trace(over, array(16384, 1024), array(1024, 1024))
+    plan = sv.Plan(sv.mesh(data=4), (P("data"), P()))
+    report = program.compile(plan, "tpu v5e:2x2")
+    flops = 5 * 2.0 * 4096 * 1024 * 1024
+    assert report.cost.dot_flops == flops
+    made = sv.timeline(report)
+    kernels = [event for event in made.events if event.what == "products"]
+    assert sum(event.total for event in kernels) == pytest.approx(flops / 1.97e14)
+    assert not made.notes
 
 
 # What is not known
