@@ -31,12 +31,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shardviz.compiler.graph import HloOperation, graph_of
+from shardviz.compiler.graph import HloOperation, HloValue, graph_of
 from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
 from shardviz.compiler.work import Places
-from shardviz.graph import Block, Value, trip_counts
+from shardviz.graph import Block, trip_counts
 from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops
 from shardviz.graph.listed import listed
 from shardviz.records.kernels import Known
@@ -176,7 +176,7 @@ class _Reading:
         return Scheduled(kind=kind, name=name or op.native.name, source=source, phase=phase, **fields)
 
 
-def _is_on_host(values: Iterable[Value]) -> bool:
+def _is_on_host(values: Iterable[HloValue]) -> bool:
     return any(_HOST in value.array.layout for value in values)
 
 
