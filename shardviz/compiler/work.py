@@ -64,7 +64,7 @@ def count_flops(module: Module, phases: Phases | None = None, known: Known | Non
     Raises:
         ParseError: if an instruction cannot be read; the message names it.
     """
-    phases, known, other_of = phases or Phases(module), known or Known(), OtherFlops()
+    phases, known, other_of = phases or Phases(module), known or Known(), OtherFlops(graph_of(module))
 
     def count(op: HloOperation) -> _Row | None:
         if op.kind != "custom-call":
@@ -73,7 +73,7 @@ def count_flops(module: Module, phases: Phases | None = None, known: Known | Non
         call = call_of(op, op.native.op_name, phases.source_around(op), known)
         return None if call is None else _Row(op, call.flops or 0.0, call=call)
 
-    counted, place_of, tally = _Counted(module, count), _Places(module, phases), WorkTally()
+    counted, place_of, tally = _Counted(module, count), Places(module, phases), WorkTally()
     for row, times in counted.rows:
         op, call = row.op, row.call
         dtype = call.dtype if call else product_dtype(op) if row.dot else op.results[0].dtype
@@ -108,7 +108,7 @@ def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
 
     counted, place_of, tally = (
         _Counted(module, count, fused=False),
-        _Places(module, phases or Phases(module)),
+        Places(module, phases or Phases(module)),
         WorkTally(),
     )
     for row, times in counted.rows:
@@ -159,7 +159,7 @@ class _Counted:
         return float(sum(times * self._cost(block) for block, times in runs.items()))
 
 
-class _Places:
+class Places:
     """Says where in the person's program an operation stems from: phase, line and module."""
 
     def __init__(self, module: Module, phases: Phases):

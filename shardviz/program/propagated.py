@@ -21,10 +21,11 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import At, Block, GraphFlow, Origins
+from shardviz.graph import At, Block, Flow, Origins
 from shardviz.graph import Value as GraphValue
 from shardviz.graph.collectives import span
 from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, product_sizes
+from shardviz.graph.listed import listed
 from shardviz.graph.uses import SAME_EACH_RUN, root
 from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
@@ -39,9 +40,10 @@ from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.uses import COLLECTIVES, is_reshard, moved_axes, root_of, surroundings
-from shardviz.records import Collective, Product, Value, WorkTally
+from shardviz.records import Collective, Frame, Product, Value, WorkTally
 from shardviz.records.kernels import Array, Known
 from shardviz.records.phases import phase
+from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
 from shardviz.records.source import module_of
 
 SKIPPED = {
@@ -141,6 +143,8 @@ class Reading(Walker):
         self.cuts: dict[Any, _Cut] = {}
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
+        self.schedule: Schedule = ()  # of the block that was read last
+        self.entries: dict[MlirOperation, Schedule] = {}  # of the block that is read
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
         self.read(self.main)
@@ -150,17 +154,18 @@ class Reading(Walker):
         return Place(stack, None) if stack else None  # what has no line of its own has none
 
     def read(self, block: Block) -> tuple[GraphValue, ...]:
-        around, self.made = self.made, {}
+        around, self.made, self.entries = (self.made, self.entries), {}, {}
         try:
-            return super().read(block)
+            returned = super().read(block)
+            self.schedule = listed(block, lambda op: self.entries.get(op, ())) if self.entries else ()
+            return returned
         finally:
-            self.made = around
+            self.made, self.entries = around
 
     def visit(self, op: MlirOperation) -> None:
-        name = op.name
-        said = op.collective
-        if said is not None:
-            self._user_collective(op, said)
+        name, before = op.name, len(self.collectives)
+        if kind := op.collective:
+            self._user_collective(op, kind)
         if name in COLLECTIVES:
             self._collective(op)
         elif name == "sdy.reshard":
@@ -172,10 +177,13 @@ class Reading(Walker):
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
+            self._works(op, place.frame, stands_in, {product_dtype(op): flops})
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
-        elif op.kind == "custom-call" and said is None:
+        elif op.kind == "custom-call" and not kind:
             self._call(op)
+        if len(self.collectives) > before and not self.brief:
+            self.entries[op] = begun_and_ended(self.collectives[before:])
         if op.blocks:
             with self.inside(op) as blocks:
                 if op.kind == "conditional":
@@ -183,6 +191,27 @@ class Reading(Walker):
                 else:
                     for block in blocks:
                         self.read(block)
+                if self.schedule:
+                    loop = Scheduled(kind="loop", name=op.kind, trips=self.around.trips, body=self.schedule)
+                    self.entries[op] = (loop,) if op.kind == "while" else self.schedule
+
+    def _works(
+        self, op: MlirOperation, frame: Frame | None, phase: str, flops: dict[str, float], opaque: tuple[str, ...] = ()
+    ) -> None:
+        """Notes a product, or a call that may be one, for the schedule."""
+        if not self.brief:
+            moved = sum(math.prod(self._shard_of(v)) * itemsize(v.dtype) for v in (*op.operands, *op.results))
+            self.entries[op] = (
+                Scheduled(
+                    kind="work",
+                    name=op.kind,
+                    flops=flops,
+                    hbm_bytes=float(moved),
+                    opaque=opaque,
+                    source=frame,
+                    phase=phase,
+                ),
+            )
 
     def _call(self, op: MlirOperation) -> None:
         """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
@@ -194,6 +223,7 @@ class Reading(Walker):
             row = self._phase(op, place), frame, module_of(place.name_stack, frame), call.dtype
             opaque = (call.name,) if call.flops is None else ()
             self.tally.add(*row, self.around.times * (call.flops or 0.0), opaque=opaque)
+            self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, opaque)
 
     def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:
         manual, last = self.around.manual, self.values[-1] if self.values else None
@@ -234,12 +264,13 @@ class Reading(Walker):
 
     def _branches(self, blocks: Sequence[Block]) -> None:
         """Every branch's values and collectives; the FLOPs of the branch that has most."""
-        around, found = self.tally, []
+        around, found, schedules = self.tally, [], []
         for block in blocks:
             self.tally = WorkTally()
             self.read(block)
             found.append(self.tally)
-        self.tally = around
+            schedules.append(self.schedule)
+        self.tally, self.schedule = around, heaviest(schedules)
         self.tally.join(max(found, key=lambda tally: tally.flops).rows)
 
     def _phase(self, op: MlirOperation, place: Place) -> str:
@@ -247,7 +278,7 @@ class Reading(Walker):
         return said if said != "update" or self.brief else self._flow.phase_of(op.results, self.around.calls)
 
     @cached_property
-    def _flow(self) -> GraphFlow:
+    def _flow(self) -> Flow:
         return flow_of(self.graph, self.locations)
 
     def _value(self, op: MlirOperation) -> None:

@@ -19,6 +19,7 @@ from shardviz.errors import ShardvizError, excerpt
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records.collectives import Collective, Collectives, TargetCollective
 from shardviz.records.findings import Finding
+from shardviz.records.schedule import Scheduled
 from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Memory, Residual, Value
 from shardviz.records.variants import Variant
@@ -133,6 +134,7 @@ class ReportRecord(Visible):
             partitioner made them.
         products: the matrix products as Shardy cuts them.
         level_differences: where the propagated level says something else, from level `partitioned` on.
+        schedule: at level `propagated` what one device does, in the program's order; the others have their texts.
     """
 
     level: str
@@ -154,6 +156,7 @@ class ReportRecord(Visible):
     target_collectives: tuple[TargetCollective, ...] = ()
     level_differences: tuple[LevelDifference, ...] = ()
     products: tuple[Product, ...] = ()
+    schedule: tuple[Scheduled, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "collectives", Collectives(self.collectives, self.source))

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.view import comparison, cost_pictures, layouts, placement, report, rosetta, shard_map, why  # noqa: F401
+from shardviz.view import (  # noqa: F401
+    comparison,
+    cost_pictures,
+    layouts,
+    placement,
+    report,
+    rosetta,
+    shard_map,
+    timeline,
+    why,
+)
 from shardviz.view.document import Document
 from shardviz.view.document import document as built
 from shardviz.view.picture import Picture

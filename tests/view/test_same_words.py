@@ -68,6 +68,11 @@ def program():
     return made
 
 
+def timeline():
+    product = sv.trace(lambda x, w: x @ w, leaf((64, 64), None, "data"), leaf((64, 64), "data"))
+    return sv.timeline(product.propagate(product.plan()), "tpu v5e:2x4")
+
+
 OTHERS = {
     "a map": lambda: sv.show((17, 8), ("data",), "data=8", dtype="float32", processes=4),
     "a change": lambda: sv.show((64, 64), ("data", None), MESH, after=("model", "data"), dtype="bfloat16", processes=4),
@@ -77,6 +82,7 @@ OTHERS = {
     "rules": lambda: program().rules_table(sv.Plan(MESH, rules=[("x", P("data")), ("*", None)])),
     "a recompilation": lambda: sv.compat.why_recompiled(*program().calls),
     "a report": sample,
+    "a timeline": timeline,
     "a comparison": lambda: sv.compare(sample(), replace(sample(), collectives=())),
     "an export": lambda: sv.load(jax.export.export(jax.jit(lambda x: x * 2))(leaf((8, 4), "data"))),
 }
