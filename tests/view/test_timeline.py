@@ -17,7 +17,7 @@ from shardviz.records import Collectives, Frame
 from shardviz.records.amounts import format_seconds
 from shardviz.records.report import PlanRecord
 from shardviz.records.schedule import Scheduled
-from shardviz.view.document import plain
+from shardviz.view.document import Section, Table, plain
 from shardviz.view.picture import Labels, Rects, picture
 from shardviz.view.subjects import document
 from tests.collectives import collective
@@ -79,7 +79,9 @@ def test_the_text_says_what_the_record_says():
 
 def test_what_the_chip_does_adds_up_to_the_step():
     timeline = made()
-    (spent,) = [b.blocks[0] for b in document(timeline).blocks if getattr(b, "title", "") == "What the chip does"]
+    sections = {block.title: block for block in document(timeline).blocks if isinstance(block, Section)}
+    (spent,) = sections["What the chip does"].blocks
+    assert isinstance(spent, Table)
     shares = [float(plain(row.cells[1]).rstrip("%")) for row in spent.rows]
     assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.01)
     assert {plain(row.cells[3]) for row in spent.rows} >= {"products, bound by FLOPs", "waits for collectives"}
