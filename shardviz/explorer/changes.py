@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardviz.errors import MeshError, ShardvizError, SpecError, excerpt
@@ -65,40 +65,22 @@ def _choice(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int, 
     used = next((d for d, entry in enumerate(spec.dims) if any(axis_name(a) == axis for a in entry)), None)
     if used == dimension:
         return Choice(axis, False, "cuts this dimension already")
-    entry = (*spec.dims[dimension], axis)
-    ways, size = math.prod(axis_size(a, mesh) for a in entry), shape[dimension]
-    divides = size % ways == 0
+    why = undivided(shape[dimension], (*spec.dims[dimension], axis), mesh)
     if used is not None:
-        return Choice(axis, False, f"cuts dimension {used} of this array", move=divides)
-    if divides:
-        return Choice(axis, True)
-    what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
-    return Choice(axis, False, f"{size} does not divide by {what}" + (f" = {ways}" if len(entry) > 1 else ""))
+        return Choice(axis, False, f"cuts dimension {used} of this array", move=not why)
+    return Choice(axis, not why, why)
 
 
-# Changes of specs, of the mesh and of the rules.
+def undivided(size: int, axes: Sequence[Axis], mesh: DeviceMesh) -> str:
+    """Why a size does not divide by these axes together; empty where it does."""
+    ways = math.prod(axis_size(a, mesh) for a in axes)
+    if size % ways == 0:
+        return ""
+    what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in axes)
+    return f"{size} does not divide by {what}" + (f" = {ways}" if len(axes) > 1 else "")
 
 
-def with_dim(spec: Spec, dimension: int, axes: Iterable[Axis]) -> Spec:
-    """`spec` with other axes on one dimension."""
-    dims = list(spec.dims)
-    dims[dimension] = tuple(axes)
-    return _recut(spec, dims)
-
-
-def moved(spec: Spec, axis: str, dimension: int, place: int | None = None) -> Spec:
-    """`spec` with `axis` taken from wherever it is and put on `dimension`, last or at a place among its axes."""
-    dims = [tuple(a for a in entry if axis_name(a) != axis) for entry in spec.dims]
-    entry = list(dims[dimension])
-    entry.insert(len(entry) if place is None else place, axis)
-    dims[dimension] = tuple(entry)
-    return _recut(spec, dims)
-
-
-def _recut(spec: Spec, dims: Iterable[tuple[Axis, ...]]) -> Spec:
-    """`spec` with other dimensions; an axis that cuts one is no `reduced` one any more."""
-    made = replace(spec, dims=tuple(dims))
-    return replace(made, reduced=tuple(a for a in spec.reduced if axis_name(a) not in map(axis_name, made.axes)))
+# Changes of the mesh and of the rules.
 
 
 def mesh_with_axis(mesh: DeviceMesh, name: str, size: int) -> DeviceMesh:

@@ -4,11 +4,9 @@ Each plan makes a `Task`. `later` waits until there has been no newer one for a 
 milestones and its end are delivered as `Progress`, some with a report. Answers for an older task are dropped.
 Compiles answer on threads of their own, so their answers pass through an `Inbox`, which runs one call at a time.
 
->>> loop = CompileLoop(submit=lambda task, on_report: 1 / 0, tell=lambda progress, report: None, debounce=60)
 >>> task = Task(plan=None, target="cpu", reach="partitioned", due=2, place="8 simulated devices")
->>> loop.later(task)
+>>> CompileLoop.expected(task)
 Progress(status='propagating', message="asking XLA's partitioner", busy=True, trouble=None)
->>> loop.cancel()
 """
 
 from __future__ import annotations
@@ -82,28 +80,22 @@ class CompileLoop:
         self._began = 0.0
         self._seconds: float | None = None
 
-    def later(self, task: Task) -> Progress:
-        """Drops the older task, and starts this one's compile when there has been no newer one for a moment.
-
-        Returns:
-            The progress until then; it is not told.
-        """
+    def later(self, task: Task) -> None:
+        """Drops the older task, and starts this one's compile when there has been no newer one for a moment."""
         self.cancel()
         self._began, self._seconds = time.monotonic(), None
-        expected = self.expected(task)
-        if not expected.busy:
-            return expected
+        if not self.expected(task).busy:
+            return
         self._pending = task
         fire = partial(self._fire, self._turn)
         try:
             self._alarm = Alarm(self._debounce, lambda: self.inbox.post(fire))
         except RuntimeError:  # the system gives no thread: then as soon as this change is taken
             self.inbox.post(fire)
-        return expected
 
     @staticmethod
     def expected(task: Task) -> Progress:
-        """What `later` gives for a task."""
+        """The progress of a task until its compile is started."""
         if task.reach == "propagated" or task.due > LEVELS.index(task.reach):
             return Progress(LEVELS[max(task.due - 1, LEVELS.index("propagated"))], seconds=0.0)
         return Progress("propagating", "asking XLA's partitioner", busy=True)

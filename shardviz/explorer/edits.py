@@ -48,7 +48,7 @@ class _Edit(msgspec.Struct, frozen=True, tag_field="op", tag=_op, forbid_unknown
 
 
 class PlanEdit(_Edit, frozen=True):
-    """An edit that asks for another plan; `replan.py` makes it."""
+    """An edit that asks for another plan; `apply.plan_after` makes it."""
 
 
 class CardEdit(_Edit, frozen=True):
@@ -73,7 +73,7 @@ class _OutputEdit(PlanEdit, frozen=True):
 class SetSpec(_ArgumentEdit, frozen=True):
     """Sets the spec of an argument: text such as `P('data', None)`; from Python a PartitionSpec, a tuple, None too.
 
-    `twins`: gives the same to its twins (`kin.py`); `layers`: to those of other layers alone.
+    `twins`: gives the same to its twins (`arrays.py`); `layers`: to those of other layers alone.
     """
 
     name: Text

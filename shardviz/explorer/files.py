@@ -25,8 +25,7 @@ from msgspec import Meta
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError, excerpt
-from shardviz.explorer.answers import Known, equal_level
-from shardviz.explorer.cards import BASELINE, MOST_CARDS, Card, Deck
+from shardviz.explorer.cards import BASELINE, MOST_CARDS, Card, Deck, Known, equal_level
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.files import path_of, read_whole

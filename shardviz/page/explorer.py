@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from shardviz.errors import ShardvizError
-from shardviz.explorer.codes import codes_of
 from shardviz.explorer.edits import read
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import session_json
+from shardviz.explorer.texts import codes_of
 from shardviz.files import write_whole
 from shardviz.judge.report import Report
 from shardviz.notation import Spec
@@ -255,7 +255,7 @@ class Explorer(Delivered):
             changed = {change for view in VIEWS.values() for change in view.after}
         try:
             with self.hold_sync():
-                if changed & {"answers", "cost"}:
+                if changed & {"report", "cost"}:
                     cost = self.state.cost
                     self._timed = self.report if cost is None else replace(self.report, collectives=cost.partitioned)
                 for name, view in VIEWS.items():
@@ -479,45 +479,45 @@ VIEWS = {
     "inputs": View(lambda e: inputs_view(e.state), {"mesh"}),
     "outputs": View(lambda e: outputs_view(e.state), {"mesh"}),
     "kin": View(lambda e: kin_view(e.state), {"mesh", "logical"}),
-    "dimensions": View(lambda e: dimensions_view(e.state), {"answers", "logical"}),
-    "cuts": View(lambda e: cuts_view(e.state, "argument"), {"answers"}),
-    "out_cuts": View(lambda e: cuts_view(e.state, "output"), {"answers"}),
+    "dimensions": View(lambda e: dimensions_view(e.state), {"plan", "report", "logical"}),
+    "cuts": View(lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"}),
+    "out_cuts": View(lambda e: cuts_view(e.state, "output"), {"plan", "report", "changed"}),
     "trial": View(lambda e: trial_view(e.state, e.trying), {"trying"}),
-    "cards": View(_cards, {"answers", "cost", "deck", "machine"}),
+    "cards": View(_cards, {"report", "cost", "deck", "machine"}),
     "offers": View(_offers, {"offers", "deck"}),
     "preview": View(_preview, {"hovered", "deck"}),
     "most": View(
         lambda e: pane(most_document(e.state.deck, e.state.now.remedies)),
-        {"answers", "cost", "deck", "machine", "remedies"},
+        {"report", "cost", "deck", "machine", "remedies"},
     ),
     "why": View(_why, {"why"}),
-    "head": View(_head, {"answers", "machine", "cost"}),
-    "texts": View(_texts, {"answers", "cost", "deck"}, tab="source"),
-    "source": View(lambda e: e._lines, {"answers", "cost", "deck"}, tab="source"),
-    "problems": View(_problems, {"answers", "cost", "tab"}),
-    "values": View(_values, {"answers", "query"}, tab="values"),
-    "collectives": View(_collectives, {"answers", "cost", "query"}, tab="collectives"),
+    "head": View(_head, {"report", "machine", "cost"}),
+    "texts": View(_texts, {"report", "cost", "deck"}, tab="source"),
+    "source": View(lambda e: e._lines, {"report", "cost", "deck"}, tab="source"),
+    "problems": View(_problems, {"report", "cost", "tab"}),
+    "values": View(_values, {"report", "changed", "query"}, tab="values"),
+    "collectives": View(_collectives, {"report", "cost", "query"}, tab="collectives"),
     "selected": View(lambda e: e.state.selected, {"selection"}),
-    "shards": View(_shards, {"answers", "selection", "tab", "device"}),
-    "constraints": View(_constraints, {"answers", "selection", "plan"}),
-    "rosetta": View(_rosetta, {"answers", "selection", "reading"}, tab="rosetta"),
-    "memory": View(_memory, {"answers", "machine", "cost", "deck"}, tab="memory"),
-    "costs": View(_costs, {"answers", "machine", "cost", "deck"}, tab="cost"),
-    "difference": View(lambda e: pane(difference_pane(e.state.deck)), {"answers", "cost", "deck"}, tab="difference"),
-    "stages": View(_stages, {"answers", "deck", "stages", "query"}, tab="stages"),
+    "shards": View(_shards, {"report", "selection", "tab", "device"}),
+    "constraints": View(_constraints, {"report", "selection", "plan"}),
+    "rosetta": View(_rosetta, {"report", "selection", "reading"}, tab="rosetta"),
+    "memory": View(_memory, {"report", "machine", "cost", "deck"}, tab="memory"),
+    "costs": View(_costs, {"report", "machine", "cost", "deck"}, tab="cost"),
+    "difference": View(lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference"),
+    "stages": View(_stages, {"report", "deck", "stages", "query"}, tab="stages"),
     "machine": View(
         lambda e: machine_view(e.state.cost, e.state.cost_error, e.state.deck),
-        {"machine", "cost", "deck", "answers"},
+        {"machine", "cost", "deck", "report"},
         tab="machine",
     ),
     "company": View(
         lambda e: company_view(e.state.cost, e.device, e.report, e.state.selected),
-        {"answers", "cost", "selection", "device"},
+        {"report", "cost", "selection", "device"},
         tab="machine",
     ),
     "status": View(
         lambda e: status_view(e.state, e._seq, e.state.now.progress.seconds),
-        {"answers", "progress", "history", "error", "seq"},
+        {"report", "progress", "history", "error", "seq"},
     ),
 }
 """Every trait that the page shows, in the order in which they are made and, by some hosts, set one after the other:

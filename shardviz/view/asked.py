@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardviz.explorer.offers import Asked
+from shardviz.explorer.snapshot import Asked
 from shardviz.judge.comparison import Amount, Comparison
 from shardviz.records.amounts import plural
 from shardviz.records.why import Cause, Why

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from shardviz.costs.step_cost import StepCost
-from shardviz.explorer.answers import equal_level
-from shardviz.explorer.cards import Deck
+from shardviz.explorer.cards import Deck, equal_level
 from shardviz.judge.comparison import Comparison, compare
 from shardviz.notation import Axis
 from shardviz.records.amounts import format_seconds

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardviz.explorer.codes import Codes
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import Looked, SavedSession
-from shardviz.explorer.offers import Remedies
+from shardviz.explorer.snapshot import Remedies
+from shardviz.explorer.texts import Codes
 from shardviz.view.collectives import sums_table
 from shardviz.view.cost_pictures import machine_figure
 from shardviz.view.document import (

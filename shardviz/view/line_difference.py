@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shardviz.costs.step_cost import StepCost
-from shardviz.explorer.answers import Known, equal_level
-from shardviz.explorer.cards import Deck
+from shardviz.explorer.cards import Deck, Known, equal_level
 from shardviz.judge.report import Report
 from shardviz.notation import Axis
 from shardviz.records import Collective

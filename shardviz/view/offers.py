@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardviz.explorer.cards import Deck
-from shardviz.explorer.offers import Offer, Offers
+from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.view.cards import difference_pieces, memory_pieces, moved_pieces, step_pieces
 from shardviz.view.document import Block, Column, Document, Inline, Row, Table, paragraph, row, words
 

@@ -291,7 +291,7 @@ def test_where_the_last_view_is_closed_nothing_is_tried_unasked(program, plan, m
     explorer = Explorer(ExplorerState(program, plan, level="propagated"))
     begun, ended = [], []
 
-    def mender(*_):
+    def mender():
         begun.append(1)
         try:
             while True:
@@ -299,7 +299,7 @@ def test_where_the_last_view_is_closed_nothing_is_tried_unasked(program, plan, m
         finally:
             ended.append(1)
 
-    monkeypatch.setattr("shardviz.explorer.tries.mends", mender)
+    monkeypatch.setattr("shardviz.explorer.background.mends", lambda *_, **__: SimpleNamespace(steps=mender))
     monkeypatch.setattr("shardviz.explorer.background._IDLE", 0.0)
 
     async def live():
