@@ -14,13 +14,15 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from shardviz.ask.program import Program
 from shardviz.ask.why import alike
+from shardviz.costs.machine import Machine
 from shardviz.errors import ShardvizError
 from shardviz.explorer.apply import Asking
 from shardviz.explorer.chores import Chore, stepped
@@ -33,8 +35,8 @@ from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.study import mending
 from shardviz.study.answer import Found, Search, WhyNot
-from shardviz.study.mending import mends
 from shardviz.study.mends import Mends
 from shardviz.study.search import search
 from shardviz.study.trying import WAITING
@@ -44,7 +46,7 @@ log = logging.getLogger(__name__)
 Steps = Generator[Any, None, None]
 FOUND = "best found"
 
-_HUNT = 30.0
+HUNT = 30.0
 """Seconds that the search may take."""
 _IDLE = 1.5
 """Seconds without a change before what helps is tried."""
@@ -185,39 +187,31 @@ class Background:
         self._offers(busy=False)
 
     def _hunt(self) -> Steps:
-        """Searches meshes and specs at level propagated. The best are not compiled here: a card that is opened is."""
-        plan, machine = self._board.now.plan, self._board.now.machine.machine
-        first = plan if plan.mesh.size == machine.size else None
-        best, tried = None, 0
+        now, best, state = self._board.now, None, None
         self._card = ""
         try:
-            program = self._board.asking.program
-            searching = search(program, machine, seconds=_HUNT, plan=first, level="propagated", stream=True)
-            state = searching.state
-            for step in searching.steps():
-                tried = len(searching.tried)
-                if isinstance(step, Search):
-                    state = step
+            for state in searches(self._board.asking.program, now.plan, now.machine.machine):
                 if state.best is not None and state.best is not best:
                     best = state.best
-                    self._show(state, best, tried)
-                share = min(1.0, searching.elapsed / _HUNT)
-                self._offers(hunt=f"{plural(tried, 'plan')} tried", share=share)
+                    self._show(state, best)
+                share = min(1.0, state.seconds / HUNT)
+                self._offers(hunt=f"{plural(len(state.tried), 'plan')} tried", share=share)
                 yield
-            if state.best is not None:
-                self._show(state, state.best, tried)  # now with each decision's alternative
+            if state is not None and state.best is not None:
+                self._show(state, state.best)  # now with each decision's alternative
         except ShardvizError as error:
             self._offers(hunt="", share=0.0, trouble=str(error))
             return
         if not self._card:
+            tried = 0 if state is None else len(state.tried)
             self._offers(trouble=f"{plural(tried, 'plan')} tried, and none could be scored")
         self._offers(hunt="", share=0.0)
 
-    def _show(self, state: Search, best: Found, tried: int) -> None:
+    def _show(self, state: Search, best: Found) -> None:
         """Makes the best so far a card, or puts it in the place of the one that was; not of one that a person is at."""
         now, here = self._board.now, self._card
         known, deck = self._board.asking.known(best.plan, now.machine), now.deck
-        note = f"found: {plural(tried, 'plan')} tried"
+        note = f"found: {plural(len(state.tried), 'plan')} tried"
         if not any(c.id == here for c in deck.cards) or here == deck.at:
             deck, self._card = deck.added(best.plan, known, name=FOUND, note=note)
         why = (best.text, *map(_words, state.why_not[:_MOST_WHY]))
@@ -228,7 +222,7 @@ class Background:
         plan, machine = now.plan, now.machine.machine
         remedies = Remedies(of=plan)
         try:
-            for step in mends(self._board.asking.program, now.report, machine.text, plan=plan, stream=True).steps():
+            for step in mends(self._board.asking.program, now.report, machine, plan):
                 if isinstance(step, Mends):
                     remedies = replace(remedies, mends=step)
                     if remedies.items != self._board.now.remedies.items or time.monotonic() >= due:
@@ -365,6 +359,31 @@ class Background:
                 job.stop()
             if self._passes.get((plan, target), Passes()).busy:  # nobody waits for it any more
                 self._passes.pop((plan, target))
+
+
+def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]:
+    """What a search knows after each of its steps, at level propagated: a card that is opened is compiled, not before.
+
+    Args:
+        program: the program.
+        plan: what the search begins with, where it has as many devices as the machine.
+        machine: the machine.
+
+    Raises:
+        ShardvizError: as `search`.
+    """
+    first = plan if plan.mesh.size == machine.size else None
+    searching = search(program, machine, seconds=HUNT, plan=first, level="propagated", stream=True)
+    state = searching.state
+    for step in searching.steps():
+        known = replace(state, tried=tuple(searching.tried.values()), seconds=searching.elapsed)
+        state = step if isinstance(step, Search) else known
+        yield state
+
+
+def mends(program: Program, report: Report, machine: Machine, plan: Plan) -> Iterator[Any]:
+    """What is known of what helps a plan, step by step; `WAITING` while a compile runs."""
+    return mending.mends(program, report, machine.text, plan=plan, stream=True).steps()
 
 
 def _meant(subject: Value | Collective, seen: Report, report: Report) -> tuple[Value | Collective | None, str]:

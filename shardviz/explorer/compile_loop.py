@@ -75,15 +75,13 @@ class CompileLoop:
         self._submit, self._tell, self._debounce = submit, tell, debounce
         self._alarm: Alarm | None = None
         self._pending: Task | None = None
-        self._turn = 0
-        self._due = 0
+        self._turn = self._due = 0
         self._began = 0.0
         self._seconds: float | None = None
 
     def later(self, task: Task) -> None:
         """Drops the older task, and starts this one's compile when there has been no newer one for a moment."""
-        self.cancel()
-        self._began, self._seconds = time.monotonic(), None
+        self._begin()
         if not self.expected(task).busy:
             return
         self._pending = task
@@ -106,9 +104,12 @@ class CompileLoop:
 
     def now(self, task: Task) -> None:
         """Drops the older task, and starts this one's compile at once."""
+        self._begin()
+        self._start(task)
+
+    def _begin(self) -> None:
         self.cancel()
         self._began, self._seconds = time.monotonic(), None
-        self._start(task)
 
     def cancel(self) -> None:
         """Drops the task; answers to it that still come belong to an older turn. Where this is interrupted, it can be

@@ -34,7 +34,6 @@ from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import Offer, Progress, Snapshot, Step
-from shardviz.explorer.texts import Passes, Stages
 from shardviz.explorer.ways import Way
 from shardviz.judge.report import Report
 from shardviz.records.report import LEVELS, PlanRecord
@@ -58,6 +57,8 @@ class ExplorerState:
 
     Each edit of `edits.py` is a method too, by its `op`, that says whether the edit was taken: `state.undo()`,
     `state.set_dim("x", 0, ["data"])`.
+
+    Its `background` says what goes on beside the edits, and makes the texts of the plans.
 
     Args:
         program: what `sv.trace` gave.
@@ -278,31 +279,6 @@ class ExplorerState:
             return self.loop.inbox.run(lambda: replace(asked, known=self.asking.known(asked.plan, self.now.machine)))
         except ShardvizError as error:
             return replace(offer, trouble=str(error))
-
-    def find_stages(self, other: bool = False) -> None:
-        """Has the texts of the plan made, and, where `other`, those of the card that it is compared with."""
-        self.background.find_stages(other)
-
-    def stages_of(self, plan: Plan) -> Stages:
-        """The texts of a plan as far as they are made."""
-        return self.background.stages_of(plan)
-
-    def passes_of(self, plan: Plan) -> Passes:
-        """What XLA's passes make of a plan on the target, as far as somebody has asked for it."""
-        return self.background.passes_of(plan)
-
-    @property
-    def rests(self) -> bool:
-        """Whether nobody looks on, so that nothing is tried unasked."""
-        return self.background.rests
-
-    def rest(self) -> None:
-        """Nobody looks on: what is tried unasked waits until somebody does."""
-        self.background.rest()
-
-    def wake(self) -> None:
-        """Somebody looks on."""
-        self.background.wake()
 
     # How what is known is replaced: as a whole, and told once.
 

@@ -309,13 +309,13 @@ class Snapshot:
 
     def new_since(self, before: Snapshot) -> frozenset[str]:
         """The names of the parts that are other ones than before, and `mesh` where the plan has another mesh."""
-        new = {name for name in _PARTS if getattr(self, name) is not getattr(before, name)}
+        new = {name for name in PARTS if getattr(self, name) is not getattr(before, name)}
         new -= {name for name in _BY_VALUE if getattr(self, name) == getattr(before, name)}
         return frozenset(new | ({"mesh"} if self.plan.mesh != before.plan.mesh else set()))
 
 
 _BY_VALUE = ("machine", "progress", "selection", "changed")  # made anew at every step, often the same again
-_PARTS = (
+PARTS = (
     *("plan", "report", "cost", "deck", "history", "offers", "remedies", "why", "stages", "logical", "error"),
     *_BY_VALUE,
 )

@@ -142,7 +142,6 @@ class Explorer(Delivered):
         self._seq = 0
         self._behind = False
         self._lines: Json = {}
-        self._mapped: Any = None  # what the shard map shows
         super().__init__()
         self.comm_id = self.model_id or ""
         state.loop.inbox.run(self._begin)
@@ -157,7 +156,7 @@ class Explorer(Delivered):
         """Draws all, and hears of every change from then on: a compile that ends meanwhile is told afterwards."""
         self._draw({change for view in VIEWS.values() for change in view.after})
         self.state.subscribe(self._draw)
-        self.state.wake()
+        self.state.background.wake()
 
     @property
     def program(self) -> Program:
@@ -276,7 +275,8 @@ class Explorer(Delivered):
         if keys == {"edit", "seq"}:
             self.state.loop.inbox.run(lambda: self._answer(**message))  # and tells it before another answer is taken
         elif keys == {"seen"}:
-            self.state.wake() if message["seen"] is True else self.state.rest()
+            background = self.state.background
+            background.wake() if message["seen"] is True else background.rest()
         else:
             super()._on_message(_, message, __)
 
@@ -284,7 +284,7 @@ class Explorer(Delivered):
         """Does an edit or refuses it, and says so with its number: what came of it and `status.seq` go together."""
         with self.hold_sync():
             try:
-                self.state.wake()  # somebody looks on
+                self.state.background.wake()  # somebody looks on
                 self._seq = door.number(seq)
                 self.state.do(read(edit))
             except ShardvizError as error:
@@ -368,12 +368,14 @@ def _preview(explorer: Explorer) -> Json:
 
 def _stages(explorer: Explorer) -> Json:
     state = explorer.state
-    state.find_stages(other=explorer.query.get("against") == "card")  # which does nothing where they are being made
+    state.background.find_stages(
+        other=explorer.query.get("against") == "card"
+    )  # which does nothing where they are being made
     now, other = state.deck.now, state.deck.other
-    made, beside = state.stages_of(state.plan), state.stages_of(other.plan)
+    made, beside = (state.background.stages_of(plan) for plan in (state.plan, other.plan))
     lacks = explorer.query.get("against") == "card" and other is not now and not beside.items
     waits = "Shardy's passes are being run, one after the other …" if made.busy or lacks else ""
-    passes = state.passes_of(state.plan)
+    passes = state.background.passes_of(state.plan)
     shown = stages_shown(
         made.with_reports(now.known.reports, passes.items),
         None if other is now else beside.with_reports(other.known.reports),
@@ -446,15 +448,9 @@ def _texts(explorer: Explorer) -> Json:
 def _shards(explorer: Explorer) -> Json:
     """The shard map beside the source, and the large one while somebody looks at it."""
     about = explorer.report, explorer.state.selected, explorer.state.remark
-    # without a device that is picked it shows nothing but the value, which most edits leave as it is
-    shows = (found_value(*about[:2]), *about[1:], explorer.report.mesh, explorer.tab == "shards", explorer.device)
-    if explorer.device < 0 and shows == explorer._mapped:
-        return explorer.shards
     large = json_of(shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
     small = shard_map_pane(*about, room=_SMALL, device=explorer.device)
-    found = pane(small, large=large, name=explorer.state.selected)
-    explorer._mapped = shows
-    return found
+    return pane(small, large=large, name=explorer.state.selected)
 
 
 def _constraints(explorer: Explorer) -> Json:

@@ -157,8 +157,9 @@ def test_a_draft_that_gets_a_name_is_kept():
 def test_where_what_may_help_cannot_be_tried_that_is_said(make_program, plan, error, said, monkeypatch):
     state = ExplorerState(make_program(), plan, level="propagated", debounce=60)
 
-    def mender(*_, **__):
+    def mender(*_):
         raise error
+        yield
 
     monkeypatch.setattr(background, "mends", mender)
     state.try_remedies()

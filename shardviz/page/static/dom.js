@@ -162,6 +162,37 @@ export function keeper(turns = 0) {
 }
 
 /**
+ * A field whose Enter does something; other keys are the field's own, and no shortcut of the page's.
+ * @param {Props} attributes
+ * @param {() => void} enter
+ */
+export function entry(attributes, enter) {
+  const onkeydown = (/** @type {KeyboardEvent} */ e) => {
+    e.stopPropagation();
+    if (e.key === "Enter") enter();
+  };
+  return h("input", { type: "text", spellcheck: "false", autocomplete: "off", ...attributes, onkeydown });
+}
+
+const PAUSE = 120; // milliseconds without a key before it is said what was typed
+
+/**
+ * A field to search with, which says what was typed when no more has been for a moment.
+ * @param {Props} attributes
+ * @param {(text: string) => void} say
+ */
+export function searchField(attributes, say) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const field = entry({ type: "search", class: "sv-filter", ...attributes }, () => {});
+  field.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => say(field.value), PAUSE);
+  });
+  return field;
+}
+
+/**
  * A button that copies an element's text; where the page may not (no secure context), it selects it for the person.
  * @param {() => HTMLElement} element
  * @param {string} id
