@@ -264,16 +264,18 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
         case e.ExchangeAxes(one, other):
             return plan.with_mesh(exchanged(mesh, now.machine.machine, one, other))
         case e.AddRule(pattern, spec):
-            return changes.with_rule_added(plan, pattern, spec)
-        case e.MakeRule(pattern, name):
+            return plan.with_rules([*plan.rules, changes.rule(pattern, spec)])
+        case e.MakeRule(pattern, name):  # it goes before what was said of each argument that it catches
             spec = now.bound.in_specs[changes.named(now.report.arguments, name, "argument").name]
-            return changes.with_rule_for(plan, pattern, spec, caught(plan, pattern, program))
+            others = set(caught(plan, pattern, program))
+            return plan.with_rules([changes.rule(pattern, spec.canonical()), *plan.rules]).without_edits(others)
         case e.SetRule(place, pattern, spec):
-            return changes.with_rule_changed(plan, place, pattern, spec)
+            change = lambda rules: rules.__setitem__(place, changes.changed_rule(rules[place], pattern, spec))  # noqa: E731
+            return changes.with_rules(plan, place, change)
         case e.MoveRule(place, to):
-            return changes.with_rule_moved(plan, place, to)
+            return changes.with_rules(plan, place, lambda rules: rules.insert(to, rules.pop(place)))
         case e.RemoveRule(place):
-            return changes.with_rule_removed(plan, place)
+            return changes.with_rules(plan, place, lambda rules: rules.pop(place))
         case e.SetPlan(wanted):
             return program.settled(wanted)
     raise TypeError(f"{edit} is no edit of the plan")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -101,40 +101,8 @@ def _place(mesh: DeviceMesh, axis: str) -> int:
     return mesh.names.index(axis)
 
 
-def with_rule_added(plan: Plan, pattern: str, spec: str) -> Plan:
-    """The plan with one more rule, the last."""
-    return plan.with_rules([*plan.rules, Rule(_pattern(pattern), parse_spec(spec, "the rule"))])
-
-
-def with_rule_for(plan: Plan, pattern: str, spec: Spec, caught: Collection[str]) -> Plan:
-    """The plan with one more rule, the first, which goes before what was said of each argument that it catches."""
-    gone = set(caught)
-    made = plan.with_rules([Rule(_pattern(pattern), spec.canonical()), *plan.rules])
-    return made.without_edits(gone)
-
-
-def with_rule_changed(plan: Plan, place: int, pattern: str | None, spec: str | None) -> Plan:
-    """The plan with another pattern or spec of a rule; what is None stays."""
-
-    def change(rules: list[Rule]) -> None:
-        old = rules[place]
-        filter = old.filter if pattern is None else _pattern(pattern)
-        rules[place] = Rule(filter, old.spec if spec is None else parse_spec(spec, "the rule"))
-
-    return _with_rules(plan, place, change)
-
-
-def with_rule_removed(plan: Plan, place: int) -> Plan:
-    """The plan without a rule."""
-    return _with_rules(plan, place, lambda rules: rules.pop(place))
-
-
-def with_rule_moved(plan: Plan, place: int, to: int) -> Plan:
-    """The plan with a rule at another place."""
-    return _with_rules(plan, place, lambda rules: rules.insert(to, rules.pop(place)))
-
-
-def _with_rules(plan: Plan, place: int, change: Callable[[list[Rule]], Any]) -> Plan:
+def with_rules(plan: Plan, place: int, change: Callable[[list[Rule]], Any]) -> Plan:
+    """The plan with its rules changed, of which there must be one at this place."""
     rules = list(plan.rules)
     if not 0 <= place < len(rules):
         raise ShardvizError(f"there is no rule {place + 1}; there are {len(rules)}")
@@ -142,10 +110,17 @@ def _with_rules(plan: Plan, place: int, change: Callable[[list[Rule]], Any]) -> 
     return plan.with_rules(rules)
 
 
-def _pattern(text: str) -> str:
-    if not text.strip():
+def rule(pattern: str, spec: Spec | str | None) -> Rule:
+    """A rule from what a person typed."""
+    if not pattern.strip():
         raise ShardvizError("a rule needs a pattern of the tree path, such as *kernel, or * for everything")
-    return text.strip()
+    return Rule(pattern.strip(), parse_spec(spec, "the rule") if isinstance(spec, str) else spec)
+
+
+def changed_rule(old: Rule, pattern: str | None, spec: str | None) -> Rule:
+    """A rule with another pattern or spec; what is None stays."""
+    typed = old.spec if spec is None else parse_spec(spec, "the rule")
+    return Rule(old.filter, typed) if pattern is None else rule(pattern, typed)
 
 
 # What a person types.
