@@ -124,40 +124,22 @@ function replace(el, wanted) {
 }
 
 /**
- * What fills an element anew only where what it shows has changed: all that it shows, in words, and how it is made.
- * @param {HTMLElement} el
- * @returns {(said: string, make: () => Child) => void}
- */
-export function filler(el) {
-  /** @type {string | undefined} */
-  let shown;
-  return (said, make) => {
-    if (said !== shown) fill(el, make());
-    shown = said;
-  };
-}
-
-/**
- * The same for many things, each by its key: those that are made, and those that are kept.
+ * Things that are made anew only where what they show has changed, each by its key.
  * @template T
- * @param {number} [turns] how often something may be missing among what is wanted, and is kept
  * @returns {(wanted: Kept<T>[]) => T[]}
  */
-export function keeper(turns = 0) {
-  /** @type {Map<string, { said: string, made: T, turn: number }>} */
-  const all = new Map();
-  let turn = 0;
+export function keeper() {
+  /** @type {Map<string, { said: string, made: T }>} */
+  let all = new Map();
   return (wanted) => {
-    turn += 1;
-    const made = wanted.map(([key, said, make]) => {
-      const found = all.get(key);
-      const kept = found?.said === said ? found : { said, made: make(), turn };
-      kept.turn = turn;
+    const before = all;
+    all = new Map();
+    return wanted.map(([key, said, make]) => {
+      const old = before.get(key);
+      const kept = old?.said === said ? old : { said, made: make() };
       all.set(key, kept);
       return kept.made;
     });
-    for (const [key, kept] of all) if (kept.turn < turn - turns) all.delete(key);
-    return made;
   };
 }
 
