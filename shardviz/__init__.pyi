@@ -12,6 +12,7 @@ from .costs import Chip as Chip
 from .costs import Machine as Machine
 from .costs import collective_seconds as collective_seconds
 from .costs import cost as cost
+from .costs import timeline as timeline
 from .judge import Report as Report
 from .judge import compare as compare
 from .layouts import layout as layout

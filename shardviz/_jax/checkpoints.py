@@ -22,28 +22,18 @@ _CHECKPOINTS = ("remat2", "checkpoint", "remat")
 
 
 class Checkpointing:
-    """Operations on their way to JAX, with a checkpoint policy put in.
-
-    Args:
-        policy: one of `jax.checkpoint_policies`.
-
-    Attributes:
-        count: how many loops and checkpoints got it.
-    """
+    """Operations on their way to JAX, with one of `jax.checkpoint_policies` put in."""
 
     def __init__(self, policy: Callable[..., Any]):
         self.policy = policy
-        self.count = 0
 
     def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Runs an operation; a loop, or a checkpoint, that is differentiated gets the policy first."""
         if not any(_is_differentiated(x) for x in args):
             return bind(primitive, *args, **params)
         if primitive.name in _CHECKPOINTS:
-            self.count += 1
             params = params | {"policy": self.policy}
         elif primitive.name == "scan":
-            self.count += 1
             with told("checkpointing", None), told("watch", None):
                 params = params | {"jaxpr": self._body(params["jaxpr"])}
         else:
@@ -82,11 +72,11 @@ def _is_differentiated(x: Any) -> bool:
 
 
 @contextlib.contextmanager
-def checkpointed(policy: str) -> Iterator[Checkpointing]:
+def checkpointed(policy: str) -> Iterator[None]:
     """Under it, on this thread, what is traced has a policy of `jax.checkpoint_policies` on its layers."""
-    found = Checkpointing(getattr(jax.checkpoint_policies, policy))
-    with told_of_operations(), told("checkpointing", found), fresh_traces():
-        yield found
+    checkpointing = Checkpointing(getattr(jax.checkpoint_policies, policy))
+    with told_of_operations(), told("checkpointing", checkpointing), fresh_traces():
+        yield
 
 
 def under_checkpoint(jaxpr: Any) -> Iterator[tuple[Any, bool]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,31 +37,32 @@ def sub_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
                 yield item
 
 
+def every_equation(jaxpr: Any) -> Iterator[Any]:
+    """Every equation of a jaxpr, each before those of the jaxprs inside it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in sub_jaxprs(equation.params):
+            yield from every_equation(inner)
+
+
 def constraints(jaxpr: Any) -> Iterator[tuple[tuple[int, ...], PartitionSpec, Any]]:
     """Every `with_sharding_constraint` of a jaxpr and those inside it: shape, spec, and the equation's source info."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "sharding_constraint":
-            sharding = equation.params["sharding"]
-            if isinstance(sharding, NamedSharding):
-                yield equation.invars[0].aval.shape, sharding.spec, equation.source_info
-        for inner in sub_jaxprs(equation.params):
-            yield from constraints(inner)
+    for equation in every_equation(jaxpr):
+        sharding = equation.params["sharding"] if equation.primitive.name == "sharding_constraint" else None
+        if isinstance(sharding, NamedSharding):
+            yield equation.invars[0].aval.shape, sharding.spec, equation.source_info
 
 
 _DEBUG = ("debug_callback", "debug_print")
-
-
 _CALLBACKS = ("pure_callback", "io_callback", "python_callback")
 
 
 def callbacks(jaxpr: Any) -> Iterator[tuple[str, bool, Any]]:
     """Every equation that calls Python while the program runs: its name, whether it only reports, its source info."""
-    for equation in jaxpr.eqns:
+    for equation in every_equation(jaxpr):
         name = equation.primitive.name
         if name in _CALLBACKS or name in _DEBUG:
             yield name, name in _DEBUG and not equation.outvars, equation.source_info
-        for inner in sub_jaxprs(equation.params):
-            yield from callbacks(inner)
 
 
 def kernel_estimates(jaxpr: Any) -> Iterator[tuple[float, tuple[tuple[int, ...], ...], Any]]:
@@ -69,15 +70,12 @@ def kernel_estimates(jaxpr: Any) -> Iterator[tuple[float, tuple[tuple[int, ...],
 
     They are what its author says, or else the matrix products of its body, as often as its grid runs it.
     """
-    for equation in jaxpr.eqns:
-        if equation.primitive.name != "pallas_call":
-            for inner in sub_jaxprs(equation.params):
-                yield from kernel_estimates(inner)
-            continue
-        stated = equation.params.get("cost_estimate")
-        flops = _kernel_products(equation) if stated is None else float(stated.flops)
-        if flops is not None:
-            yield flops, tuple(tuple(v.aval.shape) for v in equation.outvars), equation.source_info
+    for equation in every_equation(jaxpr):
+        if equation.primitive.name == "pallas_call":
+            stated = equation.params.get("cost_estimate")
+            flops = _kernel_products(equation) if stated is None else float(stated.flops)
+            if flops is not None:
+                yield flops, tuple(tuple(v.aval.shape) for v in equation.outvars), equation.source_info
 
 
 def _kernel_products(equation: Any) -> float | None:
@@ -111,22 +109,17 @@ def _products(jaxpr: Any) -> float | None:
 
 def meshes(jaxpr: Any) -> Iterator[Any]:
     """Every mesh that an equation names: of a `shard_map`, a constraint, or a nested jit's shardings."""
-    for equation in jaxpr.eqns:
+    for equation in every_equation(jaxpr):
         for value in equation.params.values():
             for item in value if isinstance(value, tuple | list) else (value,):
                 mesh = item.mesh if isinstance(item, NamedSharding) else item
                 if isinstance(mesh, Mesh | AbstractMesh) and mesh.axis_names:
                     yield mesh
-        for inner in sub_jaxprs(equation.params):
-            yield from meshes(inner)
 
 
 def has_shard_map(jaxpr: Any) -> bool:
     """Whether there is a `shard_map` in a jaxpr or in those inside it."""
-    return any(
-        equation.primitive.name == "shard_map" or any(map(has_shard_map, sub_jaxprs(equation.params)))
-        for equation in jaxpr.eqns
-    )
+    return any(equation.primitive.name == "shard_map" for equation in every_equation(jaxpr))
 
 
 def equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -142,42 +135,42 @@ def equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[str, t
 
 def name_stacks(jaxpr: Any) -> Iterator[str]:
     """JAX's name stack of every equation, those inside nested jaxprs included."""
-    for equation in jaxpr.eqns:
-        yield str(equation.source_info.name_stack)
-        for inner in sub_jaxprs(equation.params):
-            yield from name_stacks(inner)
+    return (str(equation.source_info.name_stack) for equation in every_equation(jaxpr))
 
 
 def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tuple[Any, Any]]]:
     """Every `checkpoint_name` of a jaxpr and those inside it: the name, shape, dtype, and the frames of the equation
     that makes the value and of the naming itself.
     """
-    made = {id(v): e for e in jaxpr.eqns for v in e.outvars}
-    for equation in jaxpr.eqns:
+    maker = _makers(jaxpr)
+    for equation in every_equation(jaxpr):
         if equation.primitive.name == "name":
             aval = equation.outvars[0].aval
-            maker = made.get(id(equation.invars[0]), equation)
-            frames = user_frame(maker.source_info), user_frame(equation.source_info)
+            frames = (
+                user_frame(maker.get(id(equation.invars[0]), equation).source_info),
+                user_frame(equation.source_info),
+            )
             yield equation.params["name"], tuple(aval.shape), str(aval.dtype), frames
-        for inner in sub_jaxprs(equation.params):
-            yield from checkpoint_names(inner)
+
+
+def _makers(jaxpr: Any) -> dict[int, Any]:
+    """The equation that makes each variable, by the variable's id."""
+    return {id(variable): equation for equation in every_equation(jaxpr) for variable in equation.outvars}
 
 
 def offloaded(jaxpr: Any) -> Iterator[tuple[tuple[str, int, str], tuple[int, ...], str]]:
     """Every value that a jaxpr, or one inside it, puts into the host's memory: its maker's frame, shape and dtype."""
-    made = {id(v): e for e in jaxpr.eqns for v in e.outvars}
-    for equation in jaxpr.eqns:
+    makers, host = _makers(jaxpr), ("pinned_host", "unpinned_host")
+    for equation in every_equation(jaxpr):
         if equation.primitive.name == "device_put":
             for var, place in zip(equation.invars, equation.params["devices"], strict=True):
-                maker = made.get(id(var))
+                maker = makers.get(id(var))
                 while maker is not None and maker.primitive.name in ("name", "reduce_precision"):
-                    maker = made.get(id(maker.invars[0]))
+                    maker = makers.get(id(maker.invars[0]))
                 frame = None if maker is None else user_frame(maker.source_info)
-                kind = getattr(place, "memory_kind", None)
-                if frame is not None and (place == jax.memory.Space.Host or kind in ("pinned_host", "unpinned_host")):
+                on_host = place == jax.memory.Space.Host or getattr(place, "memory_kind", None) in host
+                if frame is not None and on_host:
                     yield frame, tuple(var.aval.shape), str(var.aval.dtype)
-        for inner in sub_jaxprs(equation.params):
-            yield from offloaded(inner)
 
 
 def constants(closed: Any) -> Iterator[tuple[tuple[int, ...], str, Any]]:
@@ -231,6 +224,49 @@ def user_frames(source_info: Any) -> Iterator[tuple[str, int, str]]:
         yield frame.file_name, frame.start_line, frame.function_name
 
 
+def rewritten(
+    item: Any,
+    here: Any,
+    equation: Callable[[Any, Any, Callable[[Any, Any], Any]], Any],
+    other: Callable[[Any, Any], Any] = lambda item, here: item,
+    effects: Set[Any] = frozenset(),
+) -> Any:
+    """A jaxpr with its equations changed, and those of the jaxprs inside it.
+
+    A jaxpr that several equations share stays one that they share, and what has nothing to change stays itself: JAX
+    lowers a function that is called twice to one function because both calls hold the same jaxpr.
+
+    Args:
+        item: a jaxpr, closed or not.
+        here: what `equation` and `other` are told of where they are.
+        equation: gives the new equation, None for none, from the old one, `here`, and what changes a parameter of it.
+        other: changes a parameter, or an item of one, that is no jaxpr.
+        effects: effects that the changed jaxprs no longer have.
+    """
+    jaxprs: dict[tuple[int, Any], Any] = {}
+
+    def inside(item: Any, here: Any) -> Any:
+        if isinstance(item, jex_core.ClosedJaxpr | jex_core.Jaxpr):
+            key = id(item), here
+            if key not in jaxprs:
+                jaxprs[key] = jaxpr(item, here)
+            return jaxprs[key]
+        if type(item) in (tuple, list):
+            items = type(item)(inside(each, here) for each in item)
+            return item if all(map(operator.is_, item, items)) else items
+        return other(item, here)
+
+    def jaxpr(of: Any, here: Any) -> Any:
+        if not isinstance(of, jex_core.Jaxpr):  # in the newest JAX a closed one is a jaxpr too
+            body = inside(of.jaxpr, here)
+            return of if body is of.jaxpr else of.replace(jaxpr=body)
+        eqns = [e for e in (equation(e, here, inside) for e in of.eqns) if e is not None]
+        same = len(eqns) == len(of.eqns) and all(map(operator.is_, of.eqns, eqns))
+        return of if same else of.replace(eqns=eqns, effects=of.effects - effects)
+
+    return inside(item, here)
+
+
 def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
     """The closed jaxpr with `mesh` in place of every mesh in its constraints, `shard_map`s and nested shardings.
 
@@ -239,56 +275,34 @@ def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
     axes of the `shard_map`s around, which are Manual, and where the trace itself gave `mesh` other types, as
     `jax.sharding.auto_axes` does. `jax.debug` callbacks, which give no value, are left out, as they need devices to be
     lowered for.
-
-    A jaxpr that several equations share stays one that they share, and what has nothing to change stays itself: JAX
-    lowers a function that is called twice to one function because both calls hold the same jaxpr.
     """
     from jax._src import debugging
 
     reports = {debugging.debug_effect, debugging.ordered_debug_effect}
-    written: dict[tuple[int, AbstractMesh], Any] = {}
 
-    def value(item: Any, here: AbstractMesh) -> Any:
+    def other(item: Any, here: AbstractMesh) -> Any:
         if isinstance(item, NamedSharding):
             of = axes_of(item.mesh, here)
             return item if of is item.mesh else NamedSharding(of, item.spec, memory_kind=item.memory_kind)
-        if isinstance(item, Mesh | AbstractMesh):
-            return axes_of(item, here)
-        if isinstance(item, jex_core.ClosedJaxpr | jex_core.Jaxpr):
-            key = id(item), here
-            if key not in written:
-                written[key] = inside(item, here)
-            return written[key]
-        if type(item) in (tuple, list):
-            found = type(item)(value(i, here) for i in item)
-            return item if all(map(operator.is_, item, found)) else found
-        return item
+        return axes_of(item, here) if isinstance(item, Mesh | AbstractMesh) else item
 
     def axes_of(own: Any, here: AbstractMesh) -> Any:
         if not own.axis_names or not isinstance(own, AbstractMesh) or own.axis_names != here.axis_names:
             return here if own.axis_names else own
         return own if own.axis_sizes == here.axis_sizes else here.update(axis_types=own.axis_types)
 
-    def equation(e: Any, here: AbstractMesh) -> Any:
+    def equation(e: Any, here: AbstractMesh, inside: Callable[[Any, Any], Any]) -> Any:
+        if e.primitive.name in _DEBUG and not e.outvars:
+            return None
         below = here
         if e.primitive.name == "shard_map":
             below = here.update_axis_types(dict.fromkeys(e.params["newly_manual_axes"], AxisType.Manual))
         bodies = (jex_core.ClosedJaxpr, jex_core.Jaxpr)
-        found = {k: value(v, below if isinstance(v, bodies) else here) for k, v in e.params.items()}
-        if all(found[k] is v for k, v in e.params.items()):
-            return e
-        return e.replace(params=found, effects=e.effects - reports)
+        params = {k: inside(v, below if isinstance(v, bodies) else here) for k, v in e.params.items()}
+        same = all(params[k] is v for k, v in e.params.items())
+        return e if same else e.replace(params=params, effects=e.effects - reports)
 
-    def inside(jaxpr: Any, here: AbstractMesh) -> Any:
-        if not isinstance(jaxpr, jex_core.Jaxpr):
-            body = value(jaxpr.jaxpr, here)
-            return jaxpr if body is jaxpr.jaxpr else jaxpr.replace(jaxpr=body)
-        kept = [e for e in jaxpr.eqns if not (e.primitive.name in _DEBUG and not e.outvars)]
-        found = [equation(e, here) for e in kept]
-        same = len(found) == len(jaxpr.eqns) and all(map(operator.is_, jaxpr.eqns, found))
-        return jaxpr if same else jaxpr.replace(eqns=found, effects=jaxpr.effects - reports)
-
-    return value(closed, mesh)
+    return rewritten(closed, mesh, equation, other, reports)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import operator
 import re
 import sys
 import threading
@@ -23,10 +22,9 @@ from types import CodeType, FrameType
 from typing import Any
 
 import jax
-from jax.extend import core as jex_core
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardviz._jax.jaxprs import sub_jaxprs
+from shardviz._jax.jaxprs import every_equation, rewritten
 from shardviz._jax.tracing import here, target_mesh, told
 
 
@@ -286,14 +284,9 @@ def marked_text(text: str) -> tuple[int, str] | None:
 
 def marks_in(jaxpr: Any) -> set[tuple[int, int]]:
     """(number, run) of every mark in a jaxpr and those inside it."""
-    found = set[tuple[int, int]]()
-    for equation in jaxpr.eqns:
-        constraint = equation.primitive.name == "sharding_constraint"
-        if constraint and (marked := _MARK.search(str(equation.source_info.name_stack))):
-            found.add((int(marked[1]), int(marked[2])))
-        for inner in sub_jaxprs(equation.params):
-            found |= marks_in(inner)
-    return found
+    constraints = (e for e in every_equation(jaxpr) if e.primitive.name == "sharding_constraint")
+    marks = (_MARK.search(str(e.source_info.name_stack)) for e in constraints)
+    return {(int(mark[1]), int(mark[2])) for mark in marks if mark}
 
 
 def with_marks_as(closed: Any, entries_of: Callable[[int], tuple[Any, ...]]) -> Any:
@@ -304,31 +297,14 @@ def with_marks_as(closed: Any, entries_of: Callable[[int], tuple[Any, ...]]) -> 
         entries_of: gives a PartitionSpec's entries for a mark's number, as many as the array has dimensions where it is
             made; those that `vmap` adds keep what it says of them.
     """
-    written: dict[int, Any] = {}
 
-    def inside(item: Any) -> Any:
-        if isinstance(item, jex_core.Jaxpr):
-            if id(item) not in written:
-                made = [equation(e) for e in item.eqns]
-                same = all(map(operator.is_, made, item.eqns))
-                written[id(item)] = item if same else item.replace(eqns=made)
-            return written[id(item)]
-        if isinstance(item, jex_core.ClosedJaxpr):
-            body = inside(item.jaxpr)
-            return item if body is item.jaxpr else item.replace(jaxpr=body)
-        if type(item) in (tuple, list):
-            made = type(item)(map(inside, item))
-            return item if all(map(operator.is_, made, item)) else made
-        return item
-
-    def equation(e: Any) -> Any:
-        params = {k: inside(v) for k, v in e.params.items()}
+    def equation(e: Any, here: None, inside: Callable[[Any, Any], Any]) -> Any:
+        params = {k: inside(v, here) for k, v in e.params.items()}
         marked = _MARK.search(str(e.source_info.name_stack)) if e.primitive.name == "sharding_constraint" else None
         if marked:
             params |= constraint(e, entries_of(int(marked[1])))
-        elif all(v is e.params[k] for k, v in params.items()):
-            return e
-        return e.replace(params=params)
+        same = not marked and all(v is e.params[k] for k, v in params.items())
+        return e if same else e.replace(params=params)
 
     def constraint(e: Any, wanted: tuple[Any, ...]) -> dict[str, Any]:
         sharding, rank = e.params["sharding"], len(e.invars[0].aval.shape)
@@ -338,4 +314,4 @@ def with_marks_as(closed: Any, entries_of: Callable[[int], tuple[Any, ...]]) -> 
         opened = frozenset(d for d, entry in enumerate(entries) if entry is PartitionSpec.UNCONSTRAINED)
         return {"sharding": NamedSharding(sharding.mesh, PartitionSpec(*entries)), "unconstrained_dims": opened}
 
-    return inside(closed)
+    return rewritten(closed, None, equation)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import copy
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardviz import processes
 from shardviz.ask import submitting
-from shardviz.ask.derived import Derivable, of_plan
+from shardviz.ask.derived import Derivable, of_plan, of_variant
 from shardviz.ask.presets import Preset, Presets, presets_of, tried
 from shardviz.ask.propagated import report_of, sketch_of
 from shardviz.ask.reading import Reading
@@ -23,7 +23,6 @@ from shardviz.ask.why import Asking
 from shardviz.costs import Machine
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.judge.report import Report
-from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_name
 from shardviz.processes import Job
@@ -33,7 +32,7 @@ from shardviz.program.call import Call
 from shardviz.program.exports import export
 from shardviz.program.exports import write as write_export
 from shardviz.program.footprint import Footprint
-from shardviz.program.jax_code import jax_code
+from shardviz.program.jax_code import jax_code, source_diff
 from shardviz.program.lower import CPU, Lowered, LowerFor, with_constraints
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.passes import before_shardy, shardy_stages
@@ -41,7 +40,6 @@ from shardviz.program.plan import Plan
 from shardviz.program.plan_code import plan_code
 from shardviz.program.roles import roles
 from shardviz.program.signature import CallSignature
-from shardviz.program.source_diff import source_diff
 from shardviz.program.stablehlo import only_updated
 from shardviz.program.trace import Argument, Constraint
 from shardviz.records import PlanRecord, Variant
@@ -98,7 +96,7 @@ class Program(Derivable):
 
         Each trace calls the function, unless JAX has kept the same one. The first plan on a mesh with other axis names
         makes one (on Explicit axes, or with a `shard_map` inside, also one with other sizes), the first constraint on a
-        value inside two. Presets, mends and a search try plans, which makes some of these.
+        value inside two, another value one. Presets, mends and a search try plans, which makes some of these.
         """
         return self._call.tally.traces
 
@@ -112,38 +110,10 @@ class Program(Derivable):
         latest = self._lowerings.latest
         return () if latest.opened else latest.constraints
 
-    @property
-    def named_axes(self) -> tuple[str, ...]:
-        """The mesh axes that the program itself names: in its constraints, and in its `shard_map`s.
-
-        Every mesh that it runs on has them.
-
-        Raises:
-            TraceError: as `arguments`, of a function whose axes cannot be told.
-        """
-        traced = self._lowerings.shapes
-        found = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
-        return tuple(dict.fromkeys((*found, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
-
-    @cached_property
-    def update_arguments(self) -> frozenset[str]:
-        """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
-        return only_updated(self._lowerings.lowered)
-
     @of_plan
     def outputs(self, plan: Plan) -> tuple[Argument, ...]:
         """Every array of the result: tree path, shape, dtype."""
         return self._lowerings.traced(plan).outputs
-
-    def arrays(self, plan: Plan | None = None) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
-        """Every array of the arguments, and of the result, as they are under a plan's mesh; without one, under any."""
-        if plan is None and not self._lowerings.is_traced:
-            names = self.named_axes or ("_",)
-            plan = Plan(DeviceMesh(names, (1,) * len(names)))
-        if plan is not None and plan.variant != self._variant:
-            return self.of_variant(plan.variant).arrays(plan)
-        traced = self._lowerings.latest if plan is None else self._lowerings.traced(plan)
-        return traced.arguments, traced.outputs
 
     def with_flops(self, flops: Mapping[str, float]) -> Program:
         """The same program, with FLOPs told of kernels and library calls that say none themselves.
@@ -174,18 +144,6 @@ class Program(Derivable):
         made._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
         made._propagated, made._calls, made._asked = None, list(self._calls), None
         made._root, made._variants = None if self._root is None else self._root.without_constraints(), {}
-        made.__dict__.pop("update_arguments", None)
-        return made
-
-    def drafted(self, plans: Iterable[Plan]) -> Program:
-        """The same program with one trace for all the values that some plans constrain: for trying many of them.
-
-        Where JAX keeps such a value for the backward pass, a plan that does not constrain it may keep it twice here.
-        """
-        made = copy.copy(self)
-        values = [each.value for plan in plans for each in plan.constraints]
-        made._lowerings, made._propagated = self._lowerings.drafted(dict.fromkeys(values)), None
-        made._root, made._variants = self._root, {}
         return made
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
@@ -215,17 +173,6 @@ class Program(Derivable):
             )
         return Plan(mesh, in_specs, out_specs)
 
-    @property
-    def own_plan(self) -> Plan | None:
-        """The plan that the function's own shardings, or those of its arguments, make on the mesh that is known of.
-
-        None where they say nothing of any argument, or there is no mesh yet.
-        """
-        brings, first = self._call.brings, self._lowerings.first
-        mesh = brings.mesh or self._lowerings.mesh or (first and first.mesh)
-        said = any(spec is not None for spec in brings.in_specs)
-        return Plan(mesh) if said and mesh is not None and self._lowerings.waits is None else None
-
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
 
@@ -233,7 +180,7 @@ class Program(Derivable):
             SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
             TraceError: if the function cannot be traced on the plan's mesh.
         """
-        program = self.of_variant(plan.variant)
+        program = of_variant(self, plan.variant)
         return program._lowerings.bind(program.settled(plan))
 
     @of_plan
@@ -274,8 +221,8 @@ class Program(Derivable):
             MeshError, TraceError: as `presets`.
         """
         on = self.plan(mesh).mesh
-        given = self._lowerings.traced(Plan(on)).arguments
-        return presets_of(on, given, self.dimensions, roles(self._lowerings.lowered))
+        arguments = self._lowerings.traced(Plan(on)).arguments
+        return presets_of(on, arguments, self.dimensions, roles(self._lowerings.lowered))
 
     @property
     def calls(self) -> tuple[CallSignature, ...]:
@@ -388,27 +335,6 @@ class Program(Derivable):
 
             self._asked = plan, Asking(lowered, self.bind(plan), report, reported, sketched)
         return self._asked[1]
-
-    @of_plan
-    def sketch(self, plan: Plan, target: LowerFor = CPU, vmem_bytes: float = 0.0) -> tuple[Report, Footprint]:
-        """What costs of a plan, and nothing else: a search's `propagate`.
-
-        Args:
-            plan: mesh and specs.
-            target: what it is lowered for.
-            vmem_bytes: of a chip's own memory, what its compiler fills with values (`Chip.vmem_bytes` for a device).
-
-        Returns:
-            A report of level `propagated` with arguments, outputs, collectives and FLOPs alone, and about how much
-            memory it takes.
-
-        Raises:
-            SpecError, TraceError, CompileError: as `propagate`.
-        """
-        bound = self.bind(plan)
-        lowered = self._rehearsed(plan, bound, target)
-        found, memory = shardy.sketch(lowered, bound, self._flops, room=vmem_bytes)
-        return sketch_of(self._call, bound, lowered, found), memory
 
     def _rehearsed(self, plan: Plan, bound: PlanRecord, target: LowerFor) -> Lowered:
         """The program lowered, once Shardy was tried on it where it can do no harm."""
@@ -539,18 +465,6 @@ class Program(Derivable):
         return Reading(self._call, bound, lowered, resolved, propagate, self._flops)
 
     @of_plan
-    def submit_passes(self, plan: Plan, target: str = "cpu") -> Job:
-        """Compiles the plan's program once more, with what each of XLA's passes makes of it written down.
-
-        Returns:
-            A future of the compile server's texts, which `explorer.texts.pass_stages` reads; `stop` ends the compile.
-
-        Raises:
-            CompileRefused: for a target that cannot be compiled for here. SpecError, TraceError: as `bind`.
-        """
-        return processes.submit(submitting.request_of(self._reading(plan, "compiled", target), "compiled", passes=True))
-
-    @of_plan
     def texts(self, plan: Plan) -> dict[str, str]:
         """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` under the plan."""
         bound, lowered = self.bind(plan), self._lowerings.lower(plan, anywhere=True)
@@ -623,4 +537,79 @@ def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool, va
     """A program that was sent from another process."""
     made = Program(call, mesh)
     made._flops = flops
-    return (made.without_constraints() if opened else made).of_variant(variant)
+    return of_variant(made.without_constraints() if opened else made, variant)
+
+
+# What the rooms above ask of a program, and a person does not.
+
+
+def named_axes(program: Program) -> tuple[str, ...]:
+    """The mesh axes that a program itself names, in its constraints and in its `shard_map`s: every mesh that it runs on
+    has them.
+
+    Raises:
+        TraceError: as `Program.arguments`, of a function whose axes cannot be told.
+    """
+    traced = program._lowerings.shapes
+    names = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
+    return tuple(dict.fromkeys((*names, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
+
+
+def update_arguments(program: Program) -> frozenset[str]:
+    """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
+    return only_updated(program._lowerings.lowered)
+
+
+def arrays(program: Program, plan: Plan | None = None) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
+    """Every array of the arguments, and of the result, as they are under a plan's mesh; without one, under any."""
+    if plan is None and not program._lowerings.is_traced:
+        names = named_axes(program) or ("_",)
+        plan = Plan(DeviceMesh(names, (1,) * len(names)))
+    lowerings = program._lowerings if plan is None else of_variant(program, plan.variant)._lowerings
+    traced = lowerings.latest if plan is None else lowerings.traced(plan)
+    return traced.arguments, traced.outputs
+
+
+def own_plan(program: Program) -> Plan | None:
+    """The plan that the function's own shardings, or those of its arguments, make on the mesh that is known of; None
+    where they say nothing of any argument, or there is no mesh yet."""
+    brings, lowerings = program._call.brings, program._lowerings
+    mesh = brings.mesh or lowerings.mesh or (lowerings.first and lowerings.first.mesh)
+    says = any(spec is not None for spec in brings.in_specs)
+    return Plan(mesh) if says and mesh is not None and lowerings.waits is None else None
+
+
+@of_plan
+def sketch(program: Program, plan: Plan, target: LowerFor = CPU, vmem_bytes: float = 0.0) -> tuple[Report, Footprint]:
+    """What costs of a plan, and nothing else: a search's `propagate`.
+
+    Args:
+        program: the program.
+        plan: mesh and specs.
+        target: what it is lowered for.
+        vmem_bytes: of a chip's own memory, what its compiler fills with values (`Chip.vmem_bytes` for a device).
+
+    Returns:
+        A report of level `propagated` with arguments, outputs, collectives and FLOPs alone, and about how much
+        memory it takes.
+
+    Raises:
+        SpecError, TraceError, CompileError: as `Program.propagate`.
+    """
+    bound = program.bind(plan)
+    lowered = program._rehearsed(plan, bound, target)
+    result, memory = shardy.sketch(lowered, bound, program._flops, room=vmem_bytes)
+    return sketch_of(program._call, bound, lowered, result), memory
+
+
+@of_plan
+def submit_passes(program: Program, plan: Plan, target: str = "cpu") -> Job:
+    """Compiles a plan's program once more, with what each of XLA's passes makes of it written down.
+
+    Returns:
+        A future of the compile server's texts, which `explorer.texts.pass_stages` reads; `stop` ends the compile.
+
+    Raises:
+        CompileRefused: for a target that cannot be compiled for here. SpecError, TraceError: as `bind`.
+    """
+    return processes.submit(submitting.request_of(program._reading(plan, "compiled", target), "compiled", passes=True))

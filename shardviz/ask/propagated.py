@@ -58,6 +58,7 @@ def report_of(
         versions=rows.versions(),
         residuals=residuals(found, lowered, bound),
         products=found.products,
+        schedule=found.schedule,
     )
     return rows.annotated(report, call, target.platform)
 

@@ -129,7 +129,6 @@ class Pjit:
         if both := set(options.static_argnums) & set(options.donate_argnums):
             raise TraceError(f"pjit: argument {min(both)} cannot be both static and donated; donate only arrays")
         self._jitted: dict[Any, Any] = {}  # by mesh and shardings
-        self._checked: dict[Any, Any] = {}  # by what the rules look at
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         jitted, placed, named = self._at_call_site(args, kwargs)
@@ -243,10 +242,7 @@ class Pjit:
         """The jitted function for the mesh of the call site, compiled or to be compiled, and the arguments in place."""
         leaves, tree = jax.tree.flatten(self.dynamic(args, kwargs))
         mesh = self._mesh(leaves, run)
-        key = mesh, tree, tuple((jax.numpy.shape(x) if _is_data(x) else type(x), own_sharding(x)) for x in leaves)
-        shardings = self._checked.get(key)
-        if shardings is None:
-            shardings = self._checked[key] = self._shardings(mesh, args, kwargs)
+        shardings = self._shardings(mesh, args, kwargs)
         jitted = self._jitted.get((mesh, tree, shardings))
         if jitted is None:
             jitted = self._jitted[mesh, tree, shardings] = self._wrapped(mesh, tree.unflatten(shardings)[0])

@@ -2,6 +2,29 @@
 
 `get-tuple-element` and `tuple` are no operations of the graph, nor are parameters: their arrays are their operands' and
 the block's arguments. Of an asynchronous start only what its done will give is a result.
+
+A collective that goes on while the chip computes stands in several instructions. Most compilers begin it with one and
+end it with another, `all-gather-start` and `all-gather-done`. A TPU's may instead write it into every fusion that it
+runs beside, as a chain; its links share `channel_id` and `chain_id`:
+
+    fusion.1   all-gather, chain_id="0", custom-call AsyncCollectiveStart   ← begins: this is the collective
+    fusion.2   all-gather, chain_id="0", and a matrix product               ← goes on
+    fusion.3   all-gather, chain_id="0", custom-call AsyncCollectiveDone    ← goes on, and ends
+
+>>> from shardviz.compiler.module import parse
+>>> graph = graph_of(parse('''HloModule m
+... %begin (a: f32[4]) -> (f32[4], f32[8]) {
+...   %a = f32[4]{0} parameter(0)
+...   %g1 = f32[8]{0} all-gather(%a), channel_id=7, dimensions={0}, frontend_attributes={chain_id="0"}
+...   ROOT %s = (f32[4]{0}, f32[8]{0}) custom-call(%g1), custom_call_target="AsyncCollectiveStart"
+... }
+... ENTRY %main (b: f32[4]) -> f32[8] {
+...   %b = f32[4]{0} parameter(0)
+...   %one = (f32[4]{0}, f32[8]{0}) fusion(%b), kind=kCustom, calls=%begin
+...   ROOT %g2 = f32[8]{0} all-gather(%b), channel_id=7, dimensions={0}, frontend_attributes={chain_id="0"}
+... }'''))
+>>> [(op.native.name, op.goes_on) for op in graph.operations if op.collective]
+[('g1', False), ('g2', True)]
 """
 
 from __future__ import annotations
@@ -11,25 +34,46 @@ from collections.abc import Iterator
 from itertools import chain
 from weakref import WeakKeyDictionary
 
-from shardviz.compiler.module import CALLERS, Instruction, Module, Named, number
+from shardviz.compiler.module import CALLERS, Computation, Instruction, Module, Named, number
 from shardviz.compiler.shapes import Shape, ShapeTree, leaves
 from shardviz.errors import ParseError
-from shardviz.graph import Block, Graph, Operation, Value
+from shardviz.graph import Block, Contraction, Convolution, Dims, Graph, Operation, Value
+from shardviz.records import KINDS
 
 Tree = Value | tuple["Tree", ...]
 """An array, or a tuple of them."""
 
-_KNOWN = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d{1,18})(?!\d)', re.ASCII)
+_TRIPS = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d{1,18})(?!\d)', re.ASCII)
+_LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
+_WINDOW = re.compile(r"(\w+)=([\dx_\-]+)")
+_NUMBER = re.compile(r"\d+")
 _SHARDINGS = frozenset(("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.FuncResultSharding"))
 _RUN = ("condition", "body", "calls", "called_computations", "branch_computations", "true_computation",
         "false_computation")  # fmt: skip
+_RUNS = {"while": 2, "call": 1, "fusion": 1, "async-start": 1}
+_APPLY = frozenset(("reduce", "reduce-window", "select-and-scatter", "map", "scatter"))
+_COLLECTIVES = {name: kind for kind in KINDS for name in (kind, f"{kind}-start")}
+_CHAINED, _BEGINS, _ENDS = 'chain_id="', '"AsyncCollectiveStart"', '"AsyncCollectiveDone"'
 _GRAPHS: WeakKeyDictionary[Module, HloGraph] = WeakKeyDictionary()
+
+
+class HloValue(Value):
+    """An array of HLO; `array` is its `Shape`, with its layout, and `native` the `Instruction` that gives it."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, owner: Operation | Block, index: int, array: Shape, native: Instruction):
+        super().__init__(owner, index, array.dims, array.dtype, native)
+        self.array = array
 
 
 class HloOperation(Operation):
     """An HLO instruction; `native` is the `Instruction`."""
 
     __slots__ = ("branches",)
+
+    def __str__(self) -> str:
+        return f"HLO instruction {self.native.name!r} ({self.native.opcode})"
 
     def branch_operands(self, branch: int) -> tuple[Value, ...]:
         """What a conditional hands to a branch."""
@@ -38,8 +82,41 @@ class HloOperation(Operation):
     @property
     def known_trips(self) -> int | None:
         """`known_trip_count`."""
-        stated = _KNOWN.search(self.native.attributes.get("backend_config", ""))
+        stated = _TRIPS.search(self.config)
         return int(stated[1]) if stated else None
+
+    @property
+    def collective(self) -> str:
+        """The kind of the collective that it is, or begins; empty for any other operation."""
+        return _COLLECTIVES.get(self.kind, "")
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether it is a collective that is a link of a chain."""
+        return self.kind in _COLLECTIVES and _CHAINED in self.native.attributes_text
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on with an asynchronous operation, or ends one, that another began."""
+        if self.kind == "custom-call":
+            return _ENDS in self.native.attributes_text
+        if self.kind not in _COLLECTIVES:
+            return self.kind.endswith("-done")
+        return self.is_marked_ended or (self.is_chained and not self.is_marked_begun)
+
+    @property
+    def is_marked_begun(self) -> bool:
+        """Whether a custom call says that a collective in a fusion begins there."""
+        return self._is_marked(_BEGINS)
+
+    @property
+    def is_marked_ended(self) -> bool:
+        """Whether a custom call says that a collective in a fusion ends there."""
+        return self._is_marked(_ENDS)
+
+    def _is_marked(self, mark: str) -> bool:
+        users = (user for value in self.results for user, _ in value.uses if isinstance(user, Operation))
+        return any(user.kind == "custom-call" and mark in user.native.attributes_text for user in users)
 
     @property
     def constant(self) -> str:
@@ -49,61 +126,105 @@ class HloOperation(Operation):
     @property
     def direction(self) -> str:
         """A comparison's direction."""
-        return self.native.attributes.get("direction", "")
+        return self._attribute("direction")
+
+    @property
+    def target(self) -> str:
+        """What a custom call calls."""
+        return self._attribute("custom_call_target").strip('"')
+
+    @property
+    def config(self) -> str:
+        """`backend_config`."""
+        return self._attribute("backend_config")
+
+    @property
+    def contraction(self) -> Contraction:
+        """How the factors of a matrix product meet."""
+        sides = [(self._numbers(f"{side}_contracting_dims"), self._numbers(f"{side}_batch_dims")) for side in _SIDES]
+        (left, left_batch), (right, right_batch) = sides
+        rank = self.array(0).shape
+        if any(d >= len(rank) for d in left):
+            raise ParseError(f"HLO instruction {self.native.name!r}: contracts dimensions {[*left]} of shape {rank}")
+        return Contraction((left, right), (left_batch, right_batch))
+
+    @property
+    def met(self) -> Dims:
+        """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
+        return tuple(d for name in ("contracting", "batch", "group") for d in self._numbers(f"rhs_{name}_dims"))
+
+    @property
+    def convolution(self) -> Convolution:
+        """By `dim_labels` (such as `b01f_01io->b01f`) and `window` (`size=3x3 stride=2x2 pad=0_1x0_1`)."""
+        labels = _LABELS.fullmatch(text := self.native.attributes["dim_labels"])
+        shapes = [value.shape for value in (self.array(0), self.array(1), self.result)]
+        if labels is None or any(len(s) != len(part) for s, part in zip(shapes, labels.groups(), strict=True)):
+            raise ParseError(
+                f"HLO instruction {self.native.name!r}: dim_labels {text!r} do not fit the shapes "
+                f"{', '.join(map(str, shapes))}"
+            )
+        spatial = "".join(filter(str.isdecimal, labels[3]))
+        window, named = self._window, zip(labels.groups(), _NAMES, strict=True)
+        steps = (window.get(name, [one] * len(spatial)) for name, one in _STEPS.items())
+        try:
+            left, kernel, out = (tuple(map(part.index, names + spatial)) for part, names in named)
+            strides, low, *holes = (tuple(int(step[int(d)].split("_")[0]) for d in spatial) for step in steps)
+            groups = [int(self._attribute(f"{name}_group_count") or 1) for name in ("feature", "batch")]
+            return Convolution(left, kernel, out, strides, low, holes[0], holes[1], groups[0], groups[1])
+        except (IndexError, ValueError) as error:
+            raise ParseError(
+                f"HLO instruction {self.native.name!r}: dim_labels {text!r} and window "
+                f"{self._attribute('window')!r} do not fit each other"
+            ) from error
+
+    @property
+    def window_sizes(self) -> Dims:
+        """The size of a window along each dimension."""
+        return tuple(map(int, self._window.get("size", ())))
+
+    @property
+    def fft_lengths(self) -> Dims:
+        """The lengths of a Fourier transform."""
+        return self._numbers("fft_length")
+
+    @property
+    def _window(self) -> dict[str, list[str]]:
+        """By field: `window={size=3x3 pad=0_1x0_1}` is `size` 3, 3 and `pad` 0_1, 0_1."""
+        return {key: value.split("x") for key, value in _WINDOW.findall(self._attribute("window"))}
+
+    def _attribute(self, name: str) -> str:
+        return self.native.attributes.get(name, "")
+
+    def _numbers(self, name: str) -> Dims:
+        return tuple(map(int, _NUMBER.findall(self._attribute(name))))
+
+
+_SIDES = ("lhs", "rhs")
+_NAMES = ("bf", "io", "bf")
+_STEPS = {"stride": "1", "pad": "0_0", "lhs_dilate": "1", "rhs_dilate": "1"}
 
 
 class HloGraph(Graph):
-    """The graph of an HLO module.
-
-    Attributes:
-        arrays: computation → instruction → the arrays that it gives.
-    """
+    """The graph of an HLO module; its blocks are the computations."""
 
     def __init__(self, module: Module):
-        super().__init__(Block(module.entry.name), {})
-        self.arrays: dict[str, dict[str, Tree]] = {}
-        self._operations: dict[tuple[str, str], HloOperation] = {}
-        for name in _reached(module):
-            self.blocks[name] = self.entry if name == module.entry.name else Block(name)
-        for name in self.blocks:
-            self._read(module, name)
+        blocks = Named("module", ((name, Block(name)) for name in module.computations))
+        super().__init__(blocks[module.entry.name], blocks)
+        for name, block in blocks.items():
+            self._read(module.computations[name], block)
 
-    def operation(self, block: Block, instruction: Instruction) -> HloOperation | None:
-        """The operation of an instruction; None for a tuple, an element of one, and a parameter."""
-        return self._operations.get((block.name, instruction.name))
-
-    def operand(self, computation: str, instruction: Instruction, index: int = 0) -> Value:
-        """An operand's array; a tuple's first.
-
-        Raises:
-            ParseError: if there is no such operand.
-        """
-        if index < len(instruction.operands):
-            tree = self._operand(computation, instruction, index)
-            if (first := next(_leaves(tree), None)) is not None:
-                return first
-        raise ParseError(f"HLO instruction {instruction.name!r} ({instruction.opcode}) has no operand {index}")
-
-    def _operand(self, computation: str, instruction: Instruction, index: int) -> Tree:
-        arrays = self.arrays[computation]
-        return _part(arrays[instruction.operands[index]], instruction.operand_parts[index])
-
-    def _read(self, module: Module, name: str) -> None:
-        computation, block = module.computations[name], self.blocks[name]
-        arrays = self.arrays[name] = Named(f"computation {name!r}")
-        parameters = computation.parameters
-        for at in sorted(parameters):
-            given = parameters[at]
+    def _read(self, computation: Computation, block: Block) -> None:
+        arrays: dict[str, Tree] = Named(f"computation {computation.name!r}")
+        for _, given in sorted(computation.parameters.items()):
             start = len(block.arguments)
-            values = tuple(
-                Value(block, start + i, shape.dims, shape.dtype, given) for i, shape in enumerate(given.shapes)
-            )
+            values = tuple(HloValue(block, start + i, array, given) for i, array in enumerate(given.shapes))
             block.arguments += values
             arrays[given.name] = _like(given.shape, iter(values))
         for instruction in computation.instructions:
             if instruction.opcode == "parameter":
                 continue
-            operands = [self._operand(name, instruction, i) for i in range(len(instruction.operands))]
+            named = zip(instruction.operands, instruction.operand_parts, strict=True)
+            operands = [_part(arrays[name], part) for name, part in named]
             if instruction.opcode == "tuple":
                 arrays[instruction.name] = tuple(operands)
             elif instruction.opcode == "async-update":
@@ -120,17 +241,27 @@ class HloGraph(Graph):
         opcode, given = instruction.opcode, [tuple(_leaves(tree)) for tree in operands]
         if opcode.endswith("-done"):
             given = [tuple(filter(_is_result, values)) or values for values in given]
-        kind = "sharding" if opcode == "custom-call" and _target(instruction) in _SHARDINGS else opcode
-        operation = HloOperation(kind, tuple(chain.from_iterable(given)), block, instruction)
+        operation = HloOperation(opcode, tuple(chain.from_iterable(given)), block, instruction)
+        if opcode == "custom-call" and operation.target in _SHARDINGS:
+            operation.kind = "sharding"
         operation.branches = tuple(given[1:])
-        self._operations[block.name, instruction.name] = operation
         block.operations.append(operation)
         if opcode in CALLERS:
             for inner in _run(instruction):
                 operation.calls(self.blocks[inner])
+            if len(operation.blocks) != _RUNS.get(opcode, len(operation.blocks)):
+                raise ParseError(f"{operation} runs {len(operation.blocks)} computations, not {_RUNS[opcode]}")
+        elif opcode in _APPLY:
+            names = (instruction.attributes[role] for role in _FUNCTIONS if role in instruction.attributes)
+            operation.applied = tuple(self.blocks[name.lstrip("%")] for name in names)
         shape = instruction.shape
         place = 0 if opcode == "copy-start" else 1
-        if not opcode.endswith("-start") or isinstance(shape, Shape) or len(shape) <= place:
+        if (
+            not opcode.endswith("-start")
+            or opcode == "all-reduce-start"
+            or isinstance(shape, Shape)
+            or len(shape) <= place
+        ):
             return _like(shape, iter(self._results(operation, shape)))
         trees: list[Tree] = [_like(part, iter(_others(operation, part))) for part in shape]
         trees[place] = _like(shape[place], iter(self._results(operation, shape[place])))
@@ -139,6 +270,9 @@ class HloGraph(Graph):
     def _results(self, operation: HloOperation, shape: ShapeTree) -> tuple[Value, ...]:
         operation.results = _others(operation, shape)
         return operation.results
+
+
+_FUNCTIONS = ("to_apply", "select", "scatter")
 
 
 def graph_of(module: Module) -> HloGraph:
@@ -154,35 +288,17 @@ def graph_of(module: Module) -> HloGraph:
 
 
 def _others(operation: HloOperation, shape: ShapeTree) -> tuple[Value, ...]:
-    made = operation.native
-    return tuple(Value(operation, i, leaf.dims, leaf.dtype, made) for i, leaf in enumerate(leaves(shape)))
+    return tuple(HloValue(operation, i, leaf, operation.native) for i, leaf in enumerate(leaves(shape)))
 
 
 def _is_result(value: Value) -> bool:
     return value.maker is not None and value in value.maker.results
 
 
-def _target(instruction: Instruction) -> str:
-    return instruction.attributes.get("custom_call_target", "").strip('"')
-
-
 def _run(instruction: Instruction) -> list[str]:
     """The computations that an instruction runs as a whole, a loop's condition before its body."""
     roles = (*_RUN, "to_apply") if instruction.opcode == "call" else _RUN
     return [name for role in roles if role in instruction.called for name in instruction.called[role]]
-
-
-def _reached(module: Module) -> dict[str, None]:
-    """The computations that the entry reaches, as they are run as wholes, in the text's order."""
-    reached, waiting = {module.entry.name}, [module.entry.name]
-    while waiting:
-        for instruction in module.computations[waiting.pop()].instructions:
-            if instruction.opcode in CALLERS:
-                for name in _run(instruction):
-                    if name not in reached:
-                        reached.add(name)
-                        waiting.append(name)
-    return {name: None for name in module.computations if name in reached}
 
 
 def _leaves(tree: Tree) -> Iterator[Value]:

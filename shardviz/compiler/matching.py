@@ -13,18 +13,15 @@ stack, then by axes and sizes. What none of these finds stays unmatched, and is 
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from shardviz.compiler.asynchronous import is_chained, kind_of
 from shardviz.compiler.collectives import collectives
-from shardviz.compiler.graph import graph_of
-from shardviz.compiler.module import Computation, Instruction, Module
-from shardviz.compiler.shapes import element, leaves
+from shardviz.compiler.graph import HloOperation, graph_of
+from shardviz.compiler.module import Instruction, Module
 from shardviz.graph import At, Origins, Value
 from shardviz.layouts.layout import itemsize
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
@@ -65,13 +62,12 @@ def target_collectives(
         slices: the slice of the device at each place of the mesh, where there are several. The TPU's compiler then
             writes a program for one slice, whose devices it counts from 0; between slices it sends and receives.
     """
-    places = {i.name: (c, i) for c, i in optimized if kind_of(i)}
+    runs_as, made_as = _named(optimized), _named(after)
     runs = [
-        OptimizedCollective(on_slices(c, mesh, slices, optimized.num_partitions), *places[c.name], optimized)
+        OptimizedCollective(on_slices(c, mesh, slices, optimized.num_partitions), runs_as[c.name], optimized)
         for c in collectives(optimized, mesh, before, arguments=arguments)
     ]
-    made_by = {i.name: (c, i) for c, i in after if kind_of(i)}
-    made = {c.name: PartitionedCollective(c, *made_by[c.name], after) for c in partitioned}
+    made = {c.name: PartitionedCollective(c, made_as[c.name], after) for c in partitioned}
     laid_before = {one.laid for one in made.values()}
     for run in runs:
         if run.laid and run.laid not in laid_before:
@@ -93,6 +89,10 @@ def target_collectives(
         for name in run.stands_for:
             several[name] = several.get(name, 0) + 1
     return tuple(_record(run, made, several) for run in runs)
+
+
+def _named(module: Module) -> dict[str, HloOperation]:
+    return {op.native.name: op for op in graph_of(module).operations if op.collective}
 
 
 def _record(run: OptimizedCollective, made: _ByName, several: dict[str, int]) -> TargetCollective:
@@ -158,14 +158,14 @@ class PartitionedCollective:
         alone: whether no other of its family has that channel. Inside a `shard_map` all have the same.
     """
 
-    def __init__(self, collective: Collective, computation: Computation, instruction: Instruction, module: Module):
+    def __init__(self, collective: Collective, op: HloOperation, module: Module):
         self.collective = collective
         self.name = collective.name
         self.family = family(collective.kind)
-        self.channel = _channel(instruction)
+        self.channel = _channel(op.native)
         self.alone = True
-        self.laid = _laid_together(computation, instruction, module)
-        self.place = _place(instruction, collective, module)
+        self.laid = _laid_together(op)
+        self.place = _place(op.native, collective, module)
         self.whole = max(collective.operand_bytes, collective.result_bytes) / itemsize(collective.dtype)
 
 
@@ -184,32 +184,31 @@ class OptimizedCollective:
         stands_for: names of the partitioner's collectives that it carries out; filled while matching.
     """
 
-    def __init__(self, found: Collective, computation: Computation, instruction: Instruction, module: Module):
+    def __init__(self, found: Collective, op: HloOperation, module: Module):
         self.stands_for: list[str] = []
-        callers = module.callers.get(computation.name, ())
-        caller = callers[0].instruction if callers else None
-        self.algorithm = _words(instruction, caller)
-        self.fused = caller is not None and caller.opcode == "fusion"
-        apart = instruction.opcode.endswith("-start") or (caller is not None and caller.opcode == "async-start")
-        self.apart = is_chained(instruction) or (apart and not _TOGETHER.search(instruction.attributes_text))
-        self.shown = _scattered(found, computation, caller) if self.fused and caller is not None else found
+        caller = next(iter(op.block.callers), None)
+        self.algorithm = _words(op)
+        self.fused = caller is not None and caller.kind == "fusion"
+        apart = op.kind.endswith("-start") or (caller is not None and caller.kind == "async-start")
+        self.apart = op.is_chained or (apart and not _TOGETHER.search(op.native.attributes_text))
+        self.shown = _scattered(found, op) if self.fused else found
         self.family = family(self.shown.kind)
-        self.channel = _channel(instruction)
-        self.place = _place(instruction, found, module)
-        given = zip(instruction.operands, instruction.operand_parts, strict=True)
-        shapes = [element(computation.by_name[name].shape, part) for name, part in given]
-        arrays = [leaf for shape in shapes for leaf in leaves(shape)]
-        times = (found.group_size or 1) if found.kind == "all-gather" else 1
-        padded = _padded(computation, instruction, module) if self.family == "reduce" else frozenset()
-        families = ["all-gather" if i in padded else self.family for i in range(len(arrays))]
-        self.parts = [(part, float(array.size * times)) for part, array in zip(families, arrays, strict=True)]
-        self.laid = _laid_together(computation, instruction, module) if len(arrays) == 1 else ()
-        self.times = times
-        self.dtypes = {array.dtype for array in arrays}
+        self.channel = _channel(op.native)
+        self.place = _place(op.native, found, module)
+        self.times = (found.group_size or 1) if found.kind == "all-gather" else 1
+        self.parts = [
+            ("all-gather" if self.family == "reduce" and _is_padded(value) else self.family, self._size(value.elements))
+            for value in op.operands
+        ]
+        self.laid = _laid_together(op) if len(op.operands) == 1 else ()
+        self.dtypes = {value.dtype for value in op.operands}
+
+    def _size(self, elements: int) -> float:
+        return float(elements * self.times)
 
     def take_apart(self) -> None:
         """Takes what its one operand is laid together of for its parts."""
-        self.parts = [(self.parts[0][0], float(size * self.times)) for size in self.laid]
+        self.parts = [(self.parts[0][0], self._size(size)) for size in self.laid]
 
     @property
     def whole(self) -> float:
@@ -217,33 +216,30 @@ class OptimizedCollective:
         return sum(size for _, size in self.parts)
 
 
-def _scattered(found: Collective, computation: Computation, caller: Instruction) -> Collective:
+def _scattered(found: Collective, op: HloOperation) -> Collective:
     """A fusion of an all-reduce and the slice that each device keeps is a reduce-scatter."""
-    kept = max(caller.shapes, key=lambda shape: shape.nbytes)
-    nbytes = sum(shape.nbytes for shape in caller.shapes)
+    given = [value.array for value in op.block.callers[0].results]
+    kept = max(given, key=lambda array: array.nbytes)
+    nbytes = sum(array.nbytes for array in given)
     if found.kind != "all-reduce" or nbytes >= found.result_bytes:
         return found
-    if not any(i.opcode == "dynamic-slice" for i in computation.instructions):
+    if not any(each.kind == "dynamic-slice" for each in op.block.operations):
         return found
     return dataclasses.replace(found, kind="reduce-scatter", shape=kept.dims, result_bytes=nbytes)
 
 
-def _padded(computation: Computation, instruction: Instruction, module: Module) -> frozenset[int]:
-    """Which operands are a shard written into an empty array."""
-    found = set()
-    for i, name in enumerate(instruction.operands):
-        maker = computation.by_name[name]
-        if maker.opcode == "fusion":
-            maker = module.computations[next(iter(maker.called.values()))[0]].root
-        if maker.opcode == "dynamic-update-slice":
-            found.add(i)
-    return frozenset(found)
+def _is_padded(value: Value) -> bool:
+    """Whether an array is a shard written into an empty array."""
+    maker = value.maker
+    if maker is not None and maker.kind == "fusion":
+        maker = maker.blocks[0].returned[value.index].maker
+    return maker is not None and maker.kind == "dynamic-update-slice"
 
 
 _LAYS_OUT = frozenset(("bitcast", "reshape", "copy", "transpose"))
 
 
-def _laid_together(computation: Computation, instruction: Instruction, module: Module) -> tuple[int, ...]:
+def _laid_together(op: HloOperation) -> tuple[int, ...]:
     """The sizes of the arrays that the operand is a concatenation of; empty where it is none.
 
     A GPU's compiler lays the operands of small collectives together, and so makes one of them.
@@ -251,12 +247,13 @@ def _laid_together(computation: Computation, instruction: Instruction, module: M
     origins = Origins(_LAYS_OUT)
 
     def sizes(value: Value) -> list[int]:
-        if value.maker is None or value.maker.kind != "concatenate":
-            return [math.prod(value.shape)]
-        return [size for part in value.maker.operands for size in sizes(origins(At(part)).value)]
+        maker = origins(At(value)).value.maker
+        if maker is None or maker.kind != "concatenate":
+            return [value.elements]
+        return [size for part in maker.operands for size in sizes(part)]
 
-    whole = origins(At(graph_of(module).operand(computation.name, instruction))).value
-    return tuple(sizes(whole)) if whole.maker is not None and whole.maker.kind == "concatenate" else ()
+    whole = sizes(op.array(0))
+    return tuple(whole) if len(whole) > 1 else ()
 
 
 def _channel(instruction: Instruction) -> str:
@@ -276,9 +273,10 @@ def _place(instruction: Instruction, collective: Collective, module: Module) -> 
     return collective.name_stack if own else instruction.op_name, module.source(instruction), collective.axes
 
 
-def _words(instruction: Instruction, caller: Instruction | None) -> str:
-    kernel = caller is not None and caller.opcode in ("fusion", "async-start")
-    return _said(instruction) or (_said(caller) if caller is not None and kernel else "")
+def _words(op: HloOperation) -> str:
+    caller = next(iter(op.block.callers), None)
+    kernel = caller is not None and caller.kind in ("fusion", "async-start")
+    return _said(op.native) or (_said(caller.native) if caller is not None and kernel else "")
 
 
 def _said(instruction: Instruction) -> str:
@@ -294,12 +292,8 @@ def algorithms(module: Module) -> dict[str, str]:
 
     A TPU's compiler names them in the program that it made machine code of; inside a kernel, at the kernel.
     """
-    found = {}
-    for computation, instruction in module:
-        if kind_of(instruction):
-            callers = module.callers.get(computation.name, ())
-            found[instruction.name] = _words(instruction, callers[0].instruction if callers else None)
-    return {name: words for name, words in found.items() if words}
+    words = {name: _words(op) for name, op in _named(module).items()}
+    return {name: text for name, text in words.items() if text}
 
 
 def _origin_of(collective: Collective) -> Hashable:
@@ -383,13 +377,13 @@ def _combined(runs: Sequence[OptimizedCollective], left: _ByName, made: _ByName)
 
 def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -> None:
     """An all-reduce of an all-reduce over other axes: compilers make one of the two, over all axes."""
-    graph, origins = graph_of(after), Origins(_LAYS_OUT)
+    origins = Origins(_LAYS_OUT)
     inner_of: dict[str, str] = {}
-    for computation, instruction in after:
-        if instruction.name in left and instruction.opcode == "all-reduce":
-            inner = origins(At(graph.operand(computation.name, instruction))).value.native.name
+    for op in graph_of(after).operations:
+        if op.native.name in left and op.kind == "all-reduce":
+            inner = origins(At(op.array(0))).value.native.name
             if inner in left:
-                inner_of[instruction.name] = inner
+                inner_of[op.native.name] = inner
     for outer in [name for name in inner_of if name not in inner_of.values()]:
         names = [outer]
         while names[-1] in inner_of:
@@ -450,17 +444,15 @@ _KEEPS_SUMS = frozenset(("add", "convert", "copy", "bitcast", "reshape", "transp
 
 def _added_up(module: Module) -> list[list[str]]:
     """All-reduces whose results are summands of one sum, the largest sums first."""
-    found = []
-    for computation in module.computations.values():
-        owner: dict[str, set[str]] = {}  # instruction → the all-reduces that it is a sum of
-        for instruction in computation.instructions:
-            if instruction.opcode == "all-reduce":
-                owner[instruction.name] = {instruction.name}
-            elif instruction.opcode in _KEEPS_SUMS:
-                summed = [owner[n] for n in instruction.operands if n in owner and len(computation.users[n]) == 1]
-                if summed:
-                    owner[instruction.name] = set().union(*summed)
-        found += [sorted(names) for names in owner.values() if len(names) > 1]
+    owner: dict[Value, set[str]] = {}  # value → the all-reduces that it is a sum of
+    for op in graph_of(module).operations:
+        if op.kind == "all-reduce" and len(op.results) == 1:
+            owner[op.result] = {op.native.name}
+        elif op.kind in _KEEPS_SUMS:
+            summed = [owner[v] for v in op.operands if v in owner and len({user for user, _ in v.uses}) == 1]
+            if summed:
+                owner[op.result] = set().union(*summed)
+    found = [sorted(names) for names in owner.values() if len(names) > 1]
     return sorted(found, key=len, reverse=True)
 
 

@@ -1,102 +1,97 @@
-"""In which pass of a train step each HLO instruction stands, and which instruction tells where another stems from.
+"""What JAX's name stack says of each HLO instruction: where it stems from, and in which pass of a train step it stands.
 
-The rule is that of `records.phases` and `graph.flow`. Where the name stack is not the instruction's
-own (inside a `shard_map`, or for what the compiler adds), `full_name` and `named_instruction` find it.
+The rule of the passes is that of `records.phases` and `graph.flow`. Where the name stack is not the instruction's own
+(inside a `shard_map`, or for what the compiler adds), `full_name` and `named_instruction` find it.
 """
 
 from __future__ import annotations
 
 from shardviz.compiler.graph import HloOperation, graph_of
-from shardviz.compiler.module import Call, Computation, Instruction, Module
-from shardviz.graph import Block, GraphFlow
+from shardviz.compiler.module import Computation, Instruction, Module
+from shardviz.graph import Block, Flow
 from shardviz.kept import cached_property
+from shardviz.records import Frame
 from shardviz.records.phases import is_differentiated, phase
+
+_FAR = 8
 
 
 class Phases:
-    """Says in which pass an instruction of one module stands.
+    """The name stacks of one module, and the passes that they say.
 
     Args:
         module: any module; its fusions are taken as wholes.
     """
 
     def __init__(self, module: Module):
-        self.module = module
-        self.prefixes: dict[str, str] = {}
+        self.module, self.graph = module, graph_of(module)
+        self._prefixes: dict[Block, str] = {}
         names = (i.op_name for _, i in module if "(" in i.attributes_text)
         self.differentiated = is_differentiated(names)
 
-    def __call__(self, computation: Computation, instruction: Instruction, name_stack: str) -> str:
+    def __call__(self, operation: HloOperation, name_stack: str) -> str:
         """`forward`, `backward`, `rematerialised` or `update`.
 
         Args:
-            computation: where the instruction stands.
-            instruction: whose operands and users tell where the name stack does not.
+            operation: whose operands and users tell where the name stack does not.
             name_stack: what tells first.
         """
-        said = phase(name_stack, self.differentiated)
-        if said != "update":
-            return said
-        flow, graph = self._flow, graph_of(self.module)
-        while not flow.has(graph.blocks.get(computation.name, _NOWHERE)):  # in a fusion, or applied to single elements
-            calls = self.module.callers.get(computation.name, ())
-            if not calls:
+        stated = phase(name_stack, self.differentiated)
+        if stated != "update":
+            return stated
+        while not self._flow.has(operation.block):  # in a fusion, or applied to single elements
+            if not operation.block.callers:
                 return "update"
-            computation, instruction = calls[0].computation, calls[0].instruction
-        operation = graph.operation(graph.blocks[computation.name], instruction)
-        return "update" if operation is None else flow.phase_of(operation.results)
+            operation = operation.block.callers[0]
+        return self._flow.phase_of(operation.results)
 
     @cached_property
-    def _flow(self) -> GraphFlow:
-        return GraphFlow(graph_of(self.module), self, by_calls=False)
+    def _flow(self) -> Flow:
+        return Flow(self.graph, self, by_calls=False)
 
     def phase_at(self, operation: HloOperation, place: None) -> str:
         """The pass that an operation's name stack says."""
         made = operation.native
-        if not made.op_name:
-            return "update"
-        return phase(full_name(self.module, self.module.computations[operation.block.name], made, self.prefixes))
+        return phase(self.full_name(operation.block, made)) if made.op_name else "update"
 
     def place_inside(self, operation: HloOperation, place: None) -> None:
         """Nothing: an instruction's own computation tells its callers."""
 
+    def full_name(self, block: Block, instruction: Instruction) -> str:
+        """The whole name stack of an instruction of a computation.
 
-_FAR = 8
-_NOWHERE = Block()
+        Inside a `shard_map` JAX begins a new name stack (`psum`); the caller's (`jit(f)/transpose(jvp(shard_map))`)
+        then is put before it.
+        """
+        return _within(self._prefix(block), instruction.op_name)
 
+    def _prefix(self, block: Block) -> str:
+        inwards: list[Block] = []  # callers may be nested as deeply as they like
+        while block not in self._prefixes:
+            self._prefixes[block] = ""
+            inwards.append(block)
+            if not block.callers:
+                break
+            block = block.callers[0].block
+        for inner in reversed(inwards):
+            if inner.callers:
+                call = inner.callers[0]
+                self._prefixes[inner] = _within(self._prefixes[call.block], call.native.op_name)
+        return self._prefixes[inwards[0] if inwards else block]
 
-def full_name(module: Module, computation: Computation, instruction: Instruction, prefixes: dict[str, str]) -> str:
-    """An instruction's whole name stack.
-
-    Inside a `shard_map` JAX begins a new name stack (`psum`); the caller's (`jit(f)/transpose(jvp(shard_map))`) then
-    is put before it.
-
-    Args:
-        module, computation, instruction: the instruction and where it stands.
-        prefixes: a memory of the callers' name stacks, filled on the way.
-    """
-    return _within(_prefix(module, computation, prefixes), instruction.op_name)
+    def source_around(self, operation: HloOperation) -> Frame | None:
+        """The line of the innermost call around an operation, itself included, that has one."""
+        source = self.module.source(operation.native)
+        while source is None and operation.block.callers:
+            operation = operation.block.callers[0]
+            source = self.module.source(operation.native)
+        return source
 
 
 def _within(prefix: str, name: str) -> str:
     if not prefix or name.partition("/")[0] == prefix.partition("/")[0]:
         return name
     return f"{prefix}/{name}" if name else prefix
-
-
-def _prefix(module: Module, computation: Computation, prefixes: dict[str, str]) -> str:
-    inwards: list[tuple[str, Call]] = []  # who is called, and by whom; callers may be nested as deeply as they like
-    at = computation
-    while at.name not in prefixes:
-        prefixes[at.name] = ""
-        calls = module.callers.get(at.name, ())
-        if not calls:
-            break
-        inwards.append((at.name, calls[0]))
-        at = calls[0].computation
-    for name, call in reversed(inwards):
-        prefixes[name] = _within(prefixes[call.computation.name], call.instruction.op_name)
-    return prefixes[computation.name]
 
 
 def named_instruction(
@@ -107,19 +102,19 @@ def named_instruction(
     What the compiler adds (a copy, a reshard) has none of its own: then it is a fusion's last instruction with a name,
     or the nearest maker of the first operand, or else the nearest user; itself where none is near.
     """
-    if instruction.op_name and instruction.opcode != "parameter":
+    if _is_named(instruction):
         return computation, instruction
     if instruction.opcode == "fusion":
         fused = module.computations[next(iter(instruction.called.values()))[0]]
         for inner in reversed(fused.instructions):
-            if inner.op_name and inner.opcode != "parameter":
+            if _is_named(inner):
                 return fused, inner
     at = instruction
     for _ in range(_FAR):
         if not at.operands:
             break
         at = computation.by_name[at.operands[0]]
-        if at.op_name and at.opcode != "parameter":
+        if _is_named(at):
             return computation, at
     at = instruction
     for _ in range(_FAR):
@@ -130,3 +125,7 @@ def named_instruction(
         if at.op_name:
             return computation, at
     return computation, instruction
+
+
+def _is_named(instruction: Instruction) -> bool:
+    return bool(instruction.op_name) and instruction.opcode != "parameter"

@@ -1,22 +1,31 @@
-"""Shapes in HLO text, `f32[4,8]{1,0}`, and the trees of them that tuples have; layouts are passed over.
+"""Shapes in HLO text, `f32[4,8]{1,0}`, and the trees of them that tuples have.
 
 >>> parse_shape("(bf16[4,8]{1,0:T(8,128)(2,1)}, /*index=1*/pred[])")
 (Shape(dtype='bfloat16', dims=(4, 8)), Shape(dtype='bool', dims=()))
 >>> parse_shape("bf16[4,8]").nbytes
 64.0
+
+A layout says in which memory an array is, and in which tiles it is stored there:
+
+>>> array = parse_shape("f32[3,8192]{1,0:T(4,128)S(1)}")
+>>> array.nbytes, array.stored_bytes, array.is_in_main_memory
+(98304.0, 131072.0, False)
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from shardviz.errors import DtypeError, ParseError, excerpt
 from shardviz.layouts.layout import itemsize
-from shardviz.notation.bounds import MOST_DIGITS, MOST_DIMENSIONS, MOST_NESTED, check_size, remembered
+from shardviz.notation.bounds import MOST_DIGITS, MOST_DIMENSIONS, MOST_NESTED, check_size
 
-_LEAF = re.compile(r"([a-z][a-z0-9]*+)\[([0-9<=?,\s]*+)\](?>(?:\{[^}]*+\})?)")
+_LEAF = re.compile(r"([a-z][a-z0-9]*+)\[([0-9<=?,\s]*+)\](?>(?:\{([^}]*+)\})?)")
+_ORDER = re.compile(r"^([\d,]*)(?::T\(([\d,]+)\))?")
+_SPACE = re.compile(r"S\((\d+)\)")
 _DIMENSION = re.compile(rf"\s*+(?:(?>(?:<=)?)(\d{{1,{MOST_DIGITS}}}+)|\?)\s*+", re.ASCII)
 _GAP = re.compile(r"[, ]*+")
 _PLAIN = {
@@ -37,10 +46,12 @@ class Shape:
     Attributes:
         dtype: NumPy's name of the element type.
         dims: the dimensions; of one that is bounded (`<=8`), the bound.
+        layout: how it is stored, as the text has it: `1,0:T(8,128)S(1)`.
     """
 
     dtype: str
     dims: tuple[int, ...]
+    layout: str = field(default="", repr=False, compare=False)
 
     @property
     def size(self) -> int:
@@ -56,6 +67,23 @@ class Shape:
             return self.size * itemsize(self.dtype)
         except DtypeError as error:
             raise ParseError(f"HLO: {error}") from error
+
+    @property
+    def is_in_main_memory(self) -> bool:
+        """Whether it is in main memory: not in a chip's own (`S(1)`: a TPU's VMEM), nor in the host's (`S(5)`)."""
+        space = _SPACE.search(self.layout)
+        return space is None or space[1] == "0"
+
+    @property
+    def stored_bytes(self) -> float:
+        """Bytes with the padding of its tiles: the minor dimensions rounded up to whole tiles."""
+        order = _ORDER.match(self.layout)
+        if order is None or not order[1] or not order[2]:
+            return self.nbytes
+        padded = list(self.dims)
+        for size, dimension in zip(reversed(order[2].split(",")), order[1].split(","), strict=False):
+            padded[int(dimension)] = -(-padded[int(dimension)] // int(size)) * int(size)
+        return Shape(self.dtype, tuple(padded)).nbytes
 
 
 ShapeTree = Shape | tuple["ShapeTree", ...]
@@ -78,7 +106,7 @@ def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
     return shape
 
 
-@remembered(lambda text: 8 * len(text))
+@lru_cache(maxsize=4096)
 def parse_shape(text: str) -> ShapeTree:
     """Reads a shape.
 
@@ -147,7 +175,7 @@ def _leaf(text: str, at: int, whole: str) -> tuple[Shape, int]:
         raise ParseError(
             f"HLO shape {excerpt(whole)!r}: expected dimensions such as 4, <=8 or ?, not {excerpt(found[2])!r}"
         )
-    return Shape(numpy_name(found[1]), tuple(int(d[1] or 0) for d in dims if d)), found.end()
+    return Shape(numpy_name(found[1]), tuple(int(d[1] or 0) for d in dims if d), found[3] or ""), found.end()
 
 
 def numpy_name(dtype: str) -> str:

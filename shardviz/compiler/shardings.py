@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from shardviz.compiler.graph import graph_of
 from shardviz.compiler.module import Computation, Instruction, Module
-from shardviz.compiler.phases import full_name
+from shardviz.compiler.phases import Phases
 from shardviz.compiler.shapes import Shape, leaves
 from shardviz.errors import ParseError, SpecError
 from shardviz.graph import runs
@@ -42,14 +41,12 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
         or copy in the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the text as
         `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
     """
-    found = {block.name: run for block, run in runs(graph_of(module)).items()}
-    prefixes: dict[str, str] = {}
+    phases = Phases(module)
+    found = runs(phases.graph)
     rows: list[Value] = []
-    for computation in module.computations.values():
-        run = found.get(computation.name)
-        if run is None:
-            continue
-        for instruction in computation.instructions:
+    for name, computation in module.computations.items():
+        block = phases.graph.blocks[name]
+        for instruction in computation.instructions if block in found else ():
             if instruction.opcode in _TRIVIAL and not (
                 parameters and computation is module.entry and instruction.opcode == "parameter"
             ):
@@ -60,7 +57,7 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
                 continue
             spec, shard_shape = cut(text, shape.dims, mesh)
             manual, rest = manual_part(text, shape.dims, mesh)
-            name_stack = full_name(module, computation, instruction, prefixes)
+            name_stack = phases.full_name(block, instruction)
             rows.append(
                 Value(
                     name=instruction.name,
@@ -73,7 +70,7 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
                     source=module.source(instruction),
                     op=_operation(instruction, name_stack),
                     name_stack=name_stack,
-                    count=run.count,
+                    count=found[block].count,
                     manual=manual,
                 )
             )

@@ -6,83 +6,62 @@ and what only Shardy's level knows is taken from the collective there that this 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
-from shardviz.compiler.graph import HloGraph
-from shardviz.compiler.module import Computation, Instruction
-from shardviz.graph import MOVES, At, Origins, Runs
+from shardviz.compiler.graph import HloOperation
+from shardviz.graph import Operation, Origins
+from shardviz.graph.uses import is_invariant, maker
 from shardviz.records import Collective
 
 RESHARDS = ("all-gather", "all-to-all", "collective-permute")
-_PASSES = frozenset(
-    ("convert", "copy", "bitcast", "get-tuple-element", "all-gather", "all-to-all", "collective-permute")
-)
-SAME_EACH_RUN = MOVES - {"dynamic-slice", "slice", "pad"}
-"""What an array may go through and still be the same in each run of a loop."""
+_PASSES = frozenset((*RESHARDS, "convert", "copy", "bitcast"))
 _NAMES = {"dot": "dot_general", "rev": "reverse", "conv_general_dilated": "convolution"}
 _SHARDYS = frozenset(("asked", "undone", "again", "reduced", "stack", "sliced", "loop-invariant"))
 
 
-def made_by(computation: Computation, instruction: Instruction) -> str:
+def made_by(op: HloOperation) -> str:
     """The operation that makes a collective's operand; empty for what its computation is given."""
-    names = instruction.operands
-    while names:
-        maker = computation.by_name[names[0]]
-        if maker.opcode == "parameter":
-            return ""
-        if maker.opcode not in _PASSES:
-            return _short(maker)
-        names = maker.operands
-    return ""
+    made = maker(op.operands[0], lambda each: each.kind in _PASSES) if op.operands else None
+    return "" if made is None else _plain(made.native.opcode)
 
 
-def read_by(computation: Computation, instruction: Instruction, name_stack: str) -> tuple[str, ...]:
+def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
     """The operation that it is put in for, as the partitioner notes it; failing that, those that read its result.
 
     By JAX's names: the partitioner's own slices and pads around it have the name of the operation that they serve.
     """
-    own = name_stack.rpartition("/")[2]
-    if own:
-        return (_plain(own),)
-    users = (user.op_name.rpartition("/")[2] for user in computation.users.get(instruction.name, ()))
-    return tuple(dict.fromkeys(_plain(name) for name in users if name))
+    names = [name_stack.rpartition("/")[2]]
+    if not names[0]:
+        names = [user.native.op_name.rpartition("/")[2] for user in _users(op)]
+    return tuple(dict.fromkeys(_plain(name) for name in names if name))
 
 
-def facts(
-    graph: HloGraph,
-    origins: Origins,
-    runs: Mapping[str, Runs],
-    computation: Computation,
-    instruction: Instruction,
-    kind: str,
-) -> tuple[str, ...]:
-    """`loop-invariant` and `scattered`, as HLO says it.
+def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
+    """`loop-invariant`, `sliced` and `scattered`, as HLO says it.
 
     Args:
-        graph: the program.
+        op: the collective.
         origins: follows values through `SAME_EACH_RUN`.
-        runs: computation → how often it runs.
-        computation: where the collective stands.
-        instruction: the collective.
-        kind: its kind.
     """
-    found = []
-    if instruction.operands:
-        block = origins(At(graph.operand(computation.name, instruction))).value.block
-        here, there = runs[computation.name].count, runs.get(block.name)
-        outside = block.name != computation.name and there is not None
-        if outside and there is not None and (here is None or (there.count or here) < here):
-            found.append("loop-invariant")
-    users = computation.users.get(instruction.name, ())
-    if kind == "all-reduce" and users and all(u.opcode == "dynamic-slice" for u in users):
-        asked = all(u.op_name.endswith("/dynamic_slice") for u in users)
+    found = ["loop-invariant"] if op.operands and is_invariant(op, origins) else []
+    users = _users(op)
+    if (
+        op.collective == "all-reduce"
+        and len(op.results) == 1
+        and users
+        and all(user.kind == "dynamic-slice" for user in users)
+    ):
+        asked = all(user.native.op_name.endswith("/dynamic_slice") for user in users)
         found.append("sliced" if asked else "scattered")
     return tuple(found)
 
 
-def _short(instruction: Instruction) -> str:
-    return _plain(instruction.opcode)
+def _users(op: HloOperation) -> list[Any]:
+    """The operations that use a result, in program order."""
+    users = (user for value in op.results for user, _ in value.uses if isinstance(user, Operation))
+    return list(dict.fromkeys(users))
 
 
 def _plain(name: str) -> str:

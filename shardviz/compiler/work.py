@@ -22,15 +22,16 @@ A conditional counts the branch that costs most. A loop whose trip count is not 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from shardviz.compiler.flops import Call, OtherFlops, array_operand, call_of, dot_flops_of, source_of_call
-from shardviz.compiler.graph import graph_of
-from shardviz.compiler.module import Computation, Instruction, Module
-from shardviz.compiler.phases import Phases, full_name, named_instruction
-from shardviz.compiler.traffic import Traffic
+from shardviz.compiler.graph import HloOperation, graph_of
+from shardviz.compiler.module import Module
+from shardviz.compiler.phases import Phases, named_instruction
+from shardviz.compiler.traffic import moved_bytes
 from shardviz.graph import Block, heaviest_runs, trip_counts
-from shardviz.layouts.layout import itemsize
+from shardviz.graph.flops import Call, OtherFlops, call_of, product_dtype, product_flops
 from shardviz.records import Cost, Frame, Work, WorkTally
 from shardviz.records.kernels import Known
 from shardviz.records.source import module_of
@@ -63,42 +64,29 @@ def count_flops(module: Module, phases: Phases | None = None, known: Known | Non
     Raises:
         ParseError: if an instruction cannot be read; the message names it.
     """
-    other_of = OtherFlops(module)
-    calls: dict[str, Call] = {}
-    found: dict[str, list[tuple[Instruction, float, float]]] = {}
-    for name, computation in module.computations.items():
-        rows = found[name] = []
-        for instruction in computation.instructions:
-            if call := call_of(module, computation, instruction, known or Known()):
-                calls[instruction.name] = call
-                rows.append((instruction, call.flops or 0.0, 0.0))
-                continue
-            dot, other = dot_flops_of(computation, instruction), other_of(computation, instruction)
-            if dot + other:
-                rows.append((instruction, dot, other))
-    flops = {name: sum(dot + other for _, dot, other in rows) for name, rows in found.items()}
-    graph = graph_of(module)
-    trips = trip_counts(graph)
+    phases, known, other_of = phases or Phases(module), known or Known(), OtherFlops(graph_of(module))
 
-    def own(block: Block) -> float:
-        return flops[block.name]
+    def count(op: HloOperation) -> _Row | None:
+        if op.kind != "custom-call":
+            dot, other = product_flops(op), other_of(op)
+            return _Row(op, dot, other) if dot + other else None
+        call = call_of(op, op.native.op_name, phases.source_around(op), known)
+        return None if call is None else _Row(op, call.flops or 0.0, call=call)
 
-    place_of, tally = _Places(module, phases or Phases(module)), WorkTally()
-    for block, times in heaviest_runs(graph, own, trips).items():
-        computation = module.computations[block.name]
-        for instruction, dot, other in found[block.name] if times else ():
-            call = calls.get(instruction.name)
-            dtype = call.dtype if call else _factors(computation, instruction) if dot else instruction.shapes[0].dtype
-            opaque = (call.name,) if call and call.flops is None else ()
-            phase, source, where = place_of(computation, instruction)
-            source = source or (source_of_call(module, computation, instruction) if call else None)
-            tally.add(phase, source, where, dtype, times * dot, times * other, opaque=opaque)
+    counted, place_of, tally = _Counted(module, count), Places(module, phases), WorkTally()
+    for row, times in counted.rows:
+        op, call = row.op, row.call
+        dtype = call.dtype if call else product_dtype(op) if row.dot else op.results[0].dtype
+        opaque = (call.name,) if call and call.flops is None else ()
+        phase, source, where = place_of(op)
+        source = source or (phases.source_around(op) if call else None)
+        tally.add(phase, source, where, dtype, times * row.dot, times * row.other, opaque=opaque)
     rows = tally.rows
     return Cost(
         dot_flops=sum(row.dot_flops for row in rows),
-        unknown_loops=sum(trip is None for trip in trips.values()),
+        unknown_loops=sum(trip is None for trip in counted.trips.values()),
         other_flops=sum(row.other_flops for row in rows),
-        once_flops=float(sum(times * own(block) for block, times in heaviest_runs(graph, own, {}).items())),
+        once_flops=counted.once,
         work=rows,
     )
 
@@ -113,27 +101,20 @@ def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
     Raises:
         ParseError: if an instruction cannot be read; the message names it.
     """
-    bytes_of = Traffic(module)
-    found: dict[str, list[tuple[Instruction, float]]] = {}
 
-    def own(block: Block) -> float:
-        if block.name not in found:
-            computation = module.computations[block.name]
-            sizes = ((instruction, bytes_of(computation, instruction)) for instruction in computation.instructions)
-            found[block.name] = [(instruction, size) for instruction, size in sizes if size]
-        return sum(size for _, size in found[block.name])
+    def count(op: HloOperation) -> _Row | None:
+        size = moved_bytes(op)
+        return _Row(op, moved=size) if size else None
 
-    place_of, tally = _Places(module, phases or Phases(module)), WorkTally()
-    graph = graph_of(module)
-    for block, times in heaviest_runs(graph, own, trip_counts(graph), fused=False).items():
-        computation = module.computations[block.name]
-        for instruction, size in found[block.name] if times else ():
-            tally.add(*place_of(computation, instruction), _largest_dtype(instruction), hbm_bytes=times * size)
-    rows = tally.rows
-    once = heaviest_runs(graph, own, {}, fused=False)
-    return ByteCount(
-        sum(row.hbm_bytes or 0.0 for row in rows), float(sum(times * own(block) for block, times in once.items())), rows
+    counted, place_of, tally = (
+        _Counted(module, count, fused=False),
+        Places(module, phases or Phases(module)),
+        WorkTally(),
     )
+    for row, times in counted.rows:
+        tally.add(*place_of(row.op), _largest_dtype(row.op), hbm_bytes=times * row.moved)
+    rows = tally.rows
+    return ByteCount(sum(row.hbm_bytes or 0.0 for row in rows), counted.once, rows)
 
 
 def with_bytes(cost: Cost, moved: ByteCount) -> Cost:
@@ -142,30 +123,60 @@ def with_bytes(cost: Cost, moved: ByteCount) -> Cost:
     return dataclasses.replace(cost, hbm_bytes=moved.bytes, once_hbm_bytes=moved.once, work=work)
 
 
-class _Places:
-    """Says where in the person's program an instruction stems from: phase, line and module."""
+class _Row(NamedTuple):
+    """What an operation costs in one run."""
+
+    op: HloOperation
+    dot: float = 0.0
+    other: float = 0.0
+    moved: float = 0.0
+    call: Call | None = None
+
+
+class _Counted:
+    """What the operations of a module cost, and how often each runs."""
+
+    def __init__(self, module: Module, count: Callable[[HloOperation], _Row | None], *, fused: bool = True):
+        self.graph, self.fused, self._count = graph_of(module), fused, count
+        self.trips = trip_counts(self.graph)
+        self._of: dict[Block, list[_Row]] = {}
+
+    def _cost(self, block: Block) -> float:
+        if block not in self._of:
+            self._of[block] = [row for op in block.operations if (row := self._count(op)) is not None]
+        return sum(row.dot + row.other + row.moved for row in self._of[block])
+
+    @property
+    def rows(self) -> Iterator[tuple[_Row, int]]:
+        """What costs something, with how often it runs, every conditional in the branch that costs most."""
+        for block, times in heaviest_runs(self.graph, self._cost, self.trips, fused=self.fused).items():
+            yield from ((row, times) for row in self._of[block] if times)
+
+    @property
+    def once(self) -> float:
+        """What all costs, each loop's body run once."""
+        runs = heaviest_runs(self.graph, self._cost, {}, fused=self.fused)
+        return float(sum(times * self._cost(block) for block, times in runs.items()))
+
+
+class Places:
+    """Says where in the person's program an operation stems from: phase, line and module."""
 
     def __init__(self, module: Module, phases: Phases):
         self.module, self.phases = module, phases
         self.known: dict[tuple[str, int], tuple[Frame | None, str]] = {}
 
-    def __call__(self, computation: Computation, instruction: Instruction) -> tuple[str, Frame | None, str]:
-        where, told = named_instruction(self.module, computation, instruction)
-        name_stack = full_name(self.module, where, told, self.phases.prefixes)
-        phase = self.phases(computation, instruction, name_stack)
-        frame_id = told.stack_frame_id
+    def __call__(self, op: HloOperation) -> tuple[str, Frame | None, str]:
+        where, named = named_instruction(self.module, self.module.computations[op.block.name], op.native)
+        name_stack = self.phases.full_name(self.phases.graph.blocks[where.name], named)
+        frame_id = named.stack_frame_id
         if (name_stack, frame_id) not in self.known or not frame_id:
-            source = self.module.source(told)
+            source = self.module.source(named)
             self.known[name_stack, frame_id] = source, module_of(name_stack, source)
-        return phase, *self.known[name_stack, frame_id]
+        return self.phases(op, name_stack), *self.known[name_stack, frame_id]
 
 
-def _factors(computation: Computation, instruction: Instruction) -> str:
-    """The element type in which a product's factors are multiplied: the wider of the two."""
-    return max((array_operand(computation, instruction, n).dtype for n in (0, 1)), key=itemsize)
-
-
-def _largest_dtype(instruction: Instruction) -> str:
+def _largest_dtype(op: HloOperation) -> str:
     """The element type of most elements of a result; empty where it gives none."""
-    largest = max(instruction.shapes, key=lambda shape: shape.size, default=None)
+    largest = max(op.results, key=lambda value: value.elements, default=None)
     return "" if largest is None else largest.dtype

@@ -16,6 +16,8 @@ from shardviz.costs.stages import Stage, Term
 from shardviz.costs.step import Fit, Knee, Share, StepTime, fits, roofline, step_time
 from shardviz.costs.step_cost import StepCost
 from shardviz.costs.step_cost import cost_of as cost
+from shardviz.costs.timeline import Timeline
+from shardviz.costs.timeline import timeline_of as timeline
 
 __all__ = [
     "AxisPath",
@@ -33,6 +35,7 @@ __all__ = [
     "StepCost",
     "StepTime",
     "Term",
+    "Timeline",
     "chip",
     "chips",
     "collective_seconds",
@@ -45,6 +48,7 @@ __all__ = [
     "route",
     "step_time",
     "time_of",
+    "timeline",
     "whole_bytes",
     "with_seconds",
 ]

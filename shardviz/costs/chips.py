@@ -67,6 +67,7 @@ class Chip:
         max_chips: the most chips of one slice (TPU).
         shapes: the slices that there are, each as text with sizes in rising order; empty for no list.
         dcn_bytes_per_s: into the network between slices, one direction (TPU).
+        host_bytes_per_s: to the host's memory or from there, one direction; None where not known.
         nvlink_bytes_per_s: into the NVLink domain, one direction (GPU).
         domain_size: the GPUs of one NVLink domain.
         domain_spans_hosts: whether several hosts can be one NVLink domain (NVL72).
@@ -95,6 +96,7 @@ class Chip:
     max_chips: int | None = None
     shapes: tuple[str, ...] = ()
     dcn_bytes_per_s: float | None = None
+    host_bytes_per_s: float | None = None
     nvlink_bytes_per_s: float | None = None
     domain_size: int = 8
     domain_spans_hosts: bool = False

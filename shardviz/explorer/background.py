@@ -20,7 +20,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from shardviz.ask.program import Program
+from shardviz.ask.derived import of_variant
+from shardviz.ask.program import Program, submit_passes
 from shardviz.ask.why import alike
 from shardviz.costs.machine import Machine
 from shardviz.errors import ShardvizError
@@ -168,7 +169,7 @@ class Background:
         ask, now = self._board.asking, self._board.now
         variant = now.bound.variant
         try:
-            varied = ask.program.of_variant(variant) if variant else ask.program
+            varied = of_variant(ask.program, variant) if variant else ask.program
             presets = list(varied.untried_presets(now.plan.mesh))
         except ShardvizError as error:
             self._offers(busy=False, trouble=str(error))
@@ -344,7 +345,7 @@ class Background:
         put(Passes(busy=True))
         try:
             yield
-            job = self._board.asking.program.submit_passes(plan, target)
+            job = submit_passes(self._board.asking.program, plan, target)
             while not job.done():
                 yield WAITING
             stages = []

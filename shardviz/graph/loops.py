@@ -15,14 +15,13 @@ at constants (see `shardviz.graph.trips`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from shardviz.errors import ParseError
 from shardviz.graph.operations import Block, Graph, Operation
-from shardviz.graph.origins import KEEPS, At, Origins
-from shardviz.graph.trips import Scalar, trips_of
+from shardviz.graph.origins import KEEPS, Origins
+from shardviz.graph.trips import trip_count
 from shardviz.notation.bounds import MOST_CALLS
 
 _MOST_RUNS = 1 << 63
@@ -48,47 +47,6 @@ class Runs:
     def count(self) -> int | None:
         """`times`, or None where a loop's trip count is not known."""
         return None if self.unknown_loops else self.times
-
-
-def trip_count(loop: Operation, calls: tuple[Operation, ...] = (), origins: Origins | None = None) -> int | None:
-    """How many trips a `while` makes.
-
-    Args:
-        loop: the loop.
-        calls: the calls that lead to it, the outermost first; empty where they are not known.
-        origins: `Origins(KEEPS)`, to share what it has found out already.
-
-    Returns:
-        The number that the text states, or that follows from the loop's counters; None where neither does.
-    """
-    if (stated := loop.known_trips) is not None:
-        return stated
-    condition, body = loop.blocks
-    return trips_of(
-        _Scalars(origins or Origins(KEEPS), (condition, body)),
-        At(condition.returned[0], calls),
-        lambda index: At(body.returned[index], calls),
-        lambda index: At(loop.operands[index], calls),
-    )
-
-
-class _Scalars:
-    """How the scalars are made by which a loop ends."""
-
-    def __init__(self, origins: Origins, loop: tuple[Block, Block]):
-        self._origins, self._loop = origins, loop
-
-    def __call__(self, at: At) -> Scalar | None:
-        value, calls = self._origins(at, self._loop)
-        made = value.owner
-        if math.prod(value.shape) != 1:
-            return None
-        if isinstance(made, Block):
-            return Scalar("element", value.dtype, detail=value.index) if made in self._loop else None
-        if made.kind == "constant":
-            return Scalar("constant", value.dtype, detail=made.constant)
-        operands = tuple(At(operand, calls) for operand in made.operands)
-        return Scalar(made.kind, value.dtype, operands, made.direction if made.kind == "compare" else None)
 
 
 def trip_counts(graph: Graph) -> Trips:

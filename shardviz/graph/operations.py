@@ -16,8 +16,46 @@ reached through `native`, when it is asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
+
+from shardviz.errors import ParseError
+
+Dims = tuple[int, ...]
+
+
+class Contraction(NamedTuple):
+    """Which dimensions of a matrix product's two factors meet.
+
+    Attributes:
+        summed: those that are summed over, of the first factor and of the second.
+        batch: those of a batch.
+    """
+
+    summed: tuple[Dims, Dims]
+    batch: tuple[Dims, Dims]
+
+
+class Convolution(NamedTuple):
+    """Where a convolution's dimensions stand, and how its window moves.
+
+    Attributes:
+        input, output: the places of batch, features and the spatial dimensions.
+        kernel: the places of input features, output features and the spatial dimensions.
+        strides, low, input_dilation, kernel_dilation: of each spatial dimension, as `records.counting.Window` has them.
+        feature_groups, batch_groups: the numbers of groups.
+    """
+
+    input: Dims
+    kernel: Dims
+    output: Dims
+    strides: Dims
+    low: Dims
+    input_dilation: Dims
+    kernel_dilation: Dims
+    feature_groups: int
+    batch_groups: int
 
 
 class Value:
@@ -50,6 +88,11 @@ class Value:
         return self.dtype in ("token", "!stablehlo.token")
 
     @property
+    def elements(self) -> int:
+        """The number of elements of its shape."""
+        return math.prod(self.shape)
+
+    @property
     def block(self) -> Block:
         """The block that it stands in."""
         return self.owner.block if isinstance(self.owner, Operation) else self.owner
@@ -61,18 +104,20 @@ class Operation:
     Attributes:
         kind: HLO's opcode.
         operands, results: the arrays that go in and come out.
-        blocks: what it runs as a whole: a loop's condition and body, a branch each, what is called; not the function
-            that a reduction applies to single elements.
+        blocks: what it runs as a whole: a loop's condition and body, a branch each, what is called.
+        applied: the functions that it applies to single elements, as a reduction does; those of HLO only.
         block: where it stands.
         native: the front end's own object.
     """
 
-    __slots__ = ("block", "blocks", "kind", "native", "operands", "results")
+    __slots__ = ("applied", "block", "blocks", "kind", "native", "operands", "results")
 
     def __init__(self, kind: str, operands: tuple[Value, ...], block: Block, native: Any):
-        self.kind, self.operands, self.block, self.native = kind, operands, block, native
-        self.results: tuple[Value, ...] = ()
+        self.kind, self.block, self.native = kind, block, native
+        self.operands: tuple[Any, ...] = operands  # the front ends extend `Value` too
+        self.results: tuple[Any, ...] = ()
         self.blocks: tuple[Block, ...] = ()
+        self.applied: tuple[Block, ...] = ()
         for place, value in enumerate(operands):
             value.uses.append((self, place))
 
@@ -96,6 +141,37 @@ class Operation:
         """The trips of a loop, where the text states them."""
         return None
 
+    def array(self, index: int) -> Any:
+        """An operand.
+
+        Raises:
+            ParseError: if there is none.
+        """
+        if index < len(self.operands):
+            return self.operands[index]
+        raise ParseError(f"{self}: operand {index} is missing or no array")
+
+    @property
+    def result(self) -> Any:
+        """The one array that it gives.
+
+        Raises:
+            ParseError: if it gives none, or several.
+        """
+        if len(self.results) == 1:
+            return self.results[0]
+        raise ParseError(f"{self}: its result is no array")
+
+    @property
+    def collective(self) -> str:
+        """The kind of the collective that it is, or begins; empty for any other operation."""
+        raise NotImplementedError
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on with an asynchronous operation, or ends one, that another began."""
+        return False
+
     @property
     def constant(self) -> Any:
         """The number of a constant of one element, or its text."""
@@ -104,6 +180,31 @@ class Operation:
     @property
     def direction(self) -> str:
         """A comparison's direction, `LT` say."""
+        raise NotImplementedError
+
+    @property
+    def contraction(self) -> Contraction:
+        """How the factors of a matrix product meet."""
+        raise NotImplementedError
+
+    @property
+    def convolution(self) -> Convolution:
+        """How a convolution goes over its input."""
+        raise NotImplementedError
+
+    @property
+    def met(self) -> Dims:
+        """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
+        raise NotImplementedError
+
+    @property
+    def target(self) -> str:
+        """What a custom call calls; empty where it says none."""
+        raise NotImplementedError
+
+    @property
+    def config(self) -> str:
+        """What a custom call says to what it calls: its `backend_config`, as text."""
         raise NotImplementedError
 
 
@@ -122,7 +223,7 @@ class Block:
 
     def __init__(self, name: str = ""):
         self.name = name
-        self.arguments: tuple[Value, ...] = ()
+        self.arguments: tuple[Any, ...] = ()
         self.operations: list[Any] = []
         self.returned: tuple[Value, ...] = ()
         self.callers: list[Any] = []
@@ -144,6 +245,20 @@ class Graph:
 
     def __init__(self, entry: Block, blocks: dict[str, Block]):
         self.entry, self.blocks = entry, blocks
+
+    @property
+    def operations(self) -> Iterator[Any]:
+        """The operations that the entry reaches in program order, those of a block where it is first run."""
+        seen, walks = {self.entry}, [iter(self.entry.operations)]  # one within the other, as deep as the calls are
+        while walks:
+            operation = next(walks[-1], None)
+            if operation is None:
+                walks.pop()
+                continue
+            yield operation
+            inner = [block for block in dict.fromkeys(operation.blocks) if block not in seen]
+            seen.update(inner)
+            walks.extend(iter(block.operations) for block in reversed(inner))
 
     @property
     def loops(self) -> Iterator[Operation]:

@@ -5,25 +5,3 @@ from shardviz.layouts.layout import Layout, itemsize, layout
 from shardviz.layouts.moves import Moves, Step, shares
 from shardviz.layouts.processes import ProcessLayout, by_process
 from shardviz.layouts.uneven import SilentCopies, Uneven, silent_copies, uneven
-
-__all__ = [
-    "ArrayBytes",
-    "Layout",
-    "Leaf",
-    "LessSharded",
-    "Moves",
-    "ProcessLayout",
-    "SilentCopies",
-    "Step",
-    "TreeBytes",
-    "Uneven",
-    "add_up",
-    "array_bytes",
-    "by_process",
-    "itemsize",
-    "layout",
-    "shares",
-    "silent_copies",
-    "tree_bytes",
-    "uneven",
-]

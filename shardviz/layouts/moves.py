@@ -165,28 +165,25 @@ def in_order_of(before: Layout, after: Layout) -> Layout:
 
 def _check(before: Layout, after: Layout) -> None:
     if before.manual_ways != after.manual_ways or not np.array_equal(before.manual_ids, after.manual_ids):
-        raise SpecError(
-            f"from {_said(before)} to {_said(after)}: they are manual over different axes; a shard_map's edge is no "
-            "resharding, so compare shardings on the same side of it"
-        )
+        edge = "a shard_map's edge is no resharding, so compare shardings on the same side of it"
+        raise _refused(before, after, f"they are manual over different axes; {edge}")
     if before.partial_sums > 1 and after.partial_sums > 1 and before.unreduced_kind != after.unreduced_kind:
         kinds = f"partial results of a {before.unreduced_kind} become none of a {after.unreduced_kind}"
-        raise SpecError(f"from {_said(before)} to {_said(after)}: {kinds}; leave out the unreduced axes of the second")
+        raise _refused(before, after, f"{kinds}; leave out the unreduced axes of the second")
     pairs = before.partial_ids * after.partial_sums + after.partial_ids
     if after.partial_sums > 1 and len(np.unique(pairs)) > len(np.unique(before.partial_ids)):
-        raise SpecError(
-            f"from {_said(before)} to {_said(after)}: an array can go from partial sums to their sum, not back; leave "
-            "out the unreduced axes of the second"
-        )
+        back = "an array can go from partial sums to their sum, not back"
+        raise _refused(before, after, f"{back}; leave out the unreduced axes of the second")
 
 
-def _said(cut: Layout) -> str:
-    return str(cut.spec) if cut.spec is not None else f"a sharding with no spec ({cut.why})"
+def _refused(before: Layout, after: Layout, why: str) -> SpecError:
+    ends = (str(c.spec) if c.spec is not None else f"a sharding with no spec ({c.why})" for c in (before, after))
+    return SpecError(f"from {' to '.join(ends)}: {why}")
 
 
 def _traffic(before: Layout, after: Layout) -> np.ndarray:
     if before.partial_sums != after.partial_sums:
-        raise SpecError(f"from {_said(before)} to {_said(after)}: partial sums are added up on the way; see the steps")
+        raise _refused(before, after, "partial sums are added up on the way; see the steps")
     tiles = int(np.prod(before.ways, dtype=np.int64))
     count = len(before.device_ids)
     if tiles * count > _MOST_PAIRS:

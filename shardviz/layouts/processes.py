@@ -8,10 +8,6 @@ process-local shape: along each dimension, all tiles that the process's devices 
 >>> hosts = by_process(layout((8, 6), ("data", "model"), {"data": 4, "model": 2}), [0, 0, 0, 0, 1, 1, 1, 1])
 >>> hosts.local_shapes.tolist(), hosts.starts.tolist()
 ([[4, 6], [4, 6]], [[0, 0], [4, 0]])
->>> print(hosts.explain(1))
-process 1 has devices 4, 5, 6, 7 and holds [4:8, 0:6] of (8, 6)
-local data: shape (4, 6), part (1, 0) of (2, 1) parts along each dimension
-global view: jax.Array of shape (8, 6); local view (the old pjit's): (4, 6), from each process its own part
 """
 
 from __future__ import annotations
@@ -19,11 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from shardviz.errors import MeshError, SpecError
+from shardviz.errors import MeshError
 from shardviz.layouts.layout import Layout, data_keys
 from shardviz.visible import Visible
 
@@ -45,8 +40,6 @@ class ProcessLayout(Visible):
         counts: how many parts each dimension has; None where it is not uniform: some processes hold more tiles than
             others, or overlap in some but not all, so that the global shape does not follow from the local one.
         contiguous: booleans, one a process: it holds the whole of the box, with no gap.
-        grid: booleans, one a process: it holds every combination of its tiles along the dimensions, so that its local
-            data are all in use.
         elements: integers, one a process: different elements that it holds.
         boxes: booleans, one a process: whether its devices make a box of the mesh, without any other process's.
     """
@@ -61,7 +54,6 @@ class ProcessLayout(Visible):
     parts: np.ndarray
     counts: tuple[int | None, ...]
     contiguous: np.ndarray
-    grid: np.ndarray
     elements: np.ndarray
     boxes: np.ndarray
 
@@ -121,49 +113,11 @@ class ProcessLayout(Visible):
         end = begin + self.layout.stops[row] - self.layout.starts[row]
         return tuple(slice(int(a), int(b)) for a, b in zip(begin, end, strict=True))
 
-    def global_shape(self, local_shape: Sequence[int]) -> tuple[int | None, ...]:
-        """The global shape that JAX finds from one process's local shape; None along dimensions that are not uniform.
-
-        Raises:
-            SpecError: if the rank is another.
-        """
-        if len(local_shape) != len(self.counts):
-            raise SpecError(f"local shape {tuple(local_shape)}: expected rank {len(self.counts)}, the array's")
-        return tuple(None if n is None else int(s) * n for s, n in zip(local_shape, self.counts, strict=True))
-
-    def explain(self, process: int) -> str:
-        """What a process holds, and the global and local views of the array, in three lines."""
-        row, shape = self._row(process), self.layout.shape
-        box = ", ".join(f"{a}:{b}" for a, b in zip(self.starts[row].tolist(), self.stops[row].tolist(), strict=True))
-        local = self.local_shape(process)
-        devices = self.devices(process)
-        listed = ", ".join(map(str, devices if len(devices) <= 16 else devices[:8])) + (
-            f", ... ({len(devices)} in all)" if len(devices) > 16 else ""
-        )
-        whole = "holds" if self.contiguous[row] else f"holds {int(self.elements[row])} elements, with gaps, in"
-        if None in self.counts:
-            which = f"give the global shape {shape} too: it does not follow from the local one along dimensions " + (
-                ", ".join(str(d) for d, n in enumerate(self.counts) if n is None)
-            )
-        else:
-            which = f"part {_plain(self.parts[row])} of {_plain(self.counts)} parts along each dimension"
-        pjit = self.pjit_shape(process)
-        view = f"{pjit}, from each process its own part" if pjit is not None else "none, it refused this"
-        return (
-            f"process {process} has devices {listed} and {whole} [{box}] of {shape}\n"
-            f"local data: shape {local}, {which}\n"
-            f"global view: jax.Array of shape {shape}; local view (the old pjit's): {view}"
-        )
-
     def _row(self, process: int) -> int:
         rows = np.flatnonzero(self.processes == process)
         if not len(rows):
-            raise KeyError(f"no process {process}; there are {_plain(self.processes)}")
+            raise KeyError(f"no process {process}; there are {tuple(self.processes.tolist())}")
         return int(rows[0])
-
-
-def _plain(numbers: Any) -> tuple[Any, ...]:
-    return tuple(n if n is None else int(n) for n in numbers)
 
 
 def by_process(cut: Layout, processes: Sequence[int] | np.ndarray | Mapping[int, int] | None = None) -> ProcessLayout:
@@ -197,7 +151,6 @@ def by_process(cut: Layout, processes: Sequence[int] | np.ndarray | Mapping[int,
     local_shapes, starts, stops = (np.zeros((count, rank), np.int64) for _ in range(3))
     parts, local_starts = np.zeros((count, rank), np.int64), np.zeros((len(ids), rank), np.int64)
     counts: list[int | None] = []
-    tiles_of = np.ones(count, np.int64)
     holders = np.flatnonzero(cut.holds)
     for d in range(rank):
         pairs, inverse = np.unique(process_of[holders] * cut.ways[d] + cut.tiles[holders, d], return_inverse=True)
@@ -213,7 +166,6 @@ def by_process(cut: Layout, processes: Sequence[int] | np.ndarray | Mapping[int,
         local_starts[holders, d] = (before - before[first[owner]])[inverse]
         number, parts[:, d] = _parts(owner, tile, held)
         counts.append(number)
-        tiles_of *= held
     box = np.prod(stops - starts, axis=1, dtype=np.int64)
     elements, different = _elements(cut, process_of, count)
     return ProcessLayout(
@@ -227,7 +179,6 @@ def by_process(cut: Layout, processes: Sequence[int] | np.ndarray | Mapping[int,
         parts=parts,
         counts=tuple(counts),
         contiguous=elements == box * (different > 0),
-        grid=different == tiles_of,
         elements=elements,
         boxes=_boxes(cut, process_of, count),
     )

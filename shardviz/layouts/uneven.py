@@ -42,11 +42,6 @@ class Uneven:
     smaller: int
     larger: int
 
-    @property
-    def nearest(self) -> int:
-        """The nearest size that divides, never 0; of two as near as each other, the larger."""
-        return self.smaller if 0 < self.size - self.smaller < self.larger - self.size and self.smaller else self.larger
-
 
 def uneven(cut: Layout) -> tuple[Uneven, ...]:
     """The dimensions that do not divide, in order."""

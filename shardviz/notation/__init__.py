@@ -6,24 +6,6 @@ The way in is `shardviz.sharding`; `rosetta` puts one sharding into all notation
 from shardviz.notation import pmap
 from shardviz.notation.letters import Letter
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.read import sharding, shardings
+from shardviz.notation.read import Row, rosetta, sharding, shardings, together
 from shardviz.notation.record import NOTATIONS, Sharding
-from shardviz.notation.rosetta import Row, rosetta, together
 from shardviz.notation.spec import Axis, Spec, axis_name, check_spec
-
-__all__ = [
-    "NOTATIONS",
-    "Axis",
-    "DeviceMesh",
-    "Letter",
-    "Row",
-    "Sharding",
-    "Spec",
-    "axis_name",
-    "check_spec",
-    "pmap",
-    "rosetta",
-    "sharding",
-    "shardings",
-    "together",
-]

@@ -13,11 +13,7 @@ A module of HLO has no bound, since real ones have megabytes: what reads it take
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Sized
-from functools import update_wrapper
-from threading import Lock
-from typing import Any, Generic, TypeVar
+from collections.abc import Sized
 
 from shardviz.errors import ParseError, ShardvizError
 
@@ -66,9 +62,6 @@ MOST_CALLS = 100
 MOST_DIGITS = 18
 """Digits of a whole number: with more it does not fit into 64 bits."""
 
-MOST_KEPT = 1 << 22
-"""Bytes of text, or cells of tables, of the answers that one reader remembers."""
-
 
 def check_size(given: Sized, most: int, what: str, of: str, error: type[ShardvizError] = ParseError) -> None:
     """Raises if there is more of something than is read.
@@ -82,48 +75,3 @@ def check_size(given: Sized, most: int, what: str, of: str, error: type[Shardviz
     """
     if len(given) > most:
         raise error(f"{what}: {len(given):,} {of}; at most {most:,} are read")
-
-
-T = TypeVar("T")
-
-
-class Remembered(Generic[T]):
-    """A function that remembers its last answers, few of large ones and many of small ones, so that no text fills the
-    memory.
-
-    Args:
-        function: takes hashable arguments, by position.
-        size: what a call's answer takes: characters of its text, or cells of its table.
-    """
-
-    def __init__(self, function: Callable[..., T], size: Callable[..., int]):
-        self._function, self._size, self._sum = function, size, 0
-        self._kept: OrderedDict[tuple[Any, ...], tuple[T, int]] = OrderedDict()
-        self._lock = Lock()
-        update_wrapper(self, function)
-
-    def __call__(self, *given: Any) -> T:
-        """The function's answer."""
-        with self._lock:
-            if (found := self._kept.get(given)) is not None:
-                self._kept.move_to_end(given)
-                return found[0]
-        answer, size = self._function(*given), 256 + self._size(*given)
-        with self._lock:
-            if given not in self._kept:
-                self._kept[given] = answer, size
-                self._sum += size
-            while self._sum > MOST_KEPT:
-                self._sum -= self._kept.popitem(last=False)[1][1]
-        return answer
-
-    def cache_clear(self) -> None:
-        """Forgets all answers."""
-        with self._lock:
-            self._kept.clear()
-            self._sum = 0
-
-
-def remembered(size: Callable[..., int]) -> Callable[[Callable[..., T]], Remembered[T]]:
-    """Makes a function remember its answers; see `Remembered`."""
-    return lambda function: Remembered(function, size)

@@ -18,22 +18,22 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 import numpy as np
 
 from shardviz.errors import ParseError, SpecError, excerpt
-from shardviz.notation.bounds import MOST_CELLS, MOST_CHARACTERS, MOST_DEVICES, MOST_DIGITS, check_size, remembered
-from shardviz.notation.iota import read_iota
+from shardviz.notation.bounds import MOST_CELLS, MOST_CHARACTERS, MOST_DEVICES, MOST_DIGITS, check_size
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
 from shardviz.notation.named import read_axes
-from shardviz.notation.scan import Scanner
+from shardviz.notation.scan import Scanner, read_iota
 from shardviz.notation.spec import Axis, Spec, check_axes
-from shardviz.notation.strides import axes_along, digits, places
+from shardviz.notation.tiling import axes_along, digits, places
 
 _LISTS = re.compile(r"\{[\s,]*+(?>(?:\{[0-9,\s]*+\}[\s,]*+)*)\}")
 
 
-@remembered(lambda text, devices: 8 * len(text) + devices)
+@lru_cache(maxsize=64)
 def parse_groups(text: str, devices: int) -> np.ndarray:
     """Reads `replica_groups` in any of its spellings.
 

@@ -20,15 +20,15 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from shardviz.errors import MeshError, ParseError, SpecError, excerpt
-from shardviz.notation.bounds import MOST_DEVICES, MOST_DIMENSIONS, MOST_VALUES, remembered
-from shardviz.notation.iota import iota, iota_of, iota_text, read_iota
+from shardviz.notation.bounds import MOST_DEVICES, MOST_DIMENSIONS, MOST_VALUES
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
 from shardviz.notation.named import Dimension, Lists, build, read_dimensions, read_lists, write_dimensions, write_lists
 from shardviz.notation.record import Sharding
-from shardviz.notation.scan import Scanner
+from shardviz.notation.scan import Scanner, iota, iota_of, iota_text, read_iota
 from shardviz.notation.spec import Axis, Spec, axis_size, partial_kind
 from shardviz.notation.tiling import Tiling
 
@@ -130,7 +130,7 @@ def _given(text: str) -> str:
     return f"{WHAT} {excerpt(text)}"
 
 
-@remembered(lambda text, mesh, rank: len(text))
+@lru_cache(maxsize=256)
 def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
     """Reads an array's HLO sharding into a spec over the axes of a mesh.
 
@@ -186,7 +186,7 @@ def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
     return tiles if len(tiles) == rank else None
 
 
-@remembered(lambda text: 8 * len(text))  # a list of devices takes some 8 bytes a character
+@lru_cache(maxsize=256)
 def _parse(text: str) -> _Text:
     it = Scanner(text, WHAT)
     if split_tuple(text, MOST_VALUES) != (text,):

@@ -57,25 +57,17 @@ def _axis(it: Scanner) -> Axis:
 def read_dimension(it: Scanner, priorities: bool = True) -> Dimension:
     """A dimension, `{"a", ?}p1`; its priority only where `priorities` are asked for."""
     it.need("{")
-    found: list[Axis] = []
-    is_open = False
-    while not it.take("}"):
-        if it.take("?"):
-            is_open = True
-            it.need("}")
-            break
-        if len(found) == MOST_NAMED:
-            it.fail(f"at most {MOST_NAMED} axes, and then '}}'")
-        found.append(_axis(it))
-        if it.sees("}"):
-            continue
-        if not it.take(","):
-            it.fail("',' or '}'")
-        if it.sees("}"):
-            it.fail("a name in quotes")
+
+    def axis() -> Axis | None:
+        if not it.take("?"):
+            return _axis(it)
+        return None if it.sees("}") else it.fail("'}'")
+
+    entries = it.listed(axis, "}", MOST_NAMED)
+    found, is_open = tuple(each for each in entries if each is not None), None in entries
     if not found and not is_open and priorities and it.sees("p"):
         it.fail("no priority: a dimension that is closed and has no axes has nothing to propagate")
-    return Dimension(tuple(found), is_open, it.integer() if priorities and it.take("p") else None)
+    return Dimension(found, is_open, it.integer() if priorities and it.take("p") else None)
 
 
 def read_dimensions(it: Scanner, priorities: bool = True) -> list[Dimension]:

@@ -51,12 +51,11 @@ from shardviz.notation.hlo import (
     tiles_words,
     transpose_words,
 )
-from shardviz.notation.iota import iota, iota_of
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.named import Dimension, build
 from shardviz.notation.record import Sharding
-from shardviz.notation.scan import Scanner
+from shardviz.notation.scan import Scanner, iota, iota_of
 from shardviz.notation.spec import Axis, partial_kind
 from shardviz.notation.tiling import Tiling
 

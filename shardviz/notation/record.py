@@ -24,8 +24,7 @@ from shardviz.errors import ParseError, SpecError
 from shardviz.notation.bounds import MOST_CELLS, MOST_DEVICES, MOST_DIMENSIONS, MOST_TOGETHER, MOST_VALUES, check_size
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis, Spec, axis_size, axis_text, check_axes
-from shardviz.notation.strides import axes_along, digits, joined, ordered, places
-from shardviz.notation.tiling import Tiling, tiling_of
+from shardviz.notation.tiling import Tiling, axes_along, digits, joined, ordered, places, tiling_of
 
 T = TypeVar("T")
 

@@ -78,16 +78,19 @@ class Spec:
             SpecError: for an entry that is none of these; `P.UNCONSTRAINED` is for `with_open`.
         """
         if not isinstance(spec, Spec):
-            kind, spec = getattr(spec, "memory_kind", None), getattr(spec, "spec", spec)
-            spec = cls(tuple(_entry(e, spec) for e in _entries(spec)), _unreduced(spec), _reduced(spec), _kind(spec))
+            kind, given = getattr(spec, "memory_kind", None), getattr(spec, "spec", spec)
+            spec, opened = cls.with_open(given)
+            if any(opened):
+                raise SpecError(
+                    f"{given}: dimension {opened.index(True)} is P.UNCONSTRAINED, which only a sharding constraint "
+                    "inside the program may say: an argument or a result lies somewhere, so jax.jit refuses it in "
+                    "in_shardings and out_shardings too. Write None for a dimension that is not cut; None in place of "
+                    "a result's whole spec leaves it to the compiler"
+                )
             if kind not in (None, DEVICE_MEMORY):
-                kind = memory_kind(kind, str(spec))
-                spec = PlacedSpec(spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind, kind)
+                spec = placed(spec, memory_kind(kind, str(spec)))
         if rank is not None and len(spec.dims) < rank:
-            dims = spec.dims + ((),) * (rank - len(spec.dims))
-            if type(spec) is not Spec:
-                return replace(spec, dims=dims)
-            return Spec(dims, spec.unreduced, spec.reduced, spec.unreduced_kind)
+            return replace(spec, dims=spec.dims + ((),) * (rank - len(spec.dims)))
         return spec
 
     @classmethod
@@ -99,11 +102,17 @@ class Spec:
         """
         if isinstance(spec, Spec):
             return spec, (False,) * len(spec.dims)
-        entries = _entries(spec)
-        opened = tuple(map(_is_open, entries))
-        closed = zip(entries, opened, strict=True)
-        dims = tuple(() if o else _entry(e, spec) for e, o in closed)
-        return cls(dims, _unreduced(spec), _reduced(spec), _kind(spec)), opened
+        entries = () if spec is None else getattr(spec, "partitions", spec)
+        if isinstance(entries, str) or not isinstance(entries, Iterable):
+            raise SpecError(f"expected a PartitionSpec such as P('data', None), not {spec!r}")
+        entries = tuple(entries)
+        opened = tuple(not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED" for entry in entries)
+        dims = tuple(() if o else _entry(e, spec) for e, o in zip(entries, opened, strict=True))
+        unreduced, reduced = (
+            tuple(sorted(getattr(spec, which, None) or (), key=str)) for which in ("unreduced", "reduced")
+        )
+        kind = partial_kind(str(getattr(spec, "unreduced_kind", None)), str(spec)) if unreduced else "sum"
+        return cls(dims, unreduced, reduced, kind), opened
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -121,6 +130,22 @@ class Spec:
     def with_dims(self, dims: tuple[tuple[Axis, ...], ...]) -> Spec:
         """Other dimensions, and the same partial results; of memories and gradients it says nothing."""
         return Spec(dims, self.unreduced, (), self.unreduced_kind)
+
+    def insert(self, dimension: int, axes: Sequence[Axis] = ()) -> Spec:
+        """With a new dimension, cut along `axes`, before the one that now has this number, as `vmap` adds one.
+
+        Raises:
+            SpecError: if an axis already cuts another dimension, or `dimension` is negative.
+        """
+        if dimension < 0:
+            raise SpecError(f"{self}: a dimension is inserted at 0 or more, not at {dimension}")
+        if twice := [axis for axis in axes if axis in self.axes]:
+            raise SpecError(
+                f"{self}: axis {twice[0]!r} cuts it already, so it cannot cut the dimension inserted at {dimension} "
+                "too; take another mesh axis for that"
+            )
+        dims = Spec.of(self, dimension).dims
+        return self.with_dims((*dims[:dimension], tuple(axes), *dims[dimension:]))
 
     def same_as(self, other: Spec, mesh: DeviceMesh) -> bool:
         """Whether both cut an array in the same way: trailing None and axes of size 1 make no difference."""
@@ -183,6 +208,12 @@ def memory_of(spec: Spec | None) -> str:
     return spec.memory_kind if isinstance(spec, PlacedSpec) else ""
 
 
+def placed(spec: Spec, kind: str) -> Spec:
+    """The spec of an array whose shards lie in a memory; empty for one that says nothing of it."""
+    fields = spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind
+    return PlacedSpec(*fields, kind) if kind else Spec(*fields)
+
+
 KINDS = {"sum": "sums", "max": "maxima", "min": "minima"}
 """What may reduce partial results → what these are then called."""
 
@@ -208,25 +239,6 @@ def partial_kind(kind: str, what: str) -> str:
     return word
 
 
-def _entries(spec: Any) -> tuple[Any, ...]:
-    entries = () if spec is None else getattr(spec, "partitions", spec)
-    if isinstance(entries, str) or not isinstance(entries, Iterable):
-        raise SpecError(f"expected a PartitionSpec such as P('data', None), not {spec!r}")
-    return tuple(entries)
-
-
-def _unreduced(spec: Any) -> tuple[Axis, ...]:
-    return tuple(sorted(getattr(spec, "unreduced", None) or (), key=str))
-
-
-def _kind(spec: Any) -> str:
-    return partial_kind(str(getattr(spec, "unreduced_kind", None)), str(spec)) if _unreduced(spec) else "sum"
-
-
-def _reduced(spec: Any) -> tuple[Axis, ...]:
-    return tuple(sorted(getattr(spec, "reduced", None) or (), key=str))
-
-
 def _entry(entry: Any, spec: Any) -> tuple[Axis, ...]:
     if entry is None:
         return ()
@@ -237,20 +249,7 @@ def _entry(entry: Any, spec: Any) -> tuple[Axis, ...]:
             return ((entry[0], entry[1], entry[2]),)
         if all(isinstance(a, str) or _is_part(a) for a in entry):
             return tuple(a if isinstance(a, str) else (a[0], a[1], a[2]) for a in entry)
-    if _is_open(entry):
-        place = _entries(spec).index(entry)
-        raise SpecError(
-            f"{spec}: dimension {place} is P.UNCONSTRAINED, which only a sharding constraint inside the program "
-            "may say: an argument or a result lies somewhere, so jax.jit refuses it in in_shardings and "
-            "out_shardings too. Write None for a dimension that is not cut; None in place of a result's whole spec "
-            "leaves it to the compiler"
-        )
     raise SpecError(f"{spec!r}: an entry must be None, an axis name or a tuple of axis names, not {entry!r}")
-
-
-def _is_open(entry: Any) -> bool:
-    """Whether an entry is `P.UNCONSTRAINED`."""
-    return not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED"
 
 
 def _is_part(axis: Any) -> bool:
@@ -289,23 +288,21 @@ def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) 
             raise SpecError(f"{spec}: the mesh has no axis {name!r}; it has {have}. Use one of these, or add it")
         before, size = (1, sizes[name]) if isinstance(axis, str) else (axis[1], axis[2])
         if before < 1 or size < 1 or sizes[name] % (before * size):
+            must = f"the product of {before} and {size} must divide it"
             raise SpecError(
-                f"{spec}: {axis_text(axis)!r} is no part of the axis {name!r} of size {sizes[name]}; the product of "
-                f"{before} and {size} must divide it"
+                f"{spec}: {axis_text(axis)!r} is no part of the axis {name!r} of size {sizes[name]}; {must}"
             )
         for start, length, other in used.get(name, ()):
-            first, second = sorted(((before, size), (start, length)))
-            if size > 1 and length > 1 and first[0] * first[1] <= second[0] and second[0] % (first[0] * first[1]):
+            (low, by), (high, wide) = sorted(((before, size), (start, length)))
+            if size > 1 and length > 1 and low * by <= high and high % (low * by):
                 raise SpecError(
-                    f"{spec}: the parts {name}:({first[0]}){first[1]} and {name}:({second[0]}){second[1]} of an axis "
-                    f"cannot stand side by side, as {second[0]} is no multiple of {first[0] * first[1]}"
+                    f"{spec}: the parts {name}:({low}){by} and {name}:({high}){wide} of an axis cannot stand side by "
+                    f"side, as {high} is no multiple of {low * by}"
                 )
             if (before < start * length and start < before * size) or (isinstance(axis, str) and length == sizes[name]):
                 twice = f"twice by {where}" if other == where else f"by {other} and by {where}"
-                raise SpecError(
-                    f"{spec}: axis {axis_text(axis)!r} is used {twice}; an axis can be used only once, so take it from "
-                    "one of them"
-                )
+                once = "an axis can be used only once, so take it from one of them"
+                raise SpecError(f"{spec}: axis {axis_text(axis)!r} is used {twice}; {once}")
         used.setdefault(name, []).append((before, size, where))
 
 
@@ -324,75 +321,52 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
             that does not divide. The message says which, and what would do.
     """
     given = f"{name} {spec}" if "'" in name or " " in name else f"{name!r} {spec}"
+
+    def refused(why: str, dimension: int | None = None) -> SpecError:
+        return SpecError(f"{given}: {why}", argument=name, dimension=dimension)
+
     axes = mesh.shape
+    every = [(dimension, axis) for dimension, entry in enumerate(spec.dims) for axis in entry]
     seen: dict[str, int] = {}
-    for dimension, entry in enumerate(spec.dims):
-        for axis in entry:
-            short = axis_name(axis)
-            if short not in axes:
-                have = ", ".join(map(repr, axes)) or "none"
-                raise SpecError(
-                    f"{given}: the mesh has no axis {short!r}; it has {have}. Use one of these, "
-                    f"or add {short!r} to the mesh",
-                    argument=name,
-                    dimension=dimension,
-                )
-            if isinstance(axis, str) and axis in seen:
-                where = (
-                    f"dimensions {seen[axis]} and {dimension}"
-                    if seen[axis] != dimension
-                    else f"dimension {dimension} twice"
-                )
-                raise SpecError(
-                    f"{given}: axis {axis!r} cuts {where}; an axis can cut an array only once, "
-                    "so take it from one of them",
-                    argument=name,
-                    dimension=dimension,
-                )
-            seen[short] = dimension
+    for dimension, axis in every:
+        short = axis_name(axis)
+        if short not in axes:
+            have = ", ".join(map(repr, axes)) or "none"
+            what = f"the mesh has no axis {short!r}; it has {have}. Use one of these, or add {short!r} to the mesh"
+            raise refused(what, dimension)
+        if isinstance(axis, str) and axis in seen:
+            first = seen[axis]
+            where = f"dimension {first} twice" if first == dimension else f"dimensions {first} and {dimension}"
+            once = "an axis can cut an array only once, so take it from one of them"
+            raise refused(f"axis {axis!r} cuts {where}; {once}", dimension)
+        seen[short] = dimension
     for axis in map(axis_name, spec.reduced):
         explicit = axis in axes and mesh.types[mesh.names.index(axis)] == "Explicit"
         if not explicit or axis in seen or axis in map(axis_name, spec.unreduced):
             why = "is used by the spec already" if explicit else "is no Explicit axis of the mesh"
-            raise SpecError(
-                f"{given}: reduced axis {axis!r} {why}; `reduced` is part of a type, for Explicit axes that cut no "
-                "dimension and are not unreduced: leave it out" + ("" if explicit else ", or make the axis Explicit"),
-                argument=name,
+            raise refused(
+                f"reduced axis {axis!r} {why}; `reduced` is part of a type, for Explicit axes that cut no "
+                "dimension and are not unreduced: leave it out" + ("" if explicit else ", or make the axis Explicit")
             )
-    if len(spec.dims) > len(shape):
-        raise SpecError(
-            f"{given}: {len(spec.dims)} entries for an array of rank {len(shape)}, shape {tuple(shape)}; "
-            f"leave out {len(spec.dims) - len(shape)}",
-            argument=name,
-            dimension=len(shape),
-        )
+    if more := max(0, len(spec.dims) - len(shape)):
+        what = f"{len(spec.dims)} entries for an array of rank {len(shape)}, shape {tuple(shape)}; leave out {more}"
+        raise refused(what, len(shape))
     if not all(isinstance(axis, str) for axis in spec.axes):
         try:
-            check_axes(spec, [(f"dimension {d}", axis) for d, entry in enumerate(spec.dims) for axis in entry], mesh)
+            check_axes(spec, [(f"dimension {dimension}", axis) for dimension, axis in every], mesh)
         except SpecError as error:
             raise SpecError(f"{name!r}: {error}", argument=name) from None
-        for dimension, axis in ((d, axis) for d, entry in enumerate(spec.dims) for axis in entry):
+        for dimension, axis in every:
             if not isinstance(axis, str) and axis[2] in (1, axes[axis[0]]):
-                raise SpecError(
-                    f"{given}: {axis_text(axis)!r} is "
-                    + ("no cut: leave it out" if axis[2] == 1 else f"all of the axis: write {axis[0]!r}"),
-                    argument=name,
-                    dimension=dimension,
-                )
-    if not divide:
-        return
-    for dimension, entry in enumerate(spec.dims):
-        ways = math.prod(axis_size(a, mesh) for a in entry)
-        if ways > 1 and shape[dimension] % ways:
-            size = shape[dimension]
-            what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
-            what = f"{what} = {ways}" if len(entry) > 1 else what
+                mend = "no cut: leave it out" if axis[2] == 1 else f"all of the axis: write {axis[0]!r}"
+                raise refused(f"{axis_text(axis)!r} is {mend}", dimension)
+    for dimension, entry in enumerate(spec.dims if divide else ()):
+        size, ways = shape[dimension], math.prod(axis_size(a, mesh) for a in entry)
+        if size % ways:
+            by = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
+            by = f"{by} = {ways}" if len(entry) > 1 else by
             up = -(-size // ways) * ways
-            percent = 100 * (up - size) / size if size else 0
+            percent = 100 * (up - size) / size
             digits = 0 if percent >= 10 else 2 if percent < 1 else 1
-            share = f" ({up - size} more, {percent:.{digits}f} %)" if size else ""
-            raise SpecError(
-                f"{given}: dimension {dimension} is {size} and does not divide by {what}; {up} would{share}",
-                argument=name,
-                dimension=dimension,
-            )
+            larger = f"{up} would ({up - size} more, {percent:.{digits}f} %)"
+            raise refused(f"dimension {dimension} is {size} and does not divide by {by}; {larger}", dimension)

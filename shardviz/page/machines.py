@@ -8,8 +8,7 @@ from shardviz.explorer.cards import Deck
 from shardviz.judge.report import Report
 from shardviz.page.payload import Json, pane
 from shardviz.paint.json import json_of
-from shardviz.view.difference import costs_of, with_links
-from shardviz.view.machine_difference import machine_difference
+from shardviz.view.difference import costs_of, machine_difference, with_links
 from shardviz.view.machine_picture import company_picture, machine_picture
 from shardviz.view.placement import device_pane, machine_pane, orders_pane, without_machine
 

@@ -1,13 +1,13 @@
 """A plan bound to a program: a full-rank spec for every argument and output, found to fit.
 
-An argument's spec is the first of these that says one: an edit of the plan, a rule of the plan, the plan's `in_specs`,
-what the function brings along, replicated.
+An argument's spec is what the plan's `in_specs` say, or what the function brings along, or replicated; and over that
+what the plan's overrides say, from the weakest to the strongest: rules, then edits of single arrays.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,13 +15,13 @@ import jax
 
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
-from shardviz.notation.spec import DEVICE_MEMORY, axis_size, memory_of
+from shardviz.notation.spec import DEVICE_MEMORY, axis_size, memory_of, placed
 from shardviz.program.call import Call
 from shardviz.program.dimensions import Member
 from shardviz.program.explicit import explicit_axes
-from shardviz.program.plan import Plan, cut, expand, is_spec
+from shardviz.program.plan import SPEC, Plan, cut, expand, is_spec
 from shardviz.program.rules import Leaf, Rules, catches, filter_text
-from shardviz.program.trace import Argument, Signature, Traced
+from shardviz.program.trace import Argument, Traced
 from shardviz.program.trees import plain_path
 from shardviz.records import PlanRecord
 from shardviz.records.report import Constrained
@@ -45,22 +45,21 @@ def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
     outs = _output_specs(plan, call, traced, ins)
     if not traced.opened:
         _check_constraints(traced, plan.mesh)
-    in_memory = _memory({name: memory_of(spec) for name, spec in ins.items()}, plan.memory, "argument")
+    in_memory = {name: memory_of(spec) for name, spec in ins.items()} | dict(plan.memory)
     said = {o.name: memory_of(outs[o.name]) or o.memory_kind for o in traced.outputs}
-    said |= {u.output: in_memory.get(u.argument, DEVICE_MEMORY) for u in traced.updates if u.follows and u.argument}
-    out_memory = _memory(said, plan.out_memory, "output")
-    cut = {
-        name: None if spec is None else Spec(spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind)
-        for name, spec in outs.items()
-    }
-    specs = {name: Spec(spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind) for name, spec in ins.items()}
-    return PlanRecord(plan.mesh, specs, cut, in_memory, out_memory, _constraints(plan, traced), plan.variant)
+    said |= {u.output: in_memory[u.argument] for u in traced.updates if u.follows and u.argument}
+    return PlanRecord(
+        plan.mesh,
+        {name: placed(spec, "") for name, spec in ins.items()},
+        {name: None if spec is None else placed(spec, "") for name, spec in outs.items()},
+        _not_on_device(in_memory),
+        _not_on_device(said | dict(plan.out_memory)),
+        _constraints(plan, traced),
+        plan.variant,
+    )
 
 
-def _memory(said: Mapping[str, str], edits: Sequence[tuple[str, str]], what: str) -> dict[str, str]:
-    """The arrays that do not lie in the device's memory, by what is said of each and what a plan says by tree path."""
-    kinds = dict(said)
-    _edit(kinds, edits, what)
+def _not_on_device(kinds: Mapping[str, str]) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if kind not in ("", DEVICE_MEMORY)}
 
 
@@ -95,25 +94,18 @@ def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
     return tuple(found)
 
 
-def argument_specs(plan: Plan, call: Call, known: Traced | Signature, *, divide: bool = True) -> dict[str, Spec]:
+def argument_specs(plan: Plan, call: Call, known: Traced, *, divide: bool = True) -> dict[str, Spec]:
     """A full-rank spec for every argument; arguments and errors as `bind`.
 
     Args:
         divide: every dimension must divide.
     """
     by_rule = _ruled(plan, call, known, _given(plan, call, known))
-    specs = dict(zip((a.name for a in known.arguments), by_rule, strict=True))
-    _edit(specs, plan.edits, "argument")
-    _cut(specs, plan, known.arguments, "argument")
+    specs = _overridden(plan, "argument", known.arguments, by_rule)
     found = {}
-    fitting: dict[tuple[tuple[int, ...], Spec], Spec] = {}  # most arrays are like others
     for argument in known.arguments:
-        spec = specs[argument.name] or Spec()
-        like = argument.shape, spec
         try:
-            if like not in fitting:
-                fitting[like] = _checked(argument, spec, plan.mesh, divide)
-            found[argument.name] = fitting[like]
+            found[argument.name] = _checked(argument, specs[argument.name] or Spec(), plan.mesh, divide)
         except SpecError as error:
             whose = _whose(plan, argument.name, call, known)
             if not whose:
@@ -122,7 +114,7 @@ def argument_specs(plan: Plan, call: Call, known: Traced | Signature, *, divide:
     return found
 
 
-def _given(plan: Plan, call: Call, known: Traced | Signature) -> list[Any]:
+def _given(plan: Plan, call: Call, known: Traced) -> list[Any]:
     """A spec, rules or None for each argument: the plan's `in_specs`, or what the function brings."""
     own = list(call.brings.in_specs or known.in_specs) or [None] * len(known.arguments)
     prefix = plan.in_specs
@@ -141,7 +133,7 @@ def _given(plan: Plan, call: Call, known: Traced | Signature) -> list[Any]:
     return given + own[len(given) :]
 
 
-def _ruled(plan: Plan, call: Call, known: Traced | Signature, given: Sequence[Any]) -> list[Spec | None]:
+def _ruled(plan: Plan, call: Call, known: Traced, given: Sequence[Any]) -> list[Spec | None]:
     """The given specs with what the plan's rules say in their place, and rules among them resolved."""
     if not plan.rules and not any(isinstance(s, Rules) for s in given):
         return list(given)
@@ -153,7 +145,7 @@ def _ruled(plan: Plan, call: Call, known: Traced | Signature, given: Sequence[An
     return found
 
 
-def _leaves(call: Call, known: Traced | Signature) -> tuple[Leaf, ...]:
+def _leaves(call: Call, known: Traced) -> tuple[Leaf, ...]:
     """Every array among the arguments as filters see it, in flat order."""
     names = [a.name for a in known.arguments]
     if len(call.leaves) == len(names):
@@ -164,7 +156,7 @@ def _leaves(call: Call, known: Traced | Signature) -> tuple[Leaf, ...]:
     return tuple(Leaf(a.name, path, value, a.shape) for a, path, value in rows)
 
 
-def _whose(plan: Plan, name: str, call: Call, known: Traced | Signature) -> str:
+def _whose(plan: Plan, name: str, call: Call, known: Traced) -> str:
     """In words, what gave an argument its spec; empty for an edit and for the plan's `in_specs`."""
     if name in dict(plan.edits):
         return ""
@@ -189,36 +181,37 @@ def _output_specs(
         types = zip(traced.outputs, traced.out_types, strict=False)
         outs |= {o.name: kind for o, kind in types if outs[o.name] is None}
     outs |= {u.output: ins[u.argument] for u in traced.updates if u.follows and u.argument}
-    _edit(outs, plan.out_edits, "output")
-    _cut(outs, plan, traced.outputs, "output")
+    outs = _overridden(plan, "output", traced.outputs, [outs[o.name] for o in traced.outputs])
     for output in traced.outputs:
         if (spec := outs[output.name]) is not None:
             outs[output.name] = _checked(output, spec, mesh, divide)
     return outs
 
 
-def _edit(specs: dict[str, Any], edits: Sequence[tuple[str, Any]], what: str) -> None:
-    for name, spec in edits:
-        if name not in specs:
-            near = [n for n in specs if n.split("[")[-1] == name.split("[")[-1]][:5] or list(specs)[:5]
-            raise SpecError(f"the program has no {what} {name}; it has {', '.join(near)}", argument=name)
-        if memory_of(kept := specs[name]) and type(spec) is Spec:  # other axes alone leave an array where it lies
-            spec = replace(
-                kept, dims=spec.dims, unreduced=spec.unreduced, reduced=spec.reduced, unreduced_kind=spec.unreduced_kind
-            )
-        specs[name] = spec
-
-
-def _cut(specs: dict[str, Any], plan: Plan, arrays: Sequence[Argument], role: str) -> None:
-    """Cuts dimensions as the plan's `cuts` say; of outputs those that have a spec at all."""
+def _overridden(
+    plan: Plan, role: str, arrays: Sequence[Argument], specs: Iterable[Spec | None]
+) -> dict[str, Spec | None]:
+    """The specs by tree path, under what a plan says of single arrays; of outputs, those with a spec can be cut."""
+    said = dict(zip((array.name for array in arrays), specs, strict=True))
     ranks = {array.name: len(array.shape) for array in arrays}
-    for member, axes in plan.cuts:
-        if member.role != role or (role == "output" and specs.get(member.path) is None):
+    for each in reversed(plan.exact):
+        if each.role != role:
             continue
-        if member.dimension >= ranks.get(member.path, 0):
-            raise SpecError(f"the program has no {role} {member.path} with a dimension {member.dimension}")
-        spec = Spec.of(specs[member.path] or Spec(), ranks[member.path])
-        specs[member.path] = cut(spec, member.dimension, axes)
+        name, before = each.path, said.get(each.path)
+        if isinstance(each.part, int):
+            if role == "output" and before is None:
+                continue
+            if each.part >= ranks.get(name, 0):
+                raise SpecError(f"the program has no {role} {name} with a dimension {each.part}")
+            said[name] = cut(Spec.of(before or Spec(), ranks[name]), each.part, each.value)
+            continue
+        if name not in said:
+            near = [n for n in said if n.split("[")[-1] == name.split("[")[-1]][:5] or list(said)[:5]
+            raise SpecError(f"the program has no {role} {name}; it has {', '.join(near)}", argument=name)
+        if each.part == SPEC:
+            stays = memory_of(before) and type(each.value) is Spec  # other axes alone leave an array where it lies
+            said[name] = placed(each.value, memory_of(before)) if stays else each.value
+    return said
 
 
 def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
@@ -229,18 +222,19 @@ def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
         placed = known[wanted.value]
         where, rank = f"{placed.target.label} at {placed.target.frame.short}", len(placed.shapes[0])
         for axis in map(axis_name, wanted.spec.axes):
+            why = ""
             if axis in placed.manual:
-                raise SpecError(
-                    f"constrain {where} to {wanted.spec}: it is inside a shard_map over {axis!r}, where each device "
-                    "along that axis has an array of its own; leave that axis out",
-                    argument=where,
+                why = (
+                    f"it is inside a shard_map over {axis!r}, where each device along that axis has an array of its "
+                    "own; leave that axis out"
                 )
-            if axis in explicit_axes(plan.mesh):
-                raise SpecError(
-                    f"constrain {where} to {wanted.spec}: {axis!r} is an Explicit axis, over which an array's sharding "
-                    "is in its type; use jax.sharding.reshard in the function, or make the axis Auto",
-                    argument=where,
+            elif axis in explicit_axes(plan.mesh):
+                why = (
+                    f"{axis!r} is an Explicit axis, over which an array's sharding is in its type; use "
+                    "jax.sharding.reshard in the function, or make the axis Auto"
                 )
+            if why:
+                raise SpecError(f"constrain {where} to {wanted.spec}: {why}", argument=where)
         for shape in placed.shapes:
             try:
                 check_spec(where, shape, wanted.spec, plan.mesh)
@@ -318,7 +312,7 @@ class RulesTable(Visible):
     uncaught: tuple[tuple[str, Spec | None], ...]
 
 
-def rules_table(plan: Plan, call: Call, known: Traced | Signature) -> RulesTable:
+def rules_table(plan: Plan, call: Call, known: Traced) -> RulesTable:
     """For each rule of a plan what it catches and wins, and the arguments that none catches.
 
     A spec that does not fit what its rule wins is no error here: the row says so.
@@ -356,7 +350,7 @@ def rules_table(plan: Plan, call: Call, known: Traced | Signature) -> RulesTable
     return RulesTable(tuple(rows), tuple(uncaught))
 
 
-def ruled_arguments(plan: Plan, call: Call, known: Traced | Signature) -> tuple[str, ...]:
+def ruled_arguments(plan: Plan, call: Call, known: Traced) -> tuple[str, ...]:
     """The tree paths of the arguments that one of the plan's rules catches."""
     if not plan.rules:
         return ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -18,7 +17,7 @@ from shardviz.errors import SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.contexts import Contexts
 from shardviz.program.rules import Leaf
-from shardviz.program.signature import CallSignature, signature_of
+from shardviz.program.signature import CallSignature, parameters_of, short, signature_of
 from shardviz.records import Finding
 
 
@@ -53,13 +52,8 @@ class Options:
     def static_places(self, fn: Any, count: int) -> set[int]:
         """The numbers of the static ones among `count` positional arguments."""
         places = {n + count if n < 0 else n for n in self.static_argnums}
-        if self.static_argnames:
-            try:
-                parameters = list(inspect.signature(fn).parameters)
-            except (TypeError, ValueError):
-                return places
-            places |= {parameters.index(n) for n in self.static_argnames if n in parameters}
-        return places
+        parameters = [p.name for p in parameters_of(fn)] if self.static_argnames else []
+        return places | {parameters.index(n) for n in self.static_argnames if n in parameters}
 
 
 def _plural(value: Any) -> tuple[Any, ...]:
@@ -266,13 +260,8 @@ def _leaf(where: str, x: Any) -> Any:
             "arrays, static = equinox.partition(module, equinox.is_array)"
         )
     raise TraceError(
-        f"{where} is a {type(x).__name__}, {_short(x)}: expected an array, a jax.ShapeDtypeStruct or a number. {advice}"
+        f"{where} is a {type(x).__name__}, {short(x)}: expected an array, a jax.ShapeDtypeStruct or a number. {advice}"
     )
-
-
-def _short(x: Any) -> str:
-    text = repr(x)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def name_of(fn: Any) -> str:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax.extend.mlir.dialects import sdy, stablehlo
+from jax.extend.mlir.dialects import sdy
 
 from shardviz.graph import Block, Value
 from shardviz.layouts import itemsize
@@ -405,6 +405,4 @@ def _only_reduced(value: Value) -> bool:
 
 def _is_thin(product: MlirOperation) -> bool:
     """Whether a matrix product sums over a few elements only."""
-    shape = product.operands[0].shape
-    numbers = stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
-    return math.prod(shape[d] for d in numbers.lhs_contracting_dimensions) < _THIN
+    return math.prod(product.operands[0].shape[d] for d in product.contraction.summed[0]) < _THIN

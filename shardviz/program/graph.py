@@ -7,17 +7,20 @@ stablehlo.reduce, stablehlo.sort, ...                                  their reg
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy
+from jax.extend.mlir.dialects import sdy, stablehlo
 
-from shardviz.graph import Block, Graph, Operation, Value
+from shardviz.graph import Block, Contraction, Convolution, Dims, Graph, Operation, Value
 from shardviz.notation import Axis, Spec
+from shardviz.notation.scan import unescaped
 from shardviz.notation.spec import axis_name
-from shardviz.program.module import dtype_of, spec_of
+from shardviz.program.module import call_target, dtype_of, spec_of
+from shardviz.records import KINDS
 
 RETURNS = frozenset(("stablehlo.return", "func.return", "sdy.return"))
 """What ends a block."""
@@ -30,7 +33,7 @@ ENTERED = frozenset(
 )
 """What runs blocks as wholes."""
 
-CONSTANTS = frozenset(("stablehlo.constant", "sdy.constant"))
+_MET = re.compile(r"rhs_(?:contracting|batching|group)_dimensions\s*=\s*\[([^\]]*)\]")
 _KINDS = {
     "stablehlo.case": "conditional",
     "stablehlo.if": "conditional",
@@ -78,6 +81,68 @@ class MlirOperation(Operation):
     def direction(self) -> str:
         """A comparison's direction."""
         return str(self.attributes["comparison_direction"]).strip("<>")[-2:]
+
+    @property
+    def collective(self) -> str:
+        """The kind of a collective that the program says itself, in a `shard_map`; empty for any other operation."""
+        kind = self.target.replace("_", "-") if self.name == "stablehlo.custom_call" else self.kind
+        return kind if kind in KINDS and not self.name.startswith("sdy.") else ""
+
+    @property
+    def target(self) -> str:
+        """What a custom call calls; empty where it says none."""
+        return call_target(self)
+
+    @property
+    def config(self) -> str:
+        """`backend_config`, as text."""
+        return unescaped(str(self.attributes["backend_config"])) if "backend_config" in self.attributes else ""
+
+    @property
+    def contraction(self) -> Contraction:
+        """How the factors of a `dot_general` meet."""
+        numbers = stablehlo.DotDimensionNumbers(self.attributes["dot_dimension_numbers"])
+        return Contraction(
+            (tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)),
+            (tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions)),
+        )
+
+    @property
+    def met(self) -> Dims:
+        """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
+        met = ",".join(_MET.findall(str(self.attributes["ragged_dot_dimension_numbers"])))
+        return tuple(map(int, re.findall(r"\d+", met)))
+
+    @property
+    def convolution(self) -> Convolution:
+        """How a convolution goes over its input."""
+        dims = stablehlo.ConvDimensionNumbers(self.attributes["dimension_numbers"])
+        many = len(dims.input_spatial_dimensions)
+        groups = (ir.IntegerAttr(self.attributes[f"{name}_group_count"]).value for name in ("feature", "batch"))
+        return Convolution(
+            (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions),
+            (
+                dims.kernel_input_feature_dimension,
+                dims.kernel_output_feature_dimension,
+                *dims.kernel_spatial_dimensions,
+            ),
+            (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
+            self._integers("window_strides", [1] * many),
+            self._integers("padding", [0] * (2 * many))[::2],
+            self._integers("lhs_dilation", [1] * many),
+            self._integers("rhs_dilation", [1] * many),
+            *groups,
+        )
+
+    def _integers(self, name: str, default: Sequence[int]) -> Dims:
+        """The whole numbers of an attribute; the default where it is left out."""
+        if name not in self.attributes:
+            return tuple(default)
+        attribute = self.attributes[name]
+        try:
+            return tuple(ir.DenseI64ArrayAttr(attribute))
+        except ValueError:
+            return tuple(int(n) for n in ir.DenseIntElementsAttr(attribute))
 
 
 class MlirGraph(Graph):

@@ -55,30 +55,6 @@ ELSEWHERE = LowerFor("tpu", "TPU v5p", 2), LowerFor("cuda", "NVIDIA H100 80GB HB
 
 
 @dataclass(eq=False)
-class _End:
-    """The arguments or the results of a lowered program's main function.
-
-    Attributes:
-        arrays: their types.
-        bare: what is said of each but its sharding.
-        said: of each the sharding that was written last, and all that is then said: few differ from plan to plan.
-    """
-
-    arrays: list[ir.RankedTensorType]
-    bare: list[dict[str, Any]]
-    said: list[tuple[str | None, Any]]
-
-    @classmethod
-    def of(cls, main: ir.Operation, which: str, types: Sequence[ir.Type]) -> _End:
-        """Reads them off a main function."""
-        bare = attributes_of(main, which, len(types))
-        for entry in bare:
-            entry.pop("sdy.sharding", None)
-            entry.pop("mhlo.sharding", None)
-        return cls([ir.RankedTensorType(t) for t in types], bare, [(None, None)] * len(bare))
-
-
-@dataclass(eq=False)
 class Lowered:
     """A lowered program, to be edited by plans.
 
@@ -94,8 +70,6 @@ class Lowered:
         unanswered: why some of them are what they compute all the same.
         placed: for each sharding constraint inside, in the order of a walk, which of the plan's own it is; None for
             those of the function.
-        ends: what the main function says of its arguments (`arg_attrs`) and results (`res_attrs`), filled as it is
-            asked for.
         simplified: the module as XLA's simplifier would hand it to Shardy, made when it is first asked for; never
             changed. See `propagate.prepared`.
         rows: the arguments and the results as the last plan had them, by name, and its mesh: few differ in the next.
@@ -112,7 +86,6 @@ class Lowered:
     answered: bool = False
     unanswered: tuple[str, ...] = ()
     placed: tuple[int | None, ...] = ()
-    ends: dict[str, _End] = field(default_factory=dict, repr=False)
     simplified: Any = field(default=None, repr=False)
     rows: dict[str, tuple[DeviceMesh, dict[str, Value]]] = field(default_factory=dict, repr=False)
 
@@ -130,11 +103,14 @@ class Lowered:
             yield
 
     def apart(self) -> Lowered:
-        """The same program in a context of its own: whoever asks it long questions keeps nobody else waiting."""
+        """The same program in a context of its own: whoever asks it long questions keeps nobody else waiting.
+
+        Who has entered it may enter it again.
+        """
         with self.entered():
             module = _jax.bytecode(self.module.operation)
         copy = _jax.module_from(module)
-        own: dict[str, Any] = {"lock": threading.Lock(), "locations": {}, "ends": {}, "simplified": None}
+        own: dict[str, Any] = {"lock": threading.RLock(), "locations": {}, "simplified": None}
         return replace(self, module=copy, process=os.getpid(), **own)
 
     @cached_property
@@ -302,14 +278,15 @@ def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) 
     traced = lowered.traced
     if lowered.placed:
         _set_constraints(module, lowered, bound)
-    ins, outs = _ends(lowered, main)
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    ins, outs = list(map(ir.RankedTensorType, kind.inputs)), list(map(ir.RankedTensorType, kind.results))
     in_specs = [bound.in_specs[a.name] for a in traced.arguments]
     out_specs = [bound.out_specs[o.name] for o in traced.outputs]
     _set_shardings(main, "arg_attrs", ins, in_specs)
     _set_shardings(main, "res_attrs", outs, out_specs, traced.out_types)
-    if any(map(is_donated, ins.bare)):
-        given = zip(traced.arguments, ins.arrays, in_specs, strict=True)
-        made = zip(traced.outputs, outs.arrays, out_specs, strict=True)
+    if any(map(is_donated, attributes_of(main, "arg_attrs", len(ins)))):
+        given = zip(traced.arguments, ins, in_specs, strict=True)
+        made = zip(traced.outputs, outs, out_specs, strict=True)
         set_donations(
             main,
             [Shard.of(t, spec, bound.mesh, bound.in_memory.get(a.name, DEVICE_MEMORY)) for a, t, spec in given],
@@ -383,34 +360,28 @@ def _leave_out(main: ir.Operation, unused: Sequence[bool]) -> None:
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
 
 
-def _ends(lowered: Lowered, main: ir.Operation) -> tuple[_End, _End]:
-    """The arguments and the results, read off a main function that no plan has been written to."""
-    if not lowered.ends:
-        kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-        lowered.ends["arg_attrs"] = _End.of(main, "arg_attrs", kind.inputs)
-        lowered.ends["res_attrs"] = _End.of(main, "res_attrs", kind.results)
-    return lowered.ends["arg_attrs"], lowered.ends["res_attrs"]
-
-
 def _set_shardings(
-    main: ir.Operation, which: str, end: _End, specs: Sequence[Spec | None], types: Sequence[Spec | None] = ()
+    main: ir.Operation,
+    which: str,
+    arrays: Sequence[ir.RankedTensorType],
+    specs: Sequence[Spec | None],
+    types: Sequence[Spec | None] = (),
 ) -> None:
     """Writes specs; where there is none but a type, what the type says, its other dimensions left to the compiler."""
     if not specs:
         return
-    rows = zip(end.arrays, specs, types or (None,) * len(specs), strict=True)
-    for place, (array, spec, kind) in enumerate(rows):
-        text = ""
-        if spec is not None:
-            text = sdy_spec(spec, array.rank)  # a PRNG key has one dimension more than JAX shows
-        elif kind is not None:
-            text = sdy_spec(kind, array.rank, "?")
-        if end.said[place][0] != text:
-            attributes = dict(end.bare[place])
-            if text:
-                attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {text}>")
-            end.said[place] = text, ir.DictAttr.get(attributes)
-    main.attributes[which] = ir.ArrayAttr.get([attribute for _, attribute in end.said])
+    parsed: dict[str, ir.Attribute] = {}  # most arrays are cut as others are
+    entries = attributes_of(main, which, len(arrays))
+    for entry, array, spec, kind in zip(entries, arrays, specs, types or (None,) * len(specs), strict=True):
+        entry.pop("sdy.sharding", None)
+        entry.pop("mhlo.sharding", None)
+        if spec is not None or kind is not None:
+            # a PRNG key has one dimension more than JAX shows
+            text = sdy_spec(kind, array.rank, "?") if spec is None else sdy_spec(spec, array.rank)
+            if text not in parsed:
+                parsed[text] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {text}>")
+            entry["sdy.sharding"] = parsed[text]
+    main.attributes[which] = ir.ArrayAttr.get(list(map(ir.DictAttr.get, entries)))
 
 
 @lru_cache(maxsize=4096)

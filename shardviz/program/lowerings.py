@@ -7,11 +7,9 @@ argument specs, where its mesh has Explicit axes), and lowered once for each of 
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shardviz import _jax
@@ -24,9 +22,9 @@ from shardviz.program.explicit import explicit_axes, in_types
 from shardviz.program.intermediates import Intermediate
 from shardviz.program.lower import CPU, ELSEWHERE, Lowered, LowerFor, lower
 from shardviz.program.own_partitioning import Asking
-from shardviz.program.placing import with_places
+from shardviz.program.placing import operations, with_places
 from shardviz.program.plan import Plan
-from shardviz.program.trace import Signature, Traced, needs_mesh, signature, trace
+from shardviz.program.trace import Traced, needs_mesh, signature, trace
 from shardviz.records import PlanRecord
 
 _Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool, tuple[Spec, ...]]
@@ -42,14 +40,15 @@ def _found(traced: Traced) -> Found:
 _MOST_PLACED = 16
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Kept:
-    """A trace, the mesh that it was made on, and its lowerings."""
+    """A trace, the mesh that it was made on, its lowerings, and its operations once a plan constrains one."""
 
     traced: Traced
     mesh: DeviceMesh | None
     lowered: dict[LowerFor, Lowered] = field(default_factory=dict)
     asking: dict[LowerFor, Asking] = field(default_factory=dict)
+    operations: tuple[_jax.Made, ...] = ()
 
 
 class Lowerings:
@@ -59,8 +58,6 @@ class Lowerings:
         call: the call.
         mesh: the mesh of the last trace, or the first one that is known of.
         waits: why the call is not traced yet; None once it is, or where a plan's mesh is all that is wanted.
-        marked: values that every trace has a mark at, whatever a plan constrains, so that many plans share one. What is
-            not constrained is taken out of the module; JAX may keep it for the backward pass besides.
         opened: whether the sharding constraints inside are left out.
         bare: whether the run has no mesh around the call: nobody gave one, and the call brings its own in shardings.
     """
@@ -79,13 +76,12 @@ class Lowerings:
         self.call, self.mesh, self.opened = call, mesh or call.brings.mesh, opened
         self.bare = mesh is None and self.mesh is not None and call.kind in _BARE and not call.contexts.places
         mesh = self.mesh
-        self.marked: tuple[Intermediate, ...] = ()
         self.waits: ShardvizError | None = None
         self._lock = threading.RLock()
         self._kept: dict[_Key | None, _Kept] = {}
         self._placed: dict[tuple[_Key | None, tuple[Intermediate, ...]], _Kept] = {}
         self._sized = False
-        self._known: Traced | Signature | None = None
+        self._known: Traced | None = None
         self._bound: tuple[Plan, PlanRecord] | None = None
         self._asked: tuple[MeshAsked, ...] | None = None
         try:
@@ -207,12 +203,6 @@ class Lowerings:
                 kept.lowered[CPU] = lower(kept.traced, kept.mesh or DeviceMesh(("_",), (1,)), CPU)
             return kept.lowered[CPU]
 
-    def drafted(self, marked: Iterable[Intermediate]) -> Lowerings:
-        """The same call with marks at these values in every trace; what is traced already is shared."""
-        made = copy.copy(self)
-        made.marked, made._placed, made._bound = tuple(marked), {}, None
-        return made
-
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan bound to the call; the last one is kept. Nothing is locked. Errors as `bind.bind` and `traced`."""
         known = self._bound
@@ -220,7 +210,7 @@ class Lowerings:
             known = self._bound = plan, bind.bind(plan, self.call, self.traced(plan))
         return known[1]
 
-    def known(self, mesh: DeviceMesh) -> Traced | Signature:
+    def known(self, mesh: DeviceMesh) -> Traced:
         """What is known of the arguments before their specs are: from any trace, on Auto axes if on no others."""
         with self._lock:
             if self._known is None:
@@ -237,15 +227,17 @@ class Lowerings:
         if explicit_axes(mesh) and not self.call.traced_for:  # what is lowered already keeps its types
             types = in_types(bind.argument_specs(plan, self.call, self.known(mesh)), mesh)
         kept = self._trace(mesh, types)
-        return self._with_places(kept, plan, types) if plan.constraints or self.marked else kept
+        return self._with_places(kept, plan, types) if plan.constraints else kept
 
     def _with_places(self, kept: _Kept, plan: Plan, types: tuple[Spec, ...]) -> _Kept:
         """The trace with marks at the values that a plan constrains: one for each set of them, whatever their specs."""
-        mesh, wanted = plan.mesh, tuple(dict.fromkeys((*self.marked, *(each.value for each in plan.constraints))))
+        mesh, wanted = plan.mesh, tuple(dict.fromkeys(each.value for each in plan.constraints))
         key = self._key(mesh, types), wanted
         with self._lock:
             if key not in self._placed:
-                traced = with_places(kept.traced, self.call, mesh, types, self._places(mesh), wanted)
+                on = self.call, mesh, types, self._places(mesh)
+                kept.operations = kept.operations or operations(kept.traced, *on)
+                traced = with_places(kept.traced, *on, kept.operations, wanted)
                 self._placed[key] = _Kept(traced, mesh)
                 for old in list(self._placed)[:-_MOST_PLACED]:
                     del self._placed[old]

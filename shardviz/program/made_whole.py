@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from jax.extend.mlir.dialects import stablehlo
-
 from shardviz.graph import Value
+from shardviz.graph.uses import root
 from shardviz.notation import Axis, Spec
 from shardviz.program.graph import MlirGraph, MlirOperation
-from shardviz.program.uses import RESHARDS, root
+from shardviz.program.uses import is_reshard
 
 
 def made_whole(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] = ()) -> Iterator[tuple[Value, Spec]]:
@@ -32,10 +31,8 @@ def made_whole(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] 
     Yields:
         A value of the array's shape and type, and how the array is cut.
     """
-    numbers = stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
-    summed = tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)
-    batched = tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions)
-    factors = [root(value) for value in product.operands]
+    summed, batched = product.contraction
+    factors = [root(value, is_reshard) for value in product.operands]
     cuts = [_dims(graph, value, manual) for value in factors]
     sums = [{a for d in where for a in dims[d]} for dims, where in zip(cuts, summed, strict=True)]
     (made,) = product.results
@@ -60,8 +57,8 @@ def made_whole(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] 
 
 def _after(value: Value) -> Value:
     """A result after Shardy's reshards."""
-    while len(value.uses) == 1 and isinstance(user := value.uses[0][0], MlirOperation) and user.name in RESHARDS:
-        (value,) = user.results
+    while len(value.uses) == 1 and is_reshard(user := value.uses[0][0]):
+        value = user.result
     return value
 
 

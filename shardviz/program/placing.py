@@ -2,8 +2,9 @@
 
 The function is traced twice more: first each operation is told with the lines that ask for it, so that a name in the
 source becomes the number of an operation; then those operations' results are marked, as if the person had written
-`with_sharding_constraint` there. The second trace is of one plan's places, whatever their specs: these are written into
-the lowered module for each plan (`lower.edited`), so that a spec that is dragged needs no other trace.
+`with_sharding_constraint` there. The first trace serves every place. The second is of one plan's places, whatever their
+specs: these are written into the lowered module for each plan (`lower.edited`), so that a spec that is dragged needs no
+other trace.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardviz import _jax
+from shardviz._jax import Line
 from shardviz.errors import SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Call
@@ -20,24 +22,16 @@ from shardviz.program.trace import Placed, Traced, staged
 from shardviz.records.source import is_own
 
 
-def with_places(
-    traced: Traced,
-    call: Call,
-    mesh: DeviceMesh,
-    types: tuple[Spec, ...],
-    places: frozenset[str],
-    wanted: Sequence[Intermediate],
-) -> Traced:
-    """The trace of a call with a mark at each value that is to be constrained.
+def operations(
+    traced: Traced, call: Call, mesh: DeviceMesh, types: tuple[Spec, ...], places: frozenset[str]
+) -> tuple[_jax.Made, ...]:
+    """The operations that the lines of a call's function ask for, in order.
 
     Args:
-        traced: the trace without them.
-        call, mesh, types, places: what it was made of; see `trace`.
-        wanted: the values.
+        traced, call, mesh, types, places: as `with_places`.
 
     Raises:
-        SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
-        TraceError: if the program has no Python any more, or makes other operations each time that it is traced.
+        TraceError: if the program has no Python any more.
     """
     if call.traced_for is not None or traced.closed is None:
         raise TraceError(
@@ -46,7 +40,30 @@ def with_places(
         )
     watch = _jax.Watch(is_own)
     staged(call, mesh, types, places, watch)
-    made = tuple(watch.made)
+    return tuple(watch.made)
+
+
+def with_places(
+    traced: Traced,
+    call: Call,
+    mesh: DeviceMesh,
+    types: tuple[Spec, ...],
+    places: frozenset[str],
+    made: Sequence[_jax.Made],
+    wanted: Sequence[Intermediate],
+) -> Traced:
+    """The trace of a call with a mark at each value that is to be constrained.
+
+    Args:
+        traced: the trace without them.
+        call, mesh, types, places: what it was made of; see `trace`.
+        made: its operations.
+        wanted: the values.
+
+    Raises:
+        SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
+        TraceError: if the program makes other operations each time that it is traced.
+    """
     targets = [located(each, made) for each in wanted]
     there = [_there(each, target, made) for each, target in zip(wanted, targets, strict=True)]
     closed, survived = _marked(traced, call, mesh, types, places, made, targets, there)
@@ -69,30 +86,25 @@ _Runs = list[tuple[int, int]]
 
 def _there(wanted: Intermediate, target: Target, made: Sequence[_jax.Made]) -> _Runs:
     """The operations whose results are a value, one for each time; and which of their lines it is."""
-    found = runs(target, made)
-    name = target.label
+    found, name = runs(target, made), f"{target.label!r} at {target.frame.short}"
     if not found:
-        raise SpecError(
-            f"constrain {str(wanted)!r}: {name!r} at {target.frame.short} makes no array of its own; constrain the "
-            "value that it is",
-            argument=wanted.name or wanted.line,
-        )
-    for number, _ in found:
-        row = made[number]
+        raise _refused(wanted, f"{name} makes no array of its own; constrain the value that it is")
+    for row in (made[number] for number, _ in found):
         if row.shape is None:
-            raise SpecError(
-                f"constrain {str(wanted)!r}: {name!r} at {target.frame.short} makes several arrays ({row.op}); "
-                "constrain one of them where it is used, by its expression",
-                argument=wanted.name or wanted.line,
-            )
+            one = "constrain one of them where it is used, by its expression"
+            raise _refused(wanted, f"{name} makes several arrays ({row.op}); {one}")
         if not row.whole:
             axes = ", ".join(map(repr, sorted(row.manual)))
-            raise SpecError(
-                f"constrain {str(wanted)!r}: {name!r} at {target.frame.short} is inside a shard_map over {axes}, where "
-                "each device has an array of its own; constrain what goes into the shard_map or comes out of it",
-                argument=wanted.name or wanted.line,
+            raise _refused(
+                wanted,
+                f"{name} is inside a shard_map over {axes}, where each device has an array of its own; constrain what "
+                "goes into the shard_map or comes out of it",
             )
     return found
+
+
+def _refused(wanted: Intermediate, why: str) -> SpecError:
+    return SpecError(f"constrain {str(wanted)!r}: {why}", argument=wanted.name or wanted.line)
 
 
 def _marked(
@@ -115,8 +127,7 @@ def _marked(
                 variables[number] = level, target.variable
     watch = _jax.Watch(is_own, marks, variables)
     again = staged(call, mesh, types, places, watch)
-    same = [(m.op, m.lines[:1]) for m in watch.made] == [(m.op, m.lines[:1]) for m in made]
-    if not same:
+    if list(map(_place, watch.made)) != list(map(_place, made)):
         raise TraceError(
             f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "
             "be constrained; constrain the value in the function itself"
@@ -131,6 +142,11 @@ def _marked(
     return again.jaxpr, _jax.marks_in(again.jaxpr.jaxpr)
 
 
+def _place(row: _jax.Made) -> tuple[str, tuple[Line, ...]]:
+    """An operation and its line, which are the same each time, whoever asks for the trace."""
+    return row.op, tuple(replace(line, frame=0) for line in row.lines[:1])
+
+
 def _surviving(
     wanted: Sequence[Intermediate], targets: Sequence[Target], there: Sequence[_Runs], survived: set[tuple[int, int]]
 ) -> list[_Runs]:
@@ -139,17 +155,11 @@ def _surviving(
     for place, (each, target, found) in enumerate(zip(wanted, targets, there, strict=True)):
         left = [(number, level) for number, level in found if (place, number) in survived]
         if not left:
-            raise SpecError(
-                f"constrain {str(each)!r}: no result needs what {target.frame.short} makes, so it is not in the "
-                "program; take the constraint away",
-                argument=each.name or each.line,
-            )
+            makes = f"no result needs what {target.frame.short} makes, so it is not in the program"
+            raise _refused(each, f"{makes}; take the constraint away")
         if each.occurrence is not None and not 0 <= each.occurrence < len(left):
-            raise SpecError(
-                f"constrain {str(each)!r}: {target.frame.short} is run {len(left)} times, so occurrence is 0 to "
-                f"{len(left) - 1}, or None for all",
-                argument=each.name or each.line,
-            )
+            times = f"{target.frame.short} is run {len(left)} times"
+            raise _refused(each, f"{times}, so occurrence is 0 to {len(left) - 1}, or None for all")
         kept.append(left)
     return kept
 
@@ -157,11 +167,7 @@ def _surviving(
 def _placed(wanted: Intermediate, target: Target, rows: Sequence[_jax.Made]) -> Placed:
     shapes = tuple(dict.fromkeys(row.shape or () for row in rows))
     if len({len(shape) for shape in shapes}) > 1:
-        said = ", ".join(map(str, shapes))
-        raise SpecError(
-            f"constrain {str(wanted)!r}: {target.frame.short} makes arrays of shapes {said}; say which with "
-            "occurrence=",
-            argument=wanted.name or wanted.line,
-        )
+        listed = ", ".join(map(str, shapes))
+        raise _refused(wanted, f"{target.frame.short} makes arrays of shapes {listed}; say which with occurrence=")
     manual = frozenset().union(*(row.manual for row in rows))
     return Placed(wanted=wanted, target=target, shapes=shapes, dtype=rows[0].dtype, times=len(rows), manual=manual)

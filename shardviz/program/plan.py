@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -21,17 +22,52 @@ from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, memory_kind
 from shardviz.program.dimensions import Dimension, Dimensions, Member
 from shardviz.program.intermediates import Constrain, Intermediate
-from shardviz.program.rules import Rules
+from shardviz.program.rules import Exactly, Rule, Rules
 from shardviz.program.trees import spec_tree, spread
 from shardviz.records.variants import Variant
 
-_BY_NAME = "dimension"  # the role of a member that is a whole logical dimension, its path the name
-_ALL = -1  # every dimension of an array, to be left out
+SPEC, MEMORY, UNCUT = "spec", "memory", "uncut"
+DIMENSION = "dimension"
+
+
+class Override(NamedTuple):
+    """What a plan says of one array, or of all that a filter catches.
+
+    Attributes:
+        role: `argument`, `output`, or `dimension`: all arrays that have a logical dimension of this name.
+        filter: of which arrays: `Exactly` of one tree path (an edit), or any filter (a rule).
+        part: what of them: their whole `spec`, the `memory` that they lie in, or a dimension by its number; `uncut`
+            says that what cuts their dimensions further down does not hold.
+        value: the spec (None: for an argument replicated, for an output the compiler's choice), the memory kind, or the
+            axes that cut the dimension.
+    """
+
+    role: str
+    filter: Any
+    part: str | int
+    value: Any
+
+    @property
+    def path(self) -> str:
+        """The tree path, or the dimension's name, that it is said of alone; empty for a rule's filter."""
+        return self.filter.path if isinstance(self.filter, Exactly) else ""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it says how one dimension is cut."""
+        return isinstance(self.part, int)
 
 
 def is_spec(leaf: Any) -> bool:
     """Whether a node of a tree of specs is a spec, rules, or None, rather than a branch."""
     return leaf is None or isinstance(leaf, Spec | Rules | jax.sharding.PartitionSpec | jax.sharding.Sharding)
+
+
+def _of_kind(role: str, part: str) -> cached_property[tuple[tuple[str, Any], ...]]:
+    """A plan's overrides of one kind, as (tree path, value) pairs, the newest last."""
+    return cached_property(
+        lambda plan: tuple((o.path, o.value) for o in reversed(plan.exact) if o.role == role and o.part == part)
+    )
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -44,14 +80,15 @@ class Plan:
             replicated, a spec for a branch holds for all its leaves. None for the whole means what the function brings:
             its `in_shardings` or its arguments' own shardings; replicated where it brings none.
         out_specs: the same for the result; None inside is the compiler's choice.
-        edits, out_edits: (tree path, spec) pairs that go before `in_specs` and `out_specs`.
-        rules: specs of arguments by filter, which go before `in_specs` and after `edits`; the first that catches wins.
-        memory, out_memory: (tree path, memory kind) pairs of arguments and outputs, which go before what a
-            NamedSharding among the specs says. They stay where they are when a spec is changed.
-        cuts: (member of a logical dimension, axes) pairs, which go before all specs: the axes that cut one dimension of
-            an array, whatever cuts its others; see `with_dimension`.
+        overrides: what goes before these, the strongest first: a person's edits, the newest on top, then the rules, of
+            which the first that catches an array counts.
+        exhaustive: whether an argument that no rule catches is an error; see `Rules`.
         constraints: values inside the function, and how they are to be cut there; see `constrain`.
         variant: what the program has otherwise than the person's own; see `with_variant`.
+
+    The overrides by their kinds: `edits` and `out_edits`, (tree path, spec) pairs; `rules`; `memory` and `out_memory`,
+    (tree path, memory kind) pairs, which stay where a spec is changed; `cuts`, (member of a logical dimension, axes)
+    pairs, the axes that cut one dimension of an array, whatever cuts its others.
 
     Where an array lies (`device`, `pinned_host` or `unpinned_host`) is said as JAX says it,
 
@@ -64,12 +101,8 @@ class Plan:
     mesh: DeviceMesh
     in_specs: Any
     out_specs: Any
-    edits: tuple[tuple[str, Spec], ...]
-    out_edits: tuple[tuple[str, Spec | None], ...]
-    rules: Rules
-    memory: tuple[tuple[str, str], ...]
-    out_memory: tuple[tuple[str, str], ...]
-    cuts: tuple[tuple[Member, tuple[Axis, ...]], ...]
+    overrides: tuple[Override, ...]
+    exhaustive: bool
     constraints: tuple[Constrain, ...]
     variant: Variant
 
@@ -105,40 +138,55 @@ class Plan:
             MeshError: if `mesh` is no mesh.
             SpecError: if a leaf is no PartitionSpec, or a memory kind is none that JAX knows.
         """
-        given = {
-            "mesh": mesh,
-            "in_specs": in_specs,
-            "out_specs": out_specs,
-            "edits": edits,
-            "out_edits": out_edits,
-            "rules": rules,
-            "memory": memory,
-            "out_memory": out_memory,
-            "cuts": cuts,
-            "constraints": constraints,
-            "variant": variant,
-        }
-        self.__dict__.update({name: _READ[name](value) for name, value in given.items()})
+        of = lambda role, part, read, given: _by_path(role, part, read, given)[::-1]  # noqa: E731
+        by_rule = Rules(rules)
+        self.__dict__.update(
+            mesh=_mesh(mesh),
+            in_specs=_canonical("in_specs", in_specs),
+            out_specs=_canonical("out_specs", out_specs),
+            overrides=(
+                *[Override(m[0], Exactly(m[1]), m[2], tuple(axes)) for m, axes in _pairs(cuts)][::-1],
+                *of("argument", MEMORY, memory_kind, memory),
+                *of("output", MEMORY, memory_kind, out_memory),
+                *of("argument", SPEC, _spec, edits),
+                *of("output", SPEC, _out_spec, out_edits),
+                *_ruled(by_rule),
+            ),
+            exhaustive=by_rule.exhaustive,
+            constraints=_constraints(constraints),
+            variant=Variant() if variant is None else variant,
+        )
+
+    edits = _of_kind("argument", SPEC)
+    out_edits = _of_kind("output", SPEC)
+    memory = _of_kind("argument", MEMORY)
+    out_memory = _of_kind("output", MEMORY)
+
+    @cached_property
+    def exact(self) -> tuple[Override, ...]:
+        """The overrides of single arrays, and of logical dimensions by name."""
+        return tuple(each for each in self.overrides if isinstance(each.filter, Exactly))
+
+    @cached_property
+    def rules(self) -> Rules:
+        """Specs of arguments by filter."""
+        return Rules([Rule(each.filter, each.value) for each in self._ruled], exhaustive=self.exhaustive)
+
+    @property
+    def _ruled(self) -> tuple[Override, ...]:
+        return self.overrides[len(self.exact) :]
+
+    @cached_property
+    def cuts(self) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
+        """The axes that cut one dimension of an array, whatever cuts its others."""
+        return tuple((Member(o.role, o.path, o.part), o.value) for o in reversed(self.exact) if isinstance(o.part, int))
 
     @cached_property
     def _key(self) -> Any:
         flat = lambda tree: jax.tree.flatten(tree, is_leaf=is_spec)  # noqa: E731
         (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
-        return (
-            self.mesh,
-            tuple(ins),
-            in_tree,
-            tuple(outs),
-            out_tree,
-            frozenset(self.edits),
-            frozenset(self.out_edits),
-            self.rules,
-            frozenset(self.memory),
-            frozenset(self.out_memory),
-            self.cuts if self.by_name else frozenset(self.cuts),
-            self.constraints,
-            self.variant,
-        )
+        exact = self.exact if self.by_name else frozenset(self.exact)
+        return self.mesh, *ins, in_tree, *outs, out_tree, exact, self.rules, self.constraints, self.variant
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Plan) and self._key == other._key)
@@ -162,25 +210,32 @@ class Plan:
     ) -> Plan:
         """The plan with other specs for several arguments and outputs, by tree path: `with_spec` and `with_out_spec`
         of many, in one go."""
-        gone = {("argument", name) for name in edits} | {("output", name) for name in out_edits}
-        return self._replace(
-            edits={**dict(self.edits), **edits},
-            out_edits={**dict(self.out_edits), **out_edits},
-            cuts=self._uncut(gone),
-        )
+        new = (_by_path("argument", SPEC, _spec, edits), _by_path("output", SPEC, _out_spec, out_edits))
+        return self._over(itertools.chain(*new))
 
     def without_edits(self, names: Set[str]) -> Plan:
         """The plan without the edits of these arguments, and without cuts of them by logical dimension: what the rules
         and `in_specs` say of them holds again."""
-        return self._replace(
-            edits=tuple((name, spec) for name, spec in self.edits if name not in names),
-            cuts=self._uncut({("argument", name) for name in names}),
-        )
+        gone = lambda o: o.role == "argument" and o.path in names and o.part != MEMORY  # noqa: E731
+        plan = self._replace(overrides=tuple(each for each in self.overrides if not gone(each)))
+        marks = (Override("argument", Exactly(name), UNCUT, None) for name in sorted(names))
+        return plan._over(marks) if plan.by_name else plan
 
-    def _uncut(self, gone: Set[tuple[str, str]]) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
-        """The cuts without those of some arrays; what is cut by name is left out of them when the names are known."""
-        left = tuple(cut for cut in self.cuts if cut[0][:2] not in gone)
-        return (*left, *((Member(*array, _ALL), ()) for array in sorted(gone))) if self.by_name else left
+    def _over(self, new: Iterable[Override]) -> Plan:
+        """The plan with overrides of single arrays on top of its own; what they hide is left out."""
+        top = {each[:3]: each for each in new}
+        whole = {each[:2] for each in top.values() if each.part in (SPEC, UNCUT)}
+        cut_by: dict[Any, list[Axis]] = {}
+        for each in top.values():
+            if each.is_cut:
+                cut_by.setdefault(each[:2], []).extend(each.value)
+        left: list[Override] = []
+        for old in self.exact:
+            if old.role != DIMENSION and (old[:3] in top or (old.is_cut and old[:2] in whole)):
+                continue
+            taken = cut_by.get(old[:2]) if old.is_cut and old.role != DIMENSION else None
+            left.append(old._replace(value=_without(old.value, taken)) if taken else old)
+        return self._replace(overrides=(*reversed(top.values()), *left, *self._ruled))
 
     def with_dimension(self, dimension: Dimension | str, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
         """The plan with a logical dimension cut by these axes in every array that has it, and by no others.
@@ -217,15 +272,13 @@ class Plan:
                     f"with_dimension({name!r}, prefer=...): a name alone does not tell which arrays have it several "
                     f"times; give program.dimensions.named({name!r})"
                 )
-            return self._replace(cuts=(*self.cuts, (Member(_BY_NAME, name, 0), wanted)))
-        chosen = {member[:2]: member for member in dimension.chosen(prefer)}
-        cuts = {m: _without(old, wanted) if m[:2] in chosen else old for m, old in self.cuts}
-        return self._replace(cuts=tuple((cuts | dict.fromkeys(chosen.values(), wanted)).items()))
+            return self._over([Override(DIMENSION, Exactly(name), 0, wanted)])
+        return self._over(Override(m.role, Exactly(m.path), m.dimension, wanted) for m in dimension.chosen(prefer))
 
     @property
     def by_name(self) -> bool:
         """Whether it cuts logical dimensions by name; `with_members` has the arrays in their place."""
-        return any(member.role == _BY_NAME for member, _ in self.cuts)
+        return any(each.role == DIMENSION for each in self.exact)
 
     def with_members(self, dimensions: Dimensions) -> Plan:
         """The plan in which each logical dimension that is cut by name is cut in the arrays that have it.
@@ -233,16 +286,16 @@ class Plan:
         Raises:
             ShardvizError: if there is no dimension of a name.
         """
-        plan = self._replace(cuts=())
-        for member, axes in self.cuts if self.by_name else ():
-            if member.role == _BY_NAME:
-                plan = plan.with_dimension(dimensions.named(member.path), axes)
-            elif member.dimension == _ALL:
-                plan = plan._replace(cuts=plan._uncut({member[:2]}))
+        if not self.by_name:
+            return self
+        plan = self._replace(overrides=self._ruled)
+        for by_name, each in itertools.groupby(reversed(self.exact), lambda o: o.role == DIMENSION):
+            if by_name:
+                for one in each:
+                    plan = plan.with_dimension(dimensions.named(one.path), one.value)
             else:
-                cuts = {m: _without(old, axes) if m[:2] == member[:2] else old for m, old in plan.cuts}
-                plan = plan._replace(cuts=tuple((cuts | {member: axes}).items()))
-        return plan if self.by_name else self
+                plan = plan._over(each)
+        return plan._replace(overrides=tuple(each for each in plan.overrides if each.part != UNCUT))
 
     def constrain(self, what: Any, spec: Any = None, *, line: str = "", occurrence: int | None = None) -> Plan:
         """The plan with a sharding constraint on a value inside the function, which stays as it is.
@@ -264,8 +317,8 @@ class Plan:
         """
         value = Intermediate.of(what, line, occurrence)
         new = Constrain.of(value, spec)
-        found = [new if old.value == value else old for old in self.constraints]
-        return self._replace(constraints=found if new in found else [*found, new])
+        constraints = tuple(new if old.value == value else old for old in self.constraints)
+        return self._replace(constraints=constraints if new in constraints else (*constraints, new))
 
     def unconstrain(self, what: Any = None, *, line: str = "", occurrence: int | None = None) -> Plan:
         """The plan without a constraint that `constrain` has put on a value; with no arguments, without any.
@@ -276,9 +329,9 @@ class Plan:
         if what is None and not line:
             return self._replace(constraints=())
         value = Intermediate.of(what, line, occurrence)
-        kept = [old for old in self.constraints if old.value != value]
+        kept = tuple(old for old in self.constraints if old.value != value)
         if len(kept) == len(self.constraints):
-            kept = [o for o in kept if o.value.name != value.name or (line and o.value.line != line)]
+            kept = tuple(o for o in kept if o.value.name != value.name or (line and o.value.line != line))
         if len(kept) == len(self.constraints):
             have = "; ".join(str(old.value) for old in self.constraints) or "none"
             raise SpecError(f"unconstrain {str(value)!r}: the plan constrains {have}")
@@ -298,7 +351,7 @@ class Plan:
 
     def without_variant(self) -> Plan:
         """The plan for the program as it is."""
-        return self._replace(variant=None)
+        return self._replace(variant=Variant())
 
     def with_memory(self, name: str, kind: str) -> Plan:
         """The plan with the argument of this tree path in another memory: `device`, `pinned_host`, `unpinned_host`.
@@ -306,11 +359,11 @@ class Plan:
         Raises:
             SpecError: if JAX knows no such memory.
         """
-        return self._replace(memory=tuple({**dict(self.memory), name: kind}.items()))
+        return self._over(_by_path("argument", MEMORY, memory_kind, {name: kind}))
 
     def with_out_memory(self, name: str, kind: str) -> Plan:
         """The plan with the output of this tree path in another memory; errors as `with_memory`."""
-        return self._replace(out_memory=tuple({**dict(self.out_memory), name: kind}.items()))
+        return self._over(_by_path("output", MEMORY, memory_kind, {name: kind}))
 
     def with_rules(self, rules: Any) -> Plan:
         """The plan with other rules: specs of arguments by filter, the first that catches an argument wins.
@@ -322,11 +375,12 @@ class Plan:
         Raises:
             ShardvizError, SpecError: as `sv.Rules`.
         """
-        return self._replace(rules=Rules(rules))
+        by_rule = Rules(rules)
+        return self._replace(overrides=(*self.exact, *_ruled(by_rule)), exhaustive=by_rule.exhaustive)
 
     def with_mesh(self, mesh: Any) -> Plan:
         """The plan on another mesh, its specs unchanged."""
-        return self._replace(mesh=DeviceMesh.of(mesh))
+        return self._replace(mesh=_mesh(mesh))
 
     def rename_axis(self, old: str, new: str) -> Plan:
         """The plan with a mesh axis called otherwise, in the mesh and in every spec.
@@ -365,25 +419,22 @@ class Plan:
             return None if spec is None else changed(spec)
 
         tree = lambda specs: jax.tree.map(mapped, specs, is_leaf=is_spec)  # noqa: E731
-        pairs = lambda edits: tuple((name, mapped(spec)) for name, spec in edits)  # noqa: E731
+        by_part = lambda o: mapped(o.value) if o.part == SPEC else change(o.value) if o.is_cut else o.value  # noqa: E731
         return self._replace(
             in_specs=tree(self.in_specs),
             out_specs=tree(self.out_specs),
-            edits=pairs(self.edits),
-            out_edits=pairs(self.out_edits),
-            rules=mapped(self.rules),
-            cuts=tuple((member, change(axes)) for member, axes in self.cuts),
+            overrides=tuple(each._replace(value=by_part(each)) for each in self.overrides),
             constraints=tuple(replace(each, spec=mapped(each.spec)) for each in self.constraints),
         )
 
     def _replace(self, **changes: Any) -> Plan:
-        """The plan with other fields; what stays has been read already."""
-        made = object.__new__(Plan)
-        made.__dict__.update(self.__getstate__() | {name: _READ[name](value) for name, value in changes.items()})
-        return made
+        """The plan with other fields."""
+        plan = object.__new__(Plan)
+        plan.__dict__.update(self.__getstate__() | changes)
+        return plan
 
 
-def _without(axes: tuple[Axis, ...], others: tuple[Axis, ...]) -> tuple[Axis, ...]:
+def _without(axes: tuple[Axis, ...], others: Iterable[Axis]) -> tuple[Axis, ...]:
     names = set(map(axis_name, others))
     return tuple(axis for axis in axes if axis_name(axis) not in names)
 
@@ -405,20 +456,15 @@ def _canonical(what: str, tree: Any) -> Any:
     """The tree with a `Spec` for every PartitionSpec; flax's states and StateShardings of specs are taken apart."""
 
     def leaf(path: Any, spec: Any) -> Any:
+        where = what + jax.tree_util.keystr(path)
         if not is_spec(spec):
-            raise SpecError(f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec or None, not {spec!r}")
-        if isinstance(spec, Rules):
-            if what == "out_specs":
-                raise SpecError(
-                    f"{what}{jax.tree_util.keystr(path)}: rules and StateShardings say how arguments are cut; give "
-                    "PartitionSpecs for the result"
-                )
-            return spec
+            raise SpecError(f"{where}: expected a PartitionSpec or None, not {spec!r}")
+        if isinstance(spec, Rules) and what == "out_specs":
+            words = "rules and StateShardings say how arguments are cut; give PartitionSpecs for the result"
+            raise SpecError(f"{where}: {words}")
         if isinstance(spec, jax.sharding.Sharding) and not isinstance(spec, jax.sharding.NamedSharding):
-            raise SpecError(
-                f"{what}{jax.tree_util.keystr(path)}: expected a PartitionSpec, not a {type(spec).__name__}"
-            )
-        return None if spec is None else Spec.of(spec)
+            raise SpecError(f"{where}: expected a PartitionSpec, not a {type(spec).__name__}")
+        return spec if spec is None or isinstance(spec, Rules) else Spec.of(spec)
 
     return jax.tree_util.tree_map_with_path(leaf, spec_tree(tree), is_leaf=is_spec)
 
@@ -427,37 +473,31 @@ def _pairs(given: Any) -> Iterable[Any]:
     return given.items() if isinstance(given, Mapping) else given
 
 
-def _edits(given: Any) -> tuple[tuple[str, Spec], ...]:
-    return tuple((name, Spec.of(spec)) for name, spec in _pairs(given))
+def _by_path(role: str, part: str, read: Callable[[Any, str], Any], given: Any) -> list[Override]:
+    """Overrides from values by tree path."""
+    return [Override(role, Exactly(name), part, read(value, name)) for name, value in dict(_pairs(given)).items()]
 
 
-def _out_edits(given: Any) -> tuple[tuple[str, Spec | None], ...]:
-    return tuple((name, None if spec is None else Spec.of(spec)) for name, spec in _pairs(given))
+def _spec(spec: Any, _: str) -> Spec:
+    return Spec.of(spec)
 
 
-def _memory(given: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((name, memory_kind(kind, name)) for name, kind in _pairs(given))
+def _out_spec(spec: Any, _: str) -> Spec | None:
+    return None if spec is None else Spec.of(spec)
+
+
+def _ruled(rules: Rules) -> Iterable[Override]:
+    return (Override("argument", rule.filter, SPEC, rule.spec) for rule in rules)
+
+
+def _mesh(mesh: Any) -> DeviceMesh:
+    """A plan's mesh; text of a program over it numbers its places."""
+    return replace(DeviceMesh.of(mesh), by_id=False)
 
 
 def _constraints(given: Any) -> tuple[Constrain, ...]:
     of = lambda each: Constrain.of(Intermediate.of(each[0]), each[1])  # noqa: E731
     return tuple(each if isinstance(each, Constrain) else of(each) for each in _pairs(given))
-
-
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    "mesh": lambda given: replace(DeviceMesh.of(given), by_id=False),  # a program's text numbers the places of its mesh
-    "in_specs": lambda given: _canonical("in_specs", given),
-    "out_specs": lambda given: _canonical("out_specs", given),
-    "edits": _edits,
-    "out_edits": _out_edits,
-    "rules": Rules,
-    "memory": _memory,
-    "out_memory": _memory,
-    "cuts": lambda given: tuple((Member(*member), tuple(axes)) for member, axes in _pairs(given)),
-    "constraints": _constraints,
-    "variant": lambda given: Variant() if given is None else given,
-}
-"""How each field of a plan is read from what a person gives."""
 
 
 def expand(what: str, prefix: Any, tree: Any) -> list[Any]:

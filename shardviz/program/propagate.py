@@ -27,6 +27,7 @@ from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import items
 from shardviz.program.propagated import Reading
 from shardviz.records import Collective, PlanRecord, Product, Value, Work
+from shardviz.records.schedule import Schedule
 
 PIPELINE = (
     "builtin.module(sdy-propagation-pipeline,sdy-close-shardings,"
@@ -48,6 +49,7 @@ class Propagated:
         unknown_loops: loops whose trip count could not be found; what runs inside has no count, and FLOPs inside are
             counted once; of branches, those of the one that has most.
         reshards_left: reshardings that Shardy did not turn into collectives.
+        schedule: what one device does, in the program's order (`graph.listed`).
         seconds: what each step took.
         module: the module after propagation, for its text.
         graph: its operations.
@@ -60,6 +62,7 @@ class Propagated:
     work: tuple[Work, ...]
     unknown_loops: int
     reshards_left: int
+    schedule: Schedule
     seconds: dict[str, float]
     module: Any
     graph: MlirGraph
@@ -149,7 +152,8 @@ def _propagate(
         outputs = reading.outputs()
         seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
         found = tuple(reading.values), tuple(reading.collectives), tuple(reading.products), reading.tally.rows
-        propagated = Propagated(outputs, *found, reading.unknown_loops, reading.reshards_left, seconds, module, graph)
+        counts = reading.unknown_loops, reading.reshards_left
+        propagated = Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph)
         return propagated, None if room is None else footprint(graph, lowered, bound, room)
 
 

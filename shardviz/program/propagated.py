@@ -21,40 +21,30 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import At, Block, GraphFlow, Origins
+from shardviz.graph import At, Block, Flow, Origins
 from shardviz.graph import Value as GraphValue
+from shardviz.graph.collectives import span
+from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, product_sizes
+from shardviz.graph.listed import listed
+from shardviz.graph.uses import SAME_EACH_RUN, root
 from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
-from shardviz.notation.groups import axes_of, axes_of_pairs
 from shardviz.notation.record import Sharding
-from shardviz.notation.scan import unescaped
 from shardviz.notation.sdy import axis_lists
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.explicit import type_of
 from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, call_target, group_axes, spec_of
-from shardviz.program.products import PRODUCTS, factor_dtype, product_flops, sizes, summed_axes
+from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
-from shardviz.program.uses import KINDS, moved_axes, root_of, surroundings
-from shardviz.records import Collective, Product, Value, WorkTally
-from shardviz.records.kernels import Array, Known, kernel_name
-from shardviz.records.kernels import factor_dtype as dtype_of_call
+from shardviz.program.uses import COLLECTIVES, is_reshard, moved_axes, root_of, surroundings
+from shardviz.records import Collective, Frame, Product, Value, WorkTally
+from shardviz.records.kernels import Array, Known
 from shardviz.records.phases import phase
+from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
 from shardviz.records.source import module_of
-
-USER_KINDS = {
-    "stablehlo.all_gather": "all-gather",
-    "stablehlo.all_reduce": "all-reduce",
-    "stablehlo.reduce_scatter": "reduce-scatter",
-    "stablehlo.all_to_all": "all-to-all",
-    "stablehlo.collective_permute": "collective-permute",
-    "stablehlo.collective_broadcast": "collective-broadcast",
-    "ragged_all_to_all": "ragged-all-to-all",
-}
-"""What a program says itself, in a `shard_map`; the last is the target of a custom call."""
 
 SKIPPED = {
     "sdy.constant",
@@ -92,21 +82,18 @@ TRIVIAL = {
 _MOVED = frozenset(name.partition(".")[2].replace("_", "-") for name in TRIVIAL)
 
 
-def span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, int | None]:
+def _span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, int | None]:
     """The mesh axes and the number of devices in a group; None where the groups are no product of axes."""
     name = "source_target_pairs" if kind == "collective-permute" else "replica_groups"
     attributes = op.attributes
     if name not in attributes:  # of a custom call
         attributes = ir.DictAttr(attributes["backend_config"])
     attribute = attributes[name]
-    if (found := group_axes(attribute)) is not None:
-        axes = tuple(a for a in found if axis_size(a, mesh) > 1)
+    if (named := group_axes(attribute)) is not None:
+        axes = tuple(a for a in named if axis_size(a, mesh) > 1)
         return axes, math.prod(axis_size(a, mesh) for a in axes)
     table = np.array(ir.DenseIntElementsAttr(attribute)).reshape(tuple(ir.RankedTensorType(attribute.type).shape))
-    axes = axes_of_pairs(table, mesh) if kind == "collective-permute" else axes_of(table, mesh)
-    if kind == "collective-permute":
-        return axes, None if axes is None else math.prod(axis_size(a, mesh) for a in axes)
-    return axes, int(table.shape[1])
+    return span(kind, table, mesh)
 
 
 class _Cut(NamedTuple):
@@ -156,8 +143,10 @@ class Reading(Walker):
         self.cuts: dict[Any, _Cut] = {}
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
+        self.schedule: Schedule = ()  # of the block that was read last
+        self.entries: dict[MlirOperation, Schedule] = {}  # of the block that is read
         self.locations = lowered.locations
-        self._moved = Origins(_MOVED, first=True)
+        self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
         self.read(self.main)
 
     def caller(self, op: MlirOperation) -> Place | None:
@@ -165,32 +154,36 @@ class Reading(Walker):
         return Place(stack, None) if stack else None  # what has no line of its own has none
 
     def read(self, block: Block) -> tuple[GraphValue, ...]:
-        around, self.made = self.made, {}
+        around, self.made, self.entries = (self.made, self.entries), {}, {}
         try:
-            return super().read(block)
+            returned = super().read(block)
+            self.schedule = listed(block, lambda op: self.entries.get(op, ())) if self.entries else ()
+            return returned
         finally:
-            self.made = around
+            self.made, self.entries = around
 
     def visit(self, op: MlirOperation) -> None:
-        name = op.name
-        said = USER_KINDS.get(name) or (name == "stablehlo.custom_call" and USER_KINDS.get(call_target(op)))
-        if said:
-            self._user_collective(op, said)
-        if name in KINDS:
+        name, before = op.name, len(self.collectives)
+        if kind := op.collective:
+            self._user_collective(op, kind)
+        if name in COLLECTIVES:
             self._collective(op)
         elif name == "sdy.reshard":
             self.reshards_left += 1
         elif not self.brief and name not in SKIPPED:
             self._value(op)
-        if name in PRODUCTS:
+        if op.kind in PRODUCTS:
             place = self.place(op)
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
-            self.tally.add(stands_in, place.frame, module, factor_dtype(op), self.around.times * flops)
-            if name == "stablehlo.dot_general" and not self.brief:
+            self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
+            self._works(op, place.frame, stands_in, {product_dtype(op): flops})
+            if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
-        elif name == "stablehlo.custom_call" and not said:
+        elif op.kind == "custom-call" and not kind:
             self._call(op)
+        if len(self.collectives) > before and not self.brief:
+            self.entries[op] = begun_and_ended(self.collectives[before:])
         if op.blocks:
             with self.inside(op) as blocks:
                 if op.kind == "conditional":
@@ -198,19 +191,39 @@ class Reading(Walker):
                 else:
                     for block in blocks:
                         self.read(block)
+                if self.schedule:
+                    loop = Scheduled(kind="loop", name=op.kind, trips=self.around.trips, body=self.schedule)
+                    self.entries[op] = (loop,) if op.kind == "while" else self.schedule
+
+    def _works(
+        self, op: MlirOperation, frame: Frame | None, phase: str, flops: dict[str, float], opaque: tuple[str, ...] = ()
+    ) -> None:
+        """Notes a product, or a call that may be one, for the schedule."""
+        if not self.brief:
+            moved = sum(math.prod(self._shard_of(v)) * itemsize(v.dtype) for v in (*op.operands, *op.results))
+            self.entries[op] = (
+                Scheduled(
+                    kind="work",
+                    name=op.kind,
+                    flops=flops,
+                    hbm_bytes=float(moved),
+                    opaque=opaque,
+                    source=frame,
+                    phase=phase,
+                ),
+            )
 
     def _call(self, op: MlirOperation) -> None:
         """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
-        target, place = call_target(op), self.place(op)
-        ins, outs = ([self._given(v) for v in of] for of in (op.operands, op.results))
-        config = unescaped(str(op.attributes["backend_config"])) if "backend_config" in op.attributes else ""
-        name = kernel_name(target, place.name_stack)
+        place = self.place(op)
         callers = (self.place(call).frame for call in reversed(self.around.calls))
         frame = place.frame or next(filter(None, callers), None)  # all of a library's kernel is the library's
-        flops = self.known.flops(name, target, ins, outs, config, frame)
-        if flops != 0:
-            row = self._phase(op, place), frame, module_of(place.name_stack, frame), dtype_of_call(ins, outs)
-            self.tally.add(*row, self.around.times * (flops or 0.0), opaque=(name,) if flops is None else ())
+        call = call_of(op, place.name_stack, frame, self.known, self._given)
+        if call is not None:
+            row = self._phase(op, place), frame, module_of(place.name_stack, frame), call.dtype
+            opaque = (call.name,) if call.flops is None else ()
+            self.tally.add(*row, self.around.times * (call.flops or 0.0), opaque=opaque)
+            self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, opaque)
 
     def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:
         manual, last = self.around.manual, self.values[-1] if self.values else None
@@ -222,16 +235,27 @@ class Reading(Walker):
                 value=last.name if made and last is not None else "",
                 source=place.frame,
                 phase=stands_in,
-                dtype=factor_dtype(op),
+                dtype=product_dtype(op),
                 count=self.around.count,
-                whole=sizes(op, lambda value: value.shape),
-                shard=sizes(op, self._shard_of),
+                whole=product_sizes(op),
+                shard=product_sizes(op, self._shard_of),
                 flops=flops,
                 repeated=tuple(a for a, n in self.mesh.shape.items() if n > 1 and a not in used and a not in manual),
-                left_axes=summed_axes(self.graph, op, 0, manual),
-                right_axes=summed_axes(self.graph, op, 1, manual),
+                left_axes=self._summed_axes(op, 0),
+                right_axes=self._summed_axes(op, 1),
             )
         )
+
+    def _summed_axes(self, op: MlirOperation, number: int) -> tuple[Axis, ...]:
+        """The axes that cut what a product sums over in one of its factors, as that comes, and nothing of the other.
+
+        An axis that the other has too is busy there: a weight that FSDP cuts over the batch's axis is put together.
+        """
+        factors = (root(op.operands[n], is_reshard) for n in (number, 1 - number))
+        cut, other = (self.graph.cut(factor, self.around.manual) or Spec() for factor in factors)
+        busy = {axis_name(a) for a in other.axes}
+        summed = (d for d in op.contraction.summed[number] if d < len(cut.dims))
+        return tuple(a for d in summed for a in cut.dims[d] if axis_name(a) not in busy)
 
     def _given(self, value: GraphValue) -> Array:
         """An array that a call takes or gives: cut in its batch dimensions, with whole matrices."""
@@ -240,12 +264,13 @@ class Reading(Walker):
 
     def _branches(self, blocks: Sequence[Block]) -> None:
         """Every branch's values and collectives; the FLOPs of the branch that has most."""
-        around, found = self.tally, []
+        around, found, schedules = self.tally, [], []
         for block in blocks:
             self.tally = WorkTally()
             self.read(block)
             found.append(self.tally)
-        self.tally = around
+            schedules.append(self.schedule)
+        self.tally, self.schedule = around, heaviest(schedules)
         self.tally.join(max(found, key=lambda tally: tally.flops).rows)
 
     def _phase(self, op: MlirOperation, place: Place) -> str:
@@ -253,7 +278,7 @@ class Reading(Walker):
         return said if said != "update" or self.brief else self._flow.phase_of(op.results, self.around.calls)
 
     @cached_property
-    def _flow(self) -> GraphFlow:
+    def _flow(self) -> Flow:
         return flow_of(self.graph, self.locations)
 
     def _value(self, op: MlirOperation) -> None:
@@ -319,7 +344,7 @@ class Reading(Walker):
         )
         size = lambda row: math.prod(shard_shape(row[0], row[2], self.mesh)) * itemsize(row[1])  # noqa: E731
         shape, dtype, spec = max(outs, key=size)
-        axes, members = span(op, kind, self.mesh)
+        axes, members = _span(op, kind, self.mesh)
         place = self.place(op)
         self.collectives.append(
             Collective(
@@ -347,7 +372,7 @@ class Reading(Walker):
         The same again in one block is none, as the partitioner makes it once; a TPU's makes both, for later passes to
         join.
         """
-        kind, attribute = KINDS[op.name]
+        kind, attribute = op.kind, COLLECTIVES[op.name]
         given = self.again.get(op.operands[0], op.operands[0])
         key = op.name, given, op.attributes["out_sharding"], op.attributes[attribute] if attribute else None
         (made,) = op.results
@@ -405,7 +430,7 @@ class Reading(Walker):
 
         One that a later pass joins with the same before it (`joined`) moves nothing again.
         """
-        stands = surroundings(self.graph, op, self.around.calls, self.around.manual)
+        stands = surroundings(self.graph, op, self.around.calls, self.around.manual, self._same)
         moved = root_of(op), kind, spans, phase
         facts = ("asked",) if self.place(op).op == "sharding_constraint" else ()
         facts += ("again",) if moved in self.moved and kind == "all-gather" and not joined else ()

@@ -36,7 +36,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.sdy import axis_lists
 from shardviz.notation.spec import Axis, axis_part
-from shardviz.notation.strides import merge
+from shardviz.notation.tiling import merge
 from shardviz.program.lower import sdy_spec
 from shardviz.program.module import spec_of
 

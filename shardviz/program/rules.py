@@ -19,6 +19,7 @@ any of '*kernel', path_ends_with('layers', 0)
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -145,6 +146,13 @@ class Leaf:
 
 
 @dataclass(frozen=True)
+class Exactly:
+    """The filter of an edit: the one array at this tree path."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class PathEndsWith:
     """The filter that `path_ends_with` makes."""
 
@@ -239,33 +247,10 @@ def _dotted(text: str) -> str:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Whether a pattern of `*` and `?` is a name's; what stands between two stars is looked for from left to right."""
-    first, *parts = pattern.split("*")
-    if not parts:
-        return _same(first, name)
-    last, place = parts.pop(), len(first)
-    end = len(name) - len(last)
-    if place > end or not _same(first, name[:place]) or not _same(last, name[end:]):
-        return False
-    for part in filter(None, parts):
-        place = _find(part, name, place, end) + len(part)
-        if place < len(part):
-            return False
-    return True
-
-
-def _find(part: str, name: str, start: int, end: int) -> int:
-    """Where a part first stands between two places of a name; -1 where it does not."""
-    if "?" not in part:
-        return name.find(part, start, end)
-    places = range(start, end - len(part) + 1)
-    return next((place for place in places if _same(part, name[place : place + len(part)])), -1)
-
-
-def _same(part: str, text: str) -> bool:
-    if "?" not in part:
-        return part == text
-    return len(part) == len(text) and all(p in ("?", c) for p, c in zip(part, text, strict=True))
+    """Whether a pattern of `*` and `?` is a name's; one that wants more characters than there are takes no time."""
+    pattern = re.sub(r"\*+", "*", pattern)
+    wanted = len(pattern) - pattern.count("*")
+    return wanted <= len(name) and fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 def filter_text(filter: Any) -> str:

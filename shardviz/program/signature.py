@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding, Sharding
 
 from shardviz import _jax
 from shardviz.errors import TraceError
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation import DeviceMesh, Spec, axis_name
 from shardviz.program.trees import spread
 
 
@@ -161,14 +161,18 @@ def signature_of(
     )
 
 
+def parameters_of(fn: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """A function's parameters; none where Python does not know them."""
+    try:
+        return tuple(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return ()
+
+
 def parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
     """What the first `count` positional arguments are called: the parameter's name, `rest[0]` of a `*rest`."""
     names: list[str] = []
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        parameters = ()
-    for parameter in parameters:
+    for parameter in parameters_of(fn):
         if parameter.kind is parameter.VAR_POSITIONAL:
             names += [f"{parameter.name}[{i}]" for i in range(count - len(names))]
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
@@ -254,13 +258,9 @@ def _typed(sharding: Any) -> str:
         return ""
     mesh = DeviceMesh.of(sharding.mesh)
     explicit = {n for n, kind in zip(mesh.names, mesh.types, strict=True) if kind == "Explicit"}
-    dims = [
-        tuple(a for a in dim if (a if isinstance(a, str) else a[0]) in explicit) for dim in Spec.of(sharding.spec).dims
-    ]
-    while dims and not dims[-1]:
-        dims.pop()
+    spec = Spec(tuple(tuple(a for a in dim if axis_name(a) in explicit) for dim in Spec.of(sharding.spec).dims))
     kinds = ", ".join(f"{n}={s} {t}" for n, s, t in zip(mesh.names, mesh.sizes, mesh.types, strict=True))
-    return f"{kinds}" + (f" {Spec(tuple(dims))}" if explicit else "")
+    return f"{kinds}" + (f" {spec.canonical()}" if explicit else "")
 
 
 def tree_of_names(

@@ -162,17 +162,8 @@ class Traced:
         return tuple((name, first_frame(at)) for name, at in _jax.equations(self.closed.jaxpr))
 
 
-@dataclass(frozen=True)
-class Signature:
-    """A program's arguments, known before it is traced; see `Traced`."""
-
-    arguments: tuple[Argument, ...]
-    in_tree: tuple[tuple[Any, ...], dict[str, Any]]
-    in_specs: tuple[Spec | None, ...] = ()
-
-
-def signature(call: Call) -> Signature:
-    """The names, shapes and tree of a call's arguments, without a look at the function's body.
+def signature(call: Call) -> Traced:
+    """A call with its arguments' names, shapes and tree alone, without a look at the function's body.
 
     Raises:
         TraceError: if the callable is of a kind whose arguments are known from its trace only.
@@ -186,7 +177,8 @@ def signature(call: Call) -> Signature:
         return ()
 
     traced = jax.jit(hollow, keep_unused=True, **call.options.given()).trace(*call.args, **call.kwargs)
-    return Signature(*_arguments(call, traced))
+    arguments, in_tree = _arguments(call, traced)
+    return Traced(call.name, arguments, (), in_tree, None, (), (), None, False)
 
 
 def _arguments(call: Call, traced: Any) -> tuple[tuple[Argument, ...], Any]:

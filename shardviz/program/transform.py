@@ -18,7 +18,6 @@ import jax.numpy as jnp
 from shardviz import _jax
 from shardviz.errors import SpecError, TraceError
 from shardviz.notation import Spec
-from shardviz.notation.parsed import ParsedSpec
 from shardviz.program.call import Brings, Call, Options
 from shardviz.program.plan import expand, is_spec
 from shardviz.program.signature import parameter_names
@@ -54,7 +53,7 @@ class SpecSource:
         found = (ins if self.of == "in" else outs)[self.index]
         if self.dimension is None or (found is None and (self.of == "out" or not self.axes)):
             return found
-        return ParsedSpec.of(found or Spec()).insert(self.dimension, self.axes).spec
+        return (found or Spec()).insert(self.dimension, self.axes)
 
 
 FREE = SpecSource("free")

@@ -6,39 +6,8 @@ holds them all together.
 
 from shardviz.records.collectives import KINDS, Collective, Collectives, TargetCollective
 from shardviz.records.findings import Finding, Findings, Suggestion
-from shardviz.records.memory import Alive, HostMemory, Memory
-from shardviz.records.products import Product
 from shardviz.records.report import LevelDifference, PlanRecord
 from shardviz.records.sums import CollectiveTotal, Cost, WorkTotal, sum_collectives, total_of
-from shardviz.records.values import Frame, Residual, Value
+from shardviz.records.values import Alive, Frame, HostMemory, Memory, Residual, Value
 from shardviz.records.variants import Longer, Variant
-from shardviz.records.work import Stated, Work, WorkTally
-
-__all__ = [
-    "KINDS",
-    "Alive",
-    "Collective",
-    "CollectiveTotal",
-    "Collectives",
-    "Cost",
-    "Finding",
-    "Findings",
-    "Frame",
-    "HostMemory",
-    "LevelDifference",
-    "Longer",
-    "Memory",
-    "PlanRecord",
-    "Product",
-    "Residual",
-    "Stated",
-    "Suggestion",
-    "TargetCollective",
-    "Value",
-    "Variant",
-    "Work",
-    "WorkTally",
-    "WorkTotal",
-    "sum_collectives",
-    "total_of",
-]
+from shardviz.records.work import Product, Stated, Work, WorkTally

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,11 +19,11 @@ from shardviz.errors import ShardvizError, excerpt
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records.collectives import Collective, Collectives, TargetCollective
 from shardviz.records.findings import Finding
-from shardviz.records.memory import Memory
-from shardviz.records.products import Product
+from shardviz.records.schedule import Scheduled
 from shardviz.records.sums import Cost
-from shardviz.records.values import Frame, Residual, Value
+from shardviz.records.values import Frame, Memory, Residual, Value
 from shardviz.records.variants import Variant
+from shardviz.records.work import Product
 from shardviz.visible import Visible
 
 
@@ -134,6 +134,7 @@ class ReportRecord(Visible):
             partitioner made them.
         products: the matrix products as Shardy cuts them.
         level_differences: where the propagated level says something else, from level `partitioned` on.
+        schedule: at level `propagated` what one device does, in the program's order; the others have their texts.
     """
 
     level: str
@@ -155,6 +156,7 @@ class ReportRecord(Visible):
     target_collectives: tuple[TargetCollective, ...] = ()
     level_differences: tuple[LevelDifference, ...] = ()
     products: tuple[Product, ...] = ()
+    schedule: tuple[Scheduled, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "collectives", Collectives(self.collectives, self.source))
@@ -260,12 +262,18 @@ class ReportRecord(Visible):
                 "a newer shardviz may read it"
             )
         data = _of_before(data)
-        large = _check_plain(data)
+        for path, wrong in _faults(data):
+            raise _damaged(path, wrong)
         try:
             found = msgspec.convert(data, cls, str_keys=True)
         except (msgspec.ValidationError, ShardvizError) as error:
             raise ShardvizError(f"this shardviz report is damaged: {error}") from error
-        _check_whole(found, large)
+        for path, _ in _faults(data, most=_LARGEST_WHOLE):  # which a number of another kind may be
+            at: Any = found
+            for key in path:
+                at = at[key] if isinstance(at, tuple) else getattr(at, key, None)
+            if isinstance(at, int):
+                raise _damaged(path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
         return found
 
 
@@ -289,50 +297,26 @@ _LARGEST_WHOLE = 2**63 - 1
 _DEEPEST = 32
 
 
-def _check_plain(data: Any) -> list[tuple[Any, ...]]:
-    """Raises for numbers that count nothing and text that cannot be written, wherever they stand in a report's JSON.
+def _faults(value: Any, path: tuple[Any, ...] = (), most: float = _LARGEST) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Numbers that count nothing and text that cannot be written, wherever they stand in a report's JSON: the path to
+    each, and what is expected there.
 
     All that a report counts is 0 or more and finite, also when it is added up, and its whole numbers fit into 64 bits.
-
-    Returns:
-        The paths to numbers that do not fit into 64 bits, which no whole number may be.
-
-    Raises:
-        ShardvizError: which names the field.
     """
-    large: list[tuple[Any, ...]] = []
-    waiting: list[tuple[Any, tuple[Any, ...]]] = [(data, ())]
-    while waiting:
-        value, path = waiting.pop()
-        wrong = ""
-        if isinstance(value, dict | list):
-            if len(path) > _DEEPEST:
-                wrong = f"lists at most {_DEEPEST} deep"
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            waiting.extend((inner, (*path, key)) for key, inner in items)
-            waiting.extend((key, path) for key in (value if isinstance(value, dict) else ()))
-        elif isinstance(value, str):
-            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-                wrong = "text that is UTF-8, not half a letter (a surrogate)"
-        elif isinstance(value, int | float):
-            most = _LARGEST if isinstance(value, float) else _LARGEST_WHOLE
-            if not 0 <= value <= most:
-                wrong = f"a number from 0 to {most}, not {_number(value)}"
-            elif value > _LARGEST_WHOLE:
-                large.append(path)
-        if wrong:
-            raise _damaged(path, wrong)
-    return large
-
-
-def _check_whole(found: ReportRecord, paths: Iterable[tuple[Any, ...]]) -> None:
-    """Raises where a number of 2**63 or more (`1e30`) was read as a whole one."""
-    for path in paths:
-        at: Any = found
-        for key in path:
-            at = at[key] if isinstance(at, tuple) else getattr(at, key, None)
-        if isinstance(at, int):
-            raise _damaged(path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
+    if isinstance(value, dict | list):
+        if len(path) > _DEEPEST:
+            yield path, f"lists at most {_DEEPEST} deep"
+            return
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _faults(key, path) if isinstance(value, dict) else ()
+            yield from _faults(inner, (*path, key), most)
+    elif isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            yield path, "text that is UTF-8, not half a letter (a surrogate)"
+    elif isinstance(value, int | float):
+        most = most if isinstance(value, float) else _LARGEST_WHOLE
+        if not 0 <= value <= most:
+            yield path, f"a number from 0 to {most}, not {_number(value)}"
 
 
 def _damaged(path: tuple[Any, ...], expected: str) -> ShardvizError:

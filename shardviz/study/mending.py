@@ -17,11 +17,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
-from shardviz.ask.program import Program
+from shardviz.ask.derived import of_variant
+from shardviz.ask.program import Program, sketch
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
 from shardviz.costs.machine import machine_of
@@ -167,12 +169,10 @@ class Judge:
     Attributes:
         machine: whose seconds count; None where none has a speed.
         lowered_for: what is compiled for.
-        held: the plans that constrain a value more, for which the program is traced once.
     """
 
     machine: Machine | None
     lowered_for: LowerFor
-    held: tuple[Plan, ...] = ()
 
     def __call__(self, program: Program, plan: Plan) -> Judged:
         """A plan of the program, judged.
@@ -183,23 +183,16 @@ class Judge:
         if self.machine is not None:
             score = Scorer(program, self.machine, self.lowered_for)(plan)
             return Judged((score.lower, score.upper), sum(m.bytes for m in score.moved), score.needed, score.usable)
-        report, memory = program.sketch(plan, self.lowered_for)
+        report, memory = sketch(program, plan, self.lowered_for)
         return Judged(None, sum(c.assumed_bytes for c in report.collectives), memory.needed, None)
 
     def change(self, program: Program, plan: Plan, told: Told | None) -> tuple[Judged, str] | str:
         """A changed plan, judged, and what `told` says to write for it; or why it does not run."""
         try:
-            write = "" if told is None else told(program.of_variant(plan.variant))
-            return self(_drafted(program, self.held) if plan in self.held else program, plan), write
+            write = "" if told is None else told(of_variant(program, plan.variant))
+            return self(program, plan), write
         except ShardvizError as error:
             return str(error).split("\n", 1)[0]
-
-
-@functools.lru_cache(maxsize=1)
-def _drafted(program: Program, held: tuple[Plan, ...]) -> Program:
-    places = {tuple(each.value for each in plan.constraints) for plan in held}
-    # one trace for all; where they constrain the same, it is the one that is compiled
-    return program.drafted(held) if len(places) > 1 else program
 
 
 def _there(program: Program, task: tuple[Judge, Plan, Told | None, str]) -> Any:
@@ -229,8 +222,7 @@ class Mending(Trying[Mends]):
     Attributes:
         program, report, plan: what is mended; the program is as the plan has it.
         machine: whose seconds count; None where none has a speed.
-        answered: seconds until the mends of all findings were told; None before. What is against what costs most, and
-            against no finding, comes after them.
+        answered: seconds until the mends of all findings were told; None before.
     """
 
     def __init__(self, program: Program, report: Report, machine: Machine | None, plan: Plan, findings: int):
@@ -241,7 +233,7 @@ class Mending(Trying[Mends]):
             findings: of how many findings mends are tried.
         """
         super().__init__()
-        self.program, self.report, self.machine, self.plan = program.of_variant(plan.variant), report, machine, plan
+        self.program, self.report, self.machine, self.plan = of_variant(program, plan.variant), report, machine, plan
         self.answered: float | None = None
         self._target = "cpu" if machine is None else machine.text
         self._judge = Judge(machine, resolve_target(self._target, report.mesh).lowered_for)
@@ -250,8 +242,9 @@ class Mending(Trying[Mends]):
         self._not_offered = self._proposals.not_offered
         self._tried = self._candidates = 0
         self._finished = False
-        self._batch: Batch[int] | None = None
-        self._sent: list[Change] = []
+        self._batch: Batch[tuple[Plan, str]] | None = None
+        self._answers: dict[tuple[Plan, str], Any] = {}
+        self._due: list[tuple[Judged, Change]] = []
         self._reports: dict[tuple[Plan, str], Report] = {}
 
     @property
@@ -285,32 +278,40 @@ class Mending(Trying[Mends]):
             changes.append(change)
             yield None
         self._candidates = len(changes)
-        self._judge = replace(self._judge, held=tuple(c.plan for c in changes if self._proposals.constrains(c)))
         traces = any(any(self._proposals.traces(change)) for change in changes)
         if self.shares and traces and can_travel(_shared(self.program)) and _worker().begin():
             self._batch = Batch(_there, _shared(self.program), _worker())
-        # what is wrong goes before what merely costs most
+        # what is wrong goes before what merely costs most, which is tried while the partitioner is at work
         yield from self._tell([c for c in changes if c.finding is not None], base)
-        self.answered = None if self.stopped else self.elapsed
         yield from self._tell([c for c in changes if c.finding is None], base)
+        while self._due and not self.stopped:
+            yield Wait([f for _, change in self._due for f in self._awaited(change)])
+            yield from self._confirmed(base)
         self._finished = not self.stopped
         yield self.state
 
     def _tell(self, changes: Sequence[Change], base: Judged) -> Iterator[Step]:
-        """Tries changes, those first that need no other trace, and takes the best through the partitioner."""
+        """Tries changes, those first that need no other trace, and asks the partitioner for the best."""
         good: list[tuple[Judged, Change]] = []
-        for change in filter(self._goes, changes):
+        there = [change for change in changes if self._goes(change)]
+        for change in there:
             self._send(change)
-        for change in sorted((c for c in changes if not self._goes(c)), key=self._proposals.traces):
+        for change in sorted((c for c in changes if c not in there), key=self._proposals.traces):
             if self.stopped:
                 return
-            self._take(change, self._judge.change(self.program, change.plan, change.told), base, good)
-            for _, best in _few(good):  # the best so far, but of the finding that is tried now
-                if best.finding is not None and best.finding is not change.finding:
+            if any(self._proposals.traces(change)):  # the partitioner is at work meanwhile
+                for _, best in _few(good)[:1]:
                     self._ask(best.plan)
+            self._take(change, self._judge.change(self.program, change.plan, change.told), base, good)
             yield self.state
-        for change, judged in (yield from self._answers()):
-            if isinstance(judged, Lost) and judged.unread:  # it calls a module that only this process has, say
+            yield from self._confirmed(base)
+        for change in there:
+            while (judged := self._answer(change)) is None and self._batch is not None and not self.stopped:
+                yield Wait(self._batch.futures)
+            if self.stopped:
+                return
+            if self._batch is None or (isinstance(judged, Lost) and judged.unread):
+                # it calls a module that only this process has, say
                 self._batch, judged = None, self._judge.change(self.program, change.plan, change.told)
             self._take(change, judged, base, good)
             yield self.state
@@ -318,11 +319,20 @@ class Mending(Trying[Mends]):
         for each in good:
             if each not in few:
                 self._refuse(each[1], "others save more")
-        yield from self._confirmed(few, base)
+        for each in sorted(few, key=lambda each: self._proposals.traces(each[1])):
+            self._due.append(each)
+            if self._goes(each[1]):
+                self._send(each[1], self._target)
+            else:
+                self._ask(each[1].plan)
+        self._look_back()
 
-    def _take(
-        self, change: Change, judged: tuple[Judged, str] | str | Lost, base: Judged, good: list[tuple[Judged, Change]]
-    ) -> None:
+    def _look_back(self) -> None:
+        """Whether the mends of all findings are told by now."""
+        if self.answered is None and not any(change.finding for _, change in self._due):
+            self.answered = self.elapsed
+
+    def _take(self, change: Change, judged: Any, base: Judged, good: list[tuple[Judged, Change]]) -> None:
         """Takes in what came of a change."""
         self._tried += 1
         if isinstance(judged, str | Lost):
@@ -343,16 +353,13 @@ class Mending(Trying[Mends]):
 
     def _send(self, change: Change, target: str = "") -> None:
         assert self._batch is not None
-        self._sent.append(change)
-        self._batch.put(len(self._sent) - 1, (self._judge, change.plan, change.told, target))
+        self._batch.put((change.plan, target), (self._judge, change.plan, change.told, target))
 
-    def _answers(self) -> Generator[Step, None, list[tuple[Change, Any]]]:
-        """What the worker says of all that was sent."""
-        answers: list[tuple[Change, Any]] = []
-        while self._batch is not None and self._batch.left and not self.stopped:
-            yield Wait(self._batch.futures)
-            answers += [(self._sent[key], answer) for key, answer in self._batch.done(0)]
-        return answers
+    def _answer(self, change: Change, target: str = "") -> Any:
+        """What the worker says of a change; None where that is not there yet, or no worker was asked."""
+        if self._batch is not None:
+            self._answers.update(self._batch.done(0))
+        return self._answers.get((change.plan, target))
 
     # What the partitioner says.
 
@@ -372,30 +379,33 @@ class Mending(Trying[Mends]):
     def _propagated(self, plan: Plan) -> Report:
         return self._reports.get((plan, "propagated")) or self.program.propagate(plan)
 
-    def _confirmed(self, few: Sequence[tuple[Judged, Change]], base: Judged) -> Iterator[Step]:
-        """Takes the best through the partitioner, which is at work on the next while one is read; last what is to be
-        traced anew."""
-        few = sorted(few, key=lambda each: self._proposals.traces(each[1]))
-        for _, change in few:
-            if self._goes(change):
-                self._send(change, self._target)
-            else:
-                self._ask(change.plan)
-        for judged, change in few:
-            yield from self._waits((self.plan, change.plan))
-            if self._goes(change):
-                for answered, texts in (yield from self._answers()):
-                    for text in () if isinstance(texts, Lost) else texts:
-                        report = Report.from_json(text)
-                        self._reports[answered.plan, report.level] = report
+    def _awaited(self, change: Change) -> list[Future[Any]]:
+        """What is not there yet of the answers that a change is told by."""
+        futures: list[Future[Any]] = [
+            f for p in (self.plan, change.plan) if (f := self.compiles.get(p)) is not None and not f.done()
+        ]
+        if self._goes(change) and self._answer(change, self._target) is None and self._batch is not None:
+            futures += self._batch.futures
+        return futures
+
+    def _confirmed(self, base: Judged) -> Iterator[Step]:
+        """The mends of which the partitioner has said what it makes of them."""
+        if not self._due:
+            return
+        for judged, change in [each for each in self._due if not self._awaited(each[1])]:
             if self.stopped:
-                break
+                return
+            self._due.remove((judged, change))
             if (mend := self._confirm(change, judged, base)) is not None:
                 self._mends.append(mend)
                 yield self.state
+        self._look_back()
 
     def _confirm(self, change: Change, judged: Judged, base: Judged) -> Mend | None:
         """The mend at the highest level that answers; None where that says that it is none."""
+        texts = self._answers.get((change.plan, self._target), ())
+        for report in map(Report.from_json, () if isinstance(texts, Lost) else texts):
+            self._reports[change.plan, report.level] = report
         plans, level = (self.plan, change.plan), "partitioned"
         reports = [report for report in map(self._partitioned, plans) if report is not None]
         if len(reports) < len(plans):

@@ -20,6 +20,7 @@ waits where the steps do; whoever has other things to do in between takes the `s
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from abc import ABC, abstractmethod
@@ -130,9 +131,15 @@ class Trying(ABC, Generic[S]):
             future.stop()
 
     def _all(self) -> Generator[Step, None, None]:
+        # a report is some hundred thousand objects; the collector would look at all that the kernel holds, too
+        freezes = not gc.get_freeze_count()
+        if freezes:
+            gc.freeze()
         try:
             yield from self._run()
         finally:
+            if freezes:
+                gc.unfreeze()
             self._end()
 
     def _end(self) -> None:

@@ -6,56 +6,82 @@ both plans have reached, and says which where that is a lower one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from shardviz.costs.step_cost import Needs, StepCost, memory_parts
 from shardviz.explorer.cards import Card, Deck, Known, equal_level
-from shardviz.explorer.snapshot import Offer
+from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.findings import Finding
 from shardviz.records.report import LEVELS, Constrained, PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view.document import (
-    Column,
+    Block,
     Document,
     Inline,
     Part,
     Piece,
-    Row,
     Table,
     axes,
     bar,
     document,
     mesh_axes,
+    notes,
     paragraph,
-    row,
+    right,
     shorten,
     spec,
+    table,
     words,
+    wrapped,
 )
 from shardviz.view.report import CPU_CAUTION, CPU_DETAIL
 from shardviz.view.step_cost import BOUND_WORDS, level_words, memory_words, mfu_words, tokens_words
 from shardviz.view.values import total_bytes
 
-COLUMNS = (
-    *(Column("plan"), Column("how it came"), Column("step"), Column("difference")),
-    *(Column("memory per device"), Column(""), Column("moved per device"), Column("findings"), Column("level")),
-)
 _VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("", "")}
 _MOST_MOVED = 3
-_LONGEST_NOTE = 60
 
 
 @document.register
 def deck_document(deck: Deck) -> Document:
     """A row a card."""
-    rows = tuple(_card(card, deck) for card in deck.cards)
-    most = len(rows)
-    table = Table(columns=COLUMNS, rows=rows, first=most, most=most, noun="plan", folds="never", name="cards")
     mesh = deck.now.known.bound.mesh
-    return Document(title=words("Plans", strong=True), blocks=(table,), mesh=mesh)
+    return Document(title=words("Plans", strong=True), blocks=(_cards(deck.cards, deck, name="cards"),), mesh=mesh)
+
+
+def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
+    def level_with(card: Card) -> str:
+        return "" if card.id == deck.other.id else equal_level(card.known, deck.other.known)
+
+    def moved(card: Card) -> tuple[Piece, ...]:
+        level = level_with(card)
+        return tuple(moved_pieces(card.known, deck.other.known if level else None, level))
+
+    def difference(card: Card) -> Inline:
+        return words("") if card.id == deck.other.id else tuple(difference_pieces(card.known, deck.other))
+
+    return table(
+        cards,
+        ("plan", lambda card: words(card.name, strong=True)),
+        ("how it came", lambda card: tuple(_note(card, deck))),
+        ("step", lambda card: tuple(step_pieces(card.known))),
+        ("difference", difference),
+        ("memory per device", lambda card: tuple(memory_pieces(card.known))),
+        ("", lambda card: bar(_room(card.known))),
+        ("moved per device", moved),
+        ("findings", lambda card: _findings(card.known)),
+        ("level", lambda card: words(card.known.level, quiet=True, tip=_level_tip(card.known))),
+        detail=lambda card: [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
+        selects=lambda card: ("card", card.id),
+        marked=lambda card: card.id == deck.at,
+        folds="never",
+        noun="plan",
+        **more,
+    )
 
 
 def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
@@ -67,43 +93,53 @@ def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
         deck: the cards.
     """
     would = Card(id="preview", name=offer.name, plan=offer.plan, known=known)
-    made = _card(would, replace(deck, against=deck.at))
-    tried, place = offer.tried, [column.title for column in COLUMNS].index("difference")
+    card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
     if tried is not None and tried.seconds and LEVELS.index(tried.level) > LEVELS.index(known.level):
         of = f"against {deck.now.name}, as it was tried at level {tried.level}; nothing overlaps"
         saved = signed(-tried.seconds, format_seconds(abs(tried.seconds)), of=of)
-        cells = list(made.cells)
+        cells, place = list(card.rows[0].cells), [column.title for column in card.columns].index("difference")
         cells[place] = (saved, words(f"tried {tried.level}", quiet=True, tip=of))
-        made = replace(made, cells=tuple(cells))
-    table = Table(columns=COLUMNS, rows=(made,), folds="never", name="preview")
-    return Document(blocks=(table,), mesh=known.bound.mesh)
-
-
-def _card(card: Card, deck: Deck) -> Row:
-    known, other = card.known, deck.other
-    difference: Inline = words("")
-    level = ""
-    if card.id != other.id:
-        level = equal_level(known, other.known)
-        difference = tuple(difference_pieces(known, other))
-    cells: tuple[Inline, ...] = (
-        words(card.name, strong=True),
-        tuple(_note(card, deck)),
-        tuple(step_pieces(known)),
-        difference,
-        tuple(memory_pieces(known)),
-        bar(_room(known)),
-        tuple(moved_pieces(known, other.known if level else None, level)),
-        tuple(_findings(known)),
-        words(known.level, quiet=True, tip=_level_tip(known)),
-    )
-    why = [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)]
-    return row(*cells, detail=why, selects=("card", card.id), marked=card.id == deck.at)
+        card = replace(card, rows=(replace(card.rows[0], cells=tuple(cells)),))
+    return Document(blocks=(card,), mesh=known.bound.mesh)
 
 
 def _level_tip(known: Known) -> str:
     cost = known.cost()
     return level_words(cost) if cost is not None else f"{known.level} program"
+
+
+def offers_document(offers: Offers, deck: Deck) -> Document:
+    """Presets to choose from, the best first, each with its difference to the plan that is open, before it is taken."""
+
+    def of_known(pieces: Callable[[Known], Iterator[Piece]]) -> Callable[[Offer], Inline]:
+        return lambda offer: words("") if offer.known is None else tuple(pieces(offer.known))
+
+    presets = table(
+        offers.items,
+        ("preset", lambda offer: words(offer.name, strong=True, selects=_taken(offer))),
+        (
+            wrapped("what it does"),
+            lambda offer: words(offer.text, quiet=True) if offer.known else words(offer.trouble, tone="warn"),
+        ),
+        (right("step"), of_known(step_pieces)),
+        ("against what is open", of_known(lambda known: difference_pieces(known, deck.now, named=False))),
+        ("memory per device", of_known(memory_pieces)),
+        ("moved per device", of_known(moved_pieces)),
+        selects=_taken,
+        noun="preset",
+        name="offers",
+    )
+    blocks: list[Block] = [presets] if presets.rows else []
+    if offers.trouble:
+        blocks.append(paragraph(words(offers.trouble, tone="warn"), name="offers-trouble"))
+    if offers.busy:
+        blocks.append(paragraph("presets are being tried …", quiet=True, name="offers-busy"))
+    blocks += notes("Each propagated by Shardy; memory is what is known before a compiler has planned it.")
+    return Document(title=words("Presets", strong=True), blocks=tuple(blocks), mesh=deck.now.known.bound.mesh)
+
+
+def _taken(offer: Offer) -> tuple[str, str] | None:
+    return None if offer.known is None else ("offer", offer.name)
 
 
 # How a card came to be.
@@ -117,44 +153,35 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     base = next((c for c in deck.cards if c.id == "baseline"), first)
     bound = card.known.bound
     if bound.variant:
-        said = f"its program {' and '.join(bound.variant.words)}"
-        yield words(f"{said};", tone="warn", tip=f"{said}: the code pane has what to write for it")
-    if base is None or base is card or bound.mesh != base.known.bound.mesh:
-        if card.note:
-            yield words(card.note, quiet=True, tip="\n".join(card.why))
-        yield mesh_axes(bound.mesh)
-        return
+        text = f"its program {' and '.join(bound.variant.words)}"
+        yield words(f"{text};", tone="warn", tip=f"{text}: the code pane has what to write for it")
+    plain = base is None or base is card or bound.mesh != base.known.bound.mesh
     if card.note:
         yield words(card.note, quiet=True, tip="\n".join(card.why))
+    if plain or base is None:
+        yield mesh_axes(bound.mesh)
+    if card.note or plain or base is None:
         return
-    found = changed_arrays(base.known.bound, bound)
-    inside = changed_constraints(base.known.bound, bound)
+    arrays, inside = changed_arrays(base.known.bound, bound), changed_constraints(base.known.bound, bound)
     if inside:
-        said = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
-        yield words(shorten(f"{said} constrained otherwise", 48), quiet=True, tip=shorten(said, 400))
-    elif not found and not bound.variant:
-        yield words("as the baseline", quiet=True)
-    elif not found:
-        yield words("cut as the baseline", quiet=True)
-    if len(found) == 1:
-        name = found[0]
+        text = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
+        yield words(shorten(f"{text} constrained otherwise", 48), quiet=True, tip=shorten(text, 400))
+    elif not arrays:
+        yield words("cut as the baseline" if bound.variant else "as the baseline", quiet=True)
+    if len(arrays) == 1:
+        name = arrays[0]
         cut = bound.in_specs.get(name) or bound.out_specs.get(name)
         yield words(shorten(name, 28), quiet=True, tip=name)
         yield spec(cut) if cut is not None else words("as the compiler likes", quiet=True)
-    elif found:
-        yield words(f"{len(found)} arrays cut otherwise", quiet=True, tip=shorten(", ".join(found), 400))
+    elif arrays:
+        yield words(f"{len(arrays)} arrays cut otherwise", quiet=True, tip=shorten(", ".join(arrays), 400))
 
 
 def changed_arrays(one: PlanRecord, other: PlanRecord) -> list[str]:
     """The arguments and outputs for which two plans of one program ask otherwise."""
-    pairs = (
-        (one.in_specs, other.in_specs),
-        (one.out_specs, other.out_specs),
-        (one.in_memory, other.in_memory),
-        (one.out_memory, other.out_memory),
-    )
-    found = {name: None for a, b in pairs for name in (*a, *b) if a.get(name) != b.get(name)}
-    return list(found)
+    sides = ("in_specs", "out_specs", "in_memory", "out_memory")
+    pairs = [(getattr(one, side), getattr(other, side)) for side in sides]
+    return list(dict.fromkeys(name for a, b in pairs for name in (*a, *b) if a.get(name) != b.get(name)))
 
 
 def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]:
@@ -211,8 +238,8 @@ def _bound(cost: StepCost) -> str:
     if most is not None:
         named["communication"] += f" over {most.label}"
     order = sorted((name for name in times if times[name]), key=lambda name: -times[name])
-    said = ", then ".join(f"{named[name]} {format_seconds(times[name])}" for name in order)
-    return f"bound by {said}" if said else ""
+    times_text = ", then ".join(f"{named[name]} {format_seconds(times[name])}" for name in order)
+    return f"bound by {times_text}" if times_text else ""
 
 
 def signed(amount: float, text: str, *, of: str, tip: str = "", strong: bool = True) -> Piece:
@@ -333,13 +360,12 @@ def _ratio(now: float, then: float, level: str) -> Iterator[Piece]:
         yield words(text, tone="bad" if now > then else "good", tip=tip)
 
 
-def _findings(known: Known) -> Iterator[Piece]:
+def _findings(known: Known) -> tuple[Piece]:
     """How many things a person should look at; notes are left to the tip."""
     count, notes = severity_words(known.findings)
-    tip = " · ".join(filter(None, (plural(count, "finding"), notes)))
-    yield words(
-        plural(count, "finding"), tone="warn" if count else "", quiet=not count, tip=tip, selects=("tab", "problems")
-    )
+    text = plural(count, "finding")
+    tip, tone = " · ".join(filter(None, (text, notes))), "warn" if count else ""
+    return (words(text, tone=tone, quiet=not count, tip=tip, selects=("tab", "problems")),)
 
 
 def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:

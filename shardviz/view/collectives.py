@@ -7,7 +7,7 @@ where a target's own compiler has answered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardviz.judge.report import Report
@@ -17,11 +17,9 @@ from shardviz.records.collectives import axes_words
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view.document import (
     Block,
-    Column,
-    Inline,
+    LineText,
     Part,
     Piece,
-    Row,
     Section,
     Table,
     axes,
@@ -32,13 +30,14 @@ from shardviz.view.document import (
     moved,
     nbytes,
     paragraph,
-    row,
+    right,
     seconds,
+    section,
     shape,
+    table,
     words,
+    wrapped,
 )
-
-LineText = Callable[[Frame | None], str]
 
 MOST = 40
 _SUMS = {"axes": "By mesh axes", "source": "By source line", "phase": "By phase", "kind": "By kind"}
@@ -70,32 +69,30 @@ def by_bytes(collectives: Sequence[Collective]) -> list[Collective]:
 
 def collectives_section(report: Report) -> Section:
     """All that a report knows of its collectives, by bytes."""
-    if not report.collectives:
-        none = "not looked for at this level" if report.level == "notation" else "none"
-        return Section(title="Collectives", lead=(words(none),))
-    blocks: list[Block] = [
-        kinds_table(report.collectives),
-        sums_table(report.collectives, "axes"),
-        sums_table(report.collectives, "source", line_text=report.line),
-    ]
-    every = Section(
-        title=f"All {plural(len(report.collectives), 'collective')}, the most bytes first",
-        blocks=(collectives_table(by_bytes(report.collectives), line_text=report.line),),
+    collectives = report.collectives
+    if not collectives:
+        return section("Collectives", lead="not looked for at this level" if report.level == "notation" else "none")
+    every = section(
+        f"All {plural(len(collectives), 'collective')}, the most bytes first",
+        collectives_table(by_bytes(collectives), line_text=report.line),
         fold="closed",
         brief=True,
     )
-    lead = (words(total_of(report.collectives).sentence),)
-    return Section(title="Collectives", lead=lead, blocks=(*blocks, every))
+    sums = sums_table(collectives, "axes"), sums_table(collectives, "source", line_text=report.line)
+    return section("Collectives", kinds_table(collectives), *sums, every, lead=total_of(collectives).sentence)
 
 
 def kinds_table(collectives: Sequence[Collective]) -> Table:
     """One row for each kind over each set of mesh axes."""
-    heads = (Column("kind"), Column("axes"), *(Column(t, right=True) for t in ("operations", "runs", "operand bytes")))
-    rows = tuple(
-        row(words(t.kinds[0]), axes(t.axes), words(f"{t.operations:,}"), words(t.runs_text), words(t.bytes_text))
-        for t in sum_collectives(collectives, "kind_axes")
+    return table(
+        sum_collectives(collectives, "kind_axes"),
+        ("kind", lambda t: t.kinds[0]),
+        ("axes", lambda t: axes(t.axes)),
+        (right("operations"), lambda t: f"{t.operations:,}"),
+        (right("runs"), lambda t: t.runs_text),
+        (right("operand bytes"), lambda t: t.bytes_text),
+        most=MOST,
     )
-    return Table(columns=heads, rows=rows, most=MOST)
 
 
 def sums_table(
@@ -120,24 +117,28 @@ def sums_table(
     totals = sum_collectives(collectives, key, order="seconds" if timed else "bytes")
     longest = max((_amount(t, timed) for t in totals), default=0.0) or 1.0
     what, of = ("in a step", "seconds") if timed else ("operand bytes", "operand bytes per device")
-    heads = (Column(""), Column(""), Column(what, right=True))
-    heads += () if brief else (Column("runs", right=True), Column("kinds", wrap=True))
-    rows = []
-    for t in totals:
-        parts = (Part(share=_amount(p, timed) / longest, axes=p.axes, tip=_said(p, timed)) for p in t.parts)
-        amount = words(_text(t, timed), strong=True, tip=t.sentence)
-        more = () if brief else (words(t.runs_text), words(", ".join(t.kinds), quiet=True))
-        rows.append(row(_key(t, key, line_text), bar(parts), amount, *more))
-    caption = f"{_SUMS[key]}, {of} in a step"
-    return Table(columns=heads, rows=tuple(rows), caption=caption, first=most, most=most, noun="line")
+
+    def cut(t: CollectiveTotal) -> Piece:
+        return bar(Part(share=_amount(p, timed) / longest, axes=p.axes, tip=_said(p, timed)) for p in t.parts)
+
+    return table(
+        totals,
+        ("", lambda t: _key(t, key, line_text)),
+        ("", cut),
+        (right(what), lambda t: words(_text(t, timed), strong=True, tip=t.sentence)),
+        None if brief else (right("runs"), lambda t: t.runs_text),
+        None if brief else (wrapped("kinds"), lambda t: words(", ".join(t.kinds), quiet=True)),
+        caption=f"{_SUMS[key]}, {of} in a step",
+        most=most,
+        noun="line",
+    )
 
 
 def _key(total: CollectiveTotal, key: str, line_text: LineText | None) -> Piece:
     if key == "axes":
         return axes(total.axes)
     if key == "source":
-        frame = total.key if isinstance(total.key, Frame) else None
-        return line(frame, line_text(frame) if line_text and frame else "")
+        return line(total.key if isinstance(total.key, Frame) else None, line_text or "")
     return words(total.label)
 
 
@@ -181,49 +182,48 @@ def collectives_table(
         Bytes are operand bytes on one device, the total and the time are over the whole step.
     """
     timed = any(c.seconds is not None for c in collectives)
-    heads = [
-        Column("kind"),
-        Column("axes"),
-        Column("moves"),
-        *(Column(title, right=True) for title in ("operand bytes", "count", "total per device")),
-        *([Column("time", right=True)] if timed else []),
-        *([Column("as the target runs it", wrap=True)] if runs else []),
-        *([] if compact else [Column("phase"), Column("source")]),
-    ]
-    rows = tuple(_collective(c, timed, line_text, runs, compact, asks) for c in collectives[:most])
-    left = max(0, len(collectives) - most)
-    return Table(columns=tuple(heads), rows=rows, first=most, most=most, noun="collective", hidden=left, name=name)
+
+    def source(c: Collective) -> Piece:
+        return line(c.source, line_text or "")
+
+    def kind(c: Collective) -> tuple[Piece, ...]:
+        of = (words(f"of {c.operand}", quiet=True),) if c.operand else ()
+        where = ((_phase(c), source(c)) if c.source else (_phase(c),)) if compact else ()
+        return (moved(c.kind, c.axes, c.source, tip=c.name), *of, *where)
+
+    def over(c: Collective) -> tuple[Piece, ...]:
+        why = (words("why?", selects=("why", c.name)),) if asks and c.name else ()
+        return (axes(c.axes, tip=c.groups), *why)
+
+    def detail(c: Collective) -> Iterator[Block]:
+        if c.formula:
+            each = words(f"{format_seconds(c.seconds)} each time", quiet=True)
+            yield paragraph(code(c.formula), each, quiet=True)
+        yield from runs.formulas(c) if runs else ()
+
+    return table(
+        collectives,
+        ("kind", kind),
+        ("axes", over),
+        ("moves", lambda c: shape(c.shape, dtype=c.dtype, tip="the result on one device")),
+        (right("operand bytes"), lambda c: nbytes(c.operand_bytes)),
+        (right("count"), lambda c: count(c.count)),
+        (right("total per device"), lambda c: words(total_text(c), strong=True)),
+        (right("time"), lambda c: seconds(c.total_seconds, strong=True, tip=c.formula or "")) if timed else None,
+        (wrapped("as the target runs it"), runs.cell) if runs else None,
+        None if compact else ("phase", _phase),
+        None if compact else ("source", source),
+        detail=detail,
+        selects=lambda c: ("collective", c.name),
+        most=most,
+        kept=most,
+        noun="collective",
+        name=name,
+    )
 
 
-def _collective(
-    c: Collective, timed: bool, line_text: LineText | None, runs: Runs | None, compact: bool, asks: bool
-) -> Row:
-    phase = c.phase + (", user's own" if c.origin == "user" else "")
-    kind: list[Piece] = [moved(c.kind, c.axes, c.source, tip=c.name)]
-    kind += [words(f"of {c.operand}", quiet=True)] if c.operand else []
-    where = (words(phase, quiet=True), line(c.source, line_text(c.source) if line_text and c.source else ""))
-    if compact:
-        kind += where if c.source else where[:1]
-    cells: list[Inline] = [
-        tuple(kind),
-        (axes(c.axes, tip=c.groups), *([words("why?", selects=("why", c.name))] if asks and c.name else [])),
-        shape(c.shape, dtype=c.dtype, tip="the result on one device"),
-        nbytes(c.operand_bytes),
-        count(c.count),
-        words(total_text(c), strong=True),
-    ]
-    if timed:
-        cells.append(seconds(c.total_seconds, strong=True, tip=c.formula or ""))
-    if runs:
-        cells.append(runs.cell(c))
-    cells += [] if compact else where
-    detail: tuple[Block, ...] = ()
-    if c.formula:
-        each = words(f"{format_seconds(c.seconds)} each time", quiet=True)
-        detail = (paragraph(code(c.formula), each, quiet=True),)
-    if runs:
-        detail += runs.formulas(c)
-    return row(*cells, detail=detail, selects=("collective", c.name))
+def _phase(c: Collective) -> Piece:
+    return words(c.phase + (", user's own" if c.origin == "user" else ""), quiet=True)
 
 
 # As the target runs them.
@@ -244,11 +244,11 @@ def runs_text(report: Report) -> str:
 
 def algorithms_text(runs: Sequence[TargetCollective]) -> str:
     """How collectives go, in the compiler's own words, and how many go so; empty where it does not say."""
-    found = Counter(run.algorithm for run in runs if run.algorithm)
-    if not found:
+    counts = Counter(run.algorithm for run in runs if run.algorithm)
+    if not counts:
         return ""
-    silent = len(runs) - found.total()
-    text = ", ".join(f"{said} ({n})" for said, n in sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    silent = len(runs) - counts.total()
+    text = ", ".join(f"{said} ({n})" for said, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     return text + (f"; not said of {silent}" if silent else "")
 
 
@@ -262,45 +262,34 @@ def runs_section(report: Report) -> tuple[Block, ...]:
     text = runs_text(report)
     if not text:
         return ()
-    told = any(run.algorithm for run in report.target_collectives)
-    heads = (
-        Column("runs as"),
-        Column("axes"),
-        Column("operand bytes", right=True),
-        Column("how"),
-        Column("stands for"),
-        *([Column("algorithm")] if told else []),
+    runs = report.target_collectives
+    rows = table(
+        [run for run in runs if run.how or run.algorithm],
+        ("runs as", lambda run: (words(run.collective.kind, strong=True), code(run.collective.name, quiet=True))),
+        ("axes", lambda run: axes(run.collective.axes)),
+        (right("operand bytes"), lambda run: nbytes(run.collective.operand_bytes)),
+        ("how", lambda run: ", ".join(run.how)),
+        ("stands for", lambda run: words(", ".join(run.stands_for), quiet=True)),
+        ("algorithm", lambda run: run.algorithm) if any(run.algorithm for run in runs) else None,
+        most=MOST,
+        noun="collective",
     )
-    rows = tuple(
-        row(
-            (words(run.collective.kind, strong=True), code(run.collective.name, quiet=True)),
-            axes(run.collective.axes),
-            nbytes(run.collective.operand_bytes),
-            words(", ".join(run.how)),
-            words(", ".join(run.stands_for), quiet=True),
-            *([words(run.algorithm)] if told else []),
-        )
-        for run in report.target_collectives
-        if run.how or run.algorithm
-    )
-    table = Table(columns=heads, rows=rows, most=MOST, noun="collective")
-    said = algorithms_text(report.target_collectives)
-    below = (paragraph(said, label="algorithms", quiet=True),) if said else ()
-    section = Section(title="As the target runs them", lead=(words(text),), blocks=(table,), fold="closed", brief=True)
-    return (section, *below)
+    algorithms = algorithms_text(runs)
+    below = (paragraph(algorithms, label="algorithms", quiet=True),) if algorithms else ()
+    return (section("As the target runs them", rows, lead=text, fold="closed", brief=True), *below)
 
 
 def run_differences(run: TargetCollective, of: Collective | None) -> str:
     """In what a collective of the target's differs from the one that it stands for: all of it where there is none."""
     c = run.collective
-    found = [
+    parts = [
         (of is None or c.kind != of.kind, c.kind),
         (of is None or c.axes != of.axes, f"over {axes_words(c.axes)}"),
         (of is None or c.dtype != of.dtype, c.dtype),
         (of is None or c.operand_bytes != of.operand_bytes, format_bytes(c.operand_bytes)),
         (of is None or c.count != of.count, f"× {format_count(c.count)}"),
     ]
-    return " ".join(text for differs, text in found if differs)
+    return " ".join(text for differs, text in parts if differs)
 
 
 @dataclass(frozen=True)
@@ -317,11 +306,11 @@ class Runs:
 
     def cell(self, c: Collective) -> tuple[Piece, ...]:
         """In what the target's differ from it; `as partitioned` where in nothing."""
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for run in self.report.runs_as(c.name):
-            found += [words(";")] if found else []
-            found += self.pieces(run, c)
-        return tuple(found) or (words("not found again", quiet=True),)
+            pieces += [words(";")] if pieces else []
+            pieces += self.pieces(run, c)
+        return tuple(pieces) or (words("not found again", quiet=True),)
 
     def pieces(self, run: TargetCollective, of: Collective | None) -> list[Piece]:
         """One of the target's, and the collective that it stands for."""
@@ -329,18 +318,18 @@ class Runs:
         if len(run.stands_for) > 1:
             how = f"{how} ({plural(len(run.stands_for), 'collective')})".strip()
         named, seen = self.timed.get(run.collective.name), run.collective.name
-        found = [words(differs or ("" if how else "as partitioned"), tip=seen), words(how, quiet=True, tip=seen)]
-        found += [words(run.algorithm, quiet=True)]
+        pieces = [words(differs or ("" if how else "as partitioned"), tip=seen), words(how, quiet=True, tip=seen)]
+        pieces += [words(run.algorithm, quiet=True)]
         if named is not None and named.total_seconds is not None:
-            found.append(seconds(named.total_seconds, strong=True, tip=named.formula or ""))
-        return [piece for piece in found if piece.text]
+            pieces.append(seconds(named.total_seconds, strong=True, tip=named.formula or ""))
+        return [piece for piece in pieces if piece.text]
 
     def formulas(self, c: Collective) -> tuple[Block, ...]:
         """The arithmetic of what the target runs, where it is another."""
-        found = [self.timed.get(run.collective.name) for run in self.report.runs_as(c.name)]
+        timed = [self.timed.get(run.collective.name) for run in self.report.runs_as(c.name)]
         return tuple(
             paragraph(words(f"as run, {run.name}:", quiet=True), code(run.formula), quiet=True)
-            for run in found
+            for run in timed
             if run is not None and run.formula and run.formula != c.formula
         )
 

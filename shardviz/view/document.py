@@ -13,10 +13,11 @@ medium that can do no more prints that, and all media say the same in the same w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from shardviz.errors import ShardvizError
 from shardviz.notation import Axis, DeviceMesh, Spec
@@ -28,6 +29,7 @@ from shardviz.records.sums import NO_SOURCE
 
 Kind = Literal["words", "code", "axes", "mesh", "spec", "bar", "line"]
 _LONGEST_LINE = 72
+T = TypeVar("T")
 _CLOSING = (",", ";", ":", ".", ")")
 
 
@@ -269,9 +271,9 @@ def code(text: str, *, strong: bool = False, quiet: bool = False, tip: str = "",
     return Piece(text=text, kind="code", strong=strong, quiet=quiet, tip=tip, selects=selects)
 
 
-def axes(found: tuple[Axis, ...] | None, *, tip: str = "") -> Piece:
+def axes(over: tuple[Axis, ...] | None, *, tip: str = "") -> Piece:
     """The mesh axes that a collective spans; None where its groups are no product of axes."""
-    return Piece(text=axes_words(found), kind="axes", value=found, tip=tip, quiet=not found)
+    return Piece(text=axes_words(over), kind="axes", value=over, tip=tip, quiet=not over)
 
 
 def mesh_axes(mesh: DeviceMesh) -> Piece:
@@ -279,11 +281,11 @@ def mesh_axes(mesh: DeviceMesh) -> Piece:
     return Piece(text=str(mesh) or "no mesh axes", kind="mesh", value=tuple(mesh.shape.items()))
 
 
-def spec(found: Spec | None, *, tip: str = "") -> Piece:
+def spec(cut: Spec | None, *, tip: str = "") -> Piece:
     """A spec; None where no PartitionSpec says how the array is cut."""
-    if found is None:
+    if cut is None:
         return words("no PartitionSpec", quiet=True, tip=tip)
-    return Piece(text=str(found.canonical()), kind="spec", value=found, tip=tip or str(found))
+    return Piece(text=str(cut.canonical()), kind="spec", value=cut, tip=tip or str(cut))
 
 
 def value_spec(value: Value, *, asks: bool = False) -> tuple[Piece, ...]:
@@ -332,10 +334,15 @@ def bar(parts: Iterable[Part]) -> Piece:
     return Piece(text="", kind="bar", value=tuple(parts))
 
 
-def line(frame: Frame | None, source: str = "", *, tip: str = "") -> Piece:
+LineText = Callable[[Frame | None], str]
+"""From a place in the source to the text of its line: `report.line`."""
+
+
+def line(frame: Frame | None, source: str | LineText = "", *, tip: str = "") -> Piece:
     """A place in the person's source, with the text of the line; the whole line is its tip where it is too long."""
     if frame is None:
         return words(NO_SOURCE, quiet=True, tip=tip)
+    source = source if isinstance(source, str) else source(frame)
     if len(source.strip()) > _LONGEST_LINE:
         tip = tip or source.strip()
     return Piece(
@@ -354,15 +361,79 @@ def moved(kind: str, over: tuple[Axis, ...] | None, frame: Frame | None, tip: st
     return words(kind, strong=True, tip=tip, selects=("moved", f"{kind} {axes_words(over)} {at}"))
 
 
-def row(*cells: Inline, detail: Iterable[Block] = (), selects: Any = None, marked: bool = False) -> Row:
+Cell = Inline | str
+"""What stands in a cell; plain words may be a string."""
+
+
+def row(*cells: Cell, detail: Iterable[Block] = (), selects: Any = None, marked: bool = False) -> Row:
     """A row of a table."""
-    return Row(cells=cells, detail=tuple(detail), selects=selects, marked=marked)
+    inlines = tuple(words(cell) if isinstance(cell, str) else cell for cell in cells)
+    return Row(cells=inlines, detail=tuple(detail), selects=selects, marked=marked)
+
+
+def right(title: str = "") -> Column:
+    """A column of numbers."""
+    return Column(title, right=True)
+
+
+def wrapped(title: str = "") -> Column:
+    """A column of words that may take several lines."""
+    return Column(title, wrap=True)
+
+
+def table(
+    records: Iterable[T],
+    *columns: tuple[str | Column, Callable[[T], Cell]] | None,
+    most: int | None = None,
+    first: int | None = None,
+    kept: int | None = None,
+    detail: Callable[[T], Iterable[Block]] = lambda record: (),
+    selects: Callable[[T], Any] = lambda record: None,
+    marked: Callable[[T], bool] = lambda record: False,
+    **more: Any,
+) -> Table:
+    """A row for each record; each column has its head, and what it says of a record.
+
+    >>> both = table([("w", 512)], ("name", lambda r: r[0]), (right("per device"), lambda r: nbytes(r[1])))
+    >>> [plain(cell) for cell in both.rows[0].cells]
+    ['w', '512 B']
+
+    Args:
+        records: what there are rows for.
+        columns: the columns; None for one that is left out.
+        most: as `Table.most`; None for all.
+        first: as `Table.first`; as many as `most` if None.
+        kept: records that rows are made of, the others being only counted; None for all.
+        detail, selects, marked: as of `Row`, for each record.
+        more: other attributes of the table.
+    """
+    every, shown = list(records), [column for column in columns if column is not None]
+    rows = tuple(
+        row(*(cell(it) for _, cell in shown), detail=detail(it), selects=selects(it), marked=marked(it))
+        for it in every[:kept]
+    )
+    most = len(rows) if most is None else most
+    return Table(
+        columns=tuple(Column(head) if isinstance(head, str) else head for head, _ in shown),
+        rows=rows,
+        first=most if first is None else first,
+        most=most,
+        hidden=len(every) - len(rows),
+        **more,
+    )
+
+
+def section(title: str, *blocks: Block, lead: Cell = (), **more: Any) -> Section:
+    """A heading, what it has to say, and what belongs to it; `more` is as of `Section`."""
+    if isinstance(lead, str):
+        lead = (words(lead),) if lead else ()
+    return Section(title=title, lead=(lead,) if isinstance(lead, Piece) else lead, blocks=blocks, **more)
 
 
 def paragraph(*pieces: Piece | str, label: str = "", quiet: bool = False, name: str = "") -> Paragraph:
     """A paragraph of pieces and plain strings."""
-    made = tuple(words(p) if isinstance(p, str) else p for p in pieces)
-    return Paragraph(pieces=made, label=label, quiet=quiet, name=name)
+    inlines = tuple(words(p) if isinstance(p, str) else p for p in pieces)
+    return Paragraph(pieces=inlines, label=label, quiet=quiet, name=name)
 
 
 def notes(*texts: str) -> tuple[Paragraph, ...]:
@@ -374,6 +445,25 @@ def shorten(text: str, most: int) -> str:
     """The text on one line of at most so many characters, its end replaced by `…` where it is longer."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[: max(0, most - 1)] + "…"
+
+
+def device_ranges(devices: Iterable[int]) -> str:
+    """Device numbers, ascending, as short as they can be said exactly.
+
+    >>> device_ranges([0, 1, 2, 3, 16, 17]), device_ranges(range(0, 64, 8)), device_ranges([3])
+    ('0-3,16-17', '0,8,…,56', '3')
+    """
+    runs: list[list[int]] = []
+    for device in sorted(devices):
+        if runs and device == runs[-1][1] + 1:
+            runs[-1][1] = device
+        else:
+            runs.append([device, device])
+    texts = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs]
+    steps = {(later[0] - run[0], later[1] - run[1]) for run, later in itertools.pairwise(runs)}
+    if len(runs) > 3 and len(steps) == 1 and len(set(steps.pop())) == 1:
+        return f"{texts[0]},{texts[1]},…,{texts[-1]}"
+    return ",".join(texts)
 
 
 def plain(inline: Inline) -> str:

@@ -1,6 +1,7 @@
-"""What is left of an explorer where nothing is live: all of it as a page to be kept, and in short for a saved notebook.
+"""An explorer as a whole: above its cards, in brief, in a few lines of text, and what is left where nothing is live.
 
-Both are made of what the explorer's panes are made of, so they say the same.
+A page to be kept has all of it, a saved notebook a short form. Both are made of what the explorer's panes are made of,
+so they say the same. The summary is the same on every run: for tests, diffs, terminals and screen readers.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from shardviz.costs.step_cost import memory_parts
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import Looked, SavedSession
 from shardviz.explorer.snapshot import Remedies
 from shardviz.explorer.texts import Codes
+from shardviz.records import Memory
+from shardviz.records.amounts import format_bytes, format_flops, plural
+from shardviz.records.sums import sum_collectives, total_of
+from shardviz.view.cards import memory_pieces
 from shardviz.view.collectives import sums_table
 from shardviz.view.cost_pictures import machine_figure
 from shardviz.view.document import (
@@ -27,12 +33,18 @@ from shardviz.view.document import (
     Row,
     Section,
     Table,
+    axes,
     document,
+    nbytes,
     notes,
     paragraph,
+    right,
+    section,
+    shorten,
+    table,
+    value_spec,
     words,
 )
-from shardviz.view.headline import headline_pane
 from shardviz.view.most import most_document
 from shardviz.view.panes import (
     collectives_pane,
@@ -43,44 +55,147 @@ from shardviz.view.panes import (
     shard_map_pane,
     values_pane,
 )
-from shardviz.view.placement import placement_document
-from shardviz.view.report import LEVEL_WORDS
+from shardviz.view.placement import CHOOSE, placement_document
+from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, LEVEL_WORDS, fit_text
 from shardviz.view.source import source_pane
+from shardviz.view.step_cost import headline, memory_words, parts_table
 from shardviz.view.values import values_headline, values_section, values_table
 
+
+def headline_pane(state: Looked) -> Document:
+    """The program, its mesh and machine, and how many values the last edit has changed."""
+    report, changed = state.report, len(state.changed)
+    texts = [str(report.mesh), plural(report.mesh.size, "device")][not report.mesh.names :]
+    texts += [state.target] if state.target != "cpu" else []
+    where = [piece for text in texts for piece in (words("·", quiet=True), words(text, quiet=True))][1:]
+    link = words(f"{changed:,} of {len(report.values):,} values", tip="show these values", selects=("changed", ""))
+    blocks = (paragraph(link, label="last edit changed", quiet=True, name="kpi-changed"),) if changed else ()
+    return Document(title=(words(report.program, strong=True), *where), blocks=blocks, mesh=report.mesh)
+
+
+def memory_brief(state: Looked) -> Document:
+    """The parts of a device's memory, whether they fit, and what it computes, in a few lines."""
+    report, plan = state.report, state.report.memory
+    blocks = []
+    simulated = plan is not None and plan.target == "cpu" and state.cost is None
+    if simulated:
+        blocks.append(paragraph(*memory_pieces(state.deck.now.known), name="memory-arguments"))
+        choose = dataclasses.replace(CHOOSE, strong=False), words("to see whether it fits", quiet=True)
+        blocks.append(paragraph(*choose, name="memory-choose"))
+    elif plan is not None:
+        table = parts_table(memory_parts(report), None, whole="in all")
+        blocks.append(dataclasses.replace(table, name="memory-table"))
+    if plan is not None and (fits := fit_text(plan)):
+        tone = "bad" if plan.fits is False else ""
+        blocks.append(paragraph(words(fits, tone=tone, selects=("tab", "memory")), name="memory-room"))
+    elif state.cost is not None:
+        pieces = memory_pieces(state.deck.now.known)
+        blocks.append(paragraph(*pieces, label=state.cost.machine.text, name="memory-room"))
+        blocks.append(paragraph("more is known once it is compiled", quiet=True, name="memory-more"))
+    elif plan is None:
+        blocks.append(paragraph("known once the program is compiled", quiet=True))
+    if plan is not None and not simulated:
+        peak = words(
+            f"alive at once, at most: {format_bytes(plan.peak)}",
+            tip="the most that is in use at any one moment, by the live ranges of all values",
+        )
+        blocks.append(paragraph(peak, quiet=True, name="memory-peak"))
+    if plan is not None and plan.target == "cpu":
+        plans = f"The CPU compiler's plan is {format_bytes(plan.set_aside)}. " if simulated else ""
+        blocks.append(paragraph(words(plans + CPU_CAUTION, tip=CPU_DETAIL), quiet=True, name="memory-caution"))
+    if report.cost is not None:
+        done = f"matrix products: {report.cost.at_least}{format_flops(report.cost.dot_flops)} per device and step"
+        blocks.append(paragraph(done, quiet=True))
+    return Document(blocks=tuple(blocks), mesh=report.mesh)
+
+
+_MOST = 400
+
+
+@document.register
+def summary(state: ExplorerState) -> Document:
+    """The plan and the headline numbers; no timings, so that two runs can be compared word for word."""
+    report = state.report
+    mesh = str(report.mesh) or "a mesh with no axes"
+    arguments = table(
+        report.arguments,
+        ("", lambda v: shorten(v.name, 40)),
+        ("", value_spec),
+        (right(), lambda v: nbytes(v.bytes_per_device)),
+        most=_MOST,
+        noun="argument",
+    )
+    moved = table(
+        sum_collectives(report.collectives, "axes"), ("", lambda t: axes(t.axes)), (right(), lambda t: t.bytes_text)
+    )
+    whole = total_of(report.collectives)
+    runs = f"{plural(whole.operations, 'operation')}, {whole.runs_text} runs a step" if whole.operations else "none"
+    blocks: list[Block] = [
+        section("arguments", arguments, lead=values_headline(report.arguments)),
+        section("collectives", *((moved,) if moved.rows else ()), lead=runs),
+    ]
+    facts = [] if report.memory is None else [_plan(report.memory)]
+    if state.cost is not None:
+        facts.append((f"step on {state.target}", headline(state.cost)))
+        facts.append((f"memory on {state.target}", memory_words(state.cost.needs)))
+    facts.append((f"no cost on {state.target}", state.cost_error))
+    problems = sorted({d.rule for d in report.findings if d.severity != "note"})
+    count = sum(d.severity != "note" for d in report.diagnostics)
+    facts.append((plural(count, "problem"), ", ".join(problems)))
+    if state.failure:
+        facts.append((state.failure["kind"], state.failure["message"].splitlines()[0]))
+    if state.error:
+        facts.append(("refused", state.error["message"].splitlines()[0]))
+    blocks += [paragraph(said, label=label) for label, said in facts if said]
+    if len(state.deck.cards) > 1:
+        blocks.append(section("plans", *document(state.deck).blocks))
+    title = words(f"{report.program} on {mesh} ({plural(report.mesh.size, 'device')}), {report.level}")
+    return Document(title=title, blocks=tuple(blocks), mesh=report.mesh)
+
+
+def _plan(memory: Memory) -> tuple[str, str]:
+    parts = (
+        f"{format_bytes(memory.set_aside)} set aside (arguments {format_bytes(memory.arguments)}, temporaries "
+        f"{format_bytes(memory.temporaries)}, outputs not aliased {format_bytes(memory.outputs - memory.aliased)}); "
+        f"alive at once, at most: {format_bytes(memory.peak)}"
+    )
+    return f"memory per device, {memory.target} plan", parts
+
+
 _MOST_LINES, _MOST_VALUES, _MOST_FOUND = 6, 24, 8
+_SUMS = ("axes", "source")
 
 
 def still(state: Looked) -> Document:
     """The plan and what is known of it, short enough to stand in a notebook: about 30 kB as HTML."""
-    report, head = state.report, headline_pane(state)
+    report = state.report
     blocks: list[Block] = [*_plans(state)]
     if report.collectives:
-        more = {"line_text": report.line, "timed": False, "brief": True}
-        blocks.append(sums_table(report.collectives, "axes", most=_MOST_LINES, **more))
-        blocks.append(sums_table(report.collectives, "source", most=_MOST_LINES, **more))
-    table = values_table(report.arguments, most=_MOST_VALUES)
-    lead = (words(values_headline(report.arguments)),)
-    blocks.append(Section(title="Arguments", lead=lead, blocks=(table,), fold="closed"))
+        sums = (sums_table(report.collectives, by, line_text=report.line, brief=True, most=_MOST_LINES) for by in _SUMS)
+        blocks += sums
+    arguments, lead = values_table(report.arguments, most=_MOST_VALUES), values_headline(report.arguments)
+    blocks.append(section("Arguments", arguments, lead=lead, fold="closed"))
     grave = [each for each in report.findings if each.severity != "note"]
-    found = tuple(paragraph(f"• {each.text}") for each in grave[:_MOST_FOUND])
-    blocks += [Section(title="Problems", lead=(words(str(len(grave))),), blocks=found)] if found else []
+    if grave:
+        problems = (paragraph(f"• {each.text}") for each in grave[:_MOST_FOUND])
+        blocks.append(section("Problems", *problems, lead=str(len(grave))))
     blocks += notes("An explorer without its kernel: what it showed last. Run the cell again to go on.")
-    return Document(title=head.title, lead=(_level(state),), blocks=tuple(blocks), mesh=report.mesh)
+    title = headline_pane(state).title
+    return Document(title=title, lead=(_level(state),), blocks=tuple(blocks), mesh=report.mesh)
 
 
 def _level(state: Looked) -> tuple[Piece, ...]:
     """Which of the levels the numbers are of, and for which machine."""
     level = state.level
-    told = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
+    meaning = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
     machine = (words(f", target {state.target}"),) if state.target != "cpu" else ()
-    return (words(level, strong=True), words(told, quiet=True), *machine)
+    return (words(level, strong=True), words(meaning, quiet=True), *machine)
 
 
 def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:
     """A pane as a section of the page."""
-    said = tuple(Paragraph(pieces=line if isinstance(line, tuple) else (line,)) for line in pane.lead)
-    return Section(title=title, lead=lead, blocks=(*said, *pane.blocks), fold=fold)
+    lines = tuple(Paragraph(pieces=line if isinstance(line, tuple) else (line,)) for line in pane.lead)
+    return Section(title=title, lead=lead, blocks=(*lines, *pane.blocks), fold=fold)
 
 
 @document.register
@@ -99,8 +214,8 @@ def _plans(state: Looked) -> Iterator[Block]:
 def _most(state: Looked) -> Section:
     """What the step waits for; what helps was tried while the explorer lived."""
     remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()
-    found = most_document(state.deck, remedies)
-    return _part("What costs you most", dataclasses.replace(found, blocks=tuple(map(_told, found.blocks))), "open")
+    most = most_document(state.deck, remedies)
+    return _part("What costs you most", dataclasses.replace(most, blocks=tuple(map(_told, most.blocks))), "open")
 
 
 def _told(block: Block) -> Block:
@@ -121,12 +236,7 @@ def _coded(code: Codes) -> Iterator[Block]:
 
 
 def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -> Document:
-    """All that the panes of an explorer say, one below the other.
-
-    Args:
-        state: the explorer's.
-        codes: the name of each card's plan → the code of it.
-    """
+    """All that the panes of an explorer say, one below the other, and the code of each card's plan by its name."""
     report, cost = state.report, state.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
     chosen = shard_map_pane(report, state.selected, state.remark)
@@ -147,8 +257,8 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
         blocks.append(_part("Machine", drawn, "closed"))
     if chosen.blocks:
         blocks.append(_part("Shard map", chosen, "closed", chosen.title))
-    found = found_values(report, state.changed, {})
-    blocks.append(_part("Values", values_pane(report, found, state.changed), "closed"))
+    values = found_values(report, state.changed, {})
+    blocks.append(_part("Values", values_pane(report, values, state.changed), "closed"))
     for name, code in codes.items():
         of = f"The plan {name!r} as Python" if len(codes) > 1 else "The plan as Python"
         blocks.append(Section(title=of, blocks=tuple(_coded(code)), fold="closed"))

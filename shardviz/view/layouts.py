@@ -14,45 +14,35 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shardviz.layouts import (
-    Layout,
-    Leaf,
-    LessSharded,
-    Moves,
-    ProcessLayout,
-    Step,
-    TreeBytes,
-    itemsize,
-    silent_copies,
-    uneven,
-)
-from shardviz.notation import DeviceMesh
+from shardviz.layouts import Layout, LessSharded, Moves, ProcessLayout, TreeBytes, itemsize, silent_copies, uneven
+from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.view.document import (
     Block,
-    Column,
     Document,
     Piece,
-    Row,
-    Section,
-    Table,
     axes,
     code,
+    device_ranges,
     document,
     nbytes,
     notes,
-    row,
+    right,
+    section,
     shape,
     shorten,
     spec,
+    table,
     words,
+    wrapped,
 )
-from shardviz.view.ranges import device_ranges
 from shardviz.view.values import LONGEST_NAME
 
 MOST_LEAVES = 60
@@ -86,8 +76,12 @@ def spec_pieces(layout: Layout) -> tuple[Piece, ...]:
     """The same as pieces."""
     if layout.maximal or layout.spec is None:
         return (words(spec_words(layout), quiet=True, tip=layout.why),)
-    said = Piece(text=str(layout.spec), kind="spec", value=layout.spec, tip=str(layout.spec))
-    return (said, words(_manual(layout))) if layout.manual else (said,)
+    piece = replace(_as_given(layout.spec), tip=str(layout.spec))
+    return (piece, *((words(_manual(layout)),) if layout.manual else ()))
+
+
+def _as_given(cut: Spec) -> Piece:
+    return Piece(text=str(cut), kind="spec", value=cut)
 
 
 def uneven_words(layout: Layout, dtype: Any = None) -> str:
@@ -113,8 +107,8 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
     def size(count: float) -> str:
         return plural(round(count), "element") if dtype is None else format_bytes(count)
 
-    made, asked = size(copies.made_bytes_per_device), size(copies.asked_bytes_per_device)
-    text += f" Of a result it quietly makes {copies.made.spec}: {made} on each device instead of {asked}, "
+    actual, asked = size(copies.made_bytes_per_device), size(copies.asked_bytes_per_device)
+    text += f" Of a result it quietly makes {copies.made.spec}: {actual} on each device instead of {asked}, "
     text += f"{size(copies.wasted_bytes)} of copies in all"
     return text + ("; JAX 0.12 stops with an IndivisibleError instead." if copies.breaks else ".")
 
@@ -141,26 +135,24 @@ def of_layout(cut: Layout) -> Document:
     [4:8, 0:4]      2-3
     """
     held = np.flatnonzero(cut.holds)
-    bounds = np.concatenate([cut.starts, cut.stops], axis=1)[held]
+    bounds = np.stack([cut.starts, cut.stops], axis=2)[held]
     slices, where = np.unique(bounds, axis=0, return_inverse=True)
-    rank, ids = len(cut.shape), cut.device_ids[held]
-    rows = tuple(
-        row(
-            code("[" + ", ".join(f"{a}:{b}" for a, b in zip(each[:rank], each[rank:], strict=True)) + "]"),
-            words(device_ranges(ids[where.ravel() == n].tolist())),
-        )
-        for n, each in enumerate(slices[:_MOST_SLICES])
+    ids = cut.device_ids[held]
+    rows = table(
+        enumerate(slices.tolist()),
+        ("slice", lambda each: code(_box(each[1]))),
+        (right("devices"), lambda each: device_ranges(ids[where.ravel() == each[0]].tolist())),
+        most=_MOST_SLICES,
+        kept=_MOST_SLICES,
+        noun="slice",
     )
     shard = f"shard {format_shape(cut.shard_shape)}, {plural(len(slices), 'slice')}"
     text = f"array {format_shape(cut.shape)} cut as {spec_words(cut)} on {cut.mesh}: {shard} on "
-    table = Table(
-        columns=(Column("slice"), Column("devices", right=True)),
-        rows=rows,
-        first=_MOST_SLICES,
-        noun="slice",
-        hidden=len(slices) - len(rows),
-    )
-    return Document(title=words(text + plural(len(ids), "device")), blocks=(table,), mesh=cut.mesh)
+    return Document(title=words(text + plural(len(ids), "device")), blocks=(rows,), mesh=cut.mesh)
+
+
+def _box(bounds: Iterable[tuple[int, int]]) -> str:
+    return f"[{', '.join(f'{start}:{stop}' for start, stop in bounds)}]"
 
 
 # Many arrays at once: a table of them, what they come to on each device, and those that could be cut further.
@@ -170,7 +162,7 @@ def of_layout(cut: Layout) -> Document:
 def of_tree(tree: TreeBytes) -> Document:
     """Many arrays.
 
-    >>> from shardviz.layouts import add_up, layout
+    >>> from shardviz.layouts import Leaf, add_up, layout
     >>> from shardviz.paint import text
     >>> mesh = {"data": 2, "model": 2}
     >>> w, b = layout((8, 4), ("data", "model"), mesh), layout((4,), (), mesh)
@@ -195,35 +187,23 @@ def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, .
         tree: the arrays, in tree order.
         left_out: names of leaves that are no arrays with a known sharding.
     """
-    columns = (
-        *(Column("name"), Column("per device", right=True), Column("ways", right=True)),
-        *(Column("type and shape"), Column("spec"), Column("shard")),
+    leaves = list(tree.leaves)
+    heaviest = sorted(range(len(leaves)), key=lambda i: (-leaves[i].per_device, i))[:MOST_LEAVES]
+    listed = table(
+        [leaves[i] for i in sorted(heaviest)],
+        ("name", lambda leaf: _name(leaf.name)),
+        (right("per device"), lambda leaf: nbytes(leaf.bytes.per_device if leaf.bytes else None)),
+        (right("ways"), lambda leaf: str(math.prod(leaf.layout.ways))),
+        ("type and shape", lambda leaf: shape(leaf.layout.shape, dtype=leaf.dtype or "")),
+        ("spec", lambda leaf: spec_pieces(leaf.layout)),
+        ("shard", lambda leaf: shape(leaf.layout.shard_shape)),
+        most=MOST_LEAVES,
+        clip=True,
+        name="leaves",
     )
-    listed = tuple(map(_leaf, _listed(tree)))
-    table = Table(columns=columns, rows=listed, first=MOST_LEAVES, most=MOST_LEAVES, clip=True, name="leaves")
-    count = len(tree.leaves) - MOST_LEAVES
+    count = len(leaves) - MOST_LEAVES
     more = f"the {MOST_LEAVES} heaviest are listed, {count:,} more are not" if count > 0 else ""
-    return (table, *notes(more, _total(tree, left_out), _heaviest(tree)), *_better(tree))
-
-
-def _listed(tree: TreeBytes) -> list[Leaf]:
-    leaves = tree.leaves
-    if len(leaves) <= MOST_LEAVES:
-        return list(leaves)
-    order = sorted(range(len(leaves)), key=lambda i: (-leaves[i].per_device, i))[:MOST_LEAVES]
-    return [leaves[i] for i in sorted(order)]
-
-
-def _leaf(leaf: Leaf) -> Row:
-    cut = leaf.layout
-    return row(
-        _name(leaf.name),
-        nbytes(leaf.bytes.per_device if leaf.bytes else None),
-        words(str(math.prod(cut.ways))),
-        shape(cut.shape, dtype=leaf.dtype or ""),
-        spec_pieces(cut),
-        shape(cut.shard_shape),
-    )
+    return (listed, *notes(more, _total(tree, left_out), _heaviest(tree)), *_better(tree))
 
 
 def _name(name: str) -> Piece:
@@ -278,28 +258,27 @@ def _better(tree: TreeBytes) -> tuple[Block, ...]:
     better = tree.less_sharded()
     if not better:
         return ()
-    columns = (
-        *(Column("name"), Column("per device", right=True), Column("could be", right=True)),
-        *(Column("unused axis → dimension"), Column("spec then")),
+    listed = table(
+        better[:_MOST_BETTER],
+        ("name", lambda it: _name(it.name)),
+        (right("per device"), lambda it: nbytes(it.bytes_per_device)),
+        (right("could be"), lambda it: nbytes(it.better_bytes_per_device)),
+        ("unused axis → dimension", _unused),
+        ("spec then", lambda it: spec(it.better)),
+        clip=True,
+        name="better",
     )
-    rows = tuple(map(_further, better[:_MOST_BETTER]))
+    saved = lambda some: format_bytes(sum(it.saved_bytes_per_device for it in some))  # noqa: E731
     rest = better[_MOST_BETTER:]
-    more = f"and {plural(len(rest), 'more array')}, {_saved(rest)} less" if rest else ""
-    title = f"{plural(len(better), 'array')} could be cut further: {_saved(better)} less on each device"
-    table = Table(columns=columns, rows=rows, clip=True, name="better")
-    return (Section(title=title, blocks=(table, *notes(more))),)
+    more = f"and {plural(len(rest), 'more array')}, {saved(rest)} less" if rest else ""
+    title = f"{plural(len(better), 'array')} could be cut further: {saved(better)} less on each device"
+    return (section(title, listed, *notes(more)),)
 
 
-def _saved(better: Sequence[LessSharded]) -> str:
-    return format_bytes(sum(it.saved_bytes_per_device for it in better))
-
-
-def _further(it: LessSharded) -> Row:
-    ways = [(axes((axis,)), words(f"→ {d},")) for axis, d in zip(it.axes, it.dimensions, strict=True)]
-    pieces = [*itertools.chain.from_iterable(ways)]
-    pieces[-1] = words(pieces[-1].text.removesuffix(","))
-    now, then = nbytes(it.bytes_per_device), nbytes(it.better_bytes_per_device)
-    return row(_name(it.name), now, then, tuple(pieces), spec(it.better))
+def _unused(it: LessSharded) -> tuple[Piece, ...]:
+    last = len(it.axes) - 1
+    ways = enumerate(zip(it.axes, it.dimensions, strict=True))
+    return tuple(itertools.chain(*((axes((axis,)), words(f"→ {d}{',' * (n < last)}")) for n, (axis, d) in ways)))
 
 
 # What each process (host) of several holds, and how the global and the local views go together.
@@ -331,29 +310,27 @@ def process_blocks(hosts: ProcessLayout, of: str = "") -> tuple[Block, ...]:
         hosts: what each process holds.
         of: which of several arrays it is about, in words.
     """
-    heads = (Column("process", right=True), *map(Column, ("devices", "holds", "local data")), Column("part", wrap=True))
     count = len(hosts.processes)
-    table = Table(
-        columns=heads,
-        rows=tuple(_process(hosts, place) for place in range(min(count, _MOST_PROCESSES))),
+    listed = table(
+        range(count),
+        (right("process"), lambda place: str(hosts.processes[place])),
+        ("devices", lambda place: shorten(device_ranges(hosts.devices(int(hosts.processes[place]))), 40)),
+        ("holds", partial(_holds, hosts)),
+        ("local data", lambda place: shape(hosts.local_shapes[place].tolist())),
+        (wrapped("part"), partial(_part, hosts)),
+        kept=_MOST_PROCESSES,
         caption=f"{of}: {count} processes" if of else f"{count} processes",
         noun="process",
-        hidden=max(0, count - _MOST_PROCESSES),
         name="processes",
     )
-    return (table, *notes(*_views(hosts)))
+    return (listed, *notes(*_views(hosts)))
 
 
-def _process(hosts: ProcessLayout, place: int) -> Row:
-    process = int(hosts.processes[place])
-    bounds = zip(hosts.starts[place].tolist(), hosts.stops[place].tolist(), strict=True)
-    box = f"[{', '.join(f'{start}:{stop}' for start, stop in bounds)}]"
-    holds = box if hosts.elements[place] or not hosts.layout.shape else "nothing"
+def _holds(hosts: ProcessLayout, place: int) -> str:
+    box = _box(zip(hosts.starts[place].tolist(), hosts.stops[place].tolist(), strict=True))
     if not hosts.contiguous[place]:
-        holds = f"{plural(int(hosts.elements[place]), 'element')} in {holds}, with gaps"
-    devices = shorten(device_ranges(hosts.devices(process)), 40)
-    local = shape(hosts.local_shapes[place].tolist())
-    return row(words(str(process)), words(devices), words(holds), local, words(_part(hosts, place)))
+        return f"{plural(int(hosts.elements[place]), 'element')} in {box}, with gaps"
+    return box if hosts.elements[place] or not hosts.layout.shape else "nothing"
 
 
 def _part(hosts: ProcessLayout, place: int) -> str:
@@ -426,23 +403,29 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
         way: what `sv.moves` gives.
         dtype: the element type, for bytes; None for elements.
     """
-    heads = (
-        *(Column("", right=True), Column("step"), Column("over"), Column("spec after it")),
-        *(Column("received, at most", right=True), Column("what it does", wrap=True)),
+    steps = table(
+        enumerate(way.steps, 1),
+        (right(), lambda each: str(each[0])),
+        ("step", lambda each: words(each[1].kind, strong=True)),
+        ("over", lambda each: axes(each[1].axes) if each[1].axes else words("no named axes", quiet=True)),
+        ("spec after it", lambda each: () if each[1].after is None else _as_given(each[1].after)),
+        (right("received, at most"), lambda each: _amount(each[1].elements, dtype) if each[1].elements else "nothing"),
+        (wrapped("what it does"), lambda each: each[1].done),
+        name="steps",
     )
-    steps = Table(columns=heads, rows=tuple(_step(n, step, dtype) for n, step in enumerate(way.steps, 1)), name="steps")
-    groups = _groups(way)
-    rows = tuple(row(words(who), *(_amount(n, dtype) for n in counts)) for who, *counts in groups[:_MOST_GROUPS])
-    shares = Table(
-        columns=(Column("devices"), *(Column(verb, right=True) for verb in ("keeps", "receives", "drops"))),
-        rows=rows,
+    shares = table(
+        _groups(way),
+        ("devices", lambda group: group[0]),
+        *((right(verb), lambda group, n=n: _amount(group[n], dtype)) for n, verb in enumerate(_VERBS, 1)),
+        kept=_MOST_GROUPS,
         noun="group",
-        hidden=len(groups) - len(rows),
         name="shares",
     )
     title = f"what moves, {spec_words(way.before)} → {spec_words(way.after)}"
-    blocks = (steps, shares) if way.steps else (shares,)
-    return (Section(title=title, lead=(words(_collectives(way)),), blocks=blocks),)
+    return (section(title, *((steps, shares) if way.steps else (shares,)), lead=_collectives(way)),)
+
+
+_VERBS = ("keeps", "receives", "drops")
 
 
 def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
@@ -468,13 +451,6 @@ def _collectives(way: Moves) -> str:
     needed = int(way.receive.max(initial=0))
     more = f"; a device needs {needed:,} of the {way.elements:,} elements that come" if way.elements > needed else ""
     return plural(count, "collective") + (f", {local}" if local else "") + more
-
-
-def _step(number: int, step: Step, dtype: Any) -> Row:
-    over = axes(step.axes) if step.axes else words("no named axes", quiet=True)
-    after = () if step.after is None else Piece(text=str(step.after), kind="spec", value=step.after)
-    received = _amount(step.elements, dtype) if step.elements else words("nothing")
-    return row(words(str(number)), words(step.kind, strong=True), over, after, received, words(step.done))
 
 
 def _groups(way: Moves) -> list[tuple[str, int, int, int]]:

@@ -23,7 +23,7 @@ from shardviz.costs.placement import Placement
 from shardviz.costs.routes import torus_links
 from shardviz.notation import DeviceMesh
 from shardviz.records.amounts import plural
-from shardviz.view.ranges import device_ranges
+from shardviz.view.document import device_ranges
 
 MOST_NODES = 1024
 WIDE = 600.0

@@ -21,9 +21,9 @@ import numpy as np
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, way
+from shardviz.view.document import device_ranges
 from shardviz.view.machine import Floor, Node, floor
 from shardviz.view.picture import Key, Labels, Lines, Marks, Picture, Point, Rects, Role, Shape, dash_of, text_wide
-from shardviz.view.ranges import device_ranges
 
 MOST_CYCLED = 8
 """Devices of a tile up to which clicking it again goes from one to the next."""
@@ -69,12 +69,7 @@ def machine_picture(placed: Placement) -> Picture:
 
 
 def company_picture(placed: Placement, place: int) -> Picture:
-    """What lies over a machine's picture when a device is picked: its groups' members and the links between them.
-
-    Args:
-        placed: the mesh on the machine.
-        place: the device, by its place in the mesh.
-    """
+    """What lies over a machine's picture when the device at a place is picked: its groups' members and their links."""
     stand, names = floor(placed), placed.mesh.names
     shapes: list[Shape] = []
     named: set[str] = set()

@@ -38,9 +38,8 @@ from shardviz.view.document import (
     value_spec,
     words,
 )
-from shardviz.view.findings import findings_table
 from shardviz.view.picture import Picture
-from shardviz.view.placement import without_machine
+from shardviz.view.placement import CHOOSE, without_machine
 from shardviz.view.program import of_rules
 from shardviz.view.report import (
     CPU_CAUTION,
@@ -48,15 +47,15 @@ from shardviz.view.report import (
     alive_table,
     code_text,
     differences_section,
+    findings_table,
     stated_text,
 )
 from shardviz.view.roofline import roofline_picture
 from shardviz.view.rosetta import found_value, sharding_of
 from shardviz.view.scene import Scene, build_scene, coarsen, near
-from shardviz.view.shard_company import company_blocks
 from shardviz.view.shard_holders import holders_picture, tinted
-from shardviz.view.shard_map import shard_map
-from shardviz.view.shown import Shown
+from shardviz.view.shard_map import company_blocks, shard_map
+from shardviz.view.show import Shown
 from shardviz.view.step_cost import (
     level_words,
     longest_section,
@@ -204,8 +203,7 @@ def memory_pane(state: Looked) -> Document:
     verdict, tone = _VERDICTS[fits]
     on = () if state.target == "cpu" else (words("on each device of"), code(state.target))
     how = _unpriced_words(state) if needs is None else _after_verdict(memory_words(needs))
-    choose = words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))
-    lacks = (words("·", quiet=True), choose) if state.target == "cpu" else ()
+    lacks = (words("·", quiet=True), CHOOSE) if state.target == "cpu" else ()
     blocks: list[Block] = [
         paragraph(words(verdict, strong=True, tone=tone), *on, words(f": {how}"), *lacks, name="memory-verdict")
     ]

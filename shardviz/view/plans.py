@@ -1,108 +1,198 @@
-"""Several plans of one program: a sweep, a row a point, failures and misfits among them; and presets."""
+"""What several plans of one program say together: costs side by side, presets, a sweep, a search's answer, mends.
+
+Step time against memory of a sweep's or a search's plans is a picture: a square each, the front joined by a line.
+"""
 
 from __future__ import annotations
 
-from shardviz.ask.presets import Presets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from shardviz.ask.presets import Preset, Presets
 from shardviz.costs.step_cost import StepCost
-from shardviz.judge.report import Report
-from shardviz.records.amounts import format_bytes, format_number, format_seconds, plural
+from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, plural
+from shardviz.study.answer import Floor, Found, Search, Tried, WhyNot
+from shardviz.study.costs import CostTable
+from shardviz.study.mends import Mend, Mends
 from shardviz.study.resuming import value_text
 from shardviz.study.sweep import Sweep, SweepRow
-from shardviz.view.cost_table import memory_text
-from shardviz.view.document import Column, Document, Inline, Table, code, document, notes, row, words
-from shardviz.view.picture import Labels, Lines, Picture, Rects, Shape, picture
+from shardviz.view.comparison import difference_text, signed_text
+from shardviz.view.document import (
+    Block,
+    Document,
+    Inline,
+    Piece,
+    Table,
+    code,
+    document,
+    line,
+    mesh_axes,
+    notes,
+    right,
+    section,
+    table,
+    words,
+    wrapped,
+)
+from shardviz.view.picture import Labels, Lines, Picture, Point, Rects, Shape, picture, shortened
+from shardviz.view.step_cost import BOUND_WORDS
 from shardviz.view.values import total_bytes
 
-_WIDE, _HIGH, _LEFT, _TOP = 420.0, 240.0, 70.0, 10.0
+_STEP_TIMES = "a step's time if all overlaps, and if no communication does"
+
+
+def memory_text(cost: StepCost) -> str:
+    """`≥ 12.8 GB of 103 GB`, with `OVER` or `fits` where that is known."""
+    needs = cost.needs
+    text = f"{'' if needs.complete else '≥ '}{format_bytes(needs.total)}"
+    if needs.usable is None:
+        return text
+    over = needs.total > needs.usable
+    return f"{text} of {format_bytes(needs.usable)}" + (", OVER" if over else ", fits" if needs.fits else "")
+
+
+# Costs side by side, the best of each column marked.
+
+# column → its head, and what it says of a cost
+_COSTS: dict[str, tuple[str, Callable[[StepCost], str]]] = {
+    "target": ("machine", lambda c: c.machine.text),
+    "mesh": ("mesh", lambda c: str(c.mesh)),
+    "level": ("level", lambda c: c.basis),
+    "runs": ("runs", lambda c: format_count(None if c.total.unknown else int(c.total.runs))),
+    "bytes": ("moved", lambda c: format_bytes(None if c.total.unknown else float(c.total.bytes))),
+    "lower": ("overlapped", lambda c: ("≥ " if c.upper is None else "") + format_seconds(c.lower)),
+    "upper": ("not", lambda c: format_seconds(c.upper)),
+    "bound": ("bound by", lambda c: BOUND_WORDS.get(c.bound, c.bound)),
+    "memory": ("memory of usable", memory_text),
+    "mfu": ("MFU", lambda c: f"{100 * c.mfu[0]:.1f}–{c.mfu[1]:.1%}" if c.mfu else ""),
+    "tokens": ("tokens/s, chip", lambda c: "–".join(map(format_number, c.tokens_per_s_per_chip or ()))),
+}
+_NUMBERS = ("runs", "bytes", "lower", "upper", "memory", "mfu", "tokens")
+_SAME = {"target": "machine", "mesh": "mesh", "level": "level", "runs": "runs of collectives"}
+"""Columns that stand above the table where all rows have the same, and what they are called there."""
 
 
 @document.register
-def sweep_document(found: Sweep) -> Document:
-    """A row for each point that was answered; what is not known is said so."""
-    names = list(found.over)
-    front, best = found.pareto, found.best
-    columns = (
-        *(Column(name) for name in names),
-        *(Column("overlapped", right=True), Column("not", right=True), Column("memory", right=True)),
-        *(Column("moved", right=True), Column("tokens/s", right=True), Column("", wrap=True)),
+def cost_table_document(compared: CostTable) -> Document:
+    """A row for each plan or machine; what is the same in all stands above."""
+    costs = list(compared.costs.values())
+    texts = {
+        name: {key: say(cost) for key, (_, say) in _COSTS.items() if key not in ("target", "mesh") or say(cost) != name}
+        for name, cost in compared.costs.items()
+    }
+    common = {key: {_COSTS[key][1](cost) for cost in costs} for key in _SAME}
+    common["runs"] = {format_count(cost.total.runs) for cost in costs}
+    same = {key: text for key, (text, *others) in common.items() if not others and len(costs) > 1}
+    keys = [key for key in _COSTS if key not in same and any(text.get(key) for text in texts.values())]
+    best = {key: compared.best(key) if key in _NUMBERS else frozenset() for key in keys}
+
+    def cell(key: str, name: str) -> Piece:
+        if key == "mesh":
+            return mesh_axes(compared.costs[name].mesh)
+        text, marked = texts[name].get(key, ""), name in best[key]
+        return words(f"★ {text}" if marked else text, strong=marked, tip=_tip(compared.costs[name], key))
+
+    above = "; ".join(f"{_SAME[key]} {text}" for key, text in same.items())
+    programs = ", ".join(dict.fromkeys(cost.program for cost in costs))
+    marks = "the best of a column is marked"
+    if len(compared.levels) > 1:
+        marks = f"none is marked as best, as the rows are of several levels ({', '.join(compared.levels)})"
+    counted = {cost.tokens_are for cost in costs if cost.tokens_from} or {"tokens"}  # some rows may count samples
+    heads = {key: _COSTS[key][0].replace("tokens", " or ".join(sorted(counted, reverse=True))) for key in keys}
+    rows = table(
+        compared.costs,
+        ("", lambda name: words(name, strong=True)),
+        *((right(heads[key]) if key in _NUMBERS else heads[key], partial(cell, key)) for key in keys),
     )
-    rows = tuple(
-        row(
-            *(code(value_text(each.point[name])) for name in names),
-            *_numbers(each),
-            _verdict(each, each in front, each is best),
-            marked=each is best,
-        )
-        for each in found.rows
+    return Document(
+        title=words(f"{programs}: {above}" if above else programs),
+        blocks=(*notes(f"{_STEP_TIMES}; bytes that collectives move on each device; {marks}"), rows),
+        mesh=costs[0].mesh if "mesh" in same or len(costs) == 1 else None,
     )
-    what = f"level {found.level}; a step's time if all overlaps, and if no communication does; memory on one device"
-    left = f"{plural(found.left, 'point')} not answered: it was interrupted; previous= goes on" if found.left else ""
-    table = Table(columns=columns, rows=rows, first=len(rows), most=len(rows), noun="point")
-    title = (words(plural(len(found.rows), "point"), strong=True), words(f"over {', '.join(names)}", quiet=True))
-    return Document(title=title, blocks=(*notes(what), table, *notes(left)))
+
+
+def _tip(cost: StepCost, column: str) -> str:
+    """What a number is made of."""
+    return {
+        "lower": f"compute {format_seconds(cost.step.compute)}, HBM {format_seconds(cost.step.memory)}, "
+        f"communication {format_seconds(cost.step.communication)}",
+        "memory": cost.needs.verdict,
+        "target": str(cost.machine),
+    }.get(column, "")
+
+
+# Presets, and sweeps: a row a point, failures and misfits among them.
 
 
 @document.register
-def presets_document(found: Presets) -> Document:
+def presets_document(presets: Presets) -> Document:
     """A row for each preset: what it cuts, and what Shardy and the cost model make of it."""
-    timed = any(each.cost is not None for each in found.rows)
-    columns = (
-        *(
-            Column("preset"),
-            Column("what it does", wrap=True),
-            Column("arguments", right=True),
-            Column("moved", right=True),
-        ),
-        *((Column("memory", right=True), Column("overlapped", right=True), Column("not", right=True)) if timed else ()),
-        Column("", wrap=True),
-    )
-    rows = tuple(
-        row(
-            code(each.name, strong=True),
-            words(each.text, tip=each.cut),
-            *_held(each.report),
-            *(_timed(each.cost) if timed else ()),
-            words(each.trouble, tone="bad"),
-        )
-        for each in found.rows
+    timed = any(each.cost is not None for each in presets.rows)
+    rows = table(
+        presets.rows,
+        ("preset", lambda each: code(each.name, strong=True)),
+        (wrapped("what it does"), lambda each: words(each.text, tip=each.cut)),
+        (right("arguments"), lambda each: format_bytes(total_bytes(each.report.arguments)[0]) if each.report else ""),
+        (right("moved"), _moved),
+        (right("memory"), _memory_of_usable) if timed else None,
+        (right("overlapped"), lambda each: format_seconds(each.cost.lower) if each.cost else "") if timed else None,
+        (right("not"), lambda each: format_seconds(each.cost.upper) if each.cost else "") if timed else None,
+        (wrapped(), lambda each: words(each.trouble, tone="bad")),
+        noun="preset",
     )
     what = "level propagated; arguments and operands of collectives, bytes on one device in a step"
-    if timed:
-        what += "; a step's time if all overlaps, and if no communication does; what cannot fit stands last"
-    table = Table(columns=columns, rows=rows, first=len(rows), most=len(rows), noun="preset")
-    title = words(f"{plural(len(rows), 'plan')} to begin with", strong=True)
-    return Document(title=title, blocks=(*notes(what), table), mesh=found.rows[0].plan.mesh if rows else None)
+    what += f"; {_STEP_TIMES}; what cannot fit stands last" if timed else ""
+    title = words(f"{plural(len(presets.rows), 'plan')} to begin with", strong=True)
+    mesh = presets.rows[0].plan.mesh if presets.rows else None
+    return Document(title=title, blocks=(*notes(what), rows), mesh=mesh)
 
 
-def _held(report: Report | None) -> tuple[Inline, ...]:
-    """Bytes of the arguments, and of what collectives move."""
-    if report is None:
-        return words(""), words("")
-    moved = sum(c.assumed_bytes for c in report.collectives)
-    return words(format_bytes(total_bytes(report.arguments)[0])), words(format_bytes(moved))
-
-
-def _timed(cost: StepCost | None) -> tuple[Inline, ...]:
-    if cost is None:
-        return words(""), words(""), words("")
-    over = cost.needs.fits is False
-    memory = words(memory_text(cost), tone="bad" if over else "", tip=cost.needs.verdict)
-    return memory, words(format_seconds(cost.lower)), words(format_seconds(cost.upper))
-
-
-def _numbers(each: SweepRow) -> tuple[Inline, ...]:
-    cost = each.cost
-    if cost is None:
-        moved = None if each.report is None else sum(c.assumed_bytes for c in each.report.collectives)
-        return words(""), words(""), words(""), words("" if moved is None else format_bytes(moved)), words("")
-    rates = cost.tokens_per_s
-    return (
-        words(format_seconds(cost.lower)),
-        words(format_seconds(cost.upper)),
-        words(("" if cost.needs.complete else "≥ ") + format_bytes(cost.needs.total), tip=cost.needs.verdict),
-        words(format_bytes(cost.total.bytes)),
-        words("" if rates is None else format_number(rates[0])),
+def _memory_of_usable(each: Preset) -> Piece:
+    if each.cost is None:
+        return words("")
+    return words(
+        memory_text(each.cost), tone="bad" if each.cost.needs.fits is False else "", tip=each.cost.needs.verdict
     )
+
+
+def _moved(each: Preset | SweepRow) -> str:
+    return "" if each.report is None else format_bytes(sum(c.assumed_bytes for c in each.report.collectives))
+
+
+@document.register
+def sweep_document(sweep: Sweep) -> Document:
+    """A row for each point that was answered; what is not known is said so."""
+    front, best = sweep.pareto, sweep.best
+    rows = table(
+        sweep.rows,
+        *((name, lambda each, name=name: code(value_text(each.point[name]))) for name in sweep.over),
+        (right("overlapped"), lambda each: format_seconds(each.cost.lower) if each.cost else ""),
+        (right("not"), lambda each: format_seconds(each.cost.upper) if each.cost else ""),
+        (right("memory"), _memory_held),
+        (right("moved"), lambda each: format_bytes(each.cost.total.bytes) if each.cost else _moved(each)),
+        (right("tokens/s"), _tokens),
+        (wrapped(), lambda each: _verdict(each, each in front, each is best)),
+        marked=lambda each: each is best,
+        noun="point",
+    )
+    what = f"level {sweep.level}; {_STEP_TIMES}; memory on one device"
+    left = f"{plural(sweep.left, 'point')} not answered: it was interrupted; previous= goes on" if sweep.left else ""
+    over = words(f"over {', '.join(sweep.over)}", quiet=True)
+    title = (words(plural(len(sweep.rows), "point"), strong=True), over)
+    return Document(title=title, blocks=(*notes(what), rows, *notes(left)))
+
+
+def _tokens(each: SweepRow) -> str:
+    rates = None if each.cost is None else each.cost.tokens_per_s
+    return "" if rates is None else format_number(rates[0])
+
+
+def _memory_held(each: SweepRow) -> Piece:
+    if each.cost is None:
+        return words("")
+    needs = each.cost.needs
+    return words(("" if needs.complete else "≥ ") + format_bytes(needs.total), tip=needs.verdict)
 
 
 def _verdict(each: SweepRow, front: bool, best: bool) -> Inline:
@@ -110,33 +200,274 @@ def _verdict(each: SweepRow, front: bool, best: bool) -> Inline:
         return words(each.trouble, tone="bad")
     if each.fits is False:
         return words("does not fit", tone="bad")
-    said = [word for word, so in (("★ best", best), ("on the front", front and not best)) if so]
-    return words(", ".join([*said, *([each.trouble] if each.trouble else [])]), tone="good" if said else "")
+    praise = [word for word, so in (("★ best", best), ("on the front", front and not best)) if so]
+    return words(", ".join(filter(None, [*praise, each.trouble])), tone="good" if praise else "")
+
+
+# Mends: what to change, and what each change brings, in the numbers of the level at which it was tried.
+
+_MOST_LINES = 2
+_MOST_BY_HAND = 3
+
+
+@document.register
+def mends_document(mends: Mends) -> Document:
+    """The changes that help, the one that saves most first; below them what else was tried."""
+    title = (words(f"Mends of {mends.program}", strong=True), code("" if mends.target == "cpu" else mends.target))
+    timed = any(mend.seconds is not None for mend in mends.mends)
+    listed = table(
+        mends.mends,
+        (wrapped("change"), _change),
+        (right("step saved"), _step_saved) if timed else None,
+        (right("moved"), lambda mend: difference_text(mend.difference.amount("operand bytes"))),
+        (
+            right("memory, about"),
+            lambda mend: signed_text(mend.memory, format_bytes) if abs(mend.memory) >= 0.5e6 else "the same",
+        ),
+        ("where", lambda mend: tuple(map(line, mend.lines[:_MOST_LINES])) or ""),
+        ("level", lambda mend: mend.level),
+        noun="mend",
+    )
+    single = "Each is tried by itself: two of them together may save less than their sum."
+    blocks: list[Block] = [listed, *notes(single)] if mends.mends else [*notes(_none(mends))]
+    if mends.by_hand:
+        left = len(mends.by_hand) - _MOST_BY_HAND
+        more = f"; and {plural(left, 'other')}" if left > 0 else ""
+        changes = "; ".join(mends.by_hand[:_MOST_BY_HAND])
+        blocks += notes(f"Not tried, as only a person can write it: {changes}{more}.")
+    if mends.not_offered:
+        refused = table(
+            mends.not_offered,
+            (wrapped("change"), lambda refused: refused.action),
+            (wrapped("why it is not offered"), lambda refused: refused.why),
+            most=48,
+            noun="change",
+        )
+        lead = plural(len(mends.not_offered), "change")
+        blocks.append(section("Tried, and no better", refused, lead=lead, fold="closed", brief=True))
+    return Document(title=title, lead=(words(_tried(mends)),), blocks=tuple(blocks))
+
+
+def _tried(mends: Mends) -> str:
+    text = f"{mends.tried} of {plural(mends.candidates, 'change')} tried, {len(mends.mends)} worth making"
+    text += "" if mends.finished else "; not finished"
+    step = next((mend.step for mend in mends.mends if mend.step), None)
+    return text + (f"; the step takes {format_seconds(step)} as it is, where nothing overlaps" if step else "")
+
+
+def _none(mends: Mends) -> str:
+    if not mends.candidates:
+        return "There is nothing to try: no finding suggests a change, and no logical dimension can be cut otherwise."
+    return f"None of {plural(mends.tried, 'change')} that were tried makes it better."
+
+
+def _change(mend: Mend) -> Inline:
+    against = mend.finding and words(f"against {mend.finding.rule}", quiet=True, tip=mend.finding.text)
+    return (
+        words(f"{mend.action}:", strong=True),
+        *((against,) if against else ()),
+        words("; ".join(mend.collectives) or "no other collectives", quiet=True),
+        *((words("· write", quiet=True), code(mend.write)) if mend.write else ()),
+    )
+
+
+def _step_saved(mend: Mend) -> Piece:
+    saved = mend.seconds or 0.0
+    return words(format_seconds(saved) if saved else "as long", tone="good" if saved > 0 else "")
+
+
+# A search's answer: the best plan, its runners-up, why not otherwise, the front, and what fell out.
+
+_MOST_FRONT, _MOST_REASONS = 8, 8
+_ESTIMATED = (
+    "Memory is an estimate of what a device's main memory must hold, before any compiler plans it: for the gallery's "
+    "programs it is at most a quarter off what v5p's compiler plans. What a TPU computes and uses up in its chip's own "
+    "fast memory (VMEM) is not counted."
+)
+
+
+@document.register
+def search_document(search: Search) -> Document:
+    """The offers as a table, then why not otherwise, the front and what fell out."""
+    best = search.best
+    counts = f"{plural(len(search.tried), 'candidate')} tried in {format_seconds(search.seconds)}"
+    counts += f", {len(search.fallen)} fell out" if search.fallen else ""
+    title = (words(search.program, strong=True), words(f"on {search.target}: {counts}", quiet=True))
+    blocks: list[Block] = []
+    if best is None:
+        blocks += notes(_nothing(search))
+    else:
+        floor = "" if search.floor is None else _floor(search.floor, best)
+        blocks += (*notes(_headline(search, best)), _offers(search), *notes(floor))
+    blocks += notes(search.note)
+    if search.why_not:
+        blocks.append(section("Why not otherwise", *_why_nots(search.why_not)))
+    if len(search.front) > 1:
+        front = table(
+            search.front,
+            (wrapped("plan"), lambda each: each.text),
+            (right("step, between"), lambda each: _between(each.score.lower, each.score.upper)),
+            (right("memory, about"), _needed),
+            first=_MOST_FRONT,
+            noun="plan",
+        )
+        blocks.append(section("Faster or smaller: the front", front, *notes(_ESTIMATED)))
+    if search.fallen:
+        fallen = table(
+            sorted(search.reasons.items(), key=lambda item: -item[1]),
+            (right("how many"), lambda item: str(item[1])),
+            (wrapped("why"), lambda item: item[0]),
+            first=_MOST_REASONS,
+            noun="reason",
+        )
+        blocks.append(section("What fell out", fallen))
+    return Document(title=title, blocks=tuple(blocks), mesh=None if best is None else best.plan.mesh)
+
+
+def _nothing(search: Search) -> str:
+    """Why no plan is offered, and what is known nevertheless."""
+    leading = search.leading
+    if leading is None:
+        return "No plan was found."
+    return (
+        "No plan is offered: the target's compiler has not accepted any as fitting. The best by its estimate: "
+        f"{leading.text}. A step would take {_step(leading)}; {leading.verdict}."
+    )
+
+
+def _headline(search: Search, best: Found) -> str:
+    text = f"Best: {best.text}. A step takes {_step(best)}; {best.verdict}."
+    if search.given is not None and search.given is not best.tried and best.score.seconds:
+        times = search.given.score.seconds / best.score.seconds
+        text += f" The plan that it began with takes {times:.3g} times as long, before any compiler."
+    return text
+
+
+def _between(lower: float, upper: float) -> str:
+    return f"{format_seconds(lower)} to {format_seconds(upper)}"
+
+
+def _step(each: Found) -> str:
+    return _between(each.cost.lower, each.cost.step.upper)
+
+
+def _needed(each: Tried) -> str:
+    return format_bytes(each.score.needed) + (" (too much)" if each.score.fits is False else "")
+
+
+def _offers(search: Search) -> Table:
+    return table(
+        search.offers,
+        ("", lambda each: words("★ best" if each is search.best else "", tone="good")),
+        (wrapped("plan"), lambda each: each.text),
+        (right("step, overlapped"), lambda each: format_seconds(each.cost.lower)),
+        (right("not overlapped"), lambda each: format_seconds(each.cost.step.upper)),
+        (right("memory"), _planned),
+        ("level", lambda each: each.report.level),
+        ("accepted", _accepted),
+        marked=lambda each: each is search.best,
+        noun="plan",
+    )
+
+
+def _planned(each: Found) -> Piece:
+    if each.report.memory is not None:
+        return words(format_bytes(each.report.memory.takes))
+    return words(f"about {format_bytes(each.score.needed)}", tip=each.verdict)
+
+
+def _accepted(each: Found) -> Piece:
+    word, tone = ("yes", "good") if each.accepted else ("not asked", "bad")
+    return words(word, tone=tone, tip=each.verdict)
+
+
+def _floor(floor: Floor, best: Found) -> str:
+    text = f"No plan is faster than {format_seconds(floor.seconds)}: compute at peak {format_seconds(floor.compute)}, "
+    text += f"memory read and written once {format_seconds(floor.memory)}."
+    text += f" What the best plan moves would take {format_seconds(floor.links)} on all links of a chip at once."
+    if floor.seconds:
+        low, high = best.cost.lower / floor.seconds, best.cost.step.upper / floor.seconds
+        text += f" The best takes {low:.2f} to {high:.2f} times the floor."
+    return text
+
+
+def _why_nots(rows: Sequence[WhyNot]) -> tuple[Block, ...]:
+    """What would be otherwise as a table; what would be the same in a sentence below it."""
+    same = [f"{each.other} in place of {each.chosen}" for each in rows if not each.seconds and not each.bytes]
+    other = table(
+        sorted((each for each in rows if each.seconds or each.bytes), key=lambda each: each.seconds),
+        (wrapped("instead of"), lambda each: each.chosen),
+        (wrapped("this"), lambda each: each.other),
+        (right("step"), lambda each: words(_more(each.seconds, format_seconds), tone="bad" * (each.seconds > 0))),
+        (right("memory"), lambda each: _more(each.bytes, format_bytes)),
+        (wrapped("because"), lambda each: each.reason),
+        noun="decision",
+    )
+    blocks = (other,) if other.rows else ()
+    return (*blocks, *notes(f"No different: {'; '.join(same)}." if same else ""))
+
+
+def _more(amount: float, form: Callable[[float], str]) -> str:
+    return f"{'+' if amount >= 0 else '-'}{form(abs(amount))}"
+
+
+# Step time against memory.
+
+_WIDE, _HIGH, _LEFT, _TOP = 420.0, 240.0, 70.0, 10.0
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A plan: the seconds of its step, the bytes on a device, whether it is on the front, and its tip."""
+
+    seconds: float
+    bytes: float
+    ahead: bool
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """Where seconds and bytes stand, up to the most of each."""
+
+    seconds: float
+    bytes: float
+
+    @classmethod
+    def of(cls, points: Sequence[_Point]) -> _Plane:
+        """That of the points."""
+        return cls(max((p.seconds for p in points), default=1.0), max((p.bytes for p in points), default=1.0))
+
+    def at(self, seconds: float, nbytes: float) -> Point:
+        """The pixels of a place."""
+        return _LEFT + _WIDE * seconds / self.seconds, _TOP + _HIGH * (1 - nbytes / self.bytes)
+
+    def drawn(self, points: Sequence[_Point]) -> list[Shape]:
+        """The axes with their ends, the front joined by a line, and a square for each point."""
+        corner = ((_LEFT, _TOP), (_LEFT, _TOP + _HIGH), (_LEFT + _WIDE, _TOP + _HIGH))
+        shapes: list[Shape] = [Lines(lines=(corner,), stroke="ink")]
+        front = sorted((p for p in points if p.ahead), key=lambda p: (p.seconds, p.bytes))
+        if len(front) > 1:
+            shapes.append(Lines(lines=(tuple(self.at(p.seconds, p.bytes) for p in front),), stroke="ink", dash=2))
+        for p in sorted(points, key=lambda p: p.ahead):  # the front lies over the others
+            x, y = self.at(p.seconds, p.bytes)
+            tip = {"tip": "{}", "told": ((p.tip,),)} if p.tip else {}
+            shapes.append(Rects(x=(x - 4,), y=(y - 4,), wide=8, high=8, fill="work" if p.ahead else "muted", **tip))
+        longest, most = f"step {format_seconds(self.seconds)}", format_bytes(self.bytes)
+        shapes.append(Labels(at=((_LEFT + _WIDE, _TOP + _HIGH + 12),), texts=(longest,), align="end"))
+        return [*shapes, Labels(at=((_LEFT - 6, _TOP),), texts=(most,), align="end")]
 
 
 @picture.register
-def _(found: Sweep, kind: str = "") -> Picture:
+def _(sweep: Sweep, kind: str = "") -> Picture:
     """Step time against memory: a square a row, with its point; the front joined by a line."""
-    rows = [r for r in found.rows if r.time is not None and r.memory is not None]
-    longest, most = max((r.time or 0.0 for r in rows), default=1.0), max((r.memory or 0.0 for r in rows), default=1.0)
-
-    def at(each: SweepRow) -> tuple[float, float]:
-        return _LEFT + _WIDE * (each.time or 0.0) / longest, _TOP + _HIGH * (1 - (each.memory or 0.0) / most)
-
-    front = found.pareto
-    shapes: list[Shape] = [
-        Lines(lines=(((_LEFT, _TOP), (_LEFT, _TOP + _HIGH), (_LEFT + _WIDE, _TOP + _HIGH)),), stroke="ink", dash=0)
-    ]
-    if len(front) > 1:
-        shapes.append(Lines(lines=(tuple(at(r) for r in front),), stroke="ink", dash=1))
-    for each in sorted(rows, key=lambda r: r in front):  # the front lies over the others
-        x, y = at(each)
-        shapes.append(Rects(x=(x - 4,), y=(y - 4,), wide=8, high=8, fill="work" if each in front else "muted"))
-    named = [r for r in rows if r in front]
-    shapes.append(Labels(at=tuple((at(r)[0] + 8, at(r)[1] - 8) for r in named), texts=tuple(r.label for r in named)))
-    ends = (format_seconds(longest), format_bytes(most))
-    shapes.append(Labels(at=((_LEFT + _WIDE, _TOP + _HIGH + 12),), texts=(f"step {ends[0]}",), align="end"))
-    shapes.append(Labels(at=((_LEFT - 6, _TOP),), texts=(ends[1],), align="end"))
+    front = sweep.pareto
+    rows = [each for each in sweep.rows if each.time is not None and each.memory is not None]
+    points = [_Point(each.time or 0.0, each.memory or 0.0, each in front) for each in rows]
+    plane = _Plane.of(points)
+    shapes = plane.drawn(points)
+    named = [(plane.at(p.seconds, p.bytes), each.label) for p, each in zip(points, rows, strict=True) if p.ahead]
+    shapes.append(Labels(at=tuple((x + 8, y - 8) for (x, y), _ in named), texts=tuple(text for _, text in named)))
     said = "; ".join(f"{r.label}: {format_seconds(r.time)}, {format_bytes(r.memory)}" for r in rows)
     return Picture(
         width=_LEFT + _WIDE + 180,
@@ -146,3 +477,47 @@ def _(found: Sweep, kind: str = "") -> Picture:
         alt=f"Step time against memory: {said or 'nothing is known'}.",
         notes=("dark and named: the Pareto front, than which nothing is both faster and smaller",) if rows else (),
     )
+
+
+@picture.register
+def _(search: Search, kind: str = "") -> Picture:
+    """Step time against memory: a square a candidate, the front joined by a line, the chip's memory as a bound."""
+    front, near, best = search.front, _near(search), search.best
+    points = [_Point(each.score.seconds, each.score.needed, each in front, _told(each)) for each in near]
+    plane = _Plane.of(points)
+    shapes = plane.drawn(points)
+    usable = next((each.score.usable for each in near if each.score.usable), None)
+    if usable is not None and usable <= plane.bytes:
+        y = plane.at(0.0, usable)[1]
+        shapes.append(Lines(lines=(((_LEFT, y), (_LEFT + _WIDE, y)),), stroke="ink", dash=1))
+        bound = f"{format_bytes(usable)} on a device"
+        shapes.append(Labels(at=((_LEFT + _WIDE + 6, y),), texts=(bound,), size="small"))
+    if best is not None:
+        x, y = plane.at(best.score.seconds, best.score.needed)
+        shapes.append(Rects(x=(x - 7,), y=(y - 7,), wide=14, high=14, fill=None, stroke="ink"))
+        shapes.append(Labels(at=((x + 12, y - 10),), texts=(shortened(best.text, 60),), bold=True, halo=True))
+    hidden = len(search.tried) - len(near)
+    said = "; ".join(map(_told, front)) or "none"
+    dark = "dark: the front, than which nothing is both faster and smaller; framed: the best"
+    return Picture(
+        width=_LEFT + _WIDE + 180,
+        height=_TOP + _HIGH + 24,
+        shapes=tuple(shapes),
+        title="step time (between its bounds) against memory on a device, estimated",
+        alt=f"Step time against memory of {plural(len(search.tried), 'candidate')}. The front: {said}.",
+        notes=(dark, *((f"{plural(hidden, 'candidate')} farther off left out",) if hidden else ())),
+    )
+
+
+def _near(search: Search) -> list[Tried]:
+    """The candidates near the front: the others would press it into a corner."""
+    if not search.front:
+        return []
+    first = search.front[0].score
+    slow = 3 * max(first.seconds, search.best.score.seconds if search.best else 0.0)
+    large = max(3 * first.needed, 2 * (first.usable or 0.0))
+    return [each for each in search.tried if each.score.seconds <= slow and each.score.needed <= large]
+
+
+def _told(each: Tried) -> str:
+    return f"{each.text}: {_between(each.score.lower, each.score.upper)}, about {format_bytes(each.score.needed)}"

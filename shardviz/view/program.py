@@ -25,21 +25,21 @@ from shardviz.program.exports import ExportedArray, ExportRecord
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.view.document import (
     Block,
-    Column,
     Document,
     Paragraph,
     Piece,
-    Section,
-    Table,
     code,
     document,
     mesh_axes,
     notes,
     paragraph,
-    row,
+    right,
+    section,
     shorten,
     spec,
+    table,
     words,
+    wrapped,
 )
 from shardviz.view.values import LONGEST_NAME
 
@@ -50,41 +50,38 @@ _MOST_TREE = 400
 
 
 @document.register
-def of_dimensions(found: Dimensions) -> Document:
+def of_dimensions(dimensions: Dimensions) -> Document:
     """A row a dimension: its name, the size that must divide, how many array dimensions it has, and which."""
-    columns = (Column("dimension"), Column("size", right=True), Column("members", right=True), Column("in", wrap=True))
-    rows = tuple(
-        row(
-            words(each.name, strong=True),
-            words(", ".join(f"{size:,}" for size in each.sizes), tip="the sizes of its members"),
-            words(f"{len(each.members):,}"),
-            words(_members(each), tip=", ".join(map(str, each.members))),
-            detail=notes(_conflicts(each), _moved(each)),
-        )
-        for each in found
+    rows = table(
+        dimensions,
+        ("dimension", lambda each: words(each.name, strong=True)),
+        (right("size"), lambda each: words(", ".join(map("{:,}".format, each.sizes)), tip="the sizes of its members")),
+        (right("members"), lambda each: f"{len(each.members):,}"),
+        (wrapped("in"), lambda each: words(_members(each), tip=", ".join(map(str, each.members)))),
+        detail=lambda each: notes(_conflicts(each), _moved(each)),
+        most=_MOST_TREE,
+        noun="dimension",
     )
-    heading = f"{plural(len(found), 'logical dimension')}: what is cut along one is cut alike wherever it occurs"
-    return Document(
-        title=words(heading, quiet=True),
-        blocks=(Table(columns=columns, rows=rows, first=_MOST_TREE, most=_MOST_TREE, noun="dimension"),),
-    )
+    heading = f"{plural(len(dimensions), 'logical dimension')}: what is cut along one is cut alike wherever it occurs"
+    return Document(title=words(heading, quiet=True), blocks=(rows,))
 
 
 def _members(of: Dimension) -> str:
     """The first few, arguments first, each array's leaf once."""
     shown = [str(m) for m in of.members[:3]]
     left = len(of.members) - len(shown)
-    said = ", ".join(shown) + (f" and {left:,} more" if left else "")
-    return f"{said} (stacked, a scan runs over it)" if of.stacked else said
+    names = ", ".join(shown) + (f" and {left:,} more" if left else "")
+    return f"{names} (stacked, a scan runs over it)" if of.stacked else names
 
 
 def _conflicts(of: Dimension) -> str:
     """Which arrays have it several times; empty where none has."""
     if not of.conflicts:
         return ""
-    said = ", ".join(f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in list(of.conflicts.items())[:4])
+    first = list(of.conflicts.items())[:4]
+    arrays = ", ".join(f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in first)
     more = f" and {len(of.conflicts) - 4} more" if len(of.conflicts) > 4 else ""
-    return f"an axis cuts an array once, so only one of these can take it: {said}{more}"
+    return f"an axis cuts an array once, so only one of these can take it: {arrays}{more}"
 
 
 def _moved(of: Dimension) -> str:
@@ -99,26 +96,24 @@ def _moved(of: Dimension) -> str:
 
 
 @document.register
-def of_rules(found: RulesTable, most: int = 4) -> Document:
+def of_rules(caught: RulesTable, most: int = 4) -> Document:
     """A row a rule; below it what it wins, what others win, and what does not fit; at most so many names of each."""
-    columns = (
-        *(Column("rule", right=True), Column("filter"), Column("spec")),
-        *(Column("catches", right=True), Column("wins", right=True)),
+    rules = table(
+        enumerate(caught.rows, 1),
+        (right("rule"), lambda each: str(each[0])),
+        ("filter", lambda each: words(each[1].rule, strong=True)),
+        ("spec", lambda each: spec(each[1].spec)),
+        (right("catches"), lambda each: str(each[1].caught)),
+        (right("wins"), lambda each: str(len(each[1].wins))),
+        detail=lambda each: [Paragraph(pieces=tuple(said), quiet=True) for said in _does(each[1], most)],
+        folds="never",
+        name="rules",
     )
-    rows = tuple(
-        row(
-            *(words(str(number)), words(rule.rule, strong=True), spec(rule.spec)),
-            *(words(str(rule.caught)), words(str(len(rule.wins)))),
-            detail=tuple(Paragraph(pieces=tuple(said), quiet=True) for said in _does(rule, most)),
-        )
-        for number, rule in enumerate(found.rows, 1)
-    )
-    table = Table(columns=columns, rows=rows, first=len(rows), most=len(rows), folds="never", name="rules")
     left: list[Piece] = [words("No array is left without a rule.")]
-    if found.uncaught:
-        left = [words(f"No rule catches {plural(len(found.uncaught), 'array')}:")]
-        left += _names([name for name, _ in found.uncaught], most, [cut for _, cut in found.uncaught])
-    return Document(blocks=(table, paragraph(*left, name="rules-left")) if rows else (paragraph("No rules."),))
+    if caught.uncaught:
+        left = [words(f"No rule catches {plural(len(caught.uncaught), 'array')}:")]
+        left += _names([name for name, _ in caught.uncaught], most, [cut for _, cut in caught.uncaught])
+    return Document(blocks=(rules, paragraph(*left, name="rules-left")) if caught.rows else (paragraph("No rules."),))
 
 
 def _does(rule: Rule, most: int) -> Iterator[list[Piece]]:
@@ -152,28 +147,38 @@ def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -
 
 
 @document.register
-def of_recompilation(found: Recompilation) -> Document:
+def of_recompilation(recompilation: Recompilation) -> Document:
     """The verdict, and a row a difference with what helps below it."""
-    columns = (Column("so it is"), Column("what differs", wrap=True))
-    rows = tuple(row(words(d.consequence), words(str(d)), detail=notes(d.advice)) for d in found.differences)
-    table = Table(columns=columns, rows=rows, first=len(rows), most=len(rows), name="differences")
-    return Document(title=words(f"{found.name}: {found.verdict}", strong=True), blocks=(table,) if rows else ())
+    differences = table(
+        recompilation.differences,
+        ("so it is", lambda each: each.consequence),
+        (wrapped("what differs"), str),
+        detail=lambda each: notes(each.advice),
+        name="differences",
+    )
+    title = words(f"{recompilation.name}: {recompilation.verdict}", strong=True)
+    return Document(title=title, blocks=(differences,) if recompilation.differences else ())
 
 
 # A file that jax.export wrote: its arguments and results, what it was made for, and what it needs to run.
 
 
 @document.register
-def of_export(found: LoadedExport) -> Document:
+def of_export(export: LoadedExport) -> Document:
     """What an export is."""
-    record: ExportRecord = found.record
-    title = (words(record.name, strong=True), words("exported by jax.export"), words(f"({found.source})", quiet=True))
+    record: ExportRecord = export.record
+    title = (words(record.name, strong=True), words("exported by jax.export"), words(f"({export.source})", quiet=True))
     over = (words("on no mesh"),) if record.mesh is None else (words("on the mesh"), mesh_axes(record.mesh))
-    facts = tuple(row(words(what, strong=True), words(said)) for what, said in _facts(record))
+    facts = table(
+        _facts(record),
+        ("what", lambda fact: words(fact[0], strong=True)),
+        (wrapped("in this file"), lambda fact: fact[1]),
+        name="facts",
+    )
     blocks = (
         _arrays("Arguments", record.arguments),
         _arrays("Results", record.results),
-        Table(columns=(Column("what"), Column("in this file", wrap=True)), rows=facts, name="facts"),
+        facts,
         paragraph(words(shorten(record.in_tree, _MOST_TREE), quiet=True), label="arguments' tree"),
     )
     return Document(title=title, lead=(over,), blocks=blocks, mesh=record.mesh)
@@ -182,18 +187,13 @@ def of_export(found: LoadedExport) -> Document:
 def _arrays(title: str, arrays: Sequence[ExportedArray]) -> Block:
     if not arrays:
         return paragraph(f"{title}: none")
-    rows = tuple(
-        row(
-            words(shorten(array.name, LONGEST_NAME), tip=array.name),
-            code(f"{array.dtype} [{', '.join(array.shape)}]"),
-            _cut(array),
-        )
-        for array in arrays
+    rows = table(
+        arrays,
+        ("name", lambda array: words(shorten(array.name, LONGEST_NAME), tip=array.name)),
+        ("type and shape", lambda array: code(f"{array.dtype} [{', '.join(array.shape)}]")),
+        ("spec", _cut),
     )
-    columns = tuple(map(Column, ("name", "type and shape", "spec")))
-    return Section(
-        title=f"{title}: {len(arrays)}", blocks=(Table(columns=columns, rows=rows, first=len(rows), most=len(rows)),)
-    )
+    return section(f"{title}: {len(arrays)}", rows)
 
 
 def _cut(array: ExportedArray) -> Piece:

@@ -1,37 +1,52 @@
-"""A Report: values, collectives, residuals, memory, cost and findings, as far as it has them."""
+"""A Report: values, collectives, residuals, memory, cost and findings, as far as it has them.
+
+Findings come first, the gravest first: a sentence, its place, its cause, and what to try. Work is told by phase, by
+source line and by module: `forward 4.91 PFLOP, rematerialised 3.61 PFLOP, backward 9.81 PFLOP, update 35.3 GFLOP`; the
+update is the optimizer's part. Loops are multiplied in; XLA's `cost_analysis()` says less, and why is said with its
+numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
 from shardviz.judge.report import Report
-from shardviz.records import Alive, LevelDifference, Memory
-from shardviz.records.amounts import format_bytes, format_flops, plural
+from shardviz.records import Alive, Cost, Finding, Findings, Frame, LevelDifference, Memory, Suggestion
+from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, plural
+from shardviz.records.paths import segments
 from shardviz.records.report import Constrained
+from shardviz.records.sums import WorkTotal
 from shardviz.view.collectives import collectives_section, runs_section
 from shardviz.view.document import (
     Block,
-    Column,
     Document,
+    Inline,
+    LineText,
+    Paragraph,
     Part,
+    Piece,
     Section,
     Table,
+    axes,
     bar,
     code,
     document,
+    flops,
     line,
     mesh_axes,
     nbytes,
     notes,
     paragraph,
-    row,
+    right,
+    section,
     shape,
     shorten,
+    table,
     words,
+    wrapped,
 )
-from shardviz.view.findings import findings_section
 from shardviz.view.values import LONGEST_NAME, beside_words, residuals_section, values_section, values_table
-from shardviz.view.work import memory_name, phase_words, traffic_words, work_blocks
 
 LEVEL_WORDS = {
     "notation": "from the specs alone",
@@ -55,54 +70,155 @@ def report_document(report: Report) -> Document:
         words((", " if report.mesh.names else "") + f"{plural(report.mesh.size, 'device')}, target"),
         code(report.target),
     )
-    blocks: list[Block] = [findings_section(report.findings)] if report.findings else []
+    blocks: list[Block] = []
+    if report.findings:
+        blocks.append(section("What to look at", findings_table(report.findings), lead=counted(report.findings)))
     blocks += [values_section("Arguments", report.arguments), values_section("Outputs", report.outputs)]
     blocks += [constraints_section(report.plan.constraints)] if report.plan.constraints else []
     blocks.append(collectives_section(report))
     blocks += [residuals_section(report.residuals)] if report.residuals else []
-    blocks += [memory_section(report)] if report.memory is not None else []
-    blocks += [cost_section(report)] if report.cost is not None else []
+    blocks += [memory_section(report, report.memory)] if report.memory is not None else []
+    blocks += [cost_section(report, report.cost)] if report.cost is not None else []
     blocks += [differences_section(report.level_differences)] if report.level_differences else []
     if report.intermediates:
-        many = (words(plural(len(report.intermediates), "value")),)
-        tables = (values_table(report.intermediates, kept=_KEPT),)
-        blocks.append(Section(title="Intermediates", lead=many, blocks=tables, fold="closed", brief=True))
+        inside, many = values_table(report.intermediates, kept=_KEPT), plural(len(report.intermediates), "value")
+        blocks.append(section("Intermediates", inside, lead=many, fold="closed", brief=True))
     title = (words(report.program, strong=True), words(report.level), words(f"({level})" if level else "", quiet=True))
     return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=report.mesh)
 
 
 def constraints_section(constraints: Sequence[Constrained]) -> Section:
     """The values inside the function that the plan constrains, which the function itself does not."""
-    heads = (Column("value"), Column("spec"), Column("line"), Column("shape"))
-    rows = tuple(
-        row(
-            code(shorten(c.name, LONGEST_NAME)) if c.times == 1 else (code(c.name), words(f"x {c.times}", quiet=True)),
-            code(c.spec_text),
-            line(c.source),
-            words(" or ".join(map(str, map(list, c.shapes)))),
+
+    def name(c: Constrained) -> Inline:
+        return (
+            code(shorten(c.name, LONGEST_NAME)) if c.times == 1 else (code(c.name), words(f"x {c.times}", quiet=True))
         )
-        for c in constraints
+
+    rows = table(
+        constraints,
+        ("value", name),
+        ("spec", lambda c: code(c.spec_text)),
+        ("line", lambda c: line(c.source)),
+        ("shape", lambda c: " or ".join(map(str, map(list, c.shapes)))),
+        noun="value",
     )
-    said = (words(f"{plural(len(constraints), 'value')} that the function itself leaves open"),)
-    table = Table(columns=heads, rows=rows, first=len(rows), most=len(rows), noun="value")
-    return Section(title="Constraints of the plan", lead=said, blocks=(table,))
+    lead = f"{plural(len(constraints), 'value')} that the function itself leaves open"
+    return section("Constraints of the plan", rows, lead=lead)
 
 
 def differences_section(differences: Sequence[LevelDifference]) -> Section:
     """Where Shardy's prediction and what XLA's partitioner made are not the same."""
-    rows = tuple(row(words(d.what), words(d.propagated), words(d.partitioned)) for d in differences)
-    heads = (Column(""), Column("Shardy predicted", wrap=True), Column("the partitioner made", wrap=True))
-    said = (
+    rows = table(
+        differences,
+        ("", lambda d: d.what),
+        (wrapped("Shardy predicted"), lambda d: d.propagated),
+        (wrapped("the partitioner made"), lambda d: d.partitioned),
+        noun="difference",
+    )
+    explained = (
         "Neither is wrong: Shardy decides how values are cut, XLA how to get from one cut to the next, and it may take "
         "another collective or put several into one."
     )
-    return Section(
-        title="Where the levels differ",
-        lead=(words(plural(len(differences), "difference")),),
-        blocks=(*notes(said), Table(columns=heads, rows=rows, first=len(rows), most=len(rows), noun="difference")),
-        fold="closed",
-        brief=True,
+    lead = plural(len(differences), "difference")
+    return section("Where the levels differ", *notes(explained), rows, lead=lead, fold="closed", brief=True)
+
+
+# Findings.
+
+_MARKS = {"error": "✗", "warning": "⚠", "note": "ℹ"}
+_TONES = {"error": "bad", "warning": "warn"}
+_MOST_TRIED = 3
+_UNITS = {"seconds": format_seconds, "bytes": format_bytes, "flops": format_flops}
+
+
+@document.register
+def findings_document(findings: Findings) -> Document:
+    """All of them."""
+    if not findings:
+        return Document(title=words("Nothing to look at at this level.", quiet=True))
+    title = (words("What to look at", strong=True), words(counted(findings), quiet=True))
+    return Document(title=title, blocks=(findings_table(findings),))
+
+
+@document.register
+def finding_document(finding: Finding) -> Document:
+    """One, with all its numbers."""
+    numbers = table(
+        finding.numbers.items(),
+        ("", lambda item: item[0].replace("_", " ")),
+        (right(), lambda item: _amount(*item)),
+        caption="in numbers",
     )
+    return Document(
+        title=(_severity(finding), words(finding.text, strong=True)),
+        lead=((code(finding.rule, quiet=True), *_where(finding, ())),),
+        blocks=(*_detail(finding, most=len(finding.mends)), *((numbers,) if finding.numbers else ())),
+    )
+
+
+def counted(findings: Iterable[Finding]) -> str:
+    """`1 error, 2 warnings, 6 notes`."""
+    many = Counter(finding.severity for finding in findings)
+    return ", ".join(plural(many[severity], severity) for severity in _MARKS if many[severity])
+
+
+def findings_table(findings: Sequence[Finding], values: Collection[str] = ()) -> Table:
+    """A row for each: severity, where, and what; below it why, and what to try.
+
+    Args:
+        findings: in the order in which they are shown.
+        values: the names of values that can be selected.
+    """
+    return table(
+        findings,
+        ("severity", _severity),
+        ("where", lambda finding: _where(finding, values)),
+        (wrapped("what"), lambda finding: " ".join(finding.text.split())),
+        detail=_detail,
+        noun="finding",
+        name="findings",
+    )
+
+
+def _severity(finding: Finding) -> Piece:
+    mark = _MARKS.get(finding.severity, "")
+    return words(f"{mark} {finding.severity}".strip(), tone=_TONES.get(finding.severity, ""), tip=finding.rule)
+
+
+def _where(finding: Finding, values: Collection[str]) -> tuple[Piece, ...]:
+    """The value, the axes and the line that it is about, as far as it is about any."""
+    value = finding.value
+    place = [words(value, selects=("value", value) if value in values else None)] if value else []
+    place += [axes(finding.axes)] if finding.axes else []
+    place += [line(finding.source)] if finding.source else []
+    return tuple(place) or (words(""),)
+
+
+def _detail(finding: Finding, most: int = _MOST_TRIED) -> tuple[Paragraph, ...]:
+    tries = _tries(finding.mends)
+    also = f"; and {plural(len(tries) - most, 'other')}" if len(tries) > most else ""
+    texts = {"why": " ".join(finding.why.split()), "to try": "; ".join(tries[:most]) + also}
+    return tuple(paragraph(text, label=label) for label, text in texts.items() if text)
+
+
+def _tries(mends: Sequence[Suggestion]) -> list[str]:
+    """Each in words; arrays of one argument to be donated are one, since a whole argument is donated."""
+    of = Counter(segments(mend.target)[0] for mend in mends if mend.kind == "donate")
+    tries = dict.fromkeys(
+        f"donate {head} ({plural(of[head], 'array')} of it)"
+        if mend.kind == "donate" and of[head := segments(mend.target)[0]] > 1
+        else mend.words
+        for mend in mends
+    )
+    return list(tries)
+
+
+def _amount(name: str, number: float) -> str:
+    if name.startswith("share"):
+        return f"{number:.2%}"
+    form = next((form for unit, form in _UNITS.items() if name.endswith(unit)), None)
+    return form(number) if form is not None else f"{number:,.0f}" if number == int(number) else format_number(number)
 
 
 # Memory.
@@ -129,44 +245,33 @@ def code_text(memory: Memory) -> str:
 
 def stated_text(memory: Memory) -> str:
     """What `memory_analysis()` says of a finished compile, and why its peak is another; empty where nobody asked."""
-    found = {name.removesuffix("_bytes").removesuffix("_in"): n for name, n in memory.stated.items() if n}
-    if not found:
+    sizes = {name.removesuffix("_bytes").removesuffix("_in"): n for name, n in memory.stated.items() if n}
+    if not sizes:
         return ""
-    said = ", ".join(f"{name.removesuffix('_size').replace('_', ' ')} {format_bytes(n)}" for name, n in found.items())
+    text = ", ".join(f"{name.removesuffix('_size').replace('_', ' ')} {format_bytes(n)}" for name, n in sizes.items())
     peak = memory.stated.get("peak_memory_in_bytes", memory.peak)
     if memory.target == "cpu" and peak < memory.peak:
-        said += " (a CPU's peak memory leaves temporaries out)"
+        text += " (a CPU's peak memory leaves temporaries out)"
     elif peak > memory.peak and memory.target.startswith("tpu"):
-        said += " (peak memory with what is alive at once in the chip's own memory, in place of HBM's)"
-    return said
+        text += " (peak memory with what is alive at once in the chip's own memory, in place of HBM's)"
+    return text
 
 
-def memory_section(report: Report) -> Section:
+def memory_section(report: Report, memory: Memory) -> Section:
     """The memory plan, what `memory_analysis()` says, what is alive at the peak, how the target runs collectives."""
-    memory = report.memory
-    assert memory is not None
     fits = f"; {text}" if (text := fit_text(memory)) else ""
     parts = (
         f"arguments {format_bytes(memory.arguments)}, outputs {format_bytes(memory.outputs)}, of which "
         f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; alive at once, "
         f"at most {format_bytes(memory.peak)}; {code_text(memory)}"
     )
-    stated = stated_text(memory)
-    blocks: list[Block] = [paragraph(parts), *notes(f"memory_analysis() says: {stated}" if stated else "")]
-    blocks += notes(*beside_words(report.host_bytes, report.unused_bytes))
+    stated = f"memory_analysis() says: {text}" if (text := stated_text(memory)) else ""
+    blocks: list[Block] = [paragraph(parts), *notes(stated, *beside_words(report.host_bytes, report.unused_bytes))]
     if memory.hbm is not None and memory.alive_at_peak:
-        blocks.append(alive_section(report, memory))
-    return Section(
-        title="Memory on each device",
-        lead=(words(f"{format_bytes(memory.set_aside)} set aside ({memory.target} compiler's plan){fits}"),),
-        blocks=(*blocks, *runs_section(report)),
-    )
-
-
-def alive_section(report: Report, memory: Memory) -> Section:
-    """The heaviest values when the most is alive."""
-    table = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
-    return Section(title="Heaviest values when the most is alive", blocks=(table,), fold="closed")
+        alive = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
+        blocks.append(section("Heaviest values when the most is alive", alive, fold="closed"))
+    lead = f"{format_bytes(memory.set_aside)} set aside ({memory.target} compiler's plan){fits}"
+    return section("Memory on each device", *blocks, *runs_section(report), lead=lead)
 
 
 def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, name: str = "") -> Table:
@@ -178,53 +283,128 @@ def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, n
         bars: a column of bars more.
         name: as `Table.name`.
     """
-    heads = (Column("bytes", right=True), Column("kind"), Column("name"), Column("on one device"), Column("line"))
     names, most = {v.name for v in report.values}, max((a.bytes for a in alive), default=0) or 1
-    rows = tuple(
-        row(
-            nbytes(a.bytes),
-            *([bar([Part(share=a.bytes / most, role="work")])] if bars else []),
-            words(a.kind),
-            words(
-                shorten(a.name, 48),
-                tip=a.name_stack or (a.name if len(a.name) > 48 else ""),
-                selects=("value", a.name) if a.name in names else None,
-            ),
-            shape(a.shape, dtype=a.dtype) if a.dtype else words(""),
-            line(a.source, report.line(a.source)) if a.source else words(""),
-        )
-        for a in alive
+
+    def named(a: Alive) -> Piece:
+        tip = a.name_stack or (a.name if len(a.name) > 48 else "")
+        return words(shorten(a.name, 48), tip=tip, selects=("value", a.name) if a.name in names else None)
+
+    return table(
+        alive,
+        (right("bytes"), lambda a: nbytes(a.bytes)),
+        ("", lambda a: bar([Part(share=a.bytes / most, role="work")])) if bars else None,
+        ("kind", lambda a: a.kind),
+        ("name", named),
+        ("on one device", lambda a: shape(a.shape, dtype=a.dtype) if a.dtype else ""),
+        ("line", lambda a: line(a.source, report.line) if a.source else ""),
+        most=48,
+        name=name,
     )
-    return Table(columns=(heads[0], Column(""), *heads[1:]) if bars else heads, rows=rows, name=name)
 
 
-# What it computes.
+# What it computes: from where its FLOPs and its memory traffic are.
+
+PHASES: tuple[str, ...] = ("forward", "rematerialised", "backward", "update")
+_SAME = 1.005
+_MOST_WORK = 12
 
 
-def cost_text(report: Report) -> str:
+def memory_name(target: str) -> str:
+    """What a target's main memory is called: `HBM` on an accelerator, `main memory` on a CPU."""
+    return "HBM" if target.startswith(("tpu", "gpu")) else "main memory"
+
+
+def cost_section(report: Report, cost: Cost) -> Section:
+    """FLOPs and memory traffic, by phase, line and module."""
+    memory = memory_name(report.target)
+    facts = {"FLOPs": phase_words(cost), f"{memory} traffic": traffic_words(cost)}
+    more = work_blocks(cost, memory, report.line)
+    folded = (section("By phase, line and module", *more, fold="closed"),) if more else ()
+    labelled = (paragraph(text, label=label) for label, text in facts.items() if text)
+    return section("Cost on each device", *labelled, *folded, lead=_cost_text(cost, memory))
+
+
+def _cost_text(cost: Cost, memory: str) -> str:
     """FLOPs and memory traffic in a step, loops multiplied in, and loops that could not be counted."""
-    cost = report.cost
-    if cost is None:
-        return "not known"
     text = f"{cost.at_least}{format_flops(cost.dot_flops)} of matrix products in a step"
     if cost.other_flops:
         text += f" and {format_flops(cost.other_flops)} of all else"
     if cost.hbm_bytes is not None:
-        text += f"; {format_bytes(cost.hbm_bytes)} read from and written to {memory_name(report.target)}"
+        text += f"; {format_bytes(cost.hbm_bytes)} read from and written to {memory}"
     if cost.opaque:
         text += f"; FLOPs of {', '.join(cost.opaque)} not known"
     loops = cost.unknown_loops
     return text + (f"; {plural(loops, 'loop')} with unknown trip count, counted once" if loops else "")
 
 
-def cost_section(report: Report) -> Section:
-    """FLOPs and memory traffic, by phase, line and module."""
-    cost = report.cost
-    assert cost is not None
-    memory = memory_name(report.target)
-    phases, traffic = phase_words(cost), traffic_words(cost)
-    said = [paragraph(phases, label="FLOPs")] if phases else []
-    said += [paragraph(traffic, label=f"{memory} traffic")] if traffic else []
-    more = work_blocks(cost, memory, report.line)
-    folded = (Section(title="By phase, line and module", blocks=more, fold="closed"),) if more else ()
-    return Section(title="Cost on each device", lead=(words(cost_text(report)),), blocks=(*said, *folded))
+def _by_phase(cost: Cost) -> list[WorkTotal]:
+    """The sums by phase, in the order in which a step runs."""
+    return sorted(cost.by("phase"), key=lambda t: PHASES.index(str(t.key)) if t.key in PHASES else len(PHASES))
+
+
+def phase_words(cost: Cost) -> str:
+    """`forward 4.91 PFLOP, backward 9.81 PFLOP`; empty where nothing tells."""
+    return ", ".join(f"{t.key} {t.at_least}{format_flops(t.flops)}" for t in _by_phase(cost) if t.flops or t.at_least)
+
+
+def traffic_words(cost: Cost) -> str:
+    """`forward 6.28 TB, backward 10.6 TB`; empty where the level does not tell."""
+    return ", ".join(f"{t.key} {format_bytes(t.hbm_bytes)}" for t in _by_phase(cost) if t.hbm_bytes)
+
+
+def _analysis_words(cost: Cost, memory: str) -> str:
+    """What XLA's `cost_analysis()` says and why it says less; empty where the level does not tell."""
+    if not cost.once_flops:
+        return ""
+    text = f"cost_analysis() counts each loop's body once: {format_flops(cost.once_flops)}"
+    times = cost.flops / cost.once_flops
+    text += f"; loops make it {times:,.3g} times as much" if times > _SAME else ", and no loop adds to it"
+    if cost.hbm_bytes and cost.once_hbm_bytes and cost.hbm_bytes > _SAME * cost.once_hbm_bytes:
+        more = cost.hbm_bytes / cost.once_hbm_bytes
+        text += f", and the memory traffic {more:,.3g} times {format_bytes(cost.once_hbm_bytes)}"
+    if cost.stated is not None and cost.stated.flops is not None:
+        text += f"; of the finished program it says {format_flops(cost.stated.flops)}"
+        if cost.stated.bytes_accessed is not None:
+            text += f" and {format_bytes(cost.stated.bytes_accessed)}"
+            text += ", on-chip memory counted too" if memory == "HBM" else ""
+    return text
+
+
+def work_blocks(cost: Cost, memory: str, line_text: LineText) -> tuple[Block, ...]:
+    """Why `cost_analysis()` differs, and a table each by phase, line and module, as far as the report tells.
+
+    Args:
+        cost: a report's.
+        memory: as `memory_name` calls it.
+        line_text: gives a source line's text.
+    """
+    lines, modules = list(cost.by("source")), [t for t in cost.by("module") if t.key]
+    sums = {"phase": _by_phase(cost), "line": lines, "module": modules if len(modules) > 1 else []}
+    counted = any(t.flops or t.at_least for t in lines)
+    tables = (_work_table(what, totals, cost, memory, line_text) for what, totals in sums.items() if counted and totals)
+    return (*notes(_analysis_words(cost, memory)), *tables)
+
+
+def _work_table(what: str, totals: Sequence[WorkTotal], cost: Cost, memory: str, line_text: LineText) -> Table:
+    most = max((t.flops for t in totals), default=0.0) or 1.0
+
+    def amount(t: WorkTotal) -> Piece:
+        return words(f"{t.at_least}{format_flops(t.flops)}") if t.at_least else flops(t.flops)
+
+    def name(t: WorkTotal) -> Piece:
+        if what != "line":
+            return words(str(t.key), strong=True)
+        return line(t.key if isinstance(t.key, Frame) else None, line_text)
+
+    return table(
+        totals,
+        (right("FLOPs"), amount),
+        (right("share"), lambda t: f"{t.flops / cost.flops:.1%}" if cost.flops else ""),
+        (right(memory), lambda t: nbytes(t.hbm_bytes or 0.0)) if cost.hbm_bytes is not None else None,
+        ("", lambda t: bar([Part(share=t.flops / most, role="work")])),
+        (what, name),
+        caption=f"By {what}",
+        first=6,
+        most=_MOST_WORK,
+        noun=what,
+    )

@@ -1,12 +1,13 @@
 """Which devices stand in which cell of which grid: a shard map before it is a picture.
 
 An array of any rank becomes panels of rows x columns. The last two dimensions that are sharded are the rows and
-columns, those before them number the panels, and dimensions that are not sharded are folded away.
+columns, those before them number the panels, and dimensions that are not sharded are folded away. Cells are numbered
+row by row, panel by panel.
 
 >>> from shardviz.layouts import layout
 >>> scene = build_scene(layout((8, 6), ("data", None), {"data": 4, "model": 2}))
->>> scene.devices.shape, scene.label(0, 1, 0), scene.rows.slice_text(1)
-((1, 4, 1, 2), '2-3', '2:4')
+>>> scene.devices.shape, scene.labels[1], scene.slices[1]
+((1, 4, 1, 2), '2-3', '[2:4, :]')
 >>> scene.rows.coordinates()
 [('data', [('0', 1), ('1', 1), ('2', 1), ('3', 1)])]
 """
@@ -14,8 +15,11 @@ columns, those before them number the panels, and dimensions that are not sharde
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,13 +28,16 @@ from shardviz.layouts import Layout, ProcessLayout
 from shardviz.notation import Axis, DeviceMesh, axis_name
 from shardviz.notation.spec import KINDS, axis_size, axis_text
 from shardviz.records.amounts import format_shape, plural
-from shardviz.view.ranges import device_ranges, together
+from shardviz.view.document import device_ranges
 
 MOST_LETTERS, MOST_LISTED = 40, 64
 """Letters of a cell's devices, of which more are only counted: where the cell is several tiles, or the devices many."""
+SHORT = 24
+"""Letters; partial sums or manual arrays that need more to be told apart are only marked by their sign."""
+MOST_CELLS, MOST_IN_A_CELL, MOST_IN_A_LINE = 64, 64, 16
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Side:
     """One dimension of the array as a side of the grid.
 
@@ -39,76 +46,71 @@ class Side:
         size: its number of elements.
         shard: elements of one tile, padding included.
         axes: the mesh axes that it is sharded along, major to minor, with their sizes.
-        starts, stops: integers, one a cell: where the slice begins and ends, padding left out.
+        cells: the number of cells along this side.
         merged: how many neighbouring tiles one cell stands for.
         first, of: where only a part of the side is drawn: the tile at which it begins, and how many there are in all.
     """
 
-    dimension: int | None
-    size: int
-    shard: int
-    axes: tuple[tuple[Axis, int], ...]
-    starts: np.ndarray
-    stops: np.ndarray
+    dimension: int | None = None
+    size: int = 1
+    shard: int = 1
+    axes: tuple[tuple[Axis, int], ...] = ()
+    cells: int = 1
     merged: int = 1
     first: int = 0
     of: int = 0
-
-    @property
-    def cells(self) -> int:
-        """The number of cells along this side."""
-        return len(self.starts)
 
     @property
     def ways(self) -> int:
         """The number of tiles along the whole of this side."""
         return self.of or self.cells * self.merged
 
+    @cached_property
+    def bounds(self) -> list[int]:
+        """Where the cells begin, and where the last one ends, padding left out."""
+        return [min((self.first + k * self.merged) * self.shard, self.size) for k in range(self.cells + 1)]
+
     def padding(self, cell: int) -> int:
         """Elements of this cell that lie beyond the array's end."""
-        return self.shard * self.merged - int(self.stops[cell] - self.starts[cell])
+        return self.shard * self.merged - (self.bounds[cell + 1] - self.bounds[cell])
 
     @property
     def padded(self) -> bool:
         """Whether the last tiles hold padding."""
         return self.shard * self.ways > self.size
 
-    def slice_text(self, cell: int) -> str:
-        """The slice of a cell, `2:4`."""
-        return f"{self.starts[cell]}:{self.stops[cell]}"
-
     @cached_property
+    def slices(self) -> list[str]:
+        """The slice of each cell, `2:4`."""
+        return [f"{start}:{stop}" for start, stop in itertools.pairwise(self.bounds)]
+
+    @property
+    def texts(self) -> list[str]:
+        """The slice of each cell; `:` where there is one."""
+        return self.slices if self.ways > 1 else [":"]
+
+    @property
     def padding_texts(self) -> list[str]:
-        """For each cell `2 of dimension 0`, or nothing; empty where no cell holds padding."""
-        many = [self.padding(cell) for cell in range(self.cells)] if self.padded else []
-        return [f"{n} of dimension {self.dimension}" if n else "" for n in many]
+        """For each cell `2 of dimension 0`, or nothing."""
+        sizes = map(self.padding, range(self.cells)) if self.padded else [0] * self.cells
+        return [f"{n} of dimension {self.dimension}" if n else "" for n in sizes]
 
     def coordinates(self) -> list[tuple[Axis, list[tuple[str, int]]]]:
         """For every axis, major to minor, its coordinates along the side as (text, number of cells that share it)."""
         bars, inner = [], self.ways
         for axis, size in self.axes:
             inner //= size
-            spans: list[tuple[str, int]] = []
-            last = None
+            texts: list[tuple[int | None, str]] = []  # for each cell where it stands, if in one place, and in words
             for cell in range(self.cells):
                 start = self.first + cell * self.merged
                 first, end = start // inner, (start + self.merged - 1) // inner
-                if first == end == last:
-                    spans[-1] = (spans[-1][0], spans[-1][1] + 1)
-                    continue
                 whole = end - first + 1 >= size or first % size > end % size
                 text = f"{first % size}" if first == end else "all" if whole else f"{first % size}-{end % size}"
-                spans.append((text, 1))
-                last = first if first == end else None
-            if all(text == "all" for text, _ in spans):
-                spans = [("all", self.cells)]
-            bars.append((axis, spans))
+                texts.append((first if first == end else -1 - cell, text))
+            if all(text == "all" for _, text in texts):
+                texts = [(0, "all")] * self.cells
+            bars.append((axis, [(key[1], len(list(same))) for key, same in itertools.groupby(texts)]))
         return bars
-
-
-def side_text(side: Side, cell: int) -> str:
-    """The slice of a cell along a side; `:` where there is one."""
-    return side.slice_text(cell) if side.ways > 1 else ":"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,20 +119,15 @@ class Scene:
 
     Attributes:
         layout: what it shows.
-        depth: the sharded dimensions before rows and columns; panels run over them in row-major order.
-        rows, columns: the sides of each panel.
-        devices: integers, panel x row x column x device: the ids that hold each cell.
-        folded: dimensions that are not sharded and not drawn.
-        processes: integers, as `devices`: the process of each; None where there is one, or they are not known.
+        sides: the dimensions that are drawn; the last two are the rows and columns of each panel.
+        held: integers, an axis for each side, then devices: the ids that hold each cell.
+        process_of: by device id, its process; None where there is one, or they are not known.
     """
 
     layout: Layout
-    depth: tuple[Side, ...]
-    rows: Side
-    columns: Side
-    devices: np.ndarray
-    folded: tuple[int, ...]
-    processes: np.ndarray | None = None
+    sides: tuple[Side, ...]
+    held: np.ndarray
+    process_of: np.ndarray | None = None
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -138,14 +135,40 @@ class Scene:
         return self.layout.mesh
 
     @property
+    def depth(self) -> tuple[Side, ...]:
+        """The sharded dimensions before rows and columns; panels run over them in row-major order."""
+        return self.sides[:-2]
+
+    @property
+    def rows(self) -> Side:
+        """The rows of each panel."""
+        return self.sides[-2]
+
+    @property
+    def columns(self) -> Side:
+        """The columns of each panel."""
+        return self.sides[-1]
+
+    @property
+    def devices(self) -> np.ndarray:
+        """The ids that hold each cell: panel x row x column x device."""
+        return self.held.reshape(-1, *self.held.shape[-3:])
+
+    @property
     def cells(self) -> int:
         """The number of cells in all panels."""
-        return math.prod(self.devices.shape[:3])
+        return math.prod(side.cells for side in self.sides)
 
     @property
     def merged(self) -> int:
         """How many tiles one cell stands for; 1 where every tile is drawn."""
-        return math.prod(side.merged for side in (*self.depth, self.rows, self.columns))
+        return math.prod(side.merged for side in self.sides)
+
+    @property
+    def folded(self) -> list[int]:
+        """Dimensions that are not sharded and not drawn."""
+        drawn = {side.dimension for side in self.sides}
+        return [d for d in range(len(self.layout.shape)) if d not in drawn]
 
     @property
     def stacked(self) -> bool:
@@ -159,21 +182,9 @@ class Scene:
 
         True between neighbouring cells that are not held by the same processes.
         """
-        panels, rows, columns = self.devices.shape[:3]
-        if self.processes is None:
-            return np.zeros((panels, rows - 1, columns), bool), np.zeros((panels, rows, columns - 1), bool)
-        ordered = np.sort(self.processes, axis=3)
-        return (
-            np.any(ordered[:, 1:] != ordered[:, :-1], axis=3),
-            np.any(ordered[:, :, 1:] != ordered[:, :, :-1], axis=3),
-        )
-
-    def process_text(self, panel: int, row: int, column: int) -> str:
-        """The processes that hold a cell: `process 1`, `processes 0-3`; empty where there is one, or none is known."""
-        if self.processes is None:
-            return ""
-        numbers = sorted(set(self.processes[panel, row, column].tolist()))
-        return f"process{'es' if len(numbers) > 1 else ''} {device_ranges(numbers)}"
+        held = np.zeros_like(self.devices) if self.process_of is None else self.process_of[self.devices]
+        held = np.sort(held, axis=3)
+        return np.any(held[:, 1:] != held[:, :-1], axis=3), np.any(held[:, :, 1:] != held[:, :, :-1], axis=3)
 
     @property
     def aspect(self) -> float:
@@ -182,74 +193,63 @@ class Scene:
             return 0.25
         return float(np.clip((self.rows.size / self.columns.size) ** 0.35, 0.25, 4.0))
 
-    def label(self, panel: int, row: int, column: int) -> str:
-        """The device numbers of a cell, `0-7,16-23`; `0 + 1` where they hold partial sums, `0 / 1` where manual."""
-        return self._text_of(self.devices[panel, row, column].tolist())
-
-    def labels(self) -> list[list[list[str]]]:
-        """The device numbers of every cell, panel by panel, row by row."""
-        return self._labels
-
     @cached_property
-    def longest(self) -> int:
-        """Letters of the longest label."""
-        return max(len(text) for panel in self.labels() for row in panel for text in row)
+    def labels(self) -> list[str]:
+        """The device numbers of each cell, `0-7,16-23`; `0 + 1` where they hold partial sums, `0 / 1` where manual."""
+        return list(map(self.label, self.held.reshape(self.cells, -1).tolist()))
 
-    @cached_property
-    def _labels(self) -> list[list[list[str]]]:
-        if self.devices.shape[3] == 1:
-            return [[[str(i) for i in row] for row in panel] for panel in self.devices[..., 0].tolist()]
-        return [[[self._text_of(ids) for ids in row] for row in panel] for panel in self.devices.tolist()]
-
-    def _text_of(self, ids: list[int]) -> str:
+    def label(self, ids: list[int]) -> str:
         """Devices stand by manual array, then by partial sum, then by copy in every cell that is one tile."""
+        if len(ids) == 1:
+            return str(ids[0])
         sums, arrays = self.layout.partial_sums, self.layout.manual_ways
         text = device_ranges(ids)
         if len(text) > MOST_LETTERS and (self.merged > 1 or len(ids) > MOST_LISTED):
             text = f"{len(ids)} from {min(ids)} to {max(ids)}"
         if sums == arrays == 1:
             return text
-        if self.merged > 1:
-            return f"{'+' * (sums > 1)}{'/' * (arrays > 1)} {text}"
-        copies = len(ids) // (sums * arrays)
-        parts = [ids[i : i + copies] for i in range(0, len(ids), copies)]
-        return together(*(parts[i : i + sums] for i in range(0, len(parts), sums)))
+        if self.merged == 1:
+            parts = np.array(ids).reshape(arrays, sums, -1)
+            apart = " / ".join(" + ".join(map(device_ranges, array)) for array in parts.tolist())
+            if len(apart) <= SHORT:
+                return apart
+            text = device_ranges(ids)
+        return f"{'+' * (sums > 1)}{'/' * (arrays > 1)} {text}"
 
-    def index_text(self, panel: int, row: int, column: int) -> str:
-        """The slice of the array that a cell is, `[0:2, :, 3:6]`; empty brackets for a scalar."""
-        cells = (*zip(self.depth, self.place(panel), strict=True), (self.rows, row), (self.columns, column))
-        texts = {side.dimension: side_text(side, cell) for side, cell in cells}
-        return "[" + ", ".join(texts.get(d, ":") for d in range(len(self.layout.shape))) + "]"
-
-    def index_texts(self, panel: int) -> list[str]:
-        """The slice of the array that each cell of a panel is, row by row, and what of it is padding."""
-        parts, extra = [":"] * len(self.layout.shape), []
-        for side, cell in zip(self.depth, self.place(panel), strict=True):
-            parts[side.dimension or 0] = side.slice_text(cell)
-            extra += side.padding_texts[cell : cell + 1]
-        across = [
-            (side_text(self.columns, c), self.columns.padding_texts[c : c + 1]) for c in range(self.columns.cells)
-        ]
-        texts = []
-        for r in range(self.rows.cells):
-            if self.rows.dimension is not None:
-                parts[self.rows.dimension] = side_text(self.rows, r)
-            down = [*extra, *self.rows.padding_texts[r : r + 1]]
-            for text, padding in across:
-                if self.columns.dimension is not None:
-                    parts[self.columns.dimension] = text
-                more = " and ".join(filter(None, (*down, *padding)))
-                texts.append(f"[{', '.join(parts)}]" + (f", padded by {more}," if more else ""))
+    @cached_property
+    def slices(self) -> list[str]:
+        """The slice of the array that each cell is, `[0:2, :, 3:6]`; empty brackets for a scalar."""
+        texts, parts = [], [":"] * len(self.layout.shape)
+        for cell in itertools.product(*(side.texts for side in self.sides)):
+            for side, text in zip(self.sides, cell, strict=True):
+                if side.dimension is not None:
+                    parts[side.dimension] = text
+            texts.append(f"[{', '.join(parts)}]")
         return texts
+
+    @property
+    def paddings(self) -> list[str]:
+        """What of each cell is padding, `2 of dimension 0`; empty where nothing is."""
+        if not any(side.padded for side in self.sides):
+            return [""] * self.cells
+        return [" and ".join(filter(None, cell)) for cell in itertools.product(*(s.padding_texts for s in self.sides))]
+
+    @property
+    def process_texts(self) -> list[str]:
+        """The processes that hold each cell: `process 1`, `processes 0-3`; none where they are not known."""
+        if self.process_of is None:
+            return []
+        numbers = [sorted(set(each)) for each in self.process_of[self.held].reshape(self.cells, -1).tolist()]
+        return [f"process{'es' * (len(each) > 1)} {device_ranges(each)}" for each in numbers]
 
     def panel_text(self, panel: int) -> str:
         """Which part of the dimensions before its rows a panel is: `dimension 0, 2:4`; empty where there is one."""
         places = zip(self.depth, self.place(panel), strict=True)
-        return "; ".join(f"dimension {side.dimension}, {side.slice_text(cell)}" for side, cell in places)
+        return "; ".join(f"dimension {side.dimension}, {side.slices[cell]}" for side, cell in places)
 
     def place(self, panel: int) -> tuple[int, ...]:
         """The cell of each side of `depth` that a panel is."""
-        return tuple(int(i) for i in np.unravel_index(panel, tuple(s.cells for s in self.depth))) if self.depth else ()
+        return tuple(map(int, np.unravel_index(panel, tuple(side.cells for side in self.depth)))) if self.depth else ()
 
 
 def build_scene(layout: Layout, hosts: ProcessLayout | None = None) -> Scene:
@@ -265,38 +265,31 @@ def build_scene(layout: Layout, hosts: ProcessLayout | None = None) -> Scene:
     rank, ways = len(layout.shape), layout.ways
     cut = [d for d in range(rank) if ways[d] > 1]
     if len(cut) >= 2:
-        *depth, row, column = cut
+        drawn = cut
     elif rank < 2:
-        depth, row, column = [], None, rank - 1 if rank else None
+        drawn = [None, rank - 1 if rank else None]
     else:
-        row, column = (cut[0], rank - 1) if cut and cut[0] < rank - 1 else (rank - 2, rank - 1)
-        depth = []
-    sides = [_side(layout, d) for d in (*depth, row, column)]
-    drawn = [s.dimension for s in sides if s.dimension is not None]
+        drawn = [cut[0] if cut and cut[0] < rank - 1 else rank - 2, rank - 1]
     flat = np.zeros(layout.mesh.size, np.int64)
     for d in drawn:
-        flat = flat * ways[d] + layout.tiles[:, d]
+        flat = flat if d is None else flat * ways[d] + layout.tiles[:, d]
     flat = (flat * layout.manual_ways + layout.manual_ids) * layout.partial_sums + layout.partial_ids
-    held = slice(None) if layout.holds.all() else layout.holds
-    order = np.argsort(flat[held], kind="stable")
-    grid = math.prod(s.cells for s in sides[:-2]), sides[-2].cells, sides[-1].cells, -1
-    devices = layout.device_ids[held][order].reshape(grid)
-    folded = tuple(d for d in range(rank) if d not in drawn)
-    processes = None
+    order = np.argsort(flat[layout.holds], kind="stable")
+    sides = tuple(_side(layout, d) for d in drawn)
+    held = layout.device_ids[layout.holds][order].reshape(*(side.cells for side in sides), -1)
+    process_of = None
     if hosts is not None and len(hosts.processes) > 1:
-        processes = hosts.processes[hosts.process_of][held][order].reshape(grid)
-    return Scene(layout, tuple(sides[:-2]), sides[-2], sides[-1], devices, folded, processes)
+        process_of = np.zeros(int(layout.device_ids.max()) + 1, int)
+        process_of[layout.device_ids] = hosts.processes[hosts.process_of]
+    return Scene(layout, sides, held, process_of)
 
 
-def _side(layout: Layout, dimension: int | None) -> Side:
-    if dimension is None:
-        return Side(None, 1, 1, (), np.zeros(1, np.int64), np.ones(1, np.int64))
-    size, shard, ways = layout.shape[dimension], layout.shard_shape[dimension], layout.ways[dimension]
-    dims = () if layout.spec is None else layout.spec.dims[dimension]
-    axes = tuple((a, axis_size(a, layout.mesh)) for a in dims)
-    starts = np.minimum(np.arange(ways) * shard, size)
-    stops = np.minimum(starts + shard, size)
-    return Side(dimension, size, shard, tuple((a, n) for a, n in axes if n > 1), starts, stops)
+def _side(cut: Layout, d: int | None) -> Side:
+    if d is None:
+        return Side()
+    axes = () if cut.spec is None else tuple((axis, axis_size(axis, cut.mesh)) for axis in cut.spec.dims[d])
+    axes = tuple((axis, size) for axis, size in axes if size > 1)
+    return Side(dimension=d, size=cut.shape[d], shard=cut.shard_shape[d], axes=axes, cells=cut.ways[d])
 
 
 def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
@@ -309,39 +302,23 @@ def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
     Returns:
         The same scene if it is small enough; else one whose cells hold the devices of `Scene.merged` tiles.
     """
-    _, r, c, n = scene.devices.shape
+    counts = [side.cells for side in scene.sides]
     by = [1] * len(scene.depth)
     for place in reversed(range(len(by))):  # the innermost first, so that what is merged lies close together
-        left = math.prod(s.cells // k for s, k in zip(scene.depth, by, strict=True)) // scene.depth[place].cells
-        by[place] = _factor(scene.depth[place].cells, max(1, panels // left))
-    by += [_factor(r, rows), _factor(c, columns)]
+        others = math.prod(n // k for n, k in zip(counts, by, strict=False)) // counts[place]
+        by[place] = _factor(counts[place], max(1, panels // others))
+    by += [_factor(counts[-2], rows), _factor(counts[-1], columns)]
     if all(k == 1 for k in by):
         return scene
-    sides = (*scene.depth, scene.rows, scene.columns)
-    *depth, row, column = (_merge(s, k) for s, k in zip(sides, by, strict=True))
-    grid = math.prod(s.cells for s in depth), row.cells, column.cells, -1
-
-    def merged(entries: np.ndarray) -> np.ndarray:
-        blocks = entries.reshape(*(size for s, k in zip(sides, by, strict=True) for size in (s.cells // k, k)), n)
-        count = 2 * len(sides)
-        return blocks.transpose(*range(0, count, 2), *range(1, count, 2), count).reshape(grid)
-
-    return dataclasses.replace(
-        scene,
-        depth=tuple(depth),
-        rows=row,
-        columns=column,
-        devices=merged(scene.devices),
-        processes=None if scene.processes is None else merged(scene.processes),
-    )
+    few, rank = [n // k for n, k in zip(counts, by, strict=True)], len(counts)
+    blocks = scene.held.reshape(*itertools.chain(*zip(few, by, strict=True)), -1)
+    held = blocks.transpose(*range(0, 2 * rank, 2), *range(1, 2 * rank, 2), 2 * rank).reshape(*few, -1)
+    sides = (dataclasses.replace(side, cells=n, merged=k) for side, n, k in zip(scene.sides, few, by, strict=True))
+    return dataclasses.replace(scene, sides=tuple(sides), held=held)
 
 
 def _factor(count: int, limit: int) -> int:
     return next(k for k in range(1, count + 1) if count % k == 0 and count // k <= limit)
-
-
-def _merge(side: Side, by: int) -> Side:
-    return dataclasses.replace(side, starts=side.starts[::by], stops=side.stops[by - 1 :: by], merged=by)
 
 
 def near(fine: Scene, few: Scene, device: int) -> Scene:
@@ -357,32 +334,60 @@ def near(fine: Scene, few: Scene, device: int) -> Scene:
         few: the same with several tiles a cell.
         device: the id of a device that holds a cell.
     """
-    panel, r, c = np.argwhere((few.devices == device).any(axis=-1))[0].tolist()
-    sides = (*fine.depth, fine.rows, fine.columns)
-    merged = (*few.depth, few.rows, few.columns)
-    parts = [
-        slice(cell * side.merged, (cell + 1) * side.merged)
-        for cell, side in zip((*few.place(panel), r, c), merged, strict=True)
-    ]
-    *depth, rows, columns = (
-        dataclasses.replace(
-            side, starts=side.starts[part], stops=side.stops[part], first=side.first + part.start, of=side.ways
-        )
-        for side, part in zip(sides, parts, strict=True)
+    *cell, _ = np.argwhere(few.held == device)[0].tolist()
+    parts = [slice(n * side.merged, (n + 1) * side.merged) for n, side in zip(cell, few.sides, strict=True)]
+    sides = (
+        dataclasses.replace(side, cells=part.stop - part.start, first=side.first + part.start, of=side.ways)
+        for side, part in zip(fine.sides, parts, strict=True)
     )
+    return dataclasses.replace(fine, sides=tuple(sides), held=fine.held[tuple(parts)])
 
-    def cut(entries: np.ndarray) -> np.ndarray:
-        whole = entries.reshape(*(side.cells for side in sides), entries.shape[-1])[tuple(parts)]
-        return whole.reshape(-1, rows.cells, columns.cells, entries.shape[-1])
 
-    return dataclasses.replace(
-        fine,
-        depth=tuple(depth),
-        rows=rows,
-        columns=columns,
-        devices=cut(fine.devices),
-        processes=None if fine.processes is None else cut(fine.processes),
-    )
+# The numbers of a small array, shard by shard.
+
+
+def number(value: Any) -> str:
+    """One element in at most three significant digits: `0.333`, `7`, `True`, `1+2j`."""
+    if isinstance(value, bool | np.bool_ | int | np.integer):
+        return str(value)
+    return f"{value if isinstance(value, complex | np.complexfloating) else float(value):.3g}"
+
+
+def shard_lines(values: np.ndarray, index: tuple[slice, ...]) -> list[str]:
+    """The elements of one shard, a line for each row, flush right; matrices of a higher rank follow one another.
+
+    >>> shard_lines(np.arange(6).reshape(2, 3), (slice(0, 2), slice(1, 3)))
+    ['1 2', '4 5']
+    >>> shard_lines(np.asarray([0.5, 1 / 3]), (slice(0, 2),))
+    ['  0.5 0.333']
+
+    Args:
+        values: the whole array.
+        index: the shard's slice of it.
+
+    Returns:
+        Lines of numbers with `…` for those beyond the first 64 of a shard and the first 16 of a row; one line that
+        says so where the shard holds nothing.
+    """
+    shard = values[index]
+    if not shard.size:
+        return ["nothing"]
+    rows = shard.reshape(-1, shard.shape[-1] if shard.ndim else 1)
+    across = min(rows.shape[1], MOST_IN_A_LINE)
+    down = max(1, MOST_IN_A_CELL // across)
+    texts = [[number(v) for v in row] for row in rows[:down, :across]]
+    width = max(len(t) for row in texts for t in row)
+    more = " …" if rows.shape[1] > across else ""
+    lines = [" ".join(t.rjust(width) for t in row) + more for row in texts]
+    return lines if len(rows) <= down else [*lines, "…"]
+
+
+def contents(scene: Scene, values: np.ndarray | None) -> list[list[str]]:
+    """The elements in each cell; none where they are not known, or the cells too many to have their numbers in them."""
+    if values is None or scene.cells > MOST_CELLS or scene.merged > 1 or not scene.held.size:
+        return []
+    holders = scene.held.reshape(scene.cells, -1)[:, 0]
+    return [shard_lines(values, scene.layout.index(int(device))) for device in holders]
 
 
 # Who holds the same, and who stands in a line with whom.
@@ -390,21 +395,22 @@ def near(fine: Scene, few: Scene, device: int) -> Scene:
 
 def copies_along(cut: Layout) -> tuple[str, ...]:
     """The mesh axes along which devices hold the same data."""
-    mesh, found = cut.mesh, []
     told_apart = {axis_name(a) for a in (*cut.unreduced, *cut.manual)}
-    starts = np.asarray(cut.starts).reshape(*mesh.sizes, -1)
-    for place, (name, size) in enumerate(mesh.shape.items()):
-        alike = bool((starts == np.take(starts, [0], axis=place)).all())
-        if size > 1 and alike and name not in told_apart and not cut.maximal:
-            found.append(name)
-    return tuple(found)
+    starts = np.asarray(cut.starts).reshape(*cut.mesh.sizes, -1)
+    return tuple(
+        name
+        for place, (name, size) in enumerate(cut.mesh.shape.items())
+        if size > 1 and name not in told_apart and not cut.maximal
+        if (starts == np.take(starts, [0], axis=place)).all()
+    )
 
 
 def group_along(cut: Layout, device: int, axis: int) -> list[int]:
     """The places in the mesh that differ from a device's in one axis alone, its own included."""
     sizes = cut.mesh.sizes
-    at = list(np.unravel_index(device, sizes))
-    return [int(np.ravel_multi_index([*at[:axis], k, *at[axis + 1 :]], sizes)) for k in range(sizes[axis])]
+    at: list[Any] = list(np.unravel_index(device, sizes))
+    at[axis] = slice(None)
+    return np.arange(cut.mesh.size).reshape(sizes)[tuple(at)].tolist()
 
 
 # A shard map in words.
@@ -418,36 +424,30 @@ def describe(scene: Scene) -> str:
     sharded 2 ways into shards of [4, 6] (dimension 0 along x); each slice is on 2 devices.
     """
     layout = scene.layout
-    cuts = [s for s in (*scene.depth, scene.rows, scene.columns) if s.ways > 1]
+    cuts = [s for s in scene.sides if s.ways > 1]
     mesh = f"mesh {layout.mesh}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "one device"
-    text = f"Array {format_shape(layout.shape)} on {mesh}: "
-    if cuts:
-        ways = " x ".join(str(s.ways) for s in cuts)
-        by = ", ".join(f"dimension {s.dimension}{_over(s)}" for s in cuts)
-        text += f"sharded {ways} ways into shards of {format_shape(layout.shard_shape)} ({by})"
-    else:
-        text += "not sharded"
-    return f"{text}; {_held(layout, bool(cuts))}."
+    ways, by = " x ".join(str(s.ways) for s in cuts), ", ".join(f"dimension {s.dimension}{_over(s)}" for s in cuts)
+    shards = f"sharded {ways} ways into shards of {format_shape(layout.shard_shape)} ({by})"
+    return f"Array {format_shape(layout.shape)} on {mesh}: {shards if cuts else 'not sharded'}; {_held(layout, cuts)}."
 
 
 def _over(side: Side) -> str:
     return f" along {' and '.join(axis_text(a) for a, _ in side.axes)}" if side.axes else f" {side.ways} ways"
 
 
-def _held(layout: Layout, cut: bool) -> str:
+def _held(layout: Layout, cuts: list[Side]) -> str:
     """Who holds what: copies, partial sums, arrays of their own, or one device everything."""
     if layout.maximal:
         return f"device {_holder(layout)} holds all of it, the others nothing"
     if layout.partial_sums == layout.manual_ways == 1:
-        return f"each slice is on {plural(layout.replicas, 'device')}" if cut else "every device holds all of it"
+        return f"each slice is on {plural(layout.replicas, 'device')}" if cuts else "every device holds all of it"
     parts = []
     if layout.manual_ways > 1:
         parts.append(f"{plural(layout.manual_ways, 'array')} kept apart along manual {_names(layout.manual)}")
     if layout.partial_sums > 1:
         parts.append(
-            f"each {'slice' if cut else 'element'} is the {layout.unreduced_kind} of {layout.partial_sums} "
-            f"partial {KINDS[layout.unreduced_kind]} along "
-            f"{_names(layout.unreduced)}"
+            f"each {'slice' if cuts else 'element'} is the {layout.unreduced_kind} of {layout.partial_sums} partial "
+            f"{KINDS[layout.unreduced_kind]} along {_names(layout.unreduced)}"
         )
     copies = f", each on {plural(layout.replicas, 'device')}" if layout.replicas > 1 else ""
     return "; ".join(parts) + copies
@@ -461,6 +461,11 @@ def _holder(layout: Layout) -> int:
     return int(layout.device_ids[np.argmax(layout.holds)])
 
 
+def _dimensions(which: Iterable[object]) -> str:
+    texts = list(map(str, which))
+    return f"dimension{'s' * (len(texts) > 1)} {', '.join(texts)}"
+
+
 def notes(scene: Scene) -> list[str]:
     """What the grid itself does not show: folded dimensions, padding, replicas, merged cells, partial sums."""
     layout, lines = scene.layout, []
@@ -470,23 +475,17 @@ def notes(scene: Scene) -> list[str]:
         empty = layout.mesh.size - int(layout.holds.sum())
         lines.append(f"device {_holder(layout)} holds all of it; {plural(empty, 'other device')} hold nothing")
     if scene.folded:
-        which = ", ".join(f"{d} (size {layout.shape[d]})" for d in scene.folded)
-        noun = "dimension" if len(scene.folded) == 1 else "dimensions"
-        lines.append(f"not sharded and not drawn: {noun} {which}")
-    for side in (*scene.depth, scene.rows, scene.columns):
+        folded = _dimensions(f"{d} (size {layout.shape[d]})" for d in scene.folded)
+        lines.append(f"not sharded and not drawn: {folded}")
+    for side in scene.sides:
         if side.padded:
             extra = side.shard * side.ways - side.size
-            empty = (side.ways * side.shard - side.size) // side.shard if side.shard else 0
+            empty = extra // side.shard if side.shard else 0
             what = f"dimension {side.dimension} is {side.size}, {side.ways} shards of {side.shard} hold {extra} more"
             lines.append(f"padding: {what}" + (f"; {empty} of them nothing but padding" if empty else ""))
     if layout.replicas > 1:
-        what = (
-            f"partial {layout.unreduced_kind}"
-            if layout.partial_sums > 1
-            else "array's slice"
-            if layout.manual_ways > 1
-            else "slice"
-        )
+        what = "array's slice" if layout.manual_ways > 1 else "slice"
+        what = f"partial {layout.unreduced_kind}" if layout.partial_sums > 1 else what
         lines.append(f"each {what} is on {layout.replicas} devices")
     if layout.partial_sums > 1:
         lines.append(
@@ -499,9 +498,8 @@ def notes(scene: Scene) -> list[str]:
             "/ stands between them"
         )
     if any(layout.open):
-        which = ", ".join(str(d) for d, opened in enumerate(layout.open) if opened)
-        noun = "dimension" if sum(layout.open) == 1 else "dimensions"
-        lines.append(f"open: the compiler may shard {noun} {which} further than is drawn")
+        which = _dimensions(d for d, opened in enumerate(layout.open) if opened)
+        lines.append(f"open: the compiler may shard {which} further than is drawn")
     if any(edges.any() for edges in scene.edges):
         lines.append("thick lines stand where processes meet")
     if scene.merged > 1:

@@ -14,18 +14,18 @@ second cue is the slice's number in the box, or strokes over every other slice w
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from shardviz.layouts import Layout
 from shardviz.notation import DeviceMesh
 from shardviz.records.collectives import axes_words
+from shardviz.view.document import device_ranges
 from shardviz.view.picture import Grid, Key, Labels, Lines, Picture, Rects, Shape, shortened
-from shardviz.view.ranges import device_ranges
 from shardviz.view.scene import Scene, coarsen, copies_along, group_along
 
 STEPS = 8
@@ -36,6 +36,7 @@ MOST_DEVICES = 8192
 _WIDE, _HIGH, _LEFT, _TOP = 380.0, 330.0, 26.0, 22.0
 _LETTER, _LINE = 5.8, 11.0  # pixels of a label's letters
 _BOXES, _OVER, _PICKED = 1, 2, 5  # layers
+_TITLE = "The devices, by what they hold"
 
 
 @dataclass(frozen=True)
@@ -60,39 +61,28 @@ def grid_of(mesh: DeviceMesh) -> tuple[int, int]:
     ((64, 32), (32, 64))
     """
     sizes = [n for n in mesh.sizes if n > 1] or [1]
-    if len(sizes) > 1:
-        return mesh.size // sizes[-1], sizes[-1]
     across = next(n for n in range(math.isqrt(2 * mesh.size), 0, -1) if mesh.size % n == 0)
+    across = sizes[-1] if len(sizes) > 1 else across
     return mesh.size // across, across
 
 
 def boxes(scene: Scene) -> list[Box]:
     """The devices of a scene in boxes of neighbours that hold the same cell; those that hold nothing are in none."""
-    mesh = scene.mesh
-    rows, columns = grid_of(mesh)
-    places = np.full(int(mesh.ids().max()) + 1, -1)
-    places[mesh.ids()] = np.arange(mesh.size)
-    holds = np.full(mesh.size, -1)
-    cells = scene.devices.reshape(scene.cells, -1)
-    holds[places[cells]] = np.arange(scene.cells)[:, None]
-    held = holds.reshape(rows, columns)
-    found: list[Box] = []
+    ids = scene.mesh.ids()
+    cell_of = np.full(int(ids.max()) + 1, -1)
+    cell_of[scene.held.reshape(scene.cells, -1)] = np.arange(scene.cells)[:, None]
+    whole: list[Box] = []
     growing: dict[tuple[int, int, int], Box] = {}  # by first column, columns and cell: boxes that end at the last row
-    for r in range(rows):
-        ends = [*(np.flatnonzero(np.diff(held[r])) + 1).tolist(), columns]
-        now = {}
-        for c, end in zip([0, *ends], ends, strict=False):
-            cell = int(held[r, c])
-            if cell < 0:
-                continue
-            above = growing.pop((c, end - c, cell), None)
-            box = (
-                Box((r, c), (1, end - c), cell) if above is None else Box(above.at, (above.size[0] + 1, end - c), cell)
-            )
-            now[c, end - c, cell] = box
-        found += growing.values()
-        growing = now
-    return sorted((*found, *growing.values()), key=lambda box: box.at)
+    for r, row in enumerate(cell_of[ids].reshape(grid_of(scene.mesh)).tolist()):
+        below, c = {}, 0
+        for cell, same in itertools.groupby(row):
+            many = len(list(same))
+            key, c = (c, many, cell), c + many
+            above = growing.pop(key, Box((r, key[0]), (0, many), cell))
+            below[key] = replace(above, size=(above.size[0] + 1, many))
+        whole += growing.values()
+        growing = below
+    return sorted((box for box in (*whole, *growing.values()) if box.cell >= 0), key=lambda box: box.at)
 
 
 def step_of(cell: int, cells: int) -> int:
@@ -102,14 +92,13 @@ def step_of(cell: int, cells: int) -> int:
 
 def tinted(drawn: Picture) -> Picture:
     """A shard map whose cells have the colours of what they hold."""
-    first, cells = 0, sum(len(grid.cells) for grid in drawn.grids)
-    shapes: list[Shape] = []
-    for shape in drawn.shapes:
-        if isinstance(shape, Grid):
-            own = range(first, first := first + len(shape.cells))
-            shape = dataclasses.replace(shape, fill=tuple(f"held{step_of(cell, cells)}" for cell in own))
-        shapes.append(shape)
-    return dataclasses.replace(drawn, shapes=tuple(shapes))
+    cells = sum(len(grid.cells) for grid in drawn.grids)
+    fills = iter([f"held{step_of(cell, cells)}" for cell in range(cells)])
+    shapes = (
+        replace(shape, fill=tuple(itertools.islice(fills, len(shape.cells)))) if isinstance(shape, Grid) else shape
+        for shape in drawn.shapes
+    )
+    return replace(drawn, shapes=tuple(shapes))
 
 
 def holders_picture(fine: Scene, device: int = -1) -> Picture | None:
@@ -122,50 +111,46 @@ def holders_picture(fine: Scene, device: int = -1) -> Picture | None:
     Returns:
         The picture; None where one device holds all, or where the slices lie too scattered to be drawn.
     """
-    cut, mesh = fine.layout, fine.mesh
-    if cut.maximal or mesh.size > MOST_DEVICES:
+    mesh = fine.mesh
+    if fine.layout.maximal or mesh.size > MOST_DEVICES:
         return None
-    scene, most = fine, 1024
-    while len(found := boxes(scene)) > MOST_BOXES:
-        if most == 1:
-            return None
-        most //= 2
-        scene = coarsen(fine, rows=most, columns=most, panels=most)
+    limits = (2**n for n in range(9, -1, -1))
+    scenes = itertools.chain((fine,), (coarsen(fine, rows=n, columns=n, panels=n) for n in limits))
+    drawn = ((scene, every) for scene in scenes if len(every := boxes(scene)) <= MOST_BOXES)
+    scene, every = next(drawn, (fine, []))
+    if not every:
+        return None
     rows, columns = grid_of(mesh)
     wide, high = _WIDE / columns, max(2.0, min(_HIGH / rows, 3 * _LINE, _WIDE / columns))
-    shapes: list[Shape] = []
-    ids, labels = mesh.ids(), [_number(scene, box.cell) for box in found]
+    numbers = {box.cell: _number(scene, box.cell) for box in every}
     fits = all(
-        (len(label) + 0.6) * _LETTER <= box.size[1] * wide and box.size[0] * high >= _LINE
-        for box, label in zip(found, labels, strict=True)
+        (len(numbers[box.cell]) + 0.6) * _LETTER <= box.size[1] * wide and box.size[0] * high >= _LINE for box in every
     )
+    shapes: list[Shape] = []
     for step in range(STEPS):
-        some = [n for n, box in enumerate(found) if step_of(box.cell, scene.cells) == step]
-        if some:
-            shapes.append(
-                _rects(scene, [found[n] for n in some], (wide, high), ids, [labels[n] for n in some] if fits else [])
-            )
-    odd = [box for box in found if box.cell % 2]
-    if odd and not fits:
+        if alike := [box for box in every if step_of(box.cell, scene.cells) == step]:
+            labels = tuple(numbers[box.cell] for box in alike) if fits else ()
+            shapes.append(replace(_rects(scene, alike, (wide, high)), fill=f"held{step}", labels=labels))
+    odd = [box for box in every if box.cell % 2 and not fits]
+    if odd:
         shapes.append(Rects(**_corners(odd, wide, high), hatch=0, layer=_OVER))
-    shapes += _sides(mesh, rows, columns, high)
+    shapes += _names(mesh, rows * high)
     if 0 <= device < mesh.size:
-        shapes += _outlines(cut, device, columns, wide, high)
-    title = "The devices, by what they hold"
-    keys = [Key(text=_slice(scene, cell), fill=f"held{step_of(cell, scene.cells)}") for cell in (0, scene.cells - 1)]
+        shapes += _outlines(scene, device, wide, high)
+    ends = dict.fromkeys((0, scene.cells - 1)) if scene.cells > 1 else ()
     return Picture(
         width=_LEFT + _WIDE,
         height=_TOP + rows * high + 1,
         shapes=tuple(shapes),
-        title=title,
-        alt=f"{title}: {_said(scene, found)}.",
+        title=_TITLE,
+        alt=f"{_TITLE}: {_said(scene, len(every))}.",
         axes=mesh.names,
-        keys=tuple(keys) if scene.cells > 1 else (),
-        notes=("strokes lie over every other slice",) if odd and not fits else (),
+        keys=tuple(Key(text=scene.slices[cell], fill=f"held{step_of(cell, scene.cells)}") for cell in ends),
+        notes=("strokes lie over every other slice",) if odd else (),
     )
 
 
-def _said(scene: Scene, found: list[Box]) -> str:
+def _said(scene: Scene, count: int) -> str:
     """Who has copies, in words."""
     cut, along = scene.layout, copies_along(scene.layout)
     if scene.cells == 1:
@@ -174,93 +159,58 @@ def _said(scene: Scene, found: list[Box]) -> str:
     if cut.replicas == 1 or not along:
         return f"those of a box hold {what}, and no two devices the same"
     copies = f"copies along {axes_words(along)}: {cut.replicas} of each slice"
-    if len(found) == scene.cells:
+    if count == scene.cells:
         return f"those of a box hold {what}, as {copies}"
     return f"each box holds {what}, and so do others of its colour and number, as {copies}"
 
 
-def _place(scene: Scene, cell: int) -> tuple[int, int, int]:
-    across = scene.rows.cells * scene.columns.cells
-    return cell // across, cell % across // scene.columns.cells, cell % scene.columns.cells
-
-
-def _slice(scene: Scene, cell: int) -> str:
-    return scene.index_text(*_place(scene, cell))
-
-
 def _number(scene: Scene, cell: int) -> str:
     """Which slice a cell is, along each side that is cut: `12`, `3,0-1`."""
-    panel, r, c = _place(scene, cell)
-    said = []
-    for side, at in zip((*scene.depth, scene.rows, scene.columns), (*scene.place(panel), r, c), strict=True):
-        if side.ways > 1:
-            first, last = at * side.merged, (at + 1) * side.merged - 1
-            said.append(str(first) if first == last else f"{first}-{last}")
-    return ",".join(said)
+    at = np.unravel_index(cell, tuple(side.cells for side in scene.sides))
+    ends = [(int(n) * side.merged, side.merged - 1) for n, side in zip(at, scene.sides, strict=True) if side.ways > 1]
+    return ",".join(f"{first}-{first + more}" if more else str(first) for first, more in ends)
 
 
-def _corners(found: list[Box], wide: float, high: float) -> dict[str, Any]:
+def _corners(some: Sequence[Box], wide: float, high: float) -> dict[str, Any]:
     return {
-        "x": tuple(_LEFT + box.at[1] * wide for box in found),
-        "y": tuple(_TOP + box.at[0] * high for box in found),
-        "wide": tuple(box.size[1] * wide for box in found),
-        "high": tuple(box.size[0] * high for box in found),
+        "x": tuple(_LEFT + box.at[1] * wide for box in some),
+        "y": tuple(_TOP + box.at[0] * high for box in some),
+        "wide": tuple(box.size[1] * wide for box in some),
+        "high": tuple(box.size[0] * high for box in some),
     }
 
 
-def _rects(scene: Scene, found: list[Box], size: tuple[float, float], ids: np.ndarray, labels: list[str]) -> Rects:
-    """Boxes of one colour; a click picks the first device of a box."""
-    columns = grid_of(scene.mesh)[1]
-    keys = [
-        tuple(
-            (r * columns + c)
-            for r in range(box.at[0], box.at[0] + box.size[0])
-            for c in range(box.at[1], box.at[1] + box.size[1])
-        )
-        for box in found
-    ]
-    told = tuple(
-        (device_ranges([int(ids[place]) for place in places]), _slice(scene, box.cell))
-        for box, places in zip(found, keys, strict=True)
-    )
-    return Rects(
-        **_corners(found, *size),
-        fill=f"held{step_of(found[0].cell, scene.cells)}",
-        stroke="line",
-        labels=tuple(labels),
-        tip="devices {}: {}",
-        told=told,
-        select="holder",
-        keys=tuple(keys),
-        layer=_BOXES,
-    )
+def _rects(scene: Scene, some: Sequence[Box], size: tuple[float, float]) -> Rects:
+    """Boxes; a click picks the first device of a box."""
+    places = np.arange(scene.mesh.size).reshape(grid_of(scene.mesh))
+    held = [places[b.at[0] : b.at[0] + b.size[0], b.at[1] : b.at[1] + b.size[1]].ravel() for b in some]
+    parts = [(device_ranges(scene.mesh.ids()[own]), scene.slices[b.cell]) for b, own in zip(some, held, strict=True)]
+    keys = tuple(tuple(own.tolist()) for own in held)
+    corners, look = _corners(some, *size), {"stroke": "line", "layer": _BOXES}
+    return Rects(**corners, **look, tip="devices {}: {}", told=tuple(parts), select="holder", keys=keys)
 
 
-def _sides(mesh: DeviceMesh, rows: int, columns: int, high: float) -> list[Shape]:
+def _names(mesh: DeviceMesh, high: float) -> Iterator[Labels]:
     """The names of the axes, across and down."""
-    cut = [f"{name} {size}" for name, size in mesh.shape.items() if size > 1]
-    down, across = (" x ".join(cut[:-1]), cut[-1]) if len(cut) > 1 else ("", " ".join(cut))
-    found: list[Shape] = []
+    *down, across = [f"{name} {size}" for name, size in mesh.shape.items() if size > 1] or [""]
     for text, at, turned in (
         (across, (_LEFT + _WIDE / 2, 9.0), False),
-        (down, (10.0, _TOP + rows * high / 2), True),
+        (" x ".join(down), (10.0, _TOP + high / 2), True),
     ):
         if text:
-            found.append(Labels(at=(at,), texts=(shortened(text, 40),), align="middle", ink="quiet", turned=turned))
-    return found
+            yield Labels(at=(at,), texts=(shortened(text, 40),), align="middle", ink="quiet", turned=turned)
 
 
-def _outlines(cut: Layout, device: int, columns: int, wide: float, high: float) -> list[Shape]:
-    """A device, and those of its group along each axis."""
+def _outlines(scene: Scene, device: int, wide: float, high: float) -> Iterator[Lines]:
+    """Those of a device's group along each axis, and the device."""
+    columns = grid_of(scene.mesh)[1]
 
     def box(place: int) -> tuple[tuple[float, float], ...]:
-        r, c = divmod(place, columns)
-        x, y = _LEFT + c * wide, _TOP + r * high
+        x, y = _LEFT + place % columns * wide, _TOP + place // columns * high
         return (x, y), (x + wide, y), (x + wide, y + high), (x, y + high)
 
-    found: list[Shape] = []
-    for n, (name, size) in enumerate(cut.mesh.shape.items()):
+    for n, (name, size) in enumerate(scene.mesh.shape.items()):
         if size > 1:
-            group = tuple(box(place) for place in group_along(cut, device, n) if place != device)
-            found.append(Lines(lines=group, closed=True, stroke=n, dash=None, width=1.4, name=name, layer=_PICKED))
-    return [*found, Lines(lines=(box(device),), closed=True, stroke="ink", fill="ink", width=2.4, layer=_PICKED)]
+            group = tuple(box(place) for place in group_along(scene.layout, device, n) if place != device)
+            yield Lines(lines=group, closed=True, stroke=n, width=1.4, name=name, layer=_PICKED)
+    yield Lines(lines=(box(device),), closed=True, stroke="ink", fill="ink", width=2.4, layer=_PICKED)

@@ -1,6 +1,7 @@
 """Shard maps: an array's cells and their devices, a change of its sharding, a sharding not known yet.
 
-A cell is a slice; where there are too many to be read, it is several neighbouring ones. Each panel is a `Grid`.
+A cell is a slice; where there are too many to be read, it is several neighbouring ones. Each panel is a `Grid`. Where a
+device is picked, outlines of its groups stand over the cells, one an axis, with the axis's colour and dash.
 
 >>> from shardviz.layouts import layout
 >>> drawn = picture(Shown(layout((8, 6), ("data",), {"data": 2})))
@@ -10,30 +11,35 @@ A cell is a slice; where there are too many to be read, it is several neighbouri
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from shardviz.notation import Axis, axis_name
+from shardviz.judge.report import Report
+from shardviz.layouts import Layout
+from shardviz.notation import axis_name
 from shardviz.notation.spec import axis_text
-from shardviz.records.amounts import format_shape, plural
-from shardviz.view.contents import cell_lines, drawable
+from shardviz.records.amounts import format_bytes, format_shape, plural
+from shardviz.records.collectives import axes_words
 from shardviz.view.document import (
     Beside,
     Block,
     Document,
     Figure,
     Piece,
-    Section,
     axes,
     code,
+    device_ranges,
     document,
     mesh_axes,
     paragraph,
+    section,
     shape,
+    table,
     words,
+    wrapped,
 )
 from shardviz.view.layouts import (
     all_axes,
@@ -46,8 +52,8 @@ from shardviz.view.layouts import (
     uneven_words,
 )
 from shardviz.view.picture import LIMITS, Grid, Head, Labels, Lines, Picture, Role, Shape, picture, shifted, text_wide
-from shardviz.view.scene import Scene, Side, build_scene, coarsen, copies_along, describe, group_along, notes
-from shardviz.view.shown import Shown, ShownChange, ShownTree, ShownUnknown
+from shardviz.view.scene import Scene, Side, build_scene, coarsen, contents, copies_along, describe, group_along, notes
+from shardviz.view.show import Shown, ShownChange, ShownTree, ShownUnknown
 
 MOST = 1280.0
 """Pixels of a map each way."""
@@ -77,17 +83,16 @@ def shard_map(shown: Shown, device: int = -1, scene: Scene | None = None) -> Pic
 
     def merged(rows: int, columns: int, grids: int) -> Scene:
         few = coarsen(fine, rows=rows, columns=columns, panels=grids)
-        return scenes.setdefault(few.devices.shape, few)
+        return scenes.setdefault(few.held.shape, few)
 
-    def coarser(rows: int, columns: int, grids: int) -> Picture:
-        few = merged(rows, columns, grids)
-        size = few.devices.shape
-        if size not in pictures:
-            pictures[size] = dataclasses.replace(_drawn(few, device), coarser=coarser)
-        return pictures[size]
+    def coarser(*limits: int) -> Picture:
+        few = merged(*limits)
+        if few.held.shape not in pictures:
+            pictures[few.held.shape] = replace(_drawn(few, device), coarser=coarser)
+        return pictures[few.held.shape]
 
-    if shown.values is not None and drawable(fine):
-        first = dataclasses.replace(_drawn(fine, device, shown.values), coarser=coarser)
+    if inside := contents(fine, shown.values):
+        first = replace(_drawn(fine, device, inside), coarser=coarser)
         if max(first.width, first.height) <= MOST:
             return first
     return coarser(*next((limits for limits in LIMITS if _fits(merged(*limits))), LIMITS[-1]))
@@ -104,7 +109,7 @@ def _titled(drawn: Picture, shown: Shown) -> Picture:
     cut, coarser = shown.layout, drawn.coarser
     assert coarser is not None
     first = f"mesh {cut.mesh} · shard {format_shape(cut.shard_shape)}"
-    return dataclasses.replace(
+    return replace(
         drawn,
         title="  ".join(filter(None, (shown.named, format_shape(cut.shape), spec_words(cut)))),
         notes=tuple(filter(None, (first, *drawn.notes, uneven_words(cut, shown.dtype)))),
@@ -115,11 +120,11 @@ def _titled(drawn: Picture, shown: Shown) -> Picture:
 @picture.register
 def change_picture(shown: ShownChange, kind: str = "") -> Picture:
     """An array before and after a change of its sharding, side by side, with what moves in words."""
+    return _change(shown, *(shard_map(replace(each, values=None)) for _, each in shown.sides))
+
+
+def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
     heads = [f"{word}: {spec_words(each.layout)}" for word, each in shown.sides]
-    return _change(shown, heads, *(shard_map(dataclasses.replace(each, values=None)) for _, each in shown.sides))
-
-
-def _change(shown: ShownChange, heads: list[str], before: Picture, after: Picture) -> Picture:
     left, top = max(before.width, text_wide(heads[0])) + _BETWEEN, 24.0
     shapes: list[Shape] = [Labels(at=((0.0, 8.0), (left, 8.0)), texts=tuple(heads), mono=True)]
     shapes += [shifted(each, x, top) for x, drawn in ((0.0, before), (left, after)) for each in drawn.shapes]
@@ -127,16 +132,11 @@ def _change(shown: ShownChange, heads: list[str], before: Picture, after: Pictur
     shapes.append(Lines(lines=(((left - _BETWEEN + 14, y), (end, y)),), stroke="quiet", width=2))
     tip = ((end, y), (end - 9, y - 5), (end - 9, y + 5))
     shapes.append(Lines(lines=(tip,), closed=True, stroke="quiet", fill="quiet"))
-    said = []
+    sentences = []
     for (word, each), drawn in zip(shown.sides, (before, after), strict=True):
-        parts = [*drawn.notes, uneven_words(each.layout, each.dtype)]
-        said += [f"{word}: {'; '.join(filter(None, parts))}"] if any(parts) else []
+        parts = [*filter(None, (*drawn.notes, uneven_words(each.layout, each.dtype)))]
+        sentences += [f"{word}: {'; '.join(parts)}"] if parts else []
     cut = shown.before.layout
-
-    def coarser(*limits: int) -> Picture:
-        both = (each.coarser and each.coarser(*limits) for each in (before, after))
-        return _change(shown, heads, *both)  # type: ignore[arg-type]
-
     return Picture(
         width=left + max(after.width, text_wide(heads[1])),
         height=max(before.height, after.height) + top,
@@ -144,22 +144,21 @@ def _change(shown: ShownChange, heads: list[str], before: Picture, after: Pictur
         title="  ".join(filter(None, (shown.before.title, format_shape(cut.shape), f"mesh {cut.mesh}"))),
         alt=f"Before: {before.alt} After: {after.alt}",
         axes=cut.mesh.names,
-        notes=(*said, *kept_and_moved(shown.moves, shown.before.dtype)),
-        coarser=coarser,
+        notes=(*sentences, *kept_and_moved(shown.moves, shown.before.dtype)),
+        coarser=lambda *limits: _change(shown, *(each.coarser(*limits) for each in (before, after))),  # type: ignore[misc]
     )
 
 
 @picture.register
 def unknown_picture(shown: ShownUnknown, kind: str = "") -> Picture:
     """An array of which nobody has said yet how it is sharded: a hatched box, and who decides."""
-    box = Grid(
-        texts=(("not known yet",),), wide=250.0, high=86.0, size=19.0, stroke="quiet", dash=1, past=((1.0,), (0.0,))
-    )
+    wide, high = 250.0, 86.0
+    look = {"size": 19.0, "stroke": "quiet", "dash": 1, "past": ((1.0,), (0.0,))}
     mesh = f"mesh {shown.mesh}" if shown.mesh is not None and shown.mesh.names else ""
     return Picture(
-        width=250.0,
-        height=86.0,
-        shapes=(box,),
+        width=wide,
+        height=high,
+        shapes=(Grid(texts=(("not known yet",),), wide=wide, high=high, **look),),  # type: ignore[arg-type]
         title="  ".join(filter(None, (shown.title, shown.typed, "sharding not known yet"))),
         alt=shown.alt,
         notes=tuple(filter(None, (mesh, shown.why))),
@@ -220,8 +219,8 @@ def _side(side: Side) -> tuple[Piece, ...]:
 
 def _besides(shown: Shown, which: str = "") -> tuple[Block, ...]:
     uneven = uneven_words(shown.layout, shown.dtype)
-    said = (paragraph(uneven, label=which or "uneven"),) if uneven else ()
-    return said + (process_blocks(shown.hosts, which) if shown.hosts is not None else ())
+    refused = (paragraph(uneven, label=which or "uneven"),) if uneven else ()
+    return refused + (process_blocks(shown.hosts, which) if shown.hosts is not None else ())
 
 
 @document.register
@@ -239,45 +238,93 @@ def of_unknown(shown: ShownUnknown) -> Document:
     mesh = shown.mesh if shown.mesh is not None and shown.mesh.names else None
     over = () if mesh is None else (words("mesh"), mesh_axes(mesh), words(f"({plural(mesh.size, 'device')})"))
     head = (words(shown.title, strong=True), code(shown.typed), words("sharding not known yet", strong=True), *over)
-    figure = Figure(of=dataclasses.replace(picture(shown), title="", notes=()))
+    figure = Figure(of=replace(picture(shown), title="", notes=()))
     return Document(blocks=(paragraph(*head), figure, paragraph(shown.why, quiet=True)), mesh=mesh)
 
 
 @document.register
 def of_tree(shown: ShownTree) -> Document:
     """The table of the arrays, and the chosen one's map."""
-    chosen = document(shown.chosen)
     mesh = all_axes(leaf.layout for leaf in shown.leaves)
-    return Document(blocks=(*tree_blocks(shown.bytes, shown.left_out), *chosen.blocks), mesh=mesh)
+    return Document(blocks=(*tree_blocks(shown.bytes, shown.left_out), *document(shown.chosen).blocks), mesh=mesh)
 
 
 @document.register
 def of_change(shown: ShownChange) -> Document:
     """Both maps, what moves, and what there is to say of each."""
-    maps = Beside(blocks=tuple(Section(title=word, blocks=_map_blocks(each, MOST / 2)) for word, each in shown.sides))
+    maps = Beside(blocks=tuple(section(word, *_map_blocks(each, MOST / 2)) for word, each in shown.sides))
     more = (block for word, each in shown.sides for block in _besides(each, word))
     blocks = (maps, *move_blocks(shown.moves, shown.before.dtype), *more)
     return Document(blocks=blocks, mesh=shown.before.layout.mesh)
 
 
+def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...]:
+    """Who holds copies, and who talks with a device; without one, along which axes there are copies.
+
+    Args:
+        cut: where the slices lie.
+        device: its place in the mesh; below 0 for none.
+        report: whose collectives move something along the axes.
+    """
+    mesh, along = cut.mesh, copies_along(cut)
+    if not 0 <= device < mesh.size:
+        copies = (words(f"each slice has {cut.replicas} copies, along"), axes(along))
+        hint = "Click a cell: who has copies of it, and whom its device talks with, is outlined, and shown closer."
+        along_words = (paragraph(*copies, name="copies"),) if along else ()
+        return (*along_words, paragraph(words(hint, quiet=True), name="company-hint"))
+    ids = mesh.ids()
+    company = table(
+        [(n, name, size) for n, (name, size) in enumerate(mesh.shape.items()) if size > 1],
+        ("along", lambda axis: axes((axis[1],))),
+        (
+            "its group",
+            lambda axis: f"{axis[2]} devices: {device_ranges(ids[group_along(cut, device, axis[0])])}",
+        ),
+        ("holds", lambda axis: _shared(cut, axis[1] in along)),
+        (wrapped("moves in a step"), lambda axis: _moved(report, axis[1])),
+        folds="never",
+        noun="axis",
+        name="shard-company",
+    )
+    at = ", ".join(f"{name} {i}" for name, i in zip(mesh.names, mesh.coordinates()[device], strict=True))
+    who = words(f"device {int(ids[device])}", strong=True), words(f"({at})", quiet=True)
+    return (paragraph(*who, name="company-of"), *((company,) if company.rows else ()))
+
+
+def _shared(cut: Layout, same: bool) -> Piece:
+    return words("copies of its slice" if same else "nothing" if cut.maximal else "other slices", strong=same)
+
+
+def _moved(report: Report, name: str) -> Piece:
+    """What a step moves in the groups along an axis: `all-reduce 345 GB, all-gather 12 MB over data and model`."""
+    sums: dict[tuple[str, str], float] = {}
+    for each in report.collectives:
+        over = [axis_name(a) for a in each.axes or ()]
+        if name in over:
+            beside = "" if len(over) == 1 else f" over {axes_words(each.axes)}"
+            sums[each.kind, beside] = sums.get((each.kind, beside), 0.0) + each.assumed_bytes
+    most = sorted(sums.items(), key=lambda item: -item[1])[:4]
+    text = ", ".join(f"{kind} {format_bytes(size)}{beside}" for (kind, beside), size in most)
+    return words(text or "nothing", quiet=not text)
+
+
 # The panels of a map.
 
 
-def _drawn(scene: Scene, device: int, values: np.ndarray | None = None) -> Picture:
+def _drawn(scene: Scene, device: int, inside: Sequence[Sequence[str]] = ()) -> Picture:
     """All panels of a scene, as nearly square as they can stand, with what is outlined of a picked device."""
-    frame = _frame(scene, scene.longest, values)
+    frame = _frame(scene, max(map(len, scene.labels)), inside)
     width, height, across = _arranged(scene, frame)
     step = (width + _GAP) / across, height / -(-len(scene.devices) // across)
-    shapes: list[Shape] = [
+    grids = [
         shifted(grid, n % across * step[0] + frame.left, n // across * step[1] + frame.top)
-        for n, grid in enumerate(_panels(scene, frame, values))
+        for n, grid in enumerate(_panels(scene, frame, inside))
     ]
-    if 0 <= device < scene.mesh.size:
-        shapes += list(_outlines(scene, shapes, device))  # type: ignore[arg-type]
+    outlines = _outlines(scene, grids, device) if 0 <= device < scene.mesh.size else ()  # type: ignore[arg-type]
     return Picture(
         width=width,
         height=height,
-        shapes=tuple(shapes),
+        shapes=(*grids, *outlines),
         alt=describe(scene),
         axes=scene.mesh.names,
         notes=tuple(notes(scene)),
@@ -296,14 +343,15 @@ def _arranged(scene: Scene, frame: Grid) -> tuple[float, float, int]:
 def _fits(scene: Scene) -> bool:
     """Whether all panels are within the most pixels; mostly the first cell's label alone is too wide for that."""
     size = lambda longest: max(_arranged(scene, _frame(scene, longest))[:2])  # noqa: E731
-    return size(len(scene.label(0, 0, 0))) <= MOST and size(scene.longest) <= MOST
+    first = scene.label(scene.devices[0, 0, 0].tolist())
+    return size(len(first)) <= MOST and size(max(map(len, scene.labels))) <= MOST
 
 
-def _frame(scene: Scene, longest: int, values: np.ndarray | None = None) -> Grid:
+def _frame(scene: Scene, longest: int, inside: Sequence[Sequence[str]] = ()) -> Grid:
     """What all panels of a scene have in common, with labels of so many letters; where they stand is that of the
     first."""
     cut = scene.layout
-    cards, size, wide, high = _cell(scene, longest, values)
+    cards, size, wide, high = _cell(scene, longest, inside)
     apart = cut.partial_sums * cut.manual_ways > 1
     return Grid(
         texts=(),
@@ -321,61 +369,54 @@ def _frame(scene: Scene, longest: int, values: np.ndarray | None = None) -> Grid
         across=_named(scene.columns),
         down=_named(scene.rows),
         past=(_past(scene.columns), _past(scene.rows)),
-        tip="{} on {}, {}" if scene.processes is not None else "{} on {}",
+        tip="{} on {}" if scene.process_of is None else "{} on {}, {}",
         select="cell",
     )
 
 
-def _panels(scene: Scene, frame: Grid, values: np.ndarray | None) -> Iterator[Grid]:
+def _panels(scene: Scene, frame: Grid, inside: Sequence[Sequence[str]]) -> Iterator[Grid]:
     """The panels of a scene, each with its first cell at 0, 0."""
-    mesh, (panels, rows, columns) = scene.mesh, scene.devices.shape[:3]
-    labels, (below, right) = scene.labels(), scene.edges
+    mesh, (panels, rows, columns, many) = scene.mesh, scene.devices.shape
     places = np.zeros(int(mesh.ids().max()) + 1, int)
     places[mesh.ids()] = np.arange(mesh.size)
-    held = places[scene.devices] if mesh.size <= _MOST_KEYS else places[scene.devices[..., :1]]
-    one = scene.devices.shape[3] == 1
-    along = [[f"{name} {i}" for i in range(size)] for name, size in zip(mesh.names, mesh.sizes, strict=True)]
-    names = [", ".join(each) for each in itertools.product(*along)] if one else []
-    heads = frame.above[len(frame.above) - len(_heads(scene, scene.columns)) :]
+    held = places[scene.held].reshape(scene.cells, -1)
+    keys = list(map(tuple, (held if mesh.size <= _MOST_KEYS else held[:, :1]).tolist()))
+    texts = list(scene.labels)
+    for n, lines in enumerate(inside):
+        texts[n] = "\n".join((texts[n], *lines))
+    who = [f"device{'s' * (many > 1)} {label}" for label in scene.labels]
+    if many == 1 and mesh.names:
+        along = [[f"{name} {i}" for i in range(size)] for name, size in zip(mesh.names, mesh.sizes, strict=True)]
+        at = [", ".join(each) for each in itertools.product(*along)]
+        who = [f"{device} ({at[place]})" for device, (place, *_) in zip(who, keys, strict=True)]
+    slices = [
+        f"{index}, padded by {padding}," if padding else index
+        for index, padding in zip(scene.slices, scene.paddings, strict=True)
+    ]
+    processes = [scene.process_texts] if scene.process_of is not None else []
+    parts = list(zip(slices, who, *processes, strict=True))
+    heads = _heads(scene, scene.columns)
     for panel in range(panels):
-        keys = tuple(map(tuple, held[panel].reshape(rows * columns, -1).tolist()))
-        said = [label for row in labels[panel] for label in row]
-        texts, cells = said, list(np.ndindex(rows, columns))
-        if values is not None:
-            inside = (cell_lines(scene, values, panel, r, c) for r, c in cells)
-            texts = ["\n".join((label, *lines)) for label, lines in zip(said, inside, strict=True)]
-        who = [f"devices {label}" for label in said]
-        if one:
-            where = (f" ({names[place]})" if names[place] else "" for (place, *_) in keys)
-            who = [f"device {label}{which}" for label, which in zip(said, where, strict=True)]
-        processes = [] if scene.processes is None else [[scene.process_text(panel, r, c) for r, c in cells]]
-        yield dataclasses.replace(
+        own = slice(panel * rows * columns, (panel + 1) * rows * columns)
+        yield replace(
             frame,
-            texts=tuple(tuple(texts[r * columns : (r + 1) * columns]) for r in range(rows)),
-            above=(*_own(scene, panel), *heads) if scene.depth else heads,
+            texts=tuple(tuple(texts[n : n + columns]) for n in range(own.start, own.stop, columns)),
+            above=(*_own(scene, panel), *heads),
             caption=scene.panel_text(panel),
-            edges=(_cells(below[panel]), _cells(right[panel])),
-            told=tuple(zip(scene.index_texts(panel), who, *processes, strict=True)),
-            keys=keys,
+            edges=tuple(frozenset(map(tuple, np.argwhere(each[panel]).tolist())) for each in scene.edges),
+            told=tuple(parts[own]),
+            keys=tuple(keys[own]),
         )
 
 
-def _cells(where: np.ndarray) -> frozenset[tuple[int, int]]:
-    return frozenset((int(r), int(c)) for r, c in np.argwhere(where))
-
-
-def _cell(scene: Scene, longest: int, values: np.ndarray | None) -> tuple[tuple[Role, ...], float, float, float]:
+def _cell(scene: Scene, longest: int, inside: Sequence[Sequence[str]]) -> tuple[tuple[Role, ...], float, float, float]:
     """The cards behind each cell, the size of its letters, and its width and height."""
     cut, (panels, rows, columns) = scene.layout, scene.devices.shape[:3]
     behind = (min(cut.replicas, 3) - 1) * scene.stacked
     along: list[Role] = [scene.mesh.names.index(name) for name in copies_along(cut)] or ["tile"]
     cards = tuple(along[n % len(along)] for n in range(behind))
-    lines = 1
-    if values is not None:
-        inside = [cell_lines(scene, values, *place) for place in np.ndindex(*scene.devices.shape[:3])]
-        longest = max(longest, *(len(line) for each in inside for line in each))
-        lines = 1 + max(map(len, inside))
-    least = (longest + 1.2) * _LETTER, 1.5 * lines
+    longest = max(longest, *(len(line) for lines in inside for line in lines)) if inside else longest
+    least = (longest + 1.2) * _LETTER, 1.5 * (1 + max(map(len, inside), default=0))
     spare = _CARD * (behind + 1) if behind else 0.0
     big = 340.0 if panels == 1 else 190.0
     wide = max(big * min(1, 1 / scene.aspect) / columns, _LEAST * least[0] + spare)
@@ -389,29 +430,26 @@ def _own(scene: Scene, panel: int) -> Iterator[Head]:
         for axis, spans in side.coordinates():
             each = [text for text, count in spans for _ in range(count)]
             span = f"{axis_text(axis)} {each[cell]}", scene.columns.cells
-            yield Head(spans=(span,), role=_place(scene, axis), name="")
+            yield Head(spans=(span,), role=scene.mesh.names.index(axis_name(axis)), name="")
 
 
 def _heads(scene: Scene, side: Side) -> tuple[Head, ...]:
     """The coordinates of each mesh axis along a side."""
-    bars = side.coordinates() if side.ways > 1 else []
-    return tuple(Head(spans=tuple(spans), role=_place(scene, axis), name=axis_text(axis)) for axis, spans in bars)
-
-
-def _place(scene: Scene, axis: Axis) -> int:
-    return scene.mesh.names.index(axis_name(axis))
+    return tuple(
+        Head(spans=tuple(spans), role=scene.mesh.names.index(axis_name(axis)), name=axis_text(axis))
+        for axis, spans in (side.coordinates() if side.ways > 1 else ())
+    )
 
 
 def _slices(side: Side) -> tuple[str, ...]:
-    return () if side.dimension is None else tuple(map(side.slice_text, range(side.cells)))
+    return () if side.dimension is None else tuple(side.slices)
 
 
 def _named(side: Side) -> str:
     """`dim 0 · 8192 · data`."""
     if side.dimension is None:
         return ""
-    names = " · ".join(axis_text(axis) for axis, _ in side.axes)
-    return f"dim {side.dimension} · {side.size}" + (f" · {names}" if names else "")
+    return " · ".join((f"dim {side.dimension}", str(side.size), *(axis_text(axis) for axis, _ in side.axes)))
 
 
 def _past(side: Side) -> tuple[float, ...]:

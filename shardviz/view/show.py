@@ -1,4 +1,4 @@
-"""`show`: the shard map of anything that has a sharding.
+"""`show`: the shard map of anything that has a sharding, as a record that shows itself.
 
 Nothing here knows JAX's classes: an array is whatever has a `shape` and a `sharding`, and a sharding whatever says its
 `spec` and `mesh`, or whatever `layout` reads.
@@ -26,18 +26,145 @@ import numpy as np
 
 from shardviz.errors import MeshError, ShardvizError, SpecError
 from shardviz.judge.report import Report
-from shardviz.layouts import Layout, ProcessLayout, by_process, itemsize, layout
+from shardviz.kept import cached_property
+from shardviz.layouts import Layout, Leaf, Moves, ProcessLayout, TreeBytes, add_up, by_process, itemsize, layout
 from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.notation.read import sharding as read_sharding
+from shardviz.program.resharding import moves_between
 from shardviz.records import Value
-from shardviz.records.amounts import plural
-from shardviz.view.shown import Shown, ShownChange, ShownTree, ShownUnknown
+from shardviz.records.amounts import format_bytes, format_shape, plural
+from shardviz.visible import Visible, paint
 
 MOST_VALUES = 256
 """Elements; the values of larger arrays are not fetched."""
 
 Processes = int | Sequence[int] | Mapping[int, int] | None
+
+
+class Drawn(Visible):
+    """What has a figure too."""
+
+    def text(self, width: int | None = 80) -> str:
+        """It in plain text, at most `width` columns wide."""
+        return super().text(width)
+
+    def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
+        """It as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
+        return paint("plot", self, ax, dark=dark)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shown(Drawn):
+    """A shard map.
+
+    Attributes:
+        layout: where every slice lies.
+        title: the array's name; may be empty.
+        dtype: the element type, or None where it is not known.
+        values: the array's elements, or None where they are many or not within reach.
+        hosts: what each process holds; None where there is one, or nothing says which devices belong together.
+    """
+
+    layout: Layout
+    title: str = ""
+    dtype: str | None = None
+    values: np.ndarray | None = None
+    hosts: ProcessLayout | None = None
+
+    @property
+    def size(self) -> str:
+        """The element type and the bytes on a device; empty where the type is not known."""
+        if self.dtype is None:
+            return ""
+        return f"{self.dtype}, {format_bytes(self.layout.bytes_per_device(self.dtype))} per device"
+
+    @property
+    def named(self) -> str:
+        """The name and the size, as far as they are known."""
+        return "  ".join(filter(None, (self.title, self.size)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShownUnknown(Drawn):
+    """An array whose sharding is not known yet.
+
+    Attributes:
+        shape: its global shape.
+        why: who decides, in words.
+        title: its name; may be empty.
+        dtype: the element type, or None where it is not known.
+        mesh: the mesh, or None where there is none yet.
+    """
+
+    shape: tuple[int, ...]
+    why: str
+    title: str = ""
+    dtype: str | None = None
+    mesh: DeviceMesh | None = None
+
+    @property
+    def typed(self) -> str:
+        """The shape, and the element type where it is known."""
+        return f"{self.dtype or ''} {format_shape(self.shape)}".strip()
+
+    @property
+    def alt(self) -> str:
+        """Its picture in words."""
+        return f"A hatched box: array {format_shape(self.shape)}, whose sharding is not known yet."
+
+
+Map = Shown | ShownUnknown
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShownTree(Drawn):
+    """A tree of arrays: a table of them, and the shard map of one.
+
+    Attributes:
+        leaves: the arrays, each as `Shown`, in tree order.
+        chosen: the one whose shard map is drawn.
+        left_out: names of leaves that are no arrays with a known sharding.
+    """
+
+    leaves: tuple[Shown, ...]
+    chosen: Map
+    left_out: tuple[str, ...] = ()
+
+    @cached_property
+    def bytes(self) -> TreeBytes:
+        """What the arrays come to on each device."""
+        return add_up(Leaf.of(shown.title, shown.layout, shown.dtype) for shown in self.leaves)
+
+    @property
+    def bytes_per_device(self) -> dict[int, float]:
+        """Device id → bytes of all arrays on it."""
+        return dict(zip(self.bytes.device_ids.tolist(), self.bytes.per_device.tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShownChange(Drawn):
+    """An array before and after a change of its sharding, side by side, with what moves.
+
+    Attributes:
+        before, after: the two shard maps.
+    """
+
+    before: Shown
+    after: Shown
+
+    @property
+    def sides(self) -> tuple[tuple[str, Shown], tuple[str, Shown]]:
+        """Both, each with its name."""
+        return ("before", self.before), ("after", self.after)
+
+    @cached_property
+    def moves(self) -> Moves:
+        """What each device keeps, receives and drops, and the collectives that do it."""
+        return moves_between(self.before.layout, self.after.layout)
+
+
+# What is asked for.
 
 
 def show(
@@ -49,7 +176,7 @@ def show(
     leaf: str | None = None,
     dtype: Any = None,
     processes: Processes = None,
-) -> Shown | ShownTree | ShownChange | ShownUnknown:
+) -> Map | ShownTree | ShownChange:
     """The shard map of an array, a shape, a report's value, or a tree of arrays; or of an array before and after.
 
     Args:
@@ -84,64 +211,55 @@ def show(
         read_one(array_or_shape, spec, mesh)  # says what it is not
     if after is not None:
         raise ShardvizError("show(after=...): it is of one array, not of a tree; give one leaf of it")
-    found: list[Shown | ShownUnknown] = []
+    every: list[Map] = []
     left_out = []
     for name, array, one in zip(names, leaves, specs, strict=True):
         if not _is_array(array) or (mesh is None and one is None and not _says_sharding(array)):
             left_out.append(name)
         else:
-            found.append(_shown(read_one(array, one, mesh, name=name), processes))
-    return _tree(found, left_out, leaf, len(leaves))
-
-
-def _tree(found: Sequence[Shown | ShownUnknown], left_out: list[str], leaf: str | None, count: int) -> ShownTree:
-    known = [shown for shown in found if isinstance(shown, Shown)]
-    left_out = left_out + [shown.title for shown in found if isinstance(shown, ShownUnknown)]
-    if not known:
+            every.append(_shown(read_one(array, one, mesh, name=name), processes))
+    left_out += [shown.title for shown in every if isinstance(shown, ShownUnknown)]
+    if len(left_out) == len(leaves):
         raise ShardvizError(
-            f"show: none of the {count} leaves has a sharding ({', '.join(left_out[:3])}, ...); give a mesh and a "
-            "spec, such as show(params, ('data', None), {'data': 8})"
+            f"show: none of the {len(leaves)} leaves has a sharding ({', '.join(left_out[:3])}, ...); give a mesh and "
+            "a spec, such as show(params, ('data', None), {'data': 8})"
         )
-    if leaf is None:
-        return _heaviest(known, left_out)
-    chosen = [shown for shown in found if shown.title == leaf]
-    if not chosen:
-        have = ", ".join(repr(shown.title) for shown in found[:6]) + (", ..." if len(found) > 6 else "")
+    chosen = next((shown for shown in every if shown.title == leaf), None)
+    if leaf is not None and chosen is None:
+        have = ", ".join(repr(shown.title) for shown in every[:6]) + (", ..." if len(every) > 6 else "")
         raise ShardvizError(f"show(leaf={leaf!r}): no leaf has this name; they are {have}")
-    return ShownTree(tuple(known), chosen[0], tuple(left_out))
+    return _tree(every, left_out, chosen)
 
 
-def _heaviest(leaves: Sequence[Shown], left_out: Sequence[str]) -> ShownTree:
-    """A tree of which the leaf that weighs most on a device is drawn."""
-    tree = ShownTree(tuple(leaves), leaves[0], tuple(left_out))
+def _tree(every: Sequence[Map], left_out: Sequence[str], chosen: Map | None) -> ShownTree:
+    """A tree of which one leaf is drawn, the one that weighs most on a device if none is chosen."""
+    leaves = tuple(shown for shown in every if isinstance(shown, Shown))
+    tree = ShownTree(leaves, chosen or leaves[0], tuple(left_out))
+    if chosen is not None:
+        return tree
     weights = [leaf.per_device for leaf in tree.bytes.leaves]
     return replace(tree, chosen=leaves[weights.index(max(weights))])
 
 
 def _report(
     report: Report, spec: Any, after: Any, leaf: str | None, processes: Processes
-) -> Shown | ShownTree | ShownChange | ShownUnknown:
+) -> Map | ShownTree | ShownChange:
     """A report's arguments as a tree, with the value called `leaf` drawn; that value alone with `spec` or `after`."""
     if leaf is not None and (spec is not None or after is not None):
         return _one(report.value(leaf), spec, report.mesh, after, None, processes)
     if spec is not None or after is not None:
         raise ShardvizError("show(report): spec and after are of one value; name it, such as leaf=\"params['w']\"")
-    found = [_shown(read_one(value, None, report.mesh), processes) for value in report.arguments]
+    every = [_shown(read_one(value, None, report.mesh), processes) for value in report.arguments]
     chosen = None if leaf is None else _shown(read_one(report.value(leaf), None, report.mesh), processes)
-    known = [shown for shown in found if isinstance(shown, Shown)]
-    if not known:
-        if chosen is not None:
-            return chosen
-        raise ShardvizError(f"show(report): {report.program} has no argument whose sharding is known; name a value")
-    left_out = [shown.title for shown in found if isinstance(shown, ShownUnknown)]
+    left_out = [shown.title for shown in every if isinstance(shown, ShownUnknown)]
+    if len(left_out) < len(every):
+        return _tree(every, left_out, chosen)
     if chosen is None:
-        return _heaviest(known, left_out)
-    return ShownTree(tuple(known), chosen, tuple(left_out))
+        raise ShardvizError(f"show(report): {report.program} has no argument whose sharding is known; name a value")
+    return chosen
 
 
-def _one(
-    array: Any, spec: Any, mesh: Any, after: Any, dtype: Any, processes: Processes
-) -> Shown | ShownChange | ShownUnknown:
+def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any, processes: Processes) -> Map | ShownChange:
     subject = read_one(array, spec, mesh)
     if dtype is not None:
         subject = replace(subject, dtype=str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)))
@@ -149,18 +267,18 @@ def _one(
     shown = _shown(subject, processes)
     if after is None:
         return shown
-    given, where, _ = _unpack(after)
-    if where is None and not isinstance(given, Sharding):
+    asked, where = _unpack(after)
+    if where is None and not isinstance(asked, Sharding):
         where = shown.layout.mesh if isinstance(shown, Shown) else shown.mesh
-    then = _shown(replace(read_one(subject.shape, given, where), name=subject.name, dtype=subject.dtype), processes)
+    then = _shown(replace(read_one(subject.shape, asked, where), name=subject.name, dtype=subject.dtype), processes)
     for word, one in (("before", shown), ("after", then)):
         if isinstance(one, ShownUnknown):
             raise SpecError(f"show(after=...): what moves is not known, for {word} the change {one.why}")
     assert isinstance(shown, Shown) and isinstance(then, Shown)
-    return ShownChange(Shown(shown.layout, shown.title, shown.dtype, hosts=shown.hosts), then)
+    return ShownChange(replace(shown, values=None), then)
 
 
-def _shown(subject: Subject, processes: Processes) -> Shown | ShownUnknown:
+def _shown(subject: Subject, processes: Processes) -> Map:
     if subject.unknown:
         mesh = None if subject.mesh is None else DeviceMesh.of(subject.mesh)
         return ShownUnknown(subject.shape, subject.unknown, subject.name, subject.dtype, mesh)
@@ -173,29 +291,26 @@ def _flatten(tree: Any, spec: Any) -> tuple[list[str], list[Any], list[Any]]:
     import jax  # a tree is JAX's notion; nothing else here needs it
 
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
-    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    names, leaves = [jax.tree_util.keystr(path) for path, _ in paths], [leaf for _, leaf in paths]
     if _is_spec(spec):
-        return names, [leaf for _, leaf in paths], [spec] * len(paths)
+        return names, leaves, [spec] * len(paths)
     try:
-        specs = structure.flatten_up_to(jax.tree.broadcast(spec, tree, is_leaf=_is_spec))
+        return names, leaves, structure.flatten_up_to(jax.tree.broadcast(spec, tree, is_leaf=_is_spec))
     except ValueError as error:
         raise ShardvizError(f"show: the tree of specs does not fit the tree of arrays: {error}") from error
-    return names, [leaf for _, leaf in paths], specs
 
 
 def _is_spec(thing: Any) -> bool:
     """Whether it is one spec, not a tree of them."""
-    if isinstance(thing, dict | list):
-        return False
     if type(thing) is tuple:
         return all(e is None or isinstance(e, str) or (type(e) is tuple and _is_spec(e)) for e in thing)
-    return True
+    return not isinstance(thing, dict | list)
 
 
 # What `show` is given, read into one record.
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Subject:
     """One array to be drawn.
 
@@ -212,8 +327,8 @@ class Subject:
     name: str
     shape: tuple[int, ...]
     dtype: str | None
-    sharding: Any
-    mesh: Any
+    sharding: Any = None
+    mesh: Any = None
     values: np.ndarray | None = None
     unknown: str = ""
 
@@ -232,24 +347,22 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
         SpecError, ParseError, MeshError: if the sharding cannot be read.
     """
     shape, own_name, dtype = _shape_of(array_or_shape)
-    name = own_name or name
-    sharding, where, lack, unknown = (*_unpack(spec), "") if spec is not None else _own(array_or_shape)
+    plain = Subject(name=own_name or name, shape=shape, dtype=dtype)
+    sharding, where, lack, unknown = (*_unpack(spec), "", "") if spec is not None else _own(array_or_shape)
     if unknown and (mesh is None or isinstance(array_or_shape, Value)):
-        return Subject(name, shape, dtype, None, where if mesh is None else mesh, unknown=unknown)
+        return replace(plain, mesh=where if mesh is None else mesh, unknown=unknown)
     mesh = where if mesh is None else mesh
     if mesh is None and sharding is not None and is_plain(sharding):
         lack = lack or "a spec alone does not say how many devices its axes have"
     if mesh is None and lack:
-        raise ShardvizError(f"show({name or list(shape)}): {lack}; give a mesh, such as mesh={{'data': 8}}")
+        raise ShardvizError(f"show({plain.name or list(shape)}): {lack}; give a mesh, such as mesh={{'data': 8}}")
     if spec is None and isinstance(array_or_shape, Value) and array_or_shape.manual:
         sharding = Sharding.from_spec(sharding or Spec(), DeviceMesh.of(mesh), len(shape), manual=array_or_shape.manual)
     if not is_plain(sharding) and not isinstance(sharding, Sharding):
         sharding, mesh = read_sharding(sharding, mesh, len(shape)), None
-    if isinstance(sharding, Sharding):
-        unknown = _undecided(sharding)
-        if unknown:
-            return Subject(name, shape, dtype, None, sharding.mesh, unknown=unknown)
-    return Subject(name, shape, dtype, sharding, mesh, _values(array_or_shape))
+    if isinstance(sharding, Sharding) and (unknown := _undecided(sharding)):
+        return replace(plain, mesh=sharding.mesh, unknown=unknown)
+    return replace(plain, sharding=sharding, mesh=mesh, values=_values(array_or_shape))
 
 
 def _says_sharding(thing: Any) -> bool:
@@ -263,25 +376,23 @@ def _is_array(thing: Any) -> bool:
 
 
 def _is_shape(thing: Any) -> bool:
-    """Whether it is a size or a sequence of sizes."""
+    """Whether it is a size or a sequence of sizes; a bool, or an array of one element, is no size."""
     sizes = thing if isinstance(thing, tuple | list) else (thing,)
-    return all(isinstance(n, np.integer) or (hasattr(n, "__index__") and not _is_more(n)) for n in sizes)
+    return all(
+        isinstance(n, np.integer) or (hasattr(n, "__index__") and not isinstance(n, bool) and not hasattr(n, "shape"))
+        for n in sizes
+    )
 
 
-def _is_more(number: Any) -> bool:
-    """Whether something that can be an index is no size: a bool, or an array of one element."""
-    return isinstance(number, bool) or hasattr(number, "shape")
-
-
-def _unpack(sharding: Any) -> tuple[Any, Any, str]:
-    """(how it cuts, the mesh that it is over or None, and what it lacks for want of one), of any sharding.
+def _unpack(sharding: Any) -> tuple[Any, Any]:
+    """(how it cuts, the mesh that it is over or None) of any sharding.
 
     A `NamedSharding` is its spec and its mesh; everything else is handed on as it is, for `layout` to read, which knows
     whether it has a mesh of its own.
     """
     if not isinstance(sharding, Sharding) and hasattr(sharding, "spec") and hasattr(sharding, "mesh"):
-        return sharding.spec, sharding.mesh, ""
-    return sharding, None, ""
+        return sharding.spec, sharding.mesh
+    return sharding, None
 
 
 def _shape_of(thing: Any) -> tuple[tuple[int, ...], str, str | None]:
@@ -291,8 +402,7 @@ def _shape_of(thing: Any) -> tuple[tuple[int, ...], str, str | None]:
         name = thing.name if isinstance(thing, Value) else ""
         return tuple(thing.shape), name, None if dtype is None else str(getattr(dtype, "name", dtype))
     if _is_shape(thing):
-        sizes = thing if isinstance(thing, tuple | list) else (thing,)
-        return tuple(int(n) for n in sizes), "", None
+        return tuple(map(int, thing if isinstance(thing, tuple | list) else (thing,))), "", None
     raise ShardvizError(
         f"show: expected a shape such as (8192, 4096) or an array with a sharding, not "
         f"{type(thing).__name__} {str(thing)[:60]}"
@@ -313,18 +423,18 @@ def _own(array: Any) -> tuple[Any, Any, str, str]:
     sharding = getattr(array, "sharding", None)
     if sharding is None:
         return None, None, "a shape alone does not say on which devices it lies", _says_sharding(array) * _NOBODY_YET
-    found, mesh, _ = _unpack(sharding)
-    own = mesh is not None or isinstance(sharding, Sharding) or hasattr(sharding, "device_set")
-    lack = "" if own else f"its sharding is a {type(sharding).__name__}, which has no PartitionSpec and mesh"
-    return found, mesh, lack, ""
+    own, mesh = _unpack(sharding)
+    placed = mesh is not None or isinstance(sharding, Sharding) or hasattr(sharding, "device_set")
+    lack = "" if placed else f"its sharding is a {type(sharding).__name__}, which has no PartitionSpec and mesh"
+    return own, mesh, lack, ""
 
 
 def _of_a_type(sharding: Any) -> tuple[Any, Any, str, str]:
     """As `_own`, of the type of a traced value, which says what Explicit axes do; along Auto ones all is open."""
     mesh = DeviceMesh.of(sharding.mesh)
-    sizes = zip(mesh.names, mesh.sizes, mesh.types, strict=True)
-    auto = [name for name, size, kind in sizes if kind == "Auto" and size > 1]
-    if not mesh.names or (auto and len(auto) == sum(size > 1 for size in mesh.sizes)):
+    kinds = {name: kind for name, size, kind in zip(mesh.names, mesh.sizes, mesh.types, strict=True) if size > 1}
+    auto = [name for name, kind in kinds.items() if kind == "Auto"]
+    if not mesh.names or (auto and len(auto) == len(kinds)):
         return None, mesh if mesh.names else None, "", _traced(auto)
     if not auto:
         return sharding.spec, mesh, "", ""
@@ -379,27 +489,25 @@ def _undecided(record: Sharding) -> str:
     """Why a sharding says nothing about where the array lies; empty where it does."""
     if record.unknown:
         return _THE_COMPILER
-    said = record.unreduced or record.manual or record.replicated or any(n > 1 for n in record.tiles)
-    return _ALL_OPEN if record.open and all(record.open) and not said and record.mesh.size > 1 else ""
+    decided = record.unreduced or record.manual or record.replicated or any(n > 1 for n in record.tiles)
+    return _ALL_OPEN if record.open and all(record.open) and not decided and record.mesh.size > 1 else ""
 
 
 # Which devices belong to one process.
 
 
-def _processes(cut: Layout, processes: int | Sequence[int] | Mapping[int, int] | None) -> ProcessLayout | None:
+def _processes(cut: Layout, processes: Processes) -> ProcessLayout | None:
     """What each process holds; None where there is one, or nothing says which devices belong together.
 
     Args:
         cut: what each device holds.
-        processes: how many devices each process has, counted by device id; or the process of each device, as
-            `by_process` takes it; or None for what the mesh itself says.
+        processes: as of `show`.
 
     Raises:
         MeshError: if the devices do not divide into processes of this many, or a device has no process.
     """
     if processes is None and not cut.mesh.process_ids:
         return None
-    given: Any = processes
     if isinstance(processes, int | np.integer):
         count = len(cut.device_ids)
         if isinstance(processes, bool) or processes < 1 or count % processes:
@@ -407,6 +515,7 @@ def _processes(cut: Layout, processes: int | Sequence[int] | Mapping[int, int] |
                 f"processes={processes}: the {plural(count, 'device')} of the mesh {cut.mesh} do not divide into "
                 "processes of that many; give a number that divides them, or the process of each device"
             )
-        given = np.argsort(np.argsort(cut.device_ids)) // processes
-    hosts = by_process(cut, given)
+        hosts = by_process(cut, np.argsort(np.argsort(cut.device_ids)) // processes)
+    else:
+        hosts = by_process(cut, processes)
     return hosts if len(hosts.processes) > 1 else None

@@ -15,6 +15,7 @@ from shardviz.judge.report import Report
 from shardviz.records import Collective, Frame, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape
 from shardviz.records.sums import CollectiveTotal, sum_collectives
+from shardviz.view.difference import LineDifference
 from shardviz.view.document import (
     Block,
     Column,
@@ -34,7 +35,6 @@ from shardviz.view.document import (
     value_spec,
     words,
 )
-from shardviz.view.line_difference import LineDifference
 
 MOST_LINES = 600
 _UNREADABLE = "(no source text)"

@@ -4,13 +4,13 @@ number is from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from shardviz.costs import CollectiveTime, time_of
 from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.errors import ShardvizError
-from shardviz.records import Collective, Frame
+from shardviz.records import Collective
 from shardviz.records.amounts import (
     format_bytes,
     format_count,
@@ -29,7 +29,6 @@ from shardviz.view.document import (
     Inline,
     Part,
     Piece,
-    Row,
     Section,
     Table,
     axes,
@@ -40,16 +39,20 @@ from shardviz.view.document import (
     nbytes,
     notes,
     paragraph,
+    right,
     row,
     seconds,
+    section,
+    table,
     words,
+    wrapped,
 )
 from shardviz.view.placement import axes_section, orders_section
+from shardviz.view.report import phase_words, traffic_words, work_blocks
 from shardviz.view.values import beside_words
-from shardviz.view.work import phase_words, traffic_words, work_blocks
 
 BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing that is known"}
-_MOST_COLLECTIVES, _MOST_LINES = 40, 10
+_MOST_COLLECTIVES = 40
 
 
 @document.register
@@ -96,64 +99,38 @@ def step_section(cost: StepCost, bounds: bool = False) -> Section:
         cost: a step's.
         bounds: a table more of the shortest and the longest time.
     """
-    return Section(
-        title="Step",
-        name="step",
-        lead=(words(headline(cost)),),
-        blocks=(
-            times_table(cost),
-            *([bounds_table(cost)] if bounds else []),
-            *notes(
-                phases_words(cost),
-                moved_phases_words(cost),
-                busy_words(cost),
-                mfu_words(cost),
-                tokens_words(cost),
-                as_run_words(cost),
-            ),
-        ),
-    )
+    sentences = (phases_words, moved_phases_words, busy_words, mfu_words, tokens_words, as_run_words)
+    tables = (times_table(cost), *((bounds_table(cost),) if bounds else ()))
+    return section("Step", *tables, *notes(*(say(cost) for say in sentences)), lead=headline(cost), name="step")
 
 
 def times_table(cost: StepCost) -> Table:
     """Compute, HBM traffic and communication, then each of its sets of mesh axes; the arithmetic beside each."""
-    step, moved = cost.step, cost.by("axes")
+    step, moved, known = cost.step, cost.by("axes"), cost.flops is not None
     longest = max(step.compute, step.memory, step.communication) or 1.0
-    rows = [
-        _time(
-            "compute",
-            None if cost.flops is None else step.compute,
-            f"not known at level {cost.level}"
-            if cost.flops is None
-            else (cost.counted.at_least if cost.counted else "") + " + ".join(s.formula for s in step.computing),
-            Part(share=step.compute / longest, role="work"),
-        ),
-        _time(
-            "HBM traffic",
-            step.memory,
-            ("" if cost.hbm_exact else "at least ") + f"{step.moving.formula}: {cost.hbm_formula}",
-            Part(share=step.memory / longest, role="work"),
-        ),
-        _time(
-            "communication",
-            step.communication,
-            f"{plural(len(cost.collectives), 'collective')}, {plural(cost.total.runs, 'run')}"
-            if cost.collectives
-            else "no collectives",
-            *(Part(share=m.seconds / longest, axes=m.axes, tip=m.label) for m in moved),
-        ),
-    ]
+    least = cost.counted.at_least if cost.counted else ""
+    computed = least + " + ".join(s.formula for s in step.computing) if known else f"not known at level {cost.level}"
+    read = ("" if cost.hbm_exact else "at least ") + f"{step.moving.formula}: {cost.hbm_formula}"
+    many = f"{plural(len(cost.collectives), 'collective')}, {plural(cost.total.runs, 'run')}"
+    over = [Part(share=m.seconds / longest, axes=m.axes, tip=m.label) for m in moved]
+    work = [[Part(share=amount / longest, role="work")] for amount in (step.compute, step.memory)]
+    times = (
+        ("compute", step.compute if known else None, work[0], computed),
+        ("HBM traffic", step.memory, work[1], read),
+        ("communication", step.communication, over, many if cost.collectives else "no collectives"),
+    )
+    rows = [row(words(name, strong=True), seconds(t, strong=True), bar(parts), how) for name, t, parts, how in times]
     rows += [
         row(
             (words("over", quiet=True), axes(m.axes)),
             seconds(m.seconds),
             bar([Part(share=m.seconds / longest, axes=m.axes)]),
-            words(moved_words(m)),
+            moved_words(m),
             detail=[paragraph(text, quiet=True) for text in _formulas(cost, m)],
         )
         for m in moved
     ]
-    heads = (Column(""), Column("in a step", right=True), Column(""), Column("how", wrap=True))
+    heads = (Column(""), right("in a step"), Column(""), wrapped("how"))
     return Table(columns=heads, rows=tuple(rows), folds="always", name="step-times")
 
 
@@ -161,21 +138,22 @@ def bounds_table(cost: StepCost) -> Table:
     """The shortest and the longest that a step can take, and what the longest is made of."""
     most = max(cost.upper or cost.step.upper, cost.lower) or 1.0
     longer, name = max((cost.step.compute, "compute"), (cost.step.memory, "HBM traffic"))
+    room = Part(share=cost.lower / most, role="room")
     work = Part(share=longer / most, role="work", tip=name)
     moved = [Part(share=m.seconds / most, axes=m.axes, tip=m.label) for m in cost.by("axes")]
-    lower, upper = format_seconds(cost.lower), format_seconds(cost.step.upper if cost.upper is None else cost.upper)
-    room = Part(share=cost.lower / most, role="room")
-    least = "at least " if cost.upper is None else ""
+    upper = format_seconds(cost.step.upper if cost.upper is None else cost.upper)
     whole = words("one after the other", tip="no communication overlaps with work on the chip")
-    rows = (
-        row(words("all overlaps"), words(lower, strong=True), bar([room])),
-        row(whole, words(least + upper, strong=True), bar([work, *moved])),
+    bounds = (
+        (words("all overlaps"), format_seconds(cost.lower), [room]),
+        (whole, ("at least " if cost.upper is None else "") + upper, [work, *moved]),
     )
-    return Table(columns=(Column(""), Column("in a step", right=True), Column("")), rows=rows, name="step-bounds")
-
-
-def _time(name: str, amount: float | None, how: str, *parts: Part) -> Row:
-    return row(words(name, strong=True), seconds(amount, strong=True), bar(parts), words(how))
+    return table(
+        bounds,
+        ("", lambda bound: bound[0]),
+        (right("in a step"), lambda bound: words(bound[1], strong=True)),
+        ("", lambda bound: bar(bound[2])),
+        name="step-bounds",
+    )
 
 
 _MOST_FORMULAS = 4
@@ -204,8 +182,8 @@ def moved_words(moved: CollectiveTotal) -> str:
 
 def phases_words(cost: StepCost) -> str:
     """FLOPs by phase, the optimizer's (`update`) apart; empty where the report does not tell."""
-    said = "" if cost.counted is None else phase_words(cost.counted)
-    return f"FLOPs: {said}" if said else ""
+    phases = "" if cost.counted is None else phase_words(cost.counted)
+    return f"FLOPs: {phases}" if phases else ""
 
 
 def moved_phases_words(cost: StepCost) -> str:
@@ -288,9 +266,8 @@ def memory_words(needs: Needs) -> str:
 
 def memory_section(needs: Needs) -> Section:
     """Its parts as bars against what a device has."""
-    table = parts_table(needs.parts, needs.usable)
     beside = notes(*beside_words(needs.host, needs.unused))
-    return Section(title="Memory on each device", lead=(words(memory_words(needs)),), blocks=(table, *beside))
+    return section("Memory on each device", parts_table(needs.parts, needs.usable), *beside, lead=memory_words(needs))
 
 
 def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "") -> Table:
@@ -304,16 +281,20 @@ def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "
     total = sum(parts.values())
     longest = max(usable or 0.0, total) or 1.0
     held = {what: Part(share=size / longest, role="work", tip=what) for what, size in parts.items()}
-    rows = [row(words(what, tip=PARTS.get(what, "")), nbytes(size), bar([held[what]])) for what, size in parts.items()]
+    rows = [(words(what, tip=PARTS.get(what, "")), nbytes(size), [held[what]]) for what, size in parts.items()]
     if whole:
-        rows.append(row(words(whole, strong=True), nbytes(total, strong=True), bar(held.values())))
+        rows.append((words(whole, strong=True), nbytes(total, strong=True), list(held.values())))
     if usable is not None:
-        left = usable - total
-        word = "to spare" if left >= 0 else "too much"
-        rows.append(row(words(word), nbytes(abs(left)), bar([Part(share=abs(left) / longest, role="room")])))
-        share = Part(share=usable / longest, role="room")
-        rows.append(row(words("usable", strong=True), nbytes(usable, strong=True), bar([share])))
-    return Table(columns=(Column(""), Column("", right=True), Column("")), rows=tuple(rows), name="memory-parts")
+        left, room = usable - total, lambda size: [Part(share=size / longest, role="room")]
+        rows.append((words("to spare" if left >= 0 else "too much"), nbytes(abs(left)), room(abs(left))))
+        rows.append((words("usable", strong=True), nbytes(usable, strong=True), room(usable)))
+    return table(
+        rows,
+        ("", lambda part: part[0]),
+        (right(), lambda part: part[1]),
+        ("", lambda part: bar(part[2])),
+        name="memory-parts",
+    )
 
 
 # What its collectives take.
@@ -340,58 +321,40 @@ def longest_section(cost: StepCost, waits: bool = False) -> Section:
 
     Args:
         cost: a step's.
-        waits: as `longest_table`.
-    """
-    count = len(cost.collectives)
-    title = f"{plural(count, 'collective').capitalize()}, the longest in a step first, those alike in one row"
-    fold = "open" if len(cost.by("alike")) <= 16 else "closed"
-    return Section(title=title, blocks=(longest_table(cost, waits),), fold=fold)
-
-
-def longest_table(cost: StepCost, waits: bool = False, most: int = _MOST_COLLECTIVES) -> Table:
-    """A row for the collectives that are alike: of one kind over the same axes, by the same formula.
-
-    Args:
-        cost: a step's.
         waits: a column more of what a run waits for, and every bound that was reckoned below the row.
-        most: rows that are shown.
     """
-    heads = (
-        Column("in a step", right=True),
-        Column("runs × each", right=True),
-        Column("kind"),
-        Column("over"),
-        *((Column("waits for"),) if waits else ()),
-        Column("line", wrap=True),
-    )
     alike = cost.by("alike")
-    rows = tuple(_longest(cost, a, waits) for a in alike[:most])
-    return Table(
-        columns=heads,
-        rows=rows,
+
+    def lines(same: CollectiveTotal) -> Inline:
+        first, *others = dict.fromkeys(c.source and c.source.bare for c in same.collectives)
+        if not others:
+            return line(first, cost.line)
+        return replace(words(where(same), quiet=True), selects=("line", first.short) if first else None)
+
+    def detail(same: CollectiveTotal) -> Iterator[Block]:
+        first = same.collectives[0]
+        yield from notes(first.formula or "")
+        yield from _bounds(cost, first) if waits else ()
+
+    rows = table(
+        alike,
+        (right("in a step"), lambda same: seconds(same.whole_seconds, strong=True)),
+        (right("runs × each"), run_words),
+        ("kind", lambda same: words(same.kinds[0], strong=True, tip=", ".join(c.name for c in same.collectives))),
+        ("over", lambda same: axes(same.axes, tip=same.collectives[0].groups)),
+        ("waits for", lambda same: _waits_for(cost, same.collectives[0])) if waits else None,
+        (wrapped("line"), lines),
+        detail=detail,
+        selects=lambda same: ("collective", same.collectives[0].name),
         first=12,
-        most=most,
+        most=_MOST_COLLECTIVES,
+        kept=_MOST_COLLECTIVES,
         noun="row",
-        hidden=max(0, len(alike) - most),
         name="longest",
     )
-
-
-def _longest(cost: StepCost, alike: CollectiveTotal, waits: bool) -> Row:
-    c = alike.collectives[0]
-    frames = dict.fromkeys(x.source and x.source.bare for x in alike.collectives)
-    first = next(iter(frames))
-    at: Inline = line(first, cost.line(first)) if len(frames) == 1 else _several(alike, first)
-    return row(
-        seconds(alike.whole_seconds, strong=True),
-        words(run_words(alike)),
-        words(c.kind, strong=True, tip=", ".join(one.name for one in alike.collectives)),
-        axes(c.axes, tip=c.groups),
-        *([_waits_for(cost, c)] if waits else []),
-        at,
-        detail=(*notes(c.formula or ""), *(_bounds(cost, c) if waits else ())),
-        selects=("collective", c.name),
-    )
+    count = plural(len(cost.collectives), "collective").capitalize()
+    title = f"{count}, the longest in a step first, those alike in one row"
+    return section(title, rows, fold="open" if len(alike) <= 16 else "closed")
 
 
 def _waits_for(cost: StepCost, c: Collective) -> Piece:
@@ -408,8 +371,13 @@ def _bounds(cost: StepCost, c: Collective) -> tuple[Block, ...]:
     time = _time_of(cost, c)
     if time is None or len(time.terms) < 2:
         return ()
-    rows = tuple(row(words(t.bound, tip=t.source), seconds(t.seconds), words(t.formula)) for t in time.terms)
-    return (Table(columns=(Column("bound"), Column("", right=True), Column("", wrap=True)), rows=rows),)
+    reckoned = table(
+        time.terms,
+        ("bound", lambda term: words(term.bound, tip=term.source)),
+        (right(), lambda term: seconds(term.seconds)),
+        (wrapped(), lambda term: term.formula),
+    )
+    return (reckoned,)
 
 
 def _time_of(cost: StepCost, c: Collective) -> CollectiveTime | None:
@@ -417,11 +385,6 @@ def _time_of(cost: StepCost, c: Collective) -> CollectiveTime | None:
         return time_of(c, cost.placement, cost.machine, exact=cost.exact)
     except ShardvizError:
         return None
-
-
-def _several(alike: CollectiveTotal, first: Frame | None) -> Piece:
-    said = words(where(alike), quiet=True)
-    return replace(said, selects=("line", first.short)) if first else said
 
 
 # What it computes, and where the numbers are from.
@@ -433,9 +396,9 @@ def work_sections(cost: StepCost) -> tuple[Section, ...]:
         return ()
     own = cost.counted.hbm_bytes == cost.hbm_bytes
     counted = cost.counted if own else replace(cost.counted, hbm_bytes=None, once_hbm_bytes=None)
-    found = work_blocks(counted, "HBM", cost.line)
+    blocks = work_blocks(counted, "HBM", cost.line)
     title = f"{counted.at_least}{format_flops(counted.flops)} on each device"
-    return (Section(title=title, blocks=found, fold="closed", name="flops"),) if found else ()
+    return (section(title, *blocks, fold="closed", name="flops"),) if blocks else ()
 
 
 def source_rows(cost: StepCost) -> list[tuple[str, str]]:
@@ -459,7 +422,7 @@ def source_rows(cost: StepCost) -> list[tuple[str, str]]:
 
 def sources_section(cost: StepCost) -> Section:
     """Where each number is from."""
-    rows = tuple(row(words(what), words(text)) for what, text in source_rows(cost))
-    heads = (Column("number"), Column("from", wrap=True))
-    table = Table(columns=heads, rows=rows, name="sources")
-    return Section(title="Where the numbers are from", blocks=(table,), fold="closed")
+    numbers = table(
+        source_rows(cost), ("number", lambda each: each[0]), (wrapped("from"), lambda each: each[1]), name="sources"
+    )
+    return section("Where the numbers are from", numbers, fold="closed")

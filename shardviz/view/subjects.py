@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.view import (
+from shardviz.view import (  # noqa: F401
     comparison,
     cost_pictures,
-    cost_table,
-    findings,
     layouts,
     placement,
     report,
     rosetta,
     shard_map,
-    step_cost,
+    timeline,
     why,
 )
 from shardviz.view.document import Document
@@ -25,25 +23,8 @@ from shardviz.view.document import document as built
 from shardviz.view.picture import Picture
 from shardviz.view.picture import picture as drawn
 
-__all__ = [
-    "Document",
-    "comparison",
-    "cost_pictures",
-    "cost_table",
-    "document",
-    "findings",
-    "layouts",
-    "picture",
-    "placement",
-    "report",
-    "rosetta",
-    "shard_map",
-    "step_cost",
-    "why",
-]
-
 _NEED_JAX = ("program", "compat", "ask", "explorer", "study")
-"""Rooms whose objects have their builders in `view.program` and `view.summary`."""
+"""Rooms whose objects have their builders in `view.program` and `view.explored`."""
 
 
 def document(subject: Any) -> Document:
@@ -69,4 +50,4 @@ def picture(subject: Any, kind: str = "") -> Picture:
 def _load(subject: Any) -> None:
     _, _, inside = type(subject).__module__.partition("shardviz.")
     if inside.partition(".")[0] in _NEED_JAX:
-        from shardviz.view import exercise, explored, mends, plans, program, search, summary  # noqa: F401
+        from shardviz.view import exercise, explored, plans, program  # noqa: F401

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from shardviz.records import Frame, Residual, Value
+from shardviz.records import Residual, Value
 from shardviz.records.amounts import format_bytes, format_count, plural
 from shardviz.view.document import (
     Block,
-    Column,
     Piece,
-    Row,
     Section,
     Table,
     line,
     nbytes,
     plain,
-    row,
+    right,
+    section,
     shape,
     shorten,
+    table,
     value_spec,
     words,
 )
@@ -39,10 +39,6 @@ __all__ = [
     "values_table",
 ]
 
-LineText = Callable[[Frame | None], str]
-"""From a source frame to the text of its line: `report.line`."""
-
-_COLUMNS = (Column("name"), Column("type and shape"), Column("spec"), Column("shard"), Column("per device", right=True))
 LONGEST_NAME = 44
 """Characters of an array's name in a table; a longer one ends in `…`."""
 
@@ -52,16 +48,16 @@ _MOST_UNUSED = 5
 
 def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
     """(bytes on each device of the values whose bytes are known, number of values whose bytes are not known)."""
-    known = [v.bytes_per_device for v in values if v.bytes_per_device is not None]
-    return sum(known), len(values) - len(known)
+    sizes = [v.bytes_per_device for v in values if v.bytes_per_device is not None]
+    return sum(sizes), len(values) - len(sizes)
 
 
 def values_headline(values: Sequence[Value]) -> str:
     """`10 values, 3.37 GB per device`, what of them is elsewhere, and how many have bytes that are not known."""
-    known, unknown = total_bytes([v for v in values if not (v.on_host or v.unused)])
+    held, unknown = total_bytes([v for v in values if not (v.on_host or v.unused)])
     host, _ = total_bytes([v for v in values if v.on_host and not v.unused])
     unused, _ = total_bytes([v for v in values if v.unused])
-    text = f"{plural(len(values), 'value')}, {format_bytes(known)} per device"
+    text = f"{plural(len(values), 'value')}, {format_bytes(held)} per device"
     text += f", {format_bytes(host)} on its host" if host else ""
     text += f", {format_bytes(unused)} unused" if unused else ""
     return text + (f" and {plural(unknown, 'value')} whose bytes are not known" if unknown else "")
@@ -74,28 +70,24 @@ def beside_words(host: float, unused: Mapping[str, float]) -> tuple[str, ...]:
         host: bytes in the host's memory for one device.
         unused: tree path → bytes on one device.
     """
-    said = [f"in the host's memory for each device: {format_bytes(host)}"] if host else []
+    sentences = [f"in the host's memory for each device: {format_bytes(host)}"] if host else []
     if unused:
         ordered = sorted(unused, key=lambda name: (-unused[name], name))
         few = [f"{shorten(name, LONGEST_NAME)} ({format_bytes(unused[name])})" for name in ordered[:_MOST_UNUSED]]
         few += [f"{len(ordered) - _MOST_UNUSED} more"] if len(ordered) > _MOST_UNUSED else []
-        said.append(
+        sentences.append(
             f"no result needs {', '.join(few)}: JAX leaves that out of the program, which takes none of these "
             f"{format_bytes(sum(unused.values()))}; they lie on each device besides, where their owner holds them there"
         )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def values_section(title: str, values: Sequence[Value]) -> Section | Block:
     """Arguments, or outputs, under a heading that sums them."""
     if not values:
-        return Section(title=title, lead=(words("none"),))
-    return Section(
-        title=title,
-        lead=(words(values_headline(values)),),
-        blocks=(values_table(values),),
-        fold="open" if len(values) <= 16 else "closed",
-    )
+        return section(title, lead="none")
+    fold = "open" if len(values) <= 16 else "closed"
+    return section(title, values_table(values), lead=values_headline(values), fold=fold)
 
 
 def values_table(
@@ -117,18 +109,28 @@ def values_table(
         kept: rows that are there, for a page on which those beyond `most` can be unfolded; `most` if that is more.
         name: as `Table.name`.
     """
-    rows = tuple(
-        _row(value, (roles or {}).get(value.name, ""), value.name in changed) for value in values[: max(most, kept)]
+    return table(
+        values,
+        ("name", lambda value: _name(value, (roles or {}).get(value.name, ""))),
+        ("type and shape", lambda value: shape(value.shape, dtype=value.dtype)),
+        ("spec", lambda value: value_spec(value, asks=True)),
+        ("shard", lambda value: shape(value.shard_shape)),
+        (right("per device"), lambda value: nbytes(value.bytes_per_device)),
+        selects=lambda value: ("value", value.name),
+        marked=lambda value: value.name in changed,
+        most=most,
+        first=MOST,
+        kept=max(most, kept),
+        noun="value",
+        name=name,
     )
-    left = len(values) - len(rows)
-    return Table(columns=_COLUMNS, rows=rows, most=most, noun="value", hidden=left, name=name)
 
 
-def _row(value: Value, role: str, changed: bool) -> Row:
+def _name(value: Value, role: str) -> tuple[Piece, ...]:
     shown = value.label or value.name
-    told = (shown if len(shown) > LONGEST_NAME else "", value.op, value.source.short if value.source else "")
-    made = " · ".join(filter(None, (*told, value.name_stack)))
-    named: list[Piece] = [words(shorten(shown, LONGEST_NAME), strong=True, tip=made or value.name)]
+    parts = (shown if len(shown) > LONGEST_NAME else "", value.op, value.source.short if value.source else "")
+    tip = " · ".join(filter(None, (*parts, value.name_stack))) or value.name
+    named: list[Piece] = [words(shorten(shown, LONGEST_NAME), strong=True, tip=tip)]
     if value.label and value.label != value.name:
         named.append(words(shorten(value.name, LONGEST_NAME), quiet=True))
     if value.count != 1:
@@ -141,15 +143,7 @@ def _row(value: Value, role: str, changed: bool) -> Row:
         named.append(words(value.op or role, quiet=True))
     if role and value.source is not None:
         named.append(line(value.source))
-    return row(
-        tuple(named),
-        shape(value.shape, dtype=value.dtype),
-        value_spec(value, asks=True),
-        shape(value.shard_shape),
-        nbytes(value.bytes_per_device),
-        selects=("value", value.name),
-        marked=changed,
-    )
+    return tuple(named)
 
 
 # What the backward pass needs of what ran before it.
@@ -171,11 +165,7 @@ _BESIDES: tuple[tuple[str, Callable[[int], str]], ...] = (
 
 
 def residuals_headline(residuals: Sequence[Residual]) -> str:
-    """How many values are kept and their bytes on one device; how many more are needed and take no memory of their own.
-
-    Args:
-        residuals: a report's.
-    """
+    """How many values are kept, their bytes on one device, and how many are needed that take no memory of their own."""
     kept = [r for r in residuals if r.takes_memory]
     size = sum(r.value.bytes_per_device or 0 for r in kept)
     text = f"{plural(len(kept), 'value')} kept for the backward pass, {format_bytes(size)} per device"
@@ -185,28 +175,20 @@ def residuals_headline(residuals: Sequence[Residual]) -> str:
 
 def residuals_section(residuals: Sequence[Residual]) -> Section:
     """What is kept, and what is made again, the largest of each kind first."""
-    ordered = sorted(residuals, key=lambda r: (list(_KINDS).index(r.kind), -(r.value.bytes_per_device or 0)))
-    columns = (Column("what"), Column("made by"), *_COLUMNS[1:], Column("line"))
-    rows = tuple(_residual(r) for r in ordered)
-    return Section(
-        title="Residuals",
-        lead=(words(residuals_headline(residuals)),),
-        blocks=(Table(columns=columns, rows=rows, first=10, most=40, noun="value"),),
-        fold="closed",
+    rows = table(
+        sorted(residuals, key=lambda r: (list(_KINDS).index(r.kind), -(r.value.bytes_per_device or 0))),
+        ("what", lambda r: _KINDS[r.kind]),
+        ("made by", lambda r: words(shorten(residual_name(r), LONGEST_NAME), strong=True, tip=r.value.name_stack)),
+        ("type and shape", lambda r: shape(r.value.shape, dtype=r.value.dtype)),
+        ("spec", lambda r: value_spec(r.value)),
+        ("shard", lambda r: shape(r.value.shard_shape)),
+        (right("per device"), lambda r: nbytes(r.value.bytes_per_device)),
+        ("line", lambda r: line(r.value.source) if r.value.source else ""),
+        first=10,
+        most=40,
+        noun="value",
     )
-
-
-def _residual(residual: Residual) -> Row:
-    v = residual.value
-    return row(
-        words(_KINDS[residual.kind]),
-        words(shorten(residual_name(residual), LONGEST_NAME), strong=True, tip=v.name_stack),
-        shape(v.shape, dtype=v.dtype),
-        value_spec(v),
-        shape(v.shard_shape),
-        nbytes(v.bytes_per_device),
-        line(v.source) if v.source else words(""),
-    )
+    return section("Residuals", rows, lead=residuals_headline(residuals), fold="closed")
 
 
 def residual_name(residual: Residual) -> str:

@@ -11,7 +11,7 @@ import pytest
 from shardviz import paint as painters
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
-from shardviz.view.shown import Shown
+from shardviz.view.show import Shown
 from tests.view.sample import report
 
 CASES = {

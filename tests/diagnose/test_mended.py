@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.judge.report import Report
-from shardviz.program.source_diff import edited_sources
+from shardviz.program.jax_code import edited_sources
 from shardviz.records import Finding
 from shardviz.study.proposing import Proposals
 from tests.diagnose import programs

@@ -13,8 +13,7 @@ from shardviz.errors import MeshError, SpecError
 from shardviz.layouts import Layout, Moves, Step, layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.record import Sharding
-from shardviz.notation.strides import digits
-from shardviz.notation.tiling import Tiling
+from shardviz.notation.tiling import Tiling, digits
 from shardviz.program.resharding import moves, moves_between
 
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}

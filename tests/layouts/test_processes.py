@@ -41,7 +41,7 @@ def test_local_shapes_are_jaxs(jax_answers: Answers):
 def test_the_examples_of_jax(spec, counts):
     hosts = by_process(layout((8, 8), spec, {"a": 2, "b": 2, "c": 2}), np.arange(8) // 2)
     assert hosts.counts == counts
-    assert hosts.global_shape(hosts.local_shape(0)) == (8, 8)
+    assert tuple(n * c for n, c in zip(hosts.local_shape(0), counts, strict=True)) == (8, 8)
 
 
 def test_the_local_view_of_the_old_pjit_is_what_jaxs_local_mesh_says(jax_answers: Answers):
@@ -86,8 +86,6 @@ def test_processes_in_a_checkerboard_are_not_uniform():
     assert hosts.local_shapes.tolist() == [[1, 4], [2, 2], [2, 2]]
     assert hosts.counts == (None, None)
     assert hosts.contiguous.tolist() == [True, False, True]
-    assert hosts.grid.all()
-    assert "with gaps" in hosts.explain(1) and "global shape (3, 4) too" in hosts.explain(1)
 
 
 def test_local_data_put_together_make_the_array(jax_answers: Answers):
@@ -104,7 +102,6 @@ def test_local_data_put_together_make_the_array(jax_answers: Answers):
             for device in hosts.devices(process):
                 assert np.array_equal(local[hosts.local_index(device)], array[cut.index(device)])
             assert hosts.elements[i] == mine.sum()
-            assert hosts.grid[i] == (local >= 0).all()
             box = tuple(slice(a, b) for a, b in zip(hosts.starts[i], hosts.stops[i], strict=True))
             assert mine[box].sum() == mine.sum() and hosts.contiguous[i] == mine[box].all()
 

@@ -35,7 +35,7 @@ def test_17_rows_over_8_devices():
     assert found.asked.shard_shape == (3, 1000) and found.made.shard_shape == (17, 1000)
     assert found.wasted_bytes == 7 * 17 * 1000 * 4
     (dimension,) = found.dimensions
-    assert (dimension.smaller, dimension.larger, dimension.nearest) == (16, 24, 16)
+    assert (dimension.smaller, dimension.larger) == (16, 24)
     for words in ("'data'=8", "68000 bytes per device instead of 12000", "476000 bytes", "16 or 24 would divide"):
         assert words in str(found)
 
@@ -83,11 +83,9 @@ def test_nothing_is_said_where_all_divides():
     assert uneven(layout((16, 4), ("x",), {"x": 8})) == ()
 
 
-def test_the_nearest_size_is_never_nothing():
+def test_below_a_size_less_than_the_ways_only_nothing_would_divide():
     (dimension,) = uneven(layout((3,), ("x",), {"x": 8}))
-    assert (dimension.smaller, dimension.nearest) == (0, 8)
-    (dimension,) = uneven(layout((22,), ("x",), {"x": 8}))
-    assert dimension.nearest == 24
+    assert (dimension.smaller, dimension.larger) == (0, 8)
 
 
 def test_a_sharding_with_no_spec_is_refused_with_its_reason():

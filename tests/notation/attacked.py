@@ -7,6 +7,7 @@ of processor time, what came of it, and the length of its message.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import os
@@ -225,14 +226,13 @@ def _attacked(reader: Any, text: str, more: int, errors: type[Exception], caches
 def main() -> None:
     """Answers jobs until its input ends."""
     from shardviz.errors import ShardvizError
-    from shardviz.notation.bounds import Remembered
 
     table = readers()
     for name, reader in table.items():  # what is imported on first use is
         if name not in BREAK_THE_LAW:
             with contextlib.suppress(ShardvizError):
                 reader("P('a')")
-    caches = [each for each in gc.get_objects() if isinstance(each, Remembered)]
+    caches = [each for each in gc.get_objects() if isinstance(each, functools._lru_cache_wrapper)]
     gc.freeze()
     print("ready", flush=True)
     for line in sys.stdin:

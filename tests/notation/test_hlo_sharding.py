@@ -17,7 +17,7 @@ from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.hlo import read_spec, split_tuple, tile_counts
 from shardviz.notation.read import sharding
-from shardviz.notation.strides import axes_along, digits, places
+from shardviz.notation.tiling import axes_along, digits, places
 
 MESH = DeviceMesh.of({"a": 2, "b": 4})
 

@@ -14,7 +14,7 @@ from jaxlib._hlo import HloSharding
 
 import shardviz as sv
 from shardviz.notation import DeviceMesh, Sharding
-from shardviz.notation.iota import iota_of
+from shardviz.notation.scan import iota_of
 from shardviz.notation.tiling import Tiling
 
 # JAX, tests/pjit_test.py, UtilTest.testOpShardingRoundTrip: a mesh of 2 x 3 x 4 x 7 x 4 = 672 devices.

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from shardviz.layouts import layout
-from shardviz.view.contents import number, shard_lines
-from shardviz.view.show import show
-from shardviz.view.shown import Shown
+from shardviz.view.scene import number, shard_lines
+from shardviz.view.show import Shown, show
 from tests.view.sanitizer import words
 
 

@@ -18,11 +18,10 @@ from shardviz.notation import DeviceMesh, Spec  # noqa: E402
 from shardviz.paint import plot  # noqa: E402
 from shardviz.paint.mpl import draw  # noqa: E402
 from shardviz.paint.theme import axis_colours  # noqa: E402
-from shardviz.view.bars import WIDE, collective_bars  # noqa: E402
+from shardviz.view.cost_pictures import WIDE, collective_bars  # noqa: E402
 from shardviz.view.picture import Picture, Rects, picture  # noqa: E402
 from shardviz.view.scene import build_scene, describe  # noqa: E402
-from shardviz.view.show import show  # noqa: E402
-from shardviz.view.shown import Shown  # noqa: E402
+from shardviz.view.show import Shown, show  # noqa: E402
 from tests.paint.test_scene import expand  # noqa: E402
 from tests.view.sample import report  # noqa: E402
 

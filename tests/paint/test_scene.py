@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Sharding, Spec
-from shardviz.view.ranges import device_ranges
+from shardviz.view.document import device_ranges
 from shardviz.view.scene import build_scene, coarsen, describe, notes
 
 
@@ -56,11 +56,8 @@ def slice_text(cut, device) -> str:
 def test_every_device_stands_in_the_cell_of_its_slice(cut):
     scene = build_scene(cut)
     seen = {}
-    for place in np.ndindex(*scene.devices.shape[:3]):
-        index = scene.index_text(*place)
-        assert scene.index_texts(place[0])[place[1] * scene.columns.cells + place[2]].startswith(index)
-        for device in scene.devices[place]:
-            seen[int(device)] = index
+    for index, devices in zip(scene.slices, scene.held.reshape(scene.cells, -1).tolist(), strict=True):
+        seen |= dict.fromkeys(devices, index)
     assert sorted(seen) == list(range(cut.mesh.size))
     for device, text in seen.items():
         assert text == slice_text(cut, device)
@@ -74,7 +71,7 @@ def test_merging_cells_loses_no_device_and_keeps_the_limits(cut, rows, columns, 
     assert scene.merged * scene.cells * cut.replicas == cut.mesh.size
     assert (scene.merged > 1) == any("neighbouring" in line for line in notes(scene))
     for side in (scene.rows, scene.columns):
-        assert side.starts[0] == 0 and side.stops[-1] == side.size
+        assert side.bounds[0] == 0 and side.bounds[-1] == side.size
 
 
 @given(st.sets(st.integers(0, 300), min_size=1, max_size=40))
@@ -101,7 +98,7 @@ def test_device_ranges(devices, text):
 
 def test_dimensions_that_are_not_cut_are_folded_and_said():
     scene = build_scene(layout((80, 8192, 64, 128), (None, "data", "model"), "data=8,model=8"))
-    assert (scene.rows.dimension, scene.columns.dimension, scene.folded) == (1, 2, (0, 3))
+    assert (scene.rows.dimension, scene.columns.dimension, scene.folded) == (1, 2, [0, 3])
     assert "not sharded and not drawn: dimensions 0 (size 80), 3 (size 128)" in notes(scene)
 
 
@@ -146,14 +143,14 @@ def test_a_picture_in_words():
 @given(layouts(), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
 def test_a_merged_cell_holds_the_devices_of_its_slice(cut, rows, columns, panels):
     scene = coarsen(build_scene(cut), rows=rows, columns=columns, panels=panels)
-    for place in np.ndindex(*scene.devices.shape[:3]):
-        limits = scene.index_text(*place)[1:-1].split(", ") if cut.shape else []
+    for index, devices in zip(scene.slices, scene.held.reshape(scene.cells, -1).tolist(), strict=True):
+        limits = index[1:-1].split(", ") if cut.shape else []
         inside = np.ones(cut.mesh.size, bool)
         for dimension, text in enumerate(limits):
             if text != ":":
                 start, stop = map(int, text.split(":"))
                 inside &= (cut.starts[:, dimension] >= start) & (cut.stops[:, dimension] <= stop)
-        assert set(scene.devices[place].tolist()) <= set(cut.device_ids[inside].tolist())
+        assert set(devices) <= set(cut.device_ids[inside].tolist())
 
 
 def apart(shape, spec, mesh, manual=()):
@@ -176,7 +173,7 @@ def apart(shape, spec, mesh, manual=()):
 )
 def test_devices_that_hold_no_copies_are_told_apart(cut, labels):
     scene = build_scene(cut)
-    assert scene.labels() == [[labels]]
+    assert scene.labels == labels
     words = " ".join(notes(scene))
     assert ("partial sums" in words) == ("+" in labels[0]) and ("of their own" in words) == ("/" in labels[0])
     assert ("partial sum" in describe(scene)) == ("+" in labels[0])

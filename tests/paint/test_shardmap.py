@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.view.shown import Shown
+from shardviz.view.show import Shown
 from tests.paint.test_scene import expand, layouts, slice_text
 from tests.view.sample import HOSTILE
 from tests.view.sanitizer import read, words

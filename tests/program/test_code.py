@@ -16,7 +16,7 @@ from shardviz.errors import SpecError
 from shardviz.gallery import llama, mlp
 from shardviz.judge.report import Report
 from shardviz.notation import Spec
-from shardviz.program.source_diff import edited_sources
+from shardviz.program.jax_code import edited_sources
 from tests.program.edited import module_of, said
 
 CHECK = """

@@ -11,7 +11,6 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import compiler
 from shardviz.ask.targeting import resolve_target
-from shardviz.compiler.phases import full_name
 from shardviz.diagnose import level_differences, levels_differ
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import propagate as shardy
@@ -148,10 +147,10 @@ def phases(program, plan):
         Every(propagated.graph, lowered, bound.mesh, {})
     module = compiler.parse(program.partition(plan).stages["partitioned"])
     of = compiler.Phases(module)
-    for computation, instruction in module:
-        if instruction.op_name and instruction.opcode not in ("parameter", "constant", "while", "tuple"):
-            name = full_name(module, computation, instruction, of.prefixes)
-            made.setdefault(name, set()).add(of(computation, instruction, name))
+    for op in compiler.graph_of(module).operations:
+        if op.native.op_name and op.kind not in ("constant", "while"):
+            name = of.full_name(op.block, op.native)
+            made.setdefault(name, set()).add(of(op, name))
     return found, made
 
 

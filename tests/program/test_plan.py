@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
@@ -209,3 +211,45 @@ def test_a_part_of_an_axis_cuts_an_array_once():
     with pytest.raises(SpecError, match=r"axis 'model:\(1\)2' is used twice by dimension 0") as caught:
         program().bind(sv.Plan(MESH).with_spec("x", Spec(((part, part), ()))))
     assert caught.value.argument == "x"
+
+
+ARRAYS = st.sampled_from(["params['b']", "params['w']", "x"])
+AXES = st.lists(st.sampled_from(["data", "model"]), max_size=2, unique=True).map(tuple)
+EDITS = st.one_of(
+    st.tuples(st.just("spec"), ARRAYS, st.sampled_from([P(), P("data"), P("model")])),
+    st.tuples(st.just("dimension"), st.sampled_from(["x:0", "x:1", "params['w']:1"]), AXES),
+    st.tuples(st.just("memory"), ARRAYS, st.sampled_from(["device", "pinned_host"])),
+    st.tuples(st.just("forget"), ARRAYS, st.none()),
+    st.tuples(st.just("rule"), st.sampled_from(["*w*", "x", "*"]), st.sampled_from([P(), P("data")])),
+)
+PROGRAM = program()
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(EDITS, max_size=8))
+def test_the_newest_edit_of_an_array_is_on_top_and_a_dimension_by_name_is_that_dimension(edits):
+    named = known = sv.Plan({"data": 2, "model": 1}, P())
+    newest: dict = {}
+    for kind, what, value in edits:
+        newest.pop(what, None)
+        if kind == "spec":
+            named, known, newest[what] = named.with_spec(what, value), known.with_spec(what, value), value
+        elif kind == "dimension":
+            newest.clear()
+            named, known = (
+                plan.with_dimension(dimension, value)
+                for plan, dimension in ((named, what), (known, PROGRAM.dimensions.named(what)))
+            )
+        elif kind == "memory":
+            named, known = named.with_memory(what, value), known.with_memory(what, value)
+        elif kind == "forget":
+            named, known = named.without_edits({what}), known.without_edits({what})
+        else:
+            named, known = named.with_rules([(what, value)]), known.with_rules([(what, value)])
+    assert PROGRAM.settled(named) == known and hash(PROGRAM.settled(named)) == hash(known)
+    again = sv.Plan(known.mesh, P(), edits=known.edits, rules=known.rules, memory=known.memory, cuts=known.cuts)
+    assert again == known
+    bound = PROGRAM.bind(known)
+    assert PROGRAM.bind(named) == bound
+    assert all(bound.in_specs[name].canonical() == Spec.of(spec) for name, spec in newest.items())
+    assert bound.in_memory == {name: kind for name, kind in known.memory if kind != "device"}

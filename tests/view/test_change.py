@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from shardviz.errors import ShardvizError
-from shardviz.view.show import show
-from shardviz.view.shown import ShownChange
+from shardviz.view.show import ShownChange, show
 from tests.view.sanitizer import read, words
 
 MESH = "data=4,model=2"

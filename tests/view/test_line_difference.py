@@ -6,8 +6,8 @@ import pytest
 
 import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
+from shardviz.view.difference import line_difference
 from shardviz.view.document import plain
-from shardviz.view.line_difference import line_difference
 from shardviz.view.source import source_pane
 
 

@@ -7,8 +7,8 @@ import dataclasses
 
 import pytest
 
+from shardviz.view.difference import busy_along, machine_difference
 from shardviz.view.machine import floor
-from shardviz.view.machine_difference import busy_along, machine_difference
 from shardviz.view.picture import Lines, Marks, Picture
 from tests.page.machines import MESHES, stepped
 

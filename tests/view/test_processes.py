@@ -10,8 +10,7 @@ from shardviz.layouts import by_process, layout
 from shardviz.notation import DeviceMesh
 from shardviz.view.picture import Lines
 from shardviz.view.scene import build_scene, coarsen
-from shardviz.view.show import show
-from shardviz.view.shown import Shown
+from shardviz.view.show import Shown, show
 from shardviz.view.subjects import picture
 from tests.view.sanitizer import read, words
 

@@ -13,7 +13,7 @@ from shardviz.view.panes import shard_map_pane
 from shardviz.view.picture import Labels, Lines, Rects
 from shardviz.view.scene import copies_along, group_along
 from shardviz.view.shard_map import shard_map
-from shardviz.view.shown import Shown
+from shardviz.view.show import Shown
 
 MESH = {"data": 4, "model": 2, "pipe": 2}
 

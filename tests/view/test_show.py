@@ -18,8 +18,7 @@ from shardviz.notation.tiling import Tiling
 from shardviz.paint.columns import text_width
 from shardviz.paint.theme import paint_of
 from shardviz.records import Value
-from shardviz.view.show import show
-from shardviz.view.shown import Shown, ShownTree, ShownUnknown
+from shardviz.view.show import Shown, ShownTree, ShownUnknown, show
 from tests.view.sample import MESH, report, value
 from tests.view.sanitizer import read, words
 

@@ -18,7 +18,7 @@ from shardviz.records import Cost
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
 from shardviz.view.machine import axis_between, floor
 from shardviz.view.machine_picture import company
-from shardviz.view.work import phase_words
+from shardviz.view.report import phase_words
 from tests.collectives import collective
 from tests.view.sample import HOSTILE, report
 from tests.view.sanitizer import read, words

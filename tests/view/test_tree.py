@@ -10,8 +10,7 @@ import pytest
 from shardviz.errors import ShardvizError
 from shardviz.layouts import Leaf, add_up, layout
 from shardviz.paint import html, text
-from shardviz.view.show import show
-from shardviz.view.shown import ShownTree
+from shardviz.view.show import ShownTree, show
 from tests.view.sample import HOSTILE
 from tests.view.sanitizer import read, words
 

@@ -8,8 +8,7 @@ from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh
 from shardviz.notation.read import sharding
 from shardviz.records import Value
-from shardviz.view.show import show
-from shardviz.view.shown import ShownUnknown
+from shardviz.view.show import ShownUnknown, show
 from tests.view.sample import HOSTILE, MESH
 from tests.view.sanitizer import read, words
 

@@ -25,7 +25,7 @@ from shardviz.program.adapt import stages
 from shardviz.program.call import Brings, Call, Options, Places, abstract_tree, name_of, own_specs, without_shardings
 from shardviz.program.plan import expand, is_spec
 from shardviz.program.rules import Leaf, Rules
-from shardviz.program.signature import parameter_names
+from shardviz.program.signature import parameter_names, parameters_of
 from shardviz.program.trees import (
     Attributes,
     Outcome,
@@ -118,11 +118,7 @@ def _unwrapped(fn: Any, args: tuple[Any, ...]) -> Given | None:
 
 def _method(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
     """A method with its module's parameter called as elsewhere."""
-    try:
-        first = next(iter(inspect.signature(fn).parameters), "")
-    except (TypeError, ValueError):
-        return fn
-    is_method = first == "self" and args and is_object(args[0])
+    is_method = args and is_object(args[0]) and [p.name for p in parameters_of(fn)[:1]] == ["self"]
     return _named_first("model", fn.__name__, fn) if is_method else fn
 
 
@@ -145,10 +141,7 @@ def _named_first(first: str, name: str, fn: Callable[..., Any]) -> Callable[...,
 
 def _donated(fn: Any, options: Options) -> set[int | str]:
     """The numbers and names of the arguments whose buffers may be reused."""
-    try:
-        parameters = list(inspect.signature(fn).parameters)
-    except (TypeError, ValueError):
-        parameters = []
+    parameters = [p.name for p in parameters_of(fn)]
     numbers = {parameters.index(n) for n in options.donate_argnames if n in parameters}
     names = {parameters[n] for n in options.donate_argnums if n < len(parameters)}
     return {*options.donate_argnums, *options.donate_argnames, *numbers, *names}

@@ -238,14 +238,11 @@ def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) ->
     def notes(mesh: DeviceMesh, platform: str) -> tuple[Finding, ...]:
         found = []
         if devices not in (1, mesh.size):
-            found.append(
-                Finding(
-                    "exported-devices",
-                    "warning",
-                    f"{name} was exported for {devices} devices, and the mesh {mesh} has {mesh.size}: JAX refuses to "
-                    f"call it there. To run it on {mesh.size}, export the function again for a mesh of that size",
-                )
+            text = (
+                f"{name} was exported for {devices} devices, and the mesh {mesh} has {mesh.size}: JAX refuses to call "
+                f"it there. To run it on {mesh.size}, export the function again for a mesh of that size"
             )
+            found.append(Finding("exported-devices", "warning", text))
         calls = "so what it calls by name (custom calls) may be unknown to the compiler that is used here"
         if platform not in platforms:
             text = f"{name} was exported for {', '.join(platforms)} and not for {platform}, {calls}"

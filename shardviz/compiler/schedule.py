@@ -1,0 +1,203 @@
+"""The schedule of an HLO module: what its instructions do, in the order in which they run.
+
+The optimised program of a TPU or a GPU says `is_scheduled=true`: its instructions stand in the order in which they
+begin. What goes on beside the others is begun by one instruction and ended by another:
+
+| in the text | begun | ended |
+|---|---|---|
+| `all-gather-start` and its like, `copy-start`, `async-start` | there | at its `-done` |
+| `send` to other slices | there | at the `recv-done` of its rendezvous |
+| fusions with one `channel_id` | at `AsyncCollectiveStart` | after `AsyncCollectiveDone` |
+| a collective, or a fusion of one, without such a mark | there | there: the chip waits |
+
+The order of a program that is not scheduled (the partitioner's) is `graph.listed`'s, and of its bytes only those of
+matrix products are counted: the rest will be fused.
+
+>>> from shardviz.compiler.module import parse
+>>> module = parse('''HloModule m, is_scheduled=true
+... ENTRY %main (a: f32[4,8], b: f32[8,2]) -> f32[4,2] {
+...   %a = f32[4,8]{1,0} parameter(0)
+...   %b = f32[8,2]{1,0} parameter(1)
+...   %g = f32[8,2]{1,0} all-reduce(%b), replica_groups={}
+...   ROOT %dot = f32[4,2]{1,0} dot(%a, %g), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+... }''')
+>>> [(e.kind, e.name, dict(e.flops)) for e in schedule_of(module)]
+[('begin', 'g', {}), ('end', 'g', {}), ('work', 'dot', {'float32': 128.0})]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from shardviz.compiler.graph import HloOperation, HloValue, graph_of
+from shardviz.compiler.module import Module
+from shardviz.compiler.phases import Phases
+from shardviz.compiler.traffic import moved_bytes
+from shardviz.compiler.work import Places
+from shardviz.graph import Block, trip_counts
+from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops
+from shardviz.graph.listed import listed
+from shardviz.records.kernels import Known
+from shardviz.records.schedule import Schedule, Scheduled, heaviest
+
+_CHANNEL = re.compile(r"\bchannel_id=(\d+)")
+_RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
+_TRANSFER = re.compile(r'_xla_megascale_transfer_type="([^"]*)"')
+_HOST = "S(5)"
+_STAYS = frozenset(("bitcast", "custom-call", "opt-barrier"))
+"""What moves nothing, though it stands between memories."""
+
+
+def is_scheduled(module: Module) -> bool:
+    """Whether a module's instructions stand in the order in which they run."""
+    return module.attributes.get("is_scheduled") == "true"
+
+
+def schedule_of(module: Module, known: Known | None = None) -> Schedule:
+    """What a module's instructions do, in the compiler's order where it is scheduled, else in `graph.listed`'s.
+
+    Args:
+        module: the optimised module, or the partitioned one.
+        known: what is known of kernels and library calls besides their text.
+
+    Raises:
+        ParseError: if an instruction cannot be read; the message names it.
+    """
+    reading = _Reading(module, known or Known())
+    return reading.block(reading.graph.entry)
+
+
+class _Reading:
+    """One reading of a module."""
+
+    def __init__(self, module: Module, known: Known):
+        self.graph, self.known, self.scheduled = graph_of(module), known, is_scheduled(module)
+        self.phases, self.trips = Phases(module), trip_counts(self.graph)
+        self.place_of = Places(module, self.phases)
+        self._blocks: dict[Block, Schedule] = {}
+        self._chains: dict[str, str] = {}  # the channel of a chain → the collective that began it
+
+    def block(self, block: Block) -> Schedule:
+        """A block's schedule, made once."""
+        if block not in self._blocks:
+            in_order = (entry for op in block.operations for entry in self.entries(op))
+            self._blocks[block] = tuple(in_order) if self.scheduled else listed(block, self.entries)
+        return self._blocks[block]
+
+    def entries(self, op: HloOperation) -> Iterator[Scheduled]:
+        """What an operation does; nothing for what costs nothing."""
+        kind, name = op.kind, op.native.name
+        if kind == "while":
+            yield self._made(op, "loop", trips=self.trips.get(op), body=self.block(op.blocks[1]))
+        elif kind == "conditional":
+            yield from heaviest([self.block(block) for block in op.blocks])
+        elif kind == "call":
+            yield from self.block(op.blocks[0])
+        elif kind.endswith("-done"):
+            if begun := _begun(op):
+                yield self._made(op, "end", begun)
+        elif op.collective:
+            if not op.goes_on:
+                yield self._made(op, "begin", collective=name)
+                if not kind.endswith("-start"):
+                    yield self._made(op, "end")
+        elif kind in ("copy-start", "async-start"):
+            yield self._begin(op)
+        elif kind == "send":
+            between = _named(_TRANSFER, op) or "send"
+            sent = float(op.array(0).array.nbytes)
+            yield self._made(op, "begin", _named(_RENDEZVOUS, op), between=between, sent_bytes=sent)
+        elif kind == "fusion":
+            yield from self._fusion(op)
+        elif kind != "recv" and (copied := _copied(op)):  # what is received is there when its send is done
+            yield self._made(op, "begin", **copied)
+            yield self._made(op, "end")
+        elif kind != "recv":
+            yield from self._work(op)
+
+    def _begin(self, op: HloOperation) -> Scheduled:
+        """A copy, or what an `async-start` runs beside the rest."""
+        inner = op
+        if op.kind == "async-start":
+            operations = op.blocks[0].operations
+            inner = next((each for each in operations if each.collective), operations[-1])
+            if inner.collective:
+                return self._made(op, "begin", collective=inner.native.name)
+        return self._made(op, "begin", **(_copied(inner) or {"hbm_bytes": moved_bytes(inner)}))
+
+    def _fusion(self, op: HloOperation) -> Iterator[Scheduled]:
+        """A fusion's collectives and its own work."""
+        ended, moved = list[Scheduled](), 0.0
+        for inner in op.blocks[0].operations:
+            if not inner.collective:
+                continue
+            name, chain = inner.native.name, _named(_CHANNEL, inner)
+            if not inner.goes_on:
+                yield self._made(op, "begin", name, collective=name)
+                moved += moved_bytes(inner)
+                if inner.is_chained or inner.is_marked_begun:
+                    self._chains[chain] = name
+                else:
+                    ended.append(self._made(op, "end", name))
+            elif chain in self._chains and inner.is_marked_ended:
+                ended.append(self._made(op, "end", self._chains[chain]))
+        if _is_on_host(op.results) and (copied := _copied(op)):
+            yield self._made(op, "begin", **copied)
+            ended.append(self._made(op, "end"))
+        yield from self._work(op, less=moved)
+        yield from ended
+
+    def _work(self, op: HloOperation, less: float = 0.0) -> Iterator[Scheduled]:
+        """An operation's own work on the chip's units, its HBM traffic less that of what it begins."""
+        flops: dict[str, float] = {}
+        opaque: set[str] = set()
+        inside = [op]
+        for each in inside:
+            if each.kind == "fusion":
+                inside += each.blocks[0].operations
+            elif each.kind in PRODUCTS:
+                dtype = product_dtype(each)
+                flops[dtype] = flops.get(dtype, 0.0) + product_flops(each)
+            elif each.kind == "custom-call":
+                call = call_of(each, each.native.op_name, self.phases.source_around(each), self.known)
+                if call is not None:
+                    flops[call.dtype] = flops.get(call.dtype, 0.0) + (call.flops or 0.0)
+                    opaque |= {call.name} if call.flops is None else set()
+        moved = max(0.0, moved_bytes(op) - less) if self.scheduled or flops else 0.0
+        if flops or moved:
+            yield self._made(op, "work", flops=flops, hbm_bytes=moved, opaque=tuple(sorted(opaque)))
+
+    def _made(self, op: HloOperation, kind: Any, name: str = "", **fields: Any) -> Scheduled:
+        phase, source, _ = self.place_of(op)
+        if source is None and op.kind == "custom-call":
+            source = self.phases.source_around(op)
+        return Scheduled(kind=kind, name=name or op.native.name, source=source, phase=phase, **fields)
+
+
+def _is_on_host(values: Iterable[HloValue]) -> bool:
+    return any(_HOST in value.array.layout for value in values)
+
+
+def _copied(op: HloOperation) -> dict[str, Any]:
+    """What an operation moves to the host's memory, or from there; nothing for what moves nothing."""
+    if op.kind in _STAYS or not _is_on_host((*op.operands, *op.results)):
+        return {}
+    part = op.array(1) if op.kind == "dynamic-update-slice" else op.results[0]
+    return {"host_bytes": float(part.array.nbytes), "to_host": _is_on_host(op.results[:1])}
+
+
+def _begun(done: HloOperation) -> str:
+    """The name of what began what another ends; empty where that is not in the same computation."""
+    began = done.operands[0].maker if done.operands else None
+    while began is not None and began.kind == "bitcast":
+        began = began.array(0).maker
+    if began is None or not began.kind.endswith(("-start", "send", "recv")):
+        return ""
+    return _named(_RENDEZVOUS, began) or began.native.name
+
+
+def _named(pattern: re.Pattern[str], op: HloOperation) -> str:
+    found = pattern.search(op.native.attributes_text)
+    return found[1] if found else ""

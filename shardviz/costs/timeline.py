@@ -1,0 +1,386 @@
+"""The step as it would run: a schedule walked on a machine, each instruction at its own roofline, links shared.
+
+    timeline(report, "tpu v5p:4x4x4").seconds
+
+Work takes the larger of its products' FLOPs at the chip's peak and its bytes at HBM's bandwidth, a collective the cost
+model's time on the links of its axes, a copy to the host its bytes at the host link's bandwidth (`timing`); what goes
+on beside what, and what is waited for, is `walk`'s.
+
+Nothing is fitted: all rates are those of `chips.toml`. Not in it: the HBM traffic of collectives, what of the matrix
+unit's peak small or uneven shapes reach, launch overheads, and links that two mesh axes share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from shardviz.compiler import parse
+from shardviz.compiler.schedule import is_scheduled, schedule_of
+from shardviz.costs.machine import Machine, machine_of, natural
+from shardviz.costs.placement import Placement, other_size
+from shardviz.costs.timing import HOST, Timing
+from shardviz.costs.trace import trace_of
+from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
+from shardviz.errors import MeshError, ShardvizError, excerpt
+from shardviz.files import write_whole
+from shardviz.notation import Axis, DeviceMesh
+from shardviz.records import Collective, Frame
+from shardviz.records.amounts import format_flops
+from shardviz.records.report import ReportRecord
+from shardviz.records.schedule import Schedule
+from shardviz.visible import Visible, paint
+
+SCHEMA_VERSION = 1
+_MOST_LINES = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that takes place on a lane, once or in several trips of a loop.
+
+    Attributes:
+        name: the instruction; of a wait what is waited for.
+        lane: where.
+        begin: seconds from the step's begin, the first time.
+        seconds: how long, each time.
+        trips: how often it is so.
+        what: `products`, `other work`, a kind of collective, `copy`, `loop`.
+        bound: what its time is bound by: `FLOPs`, `HBM`, `ICI link`, ...
+        source, phase: as of `Scheduled`.
+        axes: of a collective.
+        more: of trips that are like the one before: how many.
+    """
+
+    name: str
+    lane: str
+    begin: float
+    seconds: float
+    trips: int = 1
+    more: int = 0
+    what: str = ""
+    bound: str = ""
+    source: Frame | None = None
+    phase: str = "update"
+    axes: tuple[Axis, ...] | None = None
+
+    @property
+    def total(self) -> float:
+        """Seconds in the step."""
+        return self.seconds * self.trips
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane, and how its step is spent.
+
+    Attributes:
+        name: `compute`, `HBM copies`, `to the host`, `from the host`, or links: `DCN`, `NVLink`, `network`,
+            `ICI data`; or `ICI data +` and `ICI data -` where collectives send one way only.
+        busy, waiting: seconds.
+        axis: the mesh axis whose links it is; empty for others.
+    """
+
+    name: str
+    busy: float
+    waiting: float
+    axis: str = ""
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """Communication that no work hides.
+
+    Attributes:
+        what: the kind of collective, or `copy` for one to or from the host.
+        axes: that it runs over; None for what follows none.
+        source: the line.
+        seconds: that the chip waits for it in a step.
+    """
+
+    what: str
+    axes: tuple[Axis, ...] | None
+    source: Frame | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Critical:
+    """What the step would lose if something took no time at all, all else as it is.
+
+    Attributes:
+        kind: `products`, `HBM`, `links`, `host` or `line`.
+        name: of which links, or which line.
+        seconds: by how much the step would be shorter.
+        source: the line.
+    """
+
+    kind: str
+    name: str
+    seconds: float
+    source: Frame | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Timeline(Visible):
+    """A step as it would run on one device.
+
+    It shows itself: `print(timeline)`, `timeline.html()`, `timeline.save("step.svg")`; a file that ends in
+    `.trace.json` is for Perfetto and Chrome.
+
+    Attributes:
+        program: the function's name.
+        level: of the report.
+        target: the machine that it runs on.
+        compiled_for: the report's own target.
+        schedule: `the compiler's`, or `listed`: the program's order, each collective begun when its operand is there
+            and waited for where it is first needed.
+        mesh: the mesh.
+        seconds: the step's.
+        lanes: each lane's busy and waiting time.
+        events: what takes place, in the order in which it begins.
+        exposed: communication that nothing hides, the longest first.
+        critical: what would make the step shorter, the most first.
+        notes: what is not known, and what was taken in its place.
+        source: file → line number → text, the report's.
+    """
+
+    width: ClassVar[int | None] = 100
+
+    program: str
+    level: str
+    target: str
+    compiled_for: str
+    schedule: str
+    mesh: DeviceMesh
+    seconds: float
+    lanes: tuple[Lane, ...]
+    events: tuple[Event, ...]
+    exposed: tuple[Exposed, ...] = ()
+    critical: tuple[Critical, ...] = ()
+    notes: tuple[str, ...] = ()
+    source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+    @property
+    def rests_on(self) -> str:
+        """Level and schedule in words."""
+        if self.schedule == "listed":
+            return f"level {self.level}, listed: the program's own order, no compiler's schedule"
+        return f"level {self.level}, the schedule of the compiler for {self.compiled_for}"
+
+    def line(self, frame: Frame | None) -> str:
+        """The text of a source line, stripped; empty where it is not known."""
+        return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
+
+    def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
+        """The lanes as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
+        return paint("plot", self, ax, "", dark=dark)
+
+    def save(self, path: str | os.PathLike[str], kind: str = "", *, dark: bool = False) -> Path:
+        """Writes it to a file, as `Visible.save`; one that ends in `.trace.json` is in the Trace Event format.
+
+        Args:
+            path: the file.
+            kind, dark: as `Visible.save`.
+
+        Returns:
+            The path.
+
+        Raises:
+            ShardvizError: for another ending, and where the file cannot be written.
+        """
+        if os.fspath(path).endswith(".trace.json"):
+            return write_whole(path, json.dumps(trace_of(self)))
+        return super().save(path, kind, dark=dark)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """It as JSON text with a schema version."""
+        data = msgspec.to_builtins(self, str_keys=True)
+        return json.dumps({"shardviz_timeline": SCHEMA_VERSION, **data}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            ShardvizError: if the text is no timeline, or of a schema version that this shardviz does not know; or if a
+                field is missing or of another type than it should be, which the message names.
+        """
+        try:
+            data = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ShardvizError(f"this is no shardviz timeline: not JSON ({error})") from error
+        version = data.pop("shardviz_timeline", None) if isinstance(data, dict) else None
+        if version != SCHEMA_VERSION:
+            raise ShardvizError(
+                f"this is no shardviz timeline of schema version {SCHEMA_VERSION} (found {excerpt(repr(version))}); "
+                "a newer shardviz may read it"
+            )
+        try:
+            return msgspec.convert(data, cls, str_keys=True)
+        except (msgspec.ValidationError, ShardvizError) as error:
+            raise ShardvizError(f"this shardviz timeline is damaged: {error}") from error
+
+
+def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Timeline:
+    """The step of a report as it would run on a machine.
+
+    Args:
+        report: of any level that has a program: compiled for this machine, its optimised program is walked in the
+            compiler's own schedule; else the partitioned program, or what Shardy propagated, in the program's order.
+        target: the machine, as `cost` takes it; the report's own if not given.
+
+    Returns:
+        The timeline.
+
+    Raises:
+        MeshError: if the machine has another number of devices than the report's mesh.
+        TargetError: if there is no such machine, or it has no speed (`cpu`).
+        ShardvizError: if `report` is no report, or it has no program to walk.
+    """
+    if not isinstance(report, ReportRecord):
+        raise ShardvizError(
+            f"timeline(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
+        )
+    machine = machine_of(report.target if target is None else target, report.mesh.size)
+    machine.chip.needs("hbm_bytes_per_s")
+    if report.mesh.size != machine.size:
+        other = natural(machine.chip, report.mesh.size)
+        raise MeshError(other_size(report.mesh, machine) + (f"; a target that would do: {other.text}" if other else ""))
+    entries, collectives, schedule = _program(report, machine)
+    timing = Timing(report, Placement.of(report.mesh, machine), collectives)
+    tasks = timing.tasks(entries)
+    walk = Walk(tasks)
+    events = tuple(sorted((_event(*event) for event in walk.events), key=lambda event: event.begin))
+    exposed = _exposed(events)
+    return Timeline(
+        program=report.program,
+        level=report.level,
+        target=machine.text,
+        compiled_for=report.target,
+        schedule=schedule,
+        mesh=report.mesh,
+        seconds=walk.now,
+        lanes=_lanes(events, walk.now, timing),
+        events=events,
+        exposed=exposed,
+        critical=_critical(tasks, walk.now, events, timing),
+        notes=(*timing.notes, *_notes(report, schedule, entries)),
+        source=report.source,
+    )
+
+
+def _program(report: ReportRecord, machine: Machine) -> tuple[Schedule, Mapping[str, Collective], str]:
+    """The schedule, the collectives that it names, and what it rests on."""
+    if "optimized" in report.stages and report.target == machine.text:
+        module = parse(report.stages["optimized"])
+        if is_scheduled(module):
+            made = {t.collective.name: t.collective for t in report.target_collectives}
+            return schedule_of(module), made, "the compiler's"
+    made = {c.name: c for c in report.collectives}
+    if "partitioned" in report.stages:
+        return schedule_of(parse(report.stages["partitioned"])), made, "listed"
+    if report.schedule:
+        return report.schedule, made, "listed"
+    raise ShardvizError(
+        f"timeline: this report, level {report.level}, has no program to walk: it was saved without its stages "
+        "(to_json(stages=False)), or by a shardviz that kept no schedule; ask the program again"
+    )
+
+
+def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[str]:
+    if schedule == "listed":
+        yield "listed: of the bytes in HBM only those of matrix products are counted; what is fused is not known yet"
+        return
+    flops = sum(entry.total[0] for entry in entries)
+    if report.cost is not None and report.cost.dot_flops and flops > 1.02 * report.cost.dot_flops:
+        yield (
+            f"the optimised program computes some products again, or pads them: {format_flops(flops)} on each device, "
+            f"{format_flops(report.cost.dot_flops)} in the partitioned program"
+        )
+    if report.memory is not None and report.memory.fits is False:
+        yield f"the program does not fit {report.target}'s memory; it is timed as if it did"
+
+
+def _event(task: Task, lane: str, begin: float, seconds: float, trips: int, more: int) -> Event:
+    told = {"what": task.what, "bound": task.bound, "axes": task.axes}
+    if task.entry is not None:
+        told |= {"source": task.entry.source, "phase": task.entry.phase}
+    return Event(name=task.name, lane=lane, begin=begin, seconds=seconds, trips=trips, more=more, **told)
+
+
+def _lanes(events: Iterable[Event], seconds: float, timing: Timing) -> tuple[Lane, ...]:
+    busy: dict[str, float] = {COMPUTE: 0.0}
+    for event in events:
+        busy[event.lane] = busy.get(event.lane, 0.0) + event.total
+    order = sorted(busy, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+    return tuple(
+        Lane(name, busy[name], seconds - busy[name], timing.axis_of.get(name, ""))
+        for name in order
+        if name not in (FOLDED, WAITS)
+    )
+
+
+_ORDER = {name: place for place, name in enumerate((COMPUTE, COPIES, *HOST))}
+
+
+def _exposed(events: Iterable[Event]) -> tuple[Exposed, ...]:
+    found: dict[Any, float] = {}
+    for event in events:
+        if event.lane == WAITS and event.bound != "HBM":
+            key = event.what, event.axes, event.source
+            found[key] = found.get(key, 0.0) + event.total
+    longest = sorted(found.items(), key=lambda item: -item[1])
+    return tuple(Exposed(what, axes, source, seconds) for (what, axes, source), seconds in longest)
+
+
+def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], timing: Timing) -> tuple[Critical, ...]:
+    """The step walked again for each thing that could be infinitely fast."""
+    spent: dict[Frame, float] = {}
+    for event in events:
+        if event.source is not None and event.lane in (COMPUTE, WAITS):
+            spent[event.source] = spent.get(event.source, 0.0) + event.total
+
+    def shorter(kind: str, name: str, change: Change, source: Frame | None = None) -> Critical:
+        return Critical(kind, name, seconds - Walk(_changed(tasks, change), events=False).now, source)
+
+    def on(lanes: Set[str]) -> Change:
+        return lambda task: {"seconds": 0.0} if lanes & {*task.lanes} else {}
+
+    def at(line: Frame) -> Change:
+        return lambda task: _NOTHING if task.entry is not None and task.entry.source == line else {}
+
+    found = [
+        shorter("products", "matrix products", lambda task: {"products": 0.0}),
+        shorter("HBM", "main memory", lambda task: {"hbm": 0.0}),
+    ]
+    lanes = {event.lane for event in events} - {COMPUTE, WAITS, COPIES, FOLDED}
+    for link in sorted({timing.axis_of.get(lane, lane) for lane in lanes}):
+        kind, name = ("host", f"copies {link}") if link in HOST else ("links", link)
+        found.append(shorter(kind, name, on({lane for lane in lanes if timing.axis_of.get(lane, lane) == link})))
+    for line in sorted(spent, key=lambda frame: -spent[frame])[:_MOST_LINES]:
+        found.append(shorter("line", line.short, at(line), line))
+    return tuple(sorted(found, key=lambda each: -each.seconds))
+
+
+Change = Callable[[Task], dict[str, float]]
+_NOTHING = {"products": 0.0, "hbm": 0.0, "seconds": 0.0}
+
+
+def _changed(tasks: Iterable[Task], change: Change) -> tuple[Task, ...]:
+    """The tasks with other times."""
+    return tuple(
+        dataclasses.replace(task, body=_changed(task.body, change))
+        if task.kind == "loop"
+        else dataclasses.replace(task, **new)
+        if (new := change(task))
+        else task
+        for task in tasks
+    )

@@ -1,0 +1,187 @@
+"""A schedule's entries with their times on a machine: work by its rooflines, collectives by the cost model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from shardviz.compiler import count_flops, parse
+from shardviz.compiler.schedule import schedule_of
+from shardviz.costs.collective import time_of
+from shardviz.costs.placement import Placement
+from shardviz.costs.walk import Task
+from shardviz.errors import ShardvizError
+from shardviz.notation import axis_name
+from shardviz.notation.groups import parse_pairs
+from shardviz.records import Collective, Frame
+from shardviz.records.report import ReportRecord
+from shardviz.records.schedule import Schedule, Scheduled
+
+HOST = ("to the host", "from the host")
+_UNKNOWN = ("unknown links",)
+
+
+class Timing:
+    """Puts times on a schedule's entries.
+
+    Attributes:
+        notes: what is not known.
+        axis_of: lane → the mesh axis.
+    """
+
+    def __init__(self, report: ReportRecord, place: Placement, collectives: Mapping[str, Collective]):
+        self.report, self.place, self.collectives = report, place, collectives
+        self.chip = place.machine.chip
+        self.notes: dict[str, None] = {}
+        self.axis_of: dict[str, str] = {}
+        self._bandwidth = self.chip.needs("hbm_bytes_per_s") / self.chip.devices_per_chip
+        self._ways = {name: self._way(c) for name, c in collectives.items() if c.kind == "collective-permute"}
+        self._split = {axis for way in self._ways.values() if way for axis, _ in (way,)}
+        self._known: dict[str, tuple[float, tuple[str, ...], str]] = {}
+        self._kernels: dict[Frame | None, float] | None = None
+
+    def tasks(self, entries: Schedule) -> tuple[Task, ...]:
+        """The entries with their times."""
+        return tuple(map(self._task, entries))
+
+    def _task(self, entry: Scheduled) -> Task:
+        task = Task(entry.kind, entry.name, after=entry.after, entry=entry)
+        if entry.kind == "work":
+            task.products = sum(map(self._products, entry.flops.items()))
+            if entry.opaque and (said := self._kernel(entry)):
+                task.products += self._products((max(entry.flops, default="bfloat16"), said))
+                entry = dataclasses.replace(entry, opaque=())
+            task.hbm = entry.hbm_bytes / self._bandwidth
+            at_least = task.products >= task.hbm
+            task.what, task.bound = ("products" if entry.flops else "other work"), "FLOPs" if at_least else "HBM"
+            for name in entry.opaque:
+                self._note(f"nobody says the FLOPs of {name}: it takes as long as its bytes")
+        elif entry.kind == "loop":
+            task.body, task.what = self.tasks(entry.body), "loop"
+            task.trips = 1 if entry.trips is None else entry.trips
+            if entry.trips is None:
+                self._note(f"the trips of loop {entry.name} are not known: counted once")
+        elif entry.collective:
+            task.seconds, task.lanes, task.bound = self._collective(entry.collective)
+            known = self.collectives.get(entry.collective)
+            task.what, task.axes = (known.kind, known.axes) if known else ("collective", None)
+        elif entry.kind == "begin":
+            task.what = "copy"
+            if entry.host_bytes:
+                task.lanes, task.bound = (HOST[not entry.to_host],), "host link"
+                task.seconds = self._host(entry.host_bytes)
+            elif entry.between:
+                task.what, task.lanes, task.bound = _words(entry.between), ("DCN",), "DCN"
+                task.seconds = self._between(entry)
+            else:
+                task.hbm, task.bound = entry.hbm_bytes / self._bandwidth, "HBM"
+        return task
+
+    def _note(self, text: str) -> None:
+        self.notes[text] = None
+
+    def _products(self, counted: tuple[str, float]) -> float:
+        dtype, flops = counted
+        if flops and self.chip.rate_of(dtype) is None:
+            self._note(f"{self.chip.name} has no rate for products of {dtype}: counted as bfloat16")
+            dtype = "bfloat16"
+        return flops * self.chip.devices_per_chip / self.chip.flops(dtype) if flops else 0.0
+
+    def _kernel(self, entry: Scheduled) -> float:
+        """FLOPs of one run of a kernel whose text does not say them: what the report counts more on its line than the
+        partitioned program's text says, shared by the kernel's runs there; 0 where that is nothing."""
+        if self._kernels is None:
+            self._kernels = {}
+            module = parse(self.report.stages["partitioned"]) if "partitioned" in self.report.stages else None
+            texts = count_flops(module).work if module is not None else ()
+            for sign, rows in ((1.0, self.report.cost.work if module and self.report.cost else ()), (-1.0, texts)):
+                for row in rows:
+                    self._kernels[row.source] = self._kernels.get(row.source, 0.0) + sign * row.dot_flops
+            runs = _runs(schedule_of(module)) if module is not None else {}
+            self._kernels = {at: more / runs[at] for at, more in self._kernels.items() if more > 0 and at in runs}
+        return self._kernels.get(entry.source, 0.0)
+
+    def _host(self, moved: float) -> float:
+        rate = self.chip.host_bytes_per_s
+        if rate is None:
+            self._note(f"how fast a {self.chip.name} reaches its host is not known: copies to the host are taken as 0")
+            return 0.0
+        return moved * self.chip.devices_per_chip / rate
+
+    def _between(self, entry: Scheduled) -> float:
+        """Seconds of a transfer between all slices, by the formulas of `stages`."""
+        rate, slices = self.chip.dcn_bytes_per_s, self.place.machine.num_slices
+        times = {"ALL_REDUCE": 2 * (slices - 1) / slices, "REDUCE_SCATTER": (slices - 1) / slices}
+        times |= {"ALL_GATHER": slices - 1.0, "ALL_TO_ALL": (slices - 1) / slices}
+        if rate is None or entry.between not in times:
+            self._note(f"nothing here tells the time of {_words(entry.between)}: taken as 0")
+            return 0.0
+        self._note("transfers between slices are taken to be between all of them")
+        return entry.sent_bytes * times[entry.between] * self.chip.devices_per_chip / rate
+
+    def _collective(self, name: str) -> tuple[float, tuple[str, ...], str]:
+        if name not in self._known:
+            self._known[name] = self._timed(name)
+        return self._known[name]
+
+    def _timed(self, name: str) -> tuple[float, tuple[str, ...], str]:
+        """Seconds, lanes and bound of a collective."""
+        collective = self.collectives.get(name)
+        if collective is None:
+            self._note(f"the report has no collective {name}: taken as 0 seconds")
+            return 0.0, _UNKNOWN, ""
+        try:
+            time = time_of(collective, self.place, self.place.machine)
+        except ShardvizError as error:
+            self._note(f"the time of {name}, {collective.kind}, is not known ({error}): taken as 0 seconds")
+            return 0.0, _UNKNOWN, ""
+        return time.seconds, self._links(collective), time.bound
+
+    def _links(self, collective: Collective) -> tuple[str, ...]:
+        """The lanes that it takes."""
+        mesh = self.place.mesh
+        axes = mesh.names if collective.axes is None else dict.fromkeys(map(axis_name, collective.axes))
+        axes = [axis for axis in axes if mesh.shape[axis] > 1]
+        if not axes:
+            return _UNKNOWN
+        over = self.place.route(collective.axes or tuple(axes))
+        if self.chip.kind == "gpu":
+            return ("NVLink",) * (over.per_domain > 1) + ("network",) * (over.domains > 1)
+        lanes = ["DCN"] if over.slices > 1 else []
+        way = self._ways.get(collective.name)
+        for axis in axes if over.per_slice > 1 else ():
+            ways = [""] if axis not in self._split else [f" {way[1]}"] if way else [" +", " -"]
+            self.axis_of |= {f"ICI {axis}{each}": axis for each in ways}
+            lanes += [f"ICI {axis}{each}" for each in ways]
+        return tuple(lanes)
+
+    def _way(self, permute: Collective) -> tuple[str, str] | None:
+        """The one mesh axis along which a permute sends, and which way round most go; None where there is no one."""
+        if permute.axes is None or len(permute.axes) != 1 or not permute.groups.startswith("{{"):
+            return None
+        axis, mesh = axis_name(permute.axes[0]), self.place.mesh
+        pairs, at = parse_pairs(permute.groups), mesh.names.index(axis)
+        places = mesh.coordinates()[:, at]
+        size = mesh.shape[axis]
+        steps = (places[pairs[:, 1]] - places[pairs[:, 0]]) % size
+        if self.chip.kind != "tpu" or size < 3 or np.any(pairs >= mesh.size):
+            return None
+        ahead = int(np.median(steps[steps > 0])) if np.any(steps > 0) else 0
+        return (axis, "+" if 2 * ahead <= size else "-") if ahead else None
+
+
+def _words(between: str) -> str:
+    """`ALL_REDUCE` → `all-reduce between slices`."""
+    return f"{between.lower().replace('_', '-')} between slices"
+
+
+def _runs(entries: Schedule, times: int = 1) -> dict[Frame | None, int]:
+    """Line → how often kernels run there whose FLOPs their text does not say."""
+    found: dict[Frame | None, int] = {}
+    for entry in entries:
+        inner = _runs(entry.body, times * (entry.trips or 1)) if entry.kind == "loop" else {}
+        for line, count in (inner | ({entry.source: times * len(entry.opaque)} if entry.opaque else {})).items():
+            found[line] = found.get(line, 0) + count
+    return found

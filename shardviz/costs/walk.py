@@ -1,0 +1,193 @@
+"""The walk of a schedule with its times: what is under way when, on which lane, and what the chip waits for.
+
+The chip does one piece of work after the other, in the schedule's order. What is begun goes on beside it: on lanes of
+links behind what was begun there before, or as a copy within main memory, in the bandwidth that the work leaves. Of a
+loop trips are walked until one begins in the state in which the one before it began, mostly the second; the rest is
+like it, and is multiplied.
+
+>>> layer = (Task("begin", "gather", lanes=("ICI",), seconds=2.0), Task("work", "dot", products=3.0),
+...          Task("end", "gather"), Task("begin", "sum", lanes=("ICI",), seconds=1.0), Task("end", "sum"))
+>>> walk = Walk([Task("loop", "layers", trips=80, body=layer)])
+>>> walk.now
+320.0
+>>> for task, lane, begin, seconds, trips, _ in walk.events:
+...     print(lane, task.name, begin, seconds, trips)
+ICI gather 0.0 2.0 80
+compute dot 0.0 3.0 80
+ICI sum 3.0 1.0 80
+waits sum 3.0 1.0 80
+more trips layers 4.0 316.0 1
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardviz.notation import Axis
+from shardviz.records.schedule import Scheduled
+
+COMPUTE, WAITS, COPIES, FOLDED = "compute", "waits", "HBM copies", "more trips"
+_MOST_TRIPS = 64
+_ALIKE = 1e-9
+
+
+@dataclass(slots=True)
+class Task:
+    """An entry of a schedule with its times on a machine.
+
+    Attributes:
+        kind, name, after, trips: as of `Scheduled`; trips that are not known are 1.
+        products, hbm: seconds of work's FLOPs and bytes; of a copy within main memory `hbm`.
+        lanes, seconds: of `begin`: the links that it takes, and how long; no lanes for a copy within main memory.
+        body: of `loop`.
+        what, bound, axes, entry: what events say of it.
+    """
+
+    kind: str
+    name: str
+    products: float = 0.0
+    hbm: float = 0.0
+    lanes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    after: tuple[str, ...] = ()
+    trips: int = 1
+    body: tuple[Task, ...] = ()
+    what: str = ""
+    bound: str = ""
+    axes: tuple[Axis, ...] | None = None
+    entry: Scheduled | None = None
+
+
+class Walk:
+    """A walk over tasks.
+
+    Attributes:
+        now: seconds from the begin.
+        events: (task, lane, begin, seconds, trips, more) of each event; empty where they are not wanted.
+    """
+
+    def __init__(self, tasks: Sequence[Task], *, events: bool = True, most_trips: int = _MOST_TRIPS):
+        """Walks.
+
+        Args:
+            tasks: the schedule.
+            events: note them.
+            most_trips: of a loop that are walked one by one, though no two begin alike; the rest then is taken to be
+                like the last.
+        """
+        self.now, self.events = 0.0, list[list[Any]]()
+        self._noted, self._most = events, most_trips
+        self._free: dict[str, float] = {}  # a lane of links → when it has nothing more to do
+        self._ends: dict[str, float] = {}  # what was begun → when it ends
+        self._begun: dict[str, Task] = {}
+        self._copies: deque[list[Any]] = deque()  # the task, the seconds of HBM that it still needs, when it began
+        self._walk(tasks)
+        for task in list(self._begun.values()):  # the step ends when all that it began has ended
+            self._end(task)
+
+    def _walk(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if task.kind == "work":
+                self._work(task)
+            elif task.kind == "begin":
+                self._begin(task)
+            elif task.kind == "end":
+                self._end(task)
+            else:
+                self._loop(task)
+
+    def _work(self, task: Task) -> None:
+        seconds = max(task.products, task.hbm)
+        if not seconds:
+            return
+        self._note(task, COMPUTE, self.now, seconds)
+        self._copy(self.now, self.now + seconds, 1.0 - task.hbm / seconds)
+        self.now += seconds
+
+    def _begin(self, task: Task) -> None:
+        self._begun[task.name] = task
+        begin = max([self.now, *(self._ends.get(name, 0.0) for name in task.after)])
+        if not task.lanes:
+            self._ends.pop(task.name, None)
+            self._copies.append([task, task.hbm, None])
+            return
+        begin = max([begin, *(self._free.get(lane, 0.0) for lane in task.lanes)])
+        self._ends[task.name] = begin + task.seconds
+        for lane in task.lanes if task.seconds else ():
+            self._free[lane] = begin + task.seconds
+            self._note(task, lane, begin, task.seconds)
+
+    def _end(self, task: Task) -> None:
+        began = self._begun.get(task.name)
+        if began is None:
+            return
+        ahead = 0.0
+        for copy, left, _ in self._copies if not began.lanes else ():
+            ahead += left
+            if copy.name == task.name:
+                self._ends[task.name] = self.now + ahead
+        wait = self._ends.get(task.name, 0.0) - self.now
+        if wait <= 0:
+            return
+        self._note(began, WAITS, self.now, wait)
+        self._copy(self.now, self.now + wait, 1.0)
+        self.now += wait
+
+    def _copy(self, begin: float, end: float, share: float) -> None:
+        """Goes on with the copies while a share of HBM's bandwidth is free."""
+        now = begin
+        while self._copies and share > _ALIKE:
+            copy = self._copies[0]
+            task, left = copy[0], copy[1]
+            copy[2] = now if copy[2] is None else copy[2]
+            needs = left / share
+            if now + needs > end * (1 + 1e-12):
+                copy[1] -= (end - now) * share
+                return
+            now = min(now + needs, end)
+            self._ends[task.name] = now
+            if now > copy[2]:
+                self._note(task, COPIES, copy[2], now - copy[2])
+            self._copies.popleft()
+
+    def _state(self) -> dict[Any, float]:
+        """What is under way, and for how long yet."""
+        under_way = {name: at - self.now for of in (self._free, self._ends) for name, at in of.items() if at > self.now}
+        return under_way | {place: left for place, (_, left, _) in enumerate(self._copies)}
+
+    def _loop(self, loop: Task) -> None:
+        before: dict[Any, float] | None = None
+        last, mark = self.now, 0
+        for trip in range(loop.trips):
+            state, length = self._state(), self.now - last
+            if trip >= self._most or (before is not None and _alike(state, before, _ALIKE * length)):
+                return self._repeat(loop, loop.trips - trip, length, mark)
+            before, last, mark = state, self.now, len(self.events)
+            self._walk(loop.body)
+        return None
+
+    def _repeat(self, loop: Task, times: int, length: float, mark: int) -> None:
+        """So many trips more like the last one, whose events are those from `mark` on."""
+        for event in self.events[mark:]:
+            event[4] *= times + 1
+        more = times * length
+        if more:
+            self._note(loop, FOLDED, self.now, more, times)
+        for times_of in (self._free, self._ends):
+            for name, at in times_of.items():
+                if at > self.now:
+                    times_of[name] = at + more
+        for copy in self._copies:
+            copy[2] = None if copy[2] is None else copy[2] + more
+        self.now += more
+
+    def _note(self, task: Task, lane: str, begin: float, seconds: float, more: int = 0) -> None:
+        if self._noted:
+            self.events.append([task, lane, begin, seconds, 1, more])
+
+
+def _alike(one: Mapping[Any, float], other: Mapping[Any, float], within: float) -> bool:
+    return one.keys() == other.keys() and all(abs(at - other[name]) <= within for name, at in one.items())

@@ -1,0 +1,232 @@
+"""FLOPs of one run of one operation.
+
+A matrix product or a convolution counts 2 for every product of two numbers (`product_flops`); all else counts as in
+XLA's `HloCostAnalysis` (`OtherFlops`):
+
+| operation | FLOPs |
+|---|---|
+| elementwise (add, select, convert, compare, ...) | 1 for each element of the result |
+| transcendental (exp, tanh, rsqrt, power, ...), random bits | 0: XLA counts them apart, as `transcendentals` |
+| reduce | what its function does x (elements that go in - elements that come out) |
+| reduce-window | what its function does x (window size - 1) x elements that come out |
+| map, scatter | what its function does x elements of the result, of the updates |
+| all-reduce | 1 for each element |
+| sort | elements x log2 of their number, rounded up |
+| what only moves or makes values | 0 |
+
+A call of a kernel or a library is opaque; what is known of it stands in `records.kernels` (`call_of`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shardviz.graph.operations import Block, Dims, Graph, Operation, Value
+from shardviz.layouts.layout import itemsize
+from shardviz.records import Frame
+from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
+from shardviz.records.kernels import Array, Known, factor_dtype, kernel_name
+from shardviz.records.work import Sizes
+
+PRODUCTS = frozenset(("dot", "scaled-dot", "ragged-dot", "convolution"))
+"""Matrix products and convolutions."""
+
+_ELEMENTWISE = frozenset(
+    ("abs", "add", "and", "bitcast-convert", "ceil", "clamp", "compare", "complex", "convert", "count-leading-zeros",
+     "divide", "floor", "imag", "is-finite", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "real",
+     "reduce-precision", "remainder", "round-nearest-afz", "round-nearest-even", "select", "shift-left",
+     "shift-right-arithmetic", "shift-right-logical", "sign", "stochastic-convert", "subtract", "xor")
+)  # fmt: skip
+
+
+def shape_of(value: Value) -> Dims:
+    """The shape of a value as its text has it."""
+    return value.shape
+
+
+def product_flops(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> float:
+    """FLOPs of one run of an operation, if it is a matrix product or a convolution; 0 for any other.
+
+    Args:
+        op: any operation; what a fusion or a loop runs is not looked at.
+        shard_of: gives one device's shape of an operand or a result, where the text has whole arrays.
+
+    Raises:
+        ParseError: if its dimensions or its window do not fit its operands; the message names it.
+    """
+    if op.kind in ("dot", "scaled-dot"):
+        left = shard_of(op.array(0))
+        return dot_flops(shard_of(op.result), [left[d] for d in op.contraction.summed[0]])
+    if op.kind == "ragged-dot":
+        return ragged_dot_flops(shard_of(op.array(0)), shard_of(op.array(1)), op.met)
+    return _convolution(op, shard_of) if op.kind == "convolution" else 0.0
+
+
+def _convolution(op: Operation, shard_of: Callable[[Value], Dims]) -> float:
+    dims, whole = op.convolution, op.array(0).shape
+    left, kernel, out = shard_of(op.array(0)), shard_of(op.array(1)), shard_of(op.result)
+    windows = []
+    for i, (at, over, to) in enumerate(zip(dims.input[2:], dims.kernel[2:], dims.output[2:], strict=True)):
+        size, width, made = left[at], kernel[over], out[to]
+        if size < whole[at]:  # what lies beyond a device's edge comes from its neighbours
+            windows.append(Window((made - 1) + width, made, width))
+        else:
+            steps = (way[i] for way in (dims.strides, dims.low, dims.input_dilation, dims.kernel_dilation))
+            windows.append(Window(size, made, width, *steps))
+    batch, features = dims.input[:2]
+    return convolution_flops(
+        batch=left[batch],
+        input_features=left[features],
+        output_features=out[dims.output[1]],
+        windows=windows,
+        feature_group_count=_groups(dims.feature_groups, left[features], whole[features]),
+        batch_group_count=_groups(dims.batch_groups, left[batch], whole[batch]),
+    )
+
+
+def _groups(groups: int, size: int, whole: int) -> int:
+    """Groups on one device: cut with the dimension that they divide."""
+    return max(1, groups * size // whole) if whole else groups
+
+
+def product_dtype(op: Operation) -> str:
+    """The element type in which a product's factors are multiplied: the wider of the two."""
+    return max((op.array(0).dtype, op.array(1).dtype), key=itemsize)
+
+
+def product_sizes(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> Sizes:
+    """Batch, rows, what is summed over, and columns of a matrix product.
+
+    Args:
+        op: the product.
+        shard_of: as for `product_flops`.
+    """
+    left, right = shard_of(op.array(0)), shard_of(op.array(1))
+    (summed, others), (batch, other_batch) = op.contraction
+    return (
+        math.prod(left[d] for d in batch),
+        math.prod(n for d, n in enumerate(left) if d not in {*summed, *batch}),
+        math.prod(left[d] for d in summed),
+        math.prod(n for d, n in enumerate(right) if d not in {*others, *other_batch}),
+    )
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a kernel or a library, with what is known of it.
+
+    Attributes:
+        name: its kernel's name, or its target.
+        flops: of one run on one device; None where nobody says.
+        dtype: the element type that it computes in.
+    """
+
+    name: str
+    flops: float | None
+    dtype: str
+
+
+def whole_array(value: Value) -> Array:
+    """An array that a call takes or gives, as its text has it."""
+    return Array(value.shape, value.dtype)
+
+
+def call_of(
+    op: Operation, name_stack: str, source: Frame | None, known: Known, array_of: Callable[[Value], Array] = whole_array
+) -> Call | None:
+    """What is known of the FLOPs of a custom call; None for one that computes nothing.
+
+    Args:
+        op: the call.
+        name_stack: JAX's name stack of it.
+        source: the person's line that it stems from.
+        known: what a person and the kernels' authors say.
+        array_of: gives one device's array of an operand or a result.
+    """
+    ins, outs = [array_of(v) for v in op.operands], [array_of(v) for v in op.results]
+    name = kernel_name(op.target, name_stack)
+    count = known.flops(name, op.target, ins, outs, op.config, source)
+    return None if count == 0 else Call(name, count, factor_dtype(ins, outs))
+
+
+class OtherFlops:
+    """Counts FLOPs of operations that are no matrix products.
+
+    Args:
+        graph: the program, whose functions are counted in the text's order: those that a function applies before it.
+    """
+
+    def __init__(self, graph: Graph):
+        self._applied: dict[Block, float] = {}
+        for block in graph.blocks.values():
+            for op in block.operations:
+                for function in op.applied:
+                    self._of(function)
+
+    def __call__(self, op: Any) -> float:
+        """FLOPs of one run of an operation that is no matrix product; of the blocks that it runs as wholes, none."""
+        if op.kind in _ELEMENTWISE:
+            return float(_elements(op))
+        count = _COUNTS.get(op.kind)
+        return 0.0 if count is None else float(count(self, op))
+
+    def applied(self, op: Operation, number: int = 0) -> float:
+        """FLOPs of one application of a function that an operation has; 0 where it has none."""
+        return self._of(op.applied[number]) if number < len(op.applied) else 0.0
+
+    def _of(self, block: Block) -> float:
+        if block not in self._applied:
+            self._applied[block] = 0.0  # no function applies itself
+            self._applied[block] = math.fsum(
+                self(op) + product_flops(op) + (self._of(op.blocks[0]) if op.kind == "call" else 0.0)
+                for op in block.operations
+            )
+        return self._applied[block]
+
+
+def _elements(op: Operation) -> int:
+    return sum(value.elements for value in op.results)
+
+
+def _reduce(count: OtherFlops, op: Any) -> float:
+    return count.applied(op) * (op.array(0).elements - op.results[0].elements)
+
+
+def _reduce_window(count: OtherFlops, op: Any) -> float:
+    return count.applied(op) * (math.prod(op.window_sizes) - 1) * op.results[0].elements
+
+
+def _select_and_scatter(count: OtherFlops, op: Any) -> float:
+    selects = count.applied(op, 0) * (math.prod(op.window_sizes) - 1)
+    return op.array(1).elements * (selects + count.applied(op, 1))
+
+
+def _fft(_: OtherFlops, op: Any) -> float:
+    return 8.0 * math.prod(max(n, 1).bit_length() - 1 for n in op.fft_lengths) * op.array(0).elements
+
+
+def _sort(_: OtherFlops, op: Any) -> float:
+    size = op.array(0).elements
+    return size * math.ceil(math.log2(size)) if size > 1 else 0.0
+
+
+def _all_reduce(_: OtherFlops, op: Any) -> float:
+    return 0.0 if op.goes_on else _elements(op)
+
+
+_COUNTS: dict[str, Callable[[OtherFlops, Any], float]] = {
+    "reduce": _reduce,
+    "reduce-window": _reduce_window,
+    "select-and-scatter": _select_and_scatter,
+    "map": lambda count, op: count.applied(op) * op.results[0].elements,
+    "scatter": lambda count, op: count.applied(op) * op.array(len(op.operands) // 2 + 1).elements,
+    "all-reduce": _all_reduce,
+    "all-reduce-start": _all_reduce,
+    "sort": _sort,
+    "fft": _fft,
+    "triangular-solve": lambda _, op: 2.0 * op.array(0).shape[-1] * op.array(1).elements,
+    "cholesky": lambda _, op: op.array(0).shape[-1] * op.array(0).elements / 3,
+}

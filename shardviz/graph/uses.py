@@ -1,0 +1,114 @@
+"""What stands around a value: what makes it, what reads it, and whether a loop gets the same one in each run.
+
+What only passes a value on (a conversion, a reshard) is looked past; the front end's reader says what that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from shardviz.graph.operations import Block, Operation, Value
+from shardviz.graph.origins import MOVES, At, Origins
+
+Passes = Callable[[Any], bool]
+SAME_EACH_RUN = (MOVES - {"dynamic-slice", "slice", "pad"}) | {"broadcast-in-dim", "all-slice"}
+"""What an array may go through and still be the same in each run of a loop."""
+_MOST = 32
+
+
+class Reader(NamedTuple):
+    """What reads a value.
+
+    Attributes:
+        op: the operation; None for the end of a block.
+        number: which of its operands the value is there.
+        entered: whether a loop was entered on the way.
+    """
+
+    op: Any
+    number: int
+    entered: bool
+
+
+def root(value: Value, passes: Passes) -> Value:
+    """The value before whatever only passes it on."""
+    while (maker := value.maker) is not None and maker.operands and passes(maker):
+        value = maker.operands[value.index if maker.kind == "opt-barrier" else 0]
+    return value
+
+
+def maker(value: Value, passes: Passes) -> Any:
+    """The operation that makes a value, in the function that is called for it; None for what a block is given."""
+    value = root(value, passes)
+    while (op := value.maker) is not None and op.kind == "call":
+        value = root(op.blocks[0].returned[value.index], passes)
+    return op
+
+
+def readers(value: Value, calls: Sequence[Operation], passes: Passes) -> Iterator[Reader]:
+    """What reads a value, past what only passes it on; calls and loops are entered, and left."""
+    waiting, seen = [(value, tuple(calls), False)], 0
+    while waiting and seen < _MOST:
+        value, calls, entered = waiting.pop(0)
+        for user, number in value.uses:
+            seen += 1
+            if isinstance(user, Block):
+                if user.name and calls:  # a function's
+                    waiting.append((calls[-1].results[number], calls[:-1], entered))
+                elif not _hands_on(user, value):
+                    yield Reader(None, number, entered)
+            elif passes(user):
+                waiting.append((user.results[number if user.kind == "opt-barrier" else 0], calls, entered))
+            elif user.kind == "call":
+                waiting.append((user.blocks[0].arguments[number], (*calls, user), entered))
+            elif user.kind == "while":
+                waiting.append((user.blocks[1].arguments[number], calls, True))
+            else:
+                yield Reader(user, number, entered)
+
+
+def _hands_on(block: Block, value: Value) -> bool:
+    """Whether a loop's body gives back an argument of its own as it got it."""
+    loop = block.callers[0] if block.callers and not block.name else None
+    return loop is not None and loop.kind == "while" and block is loop.blocks[1] and value.owner is block
+
+
+def is_invariant(op: Operation, origins: Origins, calls: Sequence[Operation] = ()) -> bool:
+    """Whether an operation in a loop is given the same first operand in each run of the loop.
+
+    Args:
+        op: the operation.
+        origins: follows values through `SAME_EACH_RUN`.
+        calls: the calls that lead to it, the outermost first; empty where they are not known.
+    """
+    value, inwards = origins(At(op.operands[0], tuple(calls)))
+    home = inwards[len(calls)].block if len(inwards) > len(calls) else value.block
+    loops = 0
+    for block, around in _outwards(op.block, calls):
+        if block is home:
+            return loops > 0
+        loops += around is not None and around.kind == "while"
+    return False
+
+
+def in_loop(op: Operation) -> bool:
+    """Whether an operation stands in a loop of its own function."""
+    for block, around in _outwards(op.block, ()):
+        if block.name or around is None:
+            return False
+        if around.kind == "while":
+            return True
+    return False
+
+
+def _outwards(block: Block, calls: Sequence[Operation]) -> Iterator[tuple[Block, Operation | None]]:
+    """A block and those around it, each with the operation that runs it."""
+    left = list(calls)
+    while True:
+        called = bool(left) and block in left[-1].blocks
+        around = left.pop() if called else next(iter(block.callers), None)
+        yield block, around
+        if around is None:
+            return
+        block = around.block

@@ -1,0 +1,87 @@
+"""A schedule as plain data: what one device does in a step, in the order in which it begins it.
+
+    work   fusion.12                    on the chip's units, one after the other
+    begin  all-gather-start.3           beside them, on links or as a copy
+    loop   while.7, 80 trips            a schedule of its own, so often
+    end    all-gather-start.3           waits until that has ended
+
+What blocks the chip while it goes on is begun and ended at once. A compiler's schedule is read from its program
+(`compiler.schedule`); where a program has none, `graph.listed` makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardviz.records.collectives import Collective
+from shardviz.records.values import Frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled:
+    """An entry of a schedule.
+
+    Attributes:
+        kind: `work`, `begin`, `end` or `loop`.
+        name: the instruction; of `end` the one that began what is waited for.
+        flops: element type → FLOPs of matrix products.
+        hbm_bytes: read from and written to main memory; of a copy what it moves.
+        host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
+        collective: of `begin`: the name of the report's collective; empty for a copy.
+        after: of `begin`: what must have ended before.
+        opaque: kernels and library calls in it whose FLOPs nobody says.
+        between: of `begin`: the kind of transfer between slices, as a TPU's compiler calls it (`ALL_REDUCE`).
+        sent_bytes: of such a transfer: what one device hands over.
+        source: the person's line that it stems from.
+        phase: as `Collective.phase`.
+        trips: of `loop`; None where not known.
+        body: of `loop`.
+    """
+
+    kind: Literal["work", "begin", "end", "loop"]
+    name: str
+    flops: Mapping[str, float] = field(default_factory=dict)
+    hbm_bytes: float = 0.0
+    host_bytes: float = 0.0
+    to_host: bool = False
+    collective: str = ""
+    after: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
+    between: str = ""
+    sent_bytes: float = 0.0
+    source: Frame | None = None
+    phase: str = "update"
+    trips: int | None = 1
+    body: tuple[Scheduled, ...] = ()
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """FLOPs and bytes of main memory, loops multiplied in."""
+        times = 1 if self.trips is None else self.trips
+        inner = [entry.total for entry in self.body]
+        return (
+            times * (sum(self.flops.values()) + sum(flops for flops, _ in inner)),
+            times * (self.hbm_bytes + sum(moved for _, moved in inner)),
+        )
+
+
+Schedule = tuple[Scheduled, ...]
+
+
+def heaviest(branches: list[Schedule]) -> Schedule:
+    """The branch of a conditional that does most: by FLOPs, then by bytes."""
+    return max(branches, key=lambda entries: tuple(map(sum, zip(*(e.total for e in entries), strict=True))), default=())
+
+
+def begun_and_ended(collectives: Sequence[Collective]) -> Schedule:
+    """One after the other, each a `begin` and its `end`."""
+    entries: list[Scheduled] = []
+    for place, one in enumerate(collectives):
+        after = (collectives[place - 1].name,) if place else ()
+        begin = Scheduled(
+            kind="begin", name=one.name, collective=one.name, after=after, source=one.source, phase=one.phase
+        )
+        entries += (begin, Scheduled(kind="end", name=one.name, source=one.source, phase=one.phase))
+    return tuple(entries)

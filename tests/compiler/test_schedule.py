@@ -1,0 +1,240 @@
+"""The schedule of an HLO module: what is begun where, what is waited for where, and what each instruction does."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardviz.compiler.module import parse
+from shardviz.compiler.schedule import is_scheduled, schedule_of
+from shardviz.records.schedule import Schedule
+
+HEAD = "HloModule m, is_scheduled=true\n"
+SUM = """
+%sum (p: f32[], q: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  ROOT %s = f32[] add(%p, %q)
+}
+"""
+
+
+def told(entries: Schedule) -> list[str]:
+    return [f"{entry.kind} {entry.name}" for entry in entries]
+
+
+def test_pairs_begin_and_end_where_they_stand():
+    module = parse(
+        HEAD
+        + """
+ENTRY %main (a: f32[8,128], b: f32[128,128]) -> f32[32,128] {
+  %a = f32[8,128]{1,0} parameter(0)
+  %b = f32[128,128]{1,0} parameter(1)
+  %g = (f32[8,128]{1,0}, f32[32,128]{1,0}) all-gather-start(%a), replica_groups={{0,1,2,3}}, dimensions={0}
+  %c = (f32[128,128]{1,0:S(1)}, f32[128,128]{1,0}, u32[]{:S(2)}) copy-start(%b)
+  %dot = f32[8,128]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %d = f32[128,128]{1,0:S(1)} copy-done(%c)
+  %h = f32[32,128]{1,0} all-gather-done(%g)
+  ROOT %r = f32[32,128]{1,0} dot(%h, %d), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}"""
+    )
+    entries = schedule_of(module)
+    assert is_scheduled(module)
+    assert told(entries) == ["begin g", "begin c", "work dot", "end c", "end g", "work r"]
+    gather, copy, dot, _, _, last = entries
+    assert gather.collective == "g" and not copy.collective and copy.hbm_bytes == 4 * 128 * 128
+    assert dot.flops == {"float32": 2.0 * 8 * 128 * 128} and dot.hbm_bytes == 4 * (8 * 128 * 2 + 128 * 128)
+    assert last.hbm_bytes == 4 * 2 * 32 * 128  # what lies in VMEM, S(1), does not touch HBM
+
+
+def test_what_blocks_is_begun_and_ended_at_once_a_fusion_of_it_too():
+    module = parse(
+        HEAD
+        + SUM
+        + """
+%scattered (x: f32[64], i: s32[]) -> f32[16] {
+  %x = f32[64]{0} parameter(0)
+  %i = s32[] parameter(1)
+  %all-reduce.1 = f32[64]{0} all-reduce(%x), channel_id=1, replica_groups={{0,1,2,3}}, to_apply=%sum
+  ROOT %d = f32[16]{0} dynamic-slice(%all-reduce.1, %i), dynamic_slice_sizes={16}
+}
+ENTRY %main (a: f32[64], i: s32[]) -> f32[16] {
+  %a = f32[64]{0} parameter(0)
+  %i = s32[] parameter(1)
+  %all-reduce.2 = f32[64]{0} all-reduce(%a), channel_id=2, replica_groups={{0,1,2,3}}, to_apply=%sum
+  ROOT %f = f32[16]{0} fusion(%all-reduce.2, %i), kind=kCustom, calls=%scattered
+}"""
+    )
+    assert told(schedule_of(module))[:4] == [
+        "begin all-reduce.2",
+        "end all-reduce.2",
+        "begin all-reduce.1",
+        "end all-reduce.1",
+    ]
+
+
+CHAIN = """
+%begins (p: f32[8]) -> (f32[8], f32[32]) {
+  %p = f32[8]{0} parameter(0)
+  %g.1 = f32[32]{0} all-gather(%p), channel_id=7, dimensions={0}, frontend_attributes={chain_id="0"}
+  ROOT %s = (f32[8]{0}, f32[32]{0}) custom-call(%g.1), custom_call_target="AsyncCollectiveStart"
+}
+%goes_on (p: f32[8], a: f32[64,64]) -> (f32[64,64], f32[32]) {
+  %p = f32[8]{0} parameter(0)
+  %a = f32[64,64]{1,0} parameter(1)
+  %dot = f32[64,64]{1,0} dot(%a, %a), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %g.2 = f32[32]{0} all-gather(%p), channel_id=7, dimensions={0}, frontend_attributes={chain_id="0"}
+  ROOT %t = (f32[64,64]{1,0}, f32[32]{0}) tuple(%dot, %g.2)
+}
+%ends (p: f32[8]) -> f32[32] {
+  %p = f32[8]{0} parameter(0)
+  %g.3 = f32[32]{0} all-gather(%p), channel_id=7, dimensions={0}, frontend_attributes={chain_id="0"}
+  ROOT %e = f32[32]{0} custom-call(%p, %g.3), custom_call_target="AsyncCollectiveDone"
+}
+ENTRY %main (b: f32[8], a: f32[64,64]) -> f32[32] {
+  %b = f32[8]{0} parameter(0)
+  %a = f32[64,64]{1,0} parameter(1)
+  %one = (f32[8]{0}, f32[32]{0}) fusion(%b), kind=kCustom, output_to_operand_aliasing={{0}: (0, {})}, calls=%begins
+  %two = (f32[64,64]{1,0}, f32[32]{0}) fusion(%b, %a), kind=kOutput, calls=%goes_on
+  ROOT %three = f32[32]{0} fusion(%b), kind=kCustom, calls=%ends
+}"""
+
+
+def test_a_chain_of_fusions_is_one_collective_beside_the_products():
+    entries = schedule_of(parse(HEAD + CHAIN))
+    begin, work, *rest = entries
+    assert (begin.kind, begin.collective) == ("begin", "g.1")
+    assert (work.name, work.flops) == ("two", {"float32": 2.0 * 64**3})
+    assert told(tuple(rest))[-1] == "end g.1"
+    assert sum(entry.kind == "begin" for entry in entries) == 1
+
+
+def test_copies_to_the_host_say_where_they_go():
+    module = parse(
+        HEAD
+        + """
+%kept (h: f32[8,64], x: f32[1,64], i: s32[]) -> f32[8,64] {
+  %h = f32[8,64]{1,0:S(5)} parameter(0)
+  %x = f32[1,64]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+  ROOT %u = f32[8,64]{1,0:S(5)} dynamic-update-slice(%h, %x, %i, %i)
+}
+ENTRY %main (h: f32[8,64], x: f32[1,64], i: s32[]) -> f32[8,64] {
+  %h = f32[8,64]{1,0:S(5)} parameter(0)
+  %x = f32[1,64]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+  %s = ((f32[8,64]{1,0:S(5)}, f32[1,64]{1,0}, s32[]), f32[8,64]{1,0:S(5)}, u32[]) async-start(%h, %x, %i), calls=%kept
+  %c = (f32[8,64]{1,0}, f32[8,64]{1,0:S(5)}, u32[]{:S(2)}) copy-start(%h)
+  %e = f32[8,64]{1,0} copy-done(%c)
+  ROOT %d = f32[8,64]{1,0:S(5)} async-done(%s)
+}"""
+    )
+    kept, fetched, *ends = schedule_of(module)
+    assert (kept.host_bytes, kept.to_host) == (4 * 64, True)
+    assert (fetched.host_bytes, fetched.to_host) == (4 * 8 * 64, False)
+    assert told(tuple(ends)) == ["end c", "end s"]
+
+
+def test_transfers_between_slices_are_one_each():
+    named = (
+        'frontend_attributes={_xla_host_transfer_rendezvous="all-reduce.1_0",_xla_megascale_transfer_type="ALL_REDUCE"}'
+    )
+    module = parse(
+        HEAD
+        + f"""
+ENTRY %main (a: f32[64]) -> f32[64] {{
+  %a = f32[64]{{0}} parameter(0)
+  %t = token[] after-all()
+  %send.1 = (f32[64]{{0}}, u32[], token[]) send(%a, %t), channel_id=1, is_host_transfer=true, {named}
+  %recv.1 = (f32[64]{{0}}, u32[], token[]) recv(%t), channel_id=2, is_host_transfer=true, {named}
+  %send-done.1 = token[] send-done(%send.1), channel_id=1, is_host_transfer=true
+  %recv-done.1 = (f32[64]{{0}}, token[]) recv-done(%recv.1), channel_id=2, is_host_transfer=true
+  ROOT %r = f32[64]{{0}} get-tuple-element(%recv-done.1), index=0
+}}"""
+    )
+    entries = schedule_of(module)
+    assert told(entries) == ["begin all-reduce.1_0", "end all-reduce.1_0", "end all-reduce.1_0"]
+    assert (entries[0].between, entries[0].sent_bytes) == ("ALL_REDUCE", 256.0)
+
+
+LOOP = """
+%body (c: (s32[], f32[64,64])) -> (s32[], f32[64,64]) {
+  %c = (s32[], f32[64,64]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%c), index=0
+  %x = f32[64,64]{1,0} get-tuple-element(%c), index=1
+  %one = s32[] constant(1)
+  %j = s32[] add(%i, %one)
+  %y = f32[64,64]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %t = (s32[], f32[64,64]{1,0}) tuple(%j, %y)
+}
+%condition (c: (s32[], f32[64,64])) -> pred[] {
+  %c = (s32[], f32[64,64]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%c), index=0
+  %n = s32[] constant(12)
+  ROOT %l = pred[] compare(%i, %n), direction=LT
+}
+ENTRY %main (a: f32[64,64], START) -> (s32[], f32[64,64]) {
+  %a = f32[64,64]{1,0} parameter(0)
+  %zero = s32[] FIRST
+  %t = (s32[], f32[64,64]{1,0}) tuple(%zero, %a)
+  ROOT %w = (s32[], f32[64,64]{1,0}) while(%t), condition=%condition, body=%body
+}"""
+
+
+@pytest.mark.parametrize(("first", "trips"), [("constant(0)", 12), ("parameter(1)", None)])
+def test_loops_have_their_trips(first: str, trips: int | None):
+    (loop,) = schedule_of(parse(HEAD + LOOP.replace("START", "z: s32[]").replace("FIRST", first)))
+    assert (loop.kind, loop.name, loop.trips) == ("loop", "w", trips)
+    dots = [entry for entry in loop.body if entry.flops]
+    assert [dot.name for dot in dots] == ["y"]
+    assert loop.total[0] == (trips or 1) * 2.0 * 64**3
+
+
+def test_a_conditional_does_what_its_heaviest_branch_does():
+    module = parse(
+        HEAD
+        + """
+%light (x: f32[64,64]) -> f32[64,64] {
+  ROOT %x = f32[64,64]{1,0} parameter(0)
+}
+%heavy (y: f32[64,64]) -> f32[64,64] {
+  %y = f32[64,64]{1,0} parameter(0)
+  ROOT %dot = f32[64,64]{1,0} dot(%y, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+ENTRY %main (p: s32[], a: f32[64,64]) -> f32[64,64] {
+  %p = s32[] parameter(0)
+  %a = f32[64,64]{1,0} parameter(1)
+  ROOT %c = f32[64,64]{1,0} conditional(%p, %a, %a), branch_computations={%light, %heavy}
+}"""
+    )
+    assert told(schedule_of(module)) == ["work dot"]
+
+
+def test_a_program_without_a_schedule_is_listed():
+    """Begun when the operand is there, waited for where the result is needed; only products' bytes are counted."""
+    module = parse(
+        "HloModule m\n"
+        + SUM
+        + """
+ENTRY %main (a: f32[64,64], w: f32[16,64]) -> f32[64,64] {
+  %a = f32[64,64]{1,0} parameter(0)
+  %w = f32[16,64]{1,0} parameter(1)
+  %t = f32[64,64]{1,0} tanh(%a)
+  %one = f32[64,64]{1,0} dot(%t, %a), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %g = f32[64,64]{1,0} all-gather(%w), replica_groups={{0,1,2,3}}, dimensions={0}
+  %h = f32[64,64]{1,0} all-reduce(%g), replica_groups={{0,1,2,3}}, to_apply=%sum
+  %two = f32[64,64]{1,0} dot(%one, %h), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %r = f32[64,64]{1,0} all-reduce(%two), replica_groups={{0,1,2,3}}, to_apply=%sum
+}"""
+    )
+    entries = schedule_of(module)
+    assert told(entries) == [
+        "begin g",
+        "begin h",
+        "work one",
+        "end h",
+        "work two",
+        "begin r",
+        "end g",
+        "end r",
+    ]
+    assert entries[1].after == ("g",)

@@ -1,0 +1,368 @@
+"""The walk of a schedule: by hand, against a simulation by events, its laws; of a report; what is written of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.experimental import pallas as pl
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.costs import Chip, Machine
+from shardviz.costs.timeline import Timeline
+from shardviz.costs.trace import trace_of
+from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
+from shardviz.errors import MeshError, ShardvizError, TargetError
+from tests.costs.events import simulated
+
+# By hand
+
+
+def work(products: float, hbm: float = 0.0) -> Task:
+    return Task("work", "work", products, hbm)
+
+
+def begin(name: str, seconds: float, *lanes: str, after: tuple[str, ...] = ()) -> Task:
+    return Task("begin", name, lanes=lanes or ("ICI",), seconds=seconds, after=after)
+
+
+def copy(name: str, hbm: float) -> Task:
+    return Task("begin", name, hbm=hbm)
+
+
+def end(name: str) -> Task:
+    return Task("end", name)
+
+
+def loop(trips: int, *body: Task) -> Task:
+    return Task("loop", "loop", trips=trips, body=body)
+
+
+BY_HAND = {
+    "work takes the larger of its products and its bytes": ([work(2, 1), work(1, 3)], 5),
+    "what blocks is waited for whole": ([work(1), begin("a", 2), end("a"), work(1)], 4),
+    "what is begun before is hidden": ([begin("a", 2), work(3), end("a")], 3),
+    "what is longer than the work beside it is waited for": ([begin("a", 5), work(3), end("a")], 5),
+    "links are taken in the order of begins": ([begin("a", 2), begin("b", 2), work(1), end("b"), end("a")], 4),
+    "other links go on beside": ([begin("a", 2, "x"), begin("b", 2, "y"), end("b"), end("a")], 2),
+    "what takes two lanes waits for both": (
+        [begin("a", 1, "x"), begin("b", 3, "y"), begin("c", 1, "x", "y"), end("c")],
+        4,
+    ),
+    "one after another": ([begin("a", 2, "x"), begin("b", 2, "y", after=("a",)), end("b")], 4),
+    "a copy takes the bandwidth that work leaves": ([copy("a", 2), work(4, 2), end("a")], 4),
+    "a copy waits while work takes all": ([copy("a", 2), work(4, 4), end("a")], 6),
+    "copies go one after the other": ([copy("a", 2), copy("b", 1), end("b")], 3),
+    "a loop's trips follow each other": ([loop(5, begin("a", 2), work(3), end("a"))], 15),
+    "links stay busy from trip to trip": ([loop(3, work(1), begin("a", 2), work(1), end("a"))], 9),
+    "what goes on past a loop is there yet": (
+        [loop(9, work(3), begin("a", 2)), begin("b", 2), end("b")],
+        9 * 3 + 4,
+    ),
+    "the step ends with what it began": ([begin("a", 5), work(1)], 5),
+    "a loop without trips is nothing": ([work(1), loop(0, work(7))], 1),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_by_hand(name: str):
+    tasks, seconds = BY_HAND[name]
+    assert Walk(tasks).now == pytest.approx(seconds)
+    assert simulated(tasks)[0] == pytest.approx(seconds)
+
+
+# At random
+
+TIMES = st.integers(0, 8).map(lambda n: n / 4)
+LANES = ("x", "y", "z")
+
+
+@st.composite
+def schedules(draw: st.DrawFn, depth: int = 2, names: list[int] | None = None) -> list[Task]:
+    """Tasks; not all that is begun has an end in its block, so that it goes on into the next trip or past the loop."""
+    counter = [0] if names is None else names
+    tasks: list[Task] = []
+    pending: list[str] = []
+    ended: list[str] = []
+    for _ in range(draw(st.integers(1, 7))):
+        kind = draw(st.sampled_from(["work", "work", "link", "link", "copy", "end", "end", "loop"]))
+        if kind == "work":
+            tasks.append(work(draw(TIMES), draw(TIMES)))
+        elif kind in ("link", "copy"):
+            counter[0] += 1
+            name = f"n{counter[0]}"
+            pending.append(name)
+            if kind == "copy":
+                tasks.append(copy(name, draw(TIMES)))
+                continue
+            lanes = draw(st.lists(st.sampled_from(LANES), min_size=1, max_size=2, unique=True))
+            before = draw(st.lists(st.sampled_from(pending[:-1] + ended), max_size=1)) if pending[:-1] + ended else []
+            links = [b for b in before if not any(t.name == b and not t.lanes for t in tasks)]
+            tasks.append(begin(name, draw(TIMES), *lanes, after=tuple(links)))
+        elif kind == "end" and pending:
+            name = pending.pop(draw(st.integers(0, len(pending) - 1)))
+            ended.append(name)
+            tasks.append(end(name))
+        elif kind == "loop" and depth:
+            body = draw(schedules(depth=depth - 1, names=counter))
+            tasks.append(loop(draw(st.integers(0, 5)), *body))
+    return tasks + [end(name) for name in pending if draw(st.booleans())]
+
+
+def sums(walk: Walk) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for _, lane, _, seconds, trips, _ in walk.events:
+        found[lane] = found.get(lane, 0.0) + seconds * trips
+    found.pop(FOLDED, None)
+    return found
+
+
+@settings(max_examples=200)
+@given(schedules())
+def test_a_simulation_by_events_gives_the_same_seconds(tasks: list[Task]):
+    walk = Walk(tasks)
+    seconds, busy = simulated(tasks)
+    assert walk.now == pytest.approx(seconds, abs=1e-9)
+    found = sums(walk)
+    for lane in {*busy, *found} - {COPIES}:
+        assert found.get(lane, 0.0) == pytest.approx(busy.get(lane, 0.0), abs=1e-9), lane
+
+
+@settings(max_examples=200)
+@given(schedules())
+def test_busy_and_waiting_add_up_and_no_lane_does_two_things_at_once(tasks: list[Task]):
+    walk = Walk(tasks)
+    found = sums(walk)
+    assert found.get(COMPUTE, 0.0) + found.get(WAITS, 0.0) == pytest.approx(walk.now, abs=1e-9)
+    assert all(busy <= walk.now + 1e-9 for busy in found.values())
+    for lane in found:
+        spans = sorted((begin, begin + seconds) for _, at, begin, seconds, *_ in walk.events if at == lane)
+        assert all(before[1] <= after[0] + 1e-9 for before, after in itertools.pairwise(spans)), lane
+
+
+def halved(tasks: list[Task], number: list[int]) -> list[Task]:
+    """The tasks with one of them, counted through all loops, twice as fast."""
+    made = []
+    for task in tasks:
+        number[0] -= 1
+        if number[0] == 0:
+            task = dataclasses.replace(task, products=task.products / 2, hbm=task.hbm / 2, seconds=task.seconds / 2)
+        elif task.kind == "loop":
+            task = dataclasses.replace(task, body=tuple(halved(list(task.body), number)))
+        made.append(task)
+    return made
+
+
+@settings(max_examples=200)
+@given(schedules(), st.integers(1, 12))
+def test_what_is_faster_never_makes_the_step_longer(tasks: list[Task], number: int):
+    """Not even where links are shared: in which order they are taken is the program's, whatever is faster."""
+    assert Walk(halved(tasks, [number])).now <= Walk(tasks).now + 1e-9
+
+
+def test_alike_trips_are_folded_and_long_loops_are_quick():
+    walk = Walk([loop(10**6, loop(10**3, begin("a", 2.0), work(1.0), end("a"), work(0.5)))])
+    assert walk.now == pytest.approx(2.5e9)
+    assert len(walk.events) < 20
+    assert sums(walk) == pytest.approx({COMPUTE: 1.5e9, "ICI": 2e9, WAITS: 1e9})
+
+
+# Of a report
+
+
+def step(w, x):
+    def layer(h, each):
+        return jnp.tanh(h @ each["up"]) @ each["down"], None
+
+    return jax.grad(lambda w: jnp.sum(jax.lax.scan(layer, x, w)[0]))(w)
+
+
+def array(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+LAYERS = {"up": array(6, 1024, 4096), "down": array(6, 4096, 1024)}
+SPECS = {"up": P(None, "data", "model"), "down": P(None, "model", "data")}
+
+
+@pytest.fixture(scope="module")
+def scanned():
+    program = sv.trace(step, LAYERS, array(2048, 1024))
+    return program, sv.Plan(sv.mesh(data=4, model=4), (SPECS, P("data")), SPECS)
+
+
+def in_all(entries) -> float:
+    return sum(entry.total[0] for entry in entries)
+
+
+def test_propagated_and_partitioned_are_listed_with_all_flops(scanned):
+    program, plan = scanned
+    for report in (program.propagate(plan), program.partition(plan)):
+        made = sv.timeline(report, "tpu v5e:4x4")
+        assert made.schedule == "listed" and report.level in made.rests_on and "listed" in made.text()
+        flops_per_s = Machine.of("tpu v5e:4x4").chip.flops("bfloat16")
+        products = sum(e.total for e in made.events if e.lane == COMPUTE and e.bound == "FLOPs")
+        assert products <= report.cost.dot_flops / flops_per_s * (1 + 1e-9)
+        assert made.seconds >= report.cost.dot_flops / flops_per_s * (1 - 1e-9)
+        assert any("only those of matrix products" in note for note in made.notes)
+    assert in_all(program.propagate(plan).schedule) == pytest.approx(program.propagate(plan).cost.dot_flops)
+
+
+def test_collectives_take_as_long_as_the_cost_model_says(scanned):
+    program, plan = scanned
+    report = program.propagate(plan)
+    made, cost = sv.timeline(report, "tpu v5e:4x4"), sv.cost(report, "tpu v5e:4x4")
+    busy = sum(lane.busy for lane in made.lanes if lane.name.startswith("ICI"))
+    assert busy == pytest.approx(sum((c.total_seconds or 0.0) * len(c.axes or ()) for c in cost.collectives))
+    assert {lane.axis for lane in made.lanes if lane.axis} == {"data", "model"}
+
+
+def test_on_gpus_links_are_nvlink_and_the_network(scanned):
+    program, plan = scanned
+    made = sv.timeline(program.propagate(plan), "gpu h100:2x8")
+    assert {lane.name for lane in made.lanes} == {"compute", "NVLink", "network"}
+
+
+def test_lanes_add_up_and_criticals_are_walked_again(scanned):
+    program, plan = scanned
+    made = sv.timeline(program.partition(plan), "tpu v5e:4x4")
+    for lane in made.lanes:
+        assert lane.busy + lane.waiting == pytest.approx(made.seconds)
+        assert lane.busy == pytest.approx(sum(e.total for e in made.events if e.lane == lane.name))
+    waits = sum(e.total for e in made.events if e.lane == WAITS)
+    assert made.lanes[0].busy + waits == pytest.approx(made.seconds)
+    assert sum(each.seconds for each in made.exposed) == pytest.approx(waits)
+    assert all(-1e-12 <= each.seconds <= made.seconds for each in made.critical)
+    kinds = {each.kind: each for each in made.critical}
+    assert {"products", "HBM", "links", "line"} <= kinds.keys()
+    lines = {each.name for each in made.critical if each.kind == "line"}
+    assert all(line.startswith("test_timeline.py:") for line in lines)
+
+
+@pytest.mark.tpu
+def test_a_tpus_own_schedule_is_walked(scanned):
+    program, plan = scanned
+    report = program.compile(plan, "tpu v5e:4x4")
+    made = sv.timeline(report)
+    assert made.schedule == "the compiler's" and made.target == made.compiled_for == "tpu v5e:4x4"
+    assert not made.notes
+    cost = sv.cost(report, "tpu v5e:4x4")
+    assert made.seconds >= cost.step.compute * (1 - 1e-9)
+    one, seconds = report.target_collectives[0].collective, {c.name: c.seconds for c in cost.collectives}
+    assert any(e.seconds == pytest.approx(seconds[one.name]) for e in made.events if e.lane.startswith("ICI"))
+    assert sv.timeline(report, "tpu v5p:2x2x4").schedule == "listed"  # another machine's schedule is not known
+    assert Timeline.from_json(made.to_json()) == made
+    assert sv.timeline(type(report).from_json(report.to_json())) == made
+
+
+def scaled(x, w):
+    """A kernel whose author says no FLOPs: 128 x 128 of the product at a time, five times over."""
+
+    def kernel(x_ref, w_ref, out_ref):
+        out_ref[...] = jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32).astype(out_ref.dtype)
+
+    rows, columns = pl.BlockSpec((128, 1024), lambda i, j: (i, 0)), pl.BlockSpec((1024, 128), lambda i, j: (0, j))
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((x.shape[0], 1024), x.dtype),
+        grid=(x.shape[0] // 128, 8),
+        in_specs=[rows, columns],
+        out_specs=pl.BlockSpec((128, 128), lambda i, j: (i, j)),
+    )
+    return jax.lax.scan(lambda carried, _: (call(carried, w), None), x, length=5)[0]
+
+
+@pytest.mark.tpu
+def test_a_kernels_flops_are_those_that_the_report_counts():
+    """Its text says none: they are what the report counts on its line, run by run."""
+    over = jax.shard_map(scaled, mesh=sv.mesh(data=4), in_specs=(P("data"), P()), out_specs=P("data"), check_vma=False)
+    program = sv.trace(over, array(16384, 1024), array(1024, 1024))
+    plan = sv.Plan(sv.mesh(data=4), (P("data"), P()))
+    report = program.compile(plan, "tpu v5e:2x2")
+    flops = 5 * 2.0 * 4096 * 1024 * 1024
+    assert report.cost.dot_flops == flops
+    made = sv.timeline(report)
+    kernels = [event for event in made.events if event.what == "products"]
+    assert sum(event.total for event in kernels) == pytest.approx(flops / 1.97e14)
+    assert not made.notes
+
+
+# What is not known
+
+
+def test_what_is_not_known_is_said(scanned):
+    program, plan = scanned
+    report = program.propagate(plan)
+    with pytest.raises(TargetError, match="simulated devices have no links"):
+        sv.timeline(report)
+    with pytest.raises(MeshError, match="16"):
+        sv.timeline(report, "tpu v5e:2x2")
+    with pytest.raises(ShardvizError, match="expected a Report"):
+        sv.timeline(program, "tpu v5e:4x4")  # type: ignore[arg-type]
+    bare = dataclasses.replace(report, schedule=())
+    with pytest.raises(ShardvizError, match="has no program to walk"):
+        sv.timeline(bare, "tpu v5e:4x4")
+    opaque = dataclasses.replace(report.schedule[0], kind="work", opaque=("my_kernel",), collective="", name="call")
+    made = sv.timeline(dataclasses.replace(report, schedule=(opaque, *report.schedule)), "tpu v5e:4x4")
+    assert "nobody says the FLOPs of my_kernel: it takes as long as its bytes" in made.notes
+    assert "my_kernel" in made.text()
+    begun = dataclasses.replace(report.schedule[0], kind="begin", name="copy", collective="", host_bytes=3e10)
+    away = dataclasses.replace(report, schedule=(begun,))
+    made = sv.timeline(away, "tpu v5e:4x4")
+    assert made.seconds == pytest.approx(2.0) and made.exposed[0].what == "copy"  # 15 GB/s
+    unknown = Machine(Chip.like("v5e", host_bytes_per_s=None), (4, 4))
+    (note, *_) = sv.timeline(away, unknown).notes
+    assert "reaches its host is not known" in note
+
+
+# What is written
+
+
+@pytest.fixture(scope="module")
+def listed(scanned):
+    program, plan = scanned
+    return sv.timeline(program.propagate(plan), "tpu v5e:4x4")
+
+
+def test_json_both_ways(listed):
+    assert Timeline.from_json(listed.to_json()) == listed
+    for text, why in (
+        ("[", "not JSON"),
+        ("{}", "schema version 1"),
+        (listed.to_json().replace('"shardviz_timeline": 1', '"shardviz_timeline": 2'), "newer shardviz"),
+        (listed.to_json().replace('"seconds": ', '"seconds": "x", "second": ', 1), "damaged"),
+    ):
+        with pytest.raises(ShardvizError, match=why):
+            Timeline.from_json(text)
+
+
+def test_the_trace_is_in_the_trace_event_format(listed, tmp_path):
+    """Complete events and metadata in microseconds, whole numbers for process and thread."""
+    trace = json.loads(listed.save(tmp_path / "step.trace.json").read_text(encoding="utf-8"))
+    assert trace == json.loads(json.dumps(trace_of(listed)))
+    assert trace["displayTimeUnit"] in ("ms", "ns") and isinstance(trace["otherData"], dict)
+    named: dict[int, str] = {}
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for event in trace["traceEvents"]:
+        assert event["ph"] in ("M", "X") and isinstance(event["name"], str) and isinstance(event["args"], dict)
+        assert isinstance(event["pid"], int) and isinstance(event["tid"], int)
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name", "thread_sort_index")
+            if event["name"] == "thread_name":
+                named[event["tid"]] = event["args"]["name"]
+            continue
+        assert event["ts"] >= 0 and event["dur"] >= 0 and isinstance(event["cat"], str)
+        spans.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
+    assert set(spans) <= set(named)
+    assert {lane.name for lane in listed.lanes} <= set(named.values())
+    for found in spans.values():  # complete events of one thread must not cross
+        found.sort()
+        assert all(one[1] <= other[0] + 1e-6 for one, other in itertools.pairwise(found))
+    assert max(stop for found in spans.values() for _, stop in found) == pytest.approx(listed.seconds * 1e6)

@@ -1,0 +1,123 @@
+"""A timeline's document and picture: its sums are the record's, loops are folded, all lies inside, text is escaped."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from xml.etree import ElementTree
+
+import pytest
+
+from shardviz import paint
+from shardviz.costs.timeline import Timeline, timeline_of
+from shardviz.judge.report import Report
+from shardviz.notation import DeviceMesh
+from shardviz.paint.columns import text_width
+from shardviz.records import Collectives, Frame
+from shardviz.records.amounts import format_seconds
+from shardviz.records.report import PlanRecord
+from shardviz.records.schedule import Scheduled
+from shardviz.view.document import plain
+from shardviz.view.picture import Labels, Rects, picture
+from shardviz.view.subjects import document
+from tests.collectives import collective
+from tests.view.sample import HOSTILE
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def made(evil: str = "") -> Timeline:
+    """A loop of 80 trips: a gather beside a product, a sum that nothing hides; then a copy to the host and a kernel."""
+    mesh = DeviceMesh((f"data{evil}", "model"), (4, 4))
+    at = [Frame(f"/src/{evil}model.py", line, "block") for line in range(4)]
+    gather = collective("all-gather", (mesh.names[0],), 1e7, 4e7, 80, name="g", source=at[1])
+    total = collective("all-reduce", ("model",), 1e7, 1e7, 80, name="r", source=at[2])
+    work = {"flops": {"bfloat16": 2e12}, "hbm_bytes": 1e8, "phase": "forward", "source": at[1]}
+    body = (
+        Scheduled(kind="begin", name="g", collective="g", source=at[1]),
+        Scheduled(kind="work", name="dot", **work),
+        Scheduled(kind="end", name="g"),
+        Scheduled(kind="begin", name="r", collective="r", source=at[2]),
+        Scheduled(kind="end", name="r"),
+    )
+    schedule = (
+        Scheduled(kind="loop", name=f"layers{evil}", trips=80, body=body),
+        Scheduled(kind="begin", name="h", host_bytes=1e8, to_host=True, source=at[3]),
+        Scheduled(kind="begin", name="c", hbm_bytes=1e8),
+        Scheduled(kind="work", name="add", hbm_bytes=1e9, opaque=(f"kernel{evil}",)),
+    )
+    report = Report(
+        level="propagated",
+        program=f"step{evil}",
+        plan=PlanRecord(mesh, {}, {}),
+        arguments=(),
+        outputs=(),
+        collectives=Collectives((gather, total)),
+        schedule=schedule,
+        source={at[1].file: {1: f"y = x @ w  # {evil}"}},
+    )
+    return timeline_of(report, "tpu v5e:4x4")
+
+
+def test_the_text_says_what_the_record_says():
+    timeline = made()
+    text = timeline.text(100)
+    assert all(text_width(line) <= 100 for line in text.splitlines())
+    head = text.splitlines()[0]
+    assert head == f"step as it would run on tpu v5e:4x4: {format_seconds(timeline.seconds)} a step"
+    assert "level propagated, listed" in text
+    words = " ".join(text.split())
+    for lane in timeline.lanes:
+        assert f"{lane.name} {format_seconds(lane.busy)}" in words
+    for each in timeline.exposed:
+        assert format_seconds(each.seconds) in words
+    for note in timeline.notes:
+        assert note in words
+    for section in ("What the chip does", "Lanes", "What would make the step shorter", "What is not known"):
+        assert section in text
+
+
+def test_what_the_chip_does_adds_up_to_the_step():
+    timeline = made()
+    (spent,) = [b.blocks[0] for b in document(timeline).blocks if getattr(b, "title", "") == "What the chip does"]
+    shares = [float(plain(row.cells[1]).rstrip("%")) for row in spent.rows]
+    assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.01)
+    assert {plain(row.cells[3]) for row in spent.rows} >= {"products, bound by FLOPs", "waits for collectives"}
+
+
+def test_loops_are_folded_and_everything_lies_in_its_lane():
+    timeline = made()
+    drawn = picture(timeline)
+    texts = [text for shape in drawn.shapes if isinstance(shape, Labels) for text in shape.texts]
+    assert "+79" in texts
+    assert {lane.name for lane in timeline.lanes} | {"waits"} <= set(texts)
+    rows: dict[float, list[tuple[float, float]]] = {}
+    for shape in drawn.shapes:
+        if isinstance(shape, Rects):
+            for x, y, wide, high in shape.boxes:
+                assert x >= 0 and y >= 0 and x + wide <= drawn.width and y + high <= drawn.height
+                if shape.layer == 1:
+                    rows.setdefault(y, []).append((x, x + wide))
+    assert len(rows) == len(timeline.lanes) + 1
+    for boxes in rows.values():
+        boxes.sort()
+        assert all(one[1] <= other[0] + 0.5 for one, other in itertools.pairwise(boxes))
+    tips = [tip for shape in drawn.shapes if isinstance(shape, Rects) for tip in shape.tips]
+    assert any(tip.startswith("79 more trips of layers, like the one before") for tip in tips)
+
+
+@pytest.mark.parametrize("dark", [None, True])
+def test_pictures_and_pages_are_whole_and_escaped(dark, tmp_path):
+    timeline = made(HOSTILE)
+    root = ElementTree.fromstring(paint.svg(timeline, dark=dark))
+    assert root.get("aria-label") == picture(timeline).alt
+    assert not list(root.iter("img")) and not list(root.iter(f"{SVG}img"))
+    assert "<img src=x" not in timeline.html()
+    for name in ("step.svg", "step.png", "step.html", "step.md", "step.txt", "step.json", "step.trace.json"):
+        assert timeline.save(tmp_path / name).stat().st_size > 500
+    assert Timeline.from_json((tmp_path / "step.json").read_text(encoding="utf-8")) == timeline
+
+
+def test_a_step_of_nothing_is_said():
+    empty = dataclasses.replace(made(), seconds=0.0, lanes=(), events=(), exposed=(), critical=(), notes=())
+    assert "0 s a step" in empty.text() and picture(empty).width > 0
