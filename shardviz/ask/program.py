@@ -607,7 +607,7 @@ def submit_passes(program: Program, plan: Plan, target: str = "cpu") -> Job:
     """Compiles a plan's program once more, with what each of XLA's passes makes of it written down.
 
     Returns:
-        A future of the compile server's texts, which `explorer.stages.pass_stages` reads; `stop` ends the compile.
+        A future of the compile server's texts, which `explorer.texts.pass_stages` reads; `stop` ends the compile.
 
     Raises:
         CompileRefused: for a target that cannot be compiled for here. SpecError, TraceError: as `bind`.

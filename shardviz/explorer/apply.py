@@ -2,6 +2,8 @@
 
 `apply` changes nothing. It asks the program (`Asking`), whose answers are the same each time, and says what is to be
 compiled, tried or stopped; `explorer.py` does that. An edit that is refused leaves all but `error` as it was.
+
+>>> apply(now, SetDim("params['w1']", 1, ("model",)), ask).now.plan.edits           # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -9,29 +11,118 @@ from __future__ import annotations
 import logging
 import textwrap
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from shardviz.errors import ShardvizError, excerpt, message_of
+from shardviz.costs.machine import Machine
+from shardviz.costs.orders import exchanged, reordered
+from shardviz.errors import ShardvizError, SpecError, excerpt, message_of
+from shardviz.explorer import changes
 from shardviz.explorer import edits as e
-from shardviz.explorer.answers import Known
-from shardviz.explorer.asking import Asking
-from shardviz.explorer.cards import LONGEST_NAME, Deck
+from shardviz.explorer.arrays import Role, kin
+from shardviz.explorer.cards import LONGEST_NAME, Deck, Known
 from shardviz.explorer.compile_loop import CompileLoop, Task
-from shardviz.explorer.machine_choice import missing_for, read
-from shardviz.explorer.offers import Asked
-from shardviz.explorer.replan import plan_after
-from shardviz.explorer.snapshot import Answers, History, Snapshot, Step
+from shardviz.explorer.logical import standing
+from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
+from shardviz.explorer.snapshot import Asked, History, Snapshot, Step
 from shardviz.explorer.ways import ways as ways_on
 from shardviz.explorer.ways import ways_to
+from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
+from shardviz.program.intermediates import as_propagated
 from shardviz.records import Collective, Value
 from shardviz.records.report import LEVELS
 
 if TYPE_CHECKING:
+    from shardviz.ask.program import Program
     from shardviz.judge.report import Report
     from shardviz.program.plan import Plan
 
 log = logging.getLogger(__name__)
+
+MOST_KEPT = 64
+"""Plans whose answers are kept."""
+
+
+class Asking:
+    """A program, asked about one plan after another; what was answered is answered again at once.
+
+    Args:
+        program: the program.
+        goal: how far to go with each plan: `propagated`, `partitioned` or `compiled`.
+        whole: what a person says of a whole step.
+    """
+
+    def __init__(self, program: Program, goal: str, whole: WholeStep):
+        self.program, self.goal, self.whole = program, goal, whole
+        self._kept: dict[Plan, dict[Machine, Known]] = {}
+
+    def known(self, plan: Plan, choice: MachineChoice) -> Known:
+        """What is known of a plan on a machine; Shardy is asked where nothing is.
+
+        Raises:
+            ShardvizError: if the plan does not fit the program.
+        """
+        known = self._kept_of(plan, choice.machine) or self._propagated(plan, choice)
+        known = self.on(plan, known, choice.machine)
+        self.keep(plan, known)
+        return known
+
+    def of_step(self, now: Snapshot, step: Step, always: bool = False) -> Known | None:
+        """What is known of a step: at least Shardy's answer; None where it is the present one.
+
+        Args:
+            now: what is known.
+            step: a plan and a machine.
+            always: a plan that says the same in other words is another one too.
+
+        Raises:
+            ShardvizError: if the plan does not fit the program.
+        """
+        known = now.known if step.plan == now.plan else self._kept_of(step.plan, step.machine)
+        bound = self.program.bind(step.plan) if known is None else known.bound
+        if bound is now.bound or not (always or bound != now.bound):
+            if step.machine == now.machine.machine:
+                return None
+            known = now.known
+        return self.on(step.plan, known or self._propagated(step.plan, now.machine), step.machine)
+
+    def on(self, plan: Plan, known: Known, machine: Machine) -> Known:
+        """What is known of a plan on a machine, or on one of its chip that has as many devices as the plan's mesh."""
+        choice = MachineChoice.of(machine, known.bound.mesh)
+        kept = self._kept_of(plan, choice.machine)
+        return (known if kept is None or kept.machine != choice.machine else kept).on(choice)
+
+    def keep(self, plan: Plan, known: Known) -> None:
+        """Keeps what is known of a plan; what was kept longest ago is forgotten where it is too much."""
+        others = {machine: old for machine, old in self._kept.pop(plan, {}).items() if machine != known.machine}
+        self._kept[plan] = others | {known.machine: known}
+        for oldest in list(self._kept)[:-MOST_KEPT]:
+            self._kept.pop(oldest)
+
+    def _kept_of(self, plan: Plan, machine: Machine) -> Known | None:
+        """What is known of a plan, on this machine or else on the last one that it was on."""
+        kept = self._kept.get(plan, {})
+        return kept.get(machine) or next(reversed(kept.values()), None)
+
+    def _propagated(self, plan: Plan, choice: MachineChoice) -> Known:
+        bound, report = self.program.bind(plan), self.program.propagate(plan)
+        return Known(bound, {report.level: report}, choice, self.whole)
+
+    def reach(self, machine: MachineChoice) -> str:
+        """How far a plan's report goes: less than is wanted where nothing here compiles for the machine."""
+        return "partitioned" if self.goal == "compiled" and not machine.compilable else self.goal
+
+    def task(self, plan: Plan, known: Known) -> Task:
+        """What is to be compiled."""
+        machine = known.choice
+        return Task(
+            plan=plan,
+            target=machine.compiled_for,
+            reach=self.reach(machine),
+            due=known.due,
+            place=f"{known.report.mesh.size} simulated devices" if machine.simulated else machine.target,
+        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +182,7 @@ def apply(now: Snapshot, edit: e.Edit, ask: Asking) -> Applied:
     try:
         match edit:
             case e.Undo() | e.Redo():
-                return _back(now, edit, ask)
+                return _back(now, isinstance(edit, e.Undo), ask)
             case e.SetTarget(target):
                 return _gone(now, Step(now.plan, read(target, now.report.mesh)), ask)
             case e.TakeWay(place):
@@ -116,11 +207,162 @@ def apply(now: Snapshot, edit: e.Edit, ask: Asking) -> Applied:
         return _beside(now, edit, ask)
     except ShardvizError as error:
         subject = getattr(edit, edit.about) if edit.about else None
-        dimension = getattr(edit, "dimension", None)
-        return Applied(
-            refused(now, error, edit.refused_at, None if subject is None else str(subject), dimension, wanted, ask),
-            taken=False,
-        )
+        subject = None if subject is None else str(subject)
+        after = refused(now, error, edit.refused_at, ask, subject, getattr(edit, "dimension", None), wanted)
+        return Applied(after, taken=False)
+
+
+# The plan that an edit asks for.
+
+
+def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
+    """The plan that an edit asks for; it is not checked against the program.
+
+    Raises:
+        ShardvizError: if the edit makes no sense, as of an argument that there is not.
+    """
+    plan, mesh = now.plan, now.plan.mesh
+    match edit:
+        case e.SetSpec(name, spec):
+            return _sharded(now, edit, read_spec(spec, name) or Spec())
+        case e.SetDim():
+            return _sharded(now, edit, _with_dim(now, "argument", edit))
+        case e.MoveAxis():
+            return _sharded(now, edit, _moved(now, "argument", edit))
+        case e.SetOutSpec(name, spec):
+            return plan.with_edits({}, {name: read_spec(spec, name)})
+        case e.SetOutDim(name):
+            return plan.with_edits({}, {name: _with_dim(now, "output", edit)})
+        case e.MoveOutAxis(name):
+            return plan.with_edits({}, {name: _moved(now, "output", edit)})
+        case e.SetMemory(name, kind):
+            return plan.with_memory(name, kind)
+        case e.SetOutMemory(name, kind):
+            return plan.with_out_memory(name, kind)
+        case e.Constrain(name, spec, line, occurrence):
+            what, at = _inside(now, name, line, program), line or ""
+            if spec is None:
+                return plan.unconstrain(what, line=at, occurrence=occurrence)
+            return plan.constrain(what, read_spec(spec, name) or Spec(), line=at, occurrence=occurrence)
+        case e.CutDimension(name, axes):
+            if now.logical.found is None:
+                raise ShardvizError("the logical dimensions are not known yet")
+            dimension = now.logical.found.named(name)
+            return plan.with_dimension(dimension, tuple(axes), prefer=standing(dimension, now.bound))
+        case e.AddAxis(name, size):
+            return plan.with_mesh(changes.mesh_with_axis(mesh, name, size))  # type: ignore[arg-type] - it says why not
+        case e.RemoveAxis(name):
+            return plan.without_axis(name)
+        case e.RenameAxis(old, new):
+            return plan.rename_axis(old, new)
+        case e.ResizeAxis(name, size):
+            return plan.with_mesh(changes.mesh_with_size(mesh, name, size))  # type: ignore[arg-type] - it says why not
+        case e.SetMesh(wanted):
+            return plan.with_mesh(DeviceMesh.of(wanted))
+        case e.SetOrder(order):
+            return plan.with_mesh(reordered(mesh, order))
+        case e.ExchangeAxes(one, other):
+            return plan.with_mesh(exchanged(mesh, now.machine.machine, one, other))
+        case e.AddRule(pattern, spec):
+            return plan.with_rules([*plan.rules, changes.rule(pattern, spec)])
+        case e.MakeRule(pattern, name):  # it goes before what was said of each argument that it catches
+            spec = now.bound.in_specs[changes.named(now.report.arguments, name, "argument").name]
+            others = set(caught(plan, pattern, program))
+            return plan.with_rules([changes.rule(pattern, spec.canonical()), *plan.rules]).without_edits(others)
+        case e.SetRule(place, pattern, spec):
+            change = lambda rules: rules.__setitem__(place, changes.changed_rule(rules[place], pattern, spec))  # noqa: E731
+            return changes.with_rules(plan, place, change)
+        case e.MoveRule(place, to):
+            return changes.with_rules(plan, place, lambda rules: rules.insert(to, rules.pop(place)))
+        case e.RemoveRule(place):
+            return changes.with_rules(plan, place, lambda rules: rules.pop(place))
+        case e.SetPlan(wanted):
+            return program.settled(wanted)
+    raise TypeError(f"{edit} is no edit of the plan")
+
+
+def _sharded(now: Snapshot, edit: e.SetSpec | e.SetDim | e.MoveAxis, spec: Spec) -> Plan:
+    """The plan with a spec for an argument, and for its twins where the edit is for these too."""
+    others = twins(now, edit.name, layers=not edit.twins) if edit.twins or edit.layers else ()
+    specs = {("argument", edit.name): spec} | dict.fromkeys(others, spec)
+    of = lambda role: {name: spec for (where, name), spec in specs.items() if where == role}  # noqa: E731
+    return now.plan.with_edits(of("argument"), of("output"))
+
+
+def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any:
+    """The value of the report that has this name, as Shardy's level has it, which knows its columns; else the name.
+
+    A constraint that the plan has already is known by what it is called there.
+    """
+    if line is not None or any(each.value.name == name for each in now.plan.constraints):
+        return name or None
+    propagated = lambda: program.propagate(now.plan).intermediates  # noqa: E731
+    return as_propagated(name, now.report.intermediates, propagated) or name
+
+
+def _with_dim(now: Snapshot, role: str, edit: e.SetDim | e.SetOutDim) -> Spec:
+    """A spec with other axes on one dimension."""
+    spec = spec_of(now, role, edit.name, edit.dimension)
+    return _recut(spec, (edit.axes if d == edit.dimension else entry for d, entry in enumerate(spec.dims)))
+
+
+def _moved(now: Snapshot, role: str, edit: e.MoveAxis | e.MoveOutAxis) -> Spec:
+    """A spec with an axis taken from wherever it is and put on a dimension, last or at a place among its axes."""
+    spec = spec_of(now, role, edit.name, edit.dimension)
+    dims = [[a for a in entry if axis_name(a) != edit.axis] for entry in spec.dims]
+    entry = dims[edit.dimension]
+    entry.insert(len(entry) if edit.place is None else edit.place, edit.axis)
+    return _recut(spec, dims)
+
+
+def _recut(spec: Spec, dims: Iterable[Iterable[Axis]]) -> Spec:
+    """`spec` with other dimensions; an axis that cuts one is no `reduced` one any more."""
+    cut = replace(spec, dims=tuple(map(tuple, dims)))
+    return replace(cut, reduced=tuple(a for a in spec.reduced if axis_name(a) not in map(axis_name, cut.axes)))
+
+
+def read_spec(spec: Any, name: str) -> Spec | None:
+    """A spec from text, a PartitionSpec, a tuple or None, for an argument or output of this name."""
+    if isinstance(spec, str):
+        return changes.parse_spec(spec, name)
+    return None if spec is None else Spec.of(spec)
+
+
+def spec_of(now: Snapshot, role: str, name: str, dimension: int) -> Spec:
+    """The spec of an `argument` or `output` as it is now, an entry a dimension, of which there must be this one."""
+    value = value_of(now, role, name)
+    given = (now.bound.in_specs if role == "argument" else now.bound.out_specs).get(name)
+    spec = Spec.of(value.spec if given is None else given, len(value.shape))
+    if not 0 <= dimension < len(spec.dims):
+        raise SpecError(f"{name!r} has no dimension {dimension}; it has {len(spec.dims)}", argument=name)
+    return spec
+
+
+def value_of(now: Snapshot, role: str, name: str) -> Value:
+    """The `argument` or `output` of a name."""
+    return changes.named(now.report.arguments if role == "argument" else now.report.outputs, name, role)
+
+
+def legal_axes(now: Snapshot, role: str, name: str, dimension: int) -> tuple[changes.Choice, ...]:
+    """For each mesh axis, whether it may be added to a dimension of an `argument` or `output`, and why not."""
+    spec, value = spec_of(now, role, name, dimension), value_of(now, role, name)
+    return changes.choices(value.shape, spec, now.plan.mesh, dimension)
+
+
+def twins(now: Snapshot, name: str, layers: bool = False) -> tuple[Role, ...]:
+    """An argument's twins that are sharded alike, as (`argument` or `output`, name); see `arrays.py`.
+
+    Args:
+        now: what is known.
+        name: the argument's tree path.
+        layers: only those of other layers.
+    """
+    return tuple(kin(now.report, now.logical.found).twins(name, now.bound, layers))
+
+
+def caught(plan: Plan, pattern: str, program: Program) -> tuple[str, ...]:
+    """The tree paths of the arguments that a rule of this pattern would catch."""
+    return program.rules_table(plan.with_rules([(pattern, None)])).rows[0].wins
 
 
 # To another plan, machine or card.
@@ -131,11 +373,10 @@ def _gone(now: Snapshot, step: Step, ask: Asking, always: bool = False) -> Appli
     if known is None:
         return Applied(replace(now, error=None, ways=()))
     deck = _on_machine(now, known, ask) if step.plan == now.plan else now.deck.edited(step.plan, known)
-    return moved(now, step.plan, known, deck, now.history.after(now.here), ask)
+    return _arrived(now, deck, now.history.after(now.here), ask)
 
 
-def _back(now: Snapshot, edit: e.Undo | e.Redo, ask: Asking) -> Applied:
-    back = isinstance(edit, e.Undo)
+def _back(now: Snapshot, back: bool, ask: Asking) -> Applied:
     steps = now.history.past[-1:] if back else now.history.ahead[:1]
     if not steps:
         return Applied(now, taken=False)
@@ -146,10 +387,9 @@ def _back(now: Snapshot, edit: e.Undo | e.Redo, ask: Asking) -> Applied:
     if step.plan == now.plan and step.at == now.deck.at:
         deck = _on_machine(now, known, ask)
     else:
-        draft = None if step.draft is None else (step.draft, ask.known(now, step.draft))
+        draft = None if step.draft is None else (step.draft, ask.known(step.draft, now.machine))
         deck = now.deck.returned(step.plan, known, step.at, draft)
-    history = now.history.undone(now.here) if back else now.history.redone(now.here)
-    return moved(now, step.plan, known, deck, history, ask)
+    return _arrived(now, deck, now.history.undone(now.here) if back else now.history.redone(now.here), ask)
 
 
 def _on_machine(now: Snapshot, known: Known, ask: Asking) -> Deck:
@@ -163,32 +403,18 @@ def _dealt(now: Snapshot, deck: Deck, ask: Asking) -> Applied:
     """To a deck; where another card is open in it, to its plan."""
     card = deck.now
     if card.plan == now.plan:
-        return Applied(replace(now, deck=deck, error=None, ways=()))
+        return Applied(replace(now, deck=deck.told(now.known), error=None, ways=()))
     known = ask.on(card.plan, card.known, card.known.machine)
-    return moved(now, card.plan, known, deck.told(known), now.history.after(now.here), ask)
+    return _arrived(now, deck.told(known), now.history.after(now.here), ask)
 
 
-def moved(now: Snapshot, plan: Plan, known: Known, deck: Deck, history: History, ask: Asking) -> Applied:
-    """To a plan of which something is known; its compile follows."""
-    answers = Answers.of(known.reports, now.answers.known, known.carried)
-    machine, cost = known.priced()
-    task = ask.task(plan, answers, machine)
-    ask.book.keep(plan, known)
-    after = replace(
-        now,
-        plan=plan,
-        bound=known.bound,
-        answers=answers,
-        machine=machine,
-        cost=cost,
-        deck=deck,
-        selection=now.selection.carried(answers.report),
-        history=history,
-        error=None,
-        ways=(),
-        progress=CompileLoop.expected(task),
-    )
-    return Applied(after, (Compile(task),))
+def _arrived(now: Snapshot, deck: Deck, history: History, ask: Asking) -> Applied:
+    """At the plan that is open in a deck; its compile follows."""
+    known = deck.now.known
+    known.priced()  # what cannot be priced is not come to
+    task = ask.task(deck.now.plan, known)
+    ask.keep(deck.now.plan, known)
+    return Applied(replace(now.moved(deck, history), progress=CompileLoop.expected(task)), (Compile(task),))
 
 
 def _deck(now: Snapshot, edit: e.CardEdit, ask: Asking) -> Deck:
@@ -200,7 +426,7 @@ def _deck(now: Snapshot, edit: e.CardEdit, ask: Asking) -> Deck:
             return deck.opened(card)
         case e.AddCard(name, plan, note):
             settled = ask.program.settled(plan)
-            return deck.added(settled, ask.known(now, settled), name=name, note=note)[0]
+            return deck.added(settled, ask.known(settled, now.machine), name=name, note=note)[0]
         case e.RenameCard(card, name):
             return deck.renamed(card, name)
         case e.MoveCard(card, to):
@@ -230,7 +456,7 @@ def _mended(now: Snapshot, action: str, ask: Asking) -> Applied:
     if not mend.write:
         return _gone(now, Step(mend.plan, now.machine.machine), ask)
     name = textwrap.shorten(action, LONGEST_NAME, placeholder=" …")
-    deck, card = now.deck.added(mend.plan, ask.known(now, mend.plan), name=name)
+    deck, card = now.deck.added(mend.plan, ask.known(mend.plan, now.machine), name=name)
     return _dealt(now, deck.opened(card), ask)
 
 
@@ -280,14 +506,12 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Asking) -> Applied:
         case e.Stop():
             return Applied(now, (StopCompile(),) if now.progress.busy else ())
         case e.Recompile():  # what was missing may be installed by now
-            machine = replace(now.machine, missing=missing_for(now.machine.machine, now.report.mesh))
-            task = ask.task(now.plan, now.answers, machine)
-            return Applied(replace(now, machine=machine), (Compile(task, at_once=True),))
+            known = replace(now.known, choice=MachineChoice.of(now.machine.machine, now.report.mesh))
+            return Applied(replace(now, deck=now.deck.told(known)), (Compile(ask.task(now.plan, known), at_once=True),))
         case e.Finish():
-            if now.progress.busy or not now.answers.finishable:
+            if now.progress.busy or not now.known.finishable:
                 return Applied(now)
-            task = ask.task(now.plan, now.answers, now.machine)
-            task = replace(task, finish=True, due=LEVELS.index("compiled"))
+            task = replace(ask.task(now.plan, now.known), finish=True, due=LEVELS.index("compiled"))
             return Applied(now, (Compile(task, at_once=True),))
     raise TypeError(f"{edit} is no edit")
 
@@ -305,10 +529,10 @@ def refused(
     now: Snapshot,
     error: ShardvizError,
     place: str,
-    subject: str | None,
-    dimension: int | None,
-    wanted: Plan | None,
     ask: Asking,
+    subject: str | None = None,
+    dimension: int | None = None,
+    wanted: Plan | None = None,
 ) -> Snapshot:
     """What is known once an edit was refused: why, at its place, and the ways on.
 
@@ -316,21 +540,20 @@ def refused(
         now: what was known.
         error: why it was refused.
         place, subject, dimension: where; see `Snapshot.error`.
-        wanted: the plan that was refused.
         ask: what is asked for the ways on.
+        wanted: the plan that was refused.
     """
     axis = subject if place == "mesh" else None
     ways = () if wanted is None else ways_on(ask.program, wanted, now.bound, axis or "")
     if place == "target" and subject:
         ways = ways_to(ask.program, now.plan, subject)
     named = getattr(error, "argument", None)
-    where = getattr(error, "dimension", None)
     told = _told(error, place, error.__cause__) | {
         "message": str(error),
         "argument": named or (None if place == "target" else subject),
         "axis": axis,
         "subject": subject,
-        "dimension": where if named else dimension,
+        "dimension": getattr(error, "dimension", None) if named else dimension,
         "ways": [{"text": way.text, "tip": way.tip, "take": way.plan is not None} for way in ways],
     }
     return replace(now, error=told, ways=ways)

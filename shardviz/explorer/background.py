@@ -2,6 +2,10 @@
 
 A chore is a generator that puts what it has found into the `Snapshot`, and lets others in where it yields. There is one
 of a kind at most; a newer one ends it. The plans that it tries are those of the moment at which it began.
+
+A question is asked by a name in the report that the person looks at, which may be the partitioner's. What is asked
+about is the same thing at the propagated level, where there is one: `counterpart` finds values, the line and the axes
+find collectives. An answer is of one plan and one machine; it goes when either does.
 """
 
 from __future__ import annotations
@@ -10,34 +14,64 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from shardviz.ask.derived import of_variant
+from shardviz.ask.program import Program, submit_passes
+from shardviz.ask.why import alike
+from shardviz.costs.machine import Machine
 from shardviz.errors import ShardvizError
-from shardviz.explorer import questions, tries
-from shardviz.explorer.asking import Board
-from shardviz.explorer.chores import Chore
+from shardviz.explorer.apply import Asking
+from shardviz.explorer.chores import Chore, stepped
 from shardviz.explorer.compile_loop import Inbox
 from shardviz.explorer.logical import MOST_AT_ONCE, Logical
-from shardviz.explorer.offers import Asked, Offer, Remedies
-from shardviz.explorer.staging import Texts
+from shardviz.explorer.selection import counterpart
+from shardviz.explorer.snapshot import Asked, Offer, Remedies, Snapshot
+from shardviz.explorer.texts import Passes, Stages, pass_stages
+from shardviz.judge.report import Report
+from shardviz.program.plan import Plan
+from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.study import mending
 from shardviz.study.answer import Found, Search, WhyNot
 from shardviz.study.mends import Mends
+from shardviz.study.search import search
+from shardviz.study.trying import WAITING
 
 log = logging.getLogger(__name__)
 
+Steps = Generator[Any, None, None]
 FOUND = "best found"
 
+HUNT = 30.0
+"""Seconds that the search may take."""
 _IDLE = 1.5
 """Seconds without a change before what helps is tried."""
 _COUNTED = 0.5
 """Seconds after which it is said how many were tried, where nothing else is new."""
 _MOST_REMEDIED = 24
 _MOST_WHY = 8
+_MOST_TEXTS = 2
+"""Plans whose texts are kept although nobody looks at them."""
+
+
+class Board(Protocol):
+    """Where a chore reads what is known, and puts what it has found."""
+
+    asking: Asking
+
+    @property
+    def now(self) -> Snapshot:
+        """What is known."""
+        ...
+
+    def put(self, **parts: Any) -> None:
+        """Replaces parts of it."""
+        ...
 
 
 class Background:
@@ -49,34 +83,35 @@ class Background:
 
     Attributes:
         rests: whether nobody looks on, so that nothing is tried unasked.
-        texts: the texts of the plans.
         chores: name → the chore that was begun last.
     """
 
     def __init__(self, board: Board, inbox: Inbox):
         self.rests = True
-        self.texts = Texts(board, self.begin, self.end)
-        self._board, self._inbox = board, inbox
         self.chores: dict[str, Chore] = {}
+        self._board, self._inbox = board, inbox
         self._mended: dict[Any, Remedies] = {}
         self._card = ""  # that of the search
-        self._makers: dict[str, Callable[[Any], Iterator[Any]]] = {
-            "presets": lambda _: self._try_presets(),
-            "hunt": lambda _: self._hunt(),
-            "mend": lambda _: self._mend(),
-            "why": lambda subject: questions.why(board, subject),
-            "without": lambda cause: questions.without(board, cause),
-            "passes": lambda _: self.texts.passes(),
-        }
+        self._texts: dict[Plan, Stages] = {}
+        self._passes: dict[tuple[Plan, str], Passes] = {}
+        self._read: frozenset[Plan] = frozenset()  # whose texts somebody looks at
 
     def start(self, chore: str, about: Any = None) -> None:
         """Begins a chore that an edit asked for, by its name."""
         if chore == "dimensions":
             self._find_dimensions()
             return
-        self.begin("why" if chore == "without" else chore, self._makers[chore](about))
+        steps = {
+            "presets": self._try_presets,
+            "hunt": self._hunt,
+            "mend": self._mend,
+            "why": partial(self._why, about),
+            "without": partial(self._without, about),
+            "passes": self._make_passes,
+        }[chore]
+        self._begin("why" if chore == "without" else chore, steps())
 
-    def begin(self, name: str, steps: Iterator[Any], delay: float = 0.0) -> None:
+    def _begin(self, name: str, steps: Steps, delay: float = 0.0) -> None:
         """Begins a chore in the place of the one of this name."""
         self.end(name)
         self.chores[name] = Chore(self._inbox, steps)
@@ -106,7 +141,7 @@ class Background:
             changed: the names of the `Snapshot`'s parts that are new.
         """
         now = self._board.now
-        if not changed & {"answers", "machine", "progress"}:
+        if not changed & {"plan", "report", "machine", "progress"}:
             return
         self.end("mend")
         if now.why.name and ("machine" in changed or now.why.of != now.plan):
@@ -123,14 +158,14 @@ class Background:
             return  # what helps is tried along the logical dimensions: nobody asked for these, and they take minutes
         with suppress(RuntimeError):  # a script has no loop, and asks itself
             asyncio.get_running_loop()
-            self.begin("mend", self._mend(), _IDLE)
+            self._begin("mend", self._mend(), _IDLE)
 
-    # The chores.
+    # Presets, the search, mends.
 
     def _offers(self, **parts: Any) -> None:
         self._board.put(offers=replace(self._board.now.offers, **parts))
 
-    def _try_presets(self) -> Iterator[None]:
+    def _try_presets(self) -> Steps:
         ask, now = self._board.asking, self._board.now
         variant = now.bound.variant
         try:
@@ -145,24 +180,22 @@ class Background:
             plan = preset.plan.with_variant(variant) if variant else preset.plan
             offer = Offer(name=preset.name, text=preset.text, plan=plan)
             try:
-                offer = replace(offer, known=ask.known(self._board.now, plan))
+                offer = replace(offer, known=ask.known(plan, self._board.now.machine))
             except ShardvizError as error:
                 offer = replace(offer, trouble=str(error))
-            other = tried.get(offer.name)
-            if other is None or offer.rank < other.rank:
-                tried[offer.name] = offer
+            tried[offer.name] = min(offer, tried.get(offer.name, offer), key=lambda o: o.rank)
             self._offers(items=tuple(sorted(tried.values(), key=lambda o: o.rank)))
         self._offers(busy=False)
 
-    def _hunt(self) -> Iterator[None]:
+    def _hunt(self) -> Steps:
         now, best, state = self._board.now, None, None
         self._card = ""
         try:
-            for state in tries.searches(self._board.asking.program, now.plan, now.machine.machine):
+            for state in searches(self._board.asking.program, now.plan, now.machine.machine):
                 if state.best is not None and state.best is not best:
                     best = state.best
                     self._show(state, best)
-                share = min(1.0, state.seconds / tries.SECONDS)
+                share = min(1.0, state.seconds / HUNT)
                 self._offers(hunt=f"{plural(len(state.tried), 'plan')} tried", share=share)
                 yield
             if state is not None and state.best is not None:
@@ -175,21 +208,22 @@ class Background:
             self._offers(trouble=f"{plural(tried, 'plan')} tried, and none could be scored")
         self._offers(hunt="", share=0.0)
 
-    def _show(self, search: Search, best: Found) -> None:
+    def _show(self, state: Search, best: Found) -> None:
         """Makes the best so far a card, or puts it in the place of the one that was; not of one that a person is at."""
-        known, deck = self._board.asking.known(self._board.now, best.plan), self._board.now.deck
-        note, here = f"found: {plural(len(search.tried), 'plan')} tried", self._card
+        now, here = self._board.now, self._card
+        known, deck = self._board.asking.known(best.plan, now.machine), now.deck
+        note = f"found: {plural(len(state.tried), 'plan')} tried"
         if not any(c.id == here for c in deck.cards) or here == deck.at:
             deck, self._card = deck.added(best.plan, known, name=FOUND, note=note)
-        why = (best.text, *map(_words, search.why_not[:_MOST_WHY]))
+        why = (best.text, *map(_words, state.why_not[:_MOST_WHY]))
         self._board.put(deck=deck.filled(self._card, best.plan, known, note=note, why=why))
 
-    def _mend(self) -> Iterator[Any]:
+    def _mend(self) -> Steps:
         now, due = self._board.now, 0.0
-        key = now.plan, now.machine.machine
-        remedies = Remedies(of=now.plan)
+        plan, machine = now.plan, now.machine.machine
+        remedies = Remedies(of=plan)
         try:
-            for step in tries.mends(self._board.asking.program, now.report, now.machine.machine, now.plan):
+            for step in mends(self._board.asking.program, now.report, machine, plan):
                 if isinstance(step, Mends):
                     remedies = replace(remedies, mends=step)
                     if remedies.items != self._board.now.remedies.items or time.monotonic() >= due:
@@ -201,10 +235,44 @@ class Background:
         except Exception:
             log.exception("shardviz met an error of its own while it tried what may help")
             remedies = replace(remedies, trouble="shardviz met an error of its own; the kernel's log has it")
-        while len(self._mended) >= _MOST_REMEDIED:
-            self._mended.pop(next(iter(self._mended)))
-        self._mended[key] = remedies
+        self._mended[plan, machine] = remedies
+        for oldest in list(self._mended)[:-_MOST_REMEDIED]:
+            self._mended.pop(oldest)
         self._board.put(remedies=remedies)
+
+    # Questions.
+
+    def _why(self, subject: Value | Collective) -> Steps:
+        """Finds why a value is sharded as it is, or why a collective is there; `Snapshot.why` has the question."""
+        yield  # so that the page says first that it was asked
+        now = self._board.now
+        asked, machine = now.why, now.machine.machine
+        meant, trouble = _meant(subject, now.report, now.known.reports["propagated"])
+        answers: list[Any] = []
+        if meant is not None:
+            target = None if machine.chip.kind == "cpu" else machine
+            ask = partial(self._board.asking.program.why, now.plan, meant, axis=asked.axis or None, target=target)
+            try:
+                with closing(stepped(lambda pause: answers.append(ask(pause=pause)))) as steps:
+                    for tried in steps:
+                        if isinstance(tried, int):
+                            self._board.put(why=replace(asked, tried=tried))
+                        yield tried
+            except ShardvizError as error:
+                trouble = str(error)
+        answer = answers[0] if answers else None
+        self._board.put(why=replace(asked, busy=False, answer=answer, trouble=trouble))
+
+    def _without(self, cause: int) -> Steps:
+        """Finds what would change if a cause of the answer did not say its axis."""
+        yield
+        asked = self._board.now.why
+        try:
+            changes = {**asked.changes, cause: asked.answer.without(asked.answer.causes[cause])}
+            asked = replace(asked, changes=changes)
+        except ShardvizError as error:
+            asked = replace(asked, trouble=str(error))
+        self._board.put(why=replace(asked, busy=False))
 
     def _find_dimensions(self) -> None:
         """Has the logical dimensions found on another thread, as they take a second for a large model."""
@@ -219,6 +287,121 @@ class Background:
                 self._inbox.post(lambda: self._board.put(logical=logical))
 
         threading.Thread(target=find, name="shardviz-dimensions", daemon=True).start()
+
+    # Texts, made while somebody looks at them.
+
+    def find_stages(self, other: bool = False) -> None:
+        """Has the texts of the plan made, and, where `other`, those of the card that it is compared with."""
+        now = self._board.now
+        wanted = dict.fromkeys((now.plan, now.deck.other.plan) if other else (now.plan,))
+        if self._read.issuperset(wanted) and now.plan == now.stages.of:
+            return
+        self.end("stages")
+        self._read = frozenset(wanted)  # before anybody is told, who may ask again
+        missing = [plan for plan in wanted if plan not in self._texts]
+        self._board.put(stages=self._texts.get(now.plan, Stages(now.plan, busy=True)))
+        if missing:
+            self._begin("stages", self._make_stages(missing))
+
+    def stages_of(self, plan: Plan) -> Stages:
+        """The texts of a plan as far as they are made."""
+        stages = self._board.now.stages
+        return stages if stages.of == plan else self._texts.get(plan, Stages(plan))
+
+    def passes_of(self, plan: Plan) -> Passes:
+        """What XLA's passes make of a plan on the target, as far as somebody has asked for it."""
+        return self._passes.get((plan, self._board.now.machine.target), Passes())
+
+    def _make_stages(self, plans: list[Plan]) -> Steps:
+        yield  # so that the page says first that they are being made
+        for plan in plans:
+            stages = Stages(plan, busy=True)
+            try:
+                for stage in self._board.asking.program.stages(plan):
+                    stages = replace(stages, items=(*stages.items, stage))
+                    if plan == self._board.now.plan and len(stages.items) <= 2:
+                        self._board.put(stages=stages)
+                    yield
+            except ShardvizError as error:
+                stages = replace(stages, trouble=str(error))
+            stages = self._texts[plan] = replace(stages, busy=False)
+            for old in [old for old in self._texts if old not in self._read][:-_MOST_TEXTS]:
+                self._texts.pop(old)
+            now = self._board.now
+            self._board.put(stages=stages if plan == now.plan else replace(now.stages))
+
+    def _make_passes(self) -> Steps:
+        """Compiles the plan once more for its target, with what each of XLA's passes makes of it."""
+        plan, target = self._board.now.plan, self._board.now.machine.target
+
+        def put(passes: Passes) -> None:
+            self._passes.pop((plan, target), None)
+            self._passes[plan, target] = passes
+            for old in list(self._passes)[:-_MOST_TEXTS]:
+                self._passes.pop(old)
+            self._board.put(stages=replace(self._board.now.stages))
+
+        job = None
+        put(Passes(busy=True))
+        try:
+            yield
+            job = submit_passes(self._board.asking.program, plan, target)
+            while not job.done():
+                yield WAITING
+            stages = []
+            for stage in pass_stages(job.result()["compiled"]):
+                stages.append(stage)
+                yield  # packing takes some milliseconds each
+            put(Passes(tuple(stages)))
+        except ShardvizError as error:
+            put(Passes(trouble=str(error)))
+        finally:
+            if job is not None:
+                job.stop()
+            if self._passes.get((plan, target), Passes()).busy:  # nobody waits for it any more
+                self._passes.pop((plan, target))
+
+
+def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]:
+    """What a search knows after each of its steps, at level propagated: a card that is opened is compiled, not before.
+
+    Args:
+        program: the program.
+        plan: what the search begins with, where it has as many devices as the machine.
+        machine: the machine.
+
+    Raises:
+        ShardvizError: as `search`.
+    """
+    first = plan if plan.mesh.size == machine.size else None
+    searching = search(program, machine, seconds=HUNT, plan=first, level="propagated", stream=True)
+    state = searching.state
+    for step in searching.steps():
+        known = replace(state, tried=tuple(searching.tried.values()), seconds=searching.elapsed)
+        state = step if isinstance(step, Search) else known
+        yield state
+
+
+def mends(program: Program, report: Report, machine: Machine, plan: Plan) -> Iterator[Any]:
+    """What is known of what helps a plan, step by step; `WAITING` while a compile runs."""
+    return mending.mends(program, report, machine.text, plan=plan, stream=True).steps()
+
+
+def _meant(subject: Value | Collective, seen: Report, report: Report) -> tuple[Value | Collective | None, str]:
+    """The same thing in the propagated report; where there is none, why."""
+    lacks = "Shardy's propagation, of which this is asked, has no"
+    if isinstance(subject, Collective):
+        moved = alike(subject, report.collectives)
+        return moved, "" if moved is not None else (
+            f"{lacks} {subject.kind} over these axes on this line: XLA's partitioner has made it of something else"
+        )
+    outer = next((v for v in (*report.arguments, *report.outputs) if v.name == subject.name), None)
+    if outer is not None or seen.level == report.level:
+        return outer or subject, ""
+    match = counterpart(subject, seen.intermediates, report.intermediates)
+    if match is None:
+        return None, f"{lacks} such value: XLA's partitioner has made it of others"
+    return next(v for v in report.intermediates if v.name == match.name), ""
 
 
 def _words(why: WhyNot) -> str:

@@ -1,4 +1,4 @@
-"""Plans side by side: the cards of an explorer, of which one is the plan that is being changed.
+"""Plans side by side: what is known of each, and the cards, of which one is the plan that is being changed.
 
 There is always the *baseline*, the plan as it was given. A change of any card makes the *draft*, a card of its own, so
 that no card's plan is lost by an edit; the draft itself is what the next changes go on with. `pinned` keeps it under a
@@ -14,20 +14,109 @@ name, and a draft that would be overwritten from another card is kept the same w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from shardviz.costs.machine import Machine
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError, excerpt
+from shardviz.explorer.machine_choice import MachineChoice, WholeStep
+from shardviz.judge.report import Report
+from shardviz.kept import Keeping, cached_property
+from shardviz.records.findings import Finding
+from shardviz.records.report import LEVELS, PlanRecord
 
 if TYPE_CHECKING:
-    from shardviz.explorer.answers import Known
     from shardviz.program.plan import Plan
 
 BASELINE, DRAFT = "baseline", "draft"
 MOST_CARDS = 24
 """Cards that there can be, the draft among them: so many but one can be kept, and every one of these can be edited."""
 LONGEST_NAME = 60
+_OF_A_MACHINE = "compiled"  # the level whose report is of one machine only
+
+
+@dataclass(frozen=True, eq=False)
+class Known(Keeping):
+    """What is known of a plan on a machine.
+
+    Attributes:
+        bound: the plan, checked against the program.
+        reports: level → report.
+        choice: the machine; `priced` says what is wrong with it.
+        whole: what is known of a whole step.
+        carried: the reports are of another machine, and nothing has been answered for this one.
+    """
+
+    bound: PlanRecord
+    reports: Mapping[str, Report] = field(repr=False)
+    choice: MachineChoice
+    whole: WholeStep
+    carried: bool = False
+
+    @property
+    def level(self) -> str:
+        """The highest level that was reached."""
+        return max(self.reports, key=LEVELS.index)
+
+    @property
+    def report(self) -> Report:
+        """The report of the highest level."""
+        return self.reports[self.level]
+
+    @property
+    def machine(self) -> Machine:
+        """The machine."""
+        return self.choice.machine
+
+    @property
+    def due(self) -> int:
+        """The lowest level, by its place in `LEVELS`, at which another report tells something new."""
+        return LEVELS.index(self.level) + (not self.carried)
+
+    @property
+    def finishable(self) -> bool:
+        """Whether a finished compile would tell more: a compiler has planned the memory, it fits, and that is all."""
+        memory = self.report.memory
+        planned = self.level == "compiled" and not self.carried and memory is not None and memory.fits is not False
+        return planned and "finished" not in self.report.stages
+
+    def priced(self, level: str = "") -> tuple[MachineChoice, StepCost | None]:
+        """The machine with what is wrong with it, and what the step costs there.
+
+        Args:
+            level: of the report that is priced; empty for the highest.
+        """
+        level = level or self.level
+        return self.once(level, lambda: self.choice.priced(self.reports[level], self.whole))
+
+    def cost(self, level: str = "") -> StepCost | None:
+        """What the step costs at a level; None where the machine has no speed, or `priced` says why."""
+        return self.priced(level)[1]
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What a person should look at in the report of the highest level, with the machine's seconds."""
+        cost = self.cost()
+        return self.report.findings if cost is None else self.report.findings_on(cost)
+
+    def told(self, report: Report) -> Known:
+        """With one report more, or a newer one of its level."""
+        return replace(self, reports={**self.reports, report.level: report}, carried=False)
+
+    def on(self, choice: MachineChoice) -> Known:
+        """What stays known on another machine: all but what its compiler said."""
+        if choice == self.choice:
+            return self
+        same = choice.machine == self.machine
+        reports = {level: r for level, r in self.reports.items() if same or level != _OF_A_MACHINE}
+        return replace(self, reports=reports, choice=choice, carried=self.carried or not same)
+
+
+def equal_level(one: Known, other: Known) -> str:
+    """The highest level that both have reached; empty where there is none: then the two cannot be compared."""
+    return max(one.reports.keys() & other.reports.keys(), key=LEVELS.index, default="")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardviz.errors import MeshError, ShardvizError, SpecError, excerpt
@@ -65,40 +65,22 @@ def _choice(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int, 
     used = next((d for d, entry in enumerate(spec.dims) if any(axis_name(a) == axis for a in entry)), None)
     if used == dimension:
         return Choice(axis, False, "cuts this dimension already")
-    entry = (*spec.dims[dimension], axis)
-    ways, size = math.prod(axis_size(a, mesh) for a in entry), shape[dimension]
-    divides = size % ways == 0
+    why = undivided(shape[dimension], (*spec.dims[dimension], axis), mesh)
     if used is not None:
-        return Choice(axis, False, f"cuts dimension {used} of this array", move=divides)
-    if divides:
-        return Choice(axis, True)
-    what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
-    return Choice(axis, False, f"{size} does not divide by {what}" + (f" = {ways}" if len(entry) > 1 else ""))
+        return Choice(axis, False, f"cuts dimension {used} of this array", move=not why)
+    return Choice(axis, not why, why)
 
 
-# Changes of specs, of the mesh and of the rules.
+def undivided(size: int, axes: Sequence[Axis], mesh: DeviceMesh) -> str:
+    """Why a size does not divide by these axes together; empty where it does."""
+    ways = math.prod(axis_size(a, mesh) for a in axes)
+    if size % ways == 0:
+        return ""
+    what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in axes)
+    return f"{size} does not divide by {what}" + (f" = {ways}" if len(axes) > 1 else "")
 
 
-def with_dim(spec: Spec, dimension: int, axes: Iterable[Axis]) -> Spec:
-    """`spec` with other axes on one dimension."""
-    dims = list(spec.dims)
-    dims[dimension] = tuple(axes)
-    return _recut(spec, dims)
-
-
-def moved(spec: Spec, axis: str, dimension: int, place: int | None = None) -> Spec:
-    """`spec` with `axis` taken from wherever it is and put on `dimension`, last or at a place among its axes."""
-    dims = [tuple(a for a in entry if axis_name(a) != axis) for entry in spec.dims]
-    entry = list(dims[dimension])
-    entry.insert(len(entry) if place is None else place, axis)
-    dims[dimension] = tuple(entry)
-    return _recut(spec, dims)
-
-
-def _recut(spec: Spec, dims: Iterable[tuple[Axis, ...]]) -> Spec:
-    """`spec` with other dimensions; an axis that cuts one is no `reduced` one any more."""
-    made = replace(spec, dims=tuple(dims))
-    return replace(made, reduced=tuple(a for a in spec.reduced if axis_name(a) not in map(axis_name, made.axes)))
+# Changes of the mesh and of the rules.
 
 
 def mesh_with_axis(mesh: DeviceMesh, name: str, size: int) -> DeviceMesh:
@@ -119,40 +101,8 @@ def _place(mesh: DeviceMesh, axis: str) -> int:
     return mesh.names.index(axis)
 
 
-def with_rule_added(plan: Plan, pattern: str, spec: str) -> Plan:
-    """The plan with one more rule, the last."""
-    return plan.with_rules([*plan.rules, Rule(_pattern(pattern), parse_spec(spec, "the rule"))])
-
-
-def with_rule_for(plan: Plan, pattern: str, spec: Spec, caught: Collection[str]) -> Plan:
-    """The plan with one more rule, the first, which goes before what was said of each argument that it catches."""
-    gone = set(caught)
-    made = plan.with_rules([Rule(_pattern(pattern), spec.canonical()), *plan.rules])
-    return made.without_edits(gone)
-
-
-def with_rule_changed(plan: Plan, place: int, pattern: str | None, spec: str | None) -> Plan:
-    """The plan with another pattern or spec of a rule; what is None stays."""
-
-    def change(rules: list[Rule]) -> None:
-        old = rules[place]
-        filter = old.filter if pattern is None else _pattern(pattern)
-        rules[place] = Rule(filter, old.spec if spec is None else parse_spec(spec, "the rule"))
-
-    return _with_rules(plan, place, change)
-
-
-def with_rule_removed(plan: Plan, place: int) -> Plan:
-    """The plan without a rule."""
-    return _with_rules(plan, place, lambda rules: rules.pop(place))
-
-
-def with_rule_moved(plan: Plan, place: int, to: int) -> Plan:
-    """The plan with a rule at another place."""
-    return _with_rules(plan, place, lambda rules: rules.insert(to, rules.pop(place)))
-
-
-def _with_rules(plan: Plan, place: int, change: Callable[[list[Rule]], Any]) -> Plan:
+def with_rules(plan: Plan, place: int, change: Callable[[list[Rule]], Any]) -> Plan:
+    """The plan with its rules changed, of which there must be one at this place."""
     rules = list(plan.rules)
     if not 0 <= place < len(rules):
         raise ShardvizError(f"there is no rule {place + 1}; there are {len(rules)}")
@@ -160,10 +110,17 @@ def _with_rules(plan: Plan, place: int, change: Callable[[list[Rule]], Any]) -> 
     return plan.with_rules(rules)
 
 
-def _pattern(text: str) -> str:
-    if not text.strip():
+def rule(pattern: str, spec: Spec | str | None) -> Rule:
+    """A rule from what a person typed."""
+    if not pattern.strip():
         raise ShardvizError("a rule needs a pattern of the tree path, such as *kernel, or * for everything")
-    return text.strip()
+    return Rule(pattern.strip(), parse_spec(spec, "the rule") if isinstance(spec, str) else spec)
+
+
+def changed_rule(old: Rule, pattern: str | None, spec: str | None) -> Rule:
+    """A rule with another pattern or spec; what is None stays."""
+    typed = old.spec if spec is None else parse_spec(spec, "the rule")
+    return Rule(old.filter, typed) if pattern is None else rule(pattern, typed)
 
 
 # What a person types.

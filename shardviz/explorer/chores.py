@@ -15,9 +15,10 @@ once.
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
 
@@ -30,20 +31,8 @@ _PAUSE = 0.02
 """Seconds in which others are: a message passes through several turns of a kernel's loop before it is answered."""
 _WAIT = 0.05
 """Seconds until it is asked again whether what a step waits for is there."""
-
 _ENDING = 2.0
 """Seconds at most that work which is stopped may take to end."""
-
-_calm = 0.0
-"""When all chores of this process may go on, by the clock `time.monotonic`."""
-
-
-def hurry(seconds: float) -> None:
-    """Has all chores of this process wait from now on for so long: a person waits for something, of which they would
-    take the half, for kernels answer cells and messages on threads of their own.
-    """
-    global _calm
-    _calm = time.monotonic() + seconds
 
 
 class Chore:
@@ -57,7 +46,7 @@ class Chore:
         running: whether more is to be done.
     """
 
-    def __init__(self, inbox: Inbox, steps: Iterator[Any]):
+    def __init__(self, inbox: Inbox, steps: Generator[Any, None, None]):
         self._inbox, self._steps = inbox, steps
         self.running = True
 
@@ -67,7 +56,7 @@ class Chore:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             while self.running:
-                if self._work(alone=True):
+                if self._work():
                     time.sleep(_WAIT)
             return
         loop.call_later(delay, self._slice, loop)
@@ -77,31 +66,23 @@ class Chore:
         if self.running:
             self.running = False
             with suppress(ValueError):  # it stops itself: then it ends by itself too
-                close = getattr(self._steps, "close", None)
-                if close is not None:
-                    close()
+                self._steps.close()
 
     def _slice(self, loop: asyncio.AbstractEventLoop) -> None:
         waits = self.running and self._work()
         if self.running and not loop.is_closed():
-            pause = _WAIT if waits else _PAUSE
-            loop.call_later(max(pause, _calm - time.monotonic()), self._slice, loop)
+            loop.call_later(_WAIT if waits else _PAUSE, self._slice, loop)
 
-    def _work(self, alone: bool = False) -> bool:
-        """Some steps; whether the last of them can do nothing but wait.
-
-        Args:
-            alone: nobody else is waited for.
-        """
+    def _work(self) -> bool:
+        """Some steps; whether the last of them can do nothing but wait."""
         until, waits = time.monotonic() + _SLICE, False
         try:
-            while self.running and not waits and (now := time.monotonic()) < until and (alone or now >= _calm):
+            while self.running and not waits and time.monotonic() < until:
                 waits = self._inbox.run(lambda: next(self._steps)) is WAITING
-        except StopIteration:
+        except BaseException as error:
             self.running = False
-        except BaseException:
-            self.running = False
-            raise
+            if not isinstance(error, StopIteration):
+                raise
         return waits
 
 
@@ -126,41 +107,35 @@ def stepped(work: Callable[[Callable[[Any], None]], Any]) -> Generator[Any, None
     Yields:
         What it is given at each pause. What the work raises is raised.
     """
-    go, paused = threading.Semaphore(0), threading.Semaphore(0)
-    said: list[Any] = []
-    ended: list[BaseException | None] = []
+    go, steps = threading.Semaphore(0), queue.SimpleQueue[tuple[Any, BaseException | None, bool]]()
     stopped = threading.Event()
 
     def pause(what: Any) -> None:
-        if stopped.is_set():  # it is on its way out
-            raise _Stopped
-        said[:] = [what]
-        paused.release()
-        go.acquire()
+        if not stopped.is_set():
+            steps.put((what, None, False))
+            go.acquire()
         if stopped.is_set():
             raise _Stopped
 
     def run() -> None:
         try:
             work(pause)
-            ended.append(None)
+            steps.put((None, None, True))
         except BaseException as error:  # noqa: BLE001 - it is raised where the step is waited for
-            ended.append(error)
-        finally:
-            paused.release()
+            steps.put((None, error, True))
 
     thread = threading.Thread(target=run, name="shardviz-steps", daemon=True)
     thread.start()
     resting = False
     try:
         while True:
-            paused.acquire()
+            step, error, ended = steps.get()
+            if error is not None:
+                raise error
             if ended:
-                if ended[0] is not None:
-                    raise ended[0]
                 return
             resting = True
-            yield said[0]
+            yield step
             resting = False
             go.release()
     finally:

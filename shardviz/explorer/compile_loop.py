@@ -4,11 +4,9 @@ Each plan makes a `Task`. `later` waits until there has been no newer one for a 
 milestones and its end are delivered as `Progress`, some with a report. Answers for an older task are dropped.
 Compiles answer on threads of their own, so their answers pass through an `Inbox`, which runs one call at a time.
 
->>> loop = CompileLoop(submit=lambda task, on_report: 1 / 0, tell=lambda progress, report: None, debounce=60)
 >>> task = Task(plan=None, target="cpu", reach="partitioned", due=2, place="8 simulated devices")
->>> loop.later(task)
+>>> CompileLoop.expected(task)
 Progress(status='propagating', message="asking XLA's partitioner", busy=True, trouble=None)
->>> loop.cancel()
 """
 
 from __future__ import annotations
@@ -77,33 +75,25 @@ class CompileLoop:
         self._submit, self._tell, self._debounce = submit, tell, debounce
         self._alarm: Alarm | None = None
         self._pending: Task | None = None
-        self._turn = 0
-        self._due = 0
+        self._turn = self._due = 0
         self._began = 0.0
         self._seconds: float | None = None
 
-    def later(self, task: Task) -> Progress:
-        """Drops the older task, and starts this one's compile when there has been no newer one for a moment.
-
-        Returns:
-            The progress until then; it is not told.
-        """
-        self.cancel()
-        self._began, self._seconds = time.monotonic(), None
-        expected = self.expected(task)
-        if not expected.busy:
-            return expected
+    def later(self, task: Task) -> None:
+        """Drops the older task, and starts this one's compile when there has been no newer one for a moment."""
+        self._begin()
+        if not self.expected(task).busy:
+            return
         self._pending = task
         fire = partial(self._fire, self._turn)
         try:
             self._alarm = Alarm(self._debounce, lambda: self.inbox.post(fire))
         except RuntimeError:  # the system gives no thread: then as soon as this change is taken
             self.inbox.post(fire)
-        return expected
 
     @staticmethod
     def expected(task: Task) -> Progress:
-        """What `later` gives for a task."""
+        """The progress of a task until its compile is started."""
         if task.reach == "propagated" or task.due > LEVELS.index(task.reach):
             return Progress(LEVELS[max(task.due - 1, LEVELS.index("propagated"))], seconds=0.0)
         return Progress("propagating", "asking XLA's partitioner", busy=True)
@@ -114,9 +104,12 @@ class CompileLoop:
 
     def now(self, task: Task) -> None:
         """Drops the older task, and starts this one's compile at once."""
+        self._begin()
+        self._start(task)
+
+    def _begin(self) -> None:
         self.cancel()
         self._began, self._seconds = time.monotonic(), None
-        self._start(task)
 
     def cancel(self) -> None:
         """Drops the task; answers to it that still come belong to an older turn. Where this is interrupted, it can be

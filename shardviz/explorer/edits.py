@@ -48,7 +48,7 @@ class _Edit(msgspec.Struct, frozen=True, tag_field="op", tag=_op, forbid_unknown
 
 
 class PlanEdit(_Edit, frozen=True):
-    """An edit that asks for another plan; `replan.py` makes it."""
+    """An edit that asks for another plan; `apply.plan_after` makes it."""
 
 
 class CardEdit(_Edit, frozen=True):
@@ -63,20 +63,21 @@ class CardEdit(_Edit, frozen=True):
 class _ArgumentEdit(PlanEdit, frozen=True):
     refused_at: ClassVar[str] = "argument"
     about: ClassVar[str] = "name"
+    name: Text
 
 
 class _OutputEdit(PlanEdit, frozen=True):
     refused_at: ClassVar[str] = "output"
     about: ClassVar[str] = "name"
+    name: Text
 
 
 class SetSpec(_ArgumentEdit, frozen=True):
     """Sets the spec of an argument: text such as `P('data', None)`; from Python a PartitionSpec, a tuple, None too.
 
-    `twins`: gives the same to its twins (`kin.py`); `layers`: to those of other layers alone.
+    `twins`: gives the same to its twins (`arrays.py`); `layers`: to those of other layers alone.
     """
 
-    name: Text
     spec: Text | None
     twins: bool = False
     layers: bool = False
@@ -85,7 +86,6 @@ class SetSpec(_ArgumentEdit, frozen=True):
 class SetDim(_ArgumentEdit, frozen=True):
     """Sets the mesh axes along which one dimension of an argument is sharded, major to minor."""
 
-    name: Text
     dimension: Whole
     axes: Axes
     twins: bool = False
@@ -95,7 +95,6 @@ class SetDim(_ArgumentEdit, frozen=True):
 class MoveAxis(_ArgumentEdit, frozen=True):
     """Moves or adds a mesh axis to a dimension of an argument, last or at a place among that dimension's axes."""
 
-    name: Text
     axis: Text
     dimension: Whole
     place: Whole | None = None
@@ -106,14 +105,12 @@ class MoveAxis(_ArgumentEdit, frozen=True):
 class SetOutSpec(_OutputEdit, frozen=True):
     """Sets the spec of an output, as `set_spec` does; None leaves it to the compiler."""
 
-    name: Text
     spec: Text | None
 
 
 class SetOutDim(_OutputEdit, frozen=True):
     """Sets the axes on one dimension of an output; the others keep what they have, or what the compiler chose."""
 
-    name: Text
     dimension: Whole
     axes: Axes
 
@@ -121,7 +118,6 @@ class SetOutDim(_OutputEdit, frozen=True):
 class MoveOutAxis(_OutputEdit, frozen=True):
     """Moves or adds a mesh axis to a dimension of an output."""
 
-    name: Text
     axis: Text
     dimension: Whole
     place: Whole | None = None
@@ -130,14 +126,12 @@ class MoveOutAxis(_OutputEdit, frozen=True):
 class SetMemory(_ArgumentEdit, frozen=True):
     """Puts an argument into another memory: `device`, or its host's, `pinned_host` or `unpinned_host`."""
 
-    name: Text
     kind: Text
 
 
 class SetOutMemory(_OutputEdit, frozen=True):
     """Puts an output into another memory."""
 
-    name: Text
     kind: Text
 
 

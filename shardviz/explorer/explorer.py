@@ -22,22 +22,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError
-from shardviz.explorer import replan
-from shardviz.explorer.answers import Known
-from shardviz.explorer.apply import Begin, Compile, Effect, End, apply, internal, refused
-from shardviz.explorer.asking import Asking
+from shardviz.explorer import apply as applying
+from shardviz.explorer.apply import Asking, Begin, Compile, Effect, End, apply, internal, refused
+from shardviz.explorer.arrays import Role
 from shardviz.explorer.background import Background
-from shardviz.explorer.cards import Deck
+from shardviz.explorer.cards import Deck, Known
 from shardviz.explorer.changes import Choice
 from shardviz.explorer.compile_loop import CompileLoop, Task
 from shardviz.explorer.edits import EDITS, Edit
-from shardviz.explorer.kin import Role
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
-from shardviz.explorer.offers import Offer
 from shardviz.explorer.selection import Selection
-from shardviz.explorer.snapshot import Answers, History, Progress, Snapshot, Step
-from shardviz.explorer.stages import Passes, Stages
+from shardviz.explorer.snapshot import Offer, Progress, Snapshot, Step
 from shardviz.explorer.ways import Way
 from shardviz.judge.report import Report
 from shardviz.records.report import LEVELS, PlanRecord
@@ -61,6 +57,8 @@ class ExplorerState:
 
     Each edit of `edits.py` is a method too, by its `op`, that says whether the edit was taken: `state.undo()`,
     `state.set_dim("x", 0, ["data"])`.
+
+    Its `background` says what goes on beside the edits, and makes the texts of the plans.
 
     Args:
         program: what `sv.trace` gave.
@@ -127,24 +125,17 @@ class ExplorerState:
     def _open(self, plan: Plan, target: str | Machine) -> None:
         plan = self.program.settled(plan)
         bound = self.program.bind(plan)
-        machine = MachineChoice.of(read(target, bound.mesh), bound.mesh)
         report = self.program.propagate(plan)
-        known = Known(bound, {report.level: report}, machine, self.asking.whole)
-        machine, cost = known.priced()
-        answers = Answers.of(known.reports, {})
-        self.asking.book.keep(plan, known)
-        task = self.asking.task(plan, answers, machine)
+        choice = MachineChoice.of(read(target, bound.mesh), bound.mesh)
+        known = Known(bound, {report.level: report}, choice, self.asking.whole)
+        known.priced()  # what cannot be priced is not opened
+        self.asking.keep(plan, known)
+        task = self.asking.task(plan, known)
         largest = max(report.arguments, key=lambda v: v.bytes_per_device or 0, default=None)
         self._told = Snapshot(
-            plan=plan,
-            bound=bound,
-            answers=answers,
-            machine=machine,
-            cost=cost,
+            deck=Deck.of(plan, known),
             progress=self.loop.expected(task),
             selection=Selection() if largest is None else Selection.of(largest.name, report),
-            deck=Deck.of(plan, known),
-            history=History(),
         )
         self._held: tuple[Snapshot, tuple[Effect, ...]] = self._told, ()
         self.loop.later(task)
@@ -159,10 +150,10 @@ class ExplorerState:
 
     plan: Plan = _read("plan")
     bound: PlanRecord = _read("bound")
-    report: Report = _read("answers.report")
-    level: str = _read("answers.report.level")
-    changed: frozenset[str] = _read("answers.changed")
-    finishable: bool = _read("answers.finishable")
+    report: Report = _read("report")
+    level: str = _read("report.level")
+    changed: frozenset[str] = _read("changed")
+    finishable: bool = _read("known.finishable")
     machine: Machine = _read("machine.machine")
     target: str = _read("machine.target")
     target_remark: str = _read("machine.remark")
@@ -207,7 +198,7 @@ class ExplorerState:
 
     def refuse(self, error: ShardvizError, place: str) -> None:
         """Shows why something was not done, at its place."""
-        self._alone(lambda: self.put(**_error(refused(self.now, error, place, None, None, None, self.asking))))
+        self._alone(lambda: self._put(refused(self.now, error, place, self.asking)))
 
     def select(self, name: str, level: str = "") -> None:
         """Selects a value.
@@ -219,7 +210,7 @@ class ExplorerState:
         """
 
         def chosen() -> None:
-            seen = self.now.answers.known.get(level, self.report)
+            seen = self.now.known.reports.get(level, self.report)
             selection = Selection.of(name, seen)
             if seen is not self.report and selection.chosen is not None:
                 self.put(selection=selection.carried(self.report))
@@ -246,25 +237,25 @@ class ExplorerState:
         Raises:
             ShardvizError: if one of the plans does not fit the program.
         """
-        self.loop.inbox.run(lambda: self.put(deck=deck(lambda plan: self.asking.known(self.now, plan))))
+        self.loop.inbox.run(lambda: self.put(deck=deck(lambda plan: self.asking.known(plan, self.now.machine))))
 
     # What can be asked without a change.
 
     def twins(self, name: str, layers: bool = False) -> tuple[Role, ...]:
-        """An argument's twins that are sharded alike; see `replan.twins`."""
-        return replan.twins(self.now, name, layers)
+        """An argument's twins that are sharded alike; see `applying.twins`."""
+        return applying.twins(self.now, name, layers)
 
     def legal_axes(self, name: str, dimension: int) -> tuple[Choice, ...]:
         """For each mesh axis, whether it may be added to a dimension of an argument, and why not."""
-        return replan.legal_axes(self.now, "argument", name, dimension)
+        return applying.legal_axes(self.now, "argument", name, dimension)
 
     def legal_out_axes(self, name: str, dimension: int) -> tuple[Choice, ...]:
         """The same for an output."""
-        return replan.legal_axes(self.now, "output", name, dimension)
+        return applying.legal_axes(self.now, "output", name, dimension)
 
     def caught(self, pattern: str) -> tuple[str, ...]:
         """The tree paths of the arguments that a rule of this pattern would catch."""
-        return replan.caught(self.plan, pattern, self.program)
+        return applying.caught(self.plan, pattern, self.program)
 
     def looked_at(self, what: str, name: str) -> Offer | None:
         """What an offer comes to, before it is taken: Shardy is asked where nobody knows.
@@ -285,34 +276,9 @@ class ExplorerState:
             return offer
         asked = offer
         try:
-            return self.loop.inbox.run(lambda: replace(asked, known=self.asking.known(self.now, asked.plan)))
+            return self.loop.inbox.run(lambda: replace(asked, known=self.asking.known(asked.plan, self.now.machine)))
         except ShardvizError as error:
             return replace(offer, trouble=str(error))
-
-    def find_stages(self, other: bool = False) -> None:
-        """Has the texts of the plan made, and, where `other`, those of the card that it is compared with."""
-        self.background.texts.find(other)
-
-    def stages_of(self, plan: Plan) -> Stages:
-        """The texts of a plan as far as they are made."""
-        return self.background.texts.of(plan)
-
-    def passes_of(self, plan: Plan) -> Passes:
-        """What XLA's passes make of a plan on the target, as far as somebody has asked for it."""
-        return self.background.texts.passes_of(plan)
-
-    @property
-    def rests(self) -> bool:
-        """Whether nobody looks on, so that nothing is tried unasked."""
-        return self.background.rests
-
-    def rest(self) -> None:
-        """Nobody looks on: what is tried unasked waits until somebody does."""
-        self.background.rest()
-
-    def wake(self) -> None:
-        """Somebody looks on."""
-        self.background.wake()
 
     # How what is known is replaced: as a whole, and told once.
 
@@ -325,7 +291,10 @@ class ExplorerState:
 
     def put(self, **parts: Any) -> None:
         """Replaces parts of what is known, and tells it."""
-        self._held = replace(self.now, **parts), self._held[1]
+        self._put(replace(self.now, **parts))
+
+    def _put(self, now: Snapshot) -> None:
+        self._held = now, self._held[1]
         self._tell()
 
     def _alone(self, change: Callable[[], T]) -> T:
@@ -404,7 +373,7 @@ class ExplorerState:
         if level not in LEVELS:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
         want = min(LEVELS.index(level), LEVELS.index(self.asking.reach(self.now.machine)))
-        old = lambda: self.now.answers.stale and want > LEVELS.index("propagated")  # noqa: E731
+        old = lambda: self.now.known.carried and want > LEVELS.index("propagated")  # noqa: E731
         there = lambda: LEVELS.index(self.level) >= want and not old()  # noqa: E731
         self.loop.hurry()
         if not self.loop.inbox.wait_until(lambda: there() or not self.busy, timeout):
@@ -431,24 +400,11 @@ class ExplorerState:
         def heard() -> None:
             now = replace(self.now, progress=progress)
             if report is not None:
-                known = replace(now.deck.now.known, choice=now.machine).told(report)
-                machine, cost = known.priced()
-                self.asking.book.keep(now.plan, known)
-                now = replace(
-                    now,
-                    deck=now.deck.told(known),
-                    machine=machine,
-                    cost=cost,
-                    selection=now.selection.carried(report),
-                    answers=now.answers.reached(report),
-                )
+                now = now.told(report)
+                now.known.priced()
+                self.asking.keep(now.plan, now.known)
             if progress.trouble is not None and progress.failure is None:
                 now = replace(now, error=internal(progress.trouble))
-            self._held = now, self._held[1]
-            self._tell()
+            self._put(now)
 
         self._alone(heard)
-
-
-def _error(now: Snapshot) -> dict[str, Any]:
-    return {"error": now.error, "ways": now.ways}

@@ -16,8 +16,9 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -25,8 +26,7 @@ from msgspec import Meta
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError, excerpt
-from shardviz.explorer.answers import Known, equal_level
-from shardviz.explorer.cards import BASELINE, MOST_CARDS, Card, Deck
+from shardviz.explorer.cards import BASELINE, MOST_CARDS, Card, Deck, Known, equal_level
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.files import path_of, read_whole
@@ -94,6 +94,10 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     model_flops: float | None = None
 
 
+def _part(path: str) -> Any:
+    return property(attrgetter(path))
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class SavedSession(Visible):
     """What an explorer knew when it was saved, to be looked at without its program.
@@ -102,6 +106,8 @@ class SavedSession(Visible):
         program: the name of the function.
         deck: the cards; the `plan` of each is a `PlanRecord`, and `known` has its reports and what they cost.
         selected: the name of the value that was looked at.
+        known, report, level: what was known of the plan that was open, its report of the highest level, and that level.
+        target: the machine that the plan was for.
     """
 
     program: str
@@ -110,30 +116,15 @@ class SavedSession(Visible):
     changed = frozenset[str]()
     remark = ""
 
-    @property
-    def known(self) -> Known:
-        """What was known of the plan that was open."""
-        return self.deck.now.known
-
-    @property
-    def report(self) -> Report:
-        """The report of the plan that was open, of the highest level that was reached."""
-        return self.known.report
+    known: ClassVar[Known] = _part("deck.now.known")
+    report: ClassVar[Report] = _part("known.report")
+    level: ClassVar[str] = _part("report.level")
+    target: ClassVar[str] = _part("known.choice.target")
 
     @property
     def reports(self) -> dict[str, Report]:
         """Name of a card → its report."""
         return {card.name: card.known.report for card in self.deck.cards}
-
-    @property
-    def level(self) -> str:
-        """The report's level."""
-        return self.report.level
-
-    @property
-    def target(self) -> str:
-        """The machine that the plan was for."""
-        return self.known.choice.target
 
     @property
     def cost(self) -> StepCost | None:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardviz.errors import ShardvizError
-from shardviz.explorer.changes import Choice
+from shardviz.explorer.changes import Choice, undivided
 from shardviz.layouts import itemsize
 from shardviz.notation import Axis, DeviceMesh, axis_name
-from shardviz.notation.spec import axis_size, axis_text
 from shardviz.records.amounts import plural
 from shardviz.records.paths import label, segments
 
@@ -126,15 +125,8 @@ def _choice(axis: str, axes: Axes, sizes: Mapping[Member, int], mesh: DeviceMesh
     """Whether an axis may be added; `move` where some of the arrays do not divide by it and others do."""
     if any(axis_name(a) == axis for a in axes):
         return Choice(axis, False, "cuts this dimension already")
-    entry = (*axes, axis)
-    ways = math.prod(axis_size(a, mesh) for a in entry)
-    odd = {m: size for m, size in sizes.items() if size % ways}
-    if not odd:
-        return Choice(axis, True)
-    size = next(iter(odd.values()))
-    what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
-    why = f"{size} does not divide by {what}" + (f" = {ways}" if len(entry) > 1 else "")
-    if len(odd) == len(sizes):
-        return Choice(axis, False, why)
+    odd = {m: why for m, size in sizes.items() if (why := undivided(size, (*axes, axis), mesh))}
+    if not odd or len(odd) == len(sizes):
+        return Choice(axis, not odd, next(iter(odd.values()), ""))
     names = ", ".join(dict.fromkeys(map(called, odd)))
     return Choice(axis, False, f"{plural(len(odd), 'array')} of {len(sizes)} would not divide: {names}", move=True)

@@ -68,13 +68,12 @@ class MachineChoice:
     trouble: str = ""
 
     @classmethod
-    def of(cls, machine: Machine, mesh: DeviceMesh, before: MachineChoice | None = None) -> MachineChoice:
+    def of(cls, machine: Machine, mesh: DeviceMesh) -> MachineChoice:
         """The machine for a mesh: itself, a larger or smaller one of the same chip, or itself with what is wrong.
 
         Args:
             machine: the machine that was chosen.
             mesh: the mesh as it is now.
-            before: the choice before; what is missing for the same machine is not looked up again.
         """
         remark = trouble = ""
         fits = _fits(machine, mesh)
@@ -82,9 +81,7 @@ class MachineChoice:
             remark, machine, fits = f"has followed the mesh, from {machine.text} to {other.text}", other, True
         elif not fits:
             trouble = f"{machine.text} has {machine.size} devices. {none_of(machine.chip, mesh.size)}"
-        same = before is not None and (before.machine, before.fits) == (machine, fits)
-        missing = before.missing if before is not None and same else missing_for(machine, mesh)
-        return cls(machine, fits, remark, missing, trouble)
+        return cls(machine, fits, remark, _missing(machine, mesh), trouble)
 
     @property
     def target(self) -> str:
@@ -141,7 +138,7 @@ def read(target: str | Machine, mesh: DeviceMesh) -> Machine:
     return machine
 
 
-def missing_for(machine: Machine, mesh: DeviceMesh) -> str:
+def _missing(machine: Machine, mesh: DeviceMesh) -> str:
     """Why this installation cannot compile for a machine, and the command that mends it; empty where it can."""
     if machine.chip.kind == "cpu" or machine.size != mesh.size:
         return ""

@@ -1,6 +1,7 @@
-"""All that an explorer knows at a moment, as plain data: the plan, its reports, its machine, how far its compile is.
+"""All that an explorer knows at a moment, as plain data: the cards, how far the compile is, what is offered and asked.
 
-A `Snapshot` and its parts are never changed, only replaced, so that a change is whole or is not at all.
+A `Snapshot` and its parts are never changed, only replaced, so that a change is whole or is not at all. The plan, its
+reports, its machine and their cost are those of the card that is open.
 
 >>> history = History().after(Step("plan 1", "cpu")).after(Step("plan 2", "cpu"))
 >>> [step.plan for step in history.undone(Step("plan 3", "cpu")).past]
@@ -10,96 +11,26 @@ A `Snapshot` and its parts are never changed, only replaced, so that a change is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
-from shardviz.explorer.cards import Deck
+from shardviz.explorer.cards import Deck, Known
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice
-from shardviz.explorer.offers import Asked, Offers, Remedies
 from shardviz.explorer.selection import Selection
-from shardviz.explorer.stages import Stages
+from shardviz.explorer.texts import Stages
 from shardviz.explorer.ways import Way
 from shardviz.judge.report import Report
 from shardviz.records.report import LEVELS, PlanRecord
+from shardviz.study.mends import Mend, Mends
 
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
 
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """What is known of a plan so far.
-
-    Attributes:
-        report: the newest report.
-        known: every report of this plan, by level.
-        before: those of the plan before.
-        changed: names of the values that this plan shards otherwise than the one before. Intermediates have other names
-            at other levels, so they are compared with the earlier plan's report of the same level, if it got so far.
-        stale: the newest report is of an older target. Its shardings are the same.
-    """
-
-    report: Report
-    known: Mapping[str, Report] = field(default_factory=dict)
-    before: Mapping[str, Report] = field(default_factory=dict)
-    changed: frozenset[str] = frozenset()
-    stale: bool = False
-
-    @classmethod
-    def of(cls, known: Mapping[str, Report], before: Mapping[str, Report], stale: bool = False) -> Answers:
-        """What is known of a plan when it is come to, after the answers to another.
-
-        Args:
-            known: level → report; of a new plan Shardy's alone.
-            before: the other plan's, or this one's on another machine.
-            stale: what is known is of another machine.
-        """
-        report = known[max(known, key=LEVELS.index)]
-        return cls(report, known, before, _changed(before, known), stale)
-
-    def reached(self, report: Report) -> Answers:
-        """The answers with one more, of a higher level or of the machine that is now meant."""
-        earlier = self.before.get("partitioned") or self.before.get("compiled")
-        outer = frozenset(v.name for v in (*report.arguments, *report.outputs))
-        changed = _differences(earlier, report) if earlier else outer & self.changed
-        return replace(self, report=report, known={**self.known, report.level: report}, changed=changed, stale=False)
-
-    @property
-    def due(self) -> int:
-        """The lowest level, by its place in `LEVELS`, at which another report tells something new."""
-        return LEVELS.index(self.report.level) + (not self.stale)
-
-    @property
-    def finishable(self) -> bool:
-        """Whether a finished compile would tell more: a compiler has planned the memory, it fits, and that is all."""
-        plan = self.report.memory
-        planned = self.report.level == "compiled" and not self.stale and plan is not None and plan.fits is not False
-        return planned and "finished" not in self.report.stages
-
-
-def _changed(before: Mapping[str, Report], known: Mapping[str, Report]) -> frozenset[str]:
-    """The names, in the highest report that is known, of what is cut otherwise than before; of intermediates only where
-    both have a report of the level at which they have these names.
-    """
-    report = known[max(known, key=LEVELS.index)]
-    alike = ("partitioned", "compiled") if report.level in ("partitioned", "compiled") else (report.level,)
-    earlier = next((before[level] for level in alike if level in before), None)
-    if earlier is not None:
-        return _differences(earlier, report)
-    both = max((level for level in known if level in before), key=LEVELS.index, default="")
-    outer = frozenset(v.name for v in (*report.arguments, *report.outputs))
-    return outer & _differences(before[both], known[both]) if both else frozenset()
-
-
-def _differences(before: Report | None, after: Report) -> frozenset[str]:
-    if before is None:
-        return frozenset()
-    old = {v.name: v.spec for v in before.values}
-    return frozenset(v.name for v in after.values if v.name in old and old[v.name] != v.spec)
+# How far the compile is, and where undo goes.
 
 
 @dataclass(frozen=True)
@@ -172,7 +103,115 @@ class History:
 
     def redone(self, here: Step) -> History:
         """The history one step on."""
-        return History((*self.past, here)[-MOST_STEPS:], self.ahead[1:])
+        return replace(self.after(here), ahead=self.ahead[1:])
+
+
+# What is offered and asked beside the plan.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A plan that can be taken.
+
+    Attributes:
+        name: what it is called; no two offers are called the same.
+        text: what it does, in a sentence.
+        plan: the plan.
+        known: what is known of it; None where it could not be propagated.
+        trouble: why not.
+        tried: the mend that it is of, which may have been tried at a higher level than it is known at.
+    """
+
+    name: str
+    text: str
+    plan: Plan
+    known: Known | None = None
+    trouble: str = ""
+    tried: Mend | None = None
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """What cannot be, and what cannot fit, comes last; then the shortest step first; without a time what moves
+        least."""
+        if self.known is None:
+            return True, True, 0.0
+        cost = self.known.cost()
+        if cost is None:
+            return False, False, sum(c.assumed_bytes for c in self.known.report.collectives)
+        return False, cost.needs.fits is False, cost.lower if cost.upper is None else cost.upper
+
+
+@dataclass(frozen=True)
+class Offers:
+    """The offers that are open, and how far the search is.
+
+    Attributes:
+        items: the best first.
+        open: whether they are shown.
+        busy: more are being tried.
+        hunt: what the search does, in words; empty where none runs.
+        share: how much of its time is over, 0 to 1.
+        trouble: why there are none, or the search has ended.
+    """
+
+    items: tuple[Offer, ...] = ()
+    open: bool = False
+    busy: bool = False
+    hunt: str = ""
+    share: float = 0.0
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """What helps a plan, as far as it was tried.
+
+    Attributes:
+        of: the plan; None where nothing was tried.
+        mends: what the study knows; None where nothing was tried.
+        busy: more is being tried.
+        trouble: why no more could be tried; empty where it could.
+    """
+
+    of: Plan | None = None
+    mends: Mends | None = None
+    busy: bool = False
+    trouble: str = ""
+
+    @property
+    def items(self) -> tuple[Mend, ...]:
+        """What saves most first."""
+        return () if self.mends is None else self.mends.mends
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question why something is as it is, and the answer.
+
+    Attributes:
+        of: the plan that it is asked of; None where nothing was asked.
+        name: the collective's or the value's name in the report that was asked about; empty where nothing was asked.
+        axis: the mesh axis that was asked about on a value; empty for all of them.
+        line: the line that makes it, `model.py:20`; empty for an argument or output.
+        busy: it is being tried.
+        tried: how often Shardy was run for it so far.
+        answer: the `Why` or `CollectiveWhy`.
+        trouble: why there is none, or why the last change could not be tried.
+        changes: which cause of the answer was taken away → the `Comparison` of the plan with that.
+    """
+
+    of: Plan | None = None
+    name: str = ""
+    axis: str = ""
+    line: str = ""
+    busy: bool = False
+    tried: int = 0
+    answer: Any = None
+    trouble: str = ""
+    changes: Mapping[int, Any] = field(default_factory=dict)
+
+
+# All of it.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,13 +219,12 @@ class Snapshot:
     """All that is known at a moment.
 
     Attributes:
-        plan, bound: the plan, and the same checked against the program, with a full spec for every argument.
-        answers: what is known of the plan so far: its reports.
-        machine: the machine that it is for.
-        cost: what the newest report's step costs there; None where `machine.trouble` says why, and for `cpu`.
+        deck: the cards, and which of them is open.
+        before: the reports, by level, of the plan before, or of this one on another machine.
+        changed: names of the values that this plan shards otherwise than the one before. Intermediates have other names
+            at other levels, so they are compared with the earlier plan's report of the same level, if it got so far.
         progress: how far the compile is.
         selection: the value that is looked at.
-        deck: the plan's card, and those beside it.
         history: what undo and redo go to.
         offers: what is offered beside the plan.
         remedies: what helps it, as far as it was tried.
@@ -199,15 +237,12 @@ class Snapshot:
         ways: the ways on from it.
     """
 
-    plan: Plan
-    bound: PlanRecord
-    answers: Answers
-    machine: MachineChoice
-    cost: StepCost | None
+    deck: Deck
     progress: Progress
     selection: Selection
-    deck: Deck
-    history: History
+    before: Mapping[str, Report] = field(default_factory=dict)
+    changed: frozenset[str] = frozenset()
+    history: History = field(default_factory=History)
     offers: Offers = field(default_factory=Offers)
     remedies: Remedies = field(default_factory=Remedies)
     why: Asked = field(default_factory=Asked)
@@ -217,9 +252,34 @@ class Snapshot:
     ways: tuple[Way, ...] = ()
 
     @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.deck.now.plan
+
+    @property
+    def known(self) -> Known:
+        """What is known of it."""
+        return self.deck.now.known
+
+    @property
+    def bound(self) -> PlanRecord:
+        """The plan checked against the program, with a full spec for every argument."""
+        return self.known.bound
+
+    @property
     def report(self) -> Report:
         """The newest report."""
-        return self.answers.report
+        return self.known.report
+
+    @property
+    def machine(self) -> MachineChoice:
+        """The machine that the plan is for."""
+        return self.known.priced()[0]
+
+    @property
+    def cost(self) -> StepCost | None:
+        """What the newest report's step costs there; None where `machine.trouble` says why, and for `cpu`."""
+        return self.known.cost()
 
     @property
     def here(self) -> Step:
@@ -227,10 +287,54 @@ class Snapshot:
         draft = self.deck.draft
         return Step(self.plan, self.machine.machine, self.deck.at, None if draft is None else draft.plan)
 
+    def told(self, report: Report) -> Snapshot:
+        """With one report more of the plan, of a higher level or of the machine that is now meant."""
+        known = self.known.told(report)
+        changed, selection = _changed(self.before, known), self.selection.carried(report)
+        return replace(self, deck=self.deck.told(known), changed=changed, selection=selection)
+
+    def moved(self, deck: Deck, history: History) -> Snapshot:
+        """At another plan or machine, of which something is known; nothing is refused any more."""
+        before, known = self.known.reports, deck.now.known
+        return replace(
+            self,
+            deck=deck,
+            before=before,
+            changed=_changed(before, known),
+            selection=self.selection.carried(known.report),
+            history=history,
+            error=None,
+            ways=(),
+        )
+
     def new_since(self, before: Snapshot) -> frozenset[str]:
         """The names of the parts that are other ones than before, and `mesh` where the plan has another mesh."""
-        by_value = ("machine", "progress", "selection")  # made anew at every step, often the same again
-        names = {field.name for field in fields(self)}
-        names = {n for n in names if getattr(self, n) is not getattr(before, n)}
-        names -= {n for n in by_value if getattr(self, n) == getattr(before, n)}
-        return frozenset(names | ({"mesh"} if self.plan.mesh != before.plan.mesh else set()))
+        new = {name for name in PARTS if getattr(self, name) is not getattr(before, name)}
+        new -= {name for name in _BY_VALUE if getattr(self, name) == getattr(before, name)}
+        return frozenset(new | ({"mesh"} if self.plan.mesh != before.plan.mesh else set()))
+
+
+_BY_VALUE = ("machine", "progress", "selection", "changed")  # made anew at every step, often the same again
+PARTS = (
+    *("plan", "report", "cost", "deck", "history", "offers", "remedies", "why", "stages", "logical", "error"),
+    *_BY_VALUE,
+)
+
+
+def _changed(before: Mapping[str, Report], known: Known) -> frozenset[str]:
+    """The names, in the highest report that is known, of what is cut otherwise than before; of intermediates only where
+    both have a report of the level at which they have these names.
+    """
+    report = known.report
+    alike = ("partitioned", "compiled") if report.level in ("partitioned", "compiled") else (report.level,)
+    earlier = next((before[level] for level in alike if level in before), None)
+    if earlier is not None:
+        return _differences(earlier, report)
+    both = max(before.keys() & known.reports.keys(), key=LEVELS.index, default="")
+    outer = frozenset(v.name for v in (*report.arguments, *report.outputs))
+    return outer & _differences(before[both], known.reports[both]) if both else frozenset()
+
+
+def _differences(before: Report, after: Report) -> frozenset[str]:
+    old = {v.name: v.spec for v in before.values}
+    return frozenset(v.name for v in after.values if v.name in old and old[v.name] != v.spec)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.errors import ShardvizError
 from shardviz.explorer.changes import mesh_with_size
-from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
+from shardviz.notation import DeviceMesh, Spec, axis_name
 from shardviz.notation.spec import axis_size
 from shardviz.records.amounts import plural
 
@@ -66,12 +66,9 @@ def ways(program: Program, wanted: Plan, now: PlanRecord, axis: str = "") -> tup
     if not found:
         return ()
     leads = lambda way: _leads_on(program, way, now)  # noqa: E731
-    sizes = (next(filter(leads, some), None) for some in _resized(wanted, found, axis))
-    return (
-        *filter(leads, _dropped(wanted, found)),
-        *(way for way in sizes if way is not None),
-        *_padded(found, wanted.mesh),
-    )
+    dropped = filter(leads, [_dropped(wanted, found)])
+    resized = (next(filter(leads, some), None) for some in _resized(wanted, found, axis))
+    return (*dropped, *filter(None, resized), *_padded(found, wanted.mesh))
 
 
 def ways_to(program: Program, plan: Plan, target: str) -> tuple[Way, ...]:
@@ -104,31 +101,25 @@ def _leads_on(program: Program, way: Way, now: PlanRecord | None = None) -> bool
         return False
 
 
-def _dropped(wanted: Plan, found: Sequence[Undivided]) -> Iterator[Way]:
+def _dropped(wanted: Plan, found: Sequence[Undivided]) -> Way:
     """What does not divide is cut by as many of its axes as divide it."""
     specs: dict[tuple[str, str], Spec] = {}
     gone: dict[str, None] = {}
     for (role, path, dimension), size, whole in found:
         spec = specs.get((role, path), whole)
-        kept = _dividing(spec.dims[dimension], size, wanted.mesh)
-        gone |= dict.fromkeys(axis_name(a) for a in spec.dims[dimension][len(kept) :])
+        axes, mesh = spec.dims[dimension], wanted.mesh
+        most = max(n for n in range(len(axes) + 1) if not size % math.prod(axis_size(a, mesh) for a in axes[:n]))
+        kept = axes[:most]
+        gone |= dict.fromkeys(map(axis_name, axes[most:]))
         dims = (*spec.dims[:dimension], kept, *spec.dims[dimension + 1 :])
         specs[role, path] = replace(spec, dims=dims)
     of = lambda which: {path: spec for (role, path), spec in specs.items() if role == which}  # noqa: E731
     plan = wanted.with_edits(of("argument"), of("output"))
-    yield Way(
+    return Way(
         f"drop {' and '.join(gone)} where it does not divide ({plural(len(specs), 'array')})",
         ", ".join(path for _, path in specs),
         plan,
     )
-
-
-def _dividing(axes: Sequence[Axis], size: int, mesh: DeviceMesh) -> tuple[Axis, ...]:
-    """The first of these axes, as many as divide a size together."""
-    count = len(axes)
-    while count and size % math.prod(axis_size(a, mesh) for a in axes[:count]):
-        count -= 1
-    return tuple(axes[:count])
 
 
 def _resized(wanted: Plan, found: Sequence[Undivided], axis: str) -> Iterator[list[Way]]:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from shardviz.errors import ShardvizError
-from shardviz.explorer.codes import codes_of
 from shardviz.explorer.edits import read
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import session_json
+from shardviz.explorer.texts import codes_of
 from shardviz.files import write_whole
 from shardviz.judge.report import Report
 from shardviz.notation import Spec
@@ -139,7 +139,6 @@ class Explorer(Delivered):
         self._seq = 0
         self._behind = False
         self._lines: Json = {}
-        self._mapped: Any = None  # what the shard map shows
         super().__init__()
         self.comm_id = self.model_id or ""
         state.loop.inbox.run(self._begin)
@@ -154,7 +153,7 @@ class Explorer(Delivered):
         """Draws all, and hears of every change from then on: a compile that ends meanwhile is told afterwards."""
         self._draw({change for view in VIEWS.values() for change in view.after})
         self.state.subscribe(self._draw)
-        self.state.wake()
+        self.state.background.wake()
 
     @property
     def program(self) -> Program:
@@ -252,7 +251,7 @@ class Explorer(Delivered):
             changed = {change for view in VIEWS.values() for change in view.after}
         try:
             with self.hold_sync():
-                if changed & {"answers", "cost"}:
+                if changed & {"report", "cost"}:
                     cost = self.state.cost
                     self._timed = self.report if cost is None else replace(self.report, collectives=cost.partitioned)
                 for name, view in VIEWS.items():
@@ -273,7 +272,8 @@ class Explorer(Delivered):
         if keys == {"edit", "seq"}:
             self.state.loop.inbox.run(lambda: self._answer(**message))  # and tells it before another answer is taken
         elif keys == {"seen"}:
-            self.state.wake() if message["seen"] is True else self.state.rest()
+            background = self.state.background
+            background.wake() if message["seen"] is True else background.rest()
         else:
             super()._on_message(_, message, __)
 
@@ -281,7 +281,7 @@ class Explorer(Delivered):
         """Does an edit or refuses it, and says so with its number: what came of it and `status.seq` go together."""
         with self.hold_sync():
             try:
-                self.state.wake()  # somebody looks on
+                self.state.background.wake()  # somebody looks on
                 self._seq = door.number(seq)
                 self.state.do(read(edit))
             except ShardvizError as error:
@@ -365,12 +365,14 @@ def _preview(explorer: Explorer) -> Json:
 
 def _stages(explorer: Explorer) -> Json:
     state = explorer.state
-    state.find_stages(other=explorer.query.get("against") == "card")  # which does nothing where they are being made
+    state.background.find_stages(
+        other=explorer.query.get("against") == "card"
+    )  # which does nothing where they are being made
     now, other = state.deck.now, state.deck.other
-    made, beside = state.stages_of(state.plan), state.stages_of(other.plan)
+    made, beside = (state.background.stages_of(plan) for plan in (state.plan, other.plan))
     lacks = explorer.query.get("against") == "card" and other is not now and not beside.items
     waits = "Shardy's passes are being run, one after the other …" if made.busy or lacks else ""
-    passes = state.passes_of(state.plan)
+    passes = state.background.passes_of(state.plan)
     shown = stages_shown(
         made.with_reports(now.known.reports, passes.items),
         None if other is now else beside.with_reports(other.known.reports),
@@ -443,15 +445,9 @@ def _texts(explorer: Explorer) -> Json:
 def _shards(explorer: Explorer) -> Json:
     """The shard map beside the source, and the large one while somebody looks at it."""
     about = explorer.report, explorer.state.selected, explorer.state.remark
-    # without a device that is picked it shows nothing but the value, which most edits leave as it is
-    shows = (found_value(*about[:2]), *about[1:], explorer.report.mesh, explorer.tab == "shards", explorer.device)
-    if explorer.device < 0 and shows == explorer._mapped:
-        return explorer.shards
     large = json_of(shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
     small = shard_map_pane(*about, room=_SMALL, device=explorer.device)
-    found = pane(small, large=large, name=explorer.state.selected)
-    explorer._mapped = shows
-    return found
+    return pane(small, large=large, name=explorer.state.selected)
 
 
 def _constraints(explorer: Explorer) -> Json:
@@ -476,45 +472,45 @@ VIEWS = {
     "inputs": View(lambda e: inputs_view(e.state), {"mesh"}),
     "outputs": View(lambda e: outputs_view(e.state), {"mesh"}),
     "kin": View(lambda e: kin_view(e.state), {"mesh", "logical"}),
-    "dimensions": View(lambda e: dimensions_view(e.state), {"answers", "logical"}),
-    "cuts": View(lambda e: cuts_view(e.state, "argument"), {"answers"}),
-    "out_cuts": View(lambda e: cuts_view(e.state, "output"), {"answers"}),
+    "dimensions": View(lambda e: dimensions_view(e.state), {"plan", "report", "logical"}),
+    "cuts": View(lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"}),
+    "out_cuts": View(lambda e: cuts_view(e.state, "output"), {"plan", "report", "changed"}),
     "trial": View(lambda e: trial_view(e.state, e.trying), {"trying"}),
-    "cards": View(_cards, {"answers", "cost", "deck", "machine"}),
+    "cards": View(_cards, {"report", "cost", "deck", "machine"}),
     "offers": View(_offers, {"offers", "deck"}),
     "preview": View(_preview, {"hovered", "deck"}),
     "most": View(
         lambda e: pane(most_document(e.state.deck, e.state.now.remedies)),
-        {"answers", "cost", "deck", "machine", "remedies"},
+        {"report", "cost", "deck", "machine", "remedies"},
     ),
     "why": View(_why, {"why"}),
-    "head": View(_head, {"answers", "machine", "cost"}),
-    "texts": View(_texts, {"answers", "cost", "deck"}, tab="source"),
-    "source": View(lambda e: e._lines, {"answers", "cost", "deck"}, tab="source"),
-    "problems": View(_problems, {"answers", "cost", "tab"}),
-    "values": View(_values, {"answers", "query"}, tab="values"),
-    "collectives": View(_collectives, {"answers", "cost", "query"}, tab="collectives"),
+    "head": View(_head, {"report", "machine", "cost"}),
+    "texts": View(_texts, {"report", "cost", "deck"}, tab="source"),
+    "source": View(lambda e: e._lines, {"report", "cost", "deck"}, tab="source"),
+    "problems": View(_problems, {"report", "cost", "tab"}),
+    "values": View(_values, {"report", "changed", "query"}, tab="values"),
+    "collectives": View(_collectives, {"report", "cost", "query"}, tab="collectives"),
     "selected": View(lambda e: e.state.selected, {"selection"}),
-    "shards": View(_shards, {"answers", "selection", "tab", "device"}),
-    "constraints": View(_constraints, {"answers", "selection", "plan"}),
-    "rosetta": View(_rosetta, {"answers", "selection", "reading"}, tab="rosetta"),
-    "memory": View(_memory, {"answers", "machine", "cost", "deck"}, tab="memory"),
-    "costs": View(_costs, {"answers", "machine", "cost", "deck"}, tab="cost"),
-    "difference": View(lambda e: pane(difference_pane(e.state.deck)), {"answers", "cost", "deck"}, tab="difference"),
-    "stages": View(_stages, {"answers", "deck", "stages", "query"}, tab="stages"),
+    "shards": View(_shards, {"report", "selection", "tab", "device"}),
+    "constraints": View(_constraints, {"report", "selection", "plan"}),
+    "rosetta": View(_rosetta, {"report", "selection", "reading"}, tab="rosetta"),
+    "memory": View(_memory, {"report", "machine", "cost", "deck"}, tab="memory"),
+    "costs": View(_costs, {"report", "machine", "cost", "deck"}, tab="cost"),
+    "difference": View(lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference"),
+    "stages": View(_stages, {"report", "deck", "stages", "query"}, tab="stages"),
     "machine": View(
         lambda e: machine_view(e.state.cost, e.state.cost_error, e.state.deck),
-        {"machine", "cost", "deck", "answers"},
+        {"machine", "cost", "deck", "report"},
         tab="machine",
     ),
     "company": View(
         lambda e: company_view(e.state.cost, e.device, e.report, e.state.selected),
-        {"answers", "cost", "selection", "device"},
+        {"report", "cost", "selection", "device"},
         tab="machine",
     ),
     "status": View(
         lambda e: status_view(e.state, e._seq, e.state.now.progress.seconds),
-        {"answers", "progress", "history", "error", "seq"},
+        {"report", "progress", "history", "error", "seq"},
     ),
 }
 """Every trait that the page shows, in the order in which they are made and, by some hosts, set one after the other:

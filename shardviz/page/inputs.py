@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from shardviz.explorer.arrays import arrays_of, kin, layers_of, tree
 from shardviz.explorer.changes import choices
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.kin import arrays_of, kin, layers_of
 from shardviz.explorer.logical import MOST_AT_ONCE, Cut, called, cuts
-from shardviz.explorer.trees import tree
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.paint.json import axes_json

@@ -15,7 +15,6 @@ from shardviz import processes
 from shardviz.ask import Program
 from shardviz.ask.calls import program_of
 from shardviz.errors import MeshError, ShardvizError, TraceError
-from shardviz.explorer.chores import hurry
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import SavedSession, read_session
 from shardviz.gallery import Example
@@ -23,11 +22,6 @@ from shardviz.judge.report import Report
 from shardviz.page.explorer import Explorer
 from shardviz.program.adapt import has_arguments
 from shardviz.program.plan import Plan
-
-_OPENING = 2.0
-"""Seconds at most for which other explorers' chores wait while one is opened."""
-_PAINTING = 0.5
-"""Seconds for which they go on to wait, until its page has been painted."""
 
 
 def explore(
@@ -98,7 +92,6 @@ def explore(
         )
     own = plan is None and mesh is None  # then the function must bring a mesh
     plan = None if own else _plan(plan, mesh, in_specs, out_specs)
-    hurry(_OPENING)
     processes.start()  # while the function is traced
     program = fn.program if isinstance(fn, Example) else fn
     if not isinstance(program, Program):
@@ -106,9 +99,7 @@ def explore(
     plan = _own_plan(program, in_specs, out_specs) if plan is None else plan
     limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
     on: dict[str, Any] = {"target": target, "tokens": tokens, "model_flops": model_flops}
-    explorer = Explorer(ExplorerState(program, plan, level=level, **limits, **on))
-    hurry(_PAINTING)
-    return explorer
+    return Explorer(ExplorerState(program, plan, level=level, **limits, **on))
 
 
 def open(

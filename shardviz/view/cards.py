@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from shardviz.costs.step_cost import Needs, StepCost, memory_parts
-from shardviz.explorer.answers import Known, equal_level
-from shardviz.explorer.cards import Card, Deck
-from shardviz.explorer.offers import Offer, Offers
+from shardviz.explorer.cards import Card, Deck, Known, equal_level
+from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.findings import Finding

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardviz.costs.step_cost import StepCost
-from shardviz.explorer.answers import Known, equal_level
-from shardviz.explorer.cards import Deck
+from shardviz.explorer.cards import Deck, Known, equal_level
 from shardviz.judge.comparison import Comparison, compare
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, axis_name

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from shardviz.costs.step_cost import memory_parts
-from shardviz.explorer.codes import Codes
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import Looked, SavedSession
-from shardviz.explorer.offers import Remedies
+from shardviz.explorer.snapshot import Remedies
+from shardviz.explorer.texts import Codes
 from shardviz.records import Memory
 from shardviz.records.amounts import format_bytes, format_flops, plural
 from shardviz.records.sums import sum_collectives, total_of

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import StepCost
-from shardviz.explorer.answers import Known, equal_level
-from shardviz.explorer.cards import Card, Deck
-from shardviz.explorer.offers import Remedies
+from shardviz.explorer.cards import Card, Deck, Known, equal_level
+from shardviz.explorer.snapshot import Remedies
 from shardviz.judge.report import Report
 from shardviz.notation.spec import axis_name
 from shardviz.records import Frame

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from shardviz.explorer.offers import Asked
+from shardviz.explorer.snapshot import Asked
 from shardviz.judge.comparison import Amount, Comparison
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural

@@ -89,7 +89,7 @@ def test_a_notebook_that_was_run_without_a_page(browser, lab: Lab):
 
 def test_a_cell_that_is_run_again(lab: Lab, page: LabPage):
     """What was tried unasked for the explorer that nobody sees any more is left."""
-    rests = "[each.state.rests for each in (first, explorer)]"
+    rests = "[each.state.background.rests for each in (first, explorer)]"
     page.open_notebook(
         lab.write("run_again.ipynb", OPEN.replace("partitioned", "propagated"), "first = explorer", rests)
     )

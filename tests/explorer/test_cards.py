@@ -12,9 +12,9 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.errors import ShardvizError, SpecError
-from shardviz.explorer import tries
-from shardviz.explorer.answers import AnswerBook, Known, equal_level
-from shardviz.explorer.cards import BASELINE, DRAFT, MOST_CARDS, Deck
+from shardviz.explorer import background
+from shardviz.explorer.apply import MOST_KEPT
+from shardviz.explorer.cards import BASELINE, DRAFT, MOST_CARDS, Deck, equal_level
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.paint.text import text_of
 from shardviz.view.cards import deck_document
@@ -79,14 +79,13 @@ def test_a_plan_that_was_answered_is_not_asked_again(program, plan):
     assert (len(program.jobs), program.propagations) == (asked, propagated)
 
 
-def test_answers_are_bounded(make_program, plan):
-    state = ExplorerState(make_program(), plan, level="propagated")
-    book = AnswerBook(most=3)
-    plans = [plan.with_spec(W1, spec) for spec in ((), ("data",), ("model",), (None, "data"))]
-    for each in plans:
-        report = state.program.propagate(each)
-        book.keep(each, Known(state.program.bind(each), {"propagated": report}, state.now.machine, state.asking.whole))
-    assert len(book) == 3 and book.find(plans[0], state.machine) is None and book.find(plans[3], state.machine)
+def test_answers_are_bounded(program, plan):
+    state = ExplorerState(program, plan, level="propagated")
+    plans = [plan.with_mesh({"data": 4, "model": 2, "z": n}) for n in range(1, MOST_KEPT + 2)]
+    first, *_, last = [state.asking.known(each, state.now.machine) for each in plans]
+    asked = program.propagations
+    assert state.asking.known(plans[-1], state.now.machine).report is last.report and program.propagations == asked
+    assert state.asking.known(plans[0], state.now.machine).report is not first.report, "the oldest is forgotten"
 
 
 def test_cards_are_compared_at_a_level_that_both_have(program, plan):
@@ -162,7 +161,7 @@ def test_where_what_may_help_cannot_be_tried_that_is_said(make_program, plan, er
         raise error
         yield
 
-    monkeypatch.setattr(tries, "mends", mender)
+    monkeypatch.setattr(background, "mends", mender)
     state.try_remedies()
     assert not state.now.remedies.busy
     (word,) = [p for p in most_document(state.deck, state.now.remedies).lead[0] if p.tone == "warn"]

@@ -1,37 +1,34 @@
-"""Work in slices gives way to what a person waits for, and is done then."""
+"""Work in slices: where nobody else waits it is done at once, else between what others ask."""
 
 import asyncio
 
-from shardviz.explorer import chores
+from shardviz.explorer.chores import Chore
 from shardviz.explorer.compile_loop import Inbox
 
 
-def test_a_chore_waits_while_somebody_is_in_a_hurry_and_is_done_then():
-    done = []
+def counted(done):
+    for number in range(3):
+        done.append(number)
+        yield
+
+
+def test_where_a_loop_runs_it_is_done_in_turns_and_can_be_stopped():
+    done, stopped = [], []
 
     async def live():
-        chores.hurry(60)
-        chore = chores.Chore(Inbox(), (done.append(n) for n in range(3)))
-        chore.start()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert done == [] and chore.running
-        chore.stop()
-        chores.hurry(0)
-        chore = chores.Chore(Inbox(), (done.append(n) for n in range(3)))
-        chore.start()
-        while chore.running:
+        chores = [Chore(Inbox(), counted(each)) for each in (done, stopped)]
+        for chore in chores:
+            chore.start()
+        assert not done and chores[0].running, "it returned at once"
+        chores[1].stop()
+        while chores[0].running:
             await asyncio.sleep(0.001)
 
     asyncio.run(live())
-    assert done == [0, 1, 2]
+    assert done == [0, 1, 2] and not stopped
 
 
 def test_where_nobody_else_waits_it_is_done_at_once():
-    chores.hurry(60)
-    try:
-        done = []
-        chores.Chore(Inbox(), (done.append(n) for n in range(3))).start()
-        assert done == [0, 1, 2]
-    finally:
-        chores.hurry(0)
+    done = []
+    Chore(Inbox(), counted(done)).start()
+    assert done == [0, 1, 2]

@@ -316,7 +316,7 @@ def test_wait_gives_up_but_the_compile_goes_on(state, program):
 
 def test_wait_returns_when_those_who_look_on_have_heard(state, program):
     heard = []
-    state.subscribe(lambda new: (time.sleep(0.2), heard.append(state.level)) if "answers" in new else None)
+    state.subscribe(lambda new: (time.sleep(0.2), heard.append(state.level)) if "report" in new else None)
     plan, job = program.jobs[0]
     thread = threading.Thread(target=lambda: job.answer(program.compiled(plan)))
     thread.start()
@@ -413,15 +413,15 @@ def test_a_change_is_told_once_with_all_that_is_new(state, program, told):
     seen = []
     state.subscribe(lambda new: seen.append((state.level, state.status, len(state.past))))
     state.set_dim(W1, 0, ["data"])
-    assert told == [{"plan", "bound", "answers", "deck", "progress", "history"}] and seen == [
+    assert told == [{"plan", "report", "changed", "deck", "progress", "history"}] and seen == [
         ("propagated", "propagating", 1)
     ]
     state.resize_axis("data", 2)
-    assert told[1:] == [{"plan", "bound", "answers", "deck", "history", "mesh"}]
+    assert told[1:] == [{"plan", "report", "changed", "deck", "history", "mesh"}]
     state.loop.hurry()
     plan, job = program.jobs[-1]
     job.answer(program.compiled(plan))
-    assert told[2:] == [{"progress"}, {"answers", "deck", "progress"}]
+    assert told[2:] == [{"progress"}, {"report", "deck", "progress"}]
     assert seen[1:] == [("propagated", "propagating", 2), ("propagated", "compiling", 2), ("compiled", "compiled", 2)]
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardviz.errors import SpecError
+from shardviz.explorer.arrays import kin_of, layers_of
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.kin import kin_of, layers_of
 from shardviz.notation import Spec
 from shardviz.program.dimensions import Member
 

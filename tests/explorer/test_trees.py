@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardviz.explorer.trees import tree
+from shardviz.explorer.arrays import tree
 from shardviz.records.paths import label, segments
 
 

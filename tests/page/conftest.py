@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardviz.explorer import tries
+from shardviz.explorer import background
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from tests.explorer.fake_program import FakeProgram, a_plan, a_program, installed_compilers, programs  # noqa: F401 - fixtures
@@ -20,9 +20,9 @@ def tab(browser):
 @pytest.fixture(autouse=True)
 def nothing_helps_a_program_that_is_none(monkeypatch):
     """The compiler's answers to a `FakeProgram` are the test's, which does not count with jobs of the mender."""
-    mends = tries.mends
+    mends = background.mends
     monkeypatch.setattr(
-        "shardviz.explorer.tries.mends",
+        "shardviz.explorer.background.mends",
         lambda program, *rest: iter(()) if isinstance(program, FakeProgram) else mends(program, *rest),
     )
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import shardviz as sv
-from shardviz.explorer import tries
+from shardviz.explorer import background
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from shardviz.records.amounts import format_seconds
@@ -88,7 +88,7 @@ def test_a_preset_is_seen_before_it_is_taken(page):
 def known(tried, share, best=None, text=""):
     """What a search knows, as far as the explorer shows it."""
     found = None if best is None else SimpleNamespace(plan=best, text=text)
-    return SimpleNamespace(tried=(None,) * tried, seconds=share * tries.SECONDS, best=found, why_not=())
+    return SimpleNamespace(tried=(None,) * tried, seconds=share * background.HUNT, best=found, why_not=())
 
 
 def test_what_the_search_finds_is_a_card_that_gets_better(open_page, program, plan, compilers, monkeypatch):
@@ -100,7 +100,7 @@ def test_what_the_search_finds_is_a_card_that_gets_better(open_page, program, pl
             assert len([c for c in state.deck.cards if c.id != "baseline"]) == min(n, 1), "one card"
             yield known(n + 1, n / 3, better, f"number {n}")
 
-    monkeypatch.setattr(tries, "searches", finder)
+    monkeypatch.setattr(background, "searches", finder)
     page = open_page(Explorer(state))
     page.at("find-best").click()
     page.answer()
@@ -127,7 +127,7 @@ def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, prog
         finally:
             ended.append(told)
 
-    monkeypatch.setattr(tries, "searches", finder)
+    monkeypatch.setattr(background, "searches", finder)
     page = open_page(Explorer(state))
     button, progress = page.at("find-best"), page.tab.locator(".sv-hunt")
 
@@ -228,7 +228,7 @@ def test_what_helps_is_applied_by_a_click_and_one_undo_takes_it_back(open_page, 
         yield mends(1)
         yield mends(2, mend(state, better, seconds=1e-3, bytes=1e6, memory=2e6))
 
-    monkeypatch.setattr(tries, "mends", mender)
+    monkeypatch.setattr(background, "mends", mender)
     page = open_page(Explorer(state))
     state.try_remedies()
     page.answer()
@@ -248,7 +248,7 @@ def test_an_offer_that_is_looked_at_is_a_card_before_it_is_taken(page, plan, mon
     state = page.explorer.state
     better = plan.with_spec(W1, (None, "model"))
     found = mends(1, mend(state, better, seconds=1.5, bytes=2e6, memory=0.0))
-    monkeypatch.setattr(tries, "mends", lambda *_: iter([found]))
+    monkeypatch.setattr(background, "mends", lambda *_: iter([found]))
     state.try_remedies()
     page.answer()
     at, past = state.plan, len(state.past)

@@ -6,15 +6,15 @@ import asyncio
 import json
 import random
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shardviz.errors import CompileCrashed, ShardvizError
+from shardviz.explorer import snapshot
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.snapshot import Snapshot
 from shardviz.page.explorer import VIEWS, Explorer
 from shardviz.records import Value
 from shardviz.view.document import plain
@@ -255,7 +255,7 @@ def test_whatever_happens_the_page_shows_what_would_be_built_anew(program, plan,
 
 
 def test_views_depend_on_what_there_is(explorer):
-    parts = {field.name for field in fields(Snapshot)} | {"mesh", "seq"}
+    parts = {*snapshot.PARTS, "mesh", "seq"}
     for name, view in VIEWS.items():
         assert explorer.has_trait(name)
         assert all(change in parts or explorer.has_trait(change) for change in view.after), name
@@ -299,7 +299,7 @@ def test_where_the_last_view_is_closed_nothing_is_tried_unasked(program, plan, m
         finally:
             ended.append(1)
 
-    monkeypatch.setattr("shardviz.explorer.tries.mends", mender)
+    monkeypatch.setattr("shardviz.explorer.background.mends", mender)
     monkeypatch.setattr("shardviz.explorer.background._IDLE", 0.0)
 
     async def live():
@@ -311,11 +311,11 @@ def test_where_the_last_view_is_closed_nothing_is_tried_unasked(program, plan, m
         explorer.state.try_remedies()
         assert await counts() == (1, 0)
         explorer._on_message(explorer, {"seen": False}, [])
-        assert explorer.state.rests and await counts() == (1, 1)
+        assert explorer.state.background.rests and await counts() == (1, 1)
         explorer.state.set_spec("x", None)
         assert await counts() == (1, 1)
         explorer._on_message(explorer, {"seen": True}, [])
-        assert not explorer.state.rests and await counts() == (2, 1)
+        assert not explorer.state.background.rests and await counts() == (2, 1)
         explorer._on_message(explorer, {"seen": False}, [])
         assert await counts() == (2, 2)
         say(explorer, op="set_dim", name="x", dimension=0, axes=["model"])  # from a page that says nothing of itself

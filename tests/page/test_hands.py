@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import shardviz as sv
-from shardviz.explorer import tries
+from shardviz.explorer import background
 from shardviz.explorer.cards import BASELINE
 from shardviz.explorer.edits import PAGE_EDITS
 from shardviz.explorer.explorer import ExplorerState
@@ -130,7 +130,7 @@ def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
     """500 of the page's own messages, drawn from what the page shows at that moment."""
     chance = random.Random(7)
     first = explorer.plan, explorer.state.machine
-    monkeypatch.setattr(tries, "mends", _donating)
+    monkeypatch.setattr(background, "mends", _donating)
     names = [v.name for v in explorer.report.arguments]
     shown = {}
     for turn in range(1, 501):
@@ -258,7 +258,7 @@ def test_a_refused_change_is_mended_by_a_click_and_so_is_a_program(open_page, ex
     page.answer()
     assert page.at("mesh-error").count() == 0 and explorer.state.error is None
     # what helps may be a change of the program
-    monkeypatch.setattr(tries, "mends", _donating)
+    monkeypatch.setattr(background, "mends", _donating)
     explorer.state.try_remedies()
     page.answer()
     page.tab.locator(f"[data-offer='remedy {DONATE}']").first.click()

@@ -99,7 +99,7 @@ def test_every_pass_of_xla_is_had_on_request(page):
             break
         page.tab.wait_for_timeout(50)
     page.answer()
-    passes = state.passes_of(state.plan)
+    passes = state.background.passes_of(state.plan)
     assert not passes.trouble and f"changed it: {len(passes.items)} texts" in page.at("stage-passes").inner_text()
     assert len({stage.name for stage in passes.items}) == len(passes.items) > 5
     (cut,) = [stage for stage in passes.items if stage.title.endswith(" spmd-partitioning")]

@@ -2,7 +2,7 @@
 // Constraints by hand: the selected value inside the function gets a spec, without an edit of the function; and those
 // that the plan has, each with a way to take it away.
 import { fill, h } from "./dom.js";
-import { refusal } from "./refused.js";
+import { refusal } from "./head.js";
 
 /** @import { Context } from "./types.d.ts" */
 

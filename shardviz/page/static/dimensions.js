@@ -4,7 +4,7 @@ import { fill, find, focused, h, isFilling, keeper } from "./dom.js";
 import { chip, cutText } from "./chips.js";
 import { dragAxis, dropAxis } from "./drag.js";
 import { isLegal } from "./menu.js";
-import { refusal } from "./refused.js";
+import { refusal } from "./head.js";
 
 /** @import { Child, Context, DimensionRow, Kept } from "./types.d.ts" */
 

@@ -124,41 +124,54 @@ function replace(el, wanted) {
 }
 
 /**
- * What fills an element anew only where what it shows has changed: all that it shows, in words, and how it is made.
- * @param {HTMLElement} el
- * @returns {(said: string, make: () => Child) => void}
+ * Things that are made anew only where what they show has changed, each by its key.
+ * @template T
+ * @returns {(wanted: Kept<T>[]) => T[]}
  */
-export function filler(el) {
-  /** @type {string | undefined} */
-  let shown;
-  return (said, make) => {
-    if (said !== shown) fill(el, make());
-    shown = said;
+export function keeper() {
+  /** @type {Map<string, { said: string, made: T }>} */
+  let all = new Map();
+  return (wanted) => {
+    const before = all;
+    all = new Map();
+    return wanted.map(([key, said, make]) => {
+      const old = before.get(key);
+      const kept = old?.said === said ? old : { said, made: make() };
+      all.set(key, kept);
+      return kept.made;
+    });
   };
 }
 
 /**
- * The same for many things, each by its key: those that are made, and those that are kept.
- * @template T
- * @param {number} [turns] how often something may be missing among what is wanted, and is kept
- * @returns {(wanted: Kept<T>[]) => T[]}
+ * A field whose Enter does something; other keys are the field's own, and no shortcut of the page's.
+ * @param {Props} attributes
+ * @param {() => void} enter
  */
-export function keeper(turns = 0) {
-  /** @type {Map<string, { said: string, made: T, turn: number }>} */
-  const all = new Map();
-  let turn = 0;
-  return (wanted) => {
-    turn += 1;
-    const made = wanted.map(([key, said, make]) => {
-      const found = all.get(key);
-      const kept = found?.said === said ? found : { said, made: make(), turn };
-      kept.turn = turn;
-      all.set(key, kept);
-      return kept.made;
-    });
-    for (const [key, kept] of all) if (kept.turn < turn - turns) all.delete(key);
-    return made;
+export function entry(attributes, enter) {
+  const onkeydown = (/** @type {KeyboardEvent} */ e) => {
+    e.stopPropagation();
+    if (e.key === "Enter") enter();
   };
+  return h("input", { type: "text", spellcheck: "false", autocomplete: "off", ...attributes, onkeydown });
+}
+
+const PAUSE = 120; // milliseconds without a key before it is said what was typed
+
+/**
+ * A field to search with, which says what was typed when no more has been for a moment.
+ * @param {Props} attributes
+ * @param {(text: string) => void} say
+ */
+export function searchField(attributes, say) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const field = entry({ type: "search", class: "sv-filter", ...attributes }, () => {});
+  field.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => say(field.value), PAUSE);
+  });
+  return field;
 }
 
 /**

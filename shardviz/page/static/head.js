@@ -4,7 +4,7 @@ import { fill, h } from "./dom.js";
 import { inline, pieces, plain } from "./document.js";
 import { secondsText, TICK } from "./waits.js";
 
-/** @import { Block, Child, Context, Status } from "./types.d.ts" */
+/** @import { Block, Child, Context, EditError, Status } from "./types.d.ts" */
 
 /** @type {Record<string, string>} */
 const LEVELS = {
@@ -166,4 +166,31 @@ export function waiting(ctx) {
     ? "No kernel answers here, and this was not on the screen when one did; run the cell again."
     : "The kernel is asked; it answers when it has ended what it is doing.";
   return h("p", { class: "sv-empty" }, words);
+}
+
+/**
+ * A change that was refused: why, the ways on that were tried, and how to be rid of the words.
+ * @param {Context} ctx
+ * @param {EditError} error
+ * @param {string} id
+ */
+export function refusal(ctx, error, id) {
+  const ways = (error.ways ?? []).map(({ text, tip, take }, place) =>
+    take
+      ? h("button", {
+        class: "sv-btn sv-do",
+        id: `way-${place}`,
+        title: tip,
+        onclick: () => ctx.edit({ op: "take_way", place }),
+      }, text)
+      : h("span", { class: "sv-soft", title: tip }, text)
+  );
+  const away = h("button", {
+    class: "sv-away",
+    id: `${id}-away`,
+    title: "leave it as it was",
+    "aria-label": "dismiss",
+    onclick: () => ctx.edit({ op: "dismiss" }),
+  }, "×");
+  return notice("sv-error", id, error.message, error.detail, h("span", { class: "sv-ways" }, ways), away);
 }

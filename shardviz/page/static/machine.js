@@ -1,7 +1,7 @@
 // @ts-check
 // The machine: a device is picked on its picture or by its number, and an order of the devices chosen. What there is to
 // read beside the picture are Documents.
-import { fill, h } from "./dom.js";
+import { entry, fill, h } from "./dom.js";
 import { documentView, inline, pieces, stacked } from "./document.js";
 import { notice, waiting } from "./head.js";
 import { legend, picture, sample } from "./picture.js";
@@ -21,28 +21,14 @@ export function ordering(key) {
 }
 
 /**
- * A field whose Enter does something; other keys are the field's own.
- * @param {object} attributes
- * @param {() => void} enter
- * @returns {HTMLInputElement}
- */
-function field(attributes, enter) {
-  const onkeydown = (/** @type {KeyboardEvent} */ e) => {
-    e.stopPropagation();
-    if (e.key === "Enter") enter();
-  };
-  return h("input", { type: "text", spellcheck: "false", autocomplete: "off", ...attributes, onkeydown });
-}
-
-/**
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
 export function machine(ctx, el) {
   const [top, box, against, facts, order, more, rides] = Array.from({ length: 7 }, () => h("div", {}));
-  const number = field({ class: "sv-pickdevice", inputmode: "numeric", id: "pick-device", placeholder: "number" }, go);
+  const number = entry({ class: "sv-pickdevice", inputmode: "numeric", id: "pick-device", placeholder: "number" }, go);
   number.addEventListener("change", go);
-  const typed = field({ id: "order-text", placeholder: "0,1,3,2 or [2,4]T(1,0)" }, set);
+  const typed = entry({ id: "order-text", placeholder: "0,1,3,2 or [2,4]T(1,0)" }, set);
   typed.setAttribute("aria-label", "the order of the devices: their ids, or a transposed count");
   const button = { class: "sv-btn", id: "order-set", title: "put the devices in this order", onclick: set };
   const refused = h("div", {});

@@ -4,7 +4,7 @@ import { fill, find, h, isFilling } from "./dom.js";
 import { axisStyle } from "./chips.js";
 import { dragAxis } from "./drag.js";
 import { rove } from "./keys.js";
-import { refusal } from "./refused.js";
+import { refusal } from "./head.js";
 
 /** @import { Context, MeshAxis } from "./types.d.ts" */
 

@@ -1,6 +1,6 @@
 // @ts-check
 // The tabs that are Documents, each with what a person can do beside it: filter, take a filter away, finish a compile.
-import { copyButton, fill, focused, h } from "./dom.js";
+import { copyButton, fill, focused, h, searchField } from "./dom.js";
 import { documentView } from "./document.js";
 import { waiting } from "./head.js";
 
@@ -11,10 +11,10 @@ import { waiting } from "./head.js";
  * @param {Context} ctx
  * @param {HTMLElement} el
  * @param {"values" | "collectives" | "memory" | "costs" | "problems" | "rules" | "difference"} key
- * @param {{ tab?: string, above?: () => Child, below?: (data: Pane) => Child, editors?: Editors }} options what stands
- *   above and below, and what of it can be changed
+ * @param {{ tab?: string, above?: () => Child, below?: (data: Pane) => Child, editors?: Editors }} [options] what
+ *   stands above and below, and what of it can be changed
  */
-export function pane(ctx, el, key, { tab = key, above, below, editors }) {
+export function pane(ctx, el, key, { tab = key, above, below, editors } = {}) {
   const top = h("div", {});
   const body = h("div", {});
   const end = h("div", {});
@@ -46,10 +46,10 @@ export function pane(ctx, el, key, { tab = key, above, below, editors }) {
  * @param {string} id
  * @param {string} words
  */
-function lineFilter(ctx, id, words) {
+export function lineFilter(ctx, id, words) {
   const { line } = ctx.get("query");
   if (!line) return null;
-  return h("button", { class: "sv-btn", id, onclick: () => ctx.query({ line: "" }) }, `${words}${line} ×`);
+  return h("button", { class: "sv-btn", id, onclick: () => ctx.query({ at: 0, line: "" }) }, `${words}${line} ×`);
 }
 
 /**
@@ -58,21 +58,11 @@ function lineFilter(ctx, id, words) {
  * @param {HTMLElement} el
  */
 export function values(ctx, el) {
-  const filter = h("input", {
-    type: "search",
-    class: "sv-filter",
+  const filter = searchField({
     id: "values-filter",
     placeholder: "filter: a name, an operation, model.py:20, an axis …",
     "aria-label": "filter the values",
-    spellcheck: "false",
-    onkeydown: (/** @type {Event} */ e) => e.stopPropagation(),
-  });
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-  filter.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => ctx.query({ text: filter.value }), 120);
-  });
+  }, (text) => ctx.query({ text }));
   const changed = h("input", { type: "checkbox", id: "values-changed" });
   changed.addEventListener("change", () => ctx.query({ changed: changed.checked }));
   const orders = [["program", "in program order"], ["bytes", "largest shard first"]];
@@ -101,15 +91,6 @@ export function values(ctx, el) {
 }
 
 /**
- * The collectives: their sums, and each of them.
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function collectives(ctx, el) {
-  pane(ctx, el, "collectives", { above: () => lineFilter(ctx, "collectives-line", "only ") });
-}
-
-/**
  * The memory of one device.
  * @param {Context} ctx
  * @param {HTMLElement} el
@@ -124,33 +105,6 @@ export function memory(ctx, el) {
         ? h("button", { class: "sv-btn", id: "finish", title, onclick }, "finish the compile")
         : null,
   });
-}
-
-/**
- * What a step costs.
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function cost(ctx, el) {
-  pane(ctx, el, "costs", { tab: "cost" });
-}
-
-/**
- * What is wrong, and what is worth knowing.
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function problems(ctx, el) {
-  pane(ctx, el, "problems", {});
-}
-
-/**
- * What is different between the open card and another one.
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function difference(ctx, el) {
-  pane(ctx, el, "difference", {});
 }
 
 /**

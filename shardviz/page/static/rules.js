@@ -1,27 +1,12 @@
 // @ts-check
 // The rules: what the kernel tells of each, with fields to change them, buttons to move them, and a form for a new one.
-import { find, h } from "./dom.js";
+import { entry, find, h } from "./dom.js";
 import { pane } from "./panes.js";
-import { refusal } from "./refused.js";
+import { refusal } from "./head.js";
 
 /** @import { Context, Edit } from "./types.d.ts" */
 
 const WIDTHS = [5, 30, 30, 8, 6]; // characters of the columns
-
-/**
- * A field of the form whose Enter does something; other keys are the field's own.
- * @param {string} id
- * @param {string} label
- * @param {string} placeholder
- * @param {() => void} enter
- */
-function blank(id, label, placeholder, enter) {
-  const onkeydown = (/** @type {KeyboardEvent} */ e) => {
-    e.stopPropagation();
-    if (e.key === "Enter") enter();
-  };
-  return h("input", { type: "text", id, placeholder, spellcheck: "false", "aria-label": label, onkeydown });
-}
 
 /**
  * A field that says what was typed once the person is done with it; Escape takes it back.
@@ -34,8 +19,7 @@ function field(id, label, value, done) {
   const send = () => {
     if (input.isConnected && input.value !== value) done(input.value);
   };
-  const input = blank(id, label, "", send);
-  input.value = value;
+  const input = entry({ id, value, "aria-label": label }, send);
   input.addEventListener("change", send);
   input.addEventListener("keydown", (e) => {
     if (e.key !== "Escape") return;
@@ -68,8 +52,14 @@ export function moves(place, count) {
 export function rules(ctx, el) {
   let sent = 0; // how many rules there are once the new one is taken
   const fields = () => ctx.get("rules").fields || [];
-  const pattern = blank("rule-new-filter", "pattern of the new rule", "*kernel", add);
-  const spec = blank("rule-new-spec", "spec of the new rule", "P('data', 'model')", add);
+  const pattern = entry(
+    { id: "rule-new-filter", placeholder: "*kernel", "aria-label": "pattern of the new rule" },
+    add,
+  );
+  const spec = entry(
+    { id: "rule-new-spec", placeholder: "P('data', 'model')", "aria-label": "spec of the new rule" },
+    add,
+  );
 
   function add() {
     if (!pattern.value.trim()) return pattern.focus();
@@ -189,8 +179,9 @@ export function ruleMaker(ctx) {
         open = "";
         ctx.edit({ op: "make_rule", pattern: input.value, name });
       };
-      const input = blank("make-pattern", `pattern of a rule with the spec of ${name}`, "*kernel", make);
-      input.value = patternsOf(name)[0];
+      const [value] = patternsOf(name);
+      const label = `pattern of a rule with the spec of ${name}`;
+      const input = entry({ id: "make-pattern", value, placeholder: "*kernel", "aria-label": label }, make);
       const { words: count, draw } = counting(ctx, input, "make-count");
       drawCount = draw;
       const offers = patternsOf(name).map((pattern) =>

@@ -1,6 +1,6 @@
 // @ts-check
 // The person's own source as the kernel tells it: on each line its share of the step, and what happens there.
-import { fill, filler, find, h, keeper } from "./dom.js";
+import { fill, find, h, keeper } from "./dom.js";
 import { inline, pieces, plain } from "./document.js";
 import { waiting } from "./head.js";
 
@@ -47,45 +47,30 @@ export function source(ctx, el) {
   }
 
   /**
-   * A line, and what shows what is said of it: most edits change little of most lines, and the shares of all.
+   * A line: its number, its share, its text, what it costs more than elsewhere, and what happens on it.
    * @param {Line} line
    * @param {Inline} text
    */
-  function lineOf({ n, at }, text) {
+  function lineOf(line, text) {
+    const { n, at, bar = [], more, on = [] } = line;
     const [code] = pieces(text);
-    const looks = at ? ["sv-heat", "sv-more", "sv-ann"] : ["", "", "sv-ann"];
-    const parts = looks.map((name) => h("span", { class: name || null }));
     const [number, words] = [at ? raw(at, n) : h("span", { class: "sv-no" }, n), code.tip || code.t.trim()];
     const attributes = {
-      class: at ? "sv-ln" : "sv-ln sv-quiet",
+      class: `sv-ln ${at ? "" : "sv-quiet"} ${isAbout(line) ? "sv-sel" : ""}`,
       id: at && `line-${at}`,
       "data-thing": at && `line ${at}`,
+      "data-heat": heatOf(line),
     };
-    const [bar, more, events] = parts;
-    const row = h("div", attributes, number, bar, h("code", { title: words }, code.t), more, events);
-    const [showBar, showMore, showEvents] = parts.map(filler);
-    /** Two levels take turns: what one says of a line is much as it was the last time. @type {ReturnType<typeof keeper<HTMLElement>>} */
-    const keep = keeper(3);
-
-    /** @param {Line} line @param {string} around what all lines show besides */
-    function show(line, around) {
-      const { bar: shares = [], on = [] } = line;
-      row.dataset.heat = String(heatOf(line));
-      row.classList.toggle("sv-sel", isAbout(line));
-      if (at) bar.title = shares.map(({ tip }) => tip).join("; ") || "nothing moves here";
-      showBar(JSON.stringify(shares), () => bars(line));
-      showMore(`${JSON.stringify(line.more)} ${around}`, () => line.more ? inline(ctx, line.more) : []);
-      showEvents(`${JSON.stringify(on)} ${around}`, () => {
-        /** @type {Map<string, number>} */
-        const times = new Map();
-        return keep(on.map((said) => {
-          const key = JSON.stringify(said);
-          times.set(key, (times.get(key) ?? 0) + 1);
-          return [`${key} ${times.get(key)}`, around, () => event(said)];
-        }));
-      });
-    }
-    return { row, show };
+    const shares = bar.map(({ tip }) => tip).join("; ") || "nothing moves here";
+    return h(
+      "div",
+      attributes,
+      number,
+      h("span", at ? { class: "sv-heat", title: shares } : {}, bars(line)),
+      h("code", { title: words }, code.t),
+      h("span", { class: at ? "sv-more" : null }, more ? inline(ctx, more) : null),
+      h("span", { class: "sv-ann" }, on.map(event)),
+    );
   }
 
   /** A line's share of the step. @param {Line} line */
@@ -100,7 +85,7 @@ export function source(ctx, el) {
     return on.some((said) => pieces(said).some((p) => p.sel?.[0] === "value" && p.sel[1] === ctx.get("selected")));
   }
 
-  /** @type {ReturnType<typeof keeper<ReturnType<typeof lineOf>>>} */
+  /** @type {ReturnType<typeof keeper<HTMLElement>>} */
   const keep = keeper();
 
   /** The space where lines are left out. */
@@ -113,21 +98,17 @@ export function source(ctx, el) {
       return;
     }
     const { files: texts } = ctx.get("texts");
-    /** @param {Line} line @param {number} n of its file @param {number} i in it @returns {Kept<ReturnType<typeof lineOf>>} */
+    const around = JSON.stringify([ctx.get("mesh").axes, ctx.get("selected")]);
+    /** @param {Line} line @param {number} n of its file @param {number} i in it @returns {Kept<HTMLElement>} */
     const kept = (line, n, i) => {
       const text = texts?.[n]?.[i] ?? "";
-      return [`${n} ${line.n}`, JSON.stringify([line.at, text]), () => lineOf(line, text)];
+      return [`${n} ${line.n}`, `${around} ${JSON.stringify([line, text])}`, () => lineOf(line, text)];
     };
     const made = keep(files.flatMap(({ lines }, n) => lines.map((line, i) => kept(line, n, i))));
-    const around = JSON.stringify([ctx.get("mesh").axes, ctx.get("selected")]);
     let at = 0;
     const shown = files.map(({ title, lines }) => {
       const left = gaps(lines.map(({ n }) => Number(n)));
-      const rows = lines.map((line, i) => {
-        const { row, show } = made[at++];
-        show(line, around);
-        return [left[i] ? gap() : null, row];
-      });
+      const rows = lines.map((_, i) => [left[i] ? gap() : null, made[at++]]);
       return [h("div", { class: "sv-file" }, title), rows];
     });
     fill(el, files.length ? null : h("p", { class: "sv-empty" }, plain(none)), shown);

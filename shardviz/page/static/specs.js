@@ -5,7 +5,7 @@ import { chip, cutText, shapeText } from "./chips.js";
 import { dragAxis, dropAxis } from "./drag.js";
 import { OPS } from "./arrays.js";
 import { isLegal, twinsOf, twinsText } from "./menu.js";
-import { refusal } from "./refused.js";
+import { refusal } from "./head.js";
 import { FILTERS, itemsOf } from "./tree.js";
 import { virtual } from "./virtual.js";
 

@@ -1,8 +1,9 @@
 // @ts-check
 // The texts that a program goes through, one at a time: which, searched, held against the one before or another plan's.
-import { fill, focused, h } from "./dom.js";
+import { fill, focused, h, searchField } from "./dom.js";
 import { documentView } from "./document.js";
 import { waiting } from "./head.js";
+import { lineFilter } from "./panes.js";
 
 /** @import { Context, Editor, Query } from "./types.d.ts" */
 
@@ -18,15 +19,11 @@ export function stages(ctx, el) {
   const against = h("select", { id: "stage-against", "aria-label": "held against" });
   const only = h("input", { type: "checkbox", id: "stage-only" });
   const onlyLabel = h("label", {}, only, " only what differs");
-  const search = h("input", {
-    type: "search",
-    class: "sv-filter",
+  const search = searchField({
     id: "stage-find",
     placeholder: "search: all-reduce, model.py:20, dot_general …",
     "aria-label": "search the text",
-    spellcheck: "false",
-    onkeydown: (/** @type {Event} */ e) => e.stopPropagation(),
-  });
+  }, (text) => ask({ find: text }));
   const step = (/** @type {number} */ by, /** @type {string} */ id, /** @type {string} */ title, words = title) =>
     h("button", { class: "sv-btn", id, title, "aria-label": title, onclick: () => go(by) }, words);
   const back = step(-1, "stage-before", "the text before it", "◂");
@@ -49,8 +46,6 @@ export function stages(ctx, el) {
   const view = documentView(ctx, body, { stage: editor });
   let drawn = false;
   let at = -1;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
 
   /** From the first row. @param {Query} change */
   const ask = (change) => ctx.query({ at: 0, ...change });
@@ -68,10 +63,6 @@ export function stages(ctx, el) {
     ask({ against: held, only: Boolean(held) });
   });
   only.addEventListener("change", () => ask({ only: only.checked }));
-  search.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => ask({ find: search.value }), 120);
-  });
 
   function drawTools() {
     const { names, name, could, other, found: count, against: held } = ctx.get("stages");
@@ -99,8 +90,7 @@ export function stages(ctx, el) {
     onlyLabel.hidden = !held;
     only.checked = Boolean(query.only);
     if (focused(search) !== search) search.value = query.find || "";
-    const drop = { class: "sv-btn", id: "stage-line", onclick: () => ask({ line: "" }) };
-    fill(line, query.line ? h("button", drop, `only ${query.line} ×`) : null);
+    fill(line, lineFilter(ctx, "stage-line", "only "));
     found.textContent = `${count.toLocaleString("en")} line${count === 1 ? "" : "s"}`;
   }
 

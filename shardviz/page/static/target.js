@@ -1,7 +1,7 @@
 // @ts-check
 // The machine that the plan is for: a button in the mesh's row, its menu, and what there is to say of the choice.
 import { fill, find, focused, h } from "./dom.js";
-import { refusal } from "./refused.js";
+import { refusal } from "./head.js";
 
 /** @import { Context, MachineGroup } from "./types.d.ts" */
 

@@ -1,9 +1,12 @@
-"""Twins: which arrays are the same leaf of different trees, or of different layers, and so had better be cut alike.
+"""The arrays of a program: the rows of their tree, and which of them are twins, so that they had better be cut alike.
 
 Three things make two arrays twins: one shape, one path below trees that are alike (`params` and `momentum`,
 `state.params` and `state.opt[0].mu`, a step's arguments and its result), numbers of layers left out of account; and,
-where the logical dimensions are known, the same one at each place.
+where the logical dimensions are known, the same one at each place. A program has the same paths under every plan, so
+all of this is found once.
 
+>>> [(b.label, b.depth, b.leaves) for b in tree(("p['a']['x']", "p['a']['y']", "t"))]
+[('p', 0, 2), ('a', 1, 2), ('x', 2, 0), ('y', 2, 0), ('t', 0, 0)]
 >>> layers = [f"params['layers'][{i}]['wq']" for i in range(2)] + [f"mu['layers'][{i}]['wq']" for i in range(2)]
 >>> kin = kin_of(tuple((name, (8, 8)) for name in layers), ())
 >>> [name for _, name in kin.twins("params['layers'][0]['wq']")]
@@ -23,7 +26,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from shardviz.errors import SpecError
-from shardviz.records.paths import segments
+from shardviz.records.paths import label, segments
 
 if TYPE_CHECKING:
     from shardviz.judge.report import Report
@@ -32,7 +35,61 @@ if TYPE_CHECKING:
     from shardviz.records import Value
     from shardviz.records.report import PlanRecord
 
-_KEPT = 16
+_KEPT = 16  # programs, and their traces on other meshes, whose trees are kept
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A row of the tree: a branch, or a leaf.
+
+    Attributes:
+        path: the path up to here; a leaf's name.
+        segment: the path's last part.
+        depth: how many branches are above it.
+        inside: of a branch the places of its leaves among the names; none of a leaf.
+    """
+
+    path: str
+    segment: str
+    depth: int
+    inside: Sequence[int] = ()
+
+    @property
+    def label(self) -> str:
+        """What a person calls it."""
+        return label(self.segment)
+
+    @property
+    def leaves(self) -> int:
+        """How many leaves are below it; 0 for a leaf."""
+        return len(self.inside)
+
+
+@lru_cache(maxsize=_KEPT)
+def tree(names: tuple[str, ...]) -> tuple[Branch, ...]:
+    """The rows of a tree of paths, depth first, in the order given."""
+    inside: dict[str, list[int]] = {}
+    parted: list[tuple[str, ...]] = []
+    for place, name in enumerate(names):
+        parts, path = segments(name), ""
+        parted.append(parts)
+        for part in parts[:-1]:
+            path += part
+            inside.setdefault(path, []).append(place)
+    rows: list[Branch] = []
+    open_paths: list[str] = []
+    for name, parts in zip(names, parted, strict=True):
+        path = ""
+        for depth, part in enumerate(parts[:-1]):
+            path += part
+            if open_paths[depth : depth + 1] != [path]:
+                open_paths[depth:] = [path]
+                rows.append(Branch(path, part, depth, inside[path]))
+        del open_paths[len(parts) - 1 :]
+        rows.append(Branch(name, parts[-1] if parts else name, max(0, len(parts) - 1)))
+    return tuple(rows)
+
+
 _SHARE = 0.3  # of the largest argument's arrays: parameters and two moments are a third each, but for counters
 _BLOCK = 3  # arrays below a key with a number in it, from which on it is taken for a layer and not for `w1` and `w2`
 _INDEX = re.compile(r"\[\d+\]|\['\d+'\]|\.\d+")

@@ -1,4 +1,8 @@
-"""The texts of a plan's program, from its jaxpr to what the compiler has made: what XLA made stands in the reports."""
+"""A plan as text: as code that can be run or applied, and its program from the jaxpr to what the compiler has made.
+
+>>> Codes(plan="plan = sv.Plan(...)", why="a part of an axis").parts
+(('as an sv.Plan', 'plan = sv.Plan(...)'),)
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,52 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from shardviz.ask.program import Program
 from shardviz.compiler.lines import hlo_lines
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
+from shardviz.program.plan import Plan
 from shardviz.records.stages import Stage, StageLine
 
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A plan in each of these forms.
+
+    Attributes:
+        plan: the Python that rebuilds the `sv.Plan`.
+        jax: the Python that runs it with JAX alone; empty where `why` says why there is none.
+        diff: its constraints as a diff of the person's own source; empty where it has none.
+        why: why JAX alone cannot be told it.
+    """
+
+    plan: str
+    jax: str = ""
+    diff: str = ""
+    why: str = ""
+
+    @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """What there is, what of it comes first, in words and as text."""
+        all_of_it = (
+            ("for JAX alone", self.jax),
+            ("its constraints in your source", self.diff),
+            ("as an sv.Plan", self.plan),
+        )
+        return tuple((words, text) for words, text in all_of_it if text)
+
+
+def codes_of(program: Program, plan: Plan) -> Codes:
+    """A program's plan in each form."""
+    own = program.plan_code(plan)
+    try:
+        return Codes(own, program.code(plan), program.source_diff(plan))
+    except ShardvizError as error:
+        return Codes(own, why=str(error))
+
 
 _XLA = {
     "before": ("before XLA's partitioner", "one program for all devices, as the partitioner is given it"),
