@@ -49,7 +49,7 @@ def read_whole(path: str | os.PathLike[str]) -> bytes:
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes, *, folders: bool = False) -> Path:
-    """Writes a file. One that is there is replaced, and keeps its permissions.
+    """Writes a file. One that is there is replaced, and keeps its permissions; a link stays, and its file is replaced.
 
     Args:
         path: where; `~` is the home folder.
@@ -72,7 +72,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes, *, folders: 
     try:
         if folders:
             where.parent.mkdir(parents=True, exist_ok=True)
-        _replace(where, data)
+        _replace(Path(os.path.realpath(where)), data)
     except (OSError, ValueError) as error:
         raise _refused(path, "written", error) from error
     return where

@@ -48,6 +48,21 @@ def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path, mode):
 
 
 @posix
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_and_its_file_is_replaced(tmp_path, exists):
+    (tmp_path / "elsewhere").mkdir()
+    link, file = tmp_path / "report.md", tmp_path / "elsewhere" / "report.md"
+    link.symlink_to(file)
+    if exists:
+        file.write_text("the old one")
+        file.chmod(0o600)
+    write_whole(link, "the new one")
+    assert link.is_symlink() and file.read_text() == "the new one"
+    assert [each.name for each in file.parent.iterdir()] == ["report.md"]
+    assert not exists or stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@posix
 def test_a_new_file_has_the_permissions_that_others_get(tmp_path):
     (tmp_path / "theirs").write_text("")
     write_whole(tmp_path / "ours", "")

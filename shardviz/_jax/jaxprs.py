@@ -257,7 +257,7 @@ def rewritten(
         return other(item, here)
 
     def jaxpr(of: Any, here: Any) -> Any:
-        if isinstance(of, jex_core.ClosedJaxpr):
+        if not isinstance(of, jex_core.Jaxpr):  # in the newest JAX a closed one is a jaxpr too
             body = inside(of.jaxpr, here)
             return of if body is of.jaxpr else of.replace(jaxpr=body)
         eqns = [e for e in (equation(e, here, inside) for e in of.eqns) if e is not None]

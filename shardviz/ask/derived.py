@@ -17,10 +17,9 @@ from shardviz.kept import cached_property
 from shardviz.program import derivatives, variants
 from shardviz.program import transform as transforms
 from shardviz.program.call import Call
-from shardviz.program.dimensions import Dimension, Dimensions, dimensions
+from shardviz.program.dimensions import Dimensions, dimensions
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.plan import Plan
-from shardviz.program.vmap import vmap as mapped
 from shardviz.records import Frame, PlanRecord, Variant
 
 P = ParamSpec("P")
@@ -35,7 +34,7 @@ def of_plan(method: Callable[Concatenate[S, Plan, P], T]) -> Callable[Concatenat
 
     @wraps(method)
     def answered(self: S, plan: Plan, *args: P.args, **kwargs: P.kwargs) -> T:
-        program = self.of_variant(plan.variant)
+        program = of_variant(self, plan.variant)
         return method(program, program.settled(plan), *args, **kwargs)
 
     return answered
@@ -154,92 +153,9 @@ class Derivable:
             TraceError: if the function cannot be traced, or if `in_axes`, `out_axes` or `axis_size` do not fit.
             SpecError: if an axis of `spmd_axis_name` cuts an argument already.
         """
-        return self._derived(mapped(self._call, self._lowerings.shapes, in_axes, out_axes, axis_size, spmd_axis_name))
-
-    def of_variant(self, variant: Variant) -> Self:
-        """The program as a plan's variant has it, traced anew; the last few are kept. Every method that takes a plan
-        goes there by itself; what takes none is asked of this.
-
-        Raises:
-            ShardvizError, TraceError: as `with_donated`, `with_length` and `with_checkpoints`.
-        """
-        if variant == self._variant:
-            return self
-        root = self if self._root is None else self._root
-        if not variant:
-            return root
-        if (made := root._variants.get(variant)) is None:
-            made = root._with(variant)
-            made._root, made._variant = root, variant
-            root._variants[variant] = made
-            for old in list(root._variants)[:-_MOST_VARIANTS]:
-                root._variants.pop(old, None)
-        return made
-
-    def _with(self, variant: Variant) -> Self:
-        made = self
-        for longer in variant.lengths:
-            member = f"{longer.path}:{longer.dimension}"
-            found = next((d for d in made.dimensions if member in map(str, d.members)), None)
-            if found is None:
-                raise ShardvizError(f"{self.name} has no dimension {excerpt(member)} to make {longer.better} long")
-            made = made.with_length(found, longer.better, of=longer.size)
-        if variant.donated:
-            made = made.with_donated(*variant.donated)
-        return made.with_checkpoints(variant.checkpoint) if variant.checkpoint else made
-
-    def with_donated(self, *names: str) -> Self:
-        """The program with more of its arguments donated, as `donate_argnums` of `jax.jit` has it.
-
-        Args:
-            names: arguments of the function, or tree paths of arrays in them: whole arguments are donated.
-
-        Raises:
-            ShardvizError: if the function's own wrapper would have to say it, or an argument is given by keyword.
-        """
-        return self._varied(variants.donating(self._call, self._lowerings.shapes, names))
-
-    def with_length(self, dimension: Dimension, better: int, *, of: int | None = None) -> Self:
-        """The program with a logical dimension of another length in all its arguments.
-
-        Args:
-            dimension: one of `program.dimensions`.
-            better: the new length.
-            of: which of the dimension's sizes becomes so long; what is some times as long stays so many times as long.
-                The most frequent one if not given.
-
-        Raises:
-            ShardvizError: if its shapes cannot be changed here.
-            TraceError: if the function does not take such arrays; what it raises is the cause.
-        """
-        size = dimension.sizes[0] if of is None else of
-        return self._varied(variants.lengthened(self._call, self._lowerings.shapes, dimension, size, better))
-
-    def with_checkpoints(self, policy: str) -> Self:
-        """The program with the body of each differentiated loop under `jax.checkpoint` with a policy.
-
-        Where the function has checkpoints already these get the policy instead. `checkpoints` has their lines.
-
-        Args:
-            policy: a name in `jax.checkpoint_policies`, of one that takes no settings.
-
-        Raises:
-            ShardvizError: if there is no such policy, or the program was traced before it came here.
-        """
-        return self._varied(variants.checkpointing(self._call, policy))
-
-    @property
-    def checkpoints(self) -> tuple[Frame, ...]:
-        """The lines of the loops whose body is under a `jax.checkpoint`, and of the other checkpoints.
-
-        Raises:
-            TraceError: if the function needs a mesh to be traced and has met no plan yet.
-        """
-        return tuple(variants.checkpoint_lines(self._lowerings.shapes))
-
-    def checkpoint_words(self, policy: str, most: int | None = None) -> tuple[str, ...]:
-        """What to write for this policy, and where, of a program that has it here; at most so many lines of a kind."""
-        return variants.checkpoint_words(self._lowerings.shapes, policy, most)
+        return self._derived(
+            derivatives.vmap(self._call, self._lowerings.shapes, in_axes, out_axes, axis_size, spmd_axis_name)
+        )
 
     def plan_from(self, plan: Plan) -> Plan:
         """The plan for a transformed program that follows from one for the program that it was made from.
@@ -270,6 +186,20 @@ class Derivable:
         outs = transforms.output_specs(bound, of, transformed, traced)
         return Plan(plan.mesh, edits=edits, out_edits=outs, constraints=plan.constraints)
 
+    def _with(self, variant: Variant) -> Self:
+        """The program with what a variant says."""
+        made = self
+        for longer in variant.lengths:
+            member = f"{longer.path}:{longer.dimension}"
+            dimension = next((d for d in made.dimensions if member in map(str, d.members)), None)
+            if dimension is None:
+                raise ShardvizError(f"{self.name} has no dimension {excerpt(member)} to make {longer.better} long")
+            shapes = made._lowerings.shapes
+            made = made._varied(variants.lengthened(made._call, shapes, dimension, longer.size, longer.better))
+        if variant.donated:
+            made = made._varied(variants.donating(made._call, made._lowerings.shapes, variant.donated))
+        return made._varied(variants.checkpointing(made._call, variant.checkpoint)) if variant.checkpoint else made
+
     def _derived(self, transformed: transforms.Transformed) -> Self:
         made = self._of(transformed.call)
         made._origin = self, transformed
@@ -281,3 +211,46 @@ class Derivable:
     def _varied(self, call: Call) -> Self:
         made = self._of(call).with_flops(self._flops)
         return made.without_constraints() if self._lowerings.opened else made
+
+
+def of_variant(program: S, variant: Variant) -> S:
+    """A program as a plan's variant has it, traced anew; the last few are kept. Every method that takes a plan goes
+    there by itself; what takes none is asked of this.
+
+    Args:
+        program: the program.
+        variant: arguments to be donated besides, whole ones, by name or tree path; dimensions of other lengths: what is
+            some times as long as the old length stays so many times as long; a policy in `jax.checkpoint_policies`, one
+            that takes no settings, for the body of each differentiated loop, and for the checkpoints that are there.
+
+    Raises:
+        ShardvizError: if its own wrapper would have to say what is donated, its shapes cannot be changed here, there is
+            no such policy, or it was traced before it came here.
+        TraceError: if the function does not take such arrays; what it raises is the cause.
+    """
+    if variant == program._variant:
+        return program
+    root = program if program._root is None else program._root
+    if not variant:
+        return root
+    if (made := root._variants.get(variant)) is None:
+        made = root._with(variant)
+        made._root, made._variant = root, variant
+        root._variants[variant] = made
+        for old in list(root._variants)[:-_MOST_VARIANTS]:
+            root._variants.pop(old, None)
+    return made
+
+
+def checkpoints(program: Derivable) -> tuple[Frame, ...]:
+    """The lines of the loops whose body is under a `jax.checkpoint`, and of the other checkpoints.
+
+    Raises:
+        TraceError: if the function needs a mesh to be traced and has met no plan yet.
+    """
+    return tuple(variants.checkpoint_lines(program._lowerings.shapes))
+
+
+def checkpoint_words(program: Derivable, policy: str, most: int | None = None) -> tuple[str, ...]:
+    """What to write for this policy, and where, of a program that has it; at most so many lines of a kind."""
+    return variants.checkpoint_words(program._lowerings.shapes, policy, most)

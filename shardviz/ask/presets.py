@@ -15,7 +15,7 @@
 
 A ZeRO stage is told by what is cut besides the batch (Rajbhandari et al., 2020, "ZeRO"); which arguments are optimizer
 state and which results gradients, `program/roles.py` reads off what is made of what, and which dimension is one of
-experts, `program/along.py`. Gradients that come out of the function are whole at stage 1 and cut at stage 2. Those that
+experts, `seeding.py`. Gradients that come out of the function are whole at stage 1 and cut at stage 2. Those that
 stay inside lie as the optimizer state does, because Shardy has them follow it: both stages are then one plan. No plan
 can name them either, for no line makes them, but the derivative of one; so ZeRO-1's sentence says what to write in the
 function to keep them whole. Simulated devices sum them whole either way; v5p's compiler, where that line is not there,

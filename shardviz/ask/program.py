@@ -13,7 +13,7 @@ from typing import Any
 
 from shardviz import processes
 from shardviz.ask import submitting
-from shardviz.ask.derived import Derivable, of_plan
+from shardviz.ask.derived import Derivable, of_plan, of_variant
 from shardviz.ask.presets import Preset, Presets, presets_of, tried
 from shardviz.ask.propagated import report_of, sketch_of
 from shardviz.ask.reading import Reading
@@ -23,7 +23,6 @@ from shardviz.ask.why import Asking
 from shardviz.costs import Machine
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.judge.report import Report
-from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_name
 from shardviz.processes import Job
@@ -111,38 +110,10 @@ class Program(Derivable):
         latest = self._lowerings.latest
         return () if latest.opened else latest.constraints
 
-    @property
-    def named_axes(self) -> tuple[str, ...]:
-        """The mesh axes that the program itself names: in its constraints, and in its `shard_map`s.
-
-        Every mesh that it runs on has them.
-
-        Raises:
-            TraceError: as `arguments`, of a function whose axes cannot be told.
-        """
-        traced = self._lowerings.shapes
-        found = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
-        return tuple(dict.fromkeys((*found, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
-
-    @cached_property
-    def update_arguments(self) -> frozenset[str]:
-        """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
-        return only_updated(self._lowerings.lowered)
-
     @of_plan
     def outputs(self, plan: Plan) -> tuple[Argument, ...]:
         """Every array of the result: tree path, shape, dtype."""
         return self._lowerings.traced(plan).outputs
-
-    def arrays(self, plan: Plan | None = None) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
-        """Every array of the arguments, and of the result, as they are under a plan's mesh; without one, under any."""
-        if plan is None and not self._lowerings.is_traced:
-            names = self.named_axes or ("_",)
-            plan = Plan(DeviceMesh(names, (1,) * len(names)))
-        if plan is not None and plan.variant != self._variant:
-            return self.of_variant(plan.variant).arrays(plan)
-        traced = self._lowerings.latest if plan is None else self._lowerings.traced(plan)
-        return traced.arguments, traced.outputs
 
     def with_flops(self, flops: Mapping[str, float]) -> Program:
         """The same program, with FLOPs told of kernels and library calls that say none themselves.
@@ -173,7 +144,6 @@ class Program(Derivable):
         made._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
         made._propagated, made._calls, made._asked = None, list(self._calls), None
         made._root, made._variants = None if self._root is None else self._root.without_constraints(), {}
-        made.__dict__.pop("update_arguments", None)
         return made
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
@@ -203,17 +173,6 @@ class Program(Derivable):
             )
         return Plan(mesh, in_specs, out_specs)
 
-    @property
-    def own_plan(self) -> Plan | None:
-        """The plan that the function's own shardings, or those of its arguments, make on the mesh that is known of.
-
-        None where they say nothing of any argument, or there is no mesh yet.
-        """
-        brings, first = self._call.brings, self._lowerings.first
-        mesh = brings.mesh or self._lowerings.mesh or (first and first.mesh)
-        said = any(spec is not None for spec in brings.in_specs)
-        return Plan(mesh) if said and mesh is not None and self._lowerings.waits is None else None
-
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
 
@@ -221,7 +180,7 @@ class Program(Derivable):
             SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
             TraceError: if the function cannot be traced on the plan's mesh.
         """
-        program = self.of_variant(plan.variant)
+        program = of_variant(self, plan.variant)
         return program._lowerings.bind(program.settled(plan))
 
     @of_plan
@@ -262,8 +221,8 @@ class Program(Derivable):
             MeshError, TraceError: as `presets`.
         """
         on = self.plan(mesh).mesh
-        given = self._lowerings.traced(Plan(on)).arguments
-        return presets_of(on, given, self.dimensions, roles(self._lowerings.lowered))
+        arguments = self._lowerings.traced(Plan(on)).arguments
+        return presets_of(on, arguments, self.dimensions, roles(self._lowerings.lowered))
 
     @property
     def calls(self) -> tuple[CallSignature, ...]:
@@ -376,27 +335,6 @@ class Program(Derivable):
 
             self._asked = plan, Asking(lowered, self.bind(plan), report, reported, sketched)
         return self._asked[1]
-
-    @of_plan
-    def sketch(self, plan: Plan, target: LowerFor = CPU, vmem_bytes: float = 0.0) -> tuple[Report, Footprint]:
-        """What costs of a plan, and nothing else: a search's `propagate`.
-
-        Args:
-            plan: mesh and specs.
-            target: what it is lowered for.
-            vmem_bytes: of a chip's own memory, what its compiler fills with values (`Chip.vmem_bytes` for a device).
-
-        Returns:
-            A report of level `propagated` with arguments, outputs, collectives and FLOPs alone, and about how much
-            memory it takes.
-
-        Raises:
-            SpecError, TraceError, CompileError: as `propagate`.
-        """
-        bound = self.bind(plan)
-        lowered = self._rehearsed(plan, bound, target)
-        found, memory = shardy.sketch(lowered, bound, self._flops, room=vmem_bytes)
-        return sketch_of(self._call, bound, lowered, found), memory
 
     def _rehearsed(self, plan: Plan, bound: PlanRecord, target: LowerFor) -> Lowered:
         """The program lowered, once Shardy was tried on it where it can do no harm."""
@@ -527,18 +465,6 @@ class Program(Derivable):
         return Reading(self._call, bound, lowered, resolved, propagate, self._flops)
 
     @of_plan
-    def submit_passes(self, plan: Plan, target: str = "cpu") -> Job:
-        """Compiles the plan's program once more, with what each of XLA's passes makes of it written down.
-
-        Returns:
-            A future of the compile server's texts, which `explorer.stages.pass_stages` reads; `stop` ends the compile.
-
-        Raises:
-            CompileRefused: for a target that cannot be compiled for here. SpecError, TraceError: as `bind`.
-        """
-        return processes.submit(submitting.request_of(self._reading(plan, "compiled", target), "compiled", passes=True))
-
-    @of_plan
     def texts(self, plan: Plan) -> dict[str, str]:
         """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` under the plan."""
         bound, lowered = self.bind(plan), self._lowerings.lower(plan, anywhere=True)
@@ -611,4 +537,79 @@ def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool, va
     """A program that was sent from another process."""
     made = Program(call, mesh)
     made._flops = flops
-    return (made.without_constraints() if opened else made).of_variant(variant)
+    return of_variant(made.without_constraints() if opened else made, variant)
+
+
+# What the rooms above ask of a program, and a person does not.
+
+
+def named_axes(program: Program) -> tuple[str, ...]:
+    """The mesh axes that a program itself names, in its constraints and in its `shard_map`s: every mesh that it runs on
+    has them.
+
+    Raises:
+        TraceError: as `Program.arguments`, of a function whose axes cannot be told.
+    """
+    traced = program._lowerings.shapes
+    names = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
+    return tuple(dict.fromkeys((*names, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
+
+
+def update_arguments(program: Program) -> frozenset[str]:
+    """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
+    return only_updated(program._lowerings.lowered)
+
+
+def arrays(program: Program, plan: Plan | None = None) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
+    """Every array of the arguments, and of the result, as they are under a plan's mesh; without one, under any."""
+    if plan is None and not program._lowerings.is_traced:
+        names = named_axes(program) or ("_",)
+        plan = Plan(DeviceMesh(names, (1,) * len(names)))
+    lowerings = program._lowerings if plan is None else of_variant(program, plan.variant)._lowerings
+    traced = lowerings.latest if plan is None else lowerings.traced(plan)
+    return traced.arguments, traced.outputs
+
+
+def own_plan(program: Program) -> Plan | None:
+    """The plan that the function's own shardings, or those of its arguments, make on the mesh that is known of; None
+    where they say nothing of any argument, or there is no mesh yet."""
+    brings, lowerings = program._call.brings, program._lowerings
+    mesh = brings.mesh or lowerings.mesh or (lowerings.first and lowerings.first.mesh)
+    says = any(spec is not None for spec in brings.in_specs)
+    return Plan(mesh) if says and mesh is not None and lowerings.waits is None else None
+
+
+@of_plan
+def sketch(program: Program, plan: Plan, target: LowerFor = CPU, vmem_bytes: float = 0.0) -> tuple[Report, Footprint]:
+    """What costs of a plan, and nothing else: a search's `propagate`.
+
+    Args:
+        program: the program.
+        plan: mesh and specs.
+        target: what it is lowered for.
+        vmem_bytes: of a chip's own memory, what its compiler fills with values (`Chip.vmem_bytes` for a device).
+
+    Returns:
+        A report of level `propagated` with arguments, outputs, collectives and FLOPs alone, and about how much
+        memory it takes.
+
+    Raises:
+        SpecError, TraceError, CompileError: as `Program.propagate`.
+    """
+    bound = program.bind(plan)
+    lowered = program._rehearsed(plan, bound, target)
+    result, memory = shardy.sketch(lowered, bound, program._flops, room=vmem_bytes)
+    return sketch_of(program._call, bound, lowered, result), memory
+
+
+@of_plan
+def submit_passes(program: Program, plan: Plan, target: str = "cpu") -> Job:
+    """Compiles a plan's program once more, with what each of XLA's passes makes of it written down.
+
+    Returns:
+        A future of the compile server's texts, which `explorer.stages.pass_stages` reads; `stop` ends the compile.
+
+    Raises:
+        CompileRefused: for a target that cannot be compiled for here. SpecError, TraceError: as `bind`.
+    """
+    return processes.submit(submitting.request_of(program._reading(plan, "compiled", target), "compiled", passes=True))

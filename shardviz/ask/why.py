@@ -16,45 +16,25 @@ from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import compare
 from shardviz.judge.report import Report
-from shardviz.notation import Axis
+from shardviz.kept import cached_property
 from shardviz.notation.spec import axis_name
-from shardviz.program.absent import absent
-from shardviz.program.causes import causes, near
-from shardviz.program.chain import Named, chain, op_name
-from shardviz.program.contest import Quarrel, choice, impossible, made_along, quarrel_words, quarrels
+from shardviz.program.causes import axis_why, causes_of
 from shardviz.program.graph import MlirGraph
-from shardviz.program.links import Cut, Key
+from shardviz.program.links import Key, Named, Node, Numbered, namer
 from shardviz.program.lower import Lowered
-from shardviz.program.needs import Found as Moving
-from shardviz.program.needs import need
-from shardviz.program.numbered import Numbered, namer
-from shardviz.program.perturb import Forced, Perturbed, edited
+from shardviz.program.needs import Quarrel, Reason, impossible, quarrels_of, reason
+from shardviz.program.perturb import Forced, Perturbed, edited, places_of
 from shardviz.program.propagate import PIPELINE
 from shardviz.records import Collective, PlanRecord, Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.collectives import axes_words
 from shardviz.records.phases import phase
-from shardviz.records.why import (
-    AxisWhy,
-    Cause,
-    CollectiveWhy,
-    Contest,
-    Effect,
-    Hop,
-    Source,
-    Way,
-    Why,
-    outcome,
-)
+from shardviz.records.why import AxisWhy, CollectiveWhy, Contest, Effect, Source, Way, Why, outcome
 
 _LISTED = 12
 _MOST_CONTESTS = 2
 _MOST_WAYS = 4
 _MOST_ADDED = 3
-_BY_ITSELF = (
-    "values on the way lose {axis!r} again, as another spec or constraint has it on another dimension of theirs: the "
-    "steps are those of the program where nothing else says {axis!r}"
-)
 Reported = Callable[[PlanRecord, Callable[[], Any]], Report]
 
 
@@ -73,8 +53,6 @@ class Asking:
         """
         self.trial, self.report = Perturbed(lowered, bound), report
         self._reported, self._sketched = reported, sketched
-        self._reading: Numbered | None = None
-        self._named: Named | None = None
 
     def why(
         self, of: Any, axis: str | None, target: str | Machine | None, pause: Callable[[int], None] | None = None
@@ -86,10 +64,14 @@ class Asking:
         if axis is not None and axis not in mesh.names:
             have = ", ".join(map(repr, mesh.names)) or "none"
             raise ShardvizError(f"axis={axis!r}: the mesh has no such axis; it has {have}")
+        start = time.perf_counter()
         try:
-            return self._collective(of, target) if isinstance(of, Collective) else self._value(of, axis, target)
+            with self.trial.lowered.entered():
+                of_collective = isinstance(of, Collective)
+                answer = self._collective(of, target) if of_collective else self._value(of, axis, target)
         finally:
             self.trial.pause = None
+        return replace(answer, tried=self.trial.runs - before, seconds=time.perf_counter() - start)
 
     def without(self, source: Source, target: str | Machine | None = None) -> Any:
         """See `Program.without`."""
@@ -98,7 +80,7 @@ class Asking:
                 f"{source.text}: the shapes inside a shard_map follow from its specs; change the program"
             )
         other = self.changed((source,))
-        named = {"as it is": self.report, f"without {source.axis} in {_bare(source)}": other}
+        named = {"as it is": self.report, f"without {source.axis} in {source.label}": other}
         return compare(named, target=target)
 
     def changed(self, gone: Sequence[Source] = (), given: Sequence[Source] = ()) -> Report:
@@ -117,122 +99,45 @@ class Asking:
     # A value.
 
     def _value(self, of: Any, axis: str | None, target: str | Machine | None) -> Why:
-        start, runs = time.perf_counter(), self.trial.runs
-        with self.trial.entered():
-            role, value, key, also = self._find(of, axis)
-            asked = self.report.mesh.names if axis is None else (axis,)
-            answers = tuple(self._axis(key, each) for each in asked if axis or self.report.mesh.shape[each] > 1)
-            found = [q for q in self._quarrels(key) if axis is None or axis in _named_axes(q)]
-        contest = [self._contest(q, key, target) for q in found[:_MOST_CONTESTS]]
+        report = self.report
+        role, value, key, also = self._find(of, axis)
+        node = self.trial.base.nodes[key]
+        asked = [name for name, size in report.mesh.shape.items() if size > 1] if axis is None else [axis]
+        contested = [q for q in quarrels_of(node) if axis is None or axis in q.axes]
         return Why(
-            program=self.report.program,
-            mesh=self.report.mesh,
+            program=report.program,
+            mesh=report.mesh,
             value=value,
             role=role,
-            axes=answers,
-            contest=tuple(contest),
+            axes=tuple(axis_why(self.trial, key, each, self.named) for each in asked),
+            contest=tuple(self._contest(q, node, target) for q in contested[:_MOST_CONTESTS]),
             also=also,
-            source=self.report.source,
-            tried=self.trial.runs - runs,
-            seconds=time.perf_counter() - start,
+            source=report.source,
             ask=lambda source: self.without(source, target),
         )
 
-    def _axis(self, key: Key, axis: str) -> AxisWhy:
-        """Why one axis is on a value, or is not."""
-        links, named = self.trial.base, self.named
-        node = links.nodes[key]
-        dim = next((d for d in range(links.rank(node)) if links.carries(Cut(node, d), axis)), None)
-        if dim is None and (reason := links.closed(node, axis)):
-            return AxisWhy(value=named(node), axis=axis, dimension=None, notes=(reason,))
-        if dim is None:
-            stops, givers = absent(self.trial, key, axis, named)
-            return AxisWhy(value=named(node), axis=axis, dimension=None, stops=stops, givers=givers)
-        found = causes(self.trial, key, dim, axis)
-        hops = ()
-        if found.causes:
-            first = found.causes[0].source
-            at = found.at.get(first.key)
-            if at is not None:
-                hops = chain(links, Cut(node, dim), at, axis, named, self._alone(found.causes[1:], axis))
-        notes = found.notes
-        if found.causes and not hops:
-            hops = self._by_itself(key, dim, axis, found.causes)
-            notes = (*notes, _BY_ITSELF.format(axis=axis)) if hops else notes
-        said = {"value": named(node), "axis": axis, "dimension": dim}
-        return AxisWhy(causes=found.causes, chain=hops, notes=notes, **said)
-
-    def _by_itself(self, key: Key, dim: int, axis: str, found: Sequence[Cause]) -> tuple[Hop, ...]:
-        """The chain where nothing but the causes says the axis: another source may have it taken off the values on
-        the way once it has come through, by cutting another dimension of theirs."""
-        trial, base, named = self.trial, self.trial.base, self.named
-        for kept in ([c.source.key for c in found], [found[0].source.key]):
-            gone = tuple(s for s in trial.sources(axis) if s.key not in kept)
-            links = trial.links(gone)
-            node = links.nodes.get(key)
-            if not gone or node is None or not links.carries(target := Cut(node, dim), axis):
-                continue
-            at = near(links, target, axis, [found[0].source]).get(found[0].source.key)
-            called = lambda n, links=links: named(base.nodes[k]) if (k := links.keys[n]) in base.nodes else str(k)  # noqa: E731
-            if at is not None and (hops := chain(links, target, at, axis, called)):
-                here = replace(hops[-1].after, spec=base.spec(base.nodes[key]))
-                return (*hops[:-1], replace(hops[-1], after=here))
-        return ()
-
-    def _alone(self, others: Sequence[Any], axis: str) -> Callable[[Cut], bool] | None:
-        """Whether a dimension carries an axis though all other causes are taken away."""
-        gone = tuple(c.source for c in others if c.enough)
-        if not gone:
-            return None
-        base, other = self.trial.base, self.trial.links(gone)
-
-        def also(cut: Cut) -> bool:
-            node = other.nodes.get(base.keys[cut.node])
-            return node is not None and other.carries(Cut(node, cut.dim), axis)
-
-        return also
-
-    # The contest.
-
-    def _quarrels(self, key: Key) -> list[Quarrel]:
-        """Where what makes a value disagrees along its dimensions, and where what reads it wants it otherwise."""
-        links = self.trial.base
-        node = links.nodes[key]
-        maker = links.maker(node)
-        steps = [maker] if maker is not None else []
-        found = [q for step in steps for q in quarrels(links, step) if made_along(q, node) is not None]
-        for _, step in links.readers(node):
-            found += [q for q in quarrels(links, step) if q.node == node and not q.result]
-        return list({(q.step.op, q.factor, q.wanted): q for q in reversed(found)}.values())[::-1]
-
-    def _contest(self, quarrel: Quarrel, key: Key, target: str | Machine | None) -> Contest:
+    def _contest(self, quarrel: Quarrel, of: Node, target: str | Machine | None) -> Contest:
         """A disagreement with what either choice costs: the wanted one is forced by constraints."""
-        links, named, mesh = self.trial.base, self.named, self.report.mesh
-        with self.trial.entered():
-            words = quarrel_words(links, quarrel, named)
-            op, rule, source = op_name(links, quarrel.step), quarrel.rule.text, links.place_of(quarrel.step).frame
-            node, dim, forced = choice(links, quarrel, links.nodes[key])
-            chosen_spec = links.spec(node)
-            wanted = forced[0].spec if forced else chosen_spec
-            reason = impossible(links.shape(node), wanted, mesh) if forced else "nothing else has this dimension"
-            name, wanted_by = named(links.origin(node)), named(quarrel.node)
+        node, dim, forced = quarrel.choice(of)
+        step, wanted = quarrel.step, forced[0].spec if forced else node.spec
+        reason = impossible(node.shape, wanted, self.report.mesh) if forced else "nothing else has this dimension"
         chosen, effect = self._effect(self.report, target), None
         if not reason:
             effect = self._effect(self._forced(forced), target)
         return Contest(
-            op=op,
-            value=name,
+            op=step.name,
+            value=self.named(node.origin),
             dimension=dim,
-            rule=rule,
-            words=words,
-            wanted_by=wanted_by,
-            chosen_spec=chosen_spec,
+            rule="" if step.rule is None else step.rule.text,
+            words=quarrel.words(self.named),
+            wanted_by=self.named(quarrel.node),
+            chosen_spec=node.spec,
             wanted_spec=wanted,
             chosen=chosen,
             wanted=effect,
             verdict="not possible" if effect is None else outcome(chosen, effect),
             reason=reason,
-            source=source,
+            source=step.place.frame,
         )
 
     def _forced(self, forced: Sequence[Forced]) -> Report:
@@ -253,122 +158,96 @@ class Asking:
     # A collective.
 
     def _collective(self, of: Collective, target: str | Machine | None) -> CollectiveWhy:
-        start, runs = time.perf_counter(), self.trial.runs
-        with self.trial.entered():
-            meant = alike(of, self.report.collectives)
-            same = zip(self.report.collectives, self.reading.moves, strict=True)
-            found = next(((c, m) for c, m in same if c is meant), None)
-            if found is None:
-                raise ShardvizError(
-                    f"why({of.name!r}): Shardy's propagation, of which this is asked, has no {of.kind} over these axes "
-                    "on this line: XLA's partitioner has made it of something else. Ask why of one of "
-                    "program.propagate(plan).collectives"
-                )
-            moved = need(self.trial.base, found[1], found[0], self.named)
-            keys = self.trial.base.keys
-            asked = {axis: keys[cut.node] for axis, cut in reversed(moved.axes)}  # one operand tells of a sum
-            answers = tuple(self._axis(key, axis) for axis, key in asked.items())
-        contest = ()
-        if moved.quarrel is not None and moved.need.kind == "disagree":
-            contest = (self._contest(moved.quarrel, keys[moved.quarrel.node], target),)
+        report = self.report
+        meant = alike(of, report.collectives)
+        rows = zip(report.collectives, self.reading.moves, strict=True)
+        here, moved = next((row for row in rows if row[0] is meant), (None, None))
+        if here is None or moved is None:
+            raise ShardvizError(
+                f"why({of.name!r}): Shardy's propagation, of which this is asked, has no {of.kind} over these axes "
+                "on this line: XLA's partitioner has made it of something else. Ask why of one of "
+                "program.propagate(plan).collectives"
+            )
+        why = reason(self.trial.base, moved, here, self.named)
+        asked = {axis: cut.node.key for axis, cut in reversed(why.axes)}  # one operand tells of a sum
+        answers = tuple(axis_why(self.trial, key, axis, self.named) for axis, key in asked.items())
+        contested = why.quarrel if why.need.kind == "disagree" else None
         return CollectiveWhy(
-            program=self.report.program,
-            mesh=self.report.mesh,
-            collective=found[0],
-            need=moved.need,
+            program=report.program,
+            mesh=report.mesh,
+            collective=here,
+            need=why.need,
             axes=answers,
-            contest=contest,
-            ways=tuple(self._ways(moved, answers, found[0], target)),
-            source=self.report.source,
-            tried=self.trial.runs - runs,
-            seconds=time.perf_counter() - start,
+            contest=() if contested is None else (self._contest(contested, contested.node, target),),
+            ways=self._ways(why, answers, here, target),
+            source=report.source,
         )
 
     def _ways(
-        self, moved: Moving, answers: Sequence[AxisWhy], collective: Collective, target: str | Machine | None
-    ) -> Iterator[Way]:
+        self, why: Reason, answers: Sequence[AxisWhy], collective: Collective, target: str | Machine | None
+    ) -> tuple[Way, ...]:
         """What would avoid a collective, tried: the cheapest first."""
-        tries = list(self._tries(moved, answers))[:_MOST_WAYS]
-        before = self._effect(self.report, target)
-        made = []
-        for text, gone, given in tries:
+        before, ways = self._effect(self.report, target), []
+        for text, gone, given in list(self._tries(why, answers))[:_MOST_WAYS]:
             other = self.changed(gone, given)
             after = self._effect(other, target)
-            left = len(_alike(collective, other)) < len(_alike(collective, self.report))
-            said = tuple(_added(compare(self.report, other)))[:_MOST_ADDED]
-            verdict = outcome(before, after)
-            made.append(
+            ways.append(
                 Way(
                     text=text,
                     before=before,
                     after=after,
-                    gone=left,
-                    added=said,
-                    verdict=verdict,
+                    gone=len(_alike(collective, other)) < len(_alike(collective, self.report)),
+                    added=tuple(_added(compare(self.report, other)))[:_MOST_ADDED],
+                    verdict=outcome(before, after),
                     taken=tuple(gone),
                     given=tuple(given),
                 )
             )
-        return iter(sorted(made, key=lambda w: (not w.gone, w.after.seconds or w.after.bytes)))
+        return tuple(sorted(ways, key=lambda w: (not w.gone, w.after.seconds or w.after.bytes)))
 
     def _tries(
-        self, moved: Moving, answers: Sequence[AxisWhy]
+        self, why: Reason, answers: Sequence[AxisWhy]
     ) -> Iterator[tuple[str, Sequence[Source], Sequence[Source]]]:
         """Changes of specs that may avoid a collective, in words and as sources that go or come."""
-        seen = set()
-        if moved.need.kind in ("constraint", "output") and moved.step is not None and moved.need.before is not None:
-            with self.trial.entered():
-                gone, given = _asked(self.trial, moved)
-            if given:
-                yield f"{_bare(given[0])} as {given[0].spec.canonical()}", gone, given
-        links = self.trial.base
+        gone, given = _asked(self.trial, why)
+        if given:
+            yield f"{given[0].label} as {given[0].spec.canonical()}", gone, given
         groups = [tuple(c.source for c in a.causes) for a in answers]
-        with self.trial.entered():
-            for axis, cut in moved.rivals:
-                groups.append(self._sources(links.keys[cut.node], cut.dim, axis))
-            if moved.need.kind == "partial sums" and len(answers) == 1:
-                groups = [self._both(moved, groups[0]), *groups]
+        groups += [causes_of(self.trial, cut.node.key, cut.dim, axis) for axis, cut in why.rivals]
+        if why.need.kind == "partial sums" and len(answers) == 1:
+            groups.insert(0, self._both(why, groups[0]))
+        seen = set()
         for sources in groups:
             free = [s for s in sources if s.role != "shard_map"]
             key = frozenset(s.key for s in free)
             if free and key not in seen:
                 seen.add(key)
-                yield f"without {free[0].axis} in {_several([_bare(s) for s in free])}", free, ()
+                yield f"without {free[0].axis} in {_several([s.label for s in free])}", free, ()
 
-    def _both(self, moved: Moving, sources: tuple[Source, ...]) -> tuple[Source, ...]:
+    def _both(self, why: Reason, sources: tuple[Source, ...]) -> tuple[Source, ...]:
         """What takes an axis off everything that is summed over, given what takes it off the first operand."""
-        for axis, cut in moved.axes[1:]:
-            key = self.trial.base.keys[cut.node]
-            if self.trial.holds(key, cut.dim, axis, sources):
-                more = self._sources(key, cut.dim, axis)
+        for axis, cut in why.axes[1:]:
+            if self.trial.holds(cut.node.key, cut.dim, axis, sources):
+                more = causes_of(self.trial, cut.node.key, cut.dim, axis)
                 sources = tuple({s.key: s for s in (*sources, *more)}.values())
         return sources
 
-    def _sources(self, key: Key, dim: int, axis: str) -> tuple[Source, ...]:
-        """What takes an axis off a value, all together."""
-        return tuple(c.source for c in causes(self.trial, key, dim, axis).causes)
-
     # Names.
 
-    @property
+    @cached_property
     def reading(self) -> Numbered:
-        """The report's rows with the operations that they are of."""
-        if self._reading is None:
-            trial = self.trial
-            module = trial.run((), passes=PIPELINE)
-            self._reading = Numbered(MlirGraph(module), trial.lowered, trial.bound.mesh, {})
-            names = [v.name for v in self._reading.values]
-            assert names == [v.name for v in self.report.intermediates], "the same program has the same values"
-        return self._reading
+        """The report's rows with where they are in the graph."""
+        trial = self.trial
+        reading = Numbered(MlirGraph(trial.run((), passes=PIPELINE)), trial.lowered, trial.bound.mesh, {})
+        names = [v.name for v in reading.values]
+        assert names == [v.name for v in self.report.intermediates], "the same program has the same values"
+        return reading
 
-    @property
+    @cached_property
     def named(self) -> Named:
-        """What each node of the plan's graph is called."""
-        if self._named is None:
-            arguments, outputs = ([v.name for v in of] for of in (self.report.arguments, self.report.outputs))
-            values = dict(zip(self.reading.keys, self.report.intermediates, strict=True))
-            self._named = namer(self.trial.base, arguments, outputs, values)
-        return self._named
+        """What each value of the plan's graph is called."""
+        arguments, outputs = ([v.name for v in of] for of in (self.report.arguments, self.report.outputs))
+        return namer(arguments, outputs, dict(zip(self.reading.keys, self.report.intermediates, strict=True)))
 
     def _find(self, of: Any, axis: str | None) -> tuple[str, Value, Key, tuple[str, ...]]:
         """The value that is meant: its role, itself, its key, and the others of its name."""
@@ -410,10 +289,6 @@ class Asking:
         )
 
 
-def _named_axes(quarrel: Quarrel) -> set[str]:
-    return set(map(axis_name, (*quarrel.chosen, *quarrel.wanted)))
-
-
 def _alike(collective: Collective, report: Report) -> list[Collective]:
     """The collectives of a report that are of one kind, line and phase, over the same axes, on the same shape."""
     what = lambda c: (c.kind, c.axes, c.source, c.phase, c.dtype, c.made_by, c.read_by)  # noqa: E731
@@ -430,29 +305,19 @@ def _added(comparison: Any) -> Iterator[str]:
             yield f"{one.kind} over {axes_words(one.axes)}{where}, {format_bytes(change.bytes)} more"
 
 
-def _asked(trial: Perturbed, moved: Moving) -> tuple[list[Source], list[Source]]:
+def _asked(trial: Perturbed, why: Reason) -> tuple[list[Source], list[Source]]:
     """What a constraint or an output would have to leave out, and to say as well, so that nothing need be moved."""
-    step, before = moved.step, moved.need.before
-    if step is None or before is None:
+    step, before = why.step, why.need.before
+    if step is None or before is None or why.need.kind not in ("constraint", "output"):
         return [], []
-    key = trial.base.keys[step.ins[1]]
-    place, roles = (key.place, ("output",)) if step.kind == "output" else (key.tag, ("constraint", "type"))
-    said = next((s for s in trial.said if s.role in roles and place in s.places), None)
-    if said is None:
+    places = places_of(step.ins[1])
+    sharding = next((s for s in trial.shardings if any((s.role, place) in places for place in s.places)), None)
+    if sharding is None:
         return [], []
-
-    def source(dim: int, axis: Axis) -> Source:
-        line = {"role": said.role, "name": said.name, "source": said.source, "places": said.places}
-        return Source(dimension=dim, axis=axis_name(axis), spec=before.with_dims(before.dims), **line)
-
-    pairs = list(enumerate(zip(said.spec.dims, before.dims, strict=True)))
-    gone = [source(d, a) for d, (old, new) in pairs for a in old if a not in new]
-    return gone, [source(d, a) for d, (old, new) in pairs for a in new if a not in old]
-
-
-def _bare(source: Source) -> str:
-    """A source without its spec."""
-    return source.text.removesuffix(f" {source.spec.canonical()}")
+    pairs = list(enumerate(zip(sharding.spec.dims, before.dims, strict=True)))
+    spec = before.with_dims(before.dims)
+    gone = [sharding.at(d, axis_name(a), spec) for d, (old, new) in pairs for a in old if a not in new]
+    return gone, [sharding.at(d, axis_name(a), spec) for d, (old, new) in pairs for a in new if a not in old]
 
 
 def _several(names: Sequence[str]) -> str:

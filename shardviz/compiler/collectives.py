@@ -84,7 +84,7 @@ class _Context:
         phases: Phases | None,
     ):
         self.module, self.mesh, self.arguments, self.graph = module, mesh, arguments, graph_of(module)
-        self.users: set[tuple[str | None, str, int]] | None = None
+        self.users: set[tuple[str, str, int]] | None = None
         if before is not None:
             self.users = {_signature(op) for op in graph_of(before).operations if op.collective}
         # a program for one of several slices counts that slice's devices
@@ -197,7 +197,7 @@ class _Context:
         return op.native.operands[0] if made.opcode in _CARRIERS else made.name
 
 
-def _signature(op: HloOperation) -> tuple[str | None, str, int]:
+def _signature(op: HloOperation) -> tuple[str, str, int]:
     return op.collective, op.native.op_name, op.native.stack_frame_id
 
 

@@ -86,9 +86,9 @@ class HloOperation(Operation):
         return int(stated[1]) if stated else None
 
     @property
-    def collective(self) -> str | None:
-        """The kind of the collective that it is, or begins; None for any other operation."""
-        return _COLLECTIVES.get(self.kind)
+    def collective(self) -> str:
+        """The kind of the collective that it is, or begins; empty for any other operation."""
+        return _COLLECTIVES.get(self.kind, "")
 
     @property
     def is_chained(self) -> bool:
@@ -102,9 +102,21 @@ class HloOperation(Operation):
             return _ENDS in self.native.attributes_text
         if self.kind not in _COLLECTIVES:
             return self.kind.endswith("-done")
-        users = [user.native.attributes_text for value in self.results for user, _ in value.uses
-                 if isinstance(user, Operation) and user.kind == "custom-call"]  # fmt: skip
-        return any(_ENDS in text for text in users) or (self.is_chained and not any(_BEGINS in text for text in users))
+        return self.is_marked_ended or (self.is_chained and not self.is_marked_begun)
+
+    @property
+    def is_marked_begun(self) -> bool:
+        """Whether a custom call says that a collective in a fusion begins there."""
+        return self._is_marked(_BEGINS)
+
+    @property
+    def is_marked_ended(self) -> bool:
+        """Whether a custom call says that a collective in a fusion ends there."""
+        return self._is_marked(_ENDS)
+
+    def _is_marked(self, mark: str) -> bool:
+        users = (user for value in self.results for user, _ in value.uses if isinstance(user, Operation))
+        return any(user.kind == "custom-call" and mark in user.native.attributes_text for user in users)
 
     @property
     def constant(self) -> str:
@@ -152,18 +164,13 @@ class HloOperation(Operation):
                 f"{', '.join(map(str, shapes))}"
             )
         spatial = "".join(filter(str.isdecimal, labels[3]))
-        window = self._window
-        steps = [window.get(name, [one] * len(spatial)) for name, one in _STEPS.items()]
+        window, named = self._window, zip(labels.groups(), _NAMES, strict=True)
+        steps = (window.get(name, [one] * len(spatial)) for name, one in _STEPS.items())
         try:
-            places = (
-                tuple(map(part.index, names + spatial)) for part, names in zip(labels.groups(), _NAMES, strict=True)
-            )
-            return Convolution(
-                *places,
-                *(tuple(int(step[int(d)].split("_")[0]) for d in spatial) for step in steps),
-                int(self._attribute("feature_group_count") or 1),
-                int(self._attribute("batch_group_count") or 1),
-            )
+            left, kernel, out = (tuple(map(part.index, names + spatial)) for part, names in named)
+            strides, low, *holes = (tuple(int(step[int(d)].split("_")[0]) for d in spatial) for step in steps)
+            groups = [int(self._attribute(f"{name}_group_count") or 1) for name in ("feature", "batch")]
+            return Convolution(left, kernel, out, strides, low, holes[0], holes[1], groups[0], groups[1])
         except (IndexError, ValueError) as error:
             raise ParseError(
                 f"HLO instruction {self.native.name!r}: dim_labels {text!r} and window "

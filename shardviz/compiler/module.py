@@ -224,23 +224,6 @@ class Computation:
         return {name: tuple(users) for name, users in found.items()}
 
 
-@dataclass(frozen=True)
-class Call:
-    """That an instruction calls a computation.
-
-    Attributes:
-        computation: where the instruction stands.
-        instruction: the caller.
-        role: the attribute that names the callee, such as `body`.
-        index: the callee's place within that attribute (which branch of a conditional).
-    """
-
-    computation: Computation
-    instruction: Instruction
-    role: str
-    index: int
-
-
 @dataclass(frozen=True, eq=False)
 class Module:
     """A module of HLO.
@@ -283,20 +266,6 @@ class Module:
         if not _is_whole(text):
             raise ParseError(f"HLO module {self.name!r}: num_partitions is {excerpt(text)!r}, not a number")
         return int(text)
-
-    @cached_property
-    def callers(self) -> dict[str, tuple[Call, ...]]:
-        """Computation name → who runs it as a whole: loops, calls, fusions, branches.
-
-        A reduction, which applies its adder to single elements, is none of these.
-        """
-        found: dict[str, list[Call]] = {}
-        for computation, instruction in self:
-            if instruction.opcode in CALLERS:
-                for role, names in instruction.called.items():
-                    for index, name in enumerate(names):
-                        found.setdefault(name, []).append(Call(computation, instruction, role, index))
-        return {name: tuple(calls) for name, calls in found.items()}
 
     def source(self, instruction: Instruction) -> Frame | None:
         """The innermost line of the person's code that an instruction stems from; None where not known."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Computation, Instruction, Module
-from shardviz.graph import Block, GraphFlow
+from shardviz.graph import Block, Flow
 from shardviz.kept import cached_property
 from shardviz.records import Frame
 from shardviz.records.phases import is_differentiated, phase
@@ -46,8 +46,8 @@ class Phases:
         return self._flow.phase_of(operation.results)
 
     @cached_property
-    def _flow(self) -> GraphFlow:
-        return GraphFlow(self.graph, self, by_calls=False)
+    def _flow(self) -> Flow:
+        return Flow(self.graph, self, by_calls=False)
 
     def phase_at(self, operation: HloOperation, place: None) -> str:
         """The pass that an operation's name stack says."""

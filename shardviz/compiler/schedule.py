@@ -45,7 +45,6 @@ from shardviz.records.schedule import Schedule, Scheduled, heaviest
 _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
 _TRANSFER = re.compile(r'_xla_megascale_transfer_type="([^"]*)"')
-_BEGINS, _ENDS = '"AsyncCollectiveStart"', '"AsyncCollectiveDone"'
 _HOST = "S(5)"
 _STAYS = frozenset(("bitcast", "custom-call", "opt-barrier"))
 """What moves nothing, though it stands between memories."""
@@ -137,11 +136,11 @@ class _Reading:
             if not inner.goes_on:
                 yield self._made(op, "begin", name, collective=name)
                 moved += moved_bytes(inner)
-                if inner.is_chained or _is_marked(inner, _BEGINS):
+                if inner.is_chained or inner.is_marked_begun:
                     self._chains[chain] = name
                 else:
                     ended.append(self._made(op, "end", name))
-            elif chain in self._chains and _is_marked(inner, _ENDS):
+            elif chain in self._chains and inner.is_marked_ended:
                 ended.append(self._made(op, "end", self._chains[chain]))
         if _is_on_host(op.results) and (copied := _copied(op)):
             yield self._made(op, "begin", **copied)
@@ -205,9 +204,3 @@ def _begun(done: HloOperation) -> str:
 def _named(pattern: re.Pattern[str], op: HloOperation) -> str:
     found = pattern.search(op.native.attributes_text)
     return found[1] if found else ""
-
-
-def _is_marked(op: HloOperation, mark: str) -> bool:
-    """Whether a custom call that uses it says that it begins, or ends."""
-    users = (user for value in op.results for user, _ in value.uses if isinstance(user, HloOperation))
-    return any(user.kind == "custom-call" and mark in user.native.attributes_text for user in users)

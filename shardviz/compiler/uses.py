@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from shardviz.compiler.graph import HloOperation
 from shardviz.graph import Operation, Origins
@@ -57,7 +58,7 @@ def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _users(op: HloOperation) -> list[HloOperation]:
+def _users(op: HloOperation) -> list[Any]:
     """The operations that use a result, in program order."""
     users = (user for value in op.results for user, _ in value.uses if isinstance(user, Operation))
     return list(dict.fromkeys(users))

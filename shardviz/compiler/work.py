@@ -64,7 +64,7 @@ def count_flops(module: Module, phases: Phases | None = None, known: Known | Non
     Raises:
         ParseError: if an instruction cannot be read; the message names it.
     """
-    phases, known, other_of = phases or Phases(module), known or Known(), OtherFlops()
+    phases, known, other_of = phases or Phases(module), known or Known(), OtherFlops(graph_of(module))
 
     def count(op: HloOperation) -> _Row | None:
         if op.kind != "custom-call":

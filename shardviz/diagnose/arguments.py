@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from shardviz.diagnose.case import and_others, at_line, nbytes, noted, severity, total_bytes
 from shardviz.layouts import itemsize
 from shardviz.records import Finding, Frame, PlanRecord, Suggestion, Value
 from shardviz.records.amounts import format_bytes, plural
@@ -22,18 +23,17 @@ _MOST_NAMES = 5
 
 def unused_arguments(arguments: Sequence[Value]) -> tuple[Finding, ...]:
     """A note where arguments that no result needs take a MiB of a device, and a hundredth of all arguments' bytes."""
-    size = lambda values: sum(v.bytes_per_device or 0.0 for v in values)  # noqa: E731
-    unused = sorted((v for v in arguments if v.unused and not v.on_host), key=lambda v: -(v.bytes_per_device or 0.0))
+    unused = sorted((v for v in arguments if v.unused and not v.on_host), key=lambda v: -nbytes(v))
     share, least = _WORTH_SAYING
-    if not unused or size(unused) < max(least, share * size(arguments)):
+    if not unused or total_bytes(unused) < max(least, share * total_bytes(arguments)):
         return ()
     names = ", ".join(v.name for v in unused[:_MOST_NAMES]) + (", ..." if len(unused) > _MOST_NAMES else "")
     message = (
         f"no result needs {names}: JAX drops unused arguments from the program (keep_unused=False), so the program "
-        f"does not count their {format_bytes(size(unused))} a device; arrays that you keep on the devices still take "
-        "that memory. Do not pass them, or drop the references to them"
+        f"does not count their {format_bytes(total_bytes(unused))} a device; arrays that you keep on the devices still "
+        "take that memory. Do not pass them, or drop the references to them"
     )
-    return (Finding("unused-arguments", "note", message, value=unused[0].name),)
+    return noted("unused-arguments", message, value=unused[0].name)
 
 
 def large_constants(
@@ -51,13 +51,13 @@ def large_constants(
     if total < _WORTH_SAYING[1] or devices < 2:
         return ()
     _, shape, dtype, source = max(rows, key=lambda row: row[0])
-    others = f" and {plural(len(rows) - 1, 'other')}" if len(rows) > 1 else ""
-    taken = sum(v.bytes_per_device or 0.0 for v in arguments)
-    where = f" at {source.short}" if source else ""
+    others = and_others(rows)
+    taken = total_bytes(arguments)
+    where = at_line(source)
     return (
         Finding(
             "large-constant",
-            "warning" if total >= 0.05 * taken else "note",
+            severity(total >= 0.05 * taken),
             f"The function closes over an array{where}, {dtype}{list(shape)}{others}: all {format_bytes(total)} are "
             f"replicated on each of the {plural(devices, 'device')}.",
             why="an array that a function closes over becomes a constant of the program, which no spec can shard; it "
@@ -79,4 +79,4 @@ def one_memory(plan: PlanRecord, target: str) -> tuple[Finding, ...]:
         f"{few}: the plan puts them in host memory, but a CPU has only one memory, and its compiler counts them with "
         "the rest; compile for a TPU or a GPU to tell the two apart"
     )
-    return (Finding("one-memory", "note", message, value=names[0]),)
+    return noted("one-memory", message, value=names[0])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from shardviz.costs.batch import inputs_of
 from shardviz.costs.orders import Order, orders
-from shardviz.diagnose.case import Case
+from shardviz.diagnose.case import Case, nbytes, severity
 from shardviz.diagnose.specs import cut_further, first_cut_further
 from shardviz.records import Finding, Suggestion
 from shardviz.records.amounts import format_seconds, plural
@@ -28,7 +28,7 @@ def idle_axes(case: Case) -> Iterator[Finding]:
             continue
         batch = (v for v in inputs_of(report) if v.spec is not None and not v.manual)
         data = (s for v in batch if (s := first_cut_further(v, axis, report.mesh)) is not None)
-        heaviest = sorted(report.held, key=lambda v: -(v.bytes_per_device or 0.0))[:3]
+        heaviest = sorted(report.held, key=lambda v: -nbytes(v))[:3]
         weights = (s for v in heaviest if (s := cut_further(v, axis, report.mesh)) is not None)
         yield Finding(
             f"idle-axis:{axis}",
@@ -63,7 +63,7 @@ def slow_order(case: Case) -> Iterator[Finding]:
     bound = now.communication > max(cost.step.compute, cost.step.memory)  # else it may all hide behind the work
     yield Finding(
         "slow-order",
-        "warning" if bound else "note",
+        severity(bound),
         f"This device order of {cost.machine.text} sends most of the traffic{where} over slow links: in another order, "
         f"a step's communication would take {format_seconds(best.communication)} instead of "
         f"{format_seconds(now.communication)}.",

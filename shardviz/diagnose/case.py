@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_size
-from shardviz.records import Collective, Frame, Product, Suggestion, Value
-from shardviz.records.amounts import format_bytes, format_seconds
+from shardviz.records import Collective, Finding, Frame, Product, Suggestion, Value
+from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.collectives import axes_words
 from shardviz.records.paths import Family
 from shardviz.records.report import ReportRecord
@@ -153,7 +153,7 @@ class Case(Keeping):
         if spec is None or any(not isinstance(axis, str) for axis in spec.axes):
             return ()
         if "asked" in c.facts and not argument:
-            at = f" at {c.source.short}" if c.source else ""
+            at = at_line(c.source)
             return (Suggestion(kind="code", source=c.source, text=f"leave out the constraint{at}, or make it {spec}"),)
         if value is None or value.shape != self.whole(c) or value.spec is None:
             return ()
@@ -226,7 +226,37 @@ class Case(Keeping):
     @cached_property
     def argument_bytes(self) -> float:
         """Bytes of all arguments on one device."""
-        return sum(v.bytes_per_device or 0.0 for v in self.report.held)
+        return total_bytes(self.report.held)
+
+
+def nbytes(value: Value) -> float:
+    """Bytes on one device; 0 where they are not known."""
+    return value.bytes_per_device or 0.0
+
+
+def total_bytes(values: Iterable[Value]) -> float:
+    """Bytes of all of them on one device."""
+    return sum(map(nbytes, values))
+
+
+def at_line(source: Frame | None) -> str:
+    """` at model.py:20`; empty where no line is known."""
+    return f" at {source.short}" if source is not None else ""
+
+
+def and_others(alike: Sized, noun: str = "other") -> str:
+    """` and 2 others`: what there is besides the first; empty where there is nothing."""
+    return f" and {plural(len(alike) - 1, noun)}" if len(alike) > 1 else ""
+
+
+def severity(grave: object) -> str:
+    """A warning where it is grave, else a note."""
+    return "warning" if grave else "note"
+
+
+def noted(rule: str, text: str, severity: str = "note", **more: Any) -> tuple[Finding, ...]:
+    """One finding; none for an empty text."""
+    return (Finding(rule, severity, text, **more),) if text else ()
 
 
 def moved_words(numbers: Mapping[str, float]) -> str:

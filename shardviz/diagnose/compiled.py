@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardviz.compiler import Computation, Instruction, Module, Shape, cut
-from shardviz.diagnose.case import Case, moved_words
+from shardviz.diagnose.case import Case, at_line, moved_words, noted
 from shardviz.diagnose.specs import between
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh, Spec
@@ -78,7 +78,7 @@ def _given_up(
         for side in ("before", "after")
     ]
     one, other = (match[side] if cut is None else str(cut) for side, cut in zip(("before", "after"), cuts, strict=True))
-    where = f" at {source.short}" if source else ""
+    where = at_line(source)
     size = f", {format_bytes(whole.nbytes)}," if whole is not None else ""
     called = "" if source is None else assigned(source.file, source.line)
     what = name if name in arguments else f"{called or 'An array'}{where}"
@@ -206,9 +206,8 @@ def does_not_fit(memory: Memory, target: str) -> tuple[Finding, ...]:
     if heaviest:
         parts.append(f"The largest at the peak: {'; '.join(map(_alive, heaviest))}.")
     parts.append(f"What would help: {'; '.join(what_helps(memory, over))}.")
-    return (
-        Finding("does-not-fit", "error", " ".join(parts), source=next((a.source for a in heaviest if a.source), None)),
-    )
+    source = next((a.source for a in heaviest if a.source), None)
+    return noted("does-not-fit", " ".join(parts), "error", source=source)
 
 
 def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
@@ -262,7 +261,7 @@ def not_finished(why: str) -> tuple[Finding, ...]:
         "the optimised program and its memory plan are as the compiler made them, but the compile did not end, so code "
         f"size, the algorithms of collectives and XLA's own analyses are not known: {why}"
     )
-    return (Finding("not-finished", "warning", text),)
+    return noted("not-finished", text, "warning")
 
 
 def not_stated(target: str, what: Sequence[str]) -> tuple[Finding, ...]:
@@ -272,7 +271,5 @@ def not_stated(target: str, what: Sequence[str]) -> tuple[Finding, ...]:
         target: the machine's text.
         what: what it does not say, in words.
     """
-    if not what:
-        return ()
     text = f"the compile for {target} came to its end; its compiler does not say {', nor '.join(what)}"
-    return (Finding("not-stated", "note", text),)
+    return noted("not-stated", text if what else "")

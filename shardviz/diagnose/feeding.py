@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shardviz.diagnose.case import Case, moved_words
+from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, severity, total_bytes
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_size
 from shardviz.program.donations import Shard, donations
@@ -66,13 +66,13 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
     ]
     if not wrong:
         return
-    size = sum(result.bytes_per_device or 0.0 for _, result in wrong)
-    argument, result = max(wrong, key=lambda pair: pair[1].bytes_per_device or 0.0)
+    size = total_bytes(result for _, result in wrong)
+    argument, result = max(wrong, key=lambda pair: nbytes(pair[1]))
     others = f" (and {plural(len(wrong) - 1, 'other')})" if len(wrong) > 1 else ""
     grave = size >= 0.01 * case.argument_bytes
     yield Finding(
         f"comes-back-otherwise:{result.name}",
-        "warning" if grave else "note",
+        severity(grave),
         f"{argument.name} goes in as {argument.spec} and comes out as {result.spec}{others}, {format_bytes(size)} "
         "a device: the next step reshards it, or compiles again for the new sharding.",
         why="the plan gives the result no spec, so the compiler chose one",
@@ -89,11 +89,11 @@ def gradients_unlike(case: Case) -> Iterator[Finding]:
     for argument, result in pairs(case, gradients=True):
         if argument.spec is None or result.spec is None or argument.spec.same_as(result.spec, report.mesh):
             continue
-        one, other = argument.bytes_per_device or 0.0, result.bytes_per_device or 0.0
+        one, other = nbytes(argument), nbytes(result)
         if max(one, other) >= 0.01 * case.argument_bytes:
             yield Finding(
                 f"gradient-unlike:{result.name}",
-                "warning" if other - one >= 0.05 * case.argument_bytes else "note",
+                severity(other - one >= 0.05 * case.argument_bytes),
                 f"The gradient of {argument.name} comes out as {result.spec}, {format_bytes(other)} on each device, "
                 f"but {argument.name} itself is sharded as {argument.spec}, {format_bytes(one)}.",
                 why="the optimizer combines parameter and gradient element by element, so one of them is resharded "
@@ -174,13 +174,13 @@ def donated(case: Case) -> Iterator[Finding]:
     if any(v.shard_shape is None for v in (*report.arguments, *report.outputs)):
         return  # an array that no spec describes
     idle = [v for n, v in enumerate(report.arguments) if n in given and n not in used]
-    if size := sum(v.bytes_per_device or 0.0 for v in idle):
-        heaviest = max(idle, key=lambda v: v.bytes_per_device or 0.0)
-        others = f" and {plural(len(idle) - 1, 'other')}" if len(idle) > 1 else ""
+    if size := total_bytes(idle):
+        heaviest = max(idle, key=nbytes)
+        others = and_others(idle)
         mends = (Suggestion(kind="output", target=r.name, spec=a.spec) for a, r in pairs(case) if a in idle)
         yield Finding(
             f"donation-unused:{heaviest.name}",
-            "warning" if size >= 0.01 * case.argument_bytes else "note",
+            severity(size >= 0.01 * case.argument_bytes),
             f"{heaviest.name}{others}: donated, but no result can reuse the memory, {format_bytes(size)} on each "
             "device.",
             why="a result reuses a donated argument's memory only if both have the same shard shape, element type and "
@@ -192,10 +192,10 @@ def donated(case: Case) -> Iterator[Finding]:
     kept = [
         a for a, r in pairs(case) if not (a.donated or a.unused) and a.shard_shape == r.shard_shape and not a.on_host
     ]
-    size = sum(v.bytes_per_device or 0.0 for v in kept)
+    size = total_bytes(kept)
     if size >= 0.1 * case.argument_bytes and size >= 2**20:
-        heaviest = max(kept, key=lambda v: v.bytes_per_device or 0.0)
-        others = f" and {plural(len(kept) - 1, 'other')}" if len(kept) > 1 else ""
+        heaviest = max(kept, key=nbytes)
+        others = and_others(kept)
         yield Finding(
             f"not-donated:{heaviest.name}",
             "note",

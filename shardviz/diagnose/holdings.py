@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from shardviz.costs.batch import inputs_of
-from shardviz.diagnose.case import Case, axes_said, moved_words
+from shardviz.diagnose.case import Case, and_others, at_line, axes_said, moved_words, nbytes, severity, total_bytes
 from shardviz.diagnose.specs import first_cut_further, free, further, over_all
 from shardviz.layouts import itemsize
 from shardviz.notation import Axis, Spec
@@ -42,20 +42,20 @@ def less_cut(case: Case) -> Iterator[Finding]:
     """
     mesh, least = case.report.mesh, 0.01 * case.argument_bytes
     for values in _trees(case.report.held):
-        if sum(v.bytes_per_device or 0.0 for v in values) < least:
+        if total_bytes(values) < least:
             continue
         sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
         total = sum(sizes.values())
         cut = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
         for v in values:
-            if (v.bytes_per_device or 0.0) < least:
+            if nbytes(v) < least:
                 continue
             beside = total - sizes[v.name]
             left = [a for a, n in mesh.shape.items() if n > 1 and free(v, a) and cut[a] >= 0.5 * beside and cut[a]]
             if not left:
                 continue
             spec = over_all(v, left, mesh)
-            most = (v.bytes_per_device or 0.0) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
+            most = nbytes(v) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
             if most < least:
                 continue
             if spec is not None and v.spec is not None:
@@ -67,17 +67,17 @@ def less_cut(case: Case) -> Iterator[Finding]:
 
 def _less(case: Case, v: Value, axes: tuple[str, ...], spec: Spec) -> Finding:
     many = math.prod(case.report.mesh.shape[axis] for axis in axes)
-    saved = (v.bytes_per_device or 0.0) * (1 - 1 / many)
+    saved = nbytes(v) * (1 - 1 / many)
     return Finding(
         f"less-cut:{v.name}",
-        "warning" if case.heavy(saved) else "note",
+        severity(case.heavy(saved)),
         f"{v.name} is replicated on the {plural(many, 'device')} along {axes_said(axes)}, "
         f"{format_bytes(v.bytes_per_device)} on each; sharded along {axes_said(axes)}, it would take "
         f"{format_bytes(saved)} less on each.",
         why="most arrays beside it are sharded along that axis, and its spec leaves the axis out",
         value=v.name,
         axes=axes,
-        numbers={"bytes": v.bytes_per_device or 0.0, "saved_bytes": saved, "size": float(many)},
+        numbers={"bytes": nbytes(v), "saved_bytes": saved, "size": float(many)},
         mends=(Suggestion(kind="argument", target=v.name, spec=spec),),
     )
 
@@ -94,14 +94,14 @@ def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | Non
     more = better - v.shape[dimension]
     return Finding(
         f"not-divided:{v.name}",
-        "warning" if case.heavy(saved) else "note",
+        severity(case.heavy(saved)),
         f"{v.name} is replicated on the {plural(size, 'device')} along {axis!r}, {format_bytes(v.bytes_per_device)} on "
         f"each, since no dimension of {list(v.shape)} divides by {size}; dimension {dimension} would with {better:,} "
         f"instead of {v.shape[dimension]:,} ({more / v.shape[dimension]:.1%} more).",
         why="JAX shards an array into equal parts only",
         value=v.name,
         axes=(axis,),
-        numbers={"bytes": v.bytes_per_device or 0.0, "saved_bytes": saved, "size": float(better)},
+        numbers={"bytes": nbytes(v), "saved_bytes": saved, "size": float(better)},
         mends=(Suggestion(kind="pad", target=v.name, dimension=dimension, size=better),),
     )
 
@@ -125,7 +125,7 @@ def whole_batch(case: Case) -> Iterator[Finding]:
             "part of the batch",
             value=v.name,
             axes=(axis,),
-            numbers={"bytes": v.bytes_per_device or 0.0},
+            numbers={"bytes": nbytes(v)},
             mends=(mend,),
         )
 
@@ -150,16 +150,16 @@ def whole_activation(case: Case) -> Iterator[Finding]:
         names = {axis_name(a) for a in axes}
         of_batch = [v for v in made if v.shape[0] == size and not names & _first(v)]
         whole = [v for v in of_batch if all(free(v, name) for name in names)]
-        v = max(whole, key=lambda v: (v.bytes_per_device or 0.0, bool(v.label)), default=None)
-        if v is None or (v.bytes_per_device or 0.0) < max(_SHARE * held, 2**20):
+        v = max(whole, key=lambda v: (nbytes(v), bool(v.label)), default=None)
+        if v is None or nbytes(v) < max(_SHARE * held, 2**20):
             continue
         many = math.prod(axis_size(a, report.mesh) for a in axes)
-        taken = v.bytes_per_device or 0.0
+        taken = nbytes(v)
         saved = taken * (1 - 1 / many)
         first = next(each for each in of_batch if "float" in each.dtype or each is v)
-        lines = {each.source for each in whole if (each.bytes_per_device or 0.0) >= 2**20} - {v.source}
+        lines = {each.source for each in whole if nbytes(each) >= 2**20} - {v.source}
         others = f", and so are arrays of {plural(len(lines), 'other line')}" if lines else ""
-        where = f" at {v.source.short}" if v.source else ""
+        where = at_line(v.source)
         yield Finding(
             f"whole-activation:{v.source.short if v.source else v.name}",
             "warning",
@@ -198,13 +198,13 @@ def padded(case: Case) -> Iterator[Finding]:
     held = case.argument_bytes + report.residual_bytes
     found: dict[tuple[int, tuple[Axis, ...]], list[tuple[float, int, Value]]] = defaultdict(list)
     for v in report.intermediates:
-        if v.spec is None or v.manual or not v.shape or (v.bytes_per_device or 0.0) < 0.01 * held:
+        if v.spec is None or v.manual or not v.shape or nbytes(v) < 0.01 * held:
             continue
         for d, (size, dim) in enumerate(zip(v.shape, v.spec.dims, strict=False)):
             ways = math.prod(axis_size(a, mesh) for a in dim)
             if size % ways and size >= 1:
                 waste = 1 - size / (-(-size // ways) * ways)
-                found[size, dim].append(((v.bytes_per_device or 0.0) * waste, d, v))
+                found[size, dim].append((nbytes(v) * waste, d, v))
     for (size, dim), rows in found.items():
         wasted, d, v = max(rows, key=lambda row: row[0])
         ways = math.prod(axis_size(a, mesh) for a in dim)
@@ -215,11 +215,11 @@ def padded(case: Case) -> Iterator[Finding]:
         at = next(((a.name, i) for a in report.held for i, n in enumerate(a.shape) if n == size), None)
         pad = () if at is None else (Suggestion(kind="pad", target=at[0], dimension=at[1], size=better),)
         code = Suggestion(kind="code", source=v.source, text=f"make it {better:,} long, or {size // ways * ways:,}")
-        others = f" and {plural(len(rows) - 1, 'other')}" if len(rows) > 1 else ""
-        where = f" at {v.source.short}" if v.source else ""
+        others = and_others(rows)
+        where = at_line(v.source)
         yield Finding(
             f"padded:{size}:{axes_words(dim)}",
-            "warning" if share >= 0.1 and (v.bytes_per_device or 0.0) >= _SHARE * held else "note",
+            severity(share >= 0.1 and nbytes(v) >= _SHARE * held),
             f"Dimension {d} of {v.label or 'an intermediate'}{where}{others}, {size:,} long, is sharded {ways} ways "
             f"along {axes_said(dim)}, which do not divide it: {share:.1%} of each such array is padding, "
             f"{format_bytes(wasted)} of {format_bytes(v.bytes_per_device)} on each device; {better:,} would divide.",
@@ -227,7 +227,7 @@ def padded(case: Case) -> Iterator[Finding]:
             source=v.source,
             value=v.name,
             axes=dim,
-            numbers={"bytes": v.bytes_per_device or 0.0, "wasted_bytes": wasted, "size": float(better)},
+            numbers={"bytes": nbytes(v), "wasted_bytes": wasted, "size": float(better)},
             mends=pad or ((code,) if size >= ways else ()),
         )
 
@@ -250,7 +250,7 @@ def result_whole(case: Case) -> Iterator[Finding]:
             numbers = case.moved((c,)) | {"held_bytes": case.left(c), "size": float(better)}
             yield Finding(
                 f"result-whole:{v.name if v is not None else case.place(c)}",
-                "warning" if case.heavy(case.left(c)) else "note",
+                severity(case.heavy(case.left(c))),
                 f"{v.name if v is not None else 'A result'}, {list(c.array)}, comes out replicated on the "
                 f"{plural(ways, 'device')} along {axes_said(was)}, {format_bytes(case.left(c))} on each, since "
                 f"{size:,} does not divide by {ways}; {better:,} would.",
@@ -284,23 +284,23 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
                 continue
             if v.spec.same_as(first.spec, report.mesh) or not _large(v, first, case):
                 continue
-            saved = max(0.0, (v.bytes_per_device or 0.0) - (first.bytes_per_device or 0.0))
+            saved = max(0.0, nbytes(v) - nbytes(first))
             yield Finding(
                 f"unlike-parameter:{v.name}",
-                "warning" if case.heavy(saved) else "note",
+                severity(case.heavy(saved)),
                 f"{v.name} is sharded as {v.spec}, but its parameter {first.name} as {first.spec}: "
                 f"{format_bytes(v.bytes_per_device)} on each device against {format_bytes(first.bytes_per_device)}.",
                 why="an optimizer combines the two element by element, so each step reshards one of them; ZeRO does so "
                 "on purpose, with the optimizer's state sharded further",
                 value=v.name,
                 axes=tuple(dict.fromkeys((*v.spec.axes, *first.spec.axes))),
-                numbers={"bytes": v.bytes_per_device or 0.0, "saved_bytes": saved},
+                numbers={"bytes": nbytes(v), "saved_bytes": saved},
                 mends=(Suggestion(kind="argument", target=v.name, spec=first.spec),) if saved else (),
             )
 
 
 def _large(v: Value, other: Value, case: Case) -> bool:
-    return max(v.bytes_per_device or 0.0, other.bytes_per_device or 0.0) >= 0.01 * case.argument_bytes
+    return max(nbytes(v), nbytes(other)) >= 0.01 * case.argument_bytes
 
 
 def kept_whole(case: Case) -> Iterator[Finding]:
@@ -312,7 +312,7 @@ def kept_whole(case: Case) -> Iterator[Finding]:
     found: dict[tuple[Frame | None, str, Spec | None], list[Value]] = defaultdict(list)
     for residual in report.residuals:
         v = residual.value
-        if not residual.takes_memory or (v.bytes_per_device or 0.0) < _KEPT * held or v.spec is None:
+        if not residual.takes_memory or nbytes(v) < _KEPT * held or v.spec is None:
             continue
         for axis, size in report.mesh.shape.items():
             spec = further(v, axis, report.mesh) if size > 1 and axis not in v.manual else None
@@ -323,13 +323,13 @@ def kept_whole(case: Case) -> Iterator[Finding]:
         size, name = report.mesh.shape[axis], made_name(case, values[0])
         called = next((v.label for v in report.intermediates if v.name == name), "") or "the value"
         mend = Suggestion(kind="constrain", target=name, spec=inner, source=source, called=called)
-        total = sum(v.bytes_per_device or 0.0 for v in values)
+        total = total_bytes(values)
         saved = total * (1 - 1 / size)
         where = f" (line {source.short})" if source else ""
         copy = format_bytes(total) if len(values) == 1 else f"{len(values)} arrays of {format_bytes(total)} together"
         yield Finding(
             f"kept-whole:{values[0].name}:{axis}",
-            "warning" if over else "note",
+            severity(over),
             f"What the forward pass keeps for the backward pass{where} is replicated on the "
             f"{plural(size, 'device')} along {axis!r}, {copy} on each; sharded along {axis!r}, it would take "
             f"{format_bytes(saved)} less on each.",

@@ -18,11 +18,12 @@ for those who ask; `levels_differ` warns where it is more than a tenth of the by
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from shardviz.costs.collective import whole_bytes
+from shardviz.diagnose.case import noted, total_bytes
 from shardviz.notation.spec import axis_name, axis_text
-from shardviz.records import Collective, Finding, Frame, LevelDifference, Value, Work, total_of
+from shardviz.records import Collective, Finding, Frame, LevelDifference, Work, total_of
 from shardviz.records.amounts import format_bytes, format_flops, plural
 from shardviz.records.report import ReportRecord
 
@@ -73,7 +74,7 @@ def levels_differ(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[
     """
     rule = "a tenth of a device's communication in a step"
     ours, theirs = (_moved(report.collectives) for report in (propagated, partitioned))
-    least = max(SHARE * max(sum(ours.values()), sum(theirs.values())), SMALL * _bytes(partitioned.arguments))
+    least = max(SHARE * max(sum(ours.values()), sum(theirs.values())), SMALL * total_bytes(partitioned.arguments))
     said = [
         ("Collectives", axis, ours[axis], theirs[axis], "bytes", rule)
         for axis in propagated.mesh.names
@@ -83,7 +84,7 @@ def levels_differ(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[
         flops = propagated.cost.dot_flops, partitioned.cost.dot_flops
         if abs(flops[1] - flops[0]) > SHARE * max(flops):
             said.append(("Matrix products", "", *flops, "flops", "a tenth of them"))
-    sizes = _bytes(propagated.outputs), _bytes(partitioned.outputs)
+    sizes = total_bytes(propagated.outputs), total_bytes(partitioned.outputs)
     if abs(sizes[1] - sizes[0]) > SHARE * max(sizes):
         said.append(("Results", "", *sizes, "bytes", "a tenth of them"))
     return tuple(_differ(*each) for each in said)
@@ -114,84 +115,50 @@ def _moved(collectives: Iterable[Collective]) -> defaultdict[str, float]:
     return moved
 
 
-def _bytes(values: Sequence[Value]) -> float:
-    return sum(value.bytes_per_device or 0.0 for value in values)
-
-
 def reshards_left(count: int) -> tuple[Finding, ...]:
     """A note if the propagated level's collectives are not complete."""
-    if not count:
-        return ()
     what = "a resharding" if count == 1 else f"{count} reshardings"
-    return (
-        Finding(
-            "reshards-left",
-            "note",
-            f"Shardy did not turn {what} into collectives, so the collectives listed at this level are not all; "
-            "level 'partitioned' has them",
-        ),
+    text = (
+        f"Shardy did not turn {what} into collectives, so the collectives listed at this level are not all; level "
+        "'partitioned' has them"
     )
+    return noted("reshards-left", text if count else "")
 
 
 def unknown_loops(count: int) -> tuple[Finding, ...]:
     """A warning if some loops' trip counts could not be found."""
-    if not count:
-        return ()
     loops = "a loop's trip count" if count == 1 else f"the trip counts of {count} loops"
-    return (
-        Finding(
-            "unknown-loops",
-            "warning",
-            f"{loops} cannot be told from the program (a while_loop that ends on data, or counts otherwise than by "
-            "equal steps of whole numbers): what runs inside has no count, and totals take one run of it",
-        ),
+    text = (
+        f"{loops} cannot be told from the program (a while_loop that ends on data, or counts otherwise than by equal "
+        "steps of whole numbers): what runs inside has no count, and totals take one run of it"
     )
+    return noted("unknown-loops", text if count else "", "warning")
 
 
 def lowered_elsewhere(wanted: str, platform: str) -> tuple[Finding, ...]:
     """A note where JAX lowers a program for another platform only, as one with a Pallas kernel."""
-    if platform == wanted:
-        return ()
     text = f"JAX does not lower this program for {wanted}: what is shown is its lowering for {platform}"
-    return (Finding("lowered-elsewhere", "note", text),)
+    return noted("lowered-elsewhere", text if platform != wanted else "")
 
 
 def unknown_flops(work: Iterable[Work]) -> tuple[Finding, ...]:
     """A warning for each kernel or library call, and each of its lines, whose FLOPs nobody says."""
     found = {(name, row.source and row.source.bare): row.source for row in work for name in row.opaque}
-    return tuple(
-        Finding(
-            "unknown-flops",
-            "warning",
-            f"{name}: its FLOPs are not known, so totals and times are at least what they say; tell them by "
-            f"flops={{{name!r}: FLOPs of one run on one device}}, or a Pallas kernel by its cost_estimate",
-            source=source,
-        )
-        for (name, _), source in found.items()
+    text = (
+        "{0}: its FLOPs are not known, so totals and times are at least what they say; tell them by flops={{{0!r}: "
+        "FLOPs of one run on one device}}, or a Pallas kernel by its cost_estimate"
     )
+    calls = (Finding("unknown-flops", "warning", text.format(name), source=line) for (name, _), line in found.items())
+    return tuple(calls)
 
 
 def callbacks_left_out(lines: Iterable[Frame | None]) -> tuple[Finding, ...]:
     """One note for each `jax.debug` callback of the program, by its source line."""
-    return tuple(
-        Finding(
-            "callbacks-left-out",
-            "note",
-            "a jax.debug callback is left out here; when it runs, what it reports is gathered and copied to a host",
-            source=line,
-        )
-        for line in lines
-    )
+    text = "a jax.debug callback is left out here; when it runs, what it reports is gathered and copied to a host"
+    return tuple(Finding("callbacks-left-out", "note", text, source=line) for line in lines)
 
 
 def simulated(missing: str) -> tuple[Finding, ...]:
     """A note if nothing here can compile for the target; `missing` says why and what mends it."""
-    if not missing:
-        return ()
-    return (
-        Finding(
-            "simulated-devices",
-            "note",
-            f"partitioned on simulated devices, not by the target's own compiler: {missing}",
-        ),
-    )
+    text = f"partitioned on simulated devices, not by the target's own compiler: {missing}"
+    return noted("simulated-devices", text if missing else "")

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardviz.costs.step_cost import memory_parts
-from shardviz.diagnose.case import Case
+from shardviz.diagnose.case import Case, at_line, nbytes, severity, total_bytes
 from shardviz.diagnose.feeding import pairs
 from shardviz.diagnose.holdings import kept_whole, made_name
 from shardviz.diagnose.specs import over_all
@@ -41,7 +41,7 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
         f"{_again(case, flops)}"
         for name, (saved, flops) in policies.items()
     )
-    heaviest = max((r for r in report.residuals if r.takes_memory), key=lambda r: r.value.bytes_per_device or 0.0)
+    heaviest = max((r for r in report.residuals if r.takes_memory), key=lambda r: nbytes(r.value))
     over = case.cost is not None and case.cost.needs.fits is False
     numbers = {"bytes": kept, "argument_bytes": case.argument_bytes, "layers": float(layers.count)}
     for name, (saved, flops) in policies.items():
@@ -62,7 +62,7 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
         )
     yield Finding(
         "kept-dominates",
-        "warning" if over else "note",
+        severity(over),
         f"The forward pass keeps {format_bytes(kept)} on each device for the backward pass, more than all arguments "
         f"({format_bytes(case.argument_bytes)}).",
         why=why,
@@ -103,15 +103,15 @@ def _layers(case: Case) -> _Layers:
     report = case.report
     rows = [r for r in report.residuals if r.takes_memory]
     forward = [p for p in report.products if p.phase == "forward"]
-    size = lambda r: r.value.bytes_per_device or 0.0  # noqa: E731
+    held = lambda r: nbytes(r.value)  # noqa: E731
     if stacked := [r for r in rows if (r.layers or 1) > 1]:
         inner = [p for p in forward if p.count != 1]
-        return _Layers(stacked, max(map(size, stacked)), inner, looped=True, tried=True)
+        return _Layers(stacked, max(map(held, stacked)), inner, looped=True, tried=True)
     known = lambda r: (r.value.source, r.value.op, r.value.shape, r.value.dtype)  # noqa: E731
     alike = Counter(map(known, rows))
     often: Counter[int] = Counter()  # how many layers: as often as the operations are run that make most of a layer
     for r in {known(r): r for r in rows}.values():
-        often[alike[known(r)]] += round(size(r))
+        often[alike[known(r)]] += round(held(r))
     count = max((n for n in often if n > 1), key=lambda n: (often[n], -n), default=1)
     if count == 1:
         return _Layers()
@@ -119,7 +119,7 @@ def _layers(case: Case) -> _Layers:
     lines = Counter((p.source, p.shard, p.dtype) for p in forward)
     inner = [p for p in forward if lines[p.source, p.shard, p.dtype] > 1]
     own = any(r.kind == "recomputed" or r.value.op == _OF_A_CHECKPOINT for r in report.residuals)
-    return _Layers(again, count * max(map(size, again)), inner, count, tried=own)
+    return _Layers(again, count * max(map(held, again)), inner, count, tried=own)
 
 
 def _policies(case: Case, layers: _Layers) -> dict[str, tuple[float, float]]:
@@ -132,7 +132,7 @@ def _policies(case: Case, layers: _Layers) -> dict[str, tuple[float, float]]:
     if not layers.rows:
         return {}
     report = case.report
-    whole = sum(r.value.bytes_per_device or 0.0 for r in layers.rows)
+    whole = total_bytes(r.value for r in layers.rows)
     dots = sum(p.shard[0] * p.shard[1] * p.shard[3] * itemsize(p.dtype) * (p.count or 1) for p in layers.products)
     work = report.cost.work if report.cost is not None else ()
     flops = {phase: sum(w.dot_flops for w in work if w.phase == phase) for phase in ("forward", "rematerialised")}
@@ -173,7 +173,7 @@ def peak_of_one(case: Case) -> Iterator[Finding]:
     first, rest = temporaries[0], sum(a.bytes for a in temporaries[1:4])
     if first.bytes < plan.peak / 3 or first.bytes < rest or first.bytes < 2**20:
         return
-    where = f" at {first.source.short}" if first.source else ""
+    where = at_line(first.source)
     yield Finding(
         f"peak-of-one:{first.name}",
         "note" if plan.fits is not False else "warning",
@@ -229,12 +229,12 @@ def _enough(case: Case, over: float) -> list[tuple[Suggestion, float]]:
         if spec is not None:
             shard = math.prod(shard_shape(v.shape, spec, report.mesh)) * itemsize(v.dtype)
             change = Suggestion(kind="argument", target=v.name, spec=spec)
-            options.append((change, max(0.0, (v.bytes_per_device or 0.0) - shard)))
+            options.append((change, max(0.0, nbytes(v) - shard)))
     for finding in kept_whole(case):
         options += [(mend, finding.numbers["saved_bytes"]) for mend in finding.mends]
     if report.memory is not None and report.memory.outputs > report.memory.aliased:
         options += [
-            (Suggestion(kind="donate", target=a.name), a.bytes_per_device or 0.0)
+            (Suggestion(kind="donate", target=a.name), nbytes(a))
             for a, r in pairs(case)
             if not a.donated and a.shard_shape == r.shard_shape
         ]

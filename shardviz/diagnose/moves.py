@@ -16,9 +16,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, axes_said, moved_words
+from shardviz.diagnose.case import Case, axes_said, moved_words, severity
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.records import Collective, Finding, Suggestion
@@ -37,7 +39,7 @@ _ALONG = {
 
 def moves(case: Case) -> Iterator[Finding]:
     """Communication that is not needed, each set of like collectives as one finding."""
-    for rule in (_each_run, _stack, _then_summed, _part_of_sum, _there_and_back, _again, _along, _update):
+    for name, rule in _RULES.items():
         found: dict[tuple[object, ...], list[Collective]] = {}
         for c in case.report.collectives:
             if c.origin == "partitioner" and c.axes and rule(case, c, (c,)) is not None:
@@ -45,9 +47,28 @@ def moves(case: Case) -> Iterator[Finding]:
                 apart = () if rule is _along else change if None not in change else (c.kind, c.axes, c.dtype, c.shape)
                 found.setdefault((case.value_name(c), c.source, apart), []).append(c)
         for alike in found.values():
-            finding = rule(case, alike[0], alike)
-            if finding is not None and finding.numbers["bytes"] >= 1e-3 * case.moved_bytes:
+            finding = _finding(case, name, alike)
+            if finding.numbers["bytes"] >= 1e-3 * case.moved_bytes:
                 yield finding
+
+
+def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
+    """A finding about collectives that are alike: what is said of the first is followed by what they communicate."""
+    c = alike[0]
+    said = _RULES[name](case, c, alike)
+    assert said is not None
+    numbers = {**case.moved(alike), **said.numbers}
+    return Finding(
+        f"{name}:{case.place(c)}",
+        severity(case.grave(numbers) and not c.conditional),
+        f"{said.text}. This communicates {moved_words(numbers)}.",
+        why=said.why,
+        source=c.source,
+        value=case.value_name(c),
+        axes=c.axes or (),
+        numbers=numbers,
+        mends=tuple(said.mends),
+    )
 
 
 def sums_in_part(case: Case) -> Iterator[Finding]:
@@ -75,7 +96,7 @@ def sums_in_part(case: Case) -> Iterator[Finding]:
     mend = Suggestion(kind="code", source=heaviest.source, text="`jax.lax.psum_scatter` in a shard_map")
     yield Finding(
         f"sum-kept-in-part:{case.place(heaviest)}",
-        "warning" if compiled else "note",
+        severity(compiled),
         f"{case.what(heaviest)} is all-reduced over {axes_said(heaviest.axes or ())}, though each device keeps only "
         f"its own part of it{others}. This communicates {moved_words(numbers)}.",
         why=half + (left if compiled else mostly),
@@ -102,121 +123,80 @@ def _gathered(c: Collective) -> tuple[Axis, ...]:
     return tuple(a for a in c.before.axes if axis_name(a) not in after) or c.axes or ()
 
 
-_Rule = Callable[[Case, Collective, Sequence[Collective]], Finding | None]
+class _Said(NamedTuple):
+    """What a rule says of collectives that are alike: what is wrong, why, what to try, and numbers of its own."""
+
+    text: str
+    why: str
+    mends: Sequence[Suggestion] = ()
+    numbers: Mapping[str, float] = MappingProxyType({})
 
 
-def _made(
-    case: Case,
-    rule: str,
-    c: Collective,
-    alike: Sequence[Collective],
-    text: str,
-    why: str,
-    *mends: Suggestion,
-    **more: float,
-) -> Finding:
-    """A finding about a collective and those like it: `text` is followed by what they communicate."""
-    numbers = case.moved(alike) | more
-    grave = case.grave(numbers) and not c.conditional
-    return Finding(
-        f"{rule}:{case.place(c)}",
-        "warning" if grave else "note",
-        f"{text}. This communicates {moved_words(numbers)}.",
-        why=why,
-        source=c.source,
-        value=case.value_name(c),
-        axes=c.axes or (),
-        numbers=numbers,
-        mends=mends,
-    )
-
-
-def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
     if not _gathers(c) or c.kind == "all-reduce" or "loop-invariant" not in c.facts or (c.count or 2) < 2:
         return None
     if case.runs_as_once(c):
         return None
-    extra = c.operand_bytes * sum((a.count or 1) - 1 for a in alike)
-    return _made(
-        case,
-        "gathered-each-run",
-        c,
-        alike,
+    extra = c.operand_bytes * sum((each.count or 1) - 1 for each in alike)
+    return _Said(
         f"{case.what(c)} is gathered over {axes_said(_gathered(c))} in each of "
         f"{plural(c.count or 1, 'run')} of a loop, though it is the same each time",
         "it enters the loop sharded, and each run gathers it; gathered once before the loop, it would "
         f"take {format_bytes(case.left(c))} of each device's memory for as long as the loop runs",
-        *case.constrained(c, c.after, argument=True),
-        extra_bytes=extra,
-        result_bytes=case.left(c),
-    )  # fmt: skip
+        case.constrained(c, c.after, argument=True),
+        {"extra_bytes": extra, "result_bytes": case.left(c)},
+    )
 
 
-def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
     if not _gathers(c) or "stack" not in c.facts:
         return None
     held = case.left(c) - c.operand_bytes
-    return _made(
-        case,
-        "stack-gathered",
-        c,
-        alike,
+    return _Said(
         f"All of {case.what_inside(c)} is gathered on each device before a loop that reads one slice of it in "
         f"each run, which takes {format_bytes(held)} more memory on each device",
         "something outside the loop asks for it replicated; gathered slice by slice inside the loop, only one slice "
         "would be in memory at a time, for the same communication",
-        Suggestion(kind="code", source=c.source, text="constrain the slice in the loop's body, not the stack"),
-        held_bytes=held,
-    )  # fmt: skip
+        (Suggestion(kind="code", source=c.source, text="constrain the slice in the loop's body, not the stack"),),
+        {"held_bytes": held},
+    )
 
 
-def _then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+def _then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
     if not _gathers(c) or "reduced" not in c.facts:
         return None
-    return _made(
-        case,
-        "gathered-then-summed",
-        c,
-        alike,
+    return _Said(
         f"{case.what(c)} is gathered over {axes_said(_gathered(c))} only to be summed over the dimension that was "
         "sharded",
         "a constraint asks for the replicated array before the sum; each device could sum its own shard, and only the "
         "sums would be communicated",
-        Suggestion(kind="code", source=c.source, text=f"leave out the constraint on it, or make it {c.before}"),
+        (Suggestion(kind="code", source=c.source, text=f"leave out the constraint on it, or make it {c.before}"),),
     )
 
 
-def _part_of_sum(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+def _part_of_sum(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
     if c.kind != "all-reduce" or "sliced" not in c.facts:
         return None
-    return _made(
-        case,
-        "part-of-sum",
-        c,
-        alike,
+    return _Said(
         f"All devices along {axes_said(c.axes or ())} get a whole sum of which only a part is read",
         "the sum is all-reduced and then sliced; sliced before the sum, or scattered so that each device keeps its own "
         "part (`jax.lax.psum_scatter` in a shard_map), it would communicate less",
-        Suggestion(kind="code", source=c.source, text="take the slice before the sum"),
-    )  # fmt: skip
-
-
-def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
-    if "undone" not in c.facts:
-        return None
-    between = f" ({c.before} to {c.after} and back)" if c.before is not None and c.after is not None else ""
-    return _made(
-        case,
-        "there-and-back",
-        c,
-        alike,
-        f"{case.what(c)} is resharded and then back again, and nothing uses it in between{between}",
-        "two constraints, or a constraint and a reader of the array, disagree about its sharding",
-        *case.constrained(c, c.before),
+        (Suggestion(kind="code", source=c.source, text="take the slice before the sum"),),
     )
 
 
-def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+    if "undone" not in c.facts:
+        return None
+    between = f" ({c.before} to {c.after} and back)" if c.before is not None and c.after is not None else ""
+    return _Said(
+        f"{case.what(c)} is resharded and then back again, and nothing uses it in between{between}",
+        "two constraints, or a constraint and a reader of the array, disagree about its sharding",
+        case.constrained(c, c.before),
+    )
+
+
+def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
     if "again" not in c.facts:
         return None
     first = next(
@@ -225,15 +205,11 @@ def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | 
     if first is not None and _made_one(case, first, c):
         return None
     where = f" (first for {first.source.short})" if first is not None and first.source is not None else ""
-    return _made(
-        case,
-        "moved-again",
-        c,
-        alike,
+    return _Said(
         f"{case.what(c)} is gathered over {axes_said(c.axes or ())} a second time in the same pass{where}",
         "two places need it replicated, and each gathers it for itself; a constraint where it is computed serves both",
-        *(case.constrained(c, c.after) or (Suggestion(kind="code", source=c.source, text=_once(case, c)),)),
-    )  # fmt: skip
+        case.constrained(c, c.after) or (Suggestion(kind="code", source=c.source, text=_once(case, c)),),
+    )
 
 
 def _once(case: Case, c: Collective) -> str:
@@ -255,7 +231,7 @@ def _same_array(one: Collective, other: Collective) -> bool:
     return key(one) == key(other)
 
 
-def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
     if c.kind not in ("all-to-all", "collective-permute", "all-gather") or "asked" in c.facts or "undone" in c.facts:
         return None
     culprit = next((op for op in c.read_by if op in _ALONG), "")
@@ -270,17 +246,13 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | 
         better = -(-first // ways) * ways
         sizes = f"; the first of the new dimensions is {first:,}, and were it {better:,}, {ways} would divide it"
         more = {"size": float(better)}
-    return _made(
-        case,
-        "along-the-cut",
-        c,
-        alike,
+    return _Said(
         f"A {_ALONG[culprit]} runs along a dimension of {case.what_inside(c)} that is sharded along "
         f"{axes_said(c.axes or ())}, so the array is resharded for it",
         f"the shards of the result begin elsewhere in that dimension than those of the operand{sizes}; with another "
         "dimension sharded, the array could stay where it is",
-        *(case.constrained(c, c.after, argument=True) or case.elsewhere(c)),
-        **more,
+        case.constrained(c, c.after, argument=True) or case.elsewhere(c),
+        more,
     )
 
 
@@ -307,16 +279,24 @@ def _first_of_new(case: Case, c: Collective) -> int | None:
     return None
 
 
-def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> Finding | None:
+def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
     if c.kind not in ("all-gather", "all-to-all") or "dynamic_update_slice" not in c.read_by or "asked" in c.facts:
         return None
-    return _made(
-        case,
-        "update-gathers",
-        c,
-        alike,
+    return _Said(
         f"An update in place of {case.what_inside(c)} first gathers it over {axes_said(c.axes or ())}",
         "the update runs along a sharded dimension, so it may fall on any device; with another dimension sharded, each "
         "device writes its own part",
-        *(case.elsewhere(c) or case.constrained(c, c.after, argument=True)),
+        case.elsewhere(c) or case.constrained(c, c.after, argument=True),
     )
+
+
+_RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Said | None]] = {
+    "gathered-each-run": _each_run,
+    "stack-gathered": _stack,
+    "gathered-then-summed": _then_summed,
+    "part-of-sum": _part_of_sum,
+    "there-and-back": _there_and_back,
+    "moved-again": _again,
+    "along-the-cut": _along,
+    "update-gathers": _update,
+}

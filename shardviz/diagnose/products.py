@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from shardviz.diagnose.case import Case, axes_said, moved_words
+from shardviz.diagnose.case import Case, axes_said, moved_words, nbytes, severity
 from shardviz.diagnose.specs import cut_further
 from shardviz.records import Finding, Frame, Product
 from shardviz.records.amounts import format_flops, format_seconds, plural
@@ -40,7 +40,7 @@ def repeated_work(case: Case) -> Iterator[Finding]:
         lines = _lines(same)
         yield Finding(
             f"repeated-work:{axis}",
-            "warning" if share >= enough else "note",
+            severity(share >= enough),
             f"The {plural(size, 'device')} along {axis!r} repeat the same matrix products at {_said(lines)}: divided "
             f"among them, each would do {format_flops(wasted)} less in a step{time}.",
             why=f"neither operand nor the result is sharded along {axis!r} there",
@@ -50,7 +50,7 @@ def repeated_work(case: Case) -> Iterator[Finding]:
             numbers={"flops": flops, "saved_flops": wasted, "share_of_flops": share, "size": float(size), **more},
             mends=tuple(
                 found
-                for v in sorted(report.held, key=lambda v: -(v.bytes_per_device or 0.0))[:3]
+                for v in sorted(report.held, key=lambda v: -nbytes(v))[:3]
                 if (found := cut_further(v, axis, report.mesh)) is not None
             ),
         )  # fmt: skip
@@ -71,7 +71,7 @@ def conflicts(case: Case) -> Iterator[Finding]:
         grave = case.grave(numbers)
         yield Finding(
             f"conflict:{lines.short if lines else p.value}",
-            "warning" if grave else "note",
+            severity(grave),
             f"A matrix product contracts a dimension that is sharded along {axes_said(p.left_axes)} in its left "
             f"operand and along {axes_said(p.right_axes)} in its right one, so one is resharded first: "
             f"{moved_words(numbers)}.",
@@ -104,7 +104,7 @@ def small_tiles(case: Case) -> Iterator[Finding]:
         what = ("", "rows", "entries to sum over", "columns")[worst]
         yield Finding(
             f"small-tiles:{line.short if line else p.value}",
-            "warning" if share >= 0.05 and fill <= 0.5 else "note",
+            severity(share >= 0.05 and fill <= 0.5),
             f"A matrix product is sharded so finely that a device's part has {p.shard[worst]:,} {what} instead of "
             f"{p.whole[worst]:,}, and the matrix unit of {chip.name} takes {tile} at a time: at most {fill:.0%} of it "
             f"is used, for {share:.1%} of the step's FLOPs.",

@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from shardviz import _jax
-from shardviz.diagnose.case import axes_said
+from shardviz.diagnose.case import at_line, axes_said, severity
 from shardviz.program.contexts import MeshAsked
 from shardviz.program.variance import Unreplicated
 from shardviz.records import Finding, Frame, Suggestion
@@ -53,7 +53,7 @@ def own_partitioning(
     return tuple(
         Finding(
             "own-partitioning",
-            "warning" if unanswered else "note",
+            severity(unanswered),
             f"{name}{f' at {source.short}' if source else ''} says in Python how it is partitioned; {said}",
             source=source,
         )
@@ -71,7 +71,7 @@ def not_the_same(results: Iterable[Unreplicated]) -> tuple[Finding, ...]:
 
 def _not_the_same(result: Unreplicated) -> Finding:
     axes, many = axes_said(result.axes), math.prod(result.sizes)
-    where = f" at {result.source.short}" if result.source else ""
+    where = at_line(result.source)
     if result.summed:
         text = (
             f"A sum{where} is never reduced over {axes_said(result.summed)}: each of the {many} devices along {axes} "

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from shardviz.ask.derived import of_variant
 from shardviz.errors import ShardvizError
 from shardviz.explorer import questions, tries
 from shardviz.explorer.asking import Board
@@ -133,7 +134,7 @@ class Background:
         ask, now = self._board.asking, self._board.now
         variant = now.bound.variant
         try:
-            varied = ask.program.of_variant(variant) if variant else ask.program
+            varied = of_variant(ask.program, variant) if variant else ask.program
             presets = list(varied.untried_presets(now.plan.mesh))
         except ShardvizError as error:
             self._offers(busy=False, trouble=str(error))

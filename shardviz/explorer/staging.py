@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from shardviz.ask.program import submit_passes
 from shardviz.errors import ShardvizError
 from shardviz.explorer.asking import Board
 from shardviz.explorer.stages import Passes, Stages, pass_stages
@@ -75,7 +76,7 @@ class Texts:
         put(Passes(busy=True))
         try:
             yield
-            job = self._board.asking.program.submit_passes(plan, target)
+            job = submit_passes(self._board.asking.program, plan, target)
             while not job.done():
                 yield WAITING
             made: list[Stage] = []

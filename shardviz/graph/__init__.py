@@ -1,6 +1,6 @@
 """A program as one graph of operations, from HLO or StableHLO, and what is asked of it at every level."""
 
-from shardviz.graph.flow import Flow, GraphFlow
+from shardviz.graph.flow import Flow
 from shardviz.graph.loops import Runs, Trips, heaviest_runs, runs, trip_counts
 from shardviz.graph.operations import Block, Contraction, Convolution, Dims, Graph, Operation, Value
 from shardviz.graph.origins import KEEPS, MOVES, At, Origins
@@ -16,7 +16,6 @@ __all__ = [
     "Dims",
     "Flow",
     "Graph",
-    "GraphFlow",
     "Operation",
     "Origins",
     "Runs",

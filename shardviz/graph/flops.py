@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shardviz.graph.operations import Block, Dims, Operation, Value
+from shardviz.graph.operations import Block, Dims, Graph, Operation, Value
 from shardviz.layouts.layout import itemsize
 from shardviz.records import Frame
 from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
@@ -153,10 +153,18 @@ def call_of(
 
 
 class OtherFlops:
-    """Counts FLOPs of operations that are no matrix products."""
+    """Counts FLOPs of operations that are no matrix products.
 
-    def __init__(self) -> None:
+    Args:
+        graph: the program, whose functions are counted in the text's order: those that a function applies before it.
+    """
+
+    def __init__(self, graph: Graph):
         self._applied: dict[Block, float] = {}
+        for block in graph.blocks.values():
+            for op in block.operations:
+                for function in op.applied:
+                    self._of(function)
 
     def __call__(self, op: Any) -> float:
         """FLOPs of one run of an operation that is no matrix product; of the blocks that it runs as wholes, none."""

@@ -52,9 +52,9 @@ def listed(block: Block, entries_of: Callable[[Any], Iterable[Scheduled]]) -> Sc
     waiting: dict[str, Scheduled] = {}
     for place, operation in enumerate(block.operations):
         entries, here = tuple(entries_of(operation)), list[Scheduled]()
-        operands = {there[value] for value in operation.operands if value in there}
+        operands = [there[value] for value in operation.operands if value in there]
         last = max((value.place for value in operands), default=-1)
-        names = frozenset[str]().union(*(value.begun for value in operands))
+        names = frozenset[str]().union(*(value.begun for value in operands if value.begun))
         if not entries:
             found = _There(last, names)
         elif all(entry.kind in ("begin", "end") for entry in entries):

@@ -113,8 +113,9 @@ class Operation:
     __slots__ = ("applied", "block", "blocks", "kind", "native", "operands", "results")
 
     def __init__(self, kind: str, operands: tuple[Value, ...], block: Block, native: Any):
-        self.kind, self.operands, self.block, self.native = kind, operands, block, native
-        self.results: tuple[Value, ...] = ()
+        self.kind, self.block, self.native = kind, block, native
+        self.operands: tuple[Any, ...] = operands  # the front ends extend `Value` too
+        self.results: tuple[Any, ...] = ()
         self.blocks: tuple[Block, ...] = ()
         self.applied: tuple[Block, ...] = ()
         for place, value in enumerate(operands):
@@ -140,7 +141,7 @@ class Operation:
         """The trips of a loop, where the text states them."""
         return None
 
-    def array(self, index: int) -> Value:
+    def array(self, index: int) -> Any:
         """An operand.
 
         Raises:
@@ -151,7 +152,7 @@ class Operation:
         raise ParseError(f"{self}: operand {index} is missing or no array")
 
     @property
-    def result(self) -> Value:
+    def result(self) -> Any:
         """The one array that it gives.
 
         Raises:
@@ -162,8 +163,8 @@ class Operation:
         raise ParseError(f"{self}: its result is no array")
 
     @property
-    def collective(self) -> str | None:
-        """The kind of the collective that it is, or begins; None for any other operation."""
+    def collective(self) -> str:
+        """The kind of the collective that it is, or begins; empty for any other operation."""
         raise NotImplementedError
 
     @property
@@ -222,7 +223,7 @@ class Block:
 
     def __init__(self, name: str = ""):
         self.name = name
-        self.arguments: tuple[Value, ...] = ()
+        self.arguments: tuple[Any, ...] = ()
         self.operations: list[Any] = []
         self.returned: tuple[Value, ...] = ()
         self.callers: list[Any] = []

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -52,9 +52,13 @@ from shardviz.notation.scan import Scanner, iota, iota_of, iota_text, read_iota
 
 AXIS_TYPES = ("Auto", "Explicit", "Manual")
 _BARE = r"[^\s,=:*'\"\[\]](?:[^,=:*'\"\[\]]*[^\s,=:*'\"\[\]])?"
-_NAME = re.compile(rf"'((?>(?:[^'\\]++|\\.)*))'|\"((?>(?:[^\"\\]++|\\.)*))\"|({_BARE})", re.DOTALL)
-_SIZE = re.compile(r"\s*=\s*([0-9]{1,9})(?![0-9])\s*(?:\*\s*([0-9]{1,9})(?![0-9])\s*)?(?::\s*([A-Za-z]+)\s*)?")
 _LIST = re.compile(r"(devices|numbers|slices)\s*+=\s*+\[([0-9,\s]*+)\]\s*+(?>(?:T\(([0-9,\s]*+)\))?)\s*+")
+_AXIS = re.compile(
+    rf"(?>'((?>(?:[^'\\]++|\\.)*))'|\"((?>(?:[^\"\\]++|\\.)*))\"|({_BARE}))\s*+=\s*+"  # name=
+    r"([0-9]{1,9}+)\s*+(?>(?:\*\s*+([0-9]{1,9}+)\s*+)?)(?>(?::\s*+([A-Za-z]++)\s*+)?)"  # size*size:type
+    rf"(?=\Z|,|(?<=\s)(?:{_LIST.pattern}))",
+    re.DOTALL,
+)
 _GAP = re.compile(r"[, \t\r\n]++")
 _DEVICE_IDS = re.compile(r",\s*device_ids=\s*")
 _OF_MODULE = re.compile(r"(?:#?sdy\.)?mesh\s*[<\[]|(?:Abstract)?Mesh\(")
@@ -339,41 +343,50 @@ def _parse(text: str) -> DeviceMesh:
     plain = text.strip()
     if _OF_MODULE.match(plain):
         return _of_module(plain)
-    names: list[str] = []
-    sizes: list[tuple[int, int]] = []
-    types: list[str] = []
+
+    def wrong(why: str) -> MeshError:
+        return MeshError(f"mesh {excerpt(text)!r}: {why}")
+
+    axes: list[tuple[str, tuple[int, int], str]] = []
     lists: dict[str, tuple[int, ...]] = {}
     at = 0
     while at < len(plain):
         if found := _GAP.match(plain, at):
-            at = found.end()
+            pass
         elif found := _LIST.match(plain, at):
             if found[1] in lists:
-                raise MeshError(f"mesh {excerpt(text)!r}: expected {found[1]}=[...] once, behind the axes")
-            lists[found[1]] = _numbers(found[2], found[3], text)
-            at = found.end()
-        else:
-            name, size, kind, at = _axis(plain, at, text)
+                raise wrong(f"expected {found[1]}=[...] once, behind the axes")
+            lists[found[1]] = _numbers(found[2], found[3], wrong)
+        elif found := _AXIS.match(plain, at):
+            name = found[3]
+            if name is None:
+                name = re.sub(r"\\(.)", r"\1", found[1] or found[2] or "", flags=re.DOTALL)
+            kind = (found[6] or "Auto").capitalize()
+            if kind not in AXIS_TYPES:
+                one = "an axis type is Auto, Explicit or Manual"
+                raise wrong(f"axis {excerpt(name)!r} is of type {excerpt(found[6])!r}; {one}")
             if lists:
-                raise MeshError(
-                    f"mesh {excerpt(text)!r}: the axis {name!r} stands behind {next(iter(lists))}=[...]; put it before"
-                )
-            names.append(name)
-            sizes.append(size)
-            types.append(kind)
-            check_size(names, MOST_AXES, f"mesh {excerpt(text)!r}", "axes", MeshError)
+                raise wrong(f"the axis {name!r} stands behind {next(iter(lists))}=[...]; put it before")
+            size = int(found[4])
+            axes.append((name, (1, size) if found[5] is None else (size, int(found[5])), kind))
+            check_size(axes, MOST_AXES, f"mesh {excerpt(text)!r}", "axes", MeshError)
+        else:
+            raise wrong(
+                "expected axes as 'name=size', such as 'data=8,model=4' (or 'data=2*8' for 2 slices of 8, "
+                f"'model=4:Explicit' for an axis type), not {plain[at : at + 30]!r}"
+            )
+        at = found.end()
+    names, sizes, types = zip(*axes, strict=True) if axes else ((), (), ())
     whole, slices = _sizes_and_slices(sizes, names)
     if slices and "slices" in lists:
-        raise MeshError(
-            f"mesh {excerpt(text)!r}: sizes such as 2*8 and slices=[...] both say the slices; give one of them"
-        )
+        raise wrong("sizes such as 2*8 and slices=[...] both say the slices; give one of them")
     if "devices" in lists and "numbers" in lists:
-        raise MeshError(f"mesh {excerpt(text)!r}: devices=[...] and numbers=[...] both say the order; give one of them")
+        raise wrong("devices=[...] and numbers=[...] both say the order; give one of them")
     devices = lists.get("devices", ())
     return DeviceMesh(
-        tuple(names),
+        names,
         whole,
-        tuple(types),
+        types,
         devices or lists.get("numbers", ()),
         slice_ids=lists.get("slices", ()) or slices,
         in_order=bool(devices) and devices == tuple(range(len(devices))),
@@ -381,54 +394,21 @@ def _parse(text: str) -> DeviceMesh:
     )
 
 
-def _axis(plain: str, at: int, text: str) -> tuple[str, tuple[int, int], str, int]:
-    named = _NAME.match(plain, at)
-    sized = None if named is None else _SIZE.match(plain, named.end())
-    if named is None or sized is None or (sized.end() < len(plain) and not _goes_on(plain, sized.end())):
-        rest = plain[at : at + 30]
-        raise MeshError(
-            f"mesh {excerpt(text)!r}: expected axes as 'name=size', such as 'data=8,model=4' (or 'data=2*8' for 2 "
-            f"slices of 8, 'model=4:Explicit' for an axis type), not {rest!r}"
-        )
-    name = named[3] if named[3] is not None else re.sub(r"\\(.)", r"\1", named[1] or named[2] or "", flags=re.DOTALL)
-    kind = (sized[3] or "Auto").capitalize()
-    if kind not in AXIS_TYPES:
-        raise MeshError(
-            f"mesh {excerpt(text)!r}: axis {excerpt(name)!r} is of type {excerpt(sized[3])!r}; an axis type is "
-            "Auto, Explicit or Manual"
-        )
-    size = (1, int(sized[1])) if sized[2] is None else (int(sized[1]), int(sized[2]))
-    return name, size, kind, sized.end()
-
-
-def _goes_on(plain: str, at: int) -> bool:
-    return plain[at] == "," or (plain[at - 1].isspace() and _LIST.match(plain, at) is not None)
-
-
-def _numbers(inside: str, order: str | None, text: str) -> tuple[int, ...]:
+def _numbers(inside: str, order: str | None, wrong: Callable[[str], MeshError]) -> tuple[int, ...]:
     """A list of numbers, or with an order of dimensions the transposed iota of that shape."""
-    numbers = _whole_numbers(inside, text) if inside.strip() else ()
-    perm = None if order is None else _whole_numbers(order, text)
+    parts = inside.split(",") if inside.strip() else [], [] if order is None else order.split(",")
+    if any(len(each) > MOST_DEVICES or max(map(len, map(str.strip, each)), default=0) > MOST_DIGITS for each in parts):
+        raise wrong(f"expected at most {MOST_DEVICES} numbers of at most {MOST_DIGITS} digits")
     try:
-        return numbers if perm is None else tuple(iota(numbers, perm).tolist())
-    except ParseError:
-        raise MeshError(
-            f"mesh {excerpt(text)!r}: {list(numbers[:MOST_AXES])} with T{perm and perm[:MOST_AXES]} is no transposed "
-            "count of devices; the second is an order of the first's dimensions, as in [2,4]T(1,0)"
-        ) from None
-
-
-def _whole_numbers(inside: str, text: str) -> tuple[int, ...]:
-    parts = inside.split(",")
-    if len(parts) > MOST_DEVICES or max(map(len, map(str.strip, parts))) > MOST_DIGITS:
-        raise MeshError(
-            f"mesh {excerpt(text)!r}: expected at most {MOST_DEVICES} numbers of at most {MOST_DIGITS} digits"
-        )
-    try:
-        return tuple(map(int, parts))
+        numbers, perm = (tuple(map(int, each)) for each in parts)
     except ValueError:  # two with a space between them, or none
-        raise MeshError(
-            f"mesh {excerpt(text)!r}: expected whole numbers with commas between them, such as [0,1,3,2]"
+        raise wrong("expected whole numbers with commas between them, such as [0,1,3,2]") from None
+    try:
+        return numbers if order is None else tuple(iota(numbers, perm).tolist())
+    except ParseError:
+        raise wrong(
+            f"{list(numbers[:MOST_AXES])} with T{perm[:MOST_AXES]} is no transposed count of devices; the second is an "
+            "order of the first's dimensions, as in [2,4]T(1,0)"
         ) from None
 
 

@@ -35,7 +35,6 @@ from shardviz.paint import file, text
 from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
-from shardviz.view.asked import asked_document
 from shardviz.view.cards import offers_document, preview_document, severity_words
 from shardviz.view.difference import difference_pane, line_difference, with_difference
 from shardviz.view.document import Document, document
@@ -55,6 +54,7 @@ from shardviz.view.panes import (
 from shardviz.view.rosetta import found_value, read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
 from shardviz.view.stages import MOST_ROWS, stages_shown
+from shardviz.view.why import asked_document
 from shardviz.visible import bundle
 
 if TYPE_CHECKING:

@@ -1,59 +1,56 @@
-"""What stands below a Picture in a medium without a page around it: its legend and its notes, wrapped.
+"""What stands below a Picture in a medium without a page around it: its legend and its notes, wrapped, as more shapes.
 
 >>> from shardviz.view.picture import Key, Picture
 >>> picture = Picture(width=200, height=10, shapes=(), keys=(Key(text="data", fill=0),), notes=("a note",))
->>> [(row.text, row.left, row.key is not None) for row in rows_of(picture, 200)]
-[('data', 42.0, True), ('a note', 0.0, False)]
+>>> shapes, size = with_words(picture)
+>>> [shape.texts for shape in shapes if isinstance(shape, Labels)], size
+([('data',), ('a note',)], (620.0, 52.0))
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from shardviz.paint.columns import wrap
-from shardviz.view.picture import Key, Picture, text_wide
+from shardviz.view.picture import Drawn, Key, Labels, Lines, Marks, Picture, Rects, shifted, text_wide
 
 LEAST_WIDE, PAD, HEAD, GAP = 620.0, 16.0, 34.0, 8.0
 """Pixels: the least width of a figure with words below it; around it, for its title, and before those words."""
 _LINE, _SAMPLE = 17.0, 42.0
 
 
-class Row(NamedTuple):
-    """A line below the shapes: of the legend, with the key whose sample stands before it, or of a note."""
-
-    height: float
-    text: str
-    left: float = 0.0
-    quiet: bool = True
-    key: Key | None = None
-
-
-def rows_of(picture: Picture, wide: float) -> list[Row]:
-    """The legend and the notes, in lines of at most so many pixels."""
-    return list(_rows(picture, wide))
-
-
-def width_of(picture: Picture) -> float:
-    """Pixels across of the picture with its words."""
+def with_words(picture: Picture) -> tuple[list[Drawn], tuple[float, float]]:
+    """The picture's shapes with those of its words below them, and how wide and high all of it is."""
     least = LEAST_WIDE if picture.keys or picture.notes else 0.0
-    return max(picture.width, least, text_wide(picture.title, "head"))
+    wide = max(picture.width, least, text_wide(picture.title, "head"))
+    shapes, y = list(picture.ordered), picture.height
+    for number, (key, text, high) in enumerate(_lines(picture, wide)):
+        y += 0 if number else GAP
+        shapes += _line(key, text, y + high / 2)
+        y += high
+    return shapes, (wide, y)
 
 
-def size_of(picture: Picture) -> tuple[float, float]:
-    """Pixels across and down of the picture with its words."""
-    wide = width_of(picture)
-    rows = rows_of(picture, wide)
-    return wide, picture.height + sum(row.height for row in rows) + GAP * bool(rows)
-
-
-def _rows(picture: Picture, wide: float) -> Iterator[Row]:
+def _lines(picture: Picture, wide: float) -> Iterator[tuple[Key | None, Labels, float]]:
+    """The lines of the legend, the first of each key with it, and of the notes; with how high each is."""
     letter = text_wide("x")
     for key in picture.keys:
-        for number, text in enumerate(wrap(key.text, int((wide - _SAMPLE) / letter)) or [""]):
-            yield Row(_LINE, text, _SAMPLE, quiet=False, key=None if number else key)
-        for text in wrap(key.more, int((wide - _SAMPLE) / letter)):
-            yield Row(_LINE - 2, text, _SAMPLE)
+        most = int((wide - _SAMPLE) / letter)
+        for number, text in enumerate(wrap(key.text, most) or [""]):
+            yield None if number else key, Labels(at=((_SAMPLE, 0.0),), texts=(text,)), _LINE
+        for text in wrap(key.more, most):
+            yield None, Labels(at=((_SAMPLE, 0.0),), texts=(text,), ink="quiet"), _LINE - 2
     for note in picture.notes:
         for text in wrap(note, int(wide / letter)):
-            yield Row(_LINE, text)
+            yield None, Labels(at=((0.0, 0.0),), texts=(text,), ink="quiet"), _LINE
+
+
+def _line(key: Key | None, text: Labels, y: float) -> Iterator[Drawn]:
+    """A line at its height, with the sample of its key."""
+    if key is not None and key.fill is not None:
+        yield Rects(x=(9,), y=(y - 6,), wide=12, high=12, fill=key.fill, hatch=key.hatch, stroke="line")
+    if key is not None and key.stroke is not None:
+        yield Lines(lines=(((0, y), (32, y)),), stroke=key.stroke, dash=key.dash, width=2.2)
+        if key.mark:
+            yield Marks(at=((16, y),), mark=key.mark, size=8, fill=key.stroke, stroke="ground")
+    yield shifted(text, 0.0, y)  # type: ignore[misc]

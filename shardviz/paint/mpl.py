@@ -19,7 +19,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, size_of
+from shardviz.paint.legend import HEAD, PAD, with_words
 from shardviz.paint.theme import HATCH_INK, axis_colour, ink_on, paint_of
 from shardviz.view.picture import (
     DASHES,
@@ -56,8 +56,7 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     room = None if ax is None else [PIXELS * inches for inches in room_of(ax)]
     if room is not None:
         picture = picture.fitted(lambda drawn: _reads(drawn, room))
-    wide, high = size_of(picture)
-    rows = rows_of(picture, wide)
+    shapes, (wide, high) = with_words(picture)
     if ax is None or room is None:
         whole = wide + 2 * PAD, high + 2 * PAD + HEAD
         figure = Figure(figsize=(whole[0] / PIXELS, whole[1] / PIXELS), facecolor=paint_of("ground", dark))
@@ -70,12 +69,8 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     ax.set_aspect("equal", anchor="NW")
     ax.set_axis_off()
     painter = _Painter(ax, scale, dark)
-    for shape in picture.ordered:
+    for shape in shapes:
         painter.shape(shape)
-    y = picture.height + GAP
-    for row in rows:
-        painter.row(row, y + row.height / 2)
-        y += row.height
     title = {"color": paint_of("ink", dark), "fontsize": SIZES["head"] * scale, "parse_math": False}
     ax.set_title(picture.title, loc="left", pad=10 * scale, **title)
     ax.set_label(picture.alt)
@@ -91,7 +86,7 @@ def room_of(ax: Axes) -> tuple[float, float]:
 
 def _reads(picture: Picture, room: Sequence[float]) -> bool:
     """Whether the letters in its cells can be read in so many pixels across and down, its words below it."""
-    wide, high = size_of(picture)
+    _, (wide, high) = with_words(picture)
     return all(grid.size * min(room[0] / wide, room[1] / high) >= SMALLEST for grid in picture.grids)
 
 
@@ -201,18 +196,6 @@ class _Painter:
             parse_math=False,
             **look,
         )
-
-    def row(self, row: Row, y: float) -> None:
-        """A line of the legend with its sample, or of a note."""
-        key = row.key
-        if key is not None and key.fill is not None:
-            self.rects(Rects(x=(9,), y=(y - 6,), wide=12, high=12, fill=key.fill, hatch=key.hatch, stroke="line"))
-        if key is not None and key.stroke is not None:
-            self.lines(Lines(lines=(((0, y), (32, y)),), stroke=key.stroke, dash=key.dash, width=2.2))
-            if key.mark:
-                self.marks(Marks(at=((16, y),), mark=key.mark, size=8, fill=key.stroke, stroke="ground"))
-        ink = paint_of("quiet" if row.quiet else "ink", self.dark)
-        self.text((row.left, y), row.text, SIZES["normal"], ink, align="left")
 
 
 def _bent(line: tuple[Point, ...]) -> np.ndarray:

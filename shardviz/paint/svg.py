@@ -14,7 +14,7 @@ from functools import partial
 from html import escape
 from typing import Any
 
-from shardviz.paint.legend import GAP, HEAD, PAD, Row, rows_of, size_of
+from shardviz.paint.legend import HEAD, PAD, with_words
 from shardviz.paint.outside import steerless, told
 from shardviz.paint.theme import ink_on, paint_of
 from shardviz.view.picture import DASHES, HATCHES, SIZES, Drawn, Key, Labels, Lines, Marks, Picture, Rects, Role, pixels
@@ -69,13 +69,8 @@ def page_hatches(pictures: Sequence[Picture]) -> str:
 
 
 def _drawn(picture: Picture, before: str, namespace: str) -> str:
-    wide, high = size_of(picture)
-    rows = rows_of(picture, wide)
-    body = [part for shape in picture.ordered for part in _shape(shape)]
-    y = picture.height + GAP
-    for row in rows:
-        body += _row(row, y + row.height / 2)
-        y += row.height
+    shapes, (wide, high) = with_words(picture)
+    body = [part for shape in shapes for part in _shape(shape)]
     alt = escape(steerless(picture.alt or picture.title))
     whole = f"{wide + 2 * PAD:.0f}", f"{high + 2 * PAD + HEAD:.0f}"
     title = _labels(Labels(at=((PAD, PAD + 8),), texts=(picture.title,), size="head"))
@@ -206,15 +201,3 @@ def _labels(shape: Labels) -> Iterator[str]:
     for (x, y), text in zip(shape.at, shape.texts, strict=True):
         turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if shape.turned else ""
         yield f'<text x="{x:.1f}" y="{y:.1f}"{turn} {" ".join(look)}>{escape(told(text))}</text>'
-
-
-def _row(row: Row, y: float) -> Iterator[str]:
-    """A line of the legend with its sample, or of a note."""
-    key = row.key
-    if key is not None and key.fill is not None:
-        yield from _rects(Rects(x=(9,), y=(y - 6,), wide=12, high=12, fill=key.fill, hatch=key.hatch))
-    if key is not None and key.stroke is not None:
-        yield from _lines(Lines(lines=(((0, y), (32, y)),), stroke=key.stroke, dash=key.dash, width=2.2))
-        if key.mark:
-            yield from _marks(Marks(at=((16, y),), mark=key.mark, size=8, fill=key.stroke, stroke="ground"))
-    yield from _labels(Labels(at=((row.left, y),), texts=(row.text,), ink="quiet" if row.quiet else "ink"))

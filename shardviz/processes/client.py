@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import itertools
 import os
 import pickle
@@ -93,17 +94,12 @@ class _Thread:
 
     def __init__(self, channel: Channel, root: Path):
         from shardviz.processes.main import Jobs
-        from shardviz.processes.worker import Spawner
+        from shardviz.processes.worker import Spawned
 
         self.channel = channel
-        self.spawner = Spawner(root)
-        self.jobs = Jobs(channel, root, _at_once(), self.spawner)
+        self.jobs = Jobs(channel, root, _at_once(), functools.partial(Spawned, root))
         self.thread = threading.Thread(target=self._serve, name="shardviz-compile-jobs", daemon=True)
-        try:
-            self.thread.start()
-        except RuntimeError:
-            self.spawner.close()
-            raise
+        self.thread.start()
 
     def _serve(self) -> None:
         dumps.sweep_folders()
@@ -111,7 +107,6 @@ class _Thread:
         try:
             self.jobs.serve(lambda: True)
         finally:
-            self.spawner.close()
             self.channel.close()
 
     def runs(self) -> bool:
@@ -121,7 +116,9 @@ class _Thread:
         self.thread.join(wait)
 
     def forget(self) -> None:
-        self.spawner.release()
+        for running in self.jobs.running:  # they are another process's children
+            if running.process is not None:
+                running.process.release()
         self.channel.close()
 
 

@@ -43,7 +43,8 @@ class Process(Protocol):
     """A process that does one job.
 
     `poll` gives its exit code, negative for a signal, and None while it runs; `kill` ends it and waits until it is
-    gone; `refused` is what the compiler raised, once the process has ended, and empty for nothing.
+    gone; `refused` is what the compiler raised, once the process has ended, and empty for nothing; `release` closes
+    what belongs to it here.
     """
 
     pid: int
@@ -51,6 +52,7 @@ class Process(Protocol):
     def poll(self) -> int | None: ...
     def kill(self) -> None: ...
     def refused(self) -> str: ...
+    def release(self) -> None: ...
 
 
 Begin = Callable[[Path, Request | Trial], Process]

@@ -1,4 +1,4 @@
-"""Where a mesh axis on a value comes from: found by taking it away at its sources, and propagating again.
+"""Where a mesh axis on a value comes from, found by taking it away at its sources; or where it ends on its way there.
 
 A source is where the axis is written down: a dimension of an argument's or output's spec, or of a constraint. Which
 could matter says the graph: those that the value hangs together with over dimensions that carry the axis. Which do
@@ -7,176 +7,389 @@ matter is tried. All of them gone, the value must lose the axis; then as few of 
 * one: it is *needed*. Where it does not bring the axis by itself, others are, *only together* with it;
 * several: each brings the axis though the others are gone, so that the value is cut by *one of several*.
 
-What a shard_map's specs say is taken away around it (`Perturbed.changed`): inside, the shapes follow from them.
+The chain from the first cause is a shortest path over dimensions that carry the axis, in the plan as it is and, where
+that was tried, with the other causes taken away too: what is on it has the axis from its cause and from nothing else.
+
+Of an axis that is not there the graph is followed over dimensions that have it not, until one has it: there it ends,
+and what stands between says why. Specs of the arguments and constraints on the way are tried, with the axis put in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from shardviz.program.links import Cut, Key, Links, manual_place
-from shardviz.program.perturb import Perturbed
-from shardviz.records.why import Cause, Source
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import axis_name, axis_size
+from shardviz.program.links import Cut, Key, Link, Links, Named, Node, Rule, Step, reach
+from shardviz.program.perturb import Perturbed, places_of
+from shardviz.records.why import AxisWhy, Cause, End, Giver, Hop, Source, Stop
 
-MOST_RUNS = 24
-_REACHED = 4
-
-
-@dataclass(frozen=True)
-class Found:
-    """The causes of an axis.
-
-    Attributes:
-        causes: the causes, the nearest first.
-        at: which dimension of which value each source stands at, of those that the value hangs together with.
-        notes: what was not tried, and why.
-    """
-
-    causes: tuple[Cause, ...]
-    at: dict[tuple[Any, ...], Cut]
-    notes: tuple[str, ...] = ()
+_MOST_RUNS = 24
+_MOST_REACHED = 4
+_MOST_STOPS = 3
+_MOST_GIVERS = 3
+_MOST_GIVER_RUNS = 8
+_BY_ITSELF = (
+    "values on the way lose {axis!r} again, as another spec or constraint has it on another dimension of theirs: the "
+    "steps are those of the program where nothing else says {axis!r}"
+)
+_UNTRIED = (
+    "{} farther sources were taken away together with the others and not tried by themselves: that would take long"
+)
 
 
-def causes(trial: Perturbed, key: Key, dim: int, axis: str, most: int = MOST_RUNS) -> Found:
-    """Where an axis comes from that cuts a dimension of a value.
-
-    To be called with the trial entered.
+def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
+    """Why a mesh axis is on a value, or is not.
 
     Args:
-        trial: the program under its plan.
+        trial: the program under its plan, entered.
         key: the value.
-        dim: the dimension.
         axis: the mesh axis.
-        most: how often Shardy may be run.
+        named: what values are called.
     """
-    until = trial.runs + most
-    sources = trial.sources(axis)
-    base = trial.base
-    at = near(base, Cut(base.nodes[key], dim), axis, sources)
-    by_key = {s.key: s for s in sources}
-    free = [by_key[k] for k in at]
-
-    def lost(gone: Iterable[Source]) -> bool:
-        return not trial.holds(key, dim, axis, tuple(gone))
-
-    if len(free) > 1 and lost(free[:1]):  # most often the nearest is all
-        return _needed(trial, key, dim, axis, free, at, until)
-    for _ in range(_REACHED):
-        if lost(free):
-            break
-        links = trial.links(free)  # what was kept away before has come in
-        more = near(links, Cut(links.nodes[key], dim), axis, sources)
-        new = [by_key[k] for k in more if by_key[k] not in free]
-        if not new:
-            break
-        free += new
-    if not lost(free):
-        if not lost(sources):
-            every = tuple(Cause(source=s, verdict="not tried") for s in free)
-            return Found(every, at, ("the axis stays without every source",))
-        free = list(sources)
-    keep, untried = _fewest(free, lost, trial, until)
-    if len(keep) == 1:
-        return _needed(trial, key, dim, axis, [keep[0], *(s for s in free if s is not keep[0])], at, until)
-    alone = {}
-    for source in keep:
-        others = [s for s in free if s is not source]
-        if len(keep) == len(free) and source not in untried:
-            alone[source.key] = True  # it was what was tried
-        elif trial.runs < until:
-            alone[source.key] = not lost(others)
-    made = [
-        Cause(source=s, verdict="not tried" if s in untried else "one of several", enough=alone.get(s.key))
-        for s in keep
+    node = trial.base.nodes[key]
+    target = next((cut for cut in node.dims if cut.carries(axis)), None)
+    if target is not None:
+        tracing = Tracing(trial, target, axis)
+        causes, notes = tracing.causes()
+        chain, more = tracing.chain(causes, named)
+        notes += more
+        return AxisWhy(value=named(node), axis=axis, dimension=target.dim, causes=causes, chain=chain, notes=notes)
+    never = "" if node.shape else "it is a single number"
+    if axis in node.manual:
+        never = f"it is inside a shard_map over {axis}, along which every device has an array of its own"
+    if never:
+        return AxisWhy(value=named(node), axis=axis, dimension=None, notes=(never,))
+    ways = [
+        (distance, cut, dim, nearer, link)
+        for dim in range(len(node.shape))
+        for cut, (distance, nearer, link) in reach(Cut(node, dim), lambda _: True, even=True).items()
     ]
-    return Found(tuple(made), at, _untried(untried))
+    stops = [
+        (distance, _stop(cut, nearer, link, axis, trial.bound.mesh, named))
+        for distance, cut, _, nearer, link in ways
+        if nearer and link and cut.carries(axis) and not nearer.carries(axis)
+    ]
+    nearest = {(s.last, s.next, s.source): s for _, s in sorted(stops, key=lambda each: each[0])}
+    ways.sort(key=lambda way: (way[0], way[1].node.number, way[1].dim, way[2]))
+    givers = tuple(_givers(trial, key, axis, [(cut, dim) for _, cut, dim, *_ in ways]))
+    ends = tuple(nearest.values())[:_MOST_STOPS]
+    return AxisWhy(value=named(node), axis=axis, dimension=None, stops=ends, givers=givers)
 
 
-def _untried(sources: Sequence[Source]) -> tuple[str, ...]:
-    if not sources:
-        return ()
-    return (
-        f"{len(sources)} farther sources were taken away together with the others and not tried by themselves: "
-        "that would take long",
+def causes_of(trial: Perturbed, key: Key, dim: int, axis: str) -> tuple[Source, ...]:
+    """What takes an axis off a value, all together."""
+    causes, _ = Tracing(trial, Cut(trial.base.nodes[key], dim), axis).causes()
+    return tuple(cause.source for cause in causes)
+
+
+# An axis that is there.
+
+
+class Tracing:
+    """An axis that is followed from a dimension of a value to its sources."""
+
+    def __init__(self, trial: Perturbed, target: Cut, axis: str):
+        self.trial, self.target, self.axis = trial, target, axis
+        self._sources = trial.sources(axis)
+        self._near = self._nearest(target, self._sources)
+        self._until = trial.runs + _MOST_RUNS
+
+    def causes(self) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
+        """The causes, the nearest first, and what was not tried."""
+        sources = {s.key: s for s in self._sources}
+        free = [sources[key] for key in self._near]
+        if len(free) > 1 and self._is_lost(free[:1]):  # most often the nearest is all
+            return self._needed(free[0], free[1:]), ()
+        for _ in range(_MOST_REACHED):
+            if self._is_lost(free):
+                break
+            links = self.trial.links(free)  # what was kept away before has come in
+            more = self._nearest(_in(links, self.target), self._sources)
+            new = [sources[key] for key in more if sources[key] not in free]
+            if not new:
+                break
+            free += new
+        if not self._is_lost(free):
+            if not self._is_lost(self._sources):
+                every = tuple(Cause(source=s, verdict="not tried") for s in free)
+                return every, ("the axis stays without every source",)
+            free = self._sources
+        keep, untried = self._fewest(free)
+        if len(keep) == 1:
+            return self._needed(keep[0], [s for s in free if s is not keep[0]]), ()
+        causes = []
+        for source in keep:
+            enough: bool | None = None
+            if len(keep) == len(free) and source not in untried:
+                enough = True  # it was what was tried
+            elif self._may_run():
+                enough = not self._is_lost([s for s in free if s is not source])
+            verdict = "not tried" if source in untried else "one of several"
+            causes.append(Cause(source=source, verdict=verdict, enough=enough))
+        return tuple(causes), (_UNTRIED.format(len(untried)),) if untried else ()
+
+    def chain(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
+        """The steps from the first cause to the value, and what they leave out."""
+        if not causes:
+            return (), ()
+        first, others = causes[0].source, tuple(c.source for c in causes[1:] if c.enough)
+        start = self._near.get(first.key)
+        if start == self.target:
+            return (), ()
+        if start is not None:
+            alone = self.trial.links(others) if others else self.trial.base
+            for links in dict.fromkeys((alone, self.trial.base)):
+                through = lambda cut, links=links: self._carries(cut) and self._carries(_in(links, cut))  # noqa: E731
+                if hops := self._path(start, self.target, through, named):
+                    return hops, ()
+        return self._path_by_itself(causes, named)
+
+    def _carries(self, cut: Cut | None) -> bool:
+        return cut is not None and cut.carries(self.axis)
+
+    def _path_by_itself(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
+        """The chain where nothing but the causes says the axis: another source may have it taken off the values on
+        the way once it has come through, by cutting another dimension of theirs."""
+        base, first = self.trial.base.nodes, causes[0].source
+        called = lambda node: named(base[node.key]) if node.key in base else str(node.key)  # noqa: E731
+        for kept in ([c.source.key for c in causes], [first.key]):
+            gone = tuple(s for s in self._sources if s.key not in kept)
+            target = _in(self.trial.links(gone), self.target) if gone else None
+            if target is None or not self._carries(target):
+                continue
+            start = self._nearest(target, [first]).get(first.key)
+            if start is not None and (hops := self._path(start, target, self._carries, called)):
+                here = replace(hops[-1].after, spec=self.target.node.spec)
+                return (*hops[:-1], replace(hops[-1], after=here)), (_BY_ITSELF.format(axis=self.axis),)
+        return (), ()
+
+    def _path(self, start: Cut, target: Cut, through: Callable[[Cut], bool], named: Named) -> tuple[Hop, ...]:
+        """The steps from one dimension to another, over those that pass a test."""
+        reached = reach(target, through)
+        hops: list[Hop] = []
+        while start in reached:
+            _, nearer, link = reached[start]
+            if nearer is None or link is None:
+                break
+            hops.append(_hop(start, nearer, link, named))
+            start = nearer
+        return tuple(hops)
+
+    def _nearest(self, target: Cut | None, sources: Iterable[Source]) -> dict[tuple, Cut]:
+        """The sources that a value hangs together with over dimensions that carry the axis, the nearest first.
+
+        Returns:
+            The source's key → the dimension at which it stands.
+        """
+        wanted = {(s.role, place, s.dimension): s.key for s in sources for place in s.places}
+        reached: dict[tuple, Cut] = {}
+
+        def ends(cut: Cut) -> bool:  # what is said of an array holds; nothing comes through it
+            here = [wanted[at] for where in places_of(cut.node) if (at := (*where, cut.dim)) in wanted]
+            for key in here:
+                reached.setdefault(key, cut)
+            return bool(here)
+
+        if target is not None:
+            reach(target, self._carries, ends)
+        return reached
+
+    def _may_run(self) -> bool:
+        return self.trial.runs < self._until
+
+    def _is_lost(self, gone: Collection[Source]) -> bool:
+        return not self.trial.holds(self.target.node.key, self.target.dim, self.axis, gone)
+
+    def _needed(self, first: Source, rest: Sequence[Source]) -> tuple[Cause, ...]:
+        """One source is needed; whether it needs others is found out."""
+        if not rest or not self._is_lost(rest):
+            return (Cause(source=first, verdict="needed", enough=True),)
+        # with the first alone it is lost: which of the others must stay?
+        stay = list(rest)
+        for source in reversed(rest):
+            if not self._may_run():
+                break
+            tried = [s for s in stay if s is not source]
+            if not self._is_lost([s for s in rest if s not in tried]):
+                stay = tried
+        verdicts = ["needed" if self._is_lost([s]) else "only together" for s in stay]
+        pairs = [(first, "needed"), *zip(stay, verdicts, strict=True)]
+        return tuple(Cause(source=s, verdict=verdict, enough=False) for s, verdict in pairs)
+
+    def _fewest(self, free: Sequence[Source]) -> tuple[list[Source], list[Source]]:
+        """As few sources as, taken away, take the axis away; and those of them that were not tried by themselves.
+
+        The farthest are spared first, many at once where that goes.
+        """
+        keep = list(free)
+        tried: list[Source] = []
+        half = len(keep) // 2
+        while half > 1 and self._may_run():  # a needed one among many redundant ones is found by halves
+            if not self._is_lost(keep[:half]):
+                break
+            keep, half = keep[:half], half // 2
+        for source in list(keep):
+            if not self._may_run():
+                break
+            rest = [s for s in keep if s is not source]
+            if rest and self._is_lost(rest):
+                keep = rest
+            else:
+                tried.append(source)
+        return keep, [s for s in keep if s not in tried]
+
+
+def _in(links: Links, cut: Cut) -> Cut | None:
+    """The same dimension in another run; None where it is no more there."""
+    node = links.nodes.get(cut.node.key)
+    return None if node is None else Cut(node, cut.dim)
+
+
+# Steps in words.
+
+_BOUNDARIES = {
+    "call": ("call", "the function takes it as its argument"),
+    "return": ("call", "the function gives it back"),
+    "loop": ("loop", "the loop carries it, or takes it, as it is"),
+    "branch": ("branch", "each branch gives it back"),
+    "manual": ("shard_map", "the shard_map leaves this axis as it is"),
+    "output": ("output", "the program gives it back"),
+    "reshard": ("reshard", "the compiler moves it and keeps this axis"),
+    "constraint": ("sharding_constraint", "the constraint says this axis"),
+    "same": ("barrier", "it is passed on as it is"),
+}
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+
+
+def _end(cut: Cut, named: Named) -> End:
+    """A value on a chain."""
+    return End(name=named(cut.node), dimension=cut.dim, spec=cut.node.spec, shape=cut.node.shape)
+
+
+def _hop(before: Cut, after: Cut, link: Link, named: Named) -> Hop:
+    """A step in plain data."""
+    step, rule = link.step, link.step.rule
+    if rule is None or link.factor is None:
+        op, words = _BOUNDARIES[step.kind]
+        backwards = not step.upstream(after.node, before.node)
+    else:
+        op, (words, backwards) = step.name, _words(step, rule, before, after, link.factor)
+    return Hop(
+        op=op,
+        rule="" if rule is None else rule.text,
+        words=words,
+        before=_end(before, named),
+        after=_end(after, named),
+        source=step.place.frame,
+        backwards=backwards,
     )
 
 
-def _needed(
-    trial: Perturbed, key: Key, dim: int, axis: str, free: Sequence[Source], at: dict[Any, Cut], until: int
-) -> Found:
-    """The first of the sources is needed; whether it needs others is found out."""
-    first, rest = free[0], list(free[1:])
-
-    def lost(gone: Iterable[Source]) -> bool:
-        return not trial.holds(key, dim, axis, tuple(gone))
-
-    if not rest or not lost(rest):
-        return Found((Cause(source=first, verdict="needed", enough=True),), at)
-    # with the first alone it is lost: which of the others must stay?
-    stay = list(rest)
-    for source in reversed(rest):
-        if trial.runs >= until:
-            break
-        tried = [s for s in stay if s is not source]
-        if not lost([s for s in rest if s not in tried]):
-            stay = tried
-    made = [Cause(source=first, verdict="needed", enough=False)]
-    made += [Cause(source=s, verdict="needed" if lost([s]) else "only together", enough=False) for s in stay]
-    return Found(tuple(made), at)
+def _words(step: Step, rule: Rule, before: Cut, after: Cut, factor: int) -> tuple[str, bool]:
+    """What an operation does with a dimension, and whether that goes from a result to an operand."""
+    (given, one), (taken, other) = (_called(step, cut, factor) for cut in (before, after))
+    if given and taken:
+        return f"{one} and {other} {'are summed over together' if factor in rule.reduced else 'go together'}", False
+    if not given and not taken:
+        return f"{one} and {other} are one of the operand", False
+    return f"{one} is {other}", taken
 
 
-def _fewest(free: Sequence[Source], lost: Any, trial: Perturbed, until: int) -> tuple[list[Source], list[Source]]:
-    """As few sources as, taken away, take the axis away; and those of them that were not tried by themselves.
+def _called(step: Step, cut: Cut, factor: int) -> tuple[bool, str]:
+    """Whether a dimension is an operand's, and what it is called; numbers that an operation takes besides its arrays
+    are not counted."""
+    same = [n for n, (node, _) in enumerate(step.arrays) if node is cut.node]
+    at = next(n for n in same if factor in step.arrays[n][1][cut.dim])
+    operand = at < len(step.ins)
+    first, last = (0, len(step.ins)) if operand else (len(step.ins), len(step.arrays))
+    arrays = [n for n in range(first, last) if step.arrays[n][1]]
+    number = arrays.index(at)
+    which = "" if len(arrays) == 1 else f"{_ORDINALS[number] if number < len(_ORDINALS) else f'{number + 1}th'} "
+    return operand, f"dimension {cut.dim} of the {which}{'operand' if operand else 'result'}"
 
-    The farthest are spared first, many at once where that goes.
+
+# An axis that is not there.
+
+
+def _stop(last: Cut, after: Cut, link: Link, axis: str, mesh: DeviceMesh, named: Named) -> Stop:
+    """Where an axis ends."""
+    step = link.step
+    return Stop(
+        last=_end(last, named),
+        next=_end(after, named),
+        op=step.name if step.kind == "rule" else step.kind,
+        words=_reason(after, link, axis, mesh, named),
+        source=step.place.frame,
+    )
+
+
+def _reason(cut: Cut, link: Link, axis: str, mesh: DeviceMesh, named: Named) -> str:
+    """Why a dimension does not take an axis from the one beside it."""
+    node, name, step = cut.node, named(cut.node), link.step
+    spec = node.spec.canonical()
+    if node.key.kind == "argument":
+        return f"{name} is an argument, and is cut as its spec says, {spec}"
+    if node.key.kind == "output" and link.factor is None:
+        return f"{name} is an output whose spec says {spec}"
+    if step.kind == "reshard":
+        return _wanted(node, named)
+    if step.kind == "constraint":
+        return f"the constraint there says {spec}"
+    if taken := [other.dim for other in node.dims if other.carries(axis)]:
+        return f"{name} is cut along {axis} in dimension {taken[0]} already, and an axis cuts an array once"
+    here = node.spec.dims[cut.dim]
+    ways = math.prod(axis_size(a, mesh) for a in here) * mesh.shape[axis]
+    if node.shape[cut.dim] % ways:
+        return f"dimension {cut.dim} of {name} has size {node.shape[cut.dim]}, which does not divide by {ways}"
+    if step.rule is not None and link.factor in step.rule.whole:
+        return f"{step.name} needs this dimension whole"
+    if here:
+        have = " and ".join(map(axis_name, here))
+        return f"{have} cuts dimension {cut.dim} of {name} already, and the two do not go together"
+    return "an operand that is cut otherwise had more to say"
+
+
+def _wanted(node: Node, named: Named) -> str:
+    """Why the compiler moves a value before it is used."""
+    spec = node.spec.canonical()
+    for step in node.steps:
+        frame = step.place.frame
+        line = "an unknown line" if frame is None else frame.short
+        if node in step.ins and step.kind == "constraint":
+            return f"the constraint at {line} says {spec}"
+        if step.kind == "output":
+            return f"output {named(step.ins[1])} has the spec {spec}"
+        if node in step.ins and step.kind == "rule":
+            return f"{step.name} at {line} takes it as {spec}, which fits what else it takes and gives"
+    return f"it is used as {spec}"
+
+
+def _givers(trial: Perturbed, key: Key, axis: str, ways: Sequence[tuple[Cut, int]]) -> Iterator[Giver]:
+    """Specs that were tried and bring the axis, the nearest first.
+
+    Args:
+        ways: dimensions that hang together with the value, the nearest first, and with which of its own.
     """
-    keep = list(free)
-    tried: list[Source] = []
-    half = len(keep) // 2
-    while half > 1 and trial.runs < until:  # a needed one among many redundant ones is found by halves
-        nearer = keep[:half]
-        if not lost(nearer):
-            break
-        keep, half = nearer, half // 2
-    for source in list(keep):
-        if trial.runs >= until:
-            break
-        rest = [s for s in keep if s is not source]
-        if rest and lost(rest):
-            keep = rest
-        else:
-            tried.append(source)
-    return keep, [s for s in keep if s not in tried]
-
-
-def near(links: Links, target: Cut, axis: str, sources: Iterable[Source]) -> dict[tuple[Any, ...], Cut]:
-    """The sources that a value hangs together with over dimensions that carry the axis, the nearest first.
-
-    Returns:
-        The source's key → the dimension at which it stands.
-    """
-    wanted = {(s.role, place, s.dimension, s.axis): s.key for s in sources for place in s.places}
-    found: dict[tuple[Any, ...], Cut] = {}
-
-    def ends(cut: Cut) -> bool:  # what is said of an array holds; nothing comes through it
-        here = [wanted[standing] for standing in _standing(links, cut, axis) if standing in wanted]
-        for key in here:
-            found.setdefault(key, cut)
-        return bool(here)
-
-    links.reach(target, lambda cut: links.carries(cut, axis), ends)
-    return found
-
-
-def _standing(links: Links, cut: Cut, axis: str) -> list[tuple[Any, ...]]:
-    """What sources may stand at a dimension: role, place, dimension, axis."""
-    key = links.keys[cut.node]
-    if key.kind in ("argument", "output"):
-        return [(key.kind, key.place, cut.dim, axis)]
-    found = []
-    if key.kind == "result":
-        found = [(role, key.tag, cut.dim, axis) for role in ("constraint", "type")]
-    manual = [step for step in links.touching(cut.node) if step.kind == "manual"]
-    return found + [("shard_map", manual_place(links.number(s), s.place), cut.dim, axis) for s in manual]
+    mesh, until = trial.bound.mesh, trial.runs + _MOST_GIVER_RUNS
+    shardings = {(each.role, place): each for each in trial.shardings for place in each.places}
+    brought = set()
+    for cut, dim in ways:
+        at = next(iter(places_of(cut.node)), None)
+        old = shardings.get(at) if at is not None and not cut.node.key.kind.startswith("inside") else None
+        if old is None or cut.carries(axis):
+            continue
+        if len(brought) == _MOST_GIVERS or trial.runs >= until:
+            return
+        dims = [tuple(a for a in axes if axis_name(a) != axis) for axes in old.spec.dims]
+        dims[cut.dim] = (*dims[cut.dim], axis)
+        source = old.at(cut.dim, axis, Spec(tuple(dims)))
+        uneven = cut.node.shape[cut.dim] % math.prod(axis_size(a, mesh) for a in dims[cut.dim])
+        if uneven or source.key in brought:
+            continue
+        gone = [s for s in trial.sources(axis) if (s.role, s.places) == (source.role, source.places)]
+        if trial.holds(key, dim, axis, gone, (source,)):
+            brought.add(source.key)
+            yield Giver(source=source, was=old.spec, dimension=dim)

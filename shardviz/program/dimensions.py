@@ -23,10 +23,9 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardviz.errors import ShardvizError
-from shardviz.program.along import BATCHED, KEPT, SCANNED
 from shardviz.program.lower import Lowered
 from shardviz.program.propagate import PIPELINE, rehearse_module
-from shardviz.program.seeding import Member, Opened
+from shardviz.program.seeding import BATCHED, KEPT, SCANNED, Member, Opened
 from shardviz.visible import Visible
 
 _NUMBERS = re.compile(r"\d+")
@@ -45,12 +44,12 @@ class Dimension:
         members: which dimensions of which arguments and outputs.
         conflicts: tree path → its dimensions that are members, where an array has several: one axis can cut only one.
         stacked: its arrays are stacked along it, and a scan runs over them.
-        experts: weights are experts along it: each slice multiplies rows of its own; see `program/along.py`.
+        experts: weights are experts along it: each slice multiplies rows of its own; see `program/seeding.py`.
         of: `batch` or `sequence` where it is the first or second dimension of data; else empty.
         mapped: the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements; else empty.
         taken: the mesh axes by which a `shard_map` inside takes most arrays that have it; else empty.
         moved: where arrays inside are moved if all of it is cut (`rotary, llama.py:40`), as where a sequence's queries
-            meet its keys; empty where nothing is but sums of parts. See `program/moved.py`.
+            meet its keys; empty where nothing is but sums of parts. See `program/seeding.py`.
     """
 
     name: str
@@ -211,9 +210,9 @@ def _groups(opened: Opened, arrays: Sequence[_Array], sizes: Mapping[Member, int
         for some in (of_a_kind[:1], *opened.batches(of_a_kind[1:], sizes)):
             left = [seed for seed in some if seed not in grouped]
             with opened.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
-                caught = list(opened.caught(left, sizes)) if left else []
-            for seed, found, letters, moved in caught:
-                group = _Group({m for m in found if sizes.get(m, 0) > 1} | {seed}, letters, moved=moved)
+                caught = opened.caught(left, sizes) if left else {}
+            for seed, (members, letters, moved) in caught.items():
+                group = _Group({m for m in members if sizes.get(m, 0) > 1} | {seed}, letters, moved=moved)
                 for other in [g for g in groups if not g.members.isdisjoint(group.members)]:
                     group.take(other)
                     groups.remove(other)

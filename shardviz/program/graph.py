@@ -33,7 +33,6 @@ ENTERED = frozenset(
 )
 """What runs blocks as wholes."""
 
-CONSTANTS = frozenset(("stablehlo.constant", "sdy.constant"))
 _MET = re.compile(r"rhs_(?:contracting|batching|group)_dimensions\s*=\s*\[([^\]]*)\]")
 _KINDS = {
     "stablehlo.case": "conditional",
@@ -84,10 +83,10 @@ class MlirOperation(Operation):
         return str(self.attributes["comparison_direction"]).strip("<>")[-2:]
 
     @property
-    def collective(self) -> str | None:
-        """The kind of a collective that the program says itself, in a `shard_map`; None for any other operation."""
+    def collective(self) -> str:
+        """The kind of a collective that the program says itself, in a `shard_map`; empty for any other operation."""
         kind = self.target.replace("_", "-") if self.name == "stablehlo.custom_call" else self.kind
-        return kind if kind in KINDS and not self.name.startswith("sdy.") else None
+        return kind if kind in KINDS and not self.name.startswith("sdy.") else ""
 
     @property
     def target(self) -> str:

@@ -1,37 +1,38 @@
 """How the dimensions of a program's values hang together: what of one value is along which dimension of another.
 
 A propagated module is read once, calls entered where they stand. Every value is a node with a key that does not depend
-on the plan, every operation hands axes between dimensions of its operands and results that its rule gives the same
-factor: `([i, k], [k, j])->([i, j])` hands `i` from the left operand to the result. Calls, loops and branches hand on
-every dimension as it is.
+on the plan: each operation carries a number that Shardy's passes leave where it is. Every operation hands axes between
+dimensions of its operands and results that its rule gives the same factor: `([i, k], [k, j])->([i, j])` hands `i` from
+the left operand to the result. Calls, loops and branches hand on every dimension as it is.
 
-`Links.paths` goes from a value's dimension along those that carry an axis: what it meets first is nearest.
+`reach` goes from a value's dimension along those that carry an axis: what it meets first is nearest.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardviz import _jax
 from shardviz.graph import Value
-from shardviz.notation import Axis, Spec
+from shardviz.kept import cached_property
+from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.graph import MlirGraph, MlirOperation
-from shardviz.program.module import Place, attributes_of, spec_of
-from shardviz.program.stablehlo import Around, Walker
+from shardviz.program.module import Place, attributes_of, spec_of, walk
+from shardviz.program.propagated import Reading
+from shardviz.program.stablehlo import Walker
+from shardviz.records import Value as Row
 
 TAG = "shardviz.tag"
-"""The attribute that numbers a module's operations; Shardy's passes leave it where it is."""
-
-MANUAL = 2**16
-"""Which array of a manual computation a number is of stands below this, the operation's number above it."""
+"""The attribute that numbers a module's operations."""
 
 RULE = "sdy.sharding_rule"
 RULES = "func.func(sdy-populate-op-sharding-rules)"
@@ -44,8 +45,8 @@ class Key(NamedTuple):
     Attributes:
         calls: the numbers of the calls that lead to it.
         tag: the number of the operation that makes it, or that it is inside of; -1 for a function.
-        kind: `result`, `argument` (of the program), or `inside 0`, `inside 1`, ...: an argument of a block of what was
-            entered.
+        kind: `result`, `argument` or `output` (of the program), or `inside 0`, `inside 1`, ...: an argument of a block
+            of what was entered.
         place: which of them.
         copy: which of several copies that the compiler made of a constant's operation.
     """
@@ -57,35 +58,80 @@ class Key(NamedTuple):
     copy: int = 0
 
 
-class Cut(NamedTuple):
-    """A dimension of a value: its node, and which dimension."""
-
-    node: int
-    dim: int
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Step:
-    """An operation, or a boundary, over which dimensions hang together.
+@dataclass(eq=False)
+class Node:
+    """A value of the program.
 
     Attributes:
-        op: the operation.
-        kind: `rule`; or `call`, `return`, `loop`, `branch`, `manual`, `output`, `same`, `constraint`, `reshard`
-            (the compiler's own): it hands on every dimension as it is.
-        ins, outs: nodes of its operands and results; at a boundary what is tied together, all of them in `ins`.
-        around: what stands around it.
-        place: of a manual computation's operand or result, which of them, the operands first.
+        key: what it is known by under every plan.
+        number: which of all nodes it is.
+        shape: its shape; of what is no array, none.
+        manual: the mesh axes of the manual computations around it.
+        cut: reads its spec.
+        maker: the operation that makes it; None for an argument, and inside of what is entered.
+        steps: what it is part of.
     """
 
-    op: Any
-    kind: str
-    ins: tuple[int, ...]
-    outs: tuple[int, ...]
-    around: Around
-    place: int = 0
+    key: Key
+    number: int
+    shape: tuple[int, ...]
+    manual: tuple[Any, ...]
+    cut: Callable[[], Spec | None]
+    maker: Step | None = None
+    steps: list[Step] = field(default_factory=list)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """How it is cut."""
+        return Spec.of(self.cut(), len(self.shape))
+
+    @property
+    def dims(self) -> list[Cut]:
+        """Its dimensions."""
+        return [Cut(self, d) for d in range(len(self.shape))]
+
+    @property
+    def origin(self) -> Node:
+        """The value before the compiler moved it."""
+        moved = self.maker is not None and self.maker.kind == "reshard"
+        return self.maker.ins[0].origin if moved and self.maker else self
+
+    def readers(self) -> Iterator[tuple[Node, Step]]:
+        """What reads it, past the compiler's reshards: as which node, and what."""
+        for step in self.steps:
+            if step.kind == "reshard" and step.ins[0] is self:
+                yield from step.ins[1].readers()
+            elif self in step.ins and not (step.kind in ("constraint", "same", "reshard") and step.ins[0] is not self):
+                yield self, step
 
 
-class Hop(NamedTuple):
+class Cut(NamedTuple):
+    """A dimension of a value."""
+
+    node: Node
+    dim: int
+
+    def carries(self, axis: str) -> bool:
+        """Whether a mesh axis, or a part of it, cuts it."""
+        dims = self.node.spec.dims
+        return self.dim < len(dims) and axis in map(axis_name, dims[self.dim])
+
+    def links(self) -> Iterator[Link]:
+        """The dimensions that hang together with it."""
+        for step in self.node.steps:
+            if step.kind != "rule":
+                yield from (Link(step, None, Cut(other, self.dim)) for other in step.ins if other is not self.node)
+            elif step.rule is not None:
+                mine = [f for node, dims in step.arrays if node is self.node for f in dims[self.dim]]
+                mine = [f for f in mine if f not in step.rule.blocked]
+                for node, dims in step.arrays:
+                    for d, factors in enumerate(dims):
+                        shared = next((f for f in mine if f in factors), None)
+                        if shared is not None and (node, d) != self:
+                            yield Link(step, shared, Cut(node, d))
+
+
+class Link(NamedTuple):
     """From a dimension to one that hangs together with it.
 
     Attributes:
@@ -94,351 +140,365 @@ class Hop(NamedTuple):
         to: the other dimension.
     """
 
-    step: int
+    step: Step
     factor: int | None
     to: Cut
+
+
+_SAME = frozenset(("stablehlo.optimization_barrier", "sdy.propagation_barrier"))
+_CONSTRAINTS = frozenset(("sdy.reshard", "sdy.sharding_constraint"))
+
+
+@dataclass(eq=False)
+class Step:
+    """An operation, or a boundary, over which dimensions hang together.
+
+    Attributes:
+        op: the operation.
+        kind: `rule`; or `call`, `return`, `loop`, `branch`, `manual`, `output`, `same`, `constraint`, `reshard`
+            (the compiler's own): it hands on every dimension as it is.
+        ins, outs: its operands and results; at a boundary what is tied together, all of them in `ins`.
+        where: reads its line and name stack.
+        array: of a manual computation's operand or result, which of them, the operands first.
+    """
+
+    op: Any
+    kind: str
+    ins: tuple[Node, ...]
+    outs: tuple[Node, ...]
+    where: Callable[[], Place]
+    array: int = 0
+
+    @cached_property
+    def rule(self) -> Rule | None:
+        """The operation's rule; None where it has none, and at a boundary."""
+        attributes = self.op.attributes
+        return Rule.of(attributes[RULE]) if self.kind == "rule" and RULE in attributes else None
+
+    @cached_property
+    def arrays(self) -> list[tuple[Node, Factors]]:
+        """The operands and then the results, with the factors of each dimension; none where there is no rule."""
+        return [] if self.rule is None else list(zip((*self.ins, *self.outs), self.rule.arrays, strict=True))
+
+    @property
+    def number(self) -> int:
+        """The number of the operation."""
+        return number_of(self.op)
+
+    @cached_property
+    def place(self) -> Place:
+        """Its line and name stack."""
+        return self.where()
+
+    @property
+    def name(self) -> str:
+        """What JAX calls the operation."""
+        if self.op.name in _CONSTRAINTS:
+            return "sharding_constraint"
+        return self.place.op.split("[")[0] or self.op.name.split(".", 1)[1]
+
+    def upstream(self, node: Node, other: Node) -> bool:
+        """Whether it goes from a value to what that is made from."""
+        if self.kind == "rule":
+            return node in self.outs and other in self.ins
+        if self.kind == "loop":  # operand, result, inside of the condition and the body, what the body gives back
+            rank = {0: 0, 1: 3, 2: 1, 3: 1}
+            return rank.get(self.ins.index(other), 2) < rank.get(self.ins.index(node), 2)
+        earlier = self.ins.index(other) < self.ins.index(node)
+        return earlier != (self.kind == "branch")
+
+
+Factors = tuple[tuple[int, ...], ...]
+"""For each dimension of an array its factors in a rule, the major one first."""
 
 
 class Rule(NamedTuple):
     """An operation's sharding rule in plain data.
 
     Attributes:
-        ins, outs: for each operand and result the factors of each dimension, the major one first.
-        sizes: of the factors.
+        arrays: the factors of each operand and then of each result.
         reduced: factors that are summed over, or reduced otherwise.
-        whole: factors that the operation needs uncut, or that it cannot hand on.
-        moved: factors along which elements move from device to device.
+        whole: factors that the operation needs uncut.
+        blocked: factors along which it hands no axis on.
         text: the rule as einsum, `([i, k], [k, j])->([i, j])`.
     """
 
-    ins: tuple[tuple[tuple[int, ...], ...], ...]
-    outs: tuple[tuple[tuple[int, ...], ...], ...]
-    sizes: tuple[int, ...]
+    arrays: tuple[Factors, ...]
     reduced: frozenset[int]
     whole: frozenset[int]
     blocked: frozenset[int]
-    moved: frozenset[int]
     text: str
 
-    def dims(self, operand: bool, place: int) -> tuple[tuple[int, ...], ...]:
-        """The factors of each dimension of an operand or a result."""
-        return (self.ins if operand else self.outs)[place]
-
-
-def rule_of(attribute: Any) -> Rule:
-    """Reads an `#sdy.op_sharding_rule`."""
-    rule = sdy.OpShardingRuleAttr(attribute)
-
-    def mapped(mappings: Any) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        return tuple(
-            tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in sdy.TensorMappingAttr(m).dim_mappings)
-            for m in mappings
+    @classmethod
+    def of(cls, attribute: Any) -> Rule:
+        """Reads an `#sdy.op_sharding_rule`."""
+        rule = sdy.OpShardingRuleAttr(attribute)
+        ins, outs = (
+            [
+                tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in sdy.TensorMappingAttr(array).dim_mappings)
+                for array in side
+            ]
+            for side in (rule.operand_mappings, rule.result_mappings)
         )
-
-    ins, outs = mapped(rule.operand_mappings), mapped(rule.result_mappings)
-    return Rule(
-        ins,
-        outs,
-        tuple(rule.factor_sizes),
-        frozenset(rule.reduction_factors),
-        frozenset(rule.need_replication_factors),
-        frozenset(rule.blocked_propagation_factors),
-        frozenset(rule.permutation_factors),
-        einsum(ins, outs),
-    )
+        reduced, whole = frozenset(rule.reduction_factors), frozenset(rule.need_replication_factors)
+        return cls((*ins, *outs), reduced, whole, frozenset(rule.blocked_propagation_factors), einsum(ins, outs))
 
 
-def letter(factor: int) -> str:
-    """What a factor is called in einsums: `i`, `j`, ..., as Shardy names them."""
-    return chr(ord("i") + factor) if factor < 18 else f"z_{factor - 17}"
+def einsum(*sides: Iterable[Factors]) -> str:
+    """The text of a rule, its factors called as Shardy calls them.
 
-
-def einsum(ins: Iterable[Iterable[Iterable[int]]], outs: Iterable[Iterable[Iterable[int]]]) -> str:
-    """A rule's text.
-
-    >>> einsum([[[0], [2]], [[2], [1]]], [[[0], [1]]])
+    >>> einsum([((0,), (2,)), ((2,), (1,))], [((0,), (1,))])
     '([i, k], [k, j])->([i, j])'
     """
-    return f"{_side(ins)}->{_side(outs)}"
-
-
-def _side(many: Iterable[Iterable[Iterable[int]]]) -> str:
-    arrays = (", ".join("".join(map(letter, dim)) or "1" for dim in dims) for dims in many)
-    return f"({', '.join(f'[{dims}]' for dims in arrays)})"
+    letter = lambda factor: chr(ord("i") + factor) if factor < 18 else f"z_{factor - 17}"  # noqa: E731
+    array = lambda dims: f"[{', '.join(''.join(map(letter, dim)) or '1' for dim in dims)}]"  # noqa: E731
+    return "->".join(f"({', '.join(map(array, side))})" for side in sides)
 
 
 class Links(Walker):
-    """A propagated module as a graph; specs, rules and places are read only where they are asked for."""
+    """A propagated module as a graph; specs, rules and places are read only where they are asked for.
 
-    def __init__(self, module: ir.Operation, locations: dict[Any, Place]):
+    Attributes:
+        nodes: key → value.
+    """
+
+    def __init__(self, module: ir.Operation, locations: dict[Any, Any]):
         super().__init__(MlirGraph(module), locations)
-        self.keys: list[Key] = []
-        self.nodes: dict[Key, int] = {}
-        self.steps: list[Step] = []
-        self._values: list[Value] = []
-        self._manual: list[tuple[Axis, ...]] = []
-        self._made: list[int | None] = []
-        self._touching: list[list[int]] = []
-        self._known: dict[tuple[tuple[MlirOperation, ...], Value], int] = {}
-        self._specs: dict[int, Spec] = {}
-        self._rules: dict[Any, Rule] = {}
+        self.nodes: dict[Key, Node] = {}
+        self._scope: dict[Value, Node] = {}  # of the function that is read
         self._tags: tuple[int, ...] = ()
-        self.arguments = [self._new(v, Key((), -1, "argument", i), None) for i, v in enumerate(self.main.arguments)]
-        made = self.read(self.main)
-        main = self.graph.functions["main"]
-        self.outputs = [self._new(v, Key((), -1, "output", i), None) for i, v in enumerate(made)]
-        for node, value, said in zip(self.outputs, made, attributes_of(main, "res_attrs", len(made)), strict=True):
+        for i, value in enumerate(self.main.arguments):
+            self._new(value, Key((), -1, "argument", i))
+        made, main = self.read(self.main), self.graph.functions["main"]
+        for i, (value, said) in enumerate(zip(made, attributes_of(main, "res_attrs", len(made)), strict=True)):
+            inner = self._scope[value]
+            output = self._new(value, Key((), -1, "output", i))
             if "sdy.sharding" in said:
-                self._specs[node] = spec_of(said["sdy.sharding"])
-            self._step(main, "output", (self._known[(), value], node))
+                output.cut = partial(spec_of, said["sdy.sharding"])
+            self._step(main, "output", (inner, output))
 
-    # Reading.
-
-    def _new(self, value: Value, key: Key, made: int | None) -> int:
-        """A node; the value is found by it from now on, if it is not an output."""
+    def _new(self, value: Value, key: Key) -> Node:
+        """A node; the value is found by it from now on."""
         while key in self.nodes:
             key = key._replace(copy=key.copy + 1)
-        node = self.nodes[key] = len(self.keys)
-        self.keys.append(key)
-        self._values.append(value)
-        self._manual.append(self.around.manual)
-        self._made.append(made)
-        self._touching.append([])
+        manual = self.around.manual
+        node = Node(key, len(self.nodes), value.shape, manual, partial(self.graph.cut, value, manual))
+        self.nodes[key] = node
         if key.kind != "output":
-            self._known[self.around.calls, value] = node
+            self._scope[value] = node
         return node
 
-    def _of(self, value: Value, calls: tuple[MlirOperation, ...] | None = None) -> int:
-        return self._known[self.around.calls if calls is None else calls, value]
-
-    def _step(self, op: Any, kind: str, ins: Iterable[int], outs: Iterable[int] = (), place: int = 0) -> None:
-        number, ins, outs = len(self.steps), tuple(ins), tuple(outs)
-        self.steps.append(Step(op, kind, ins, outs, self.around, place))
-        for node in dict.fromkeys((*ins, *outs)):
-            self._touching[node].append(number)
+    def _step(self, op: Any, kind: str, ins: Iterable[Node], outs: Iterable[Node] = (), array: int = 0) -> Step:
+        where = partial(self._places.at, op.location, self.around.place)
+        step = Step(op, kind, tuple(ins), tuple(outs), where, array)
+        for node in dict.fromkeys((*step.ins, *step.outs)):
+            node.steps.append(step)
+        return step
 
     def visit(self, op: MlirOperation) -> None:
-        name, tag, first = op.name, number_of(op), len(self.steps)
-        operands = [self._of(value) for value in op.operands]
-        results = [
-            self._new(
-                value,
-                Key(self._tags, tag, "result", i),
-                None if op.blocks else first + i if name in _SAME else first,
-            )
-            for i, value in enumerate(op.results)
-        ]
-        if not op.blocks:
-            kind = _kind(name, tag) if operands else "rule"
-            if kind != "rule":
-                for pair in zip(operands, results, strict=True):
-                    self._step(op, kind, pair)
-            else:
-                self._step(op, "rule", operands, results)
-            return
-        tags = self._tags
+        operands = [self._scope[value] for value in op.operands]
+        tag = number_of(op)
+        results = [self._new(value, Key(self._tags, tag, "result", i)) for i, value in enumerate(op.results)]
+        kind = _kind(op.name, tag) if operands else "rule"
+        if op.blocks:
+            self._enter(op, tag, operands, results)
+        elif kind == "rule":
+            step = self._step(op, kind, operands, results)
+            for result in results:
+                result.maker = step
+        else:
+            for operand, result in zip(operands, results, strict=True):
+                result.maker = self._step(op, kind, (operand, result))
+
+    def _enter(self, op: MlirOperation, tag: int, operands: list[Node], results: list[Node]) -> None:
+        """Reads what an operation runs as wholes, and ties it together with what is around."""
+        scope, tags = self._scope, self._tags
         with self.inside(op) as blocks:
-            if name == "func.call":
-                self._tags, tag = (*tags, tag), -1
+            if op.name == "func.call":
+                self._scope, self._tags, tag = {}, (*tags, tag), -1
             inside = [
-                [
-                    self._new(value, Key(self._tags, tag, f"inside {n}", i), None)
-                    for i, value in enumerate(block.arguments)
-                ]
+                [self._new(value, Key(self._tags, tag, f"inside {n}", i)) for i, value in enumerate(block.arguments)]
                 for n, block in enumerate(blocks)
             ]
-            made = [[self._of(value) for value in self.read(block)] for block in blocks]
-            self._tags = tags
-        self._bind(op, name, operands, results, inside, made)
-
-    def _bind(self, op: Any, name: str, operands: Any, results: Any, inside: Any, made: Any) -> None:
-        """The steps over a boundary."""
-        if name == "stablehlo.while":
+            made = []
+            for block in blocks:
+                returned = self.read(block)
+                made.append([self._scope[value] for value in returned])
+            self._scope, self._tags = scope, tags
+        if op.name == "stablehlo.while":
             for tied in zip(operands, results, *inside, made[1], strict=True):
                 self._step(op, "loop", dict.fromkeys(tied))
-            return
-        if name in ("stablehlo.case", "stablehlo.if"):
+        elif op.name in ("stablehlo.case", "stablehlo.if"):
             for tied in zip(results, *made, strict=True):
                 self._step(op, "branch", tied)
-            return
-        kind = "call" if name in ("func.call", "sdy.named_computation") else "manual"
-        for place, pair in enumerate(zip(operands, inside[0], strict=True)):
-            self._step(op, kind, pair, place=place)
-        for place, pair in enumerate(zip(made[0], results, strict=True), len(operands)):
-            self._step(op, "return" if kind == "call" else "manual", pair, place=place)
-
-    # Asking.
-
-    def spec(self, node: int) -> Spec:
-        """How a value is cut."""
-        if node not in self._specs:
-            self._specs[node] = Spec.of(self.graph.cut(self._values[node], self._manual[node]), self.rank(node))
-        return self._specs[node]
-
-    def closed(self, node: int, axis: str) -> str:
-        """Why no spec whatever could cut a value along an axis; empty where one could."""
-        if axis in self._manual[node]:
-            return f"it is inside a shard_map over {axis}, along which every device has an array of its own"
-        return "" if self.rank(node) else "it is a single number"
-
-    def rank(self, node: int) -> int:
-        """How many dimensions a value has."""
-        return len(self.shape(node))
-
-    def shape(self, node: int) -> tuple[int, ...]:
-        """A value's shape; of what is no array, none."""
-        return self._values[node].shape
-
-    def carries(self, cut: Cut, axis: str) -> bool:
-        """Whether a mesh axis, or a part of it, cuts a dimension."""
-        dims = self.spec(cut.node).dims
-        return cut.dim < len(dims) and any(axis_name(a) == axis for a in dims[cut.dim])
-
-    def rule(self, step: Step) -> Rule | None:
-        """An operation's rule; None where it has none."""
-        attributes = step.op.attributes
-        if RULE not in attributes:
-            return None
-        attribute = attributes[RULE]
-        if attribute not in self._rules:
-            self._rules[attribute] = rule_of(attribute)
-        return self._rules[attribute]
-
-    def maker(self, node: int) -> Step | None:
-        """The operation that makes a value; None for an argument, and inside of what is entered."""
-        made = self._made[node]
-        return None if made is None else self.steps[made]
-
-    def origin(self, node: int) -> int:
-        """A value before the compiler moved it."""
-        while (made := self.maker(node)) is not None and made.kind == "reshard":
-            node = made.ins[0]
-        return node
-
-    def readers(self, node: int) -> Iterator[tuple[int, Step]]:
-        """What reads a value, past the compiler's reshards: as which node, and what."""
-        for step in self.touching(node):
-            if step.kind == "reshard" and step.ins[0] == node:
-                yield from self.readers(step.ins[1])
-            elif node in step.ins and not (step.kind in ("constraint", "same", "reshard") and step.ins[0] != node):
-                yield node, step
-
-    def number(self, step: Step) -> int:
-        """The number of a step's operation."""
-        return number_of(step.op)
-
-    def touching(self, node: int) -> list[Step]:
-        """The steps that a value is part of."""
-        return [self.steps[number] for number in self._touching[node]]
-
-    def place_of(self, step: Step) -> Place:
-        """The line and name stack of a step."""
-        return self._places.at(step.op.location, step.around.place)
-
-    def hops(self, cut: Cut) -> Iterator[Hop]:
-        """The dimensions that hang together with one."""
-        for number in self._touching[cut.node]:
-            step = self.steps[number]
-            if step.kind != "rule":
-                for other in step.ins:
-                    if other != cut.node:
-                        yield Hop(number, None, Cut(other, cut.dim))
-                continue
-            rule = self.rule(step)
-            if rule is None:
-                continue
-            sides = [*zip(step.ins, rule.ins, strict=True), *zip(step.outs, rule.outs, strict=True)]
-            mine = [factor for node, dims in sides if node == cut.node for factor in dims[cut.dim]]
-            for node, dims in sides:
-                for d, factors in enumerate(dims):
-                    if (node, d) == cut:
-                        continue
-                    shared = next((f for f in mine if f in factors and f not in rule.blocked), None)
-                    if shared is not None:
-                        yield Hop(number, shared, Cut(node, d))
-
-    def reach(
-        self, start: Cut, through: Callable[[Cut], bool], ends: Callable[[Cut], bool] = lambda _: False
-    ) -> dict[Cut, tuple[Cut, Hop] | None]:
-        """Every dimension that hangs together with one over others that all pass a test, nearest first.
-
-        Args:
-            start: a dimension.
-            through: the test.
-            ends: which of them nothing goes on from.
-
-        What a value is made from is nearer than what is made of it, or used beside it: the way from a source along the
-        data reads as the program does.
-
-        Returns:
-            Dimension → (the one nearer to the start, how it is reached from there); None for the start.
-        """
-        found: dict[Cut, tuple[Cut, Hop] | None] = {}
-        count = itertools.count()
-        left: list[tuple[int, int, Cut, tuple[Cut, Hop] | None]] = [(0, next(count), start, None)]
-        while left:
-            distance, _, cut, before = heapq.heappop(left)
-            if cut in found:
-                continue
-            found[cut] = before
-            if ends(cut):
-                continue
-            for hop in self.hops(cut):
-                if hop.to not in found and through(hop.to):
-                    far = distance + self._length(hop.step, cut.node, hop.to.node)
-                    heapq.heappush(left, (far, next(count), hop.to, (cut, hop)))
-        return found
-
-    def _length(self, number: int, node: int, other: int) -> int:
-        """How far it is over a step: what asks for a value right behind it is near too."""
-        behind = _BEHIND if self.steps[number].kind in ("constraint", "output", "reshard", "same") else _ASIDE
-        return 1 if self.upstream(number, node, other) else behind
-
-    def upstream(self, number: int, node: int, other: int) -> bool:
-        """Whether a step goes from a value to what it is made from."""
-        step = self.steps[number]
-        if step.kind == "rule":
-            return node in step.outs and other in step.ins
-        if step.kind == "loop":  # operand, result, inside of the condition and the body, what the body gives back
-            rank = {0: 0, 1: 3, 2: 1, 3: 1}
-            places = {each: place for place, each in reversed(list(enumerate(step.ins)))}
-            return rank.get(places[other], 2) < rank.get(places[node], 2)
-        if step.kind == "branch":
-            return step.ins.index(node) < step.ins.index(other)
-        return step.ins.index(node) > step.ins.index(other)
+        else:
+            called = op.name in ("func.call", "sdy.named_computation")
+            ins, outs = zip(operands, inside[0], strict=True), zip(made[0], results, strict=True)
+            for array, pair in enumerate(ins):
+                self._step(op, "call" if called else "manual", pair, array=array)
+            for array, pair in enumerate(outs, len(operands)):
+                self._step(op, "return" if called else "manual", pair, array=array)
 
 
-_BEHIND, _ASIDE = 2, 8
-"""How much farther than upstream other ways are."""
+def reach(
+    start: Cut, through: Callable[[Cut], bool], ends: Callable[[Cut], bool] = lambda _: False, *, even: bool = False
+) -> dict[Cut, tuple[int, Cut | None, Link | None]]:
+    """Every dimension that hangs together with one over others that all pass a test, nearest first.
 
-_SAME = frozenset(("stablehlo.optimization_barrier", "sdy.propagation_barrier"))
+    What a value is made from is nearer than what is made of it, or used beside it: the way from a source along the
+    data reads as the program does.
+
+    Args:
+        start: a dimension.
+        through: the test.
+        ends: which of them nothing goes on from.
+        even: all ways are equally far.
+
+    Returns:
+        Dimension → (how far it is, the one nearer to the start, how it is reached from there).
+    """
+    reached: dict[Cut, tuple[int, Cut | None, Link | None]] = {}
+    count = itertools.count()
+    left: list[tuple[int, int, Cut, Cut | None, Link | None]] = [(0, next(count), start, None, None)]
+    while left:
+        distance, _, cut, nearer, over = heapq.heappop(left)
+        if cut in reached:
+            continue
+        reached[cut] = distance, nearer, over
+        if ends(cut):
+            continue
+        for link in cut.links():
+            if link.to not in reached and through(link.to):
+                length = 1 if even or link.step.upstream(cut.node, link.to.node) else _farther(link.step)
+                heapq.heappush(left, (distance + length, next(count), link.to, cut, link))
+    return reached
+
+
+def _farther(step: Step) -> int:
+    """How far it is over a step other than upstream: what asks for a value right behind it is near too."""
+    return 2 if step.kind in ("constraint", "output", "reshard", "same") else 8
 
 
 def _kind(name: str, number: int) -> str:
     """What kind of step an operation is."""
-    if name in ("sdy.reshard", "sdy.sharding_constraint") and number != -2:
+    if name in _CONSTRAINTS and number != ADDED:
         return "constraint"
-    return "same" if name in _SAME else "reshard" if name.startswith("sdy.") and number == -2 else "rule"
+    return "same" if name in _SAME else "reshard" if name.startswith("sdy.") and number == ADDED else "rule"
+
+
+ADDED = -2
+"""The number of an operation that the compiler added."""
 
 
 def number_of(op: Any) -> int:
-    """The number of an operation; -2 for one that the compiler added."""
-    return ir.IntegerAttr(op.attributes[TAG]).value if TAG in op.attributes else -2
-
-
-def manual_place(number: int, place: int) -> int:
-    """One number for an array of a manual computation: the operation's and which of its operands and results."""
-    return number * MANUAL + place
+    """The number of an operation."""
+    return ir.IntegerAttr(op.attributes[TAG]).value if TAG in op.attributes else ADDED
 
 
 def tag(module: ir.Operation) -> None:
     """Numbers every operation of a module."""
-    i64, number = ir.IntegerType.get_signless(64), 0
-
-    def visit(op: ir.Operation) -> Any:
-        nonlocal number
+    i64 = ir.IntegerType.get_signless(64)
+    for number, op in enumerate(walk(module)):
         op.attributes[TAG] = ir.IntegerAttr.get(i64, number)
-        number += 1
-        return ir.WalkResult.ADVANCE
 
-    _jax.walk(module, visit)
+
+# A report's rows.
+
+
+class Numbered(Reading):
+    """A `Reading` of a numbered module, which remembers where each of its rows is in a graph.
+
+    Attributes:
+        keys: the key of every value.
+        moves: for every collective the key of what it moves, before all collectives on its way.
+    """
+
+    def __init__(self, *args: Any):
+        self.keys: list[Key] = []
+        self.moves: list[Key] = []
+        self._copies: Counter[tuple[tuple[int, ...], int]] = Counter()
+        super().__init__(*args)
+
+    def visit(self, op: MlirOperation) -> None:
+        self._copies[self._tags, number_of(op)] += 1
+        super().visit(op)
+
+    @property
+    def _tags(self) -> tuple[int, ...]:
+        return tuple(map(number_of, self.around.calls))
+
+    def _value(self, op: MlirOperation) -> None:
+        super()._value(op)
+        if len(self.keys) < len(self.values):
+            tags, number = self._tags, number_of(op)
+            self.keys.append(Key(tags, number, "result", 0, self._copies[tags, number] - 1))
+
+    def _collective(self, op: MlirOperation) -> None:
+        super()._collective(op)
+        self._move(op)
+
+    def _user_collective(self, op: MlirOperation, kind: str) -> None:
+        super()._user_collective(op, kind)
+        self._move(op)
+
+    def _move(self, op: MlirOperation) -> None:
+        value, calls = op.operands[0], self._tags
+        while isinstance(owner := value.owner, MlirOperation) and owner.name.startswith("sdy.") and owner.operands:
+            if number_of(owner) != ADDED and owner.name != "sdy.reshard":
+                break
+            value = owner.operands[0]
+        if isinstance(owner, MlirOperation):
+            key = Key(calls, number_of(owner), "result", value.index)
+        elif owner.name:  # a function
+            key = Key(calls, -1, "inside 0" if calls else "argument", value.index)
+        else:
+            (around,) = owner.callers
+            key = Key(calls, number_of(around), f"inside {around.blocks.index(owner)}", value.index)
+        self.moves += [key] * (len(self.collectives) - len(self.moves))
+
+
+Named = Callable[[Node], str]
+"""What a value is called."""
+
+_PARTS = frozenset(f"stablehlo.{op}" for op in ("dynamic_slice", "slice", "reshape", "transpose", "convert"))
+"""What makes a part of an argument, or it in another form."""
+
+
+def namer(arguments: Sequence[str], outputs: Sequence[str], rows: Mapping[Key, Row]) -> Named:
+    """What each value is called: its tree path, its variable, or the operation that makes it.
+
+    What a loop, a branch or a function hands on is called as what it is given, a slice of an argument as a part of it.
+
+    Args:
+        arguments, outputs: tree paths.
+        rows: the report's values by key.
+    """
+    names: dict[Key, str] = {}
+
+    def named(node: Node) -> str:
+        if node.key not in names:
+            names[node.key] = ""  # where a loop hands itself on
+            names[node.key] = name(node)
+        return names[node.key]
+
+    def name(node: Node) -> str:
+        key, maker = node.key, node.maker
+        if key.kind in ("argument", "output"):
+            return (arguments if key.kind == "argument" else outputs)[key.place]
+        if (row := rows.get(key)) is not None and row.label:
+            return row.label
+        if maker is not None and maker.kind != "rule":
+            return named(maker.ins[0]) + (", constrained" if maker.kind == "constraint" else "")
+        if maker is not None:
+            inner = named(maker.ins[0]) if maker.op.name in _PARTS else ""
+            if inner.startswith(("a part of ", *arguments)):
+                return inner if inner.startswith("a part of ") else f"a part of {inner}"
+            return maker.name
+        for step in node.steps:
+            if step.kind in ("loop", "call", "return", "manual") and node is not step.ins[0]:
+                return named(step.ins[0])
+            if step.kind == "branch" and node is step.ins[0]:
+                return named(step.ins[1])
+        return "a value"
+
+    return named

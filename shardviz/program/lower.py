@@ -103,11 +103,14 @@ class Lowered:
             yield
 
     def apart(self) -> Lowered:
-        """The same program in a context of its own: whoever asks it long questions keeps nobody else waiting."""
+        """The same program in a context of its own: whoever asks it long questions keeps nobody else waiting.
+
+        Who has entered it may enter it again.
+        """
         with self.entered():
             module = _jax.bytecode(self.module.operation)
         copy = _jax.module_from(module)
-        own: dict[str, Any] = {"lock": threading.Lock(), "locations": {}, "simplified": None}
+        own: dict[str, Any] = {"lock": threading.RLock(), "locations": {}, "simplified": None}
         return replace(self, module=copy, process=os.getpid(), **own)
 
     @cached_property

@@ -1,4 +1,8 @@
-"""Why a collective is there: what it moves, which operation needs that, and what of its rule asks for it.
+"""Where shardings compete, and why a collective is there: what it moves, and which operation needs that.
+
+Before Shardy settles how an operation computes, each of its arrays has a sharding. Along a factor of the operation's
+rule they may differ: then one cut is chosen, and what is cut otherwise is moved. `quarrels` finds these; what the other
+choice costs is found by forcing it, and propagating again.
 
 A collective of Shardy's stands between the operation that makes a value and the one that reads it, alone or among
 others. Which these are says the graph (`shardviz.program.links`): the value that is moved, the reshard after it, and
@@ -7,23 +11,163 @@ the operation behind that, whose rule says what it takes together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from shardviz.notation import Spec
-from shardviz.notation.spec import axis_name
-from shardviz.program.chain import Named, op_name
-from shardviz.program.contest import Quarrel, axes_text, quarrel_words, quarrels
-from shardviz.program.graph import MlirOperation
-from shardviz.program.links import Cut, Key, Links, Step, number_of
-from shardviz.program.numbered import Moved
+from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.spec import axis_name, axis_size
+from shardviz.program.links import Cut, Key, Links, Named, Node, Step
+from shardviz.program.perturb import Forced
 from shardviz.records import Collective
 from shardviz.records.why import Need
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What was found out of a collective.
+class Quarrel(NamedTuple):
+    """An operation's arrays disagree along one factor of its rule.
+
+    Attributes:
+        step: the operation.
+        factor: the factor.
+        node: the array that wants it otherwise, as it comes.
+        dim: the array's dimension along the factor.
+        chosen, wanted: the axes that cut the factor as the operation computes, and as the array comes.
+        votes: how many of the operation's arrays come cut as chosen, and as wanted, of those that have the factor.
+        result: whether the array is the operation's result, which is then moved on.
+    """
+
+    step: Step
+    factor: int
+    node: Node
+    dim: int
+    chosen: tuple[Axis, ...]
+    wanted: tuple[Axis, ...]
+    votes: tuple[int, int, int]
+    result: bool = False
+
+    @property
+    def axes(self) -> set[str]:
+        """The mesh axes that it is about."""
+        return set(map(axis_name, (*self.chosen, *self.wanted)))
+
+    def dim_of(self, node: Node) -> int | None:
+        """The dimension of one of the operation's results that is contested; None for any other value."""
+        made = (dims for each, dims in self.step.arrays[len(self.step.ins) :] if each is node)
+        return next((d for d, factors in enumerate(next(made, ())) if self.factor in factors), None)
+
+    def words(self, named: Named) -> str:
+        """What each wanted, and why not both."""
+        op, name, dim = self.step.name, named(self.node), f"dimension {self.dim}"
+        now, then = axes_text(self.chosen), axes_text(self.wanted)
+        if self.result:
+            both = f"{op} makes {name} with {dim} {now}, and what reads it wants that {then}"
+        else:
+            both = f"{op} takes {name} with {dim} {now}, and it comes with that {then}"
+        if busy := list(self._busy(named)):
+            _, _, axis, where = min(busy, key=lambda each: each[:2])
+            taken = f"{axis} is taken by {where}, another dimension of the operation"
+            return f"{both}; {taken}, and an axis cuts only one of them"
+        chosen, wanted, every = self.votes
+        arrays = f"of the operation's {every} arrays along this dimension {chosen} come {now}, {wanted} {then}"
+        return f"{both}; {arrays}"
+
+    def _busy(self, named: Named) -> Iterator[tuple[bool, bool, str, str]]:
+        """Where an axis that was wanted is at work elsewhere in the operation: whether in the same array, and not as
+        it comes; the axis, and where."""
+        for axis in [axis_name(a) for a in self.wanted if a not in self.chosen]:
+            for node, dims in self.step.arrays:
+                came = node.origin
+                for d, factors in enumerate(dims):
+                    if self.factor not in factors and Cut(node, d).carries(axis):
+                        where = f"dimension {d} of {named(came)}"
+                        yield came is self.node, not Cut(came, d).carries(axis), axis, where
+
+    def choice(self, node: Node) -> tuple[Node, int, tuple[Forced, ...]]:
+        """How the other choice is made: by constraints on the operation's result, or on what it sums over.
+
+        Args:
+            node: the value that was asked about; it is what is constrained, if the operation makes it.
+
+        Returns:
+            The value that stands for the choice, its contested dimension, and the constraints; none where nothing but
+            the array that wants it otherwise has the dimension.
+        """
+        for out in (node, *self.step.outs[:1]):
+            if (dim := self.dim_of(out)) is not None:
+                return out, dim, (Forced(out.key.tag, out.key.place, self._wanted_spec(out, dim)),)
+        others = [
+            (place, used, d)
+            for place, (used, dims) in enumerate(self.step.arrays[: len(self.step.ins)])
+            for d, factors in enumerate(dims)
+            if self.factor in factors and used.origin is not self.node
+        ]
+        forced = tuple(
+            Forced(self.step.number, place, self._wanted_spec(used.origin, d), operand=True)
+            for place, used, d in others
+        )
+        return (others[0][1], others[0][2], forced) if others else (self.node, self.dim, ())
+
+    def _wanted_spec(self, node: Node, dim: int) -> Spec:
+        """A value's spec with what was wanted in its dimension, and those axes nowhere else."""
+        names = set(map(axis_name, self.wanted))
+        dims = [tuple(a for a in axes if axis_name(a) not in names) for axes in node.spec.dims]
+        dims[dim] = self.wanted
+        return Spec(tuple(dims))
+
+
+def quarrels(step: Step) -> Iterator[Quarrel]:
+    """Where an operation's arrays disagree: operands that are moved before it computes, and a result that is after."""
+    arrays = [
+        (node, _used_as(node) if (result := n >= len(step.ins)) else node.origin, dims, result)
+        for n, (node, dims) in enumerate(step.arrays)
+    ]
+    for used, came, dims, result in arrays:
+        now, then = used.spec.dims, came.spec.dims
+        for d, factors in enumerate(dims):
+            if used is came or len(factors) != 1 or now[d] == then[d]:
+                continue
+            if not result and now[d][: len(then[d])] == then[d]:  # each device takes a part of what it has
+                continue
+            same = [c.spec.dims[e] for _, c, others, _ in arrays for e, f in enumerate(others) if f == factors]
+            votes = same.count(now[d]), same.count(then[d]), len(same)
+            yield Quarrel(step, factors[0], came, d, now[d], then[d], votes, result)
+
+
+def _used_as(node: Node) -> Node:
+    """A result as everything that reads it wants it, where that is one; else as it is made."""
+    moved = [s.ins[1] for s in node.steps if s.kind == "reshard" and s.ins[0] is node]
+    others = [s for s in node.steps if s.kind != "reshard" and s is not node.maker]
+    return _used_as(moved[0]) if len(moved) == 1 and not others else node
+
+
+def quarrels_of(node: Node) -> list[Quarrel]:
+    """Where what makes a value disagrees along its dimensions, and where what reads it wants it otherwise."""
+    made = quarrels(node.maker) if node.maker is not None else ()
+    every = [q for q in made if q.dim_of(node) is not None]
+    every += [q for _, step in node.readers() for q in quarrels(step) if q.node is node and not q.result]
+    return list({(q.step.op, q.factor, q.wanted): q for q in reversed(every)}.values())[::-1]
+
+
+def axes_text(axes: tuple[Axis, ...]) -> str:
+    """`uncut`, `cut along model`, `cut along data and model`."""
+    return f"cut along {' and '.join(map(axis_name, axes))}" if axes else "uncut"
+
+
+def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
+    """Why a value of this shape cannot be cut so; empty where it can."""
+    for d, (size, axes) in enumerate(zip(shape, spec.dims, strict=True)):
+        if size % (ways := math.prod(axis_size(axis, mesh) for axis in axes)):
+            return f"dimension {d} has size {size}, which does not divide by {ways}"
+    return ""
+
+
+# Why a collective is there.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reason:
+    """Why a collective is there, and where that comes from.
 
     Attributes:
         need: why it is there.
@@ -39,156 +183,120 @@ class Found:
     step: Step | None = None
     rivals: tuple[tuple[str, Cut], ...] = ()
 
+    @classmethod
+    def of(cls, kind: str, words: str, value: str, step: Step | None = None, **fields: Any) -> Reason:
+        """A reason; of the operation that needs it the need says the line and the rule."""
+        own = {name: fields.pop(name, default) for name, default in (("op", ""), ("before", None), ("after", None))}
+        rule, frame = (None, None) if step is None else (step.rule, step.place.frame)
+        need = Need(kind=kind, words=words, value=value, rule="" if rule is None else rule.text, source=frame, **own)
+        return cls(need=need, step=step, **fields)
 
-def need(links: Links, moved: Moved, collective: Collective, named: Named) -> Found:
+
+def reason(links: Links, moved: Key, collective: Collective, named: Named) -> Reason:
     """Why a collective is there.
 
     Args:
         links: the plan propagated.
-        moved: the collective in the module that has the collectives.
+        moved: what the collective moves.
         collective: its record.
-        named: what a node is called.
+        named: what values are called.
     """
+    kind = collective.kind
+    ends: dict[str, Any] = {"before": collective.before, "after": collective.after}
     if collective.origin == "user":
-        words = f"the program itself says {collective.kind} there, inside a shard_map."
-        return Found(_need("said", collective.kind, words, None, links, collective.operand or "an array", None, None))
-    node = _root(links, moved)
+        words = f"the program itself says {kind} there, inside a shard_map."
+        return Reason.of("said", words, collective.operand or "an array", op=kind)
+    node = links.nodes.get(moved)
     if node is None:
-        words = "it moves what the compiler made itself."
-        return Found(_need("other", "", words, None, links, "a value", collective.before, collective.after))
+        return Reason.of("other", "it moves what the compiler made itself.", "a value", **ends)
     axes = tuple(map(axis_name, collective.axes or ()))
-    maker = links.maker(node)
-    if collective.kind in ("all-reduce", "reduce-scatter") and maker is not None and maker.kind == "rule":
-        sums = list(_summed(links, maker, axes))
-        if sums:
-            return _partial(links, node, maker, sums, named)
-    return _reshard(links, node, collective, axes, named)
+    if kind in ("all-reduce", "reduce-scatter") and node.maker is not None and (sums := _summed(node.maker, axes)):
+        return _partial(node, node.maker, sums, named)
+    return _reshard(node, collective, axes, named)
 
 
-def _need(
-    kind: str, op: str, words: str, step: Step | None, links: Links, value: str, before: Spec | None, after: Spec | None
-) -> Need:
-    rule = links.rule(step) if step is not None and step.kind == "rule" else None
-    source = None if step is None else links.place_of(step).frame
-    text = "" if rule is None else rule.text
-    return Need(kind=kind, op=op, words=words, rule=text, source=source, value=value, before=before, after=after)
-
-
-def _root(links: Links, moved: Moved) -> int | None:
-    """The node of what a collective moves, before all collectives on its way."""
-    value = moved.op.operands[0]
-    calls = tuple(number_of(call) for call in moved.around.calls)
-    while isinstance(owner := value.owner, MlirOperation) and owner.name.startswith("sdy.") and owner.operands:
-        if number_of(owner) != -2 and owner.name != "sdy.reshard":
-            break
-        value = owner.operands[0]
-    if isinstance(owner, MlirOperation):
-        key = Key(calls, number_of(owner), "result", value.index)
-    elif owner.name:  # a function
-        key = Key(calls, -1, "inside 0", value.index) if calls else Key((), -1, "argument", value.index)
-    else:
-        (around,) = owner.callers
-        key = Key(calls, number_of(around), f"inside {around.blocks.index(owner)}", value.index)
-    return links.nodes.get(key)
-
-
-# Partial sums.
-
-
-def _summed(links: Links, step: Step, axes: tuple[str, ...]) -> Iterator[tuple[str, Cut]]:
+def _summed(step: Step, axes: tuple[str, ...]) -> list[tuple[str, Cut]]:
     """The dimensions of an operation's operands that it sums over and these axes cut."""
-    rule = links.rule(step)
-    for node, dims in zip(step.ins, rule.ins, strict=True) if rule is not None else ():
-        for d, factors in enumerate(dims):
-            if rule is not None and not rule.reduced.isdisjoint(factors):
-                for axis in axes:
-                    if links.carries(Cut(node, d), axis):
-                        yield axis, Cut(node, d)
+    return [
+        (axis, cut)
+        for node, dims in step.arrays[: len(step.ins)]
+        for cut, factors in zip(node.dims, dims, strict=False)
+        if step.rule is not None and not step.rule.reduced.isdisjoint(factors)
+        for axis in axes
+        if cut.carries(axis)
+    ]
 
 
-def _partial(links: Links, node: int, step: Step, sums: list[tuple[str, Cut]], named: Named) -> Found:
-    op, value = op_name(links, step), named(node)
-    parts = [f"dimension {cut.dim} of {named(links.origin(cut.node))}" for _, cut in sums]
-    over = " and ".join(dict.fromkeys(parts))
-    along = " and ".join(dict.fromkeys(axis for axis, _ in sums))
+def _partial(node: Node, step: Step, sums: list[tuple[str, Cut]], named: Named) -> Reason:
+    """Partial sums are added."""
+    parts = [f"dimension {cut.dim} of {named(cut.node.origin)}" for _, cut in sums]
+    summed = tuple(dict.fromkeys(axis for axis, _ in sums))
+    over, along = " and ".join(dict.fromkeys(parts)), " and ".join(summed)
     cut = f"which {'is' if len(set(parts)) == 1 else 'are'} cut along {along}"
-    words = f"{op} sums over {over}, {cut}: each device has the sum of its own part; all are added to give {value}."
-    origins = tuple((axis, Cut(links.origin(cut.node), cut.dim)) for axis, cut in sums)
-    kept = tuple(each for each in origins if links.carries(each[1], each[0]))
-    spec = links.spec(node)
-    before = replace(spec, unreduced=tuple(dict.fromkeys(axis for axis, _ in sums)))
-    found = _need("partial sums", op, words, step, links, value, before, spec)
-    return Found(found, kept, step=step)
+    value = named(node)
+    each = "each device has the sum of its own part; all are added to give"
+    words = f"{step.name} sums over {over}, {cut}: {each} {value}."
+    origins = ((axis, Cut(cut.node.origin, cut.dim)) for axis, cut in sums)
+    kept = tuple((axis, cut) for axis, cut in origins if cut.carries(axis))
+    ends = {"before": replace(node.spec, unreduced=summed), "after": node.spec}
+    return Reason.of("partial sums", words, value, step, op=step.name, axes=kept, **ends)
 
 
-# Reshards.
+_BOUNDARIES = {"loop": "the loop", "branch": "the branches", "manual": "the shard_map"}
 
 
-def _reshard(links: Links, node: int, collective: Collective, axes: tuple[str, ...], named: Named) -> Found:
-    value, before = named(node), links.spec(node)
-    cuts = tuple(
-        (axis, Cut(node, d)) for axis in axes for d in range(links.rank(node)) if links.carries(Cut(node, d), axis)
-    )
-    step, after = _needing(links, node, collective)
+def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: Named) -> Reason:
+    """A value is moved to where it is needed."""
+    value, before, shown = named(node), node.spec, node.spec.canonical()
+    step, after = _needing(node, collective)
+    quarrel, rivals = None, ()
     if step is None:
+        kind, op, after = "other", "", collective.after
         words = f"{value} is used cut otherwise than it is made."
-        return Found(_need("other", "", words, None, links, value, before, collective.after), cuts)
-    shown = before.canonical()
-    if step.kind == "constraint":
+    elif step.kind == "constraint":
+        kind, op = "constraint", "sharding_constraint"
         words = f"the constraint asks for {after.canonical()}, and {value} is made as {shown}."
-        return Found(
-            _need("constraint", "sharding_constraint", words, step, links, value, before, after), cuts, step=step
-        )
-    if step.kind == "output":
-        words = f"the program gives it back as {named(step.ins[1])}, which is to be {after.canonical()}; it is {shown}."
-        return Found(_need("output", "output", words, step, links, value, before, after), cuts, step=step)
-    if step.kind != "rule":
-        what = {"loop": "the loop", "branch": "the branches", "manual": "the shard_map"}.get(step.kind, "the function")
-        words = f"{what} takes it as {after.canonical()}, and it is {shown}."
-        return Found(_need("boundary", step.kind, words, step, links, value, before, after), cuts, step=step)
-    op, rule = op_name(links, step), links.rule(step)
-    own = [q for q in quarrels(links, step) if q.node == node and not q.result]
-    quarrel = next((q for q in own if set(map(axis_name, q.wanted)) & set(axes)), own[0] if own else None)
-    if quarrel is None or rule is None:
-        words = f"{op} takes {value} as {after.canonical()}, and it is made as {shown}."
-        return Found(_need("other", op, words, step, links, value, before, after), cuts, step=step)
-    if quarrel.factor in rule.whole:
-        words = f"{op} needs dimension {quarrel.dim} of {value} whole, which is {axes_text(quarrel.wanted)}."
-        return Found(_need("uncut", op, words, step, links, value, before, after), cuts, quarrel, step)
-    words = quarrel_words(links, quarrel, named) + "."
-    rivals = tuple(_rivals(links, step, node, axes))
-    return Found(_need("disagree", op, words, step, links, value, before, after), cuts, quarrel, step, rivals)
+    elif step.kind == "output":
+        kind = op = "output"
+        back = named(step.ins[1])
+        words = f"the program gives it back as {back}, which is to be {after.canonical()}; it is {shown}."
+    elif step.kind != "rule":
+        kind, op = "boundary", step.kind
+        words = f"{_BOUNDARIES.get(step.kind, 'the function')} takes it as {after.canonical()}, and it is {shown}."
+    else:
+        op = step.name
+        own = [q for q in quarrels(step) if q.node is node and not q.result]
+        quarrel = next((q for q in own if set(map(axis_name, q.wanted)) & set(axes)), own[0] if own else None)
+        if quarrel is None or step.rule is None:
+            kind, words = "other", f"{op} takes {value} as {after.canonical()}, and it is made as {shown}."
+        elif quarrel.factor in step.rule.whole:
+            wanted = axes_text(quarrel.wanted)
+            kind, words = "uncut", f"{op} needs dimension {quarrel.dim} of {value} whole, which is {wanted}."
+        else:
+            kind, words = "disagree", quarrel.words(named) + "."
+            others = dict.fromkeys(each.origin for each in (*step.ins, *step.outs) if each.origin is not node)
+            cuts = [cut for each in others for cut in each.dims]
+            rivals = tuple((axis, cut) for cut in cuts for axis in axes if cut.carries(axis))
+    ends = {"before": before, "after": after, "op": op}
+    own_cuts = tuple((axis, cut) for axis in axes for cut in node.dims if cut.carries(axis))
+    return Reason.of(kind, words, value, step, axes=own_cuts, quarrel=quarrel, rivals=rivals, **ends)
 
 
-def _needing(links: Links, node: int, collective: Collective) -> tuple[Step | None, Spec]:
+def _needing(node: Node, collective: Collective) -> tuple[Step | None, Spec]:
     """The operation that reads a value otherwise than it is made, and how; the one that this collective is for."""
-    readers = [(used, step) for used, step in links.readers(node) if used != node or step.kind == "constraint"]
+    readers = [(used, step) for used, step in node.readers() if used is not node or step.kind == "constraint"]
     for used, step in readers:
-        after = links.spec(step.ins[1]) if step.kind == "constraint" else links.spec(used)
-        moves = after.dims != links.spec(node).dims
-        if moves and (collective.after is None or _towards(collective.after, after, links.spec(node))):
+        after = step.ins[1].spec if step.kind == "constraint" else used.spec
+        between = _names(after) | _names(node.spec)  # a spec on the way has no axis that neither end has
+        if after.dims != node.spec.dims and (collective.after is None or _names(collective.after) <= between):
             return step, after
     for _, step in readers:  # behind a constraint that changes nothing
-        if step.kind == "constraint" and links.spec(step.ins[1]).dims == links.spec(node).dims:
-            found = _needing(links, step.ins[1], collective)
-            if found[0] is not None:
-                return found
+        if step.kind == "constraint" and step.ins[1].spec.dims == node.spec.dims:
+            needing = _needing(step.ins[1], collective)
+            if needing[0] is not None:
+                return needing
     return None, Spec()
 
 
-def _towards(step: Spec, after: Spec, before: Spec) -> bool:
-    """Whether a spec may lie on the way from one to another: it has no axis in a place where neither has it."""
-    return all(
-        set(map(axis_name, mid)) <= {axis_name(a) for dim in (*after.dims, *before.dims) for a in dim}
-        for mid in step.dims
-    )
-
-
-def _rivals(links: Links, step: Step, node: int, axes: tuple[str, ...]) -> Iterator[tuple[str, Cut]]:
-    """The dimensions of an operation's other arrays, as they come, that the same axes cut."""
-    for each in (*step.ins, *step.outs):
-        came = links.origin(each)
-        for d in range(links.rank(came)):
-            for axis in axes:
-                if came != node and links.carries(Cut(came, d), axis):
-                    yield axis, Cut(came, d)
+def _names(spec: Spec) -> set[str]:
+    return {axis_name(a) for dim in spec.dims for a in dim}

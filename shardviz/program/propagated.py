@@ -21,7 +21,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import At, Block, GraphFlow, Origins
+from shardviz.graph import At, Block, Flow, Origins
 from shardviz.graph import Value as GraphValue
 from shardviz.graph.collectives import span
 from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, product_sizes
@@ -164,9 +164,8 @@ class Reading(Walker):
 
     def visit(self, op: MlirOperation) -> None:
         name, before = op.name, len(self.collectives)
-        said = op.collective
-        if said is not None:
-            self._user_collective(op, said)
+        if kind := op.collective:
+            self._user_collective(op, kind)
         if name in COLLECTIVES:
             self._collective(op)
         elif name == "sdy.reshard":
@@ -181,7 +180,7 @@ class Reading(Walker):
             self._works(op, place.frame, stands_in, {product_dtype(op): flops})
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
-        elif op.kind == "custom-call" and said is None:
+        elif op.kind == "custom-call" and not kind:
             self._call(op)
         if len(self.collectives) > before and not self.brief:
             self.entries[op] = begun_and_ended(self.collectives[before:])
@@ -279,7 +278,7 @@ class Reading(Walker):
         return said if said != "update" or self.brief else self._flow.phase_of(op.results, self.around.calls)
 
     @cached_property
-    def _flow(self) -> GraphFlow:
+    def _flow(self) -> Flow:
         return flow_of(self.graph, self.locations)
 
     def _value(self, op: MlirOperation) -> None:

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from jax.extend.mlir import ir
-
-from shardviz.program.graph import RETURNS, MlirGraph, functions_of
+from shardviz.graph import Value
+from shardviz.program.graph import MlirGraph
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, place_of
 from shardviz.program.stablehlo import flow_of
@@ -56,54 +55,39 @@ def roles(lowered: Lowered) -> Roles:
     if not traced.differentiated:
         return Roles(False, traced.outputs, frozenset(), frozenset(), _new_values(arguments, traced.outputs))
     with lowered.entered():
-        module = lowered.module.operation
-        graph = MlirGraph(module)
-        flow, given = flow_of(graph, lowered.locations), zip(traced.arguments, graph.entry.arguments, strict=True)
-        optimizer = {
-            a.name for a, value in given if a.shape and list(value.native.uses) and not flow.is_used_inside(value)
-        }
-        made = zip(traced.outputs, graph.entry.returned, strict=True)
-        gradients = {o.name for o, v in made if _backward(v.native, graph.functions, lowered.locations)}
-    news = _new_values(arguments, [o for o in traced.outputs if o.name not in gradients])
+        graph = MlirGraph(lowered.module.operation)
+        flow, values = flow_of(graph, lowered.locations), zip(traced.arguments, graph.entry.arguments, strict=True)
+        optimizer = {a.name for a, v in values if a.shape and list(v.native.uses) and not flow.is_used_inside(v)}
+    backward = gradients(lowered)
+    news = _new_values(arguments, [o for o in traced.outputs if o.name not in backward])
     updates = {u.argument: u.output for u in traced.updates if u.argument}
-    return Roles(True, traced.outputs, frozenset(optimizer), frozenset(gradients), news | updates)
+    return Roles(True, traced.outputs, frozenset(optimizer), backward, news | updates)
 
 
 def gradients(lowered: Lowered) -> frozenset[str]:
     """The names of the results that the backward pass makes; found once for a lowered program."""
     if not lowered.traced.differentiated:
         return frozenset()
-    if (known := _GRADIENTS.get(lowered)) is None:
+    if (names := _GRADIENTS.get(lowered)) is None:
         with lowered.entered():
-            functions = functions_of(lowered.module.operation)
-            made = zip(lowered.traced.outputs, _returned(functions["main"].regions[0].blocks[0]), strict=True)
-            named = (o.name for o, value in made if o.shape and _backward(value, functions, lowered.locations))
-            known = _GRADIENTS[lowered] = frozenset(named)
-    return known
+            made = zip(lowered.traced.outputs, MlirGraph(lowered.module.operation).entry.returned, strict=True)
+            backward = (o.name for o, value in made if o.shape and _is_backward(value, lowered.locations))
+            names = _GRADIENTS[lowered] = frozenset(backward)
+    return names
 
 
-def _backward(value: Any, functions: Mapping[str, Any], locations: dict[Any, Place]) -> bool:
+def _is_backward(value: Value, locations: dict[Any, Place]) -> bool:
     """Whether the backward pass makes a value, which loops and functions may hand on."""
-    while not isinstance(value.owner, ir.Block):
-        op, number = value.owner.operation, ir.OpResult(value).result_number
-        if phase(place_of(op.location, locations).name_stack) == "backward":
+    while (op := value.maker) is not None:
+        if phase(place_of(op.native.location, locations).name_stack) == "backward":
             return True
-        if op.name == "func.call":
-            value = _returned(functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].regions[0].blocks[0])[
-                number
-            ]
-        elif op.name in ("stablehlo.while", "sdy.manual_computation", "sdy.named_computation"):
-            value = _returned(op.regions[len(op.regions) - 1].blocks[0])[number]
-        elif op.name in _HANDED_ON:
-            value = op.operands[number]
+        if op.blocks and op.kind != "conditional":
+            value = op.blocks[-1].returned[value.index]  # of a loop's blocks the last is its body
+        elif op.native.name in _HANDED_ON:
+            value = op.operands[value.index]
         else:
             return False
     return False
-
-
-def _returned(block: Any) -> list[Any]:
-    last = block.operations[len(block.operations) - 1]
-    return list(last.operands) if last.operation.name in RETURNS else []
 
 
 def _new_values(arguments: Iterable[Argument], outputs: Sequence[Argument]) -> dict[str, str]:

@@ -1,8 +1,22 @@
-"""Which dimensions catch an axis that cuts one of them, in a copy of a program in which nothing else is decided."""
+"""Which dimensions catch an axis that cuts one of them, in a copy of a program in which nothing else is decided.
+
+What is done along each dimension of an argument is followed from there to the operations:
+
+    scanned    a loop takes slices of size 1, one after the other: stacked layers
+    batched    a product runs side by side along it, each slice on rows of its own: experts
+    kept       a product has it in its result alone
+
+Along the dimensions of weights these words tell what shapes alone cannot: `(64, 4096, 1408)` may be 64 layers, experts
+or heads. Stacked layers are scanned. Experts are batched, at the end of a layer perhaps summed, and kept by none but
+the router; heads are kept by the projections that make them. A `jax.lax.ragged_dot` sums over copies of its rows,
+of which a mask leaves each to one group, which is batched in other words. Structure cannot tell experts from the blocks
+of any other block-diagonal matrix.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -11,32 +25,41 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy
+from jax.extend.mlir.dialects import sdy, stablehlo
 from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.bounds import MOST_DEVICES
 from shardviz.notation.spec import axis_name, axis_size
-from shardviz.program.along import along_of
+from shardviz.program.graph import functions_of
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import (
     MESH,
+    Place,
+    attributes_of,
     leave_out_constraints,
     main_of,
     mesh_in,
     place_of,
     set_mesh,
     spec_of,
-    symbol_of,
     walk,
 )
-from shardviz.program.moved import moved_along, taken_whole
 from shardviz.program.propagate import PIPELINE
+
+SCANNED, BATCHED, KEPT = "scanned", "batched", "kept"
 
 _SEED = "_seed"
 _MOST_SEEDED = 12  # axes that are tried together
 _EINSUM = re.compile(r"[A-Za-z.]{1,32}(?:,[A-Za-z.]{1,32}){0,7}->([A-Za-z]{0,16})")
+_ENDS = {"argument": "arg_attrs", "output": "res_attrs"}
+_MOVES = {
+    "sdy.all_gather": "gathering_axes",
+    "sdy.all_to_all": "params",
+    "sdy.collective_permute": "out_sharding",
+}
+_QUOTED = re.compile(r'"([^"]*)"')
 
 
 class Member(NamedTuple):
@@ -56,6 +79,23 @@ class Member(NamedTuple):
         return f"{self.path}:{self.dimension}"
 
 
+class Caught(NamedTuple):
+    """What is found out of a dimension by cutting it with an axis of its own.
+
+    Attributes:
+        members: the dimensions of arguments and outputs that catch the axis.
+        letters: the letters that einsums' results have at dimensions which caught it.
+        moved: where a collective moves what it cuts, or a `shard_map` takes whole what it cuts. Most dimensions can be
+            cut wherever they occur, and all that is left to do is to add up what devices have summed in part. Some
+            cannot: a sequence meets itself where queries meet keys, a scan takes slices along stacked layers, a rotary
+            embedding takes halves, and a `shard_map` takes arrays whole along what its `in_specs` do not name.
+    """
+
+    members: set[Member]
+    letters: Counter[str]
+    moved: set[str]
+
+
 class Opened:
     """A copy of a module with nothing decided: every argument and result open, no constraint left."""
 
@@ -63,18 +103,20 @@ class Opened:
         self._lowered = lowered
         self._module = lowered.module.operation.clone()
         own = mesh_in(lowered.module) or DeviceMesh((), ())
-        manual = any(self._manual_computations())
+        manual = list(_manual(self._module))
         self._mesh = own if manual else replace(own, sizes=(1,) * len(own.sizes))  # where no shape depends on them
         leave_out_constraints(self._module)
-        self._whole = taken_whole(self._module)
-        for op in list(self._manual_computations()):
+        self._whole: list[frozenset[tuple[int, int]]] = []  # for each shard_map what it takes as its specs say
+        for op in _manual(self._module):
+            ins = enumerate(_shardings(op, "in_shardings"))
+            closed = ((n, d) for n, each in ins for d, dim in enumerate(each.dimension_shardings) if _is_closed(dim))
+            self._whole.append(frozenset(closed))
             for name in ("in_shardings", "out_shardings"):
-                cut = sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
-                text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in cut)
+                text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in _shardings(op, name))
                 op.attributes[name] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{text}]>")
         self._passes = PassManager.parse(PIPELINE)
         self._passes.enable_verifier(False)
-        self._manual: dict[Member, tuple[Axis, ...]] = {}
+        self._manual: dict[Member, tuple[Axis, ...]] = {}  # the dimensions that a shard_map cuts → by which axes
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -84,14 +126,19 @@ class Opened:
 
     def bytecode(self) -> bytes:
         """The module with nothing seeded, to be tried elsewhere."""
-        return _jax.bytecode(self._seeded({})[0])
+        return _jax.bytecode(self._seeded({}))
 
     def begin(self) -> None:
         """Finds out what the `shard_map`s inside cut."""
-        self._manual = self._cut_by_manual() if any(self._manual_computations()) else {}
-
-    def _manual_computations(self) -> Iterator[ir.Operation]:
-        return (op for op in walk(self._module) if op.name == "sdy.manual_computation")
+        if self._whole:
+            module = self._seeded({})
+            self._passes.run(module)
+            self._manual = {
+                Member(role, name, d): axes
+                for role, name, spec in self._specs(module)
+                for d, axes in enumerate(spec.dims)
+                if axes
+            }
 
     def batches(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> Iterator[Sequence[Member]]:
         """Seeds that can be tried together: the mesh that has an axis for each must not grow too large."""
@@ -107,129 +154,118 @@ class Opened:
         if some:
             yield some
 
-    def _cut_by_manual(self) -> dict[Member, tuple[Axis, ...]]:
-        """The dimensions that the `shard_map`s inside cut → the axes that they cut them by."""
-        module, main, traced = self._seeded({})
-        self._passes.run(module)
-        return {
-            Member(role, name, d): axes
-            for role, which, arrays in (
-                ("argument", "arg_attrs", traced.arguments),
-                ("output", "res_attrs", traced.outputs),
-            )
-            for name, spec in _shardings(main, which, [a.name for a in arrays])
-            for d, axes in enumerate(spec.dims)
-            if axes
-        }
-
     def uses(self) -> Mapping[str, set[Member]]:
-        """What is done along which dimensions of arguments; see `along_of`."""
-        main = main_of(_Holder(self._module))
-        functions = {symbol_of(op): op.operation for op in self._module.regions[0].blocks[0].operations}
-        found: defaultdict[str, set[Member]] = defaultdict(set)
-        arguments = zip(self._lowered.traced.arguments, main.regions[0].blocks[0].arguments, strict=True)
-        for argument, value in arguments:
-            for dimension, use in along_of(value, functions) if argument.shape else ():
-                found[use].add(Member("argument", argument.name, dimension))
-        return found
+        """What is done along which dimensions of arguments."""
+        functions = functions_of(self._module)
+        uses: defaultdict[str, set[Member]] = defaultdict(set)
+        values = functions["main"].regions[0].blocks[0].arguments
+        for argument, value in zip(self._lowered.traced.arguments, values, strict=True):
+            for dimension, use in _along(value, functions) if argument.shape else ():
+                uses[use].add(Member("argument", argument.name, dimension))
+        return uses
 
     def used_up(self, sizes: Mapping[Member, int]) -> dict[tuple[str, ...], set[Member]]:
         """Axes → the dimensions that they cut into single elements, where a `shard_map` or `pmap` says so."""
-        found: dict[tuple[str, ...], set[Member]] = {}
+        used: dict[tuple[str, ...], set[Member]] = {}
         for member, axes in self._manual.items():
             if math.prod(axis_size(a, self._mesh) for a in axes) == sizes[member] > 1:
-                found.setdefault(tuple(map(axis_name, axes)), set()).add(member)
-        return found
+                used.setdefault(tuple(map(axis_name, axes)), set()).add(member)
+        return used
 
     def taken(self, members: Set[Member]) -> tuple[str, ...]:
         """The axes by which a `shard_map` takes most of these dimensions that any takes; nothing where none does."""
         cut = Counter(tuple(map(axis_name, self._manual[m])) for m in members if m in self._manual)
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
-    def _seeded(self, axes: Mapping[Member, str], factors: Sequence[int] = ()) -> tuple[Any, Any, Any]:
-        """A copy of the module with an axis for each seed, its main function, and its trace."""
-        module = self._module.clone()
-        body = module.regions[0].blocks[0]
-        set_mesh(module, body, DeviceMesh((*self._mesh.names, *axes.values()), (*self._mesh.sizes, *factors)))
-        main = main_of(_Holder(module))
-        traced = self._lowered.traced
-        kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-        ranks = [[ir.RankedTensorType(t).rank for t in types] for types in (kind.inputs, kind.results)]
-        cut = {s[1:]: (*self._manual.get(s, ()), axis) for s, axis in axes.items()}
-        ins = [
-            Spec(tuple(cut.get((a.name, d), ()) for d in range(rank)))
-            for a, rank in zip(traced.arguments, ranks[0], strict=True)
-        ]
-        _write(main, "arg_attrs", ins)
-        _write(main, "res_attrs", [Spec(((),) * rank) for rank in ranks[1]])
-        module.verify()  # Shardy ends the process when it is given what the verifier would have refused
-        return module, main, traced
-
-    def caught(
-        self, seeds: Sequence[Member], sizes: Mapping[Member, int]
-    ) -> Iterator[tuple[Member, set[Member], Counter[str], set[str]]]:
-        """For each seed, which dimensions catch the axis that cuts it, as which letters of einsums, and where arrays
-        that it cuts are moved.
+    def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Caught]:
+        """For each of some dimensions of arguments what is found out by cutting it.
 
         Args:
-            seeds: dimensions of arguments.
+            seeds: the dimensions.
             sizes: of all dimensions; an axis is as large as the smallest factor of its seed's.
         """
         axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
-        module, main, traced = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
+        module = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
         self._passes.run(module)
-        members = {axis: set[Member]() for axis in axes.values()}
-        for role, which, arrays in (
-            ("argument", "arg_attrs", traced.arguments),
-            ("output", "res_attrs", traced.outputs),
-        ):
-            for name, spec in _shardings(main, which, [a.name for a in arrays]):
-                for d, axis in _caught(spec):
-                    members[axis].add(Member(role, name, d))
-        letters, moved = self._letters(module), moved_along(module, self._whole, self._lowered.locations)
-        for seed, axis in axes.items():
-            yield seed, members[axis], letters.get(axis, Counter()), moved.get(axis, set())
-
-    def _letters(self, module: Any) -> dict[str, Counter[str]]:
-        """Axis → the letters that einsums' results have at dimensions which caught it."""
-        ends: dict[Any, tuple[str, Spec]] = {}
+        caught = {axis: Caught(set(), Counter(), set()) for axis in axes.values()}
+        for role, name, spec in self._specs(module):
+            for d, axis in _seeds(spec):
+                caught[axis].members.add(Member(role, name, d))
+        einsums: dict[Any, tuple[str, Spec]] = {}  # the last value of each → its letters, and how it is cut
+        manual = iter(self._whole)
         for op in walk(module):
-            if op.name not in ("stablehlo.dot_general", "stablehlo.transpose") or "sdy.sharding" not in op.attributes:
-                continue
-            stack = place_of(op.location, self._lowered.locations).name_stack
-            einsum = _EINSUM.search(stack) if "->" in stack and "transpose(" not in stack else None
-            if einsum is not None:
-                spec = spec_of(sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings[0])
-                ends.pop(op.operands[0], None)  # the product, which this brings into the einsum's order
-                ends[op.results[0]] = einsum[1], spec
-        found: dict[str, Counter[str]] = {}
-        for letters, spec in ends.values():
-            if len(spec.dims) == len(letters):
-                for d, axis in _caught(spec):
-                    found.setdefault(axis, Counter())[letters[d]] += 1
-        return found
+            moved: Iterable[str] = ()
+            if op.name in ("stablehlo.dot_general", "stablehlo.transpose") and "sdy.sharding" in op.attributes:
+                stack = self._place(op).name_stack
+                if (einsum := _EINSUM.search(stack)) is not None and "transpose(" not in stack:
+                    einsums.pop(op.operands[0], None)  # the product, which this brings into the einsum's order
+                    einsums[op.results[0]] = einsum[1], spec_of(_shardings(op, "sdy.sharding")[0])
+            elif op.name in _MOVES:
+                moved = _QUOTED.findall(str(op.attributes[_MOVES[op.name]]))
+            elif op.name == "sdy.manual_computation":
+                whole, cuts = next(manual), enumerate(map(spec_of, _shardings(op, "in_shardings")))
+                moved = [axis for n, spec in cuts for d, axis in _seeds(spec) if (n, d) in whole]
+            for axis in moved:
+                if axis in caught:
+                    caught[axis].moved.add(_line(self._place(op)))
+        for letters, spec in einsums.values():
+            for d, axis in _seeds(spec) if len(spec.dims) == len(letters) else ():
+                caught[axis].letters[letters[d]] += 1
+        return {seed: caught[axis] for seed, axis in axes.items()}
 
+    def _place(self, op: ir.Operation) -> Place:
+        return place_of(op.location, self._lowered.locations)
 
-class _Holder:
-    """What `main_of` reads: a module, by its operation."""
+    def _specs(self, module: ir.Operation) -> Iterator[tuple[str, str, Spec]]:
+        """Role, name and spec of the arguments and results that have one."""
+        main, traced = main_of(module), self._lowered.traced
+        for role, arrays in (("argument", traced.arguments), ("output", traced.outputs)):
+            for array, entry in zip(arrays, attributes_of(main, _ENDS[role], len(arrays)), strict=True):
+                if "sdy.sharding" in entry:
+                    yield role, array.name, spec_of(entry["sdy.sharding"])
 
-    def __init__(self, operation: Any):
-        self.operation = operation
+    def _seeded(self, axes: Mapping[Member, str], factors: Sequence[int] = ()) -> ir.Operation:
+        """A copy of the module with an axis for each seed."""
+        module = self._module.clone()
+        body = module.regions[0].blocks[0]
+        set_mesh(module, body, DeviceMesh((*self._mesh.names, *axes.values()), (*self._mesh.sizes, *factors)))
+        main, traced = main_of(module), self._lowered.traced
+        kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        cuts = {seed: (*self._manual.get(seed, ()), axis) for seed, axis in axes.items()}
+        for role, types, arrays in (
+            ("argument", kind.inputs, traced.arguments),
+            ("output", kind.results, traced.outputs),
+        ):
+            entries = attributes_of(main, _ENDS[role], len(types))
+            for entry, of, array in zip(entries, types, arrays, strict=True):
+                rank = range(ir.RankedTensorType(of).rank)
+                spec = Spec(tuple(cuts.get(Member(role, array.name, d), ()) for d in rank))
+                entry["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {_open(spec)}>")
+            if entries:
+                main.attributes[_ENDS[role]] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+        module.verify()  # Shardy ends the process when it is given what the verifier would have refused
+        return module
 
 
 def _smallest_factor(size: int) -> int:
     return next((n for n in range(2, int(size**0.5) + 1) if size % n == 0), size)
 
 
-def _shardings(main: Any, which: str, names: Sequence[str]) -> Iterator[tuple[str, Spec]]:
-    """Name → spec, of the arguments or results that have one."""
-    for name, entry in zip(names, ir.ArrayAttr(main.attributes[which]) if names else (), strict=True):
-        known = ir.DictAttr(entry)
-        if "sdy.sharding" in known:
-            yield name, spec_of(known["sdy.sharding"])
+def _manual(module: ir.Operation) -> Iterator[ir.Operation]:
+    """The `shard_map`s of a module."""
+    return (op for op in walk(module) if op.name == "sdy.manual_computation")
 
 
-def _caught(spec: Spec) -> list[tuple[int, str]]:
+def _shardings(op: ir.Operation, name: str) -> Sequence[Any]:
+    """The shardings that an operation says of several values."""
+    return [sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
+
+
+def _is_closed(dimension: Any) -> bool:
+    return sdy.DimensionShardingAttr(dimension).is_closed
+
+
+def _seeds(spec: Spec) -> list[tuple[int, str]]:
     """The dimensions that caught axes of seeds, and which."""
     return [(d, axis_name(a)) for d, axes in enumerate(spec.dims) for a in axes if axis_name(a).startswith(_SEED)]
 
@@ -239,15 +275,125 @@ def _open(spec: Spec) -> str:
     return re.sub(r'"\}', '", ?}', sdy_spec(spec, len(spec.dims), "?"))
 
 
-def _write(main: ir.Operation, which: str, specs: Iterable[Spec]) -> None:
-    """Open shardings in place of those of the arguments or results."""
-    specs = list(specs)
-    if not specs:
-        return
-    old = ir.ArrayAttr(main.attributes[which]) if which in main.attributes else [ir.DictAttr.get({})] * len(specs)
-    new = []
-    for entry, spec in zip(old, specs, strict=True):
-        kept = {named.name: named.attr for named in ir.DictAttr(entry)}
-        kept["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {_open(spec)}>")
-        new.append(ir.DictAttr.get(kept))
-    main.attributes[which] = ir.ArrayAttr.get(new)
+def _line(place: Place) -> str:
+    """`rotary, llama.py:40`."""
+    frame = place.frame
+    if frame is None:
+        return "a loop"
+    return f"{frame.function.rsplit('.', 1)[-1]}, {os.path.basename(frame.file)}:{frame.line}"
+
+
+# What is done along a dimension.
+
+_PASSED = frozenset(("stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"))
+
+Dims = tuple[int | None, ...]
+"""For each dimension of a value the dimension of the argument that it is; None where it is none of them."""
+
+
+class _Seen(NamedTuple):
+    """A value that an argument has become."""
+
+    value: Any
+    dims: Dims
+    looped: bool
+
+
+def _along(value: Any, functions: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """A dimension of an argument and what is done along it, as often as it is found.
+
+    Args:
+        value: the argument, a value of StableHLO.
+        functions: the module's functions by their symbols.
+    """
+    rank = len(_shape(value) or ())
+    left, seen = [_Seen(value, tuple(range(rank)), False)], set[_Seen]()
+    while left:
+        at = left.pop()
+        if at in seen or not any(d is not None for d in at.dims):
+            continue
+        seen.add(at)
+        for use in at.value.uses:
+            op, place = use.owner.operation, use.operand_number
+            if op.name == "stablehlo.dot_general":
+                yield from _of_product(op, place, at.dims)
+                continue
+            if op.name == "stablehlo.dynamic_slice" and at.looped and place == 0:
+                sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
+                whole = _shape(at.value) or ()
+                sliced = [i for i, size in enumerate(sizes) if size == 1 != whole[i]]
+                yield from ((d, SCANNED) for i in sliced if (d := at.dims[i]) is not None)
+            left += [_Seen(*after) for after in _after(op, place, at, functions)]
+
+
+def _of_product(op: ir.Operation, place: int, dims: Dims) -> Iterator[tuple[int, str]]:
+    """What a product does along the dimensions of one of its factors."""
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    batched = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)[place]
+    summed = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)[place]
+    others = (numbers.rhs_contracting_dimensions, numbers.lhs_contracting_dimensions)[place]
+    chosen = {mine for mine, theirs in zip(summed, others, strict=True) if _masked(op.operands[1 - place], theirs)}
+    kept = set(range(len(dims))).difference(batched, summed)
+    for use, which in ((BATCHED, {*batched, *chosen}), (KEPT, kept)):
+        yield from ((d, use) for i in which if (d := dims[i]) is not None)
+
+
+def _masked(value: Any, dimension: int) -> bool:
+    """Whether a value is copies along a dimension of which a mask leaves parts: so `jax.lax.ragged_dot` gives each
+    group its rows, and a sum over it adds zeros.
+    """
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "stablehlo.select":
+        return False
+    copied = value.owner.operation.operands[1]
+    if isinstance(copied.owner, ir.Block) or copied.owner.operation.name != "stablehlo.broadcast_in_dim":
+        return False
+    return dimension not in ir.DenseI64ArrayAttr(copied.owner.operation.attributes["broadcast_dimensions"])
+
+
+def _after(op: ir.Operation, place: int, at: _Seen, functions: Mapping[str, Any]) -> Iterable[tuple[Any, Dims, bool]]:
+    """What the value becomes by an operation that hands its dimensions on."""
+    name = op.name
+    if name == "stablehlo.while":
+        yield op.regions[1].blocks[0].arguments[place], at.dims, True
+    elif name == "func.call":
+        callee = functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+        yield callee.regions[0].blocks[0].arguments[place], at.dims, at.looped
+    elif name in ("sdy.manual_computation", "sdy.named_computation"):
+        yield op.regions[0].blocks[0].arguments[place], at.dims, at.looped
+    elif name in _PASSED:
+        yield op.results[place if name == "stablehlo.optimization_barrier" else 0], at.dims, at.looped
+    elif name == "stablehlo.transpose":
+        order = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
+        yield op.results[0], tuple(at.dims[i] for i in order), at.looped
+    elif name in ("stablehlo.slice", "stablehlo.dynamic_slice") and place == 0:
+        sizes = zip(_shape(at.value) or (), _shape(op.results[0]) or (), at.dims, strict=True)
+        yield op.results[0], tuple(d if was == now else None for was, now, d in sizes), at.looped
+    elif name == "stablehlo.reshape":
+        yield op.results[0], _reshaped(at.dims, _shape(at.value) or (), _shape(op.results[0]) or ()), at.looped
+
+
+def _reshaped(dims: Dims, before: Sequence[int], after: Sequence[int]) -> Dims:
+    """Which dimension is which after a reshape: those that are neither split nor joined.
+
+    >>> _reshaped((0, 1, 2), (1, 8, 6), (8, 2, 3))
+    (1, None, None)
+    """
+    found: list[int | None] = []
+    i, passed = 0, 1  # how many of the dimensions before, and their elements
+    made = 1
+    for size in after:
+        while i < len(before) and (passed < made or (before[i] == 1 != size)):
+            passed, i = passed * before[i], i + 1
+        fits = i < len(before) and passed == made and before[i] == size
+        found.append(dims[i] if fits else None)
+        made *= size
+        if fits:
+            passed, i = passed * size, i + 1
+    return tuple(found)
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    try:
+        return tuple(ir.RankedTensorType(value.type).shape)
+    except ValueError:  # a token
+        return None

@@ -14,7 +14,7 @@ from typing import Any
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import KEEPS, Block, GraphFlow, Origins, Value, trip_count
+from shardviz.graph import KEEPS, Block, Flow, Origins, Value, trip_count
 from shardviz.notation import Axis
 from shardviz.program.graph import MlirGraph, MlirOperation, functions_of
 from shardviz.program.lower import Lowered
@@ -160,9 +160,9 @@ class Walker:
         return self._places(op, self.around.place)
 
 
-def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> GraphFlow:
+def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> Flow:
     """What is made of what in a program, those of a function once for each way to call it."""
-    return GraphFlow(graph, Places(locations))
+    return Flow(graph, Places(locations))
 
 
 def only_updated(lowered: Lowered) -> frozenset[str]:

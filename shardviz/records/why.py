@@ -17,8 +17,7 @@ from shardviz.records.collectives import Collective
 from shardviz.records.values import Frame, Value
 from shardviz.visible import Visible
 
-ROLES = ("argument", "output", "constraint", "type", "shard_map")
-VERDICTS = ("needed", "one of several", "only together", "not tried")
+_LEADS = {"output": "output", "constraint": "the constraint at", "type": "the type at", "shard_map": "the shard_map at"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +50,19 @@ class Source:
         return self.role, self.places, self.dimension, self.axis
 
     @property
+    def lead(self) -> str:
+        """What stands before its name in a sentence: `the constraint at`; nothing before an argument's."""
+        return _LEADS.get(self.role, "")
+
+    @property
+    def label(self) -> str:
+        """`params['w1']`, `the constraint at model.py:20`."""
+        return f"{self.lead} {self.name}".lstrip()
+
+    @property
     def text(self) -> str:
         """`params['w1'] P(None, 'model')`, `the constraint at model.py:20 P('data', None)`."""
-        what = {
-            "argument": self.name,
-            "output": f"output {self.name}",
-            "constraint": f"the constraint at {self.name}",
-            "type": f"the type at {self.name}",
-            "shard_map": f"the shard_map at {self.name}",
-        }[self.role]
-        return f"{what} {self.spec.canonical()}"
+        return f"{self.label} {self.spec.canonical()}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +80,6 @@ class Cause:
     source: Source
     verdict: str
     enough: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise ShardvizError(f"a cause is {', '.join(VERDICTS)}, not {self.verdict!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,17 +310,14 @@ class Need:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Why(Visible):
-    """Why a value is cut as it is. It shows itself as text, HTML and Markdown.
+class Answer(Visible):
+    """What every answer has. It shows itself as text, HTML and Markdown.
 
     Attributes:
         program: the program's name.
         mesh: the mesh.
-        value: the value.
-        role: `argument`, `output` or `intermediate`.
-        axes: an answer for each mesh axis that was asked for.
-        contest: where the value's dimensions were contested.
-        also: other values of the same name, by line.
+        axes: an answer for each mesh axis that was asked for, or that a collective moves along.
+        contest: where shardings compete.
         source: file → line → text.
         tried: how often Shardy was run for it.
         seconds: how long it took.
@@ -330,15 +325,11 @@ class Why(Visible):
 
     program: str
     mesh: DeviceMesh
-    value: Value
-    role: str
-    axes: tuple[AxisWhy, ...]
+    axes: tuple[AxisWhy, ...] = ()
     contest: tuple[Contest, ...] = ()
-    also: tuple[str, ...] = ()
     source: Any = field(default_factory=dict)
     tried: int = 0
     seconds: float = 0.0
-    ask: Callable[[Source], Any] | None = field(default=None, compare=False)
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -362,6 +353,30 @@ class Why(Visible):
         asked = ", ".join(repr(each.axis) for each in self.axes)
         raise ShardvizError(f"axis {name!r} was not asked for; asked were {asked or 'none'}")
 
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The answer as JSON text; specs as PartitionSpecs are written."""
+        fields = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__ if name not in _APART}
+        return json.dumps({"shardviz_why": 1, "mesh": dict(self.mesh.shape)} | fields, indent=indent)
+
+
+_APART = ("mesh", "source", "ask")
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Why(Answer):
+    """Why a value is cut as it is.
+
+    Attributes:
+        value: the value.
+        role: `argument`, `output` or `intermediate`.
+        also: other values of the same name, by line.
+    """
+
+    value: Value
+    role: str
+    also: tuple[str, ...] = ()
+    ask: Callable[[Source], Any] | None = field(default=None, compare=False)
+
     def without(self, cause: Cause | Source) -> Any:
         """What changes in the whole program if a source did not say its axis: a `Comparison` of two propagated reports.
 
@@ -376,53 +391,20 @@ class Why(Visible):
             raise ShardvizError("this answer has no program at hand; ask program.without(plan, source)")
         return self.ask(source)
 
-    def to_json(self, *, indent: int | None = None) -> str:
-        """The answer as JSON text; specs as PartitionSpecs are written."""
-        fields = ("program", "role", "axes", "contest", "also", "tried", "seconds")
-        found = {"shardviz_why": 1, "mesh": dict(self.mesh.shape), "value": plain(self.value)}
-        return json.dumps(found | {name: plain(getattr(self, name)) for name in fields}, indent=indent)
-
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class CollectiveWhy(Visible):
+class CollectiveWhy(Answer):
     """Why a collective is there, and what would avoid it.
 
     Attributes:
-        program, mesh, source, tried, seconds: as of `Why`.
         collective: the collective.
         need: which operation needs it, and why.
-        causes: where the axis comes from that it moves along.
-        chain: from the first cause to what is moved.
-        contest: the shardings that compete there.
         ways: what would avoid it, tried, the best first.
     """
 
-    program: str
-    mesh: DeviceMesh
     collective: Collective
     need: Need
-    axes: tuple[AxisWhy, ...] = ()
-    contest: tuple[Contest, ...] = ()
     ways: tuple[Way, ...] = ()
-    source: Any = field(default_factory=dict)
-    tried: int = 0
-    seconds: float = 0.0
-
-    @property
-    def causes(self) -> tuple[Cause, ...]:
-        """The causes of all axes that it spans."""
-        return tuple(cause for each in self.axes for cause in each.causes)
-
-    @property
-    def chain(self) -> tuple[Hop, ...]:
-        """The steps from the causes to what is moved."""
-        return tuple(hop for each in self.axes for hop in each.chain)
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """The answer as JSON text; specs as PartitionSpecs are written."""
-        fields = ("program", "collective", "need", "axes", "contest", "ways", "tried", "seconds")
-        found = {"shardviz_why": 1, "mesh": dict(self.mesh.shape)}
-        return json.dumps(found | {name: plain(getattr(self, name)) for name in fields}, indent=indent)
 
 
 def plain(found: Any) -> Any:

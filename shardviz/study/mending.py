@@ -22,7 +22,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
-from shardviz.ask.program import Program
+from shardviz.ask.derived import of_variant
+from shardviz.ask.program import Program, sketch
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
 from shardviz.costs.machine import machine_of
@@ -182,13 +183,13 @@ class Judge:
         if self.machine is not None:
             score = Scorer(program, self.machine, self.lowered_for)(plan)
             return Judged((score.lower, score.upper), sum(m.bytes for m in score.moved), score.needed, score.usable)
-        report, memory = program.sketch(plan, self.lowered_for)
+        report, memory = sketch(program, plan, self.lowered_for)
         return Judged(None, sum(c.assumed_bytes for c in report.collectives), memory.needed, None)
 
     def change(self, program: Program, plan: Plan, told: Told | None) -> tuple[Judged, str] | str:
         """A changed plan, judged, and what `told` says to write for it; or why it does not run."""
         try:
-            write = "" if told is None else told(program.of_variant(plan.variant))
+            write = "" if told is None else told(of_variant(program, plan.variant))
             return self(program, plan), write
         except ShardvizError as error:
             return str(error).split("\n", 1)[0]
@@ -232,7 +233,7 @@ class Mending(Trying[Mends]):
             findings: of how many findings mends are tried.
         """
         super().__init__()
-        self.program, self.report, self.machine, self.plan = program.of_variant(plan.variant), report, machine, plan
+        self.program, self.report, self.machine, self.plan = of_variant(program, plan.variant), report, machine, plan
         self.answered: float | None = None
         self._target = "cpu" if machine is None else machine.text
         self._judge = Judge(machine, resolve_target(self._target, report.mesh).lowered_for)

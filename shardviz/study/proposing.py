@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardviz.ask.derived import checkpoint_words, checkpoints
 from shardviz.ask.program import Program
 from shardviz.costs import Machine
 from shardviz.costs.orders import exchanged, reordered
@@ -165,9 +166,9 @@ class Proposals:
         if what.kind == "checkpoint":
 
             def told(made: Program) -> str:
-                if not made.checkpoints:
+                if not checkpoints(made):
                     raise ShardvizError("no loop and no jax.checkpoint in it is differentiated, to put it around")
-                return ", and ".join(made.checkpoint_words(what.policy, _NAMED))
+                return ", and ".join(checkpoint_words(made, what.policy, _NAMED))
 
             plan = self.plan.with_variant(Variant(checkpoint=what.policy))
             yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", told=told)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardviz.ask.program import Program
+from shardviz.ask.program import Program, sketch
 from shardviz.costs import Machine
 from shardviz.costs.orders import MESH_UTILS, reordered
 from shardviz.costs.step import fits
@@ -170,7 +170,7 @@ class Scorer:
         """What costs of a plan. In which order its devices stand changes nothing but how long what moves takes."""
         mesh = plan.mesh
         if mesh.slice_ids or not (mesh.device_ids or mesh.in_order):
-            report, memory = self.program.sketch(plan, self.lowered_for, self._vmem)
+            report, memory = sketch(self.program, plan, self.lowered_for, self._vmem)
             self._last = plan, report, memory
             return report, memory
         usual = plan.with_mesh(reordered(mesh, MESH_UTILS))
@@ -216,7 +216,7 @@ def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
     """
     try:
         alone = Plan(DeviceMesh(tuple(axes), (1,) * len(axes)))
-        whole, _ = scorer.program.sketch(alone, scorer.lowered_for)
+        whole, _ = sketch(scorer.program, alone, scorer.lowered_for)
     except ShardvizError:
         return None
     chip, count = scorer.machine.chip, scorer.machine.num_chips

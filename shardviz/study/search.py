@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-from shardviz.ask.program import Program
+from shardviz.ask.program import Program, arrays, named_axes, own_plan, update_arguments
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
 from shardviz.costs.machine import machine_of
@@ -161,7 +161,7 @@ def space_of(
         if given is not None:
             resolve_target(machine, given)
     base = _own_plan(program, machine, mesh) if plan is None else program.settled(plan)
-    arguments, outputs = program.arrays(Plan(mesh) if mesh is not None else plan)
+    arguments, outputs = arrays(program, Plan(mesh) if mesh is not None else plan)
     dimensions = program.dimensions
     specs: dict[str, Spec] = {}
     cuts: dict[str, tuple[str, ...]] = {}
@@ -188,8 +188,8 @@ def space_of(
         arguments=arguments,
         outputs=outputs,
         dimensions=dimensions,
-        optimizer=program.update_arguments,
-        required=program.named_axes,
+        optimizer=update_arguments(program),
+        required=named_axes(program),
         follows=followers(arguments, outputs),
         base=base,
         base_specs={} if base is None else program.bind(base).in_specs,
@@ -209,7 +209,7 @@ def space_of(
 
 def _own_plan(program: Program, machine: Machine, mesh: DeviceMesh | None) -> Plan | None:
     """The plan that the function brings along, where it is for so many devices and for the mesh that is wanted."""
-    own = program.own_plan
+    own = own_plan(program)
     if own is None or own.mesh.size != machine.size or (mesh is not None and mesh != own.mesh):
         return None
     with contextlib.suppress(ShardvizError):

@@ -30,6 +30,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from dataclasses import dataclass
 from importlib import metadata
+from types import CodeType
 from typing import Any, Generic, TypeVar
 
 import cloudpickle
@@ -67,9 +68,12 @@ class Lost:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """As cloudpickle, and what `jax.jit` has wrapped arrives whole."""
+    """As cloudpickle, and what `jax.jit` has wrapped arrives whole, and code with the file that it stands in."""
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, CodeType):
+            make, parts = self.dispatch_table[CodeType](obj)[:2]  # from 3.1.3 on, with a stand-in for the file
+            return make, tuple(obj.co_filename if part == "<dynamic-code>" else part for part in parts)
         reduced = _jax.reduced(obj)
         return super().reducer_override(obj) if reduced is NotImplemented else reduced
 

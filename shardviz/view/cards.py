@@ -110,12 +110,7 @@ def _level_tip(known: Known) -> str:
 
 
 def offers_document(offers: Offers, deck: Deck) -> Document:
-    """Presets to choose from, the best first, each with its difference to the plan that is open, before it is taken.
-
-    Args:
-        offers: what was tried.
-        deck: the cards, of which one is open.
-    """
+    """Presets to choose from, the best first, each with its difference to the plan that is open, before it is taken."""
 
     def of_known(pieces: Callable[[Known], Iterator[Piece]]) -> Callable[[Offer], Inline]:
         return lambda offer: words("") if offer.known is None else tuple(pieces(offer.known))
@@ -159,8 +154,8 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     base = next((c for c in deck.cards if c.id == "baseline"), first)
     bound = card.known.bound
     if bound.variant:
-        said = f"its program {' and '.join(bound.variant.words)}"
-        yield words(f"{said};", tone="warn", tip=f"{said}: the code pane has what to write for it")
+        text = f"its program {' and '.join(bound.variant.words)}"
+        yield words(f"{text};", tone="warn", tip=f"{text}: the code pane has what to write for it")
     plain = base is None or base is card or bound.mesh != base.known.bound.mesh
     if card.note:
         yield words(card.note, quiet=True, tip="\n".join(card.why))
@@ -170,8 +165,8 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
         return
     arrays, inside = changed_arrays(base.known.bound, bound), changed_constraints(base.known.bound, bound)
     if inside:
-        said = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
-        yield words(shorten(f"{said} constrained otherwise", 48), quiet=True, tip=shorten(said, 400))
+        text = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
+        yield words(shorten(f"{text} constrained otherwise", 48), quiet=True, tip=shorten(text, 400))
     elif not arrays:
         yield words("cut as the baseline" if bound.variant else "as the baseline", quiet=True)
     if len(arrays) == 1:
@@ -244,8 +239,8 @@ def _bound(cost: StepCost) -> str:
     if most is not None:
         named["communication"] += f" over {most.label}"
     order = sorted((name for name in times if times[name]), key=lambda name: -times[name])
-    said = ", then ".join(f"{named[name]} {format_seconds(times[name])}" for name in order)
-    return f"bound by {said}" if said else ""
+    times_text = ", then ".join(f"{named[name]} {format_seconds(times[name])}" for name in order)
+    return f"bound by {times_text}" if times_text else ""
 
 
 def signed(amount: float, text: str, *, of: str, tip: str = "", strong: bool = True) -> Piece:
@@ -369,9 +364,9 @@ def _ratio(now: float, then: float, level: str) -> Iterator[Piece]:
 def _findings(known: Known) -> tuple[Piece]:
     """How many things a person should look at; notes are left to the tip."""
     count, notes = severity_words(known.findings)
-    said = plural(count, "finding")
-    tip, tone = " · ".join(filter(None, (said, notes))), "warn" if count else ""
-    return (words(said, tone=tone, quiet=not count, tip=tip, selects=("tab", "problems")),)
+    text = plural(count, "finding")
+    tip, tone = " · ".join(filter(None, (text, notes))), "warn" if count else ""
+    return (words(text, tone=tone, quiet=not count, tip=tip, selects=("tab", "problems")),)
 
 
 def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:

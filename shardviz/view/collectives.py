@@ -7,7 +7,7 @@ where a target's own compiler has answered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardviz.judge.report import Report
@@ -17,6 +17,7 @@ from shardviz.records.collectives import axes_words
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view.document import (
     Block,
+    LineText,
     Part,
     Piece,
     Section,
@@ -37,8 +38,6 @@ from shardviz.view.document import (
     words,
     wrapped,
 )
-
-LineText = Callable[[Frame | None], str]
 
 MOST = 40
 _SUMS = {"axes": "By mesh axes", "source": "By source line", "phase": "By phase", "kind": "By kind"}
@@ -139,8 +138,7 @@ def _key(total: CollectiveTotal, key: str, line_text: LineText | None) -> Piece:
     if key == "axes":
         return axes(total.axes)
     if key == "source":
-        frame = total.key if isinstance(total.key, Frame) else None
-        return line(frame, line_text(frame) if line_text and frame else "")
+        return line(total.key if isinstance(total.key, Frame) else None, line_text or "")
     return words(total.label)
 
 
@@ -186,7 +184,7 @@ def collectives_table(
     timed = any(c.seconds is not None for c in collectives)
 
     def source(c: Collective) -> Piece:
-        return line(c.source, line_text(c.source) if line_text and c.source else "")
+        return line(c.source, line_text or "")
 
     def kind(c: Collective) -> tuple[Piece, ...]:
         of = (words(f"of {c.operand}", quiet=True),) if c.operand else ()
@@ -246,11 +244,11 @@ def runs_text(report: Report) -> str:
 
 def algorithms_text(runs: Sequence[TargetCollective]) -> str:
     """How collectives go, in the compiler's own words, and how many go so; empty where it does not say."""
-    found = Counter(run.algorithm for run in runs if run.algorithm)
-    if not found:
+    counts = Counter(run.algorithm for run in runs if run.algorithm)
+    if not counts:
         return ""
-    silent = len(runs) - found.total()
-    text = ", ".join(f"{said} ({n})" for said, n in sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    silent = len(runs) - counts.total()
+    text = ", ".join(f"{said} ({n})" for said, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     return text + (f"; not said of {silent}" if silent else "")
 
 
@@ -276,22 +274,22 @@ def runs_section(report: Report) -> tuple[Block, ...]:
         most=MOST,
         noun="collective",
     )
-    said = algorithms_text(runs)
-    below = (paragraph(said, label="algorithms", quiet=True),) if said else ()
+    algorithms = algorithms_text(runs)
+    below = (paragraph(algorithms, label="algorithms", quiet=True),) if algorithms else ()
     return (section("As the target runs them", rows, lead=text, fold="closed", brief=True), *below)
 
 
 def run_differences(run: TargetCollective, of: Collective | None) -> str:
     """In what a collective of the target's differs from the one that it stands for: all of it where there is none."""
     c = run.collective
-    found = [
+    parts = [
         (of is None or c.kind != of.kind, c.kind),
         (of is None or c.axes != of.axes, f"over {axes_words(c.axes)}"),
         (of is None or c.dtype != of.dtype, c.dtype),
         (of is None or c.operand_bytes != of.operand_bytes, format_bytes(c.operand_bytes)),
         (of is None or c.count != of.count, f"× {format_count(c.count)}"),
     ]
-    return " ".join(text for differs, text in found if differs)
+    return " ".join(text for differs, text in parts if differs)
 
 
 @dataclass(frozen=True)
@@ -308,11 +306,11 @@ class Runs:
 
     def cell(self, c: Collective) -> tuple[Piece, ...]:
         """In what the target's differ from it; `as partitioned` where in nothing."""
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for run in self.report.runs_as(c.name):
-            found += [words(";")] if found else []
-            found += self.pieces(run, c)
-        return tuple(found) or (words("not found again", quiet=True),)
+            pieces += [words(";")] if pieces else []
+            pieces += self.pieces(run, c)
+        return tuple(pieces) or (words("not found again", quiet=True),)
 
     def pieces(self, run: TargetCollective, of: Collective | None) -> list[Piece]:
         """One of the target's, and the collective that it stands for."""
@@ -320,18 +318,18 @@ class Runs:
         if len(run.stands_for) > 1:
             how = f"{how} ({plural(len(run.stands_for), 'collective')})".strip()
         named, seen = self.timed.get(run.collective.name), run.collective.name
-        found = [words(differs or ("" if how else "as partitioned"), tip=seen), words(how, quiet=True, tip=seen)]
-        found += [words(run.algorithm, quiet=True)]
+        pieces = [words(differs or ("" if how else "as partitioned"), tip=seen), words(how, quiet=True, tip=seen)]
+        pieces += [words(run.algorithm, quiet=True)]
         if named is not None and named.total_seconds is not None:
-            found.append(seconds(named.total_seconds, strong=True, tip=named.formula or ""))
-        return [piece for piece in found if piece.text]
+            pieces.append(seconds(named.total_seconds, strong=True, tip=named.formula or ""))
+        return [piece for piece in pieces if piece.text]
 
     def formulas(self, c: Collective) -> tuple[Block, ...]:
         """The arithmetic of what the target runs, where it is another."""
-        found = [self.timed.get(run.collective.name) for run in self.report.runs_as(c.name)]
+        timed = [self.timed.get(run.collective.name) for run in self.report.runs_as(c.name)]
         return tuple(
             paragraph(words(f"as run, {run.name}:", quiet=True), code(run.formula), quiet=True)
-            for run in found
+            for run in timed
             if run is not None and run.formula and run.formula != c.formula
         )
 

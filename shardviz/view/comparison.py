@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -61,50 +61,55 @@ def amount_text(number: float | None, unit: str) -> str:
     return _FORMATS[unit](number)
 
 
+def signed_text(amount: float, form: Callable[[float], str]) -> str:
+    """`+1.30 GB`, `−0.21 s`."""
+    return f"{'+' if amount > 0 else '−'}{form(abs(amount))}"
+
+
 def difference_text(amount: Amount) -> str:
     """`+3.20 GB (+12 %)`, `−0.21 s (−4.2 %)`, `the same`, or `not known`."""
     if amount.difference is None:
         return "not known"
     if not amount.difference:
         return "the same"
-    sign = "+" if amount.difference > 0 else "−"
-    text = sign + amount_text(abs(amount.difference), amount.unit)
+    text = signed_text(amount.difference, _FORMATS[amount.unit])
     if not amount.before:
         return text
     share = abs(amount.difference / amount.before)
-    return f"{text} ({sign}{share:.2g} ×)" if share >= 10 else f"{text} ({sign}{100 * share:.2g} %)"
+    return f"{text} ({text[0]}{share:.2g} ×)" if share >= 10 else f"{text} ({text[0]}{100 * share:.2g} %)"
 
 
 @document.register
-def comparison_document(found: Comparison) -> Document:
+def comparison_document(comparison: Comparison) -> Document:
     """First the numbers, then what made them: specs that differ, collectives that differ."""
-    title = (words(f"{found.program}: comparison", strong=True), words(f"level {found.level}", quiet=True))
-    blocks: list[Block] = [amounts_table(found)]
-    blocks += [_specs_section(found)] if found.specs else []
-    blocks += [_collectives_section(found)] if found.collectives else []
-    blocks += notes("Nothing differs." if found.same else "")
+    title = (words(f"{comparison.program}: comparison", strong=True), words(f"level {comparison.level}", quiet=True))
+    blocks: list[Block] = [amounts_table(comparison)]
+    blocks += [_specs_section(comparison)] if comparison.specs else []
+    blocks += [_collectives_section(comparison)] if comparison.collectives else []
+    blocks += notes("Nothing differs." if comparison.same else "")
     return Document(
         title=title,
-        lead=tuple(_who(found, name) for name in found.names),
-        blocks=(*blocks, *notes(*found.notes)),
-        mesh=found.meshes[found.names[0]],
+        lead=tuple(_who(comparison, name) for name in comparison.names),
+        blocks=(*blocks, *notes(*comparison.notes)),
+        mesh=comparison.meshes[comparison.names[0]],
     )
 
 
-def _who(found: Comparison, name: str) -> Inline:
-    first = (words("(baseline)", quiet=True),) if name == found.names[0] else ()
-    return (code(name, strong=True), *first, mesh_axes(found.meshes[name]), code(found.targets[name], quiet=True))
+def _who(comparison: Comparison, name: str) -> Inline:
+    first = (words("(baseline)", quiet=True),) if name == comparison.names[0] else ()
+    target = code(comparison.targets[name], quiet=True)
+    return (code(name, strong=True), *first, mesh_axes(comparison.meshes[name]), target)
 
 
-def amounts_table(found: Comparison, groups: Collection[str] = tuple(_TITLES)) -> Table:
+def amounts_table(comparison: Comparison, groups: Collection[str] = tuple(_TITLES)) -> Table:
     """A row a number, a column a report; from the second on with its difference to the baseline.
 
     Args:
-        found: the comparison.
+        comparison: the comparison.
         groups: which numbers: `work`, `collectives`, `memory`, `step`.
     """
     by_name: dict[tuple[str, str], dict[str, Amount]] = {}
-    for amount in (a for a in found.amounts if a.group in groups):
+    for amount in (a for a in comparison.amounts if a.group in groups):
         by_name.setdefault((amount.group, amount.name), {})[amount.of] = amount
     rows = [each for each in by_name.values() if any(a.before or a.after for a in each.values())]
     firsts = [next(iter(each.values())) for each in rows]
@@ -129,8 +134,8 @@ def amounts_table(found: Comparison, groups: Collection[str] = tuple(_TITLES)) -
     def difference(of: str, each: dict[str, Amount]) -> Piece:
         return _difference(each[of]) if of in each else words("")
 
-    columns = [(right(found.names[0]), before)]
-    for of in found.names[1:]:
+    columns = [(right(comparison.names[0]), before)]
+    for of in comparison.names[1:]:
         columns += [(right(of), partial(after, of)), (right("difference"), partial(difference, of))]
     caption = "On one device, in a step"
     return table(rows, ("", group), ("", name), *columns, caption=caption, noun="number", name="amounts")
@@ -143,15 +148,15 @@ def _difference(amount: Amount) -> Piece:
     return words(text, strong=True, tone="bad" if amount.difference > 0 else "good")
 
 
-def _specs_section(found: Comparison) -> Section:
+def _specs_section(comparison: Comparison) -> Section:
     """Values that are cut otherwise; those that changed alike, layer by layer, are one row."""
     alike: dict[tuple[object, ...], list[ValueChange]] = {}
-    for change in found.specs:
+    for change in comparison.specs:
         sides = [v and (v.shape, v.dtype, str(v.spec), v.shard_shape) for v in (change.before, change.after)]
         alike.setdefault((change.of, change.role, *sides), []).append(change)
     rows = table(
         alike.values(),
-        ("in", lambda group: code(group[0].of)) if len(found.names) > 2 else None,
+        ("in", lambda group: code(group[0].of)) if len(comparison.names) > 2 else None,
         ("value", _names),
         ("type and shape", lambda group: _typed(group[0].after or group[0].before)),
         ("before", lambda group: _side(group[0].before, group[0].after)),
@@ -161,7 +166,7 @@ def _specs_section(found: Comparison) -> Section:
         noun="change",
         name="specs",
     )
-    return section("Specs", rows, lead=f"{plural(len(found.specs), 'value')} cut otherwise")
+    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} cut otherwise")
 
 
 def _names(group: Sequence[ValueChange]) -> tuple[Piece, ...]:
@@ -188,27 +193,26 @@ def nbytes_difference(difference: float) -> Piece:
     """`+1.20 GB`, in the colour of more or less; `the same` for 0."""
     if not difference:
         return words("the same", quiet=True)
-    text = ("+" if difference > 0 else "−") + format_bytes(abs(difference))
-    return words(text, tone="bad" if difference > 0 else "good")
+    return words(signed_text(difference, format_bytes), tone="bad" if difference > 0 else "good")
 
 
-def _collectives_section(found: Comparison) -> Section:
+def _collectives_section(comparison: Comparison) -> Section:
     rows = table(
-        found.collectives,
-        ("in", lambda change: code(change.of)) if len(found.names) > 2 else None,
+        comparison.collectives,
+        ("in", lambda change: code(change.of)) if len(comparison.names) > 2 else None,
         ("what", _what),
         ("collective", lambda change: (words(_each(change, "kind")), words(_each(change, "dtype"), quiet=True))),
         ("over", _over),
         (right("runs"), lambda change: _arrow([t and t.runs_text for t in (change.before, change.after)])),
         (right("operand bytes"), lambda change: _arrow([t and t.bytes_text for t in (change.before, change.after)])),
         (right("difference"), lambda change: nbytes_difference(change.bytes)),
-        ("line", lambda change: tuple(line(frame, found.line(frame)) for frame in _lines(change))),
+        ("line", lambda change: tuple(line(frame, comparison.line) for frame in _lines(change))),
         most=_MOST_COLLECTIVES,
         noun="change",
         clip=True,
         name="collectives",
     )
-    counts = Counter(change.what for change in found.collectives)
+    counts = Counter(change.what for change in comparison.collectives)
     return section(
         "Collectives", rows, lead=", ".join(f"{counts[what]} {_WHAT[what]}" for what in _WHAT if counts[what])
     )
@@ -245,19 +249,20 @@ def _arrow(sides: Sequence[str | None]) -> str:
 
 
 @picture.register
-def _(found: Comparison, kind: str = "") -> Picture:
+def _(comparison: Comparison, kind: str = "") -> Picture:
     """Operand bytes over each mesh axis, and the bounds of the step, of every report: a bar each."""
-    mesh = found.meshes[found.names[0]]
+    mesh = comparison.meshes[comparison.names[0]]
     rows: list[Bar] = []
-    shown = [a for a in found.amounts if (a.group == "collectives" and a.unit == "bytes") or a.name.startswith("step")]
+    moved = [a for a in comparison.amounts if a.group == "collectives" and a.unit == "bytes"]
+    shown = [*moved, *(a for a in comparison.amounts if a.name.startswith("step"))]
     for name in dict.fromkeys(a.name for a in shown):
         each = [a for a in shown if a.name == name]
-        numbers = [(found.names[0], each[0].before), *((a.of, a.after) for a in each)]
+        numbers = [(comparison.names[0], each[0].before), *((a.of, a.after) for a in each)]
         unit, most = each[0].unit, max(n or 0.0 for a in shown if a.unit == each[0].unit for n in (a.before, a.after))
         if not any(n for _, n in numbers):
             continue
         for of, number in numbers:
             part = axes_part(mesh, each[0].axes, (number or 0.0) / (most or 1.0), "work")
             rows.append((f"{name}, {of}", (part,), amount_text(number, unit)))
-    title = f"{found.program}: {' and '.join(found.names)}, level {found.level}"
-    return replace(bars(rows, title=title, mesh=mesh), notes=found.notes)
+    title = f"{comparison.program}: {' and '.join(comparison.names)}, level {comparison.level}"
+    return replace(bars(rows, title=title, mesh=mesh), notes=comparison.notes)

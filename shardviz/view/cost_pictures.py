@@ -152,8 +152,8 @@ def memory_bar(cost: StepCost) -> Picture:
     if needs.usable is not None:
         per = "" if chip.devices_per_chip == 1 else " a device"
         bounds.append((needs.usable / whole, f"{chip.name}{per}: {format_bytes(needs.usable)} usable", 0))
-    said = ", ".join(f"{what} {format_bytes(size)}" for what, size in needs.parts.items())
-    alt = f"Memory on a device: {said}. {memory_words(needs)}."
+    parts_text = ", ".join(f"{what} {format_bytes(size)}" for what, size in needs.parts.items())
+    alt = f"Memory on a device: {parts_text}. {memory_words(needs)}."
     drawn = bars([("", stretches, "")], title=_title(cost, "memory on a device"), bounds=bounds, alt=alt)
     return replace(drawn, keys=tuple(keys), notes=(memory_words(needs),))
 
@@ -172,15 +172,15 @@ def work_bars(cost: StepCost) -> Picture:
         parts = [Stretch(flops / most, phase, _PHASE_HATCHES[phase]) for phase, flops in _phases(cost, total)]
         share = f"{total.at_least}{format_flops(total.flops)} · {total.flops / counted.flops:.0%}" if counted else ""
         rows.append((_line_name(total, cost.line), parts, share))
-    said = (phase_words(counted) if counted is not None else "") or f"not counted at level {cost.level}"
+    phases = (phase_words(counted) if counted is not None else "") or f"not counted at level {cost.level}"
     lines = "; ".join(f"{t.label} {format_flops(t.flops)}" for t in shown) or "not known"
     present = {row.phase for row in counted.work if row.flops} if counted is not None else set()
     level = cost.basis if cost.level == "propagated" else "partitioned"
-    alt = f"FLOPs of a device by line: {lines}. {said}."
+    alt = f"FLOPs of a device by line: {lines}. {phases}."
     return replace(
         bars(rows, title=f"{cost.program}: FLOPs of a device by line, {level}", alt=alt),
         keys=tuple(Key(text=p, fill=p, hatch=_PHASE_HATCHES[p]) for p in PHASES if p in present),
-        notes=(said + (f"; {len(rest)} more lines not drawn" if rest else ""),),
+        notes=(phases + (f"; {len(rest)} more lines not drawn" if rest else ""),),
     )
 
 

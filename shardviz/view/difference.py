@@ -288,8 +288,8 @@ def _mark(change: float) -> str:
 
 
 def _key(text: str, change: float, form: Callable[[float], str], name: str = "") -> Key:
-    said = f"{text} {form(abs(change))} {_role(change)}"
-    return Key(text=said, stroke=_role(change), mark=_mark(change), name=name)
+    words_ = f"{text} {form(abs(change))} {_role(change)}"
+    return Key(text=words_, stroke=_role(change), mark=_mark(change), name=name)
 
 
 def _links(over: Between) -> str:

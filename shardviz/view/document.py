@@ -271,9 +271,9 @@ def code(text: str, *, strong: bool = False, quiet: bool = False, tip: str = "",
     return Piece(text=text, kind="code", strong=strong, quiet=quiet, tip=tip, selects=selects)
 
 
-def axes(found: tuple[Axis, ...] | None, *, tip: str = "") -> Piece:
+def axes(over: tuple[Axis, ...] | None, *, tip: str = "") -> Piece:
     """The mesh axes that a collective spans; None where its groups are no product of axes."""
-    return Piece(text=axes_words(found), kind="axes", value=found, tip=tip, quiet=not found)
+    return Piece(text=axes_words(over), kind="axes", value=over, tip=tip, quiet=not over)
 
 
 def mesh_axes(mesh: DeviceMesh) -> Piece:
@@ -281,11 +281,11 @@ def mesh_axes(mesh: DeviceMesh) -> Piece:
     return Piece(text=str(mesh) or "no mesh axes", kind="mesh", value=tuple(mesh.shape.items()))
 
 
-def spec(found: Spec | None, *, tip: str = "") -> Piece:
+def spec(cut: Spec | None, *, tip: str = "") -> Piece:
     """A spec; None where no PartitionSpec says how the array is cut."""
-    if found is None:
+    if cut is None:
         return words("no PartitionSpec", quiet=True, tip=tip)
-    return Piece(text=str(found.canonical()), kind="spec", value=found, tip=tip or str(found))
+    return Piece(text=str(cut.canonical()), kind="spec", value=cut, tip=tip or str(cut))
 
 
 def value_spec(value: Value, *, asks: bool = False) -> tuple[Piece, ...]:
@@ -334,10 +334,15 @@ def bar(parts: Iterable[Part]) -> Piece:
     return Piece(text="", kind="bar", value=tuple(parts))
 
 
-def line(frame: Frame | None, source: str = "", *, tip: str = "") -> Piece:
+LineText = Callable[[Frame | None], str]
+"""From a place in the source to the text of its line: `report.line`."""
+
+
+def line(frame: Frame | None, source: str | LineText = "", *, tip: str = "") -> Piece:
     """A place in the person's source, with the text of the line; the whole line is its tip where it is too long."""
     if frame is None:
         return words(NO_SOURCE, quiet=True, tip=tip)
+    source = source if isinstance(source, str) else source(frame)
     if len(source.strip()) > _LONGEST_LINE:
         tip = tip or source.strip()
     return Piece(
@@ -420,14 +425,15 @@ def table(
 
 def section(title: str, *blocks: Block, lead: Cell = (), **more: Any) -> Section:
     """A heading, what it has to say, and what belongs to it; `more` is as of `Section`."""
-    said = ((words(lead),) if lead else ()) if isinstance(lead, str) else (lead,) if isinstance(lead, Piece) else lead
-    return Section(title=title, lead=said, blocks=blocks, **more)
+    if isinstance(lead, str):
+        lead = (words(lead),) if lead else ()
+    return Section(title=title, lead=(lead,) if isinstance(lead, Piece) else lead, blocks=blocks, **more)
 
 
 def paragraph(*pieces: Piece | str, label: str = "", quiet: bool = False, name: str = "") -> Paragraph:
     """A paragraph of pieces and plain strings."""
-    made = tuple(words(p) if isinstance(p, str) else p for p in pieces)
-    return Paragraph(pieces=made, label=label, quiet=quiet, name=name)
+    inlines = tuple(words(p) if isinstance(p, str) else p for p in pieces)
+    return Paragraph(pieces=inlines, label=label, quiet=quiet, name=name)
 
 
 def notes(*texts: str) -> tuple[Paragraph, ...]:

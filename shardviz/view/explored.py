@@ -55,7 +55,7 @@ from shardviz.view.panes import (
     shard_map_pane,
     values_pane,
 )
-from shardviz.view.placement import placement_document
+from shardviz.view.placement import CHOOSE, placement_document
 from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, LEVEL_WORDS, fit_text
 from shardviz.view.source import source_pane
 from shardviz.view.step_cost import headline, memory_words, parts_table
@@ -65,9 +65,9 @@ from shardviz.view.values import values_headline, values_section, values_table
 def headline_pane(state: Looked) -> Document:
     """The program, its mesh and machine, and how many values the last edit has changed."""
     report, changed = state.report, len(state.changed)
-    said = [str(report.mesh), plural(report.mesh.size, "device")][not report.mesh.names :]
-    said += [state.target] if state.target != "cpu" else []
-    where = [piece for text in said for piece in (words("·", quiet=True), words(text, quiet=True))][1:]
+    texts = [str(report.mesh), plural(report.mesh.size, "device")][not report.mesh.names :]
+    texts += [state.target] if state.target != "cpu" else []
+    where = [piece for text in texts for piece in (words("·", quiet=True), words(text, quiet=True))][1:]
     link = words(f"{changed:,} of {len(report.values):,} values", tip="show these values", selects=("changed", ""))
     blocks = (paragraph(link, label="last edit changed", quiet=True, name="kpi-changed"),) if changed else ()
     return Document(title=(words(report.program, strong=True), *where), blocks=blocks, mesh=report.mesh)
@@ -80,8 +80,8 @@ def memory_brief(state: Looked) -> Document:
     simulated = plan is not None and plan.target == "cpu" and state.cost is None
     if simulated:
         blocks.append(paragraph(*memory_pieces(state.deck.now.known), name="memory-arguments"))
-        choose = words("choose a machine", tip="under the mesh", selects=("choose", "target"))
-        blocks.append(paragraph(choose, words("to see whether it fits", quiet=True), name="memory-choose"))
+        choose = dataclasses.replace(CHOOSE, strong=False), words("to see whether it fits", quiet=True)
+        blocks.append(paragraph(*choose, name="memory-choose"))
     elif plan is not None:
         table = parts_table(memory_parts(report), None, whole="in all")
         blocks.append(dataclasses.replace(table, name="memory-table"))
@@ -101,8 +101,8 @@ def memory_brief(state: Looked) -> Document:
         )
         blocks.append(paragraph(peak, quiet=True, name="memory-peak"))
     if plan is not None and plan.target == "cpu":
-        said = f"The CPU compiler's plan is {format_bytes(plan.set_aside)}. {CPU_CAUTION}" if simulated else CPU_CAUTION
-        blocks.append(paragraph(words(said, tip=CPU_DETAIL), quiet=True, name="memory-caution"))
+        plans = f"The CPU compiler's plan is {format_bytes(plan.set_aside)}. " if simulated else ""
+        blocks.append(paragraph(words(plans + CPU_CAUTION, tip=CPU_DETAIL), quiet=True, name="memory-caution"))
     if report.cost is not None:
         done = f"matrix products: {report.cost.at_least}{format_flops(report.cost.dot_flops)} per device and step"
         blocks.append(paragraph(done, quiet=True))
@@ -187,15 +187,15 @@ def still(state: Looked) -> Document:
 def _level(state: Looked) -> tuple[Piece, ...]:
     """Which of the levels the numbers are of, and for which machine."""
     level = state.level
-    told = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
+    meaning = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
     machine = (words(f", target {state.target}"),) if state.target != "cpu" else ()
-    return (words(level, strong=True), words(told, quiet=True), *machine)
+    return (words(level, strong=True), words(meaning, quiet=True), *machine)
 
 
 def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:
     """A pane as a section of the page."""
-    said = tuple(Paragraph(pieces=line if isinstance(line, tuple) else (line,)) for line in pane.lead)
-    return Section(title=title, lead=lead, blocks=(*said, *pane.blocks), fold=fold)
+    lines = tuple(Paragraph(pieces=line if isinstance(line, tuple) else (line,)) for line in pane.lead)
+    return Section(title=title, lead=lead, blocks=(*lines, *pane.blocks), fold=fold)
 
 
 @document.register
@@ -214,8 +214,8 @@ def _plans(state: Looked) -> Iterator[Block]:
 def _most(state: Looked) -> Section:
     """What the step waits for; what helps was tried while the explorer lived."""
     remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()
-    found = most_document(state.deck, remedies)
-    return _part("What costs you most", dataclasses.replace(found, blocks=tuple(map(_told, found.blocks))), "open")
+    most = most_document(state.deck, remedies)
+    return _part("What costs you most", dataclasses.replace(most, blocks=tuple(map(_told, most.blocks))), "open")
 
 
 def _told(block: Block) -> Block:
@@ -236,12 +236,7 @@ def _coded(code: Codes) -> Iterator[Block]:
 
 
 def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -> Document:
-    """All that the panes of an explorer say, one below the other.
-
-    Args:
-        state: the explorer's.
-        codes: the name of each card's plan → the code of it.
-    """
+    """All that the panes of an explorer say, one below the other, and the code of each card's plan by its name."""
     report, cost = state.report, state.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
     chosen = shard_map_pane(report, state.selected, state.remark)
@@ -262,8 +257,8 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
         blocks.append(_part("Machine", drawn, "closed"))
     if chosen.blocks:
         blocks.append(_part("Shard map", chosen, "closed", chosen.title))
-    found = found_values(report, state.changed, {})
-    blocks.append(_part("Values", values_pane(report, found, state.changed), "closed"))
+    values = found_values(report, state.changed, {})
+    blocks.append(_part("Values", values_pane(report, values, state.changed), "closed"))
     for name, code in codes.items():
         of = f"The plan {name!r} as Python" if len(codes) > 1 else "The plan as Python"
         blocks.append(Section(title=of, blocks=tuple(_coded(code)), fold="closed"))

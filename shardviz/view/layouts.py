@@ -76,12 +76,12 @@ def spec_pieces(layout: Layout) -> tuple[Piece, ...]:
     """The same as pieces."""
     if layout.maximal or layout.spec is None:
         return (words(spec_words(layout), quiet=True, tip=layout.why),)
-    said = replace(_as_given(layout.spec), tip=str(layout.spec))
-    return (said, *((words(_manual(layout)),) if layout.manual else ()))
+    piece = replace(_as_given(layout.spec), tip=str(layout.spec))
+    return (piece, *((words(_manual(layout)),) if layout.manual else ()))
 
 
-def _as_given(found: Spec) -> Piece:
-    return Piece(text=str(found), kind="spec", value=found)
+def _as_given(cut: Spec) -> Piece:
+    return Piece(text=str(cut), kind="spec", value=cut)
 
 
 def uneven_words(layout: Layout, dtype: Any = None) -> str:
@@ -107,8 +107,8 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
     def size(count: float) -> str:
         return plural(round(count), "element") if dtype is None else format_bytes(count)
 
-    made, asked = size(copies.made_bytes_per_device), size(copies.asked_bytes_per_device)
-    text += f" Of a result it quietly makes {copies.made.spec}: {made} on each device instead of {asked}, "
+    actual, asked = size(copies.made_bytes_per_device), size(copies.asked_bytes_per_device)
+    text += f" Of a result it quietly makes {copies.made.spec}: {actual} on each device instead of {asked}, "
     text += f"{size(copies.wasted_bytes)} of copies in all"
     return text + ("; JAX 0.12 stops with an IndivisibleError instead." if copies.breaks else ".")
 

@@ -69,12 +69,7 @@ def machine_picture(placed: Placement) -> Picture:
 
 
 def company_picture(placed: Placement, place: int) -> Picture:
-    """What lies over a machine's picture when a device is picked: its groups' members and the links between them.
-
-    Args:
-        placed: the mesh on the machine.
-        place: the device, by its place in the mesh.
-    """
+    """What lies over a machine's picture when the device at a place is picked: its groups' members and their links."""
     stand, names = floor(placed), placed.mesh.names
     shapes: list[Shape] = []
     named: set[str] = set()

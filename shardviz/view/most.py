@@ -39,6 +39,7 @@ from shardviz.view.document import (
     shorten,
     words,
 )
+from shardviz.view.placement import CHOOSE
 
 COLUMNS = (Column("costs"), Column("line"), Column("what, and why", wrap=True), Column("try this", wrap=True))
 MOST = 14
@@ -112,7 +113,7 @@ def _no_machine(known: Known) -> Iterator[Piece]:
     if trouble:
         yield words(f"No times: {trouble}", tone="warn")
     else:
-        yield words("choose a machine", strong=True, selects=("choose", "target"), tip="under the mesh")
+        yield CHOOSE
         yield words("to see what takes how long; until then by bytes.", quiet=True)
 
 

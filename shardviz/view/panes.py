@@ -39,7 +39,7 @@ from shardviz.view.document import (
     words,
 )
 from shardviz.view.picture import Picture
-from shardviz.view.placement import without_machine
+from shardviz.view.placement import CHOOSE, without_machine
 from shardviz.view.program import of_rules
 from shardviz.view.report import (
     CPU_CAUTION,
@@ -203,8 +203,7 @@ def memory_pane(state: Looked) -> Document:
     verdict, tone = _VERDICTS[fits]
     on = () if state.target == "cpu" else (words("on each device of"), code(state.target))
     how = _unpriced_words(state) if needs is None else _after_verdict(memory_words(needs))
-    choose = words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))
-    lacks = (words("·", quiet=True), choose) if state.target == "cpu" else ()
+    lacks = (words("·", quiet=True), CHOOSE) if state.target == "cpu" else ()
     blocks: list[Block] = [
         paragraph(words(verdict, strong=True, tone=tone), *on, words(f": {how}"), *lacks, name="memory-verdict")
     ]

@@ -41,6 +41,7 @@ from shardviz.view.machine_picture import company
 from shardviz.view.rosetta import found_value, sharding_of
 
 MAY_DIFFER = "in another order the compiler may run other collectives than these"
+CHOOSE = words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))
 _SAMPLE = 1e9  # bytes of the gather that an axis' formula is shown with
 _RIDES = "What each mesh axis rides on"
 _SIMULATED = "simulated devices have no links between them"
@@ -74,9 +75,8 @@ def without_machine(why: str, missing: str, name: str) -> Document:
         name: what tests find it by.
     """
     none = why or f"No machine is chosen: the devices are simulated, with no {missing}."
-    choose = words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))
     such = words(", such as tpu v5p:4x4x4 or gpu h100:8x8", quiet=True)
-    return Document(blocks=(paragraph(none, name=name), paragraph(choose, such)))
+    return Document(blocks=(paragraph(none, name=name), paragraph(CHOOSE, such)))
 
 
 # What each axis rides on.

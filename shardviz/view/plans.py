@@ -17,7 +17,7 @@ from shardviz.study.costs import CostTable
 from shardviz.study.mends import Mend, Mends
 from shardviz.study.resuming import value_text
 from shardviz.study.sweep import Sweep, SweepRow
-from shardviz.view.comparison import difference_text
+from shardviz.view.comparison import difference_text, signed_text
 from shardviz.view.document import (
     Block,
     Document,
@@ -93,7 +93,7 @@ def cost_table_document(compared: CostTable) -> Document:
         text, marked = texts[name].get(key, ""), name in best[key]
         return words(f"★ {text}" if marked else text, strong=marked, tip=_tip(compared.costs[name], key))
 
-    said = "; ".join(f"{_SAME[key]} {text}" for key, text in same.items())
+    above = "; ".join(f"{_SAME[key]} {text}" for key, text in same.items())
     programs = ", ".join(dict.fromkeys(cost.program for cost in costs))
     marks = "the best of a column is marked"
     if len(compared.levels) > 1:
@@ -106,7 +106,7 @@ def cost_table_document(compared: CostTable) -> Document:
         *((right(heads[key]) if key in _NUMBERS else heads[key], partial(cell, key)) for key in keys),
     )
     return Document(
-        title=words(f"{programs}: {said}" if said else programs),
+        title=words(f"{programs}: {above}" if above else programs),
         blocks=(*notes(f"{_STEP_TIMES}; bytes that collectives move on each device; {marks}"), rows),
         mesh=costs[0].mesh if "mesh" in same or len(costs) == 1 else None,
     )
@@ -171,7 +171,7 @@ def sweep_document(sweep: Sweep) -> Document:
         (right("not"), lambda each: format_seconds(each.cost.upper) if each.cost else ""),
         (right("memory"), _memory_held),
         (right("moved"), lambda each: format_bytes(each.cost.total.bytes) if each.cost else _moved(each)),
-        (right("tokens/s"), lambda each: format_number(each.cost.tokens_per_s[0]) if _counts(each) else ""),
+        (right("tokens/s"), _tokens),
         (wrapped(), lambda each: _verdict(each, each in front, each is best)),
         marked=lambda each: each is best,
         noun="point",
@@ -183,8 +183,9 @@ def sweep_document(sweep: Sweep) -> Document:
     return Document(title=title, blocks=(*notes(what), rows, *notes(left)))
 
 
-def _counts(each: SweepRow) -> bool:
-    return each.cost is not None and each.cost.tokens_per_s is not None
+def _tokens(each: SweepRow) -> str:
+    rates = None if each.cost is None else each.cost.tokens_per_s
+    return "" if rates is None else format_number(rates[0])
 
 
 def _memory_held(each: SweepRow) -> Piece:
@@ -199,8 +200,8 @@ def _verdict(each: SweepRow, front: bool, best: bool) -> Inline:
         return words(each.trouble, tone="bad")
     if each.fits is False:
         return words("does not fit", tone="bad")
-    said = [word for word, so in (("★ best", best), ("on the front", front and not best)) if so]
-    return words(", ".join(filter(None, [*said, each.trouble])), tone="good" if said else "")
+    praise = [word for word, so in (("★ best", best), ("on the front", front and not best)) if so]
+    return words(", ".join(filter(None, [*praise, each.trouble])), tone="good" if praise else "")
 
 
 # Mends: what to change, and what each change brings, in the numbers of the level at which it was tried.
@@ -219,7 +220,10 @@ def mends_document(mends: Mends) -> Document:
         (wrapped("change"), _change),
         (right("step saved"), _step_saved) if timed else None,
         (right("moved"), lambda mend: difference_text(mend.difference.amount("operand bytes"))),
-        (right("memory, about"), lambda mend: _signed(mend.memory)),
+        (
+            right("memory, about"),
+            lambda mend: signed_text(mend.memory, format_bytes) if abs(mend.memory) >= 0.5e6 else "the same",
+        ),
         ("where", lambda mend: tuple(map(line, mend.lines[:_MOST_LINES])) or ""),
         ("level", lambda mend: mend.level),
         noun="mend",
@@ -229,8 +233,8 @@ def mends_document(mends: Mends) -> Document:
     if mends.by_hand:
         left = len(mends.by_hand) - _MOST_BY_HAND
         more = f"; and {plural(left, 'other')}" if left > 0 else ""
-        said = "; ".join(mends.by_hand[:_MOST_BY_HAND])
-        blocks += notes(f"Not tried, as only a person can write it: {said}{more}.")
+        changes = "; ".join(mends.by_hand[:_MOST_BY_HAND])
+        blocks += notes(f"Not tried, as only a person can write it: {changes}{more}.")
     if mends.not_offered:
         refused = table(
             mends.not_offered,
@@ -245,10 +249,10 @@ def mends_document(mends: Mends) -> Document:
 
 
 def _tried(mends: Mends) -> str:
-    said = f"{mends.tried} of {plural(mends.candidates, 'change')} tried, {len(mends.mends)} worth making"
-    said += "" if mends.finished else "; not finished"
+    text = f"{mends.tried} of {plural(mends.candidates, 'change')} tried, {len(mends.mends)} worth making"
+    text += "" if mends.finished else "; not finished"
     step = next((mend.step for mend in mends.mends if mend.step), None)
-    return said + (f"; the step takes {format_seconds(step)} as it is, where nothing overlaps" if step else "")
+    return text + (f"; the step takes {format_seconds(step)} as it is, where nothing overlaps" if step else "")
 
 
 def _none(mends: Mends) -> str:
@@ -272,11 +276,6 @@ def _step_saved(mend: Mend) -> Piece:
     return words(format_seconds(saved) if saved else "as long", tone="good" if saved > 0 else "")
 
 
-def _signed(size: float) -> str:
-    """`+1.30 GB`; `the same` for less than a megabyte."""
-    return "the same" if abs(size) < 0.5e6 else f"{'+' if size > 0 else '−'}{format_bytes(abs(size))}"
-
-
 # A search's answer: the best plan, its runners-up, why not otherwise, the front, and what fell out.
 
 _MOST_FRONT, _MOST_REASONS = 8, 8
@@ -291,9 +290,9 @@ _ESTIMATED = (
 def search_document(search: Search) -> Document:
     """The offers as a table, then why not otherwise, the front and what fell out."""
     best = search.best
-    said = f"{plural(len(search.tried), 'candidate')} tried in {format_seconds(search.seconds)}"
-    said += f", {len(search.fallen)} fell out" if search.fallen else ""
-    title = (words(search.program, strong=True), words(f"on {search.target}: {said}", quiet=True))
+    counts = f"{plural(len(search.tried), 'candidate')} tried in {format_seconds(search.seconds)}"
+    counts += f", {len(search.fallen)} fell out" if search.fallen else ""
+    title = (words(search.program, strong=True), words(f"on {search.target}: {counts}", quiet=True))
     blocks: list[Block] = []
     if best is None:
         blocks += notes(_nothing(search))

@@ -50,10 +50,10 @@ _MOST_TREE = 400
 
 
 @document.register
-def of_dimensions(found: Dimensions) -> Document:
+def of_dimensions(dimensions: Dimensions) -> Document:
     """A row a dimension: its name, the size that must divide, how many array dimensions it has, and which."""
     rows = table(
-        found,
+        dimensions,
         ("dimension", lambda each: words(each.name, strong=True)),
         (right("size"), lambda each: words(", ".join(map("{:,}".format, each.sizes)), tip="the sizes of its members")),
         (right("members"), lambda each: f"{len(each.members):,}"),
@@ -62,7 +62,7 @@ def of_dimensions(found: Dimensions) -> Document:
         most=_MOST_TREE,
         noun="dimension",
     )
-    heading = f"{plural(len(found), 'logical dimension')}: what is cut along one is cut alike wherever it occurs"
+    heading = f"{plural(len(dimensions), 'logical dimension')}: what is cut along one is cut alike wherever it occurs"
     return Document(title=words(heading, quiet=True), blocks=(rows,))
 
 
@@ -70,17 +70,18 @@ def _members(of: Dimension) -> str:
     """The first few, arguments first, each array's leaf once."""
     shown = [str(m) for m in of.members[:3]]
     left = len(of.members) - len(shown)
-    said = ", ".join(shown) + (f" and {left:,} more" if left else "")
-    return f"{said} (stacked, a scan runs over it)" if of.stacked else said
+    names = ", ".join(shown) + (f" and {left:,} more" if left else "")
+    return f"{names} (stacked, a scan runs over it)" if of.stacked else names
 
 
 def _conflicts(of: Dimension) -> str:
     """Which arrays have it several times; empty where none has."""
     if not of.conflicts:
         return ""
-    said = ", ".join(f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in list(of.conflicts.items())[:4])
+    first = list(of.conflicts.items())[:4]
+    arrays = ", ".join(f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in first)
     more = f" and {len(of.conflicts) - 4} more" if len(of.conflicts) > 4 else ""
-    return f"an axis cuts an array once, so only one of these can take it: {said}{more}"
+    return f"an axis cuts an array once, so only one of these can take it: {arrays}{more}"
 
 
 def _moved(of: Dimension) -> str:
@@ -95,10 +96,10 @@ def _moved(of: Dimension) -> str:
 
 
 @document.register
-def of_rules(found: RulesTable, most: int = 4) -> Document:
+def of_rules(caught: RulesTable, most: int = 4) -> Document:
     """A row a rule; below it what it wins, what others win, and what does not fit; at most so many names of each."""
     rules = table(
-        enumerate(found.rows, 1),
+        enumerate(caught.rows, 1),
         (right("rule"), lambda each: str(each[0])),
         ("filter", lambda each: words(each[1].rule, strong=True)),
         ("spec", lambda each: spec(each[1].spec)),
@@ -109,10 +110,10 @@ def of_rules(found: RulesTable, most: int = 4) -> Document:
         name="rules",
     )
     left: list[Piece] = [words("No array is left without a rule.")]
-    if found.uncaught:
-        left = [words(f"No rule catches {plural(len(found.uncaught), 'array')}:")]
-        left += _names([name for name, _ in found.uncaught], most, [cut for _, cut in found.uncaught])
-    return Document(blocks=(rules, paragraph(*left, name="rules-left")) if found.rows else (paragraph("No rules."),))
+    if caught.uncaught:
+        left = [words(f"No rule catches {plural(len(caught.uncaught), 'array')}:")]
+        left += _names([name for name, _ in caught.uncaught], most, [cut for _, cut in caught.uncaught])
+    return Document(blocks=(rules, paragraph(*left, name="rules-left")) if caught.rows else (paragraph("No rules."),))
 
 
 def _does(rule: Rule, most: int) -> Iterator[list[Piece]]:
@@ -146,27 +147,27 @@ def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -
 
 
 @document.register
-def of_recompilation(found: Recompilation) -> Document:
+def of_recompilation(recompilation: Recompilation) -> Document:
     """The verdict, and a row a difference with what helps below it."""
     differences = table(
-        found.differences,
+        recompilation.differences,
         ("so it is", lambda each: each.consequence),
         (wrapped("what differs"), str),
         detail=lambda each: notes(each.advice),
         name="differences",
     )
-    title = words(f"{found.name}: {found.verdict}", strong=True)
-    return Document(title=title, blocks=(differences,) if found.differences else ())
+    title = words(f"{recompilation.name}: {recompilation.verdict}", strong=True)
+    return Document(title=title, blocks=(differences,) if recompilation.differences else ())
 
 
 # A file that jax.export wrote: its arguments and results, what it was made for, and what it needs to run.
 
 
 @document.register
-def of_export(found: LoadedExport) -> Document:
+def of_export(export: LoadedExport) -> Document:
     """What an export is."""
-    record: ExportRecord = found.record
-    title = (words(record.name, strong=True), words("exported by jax.export"), words(f"({found.source})", quiet=True))
+    record: ExportRecord = export.record
+    title = (words(record.name, strong=True), words("exported by jax.export"), words(f"({export.source})", quiet=True))
     over = (words("on no mesh"),) if record.mesh is None else (words("on the mesh"), mesh_axes(record.mesh))
     facts = table(
         _facts(record),

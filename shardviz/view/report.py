@@ -9,7 +9,7 @@ numbers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from shardviz.judge.report import Report
 from shardviz.records import Alive, Cost, Finding, Findings, Frame, LevelDifference, Memory, Suggestion
@@ -22,6 +22,7 @@ from shardviz.view.document import (
     Block,
     Document,
     Inline,
+    LineText,
     Paragraph,
     Part,
     Piece,
@@ -115,12 +116,12 @@ def differences_section(differences: Sequence[LevelDifference]) -> Section:
         (wrapped("the partitioner made"), lambda d: d.partitioned),
         noun="difference",
     )
-    said = (
+    explained = (
         "Neither is wrong: Shardy decides how values are cut, XLA how to get from one cut to the next, and it may take "
         "another collective or put several into one."
     )
     lead = plural(len(differences), "difference")
-    return section("Where the levels differ", *notes(said), rows, lead=lead, fold="closed", brief=True)
+    return section("Where the levels differ", *notes(explained), rows, lead=lead, fold="closed", brief=True)
 
 
 # Findings.
@@ -197,20 +198,20 @@ def _where(finding: Finding, values: Collection[str]) -> tuple[Piece, ...]:
 def _detail(finding: Finding, most: int = _MOST_TRIED) -> tuple[Paragraph, ...]:
     tries = _tries(finding.mends)
     also = f"; and {plural(len(tries) - most, 'other')}" if len(tries) > most else ""
-    said = {"why": " ".join(finding.why.split()), "to try": "; ".join(tries[:most]) + also}
-    return tuple(paragraph(text, label=label) for label, text in said.items() if text)
+    texts = {"why": " ".join(finding.why.split()), "to try": "; ".join(tries[:most]) + also}
+    return tuple(paragraph(text, label=label) for label, text in texts.items() if text)
 
 
 def _tries(mends: Sequence[Suggestion]) -> list[str]:
     """Each in words; arrays of one argument to be donated are one, since a whole argument is donated."""
     of = Counter(segments(mend.target)[0] for mend in mends if mend.kind == "donate")
-    said = dict.fromkeys(
+    tries = dict.fromkeys(
         f"donate {head} ({plural(of[head], 'array')} of it)"
         if mend.kind == "donate" and of[head := segments(mend.target)[0]] > 1
         else mend.words
         for mend in mends
     )
-    return list(said)
+    return list(tries)
 
 
 def _amount(name: str, number: float) -> str:
@@ -247,13 +248,13 @@ def stated_text(memory: Memory) -> str:
     sizes = {name.removesuffix("_bytes").removesuffix("_in"): n for name, n in memory.stated.items() if n}
     if not sizes:
         return ""
-    said = ", ".join(f"{name.removesuffix('_size').replace('_', ' ')} {format_bytes(n)}" for name, n in sizes.items())
+    text = ", ".join(f"{name.removesuffix('_size').replace('_', ' ')} {format_bytes(n)}" for name, n in sizes.items())
     peak = memory.stated.get("peak_memory_in_bytes", memory.peak)
     if memory.target == "cpu" and peak < memory.peak:
-        said += " (a CPU's peak memory leaves temporaries out)"
+        text += " (a CPU's peak memory leaves temporaries out)"
     elif peak > memory.peak and memory.target.startswith("tpu"):
-        said += " (peak memory with what is alive at once in the chip's own memory, in place of HBM's)"
-    return said
+        text += " (peak memory with what is alive at once in the chip's own memory, in place of HBM's)"
+    return text
 
 
 def memory_section(report: Report, memory: Memory) -> Section:
@@ -295,7 +296,7 @@ def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, n
         ("kind", lambda a: a.kind),
         ("name", named),
         ("on one device", lambda a: shape(a.shape, dtype=a.dtype) if a.dtype else ""),
-        ("line", lambda a: line(a.source, report.line(a.source)) if a.source else ""),
+        ("line", lambda a: line(a.source, report.line) if a.source else ""),
         most=48,
         name=name,
     )
@@ -307,8 +308,6 @@ PHASES: tuple[str, ...] = ("forward", "rematerialised", "backward", "update")
 _SAME = 1.005
 _MOST_WORK = 12
 
-LineText = Callable[[Frame | None], str]
-
 
 def memory_name(target: str) -> str:
     """What a target's main memory is called: `HBM` on an accelerator, `main memory` on a CPU."""
@@ -318,10 +317,10 @@ def memory_name(target: str) -> str:
 def cost_section(report: Report, cost: Cost) -> Section:
     """FLOPs and memory traffic, by phase, line and module."""
     memory = memory_name(report.target)
-    said = {"FLOPs": phase_words(cost), f"{memory} traffic": traffic_words(cost)}
+    facts = {"FLOPs": phase_words(cost), f"{memory} traffic": traffic_words(cost)}
     more = work_blocks(cost, memory, report.line)
     folded = (section("By phase, line and module", *more, fold="closed"),) if more else ()
-    labelled = (paragraph(text, label=label) for label, text in said.items() if text)
+    labelled = (paragraph(text, label=label) for label, text in facts.items() if text)
     return section("Cost on each device", *labelled, *folded, lead=_cost_text(cost, memory))
 
 
@@ -395,8 +394,7 @@ def _work_table(what: str, totals: Sequence[WorkTotal], cost: Cost, memory: str,
     def name(t: WorkTotal) -> Piece:
         if what != "line":
             return words(str(t.key), strong=True)
-        frame = t.key if isinstance(t.key, Frame) else None
-        return line(frame, line_text(frame) if frame else "")
+        return line(t.key if isinstance(t.key, Frame) else None, line_text)
 
     return table(
         totals,

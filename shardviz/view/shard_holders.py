@@ -184,10 +184,10 @@ def _rects(scene: Scene, some: Sequence[Box], size: tuple[float, float]) -> Rect
     """Boxes; a click picks the first device of a box."""
     places = np.arange(scene.mesh.size).reshape(grid_of(scene.mesh))
     held = [places[b.at[0] : b.at[0] + b.size[0], b.at[1] : b.at[1] + b.size[1]].ravel() for b in some]
-    told = [(device_ranges(scene.mesh.ids()[own]), scene.slices[b.cell]) for b, own in zip(some, held, strict=True)]
+    parts = [(device_ranges(scene.mesh.ids()[own]), scene.slices[b.cell]) for b, own in zip(some, held, strict=True)]
     keys = tuple(tuple(own.tolist()) for own in held)
     corners, look = _corners(some, *size), {"stroke": "line", "layer": _BOXES}
-    return Rects(**corners, **look, tip="devices {}: {}", told=tuple(told), select="holder", keys=keys)
+    return Rects(**corners, **look, tip="devices {}: {}", told=tuple(parts), select="holder", keys=keys)
 
 
 def _names(mesh: DeviceMesh, high: float) -> Iterator[Labels]:

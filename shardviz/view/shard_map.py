@@ -132,10 +132,10 @@ def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
     shapes.append(Lines(lines=(((left - _BETWEEN + 14, y), (end, y)),), stroke="quiet", width=2))
     tip = ((end, y), (end - 9, y - 5), (end - 9, y + 5))
     shapes.append(Lines(lines=(tip,), closed=True, stroke="quiet", fill="quiet"))
-    said = []
+    sentences = []
     for (word, each), drawn in zip(shown.sides, (before, after), strict=True):
         parts = [*filter(None, (*drawn.notes, uneven_words(each.layout, each.dtype)))]
-        said += [f"{word}: {'; '.join(parts)}"] if parts else []
+        sentences += [f"{word}: {'; '.join(parts)}"] if parts else []
     cut = shown.before.layout
     return Picture(
         width=left + max(after.width, text_wide(heads[1])),
@@ -144,7 +144,7 @@ def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
         title="  ".join(filter(None, (shown.before.title, format_shape(cut.shape), f"mesh {cut.mesh}"))),
         alt=f"Before: {before.alt} After: {after.alt}",
         axes=cut.mesh.names,
-        notes=(*said, *kept_and_moved(shown.moves, shown.before.dtype)),
+        notes=(*sentences, *kept_and_moved(shown.moves, shown.before.dtype)),
         coarser=lambda *limits: _change(shown, *(each.coarser(*limits) for each in (before, after))),  # type: ignore[misc]
     )
 
@@ -219,8 +219,8 @@ def _side(side: Side) -> tuple[Piece, ...]:
 
 def _besides(shown: Shown, which: str = "") -> tuple[Block, ...]:
     uneven = uneven_words(shown.layout, shown.dtype)
-    said = (paragraph(uneven, label=which or "uneven"),) if uneven else ()
-    return said + (process_blocks(shown.hosts, which) if shown.hosts is not None else ())
+    refused = (paragraph(uneven, label=which or "uneven"),) if uneven else ()
+    return refused + (process_blocks(shown.hosts, which) if shown.hosts is not None else ())
 
 
 @document.register
@@ -270,8 +270,8 @@ def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...
     if not 0 <= device < mesh.size:
         copies = (words(f"each slice has {cut.replicas} copies, along"), axes(along))
         hint = "Click a cell: who has copies of it, and whom its device talks with, is outlined, and shown closer."
-        said = (paragraph(*copies, name="copies"),) if along else ()
-        return (*said, paragraph(words(hint, quiet=True), name="company-hint"))
+        along_words = (paragraph(*copies, name="copies"),) if along else ()
+        return (*along_words, paragraph(words(hint, quiet=True), name="company-hint"))
     ids = mesh.ids()
     company = table(
         [(n, name, size) for n, (name, size) in enumerate(mesh.shape.items()) if size > 1],
@@ -304,8 +304,8 @@ def _moved(report: Report, name: str) -> Piece:
             beside = "" if len(over) == 1 else f" over {axes_words(each.axes)}"
             sums[each.kind, beside] = sums.get((each.kind, beside), 0.0) + each.assumed_bytes
     most = sorted(sums.items(), key=lambda item: -item[1])[:4]
-    said = ", ".join(f"{kind} {format_bytes(size)}{beside}" for (kind, beside), size in most)
-    return words(said or "nothing", quiet=not said)
+    text = ", ".join(f"{kind} {format_bytes(size)}{beside}" for (kind, beside), size in most)
+    return words(text or "nothing", quiet=not text)
 
 
 # The panels of a map.
@@ -394,7 +394,7 @@ def _panels(scene: Scene, frame: Grid, inside: Sequence[Sequence[str]]) -> Itera
         for index, padding in zip(scene.slices, scene.paddings, strict=True)
     ]
     processes = [scene.process_texts] if scene.process_of is not None else []
-    told = list(zip(slices, who, *processes, strict=True))
+    parts = list(zip(slices, who, *processes, strict=True))
     heads = _heads(scene, scene.columns)
     for panel in range(panels):
         own = slice(panel * rows * columns, (panel + 1) * rows * columns)
@@ -404,7 +404,7 @@ def _panels(scene: Scene, frame: Grid, inside: Sequence[Sequence[str]]) -> Itera
             above=(*_own(scene, panel), *heads),
             caption=scene.panel_text(panel),
             edges=tuple(frozenset(map(tuple, np.argwhere(each[panel]).tolist())) for each in scene.edges),
-            told=tuple(told[own]),
+            told=tuple(parts[own]),
             keys=tuple(keys[own]),
         )
 
@@ -461,9 +461,9 @@ def _outlines(scene: Scene, grids: Sequence[Grid], device: int) -> Iterator[Line
     """The cell of a device, and those of its group along each axis; copies, all in its own cell, are outlined in it."""
     cut, mesh = scene.layout, scene.mesh
     groups = [(n, group_along(cut, device, n)) for n in range(len(mesh.names)) if mesh.sizes[n] > 1]
-    own = (scene.devices == mesh.ids()[device]).any(axis=-1)
+    own = np.asarray((scene.devices == mesh.ids()[device]).any(axis=-1))
     for axis, places in ((None, [device]), *groups):
-        wanted = np.isin(scene.devices, mesh.ids()[places]).any(axis=-1)
+        wanted = np.asarray(np.isin(scene.devices, mesh.ids()[places]).any(axis=-1))
         if axis is not None and (wanted & ~own).any():  # its own cell is outlined already
             wanted &= ~own
         look = {"stroke": "ink", "width": 2.6} if axis is None else {"stroke": axis, "width": 2.2, "dash": axis}

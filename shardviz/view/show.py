@@ -489,8 +489,8 @@ def _undecided(record: Sharding) -> str:
     """Why a sharding says nothing about where the array lies; empty where it does."""
     if record.unknown:
         return _THE_COMPILER
-    said = record.unreduced or record.manual or record.replicated or any(n > 1 for n in record.tiles)
-    return _ALL_OPEN if record.open and all(record.open) and not said and record.mesh.size > 1 else ""
+    decided = record.unreduced or record.manual or record.replicated or any(n > 1 for n in record.tiles)
+    return _ALL_OPEN if record.open and all(record.open) and not decided and record.mesh.size > 1 else ""
 
 
 # Which devices belong to one process.
@@ -515,6 +515,7 @@ def _processes(cut: Layout, processes: Processes) -> ProcessLayout | None:
                 f"processes={processes}: the {plural(count, 'device')} of the mesh {cut.mesh} do not divide into "
                 "processes of that many; give a number that divides them, or the process of each device"
             )
-        processes = np.argsort(np.argsort(cut.device_ids)) // processes  # type: ignore[assignment]
-    hosts = by_process(cut, processes)
+        hosts = by_process(cut, np.argsort(np.argsort(cut.device_ids)) // processes)
+    else:
+        hosts = by_process(cut, processes)
     return hosts if len(hosts.processes) > 1 else None

@@ -99,9 +99,9 @@ def step_section(cost: StepCost, bounds: bool = False) -> Section:
         cost: a step's.
         bounds: a table more of the shortest and the longest time.
     """
-    said = (phases_words, moved_phases_words, busy_words, mfu_words, tokens_words, as_run_words)
+    sentences = (phases_words, moved_phases_words, busy_words, mfu_words, tokens_words, as_run_words)
     tables = (times_table(cost), *((bounds_table(cost),) if bounds else ()))
-    return section("Step", *tables, *notes(*(say(cost) for say in said)), lead=headline(cost), name="step")
+    return section("Step", *tables, *notes(*(say(cost) for say in sentences)), lead=headline(cost), name="step")
 
 
 def times_table(cost: StepCost) -> Table:
@@ -182,8 +182,8 @@ def moved_words(moved: CollectiveTotal) -> str:
 
 def phases_words(cost: StepCost) -> str:
     """FLOPs by phase, the optimizer's (`update`) apart; empty where the report does not tell."""
-    said = "" if cost.counted is None else phase_words(cost.counted)
-    return f"FLOPs: {said}" if said else ""
+    phases = "" if cost.counted is None else phase_words(cost.counted)
+    return f"FLOPs: {phases}" if phases else ""
 
 
 def moved_phases_words(cost: StepCost) -> str:
@@ -328,7 +328,7 @@ def longest_section(cost: StepCost, waits: bool = False) -> Section:
     def lines(same: CollectiveTotal) -> Inline:
         first, *others = dict.fromkeys(c.source and c.source.bare for c in same.collectives)
         if not others:
-            return line(first, cost.line(first))
+            return line(first, cost.line)
         return replace(words(where(same), quiet=True), selects=("line", first.short) if first else None)
 
     def detail(same: CollectiveTotal) -> Iterator[Block]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.view import (
+from shardviz.view import (  # noqa: F401
     comparison,
     cost_pictures,
     layouts,
@@ -15,7 +15,6 @@ from shardviz.view import (
     report,
     rosetta,
     shard_map,
-    step_cost,
     timeline,
     why,
 )
@@ -23,22 +22,6 @@ from shardviz.view.document import Document
 from shardviz.view.document import document as built
 from shardviz.view.picture import Picture
 from shardviz.view.picture import picture as drawn
-
-__all__ = [
-    "Document",
-    "comparison",
-    "cost_pictures",
-    "document",
-    "layouts",
-    "picture",
-    "placement",
-    "report",
-    "rosetta",
-    "shard_map",
-    "step_cost",
-    "timeline",
-    "why",
-]
 
 _NEED_JAX = ("program", "compat", "ask", "explorer", "study")
 """Rooms whose objects have their builders in `view.program` and `view.explored`."""

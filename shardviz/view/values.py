@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from shardviz.records import Frame, Residual, Value
+from shardviz.records import Residual, Value
 from shardviz.records.amounts import format_bytes, format_count, plural
 from shardviz.view.document import (
     Block,
@@ -39,9 +39,6 @@ __all__ = [
     "values_table",
 ]
 
-LineText = Callable[[Frame | None], str]
-"""From a source frame to the text of its line: `report.line`."""
-
 LONGEST_NAME = 44
 """Characters of an array's name in a table; a longer one ends in `…`."""
 
@@ -51,16 +48,16 @@ _MOST_UNUSED = 5
 
 def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
     """(bytes on each device of the values whose bytes are known, number of values whose bytes are not known)."""
-    known = [v.bytes_per_device for v in values if v.bytes_per_device is not None]
-    return sum(known), len(values) - len(known)
+    sizes = [v.bytes_per_device for v in values if v.bytes_per_device is not None]
+    return sum(sizes), len(values) - len(sizes)
 
 
 def values_headline(values: Sequence[Value]) -> str:
     """`10 values, 3.37 GB per device`, what of them is elsewhere, and how many have bytes that are not known."""
-    known, unknown = total_bytes([v for v in values if not (v.on_host or v.unused)])
+    held, unknown = total_bytes([v for v in values if not (v.on_host or v.unused)])
     host, _ = total_bytes([v for v in values if v.on_host and not v.unused])
     unused, _ = total_bytes([v for v in values if v.unused])
-    text = f"{plural(len(values), 'value')}, {format_bytes(known)} per device"
+    text = f"{plural(len(values), 'value')}, {format_bytes(held)} per device"
     text += f", {format_bytes(host)} on its host" if host else ""
     text += f", {format_bytes(unused)} unused" if unused else ""
     return text + (f" and {plural(unknown, 'value')} whose bytes are not known" if unknown else "")
@@ -73,16 +70,16 @@ def beside_words(host: float, unused: Mapping[str, float]) -> tuple[str, ...]:
         host: bytes in the host's memory for one device.
         unused: tree path → bytes on one device.
     """
-    said = [f"in the host's memory for each device: {format_bytes(host)}"] if host else []
+    sentences = [f"in the host's memory for each device: {format_bytes(host)}"] if host else []
     if unused:
         ordered = sorted(unused, key=lambda name: (-unused[name], name))
         few = [f"{shorten(name, LONGEST_NAME)} ({format_bytes(unused[name])})" for name in ordered[:_MOST_UNUSED]]
         few += [f"{len(ordered) - _MOST_UNUSED} more"] if len(ordered) > _MOST_UNUSED else []
-        said.append(
+        sentences.append(
             f"no result needs {', '.join(few)}: JAX leaves that out of the program, which takes none of these "
             f"{format_bytes(sum(unused.values()))}; they lie on each device besides, where their owner holds them there"
         )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def values_section(title: str, values: Sequence[Value]) -> Section | Block:
@@ -131,8 +128,8 @@ def values_table(
 
 def _name(value: Value, role: str) -> tuple[Piece, ...]:
     shown = value.label or value.name
-    told = (shown if len(shown) > LONGEST_NAME else "", value.op, value.source.short if value.source else "")
-    tip = " · ".join(filter(None, (*told, value.name_stack))) or value.name
+    parts = (shown if len(shown) > LONGEST_NAME else "", value.op, value.source.short if value.source else "")
+    tip = " · ".join(filter(None, (*parts, value.name_stack))) or value.name
     named: list[Piece] = [words(shorten(shown, LONGEST_NAME), strong=True, tip=tip)]
     if value.label and value.label != value.name:
         named.append(words(shorten(value.name, LONGEST_NAME), quiet=True))
@@ -168,11 +165,7 @@ _BESIDES: tuple[tuple[str, Callable[[int], str]], ...] = (
 
 
 def residuals_headline(residuals: Sequence[Residual]) -> str:
-    """How many values are kept and their bytes on one device; how many more are needed and take no memory of their own.
-
-    Args:
-        residuals: a report's.
-    """
+    """How many values are kept, their bytes on one device, and how many are needed that take no memory of their own."""
     kept = [r for r in residuals if r.takes_memory]
     size = sum(r.value.bytes_per_device or 0 for r in kept)
     text = f"{plural(len(kept), 'value')} kept for the backward pass, {format_bytes(size)} per device"

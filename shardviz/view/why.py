@@ -1,18 +1,21 @@
 """Why a value is cut as it is, and why a collective is there: a sentence first, then the chain as a table.
 
-`why_document` gives the whole; `axis_section`, `chain_table`, `contest_table` and `ways_table` its parts.
+In the explorer what would change without each cause stands below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
-from shardviz.notation import Spec
+from shardviz.explorer.offers import Asked
+from shardviz.judge.comparison import Amount, Comparison
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, End, Giver, Hop, Source, Stop, Way, Why
+from shardviz.view.comparison import difference_text
 from shardviz.view.document import (
     Block,
     Column,
@@ -44,7 +47,8 @@ def why_document(found: Why) -> Document:
     """A value: a section for each mesh axis, then where its dimensions were contested."""
     value = found.value
     name = value.label or value.name
-    title = (words("why"), code(name, strong=True, selects=("value", value.name)), *_spec(value.spec))
+    title = (words("why"), code(name, strong=True, selects=("value", value.name)))
+    title += () if value.spec is None else (spec(value.spec),)
     lead: list[Inline] = [(shape(value.shape, dtype=value.dtype), *_at(value.source, found.source))]
     if found.also:
         lead.append(words(f"the first of {len(found.also) + 1} values called {name}; others: {', '.join(found.also)}"))
@@ -60,7 +64,9 @@ def collective_document(found: CollectiveWhy) -> Document:
     """A collective: what needs it, where the axes come from, what would avoid it."""
     c, need = found.collective, found.need
     title = (words("why"), words(c.kind, strong=True), words("over"), axes(c.axes))
-    moves = [code(need.value), *_change(need.before, need.after)] if need.before is not None else [code(need.value)]
+    moves: list[Piece] = [code(need.value)]
+    if need.before is not None:
+        moves += [spec(need.before), words("→"), *([] if need.after is None else [spec(need.after)])]
     lead: list[Inline] = [(*moves, words(format_bytes(c.operand_bytes)), *_at(c.source, found.source))]
     blocks: list[Block] = [Section(title="What needs it", blocks=(paragraph(need.words),), name="need")]
     blocks += [axis_section(each, found.source) for each in found.axes]
@@ -117,7 +123,8 @@ def _present(name: str, found: AxisWhy) -> Iterable[Block]:
         yield paragraph(*begin, words(f"; {many}, and without all of them {name} is not cut along it."))
         yield causes_table(causes)
     elif together:
-        yield paragraph(*begin, words("together with"), *_listed(together), words("; neither is enough."))
+        others = [piece for c in together for piece in (words(","), *source_pieces(c.source))][1:]
+        yield paragraph(*begin, words("together with"), *others, words("; neither is enough."))
     elif first.verdict == "needed":
         yield paragraph(*begin, words(f"; without it {name} is not cut along it."))
     elif len(causes) > 1:
@@ -129,33 +136,21 @@ def _present(name: str, found: AxisWhy) -> Iterable[Block]:
 
 def causes_table(causes: Sequence[Cause]) -> Table:
     """A row a cause, the nearest first."""
-    rows = [
-        row(source_pieces(c.source)[:-1], spec(c.source.spec), words(_VERDICTS.get(c.verdict, c.verdict)))
-        for c in causes
-    ]
+    verdicts = ("enough by itself" if c.verdict == "one of several" else c.verdict for c in causes)
+    rows = tuple(row(*_source_cells(c.source), words(v)) for c, v in zip(causes, verdicts, strict=True))
     columns = (Column("cause"), Column("cut"), Column(""))
-    return Table(columns=columns, rows=tuple(rows), first=5, noun="cause", name="why-causes")
+    return Table(columns=columns, rows=rows, first=5, noun="cause", name="why-causes")
 
 
-_VERDICTS = {"one of several": "enough by itself"}
-
-
-def _listed(causes: Sequence[Cause]) -> tuple[Piece, ...]:
-    pieces: list[Piece] = []
-    for i, cause in enumerate(causes):
-        pieces += [*([words(",")] if i else []), *source_pieces(cause.source)]
-    return tuple(pieces)
+def _source_cells(source: Source) -> tuple[Inline, Inline]:
+    """A source, and its spec."""
+    *pieces, cut = source_pieces(source)
+    return tuple(pieces), cut
 
 
 def source_pieces(source: Source) -> tuple[Piece, ...]:
     """A source with its spec."""
-    lead = {
-        "output": "output",
-        "constraint": "the constraint at",
-        "type": "the type at",
-        "shard_map": "the shard_map at",
-    }
-    before = (words(lead[source.role]),) if source.role in lead else ()
+    before = (words(source.lead),) if source.lead else ()
     selects = ("value", source.name) if source.role in ("argument", "output") else ("line", source.name)
     return (*before, code(source.name, selects=selects), spec(source.spec))
 
@@ -165,7 +160,6 @@ def chain_table(found: AxisWhy, source: Lines) -> Table:
 
     Each row selects itself, as a step: `("step", "model:3")`.
     """
-    heads = ("step", "what it does", "value", "cut", "rule")
     rows: list[Row] = []
     if found.chain:
         start, none = found.chain[0].before, words("")
@@ -178,7 +172,7 @@ def chain_table(found: AxisWhy, source: Lines) -> Table:
         run = list(some)
         rows += [_handed(run, source)] if boundary else [_hop(hop, source) for hop in run]
     steps = [replace(each, selects=("step", f"{found.axis}:{n}")) for n, each in enumerate(rows)]
-    columns = (Column(heads[0]), Column(heads[1], wrap=True), *map(Column, heads[2:]))
+    columns = (Column("step"), Column("what it does", wrap=True), *map(Column, ("value", "cut", "rule")))
     return Table(columns=columns, rows=tuple(steps), noun="step", name="why-chain", first=40, most=200)
 
 
@@ -233,36 +227,18 @@ def _absent(name: str, found: AxisWhy, source: Lines) -> Iterable[Block]:
 
 
 def _stops(stops: Sequence[Stop], source: Lines) -> Table:
-    columns = (
-        Column("last with it"),
-        Column("cut"),
-        Column("operation"),
-        Column("first without"),
-        Column("cut"),
-        Column("why", wrap=True),
-        Column("line"),
-    )
-    rows = [
-        row(
-            code(s.last.name),
-            spec(s.last.spec),
-            code(s.op),
-            code(s.next.name),
-            spec(s.next.spec),
-            words(s.words),
-            _short(s.source, source),
-        )
-        for s in stops
-    ]
+    heads = ("last with it", "cut", "operation", "first without", "cut", "why", "line")
+    columns = tuple(Column(head, wrap=head == "why") for head in heads)
+    rows = (row(*_end(s.last), code(s.op), *_end(s.next), words(s.words), _short(s.source, source)) for s in stops)
     return Table(columns=columns, rows=tuple(rows), caption="where the axis ends", noun="place", name="why-stops")
 
 
 def _givers(name: str, givers: Sequence[Giver]) -> Table:
     columns = (Column("change"), Column("from"), Column("to"), Column(f"then cuts {name} in", right=True))
-    rows = [
-        row(source_pieces(g.source)[:-1], spec(g.was), spec(g.source.spec), words(f"dimension {g.dimension}"))
-        for g in givers
-    ]
+    rows = []
+    for g in givers:
+        change, cut = _source_cells(g.source)
+        rows.append(row(change, spec(g.was), cut, words(f"dimension {g.dimension}")))
     return Table(
         columns=columns, rows=tuple(rows), caption="what would bring it (tried)", noun="change", name="why-givers"
     )
@@ -288,15 +264,10 @@ def _chosen(found: Contest) -> Table:
     timed = found.chosen.seconds is not None
     tone = "warn" if found.verdict == "wanted is cheaper" else ""
     verdict = found.verdict + (f": {found.reason}" if found.reason else "")
-    name = found.value
+    chosen, wanted = words(f"chosen: {found.value}", strong=True), words(f"wanted by {found.wanted_by}")
     rows = (
-        row(
-            words(f"chosen: {name}", strong=True),
-            spec(found.chosen_spec),
-            *_effect(found.chosen, timed),
-            words(verdict, tone=tone),
-        ),
-        row(words(f"wanted by {found.wanted_by}"), spec(found.wanted_spec), *_effect(found.wanted, timed), words("")),
+        row(chosen, spec(found.chosen_spec), *_effect(found.chosen, timed), words(verdict, tone=tone)),
+        row(wanted, spec(found.wanted_spec), *_effect(found.wanted, timed), words("")),
     )
     columns = (Column(""), Column("cut"), *_columns(timed), Column("", wrap=True))
     return Table(columns=columns, rows=rows, noun="choice", name="why-choices")
@@ -334,14 +305,6 @@ def ways_section(ways: Sequence[Way]) -> Section:
 # Pieces.
 
 
-def _spec(found: Spec | None) -> tuple[Piece, ...]:
-    return () if found is None else (spec(found),)
-
-
-def _change(before: Spec, after: Spec | None) -> list[Piece]:
-    return [spec(before), words("→"), *_spec(after)]
-
-
 def _at(frame: Frame | None, source: Lines) -> tuple[Piece, ...]:
     """A source line, with its text."""
     if frame is None:
@@ -359,3 +322,67 @@ def _tried(runs: int, seconds: float) -> Paragraph:
     tip = f"in {format_seconds(seconds)}"
     said = f"Tried: Shardy's propagation ran {plural(runs, 'time')}; level propagated."
     return Paragraph(pieces=(words(said, tip=tip),), quiet=True)
+
+
+# What would change without each cause.
+
+_CHANGES = (
+    Column("if this did not say so"),
+    Column("cut"),
+    Column("values cut otherwise", right=True),
+    *(Column(title, right=True) for title in ("moved", "arguments", "step")),
+)
+_AMOUNTS = ("operand bytes", "arguments", "step, nothing overlaps")
+_MOST_CAUSES = 8
+_FOLLOWS = {
+    "shard_map": "the shapes inside follow from it: change the function",
+    "type": "it follows from the arguments' types",
+}
+
+
+def asked_document(asked: Asked) -> Document | None:
+    """The answer as the explorer shows it; None while there is none."""
+    answer = asked.answer
+    if answer is None:
+        return None
+    told = document(answer)
+    if not isinstance(answer, Why) or not answer.causes:
+        return told
+    return replace(told, blocks=(*told.blocks[:-1], changes_section(answer, asked.changes), *told.blocks[-1:]))
+
+
+def changes_section(answer: Why, changes: Mapping[int, Any]) -> Section:
+    """What would change in the whole program without each cause, as far as that was asked.
+
+    Args:
+        answer: the answer.
+        changes: which cause → the `Comparison`.
+    """
+    rows = tuple(_change(n, cause, changes.get(n)) for n, cause in enumerate(answer.causes[:_MOST_CAUSES]))
+    left = max(0, len(answer.causes) - _MOST_CAUSES)
+    table = Table(columns=_CHANGES, rows=rows, first=_MOST_CAUSES, noun="cause", hidden=left, name="why-changes")
+    blocks: list[Block] = [table]
+    for each in changes.values():
+        fold = Section(title=each.names[1], blocks=document(each).blocks, fold="closed")
+        blocks.append(fold)
+    lead = words("for the whole program on one device in a step, propagated anew", quiet=True)
+    return Section(title="What would change", lead=(lead,), blocks=tuple(blocks), name="changes")
+
+
+def _change(number: int, cause: Cause, found: Comparison | None) -> Row:
+    said: tuple[Inline, ...] = _source_cells(cause.source)
+    none = (words(""),) * len(_AMOUNTS)
+    if cause.source.role in _FOLLOWS:
+        return row(*said, words(_FOLLOWS[cause.source.role], quiet=True), *none)
+    if found is None:
+        return row(*said, words("try it", selects=("without", str(number))), *none)
+    known = {a.name: a for a in found.amounts}
+    specs = words(plural(len(found.specs), "value"))
+    return row(*said, specs, *(_difference(known.get(name)) for name in _AMOUNTS))
+
+
+def _difference(amount: Amount | None) -> Inline:
+    if amount is None:
+        return words("–", quiet=True)
+    tone = "" if not amount.difference else "bad" if amount.difference > 0 else "good"
+    return words(difference_text(amount), quiet=not tone, tone=tone)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.ask.program import sketch
 from shardviz.program.buffers import Buffer, most_alive, on_chip
 
 
@@ -54,7 +55,7 @@ def test_a_small_softmax_is_made_in_vmem_and_a_large_one_is_not():
         array = jax.ShapeDtypeStruct
         program = sv.trace(softmax, array((rows, 64), "bfloat16"), array((64, 1024), "bfloat16"))
         plan = sv.Plan({"data": 2}, edits={"x": P("data")})
-        return [program.sketch(plan, vmem_bytes=room)[1].temporaries for room in (0, 48 * 2**20)]
+        return [sketch(program, plan, vmem_bytes=room)[1].temporaries for room in (0, 48 * 2**20)]
 
     (all_small, small), (all_large, large) = about(2048), about(2**21)
     assert small < all_small and large == all_large

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.ask.program import arrays as arrays_of
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
@@ -178,7 +179,7 @@ def test_whole_dimensions_of_the_gallery_move_what_they_say_and_nothing_else(nam
     program, free = example.program.without_constraints(), dict.fromkeys(example.plan.mesh.names, 1)
     if name == "resnet":
         free = {"batch": 2}  # pmap puts one slice on each device, and gathers what else is cut
-    arrays = program.arrays(example.plan)
+    arrays = arrays_of(program, example.plan)
     inside = {"mlp": set(), "llama": {"layers", "sequence", "k"}, "gpt_2021": {"sequence"}, "decoder": {"sequence"}}
     said = {d.name for d in program.dimensions if d.moved}
     inside["resnet"] = {d.name for d in program.dimensions} - {"batch"}

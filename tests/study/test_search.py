@@ -16,6 +16,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.ask.program import arrays, named_axes, sketch
 from shardviz.gallery.llama import loss_fn
 from shardviz.study.candidates import Choice, followers
 from shardviz.study.scoring import score_there
@@ -167,21 +168,20 @@ def test_new_values_of_the_state_are_cut_as_the_state_is():
         return {"w": state["w"] * 2, "m": state["m"] + 1}, (x @ state["w"]).sum()
 
     program = sv.trace(step, {"w": abstract(8, 8), "m": abstract(8)}, abstract(4, 8))
-    arguments, outputs = program.arrays(sv.Plan("a=2"))
+    arguments, outputs = arrays(program, sv.Plan("a=2"))
     assert followers(arguments, outputs) == {"result[0]['w']": "state['w']", "result[0]['m']": "state['m']"}
 
 
 def test_an_interrupt_leaves_what_is_known(monkeypatch):
     program, asked = mlp(4096, 512, 2048, 512), []
-    sketch = type(program).sketch
 
-    def interrupted(self, *args):
+    def interrupted(*args):
         asked.append(args)
         if len(asked) == 4:
             signal.raise_signal(signal.SIGINT)
-        return sketch(self, *args)
+        return sketch(*args)
 
-    monkeypatch.setattr(type(program), "sketch", interrupted)
+    monkeypatch.setattr("shardviz.study.scoring.sketch", interrupted)
     found = sv.search(program, FOUR, level="propagated")
     assert found.best is not None and 0 < len(found.tried) < 4 and not found.finished
 
@@ -202,15 +202,15 @@ def test_it_can_be_watched_and_stopped():
 
 def test_what_falls_out_is_counted_and_the_search_goes_on(monkeypatch):
     program = mlp(4096, 512, 2048, 512)
-    sketch, asked = type(program).sketch, []
+    asked = []
 
-    def sometimes(self, plan, target, vmem_bytes=0.0):
-        asked.append(plan)
+    def sometimes(*args):
+        asked.append(args)
         if len(asked) % 3 == 0:
             raise sv.errors.CompileCrashed("Shardy ended its process")
-        return sketch(self, plan, target, vmem_bytes)
+        return sketch(*args)
 
-    monkeypatch.setattr(type(program), "sketch", sometimes)
+    monkeypatch.setattr("shardviz.study.scoring.sketch", sometimes)
     found = sv.search(program, FOUR, seconds=60, level="propagated", most=30)
     assert found.best is not None and len(found.fallen) >= 10
     assert found.reasons["propagated: CompileCrashed: Shardy ended its process"] == len(found.fallen)
@@ -256,7 +256,7 @@ def test_constraints_hold_unless_they_are_opened():
     opened = sv.search(program, FOUR, seconds=60, level="propagated", most=40, open_constraints=True)
     assert opened.best.score.seconds <= kept.best.score.seconds
     assert program.constraints and not program.without_constraints().constraints
-    assert "data" in program.named_axes
+    assert "data" in named_axes(program)
 
 
 def test_it_is_asked_with_sense():

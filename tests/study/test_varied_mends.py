@@ -12,8 +12,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.ask.derived import checkpoints, of_variant
 from shardviz.errors import ShardvizError, TraceError
-from shardviz.records import Finding, Suggestion
+from shardviz.records import Finding, Longer, Suggestion, Variant
 from tests.diagnose import programs
 from tests.diagnose.programs import FIRES, Case, s
 from tests.program.edited import edited, said
@@ -44,7 +45,7 @@ def test_a_donation_saves_the_memory_that_its_finding_names():
     assert "donate_argnums=(0,)" in case.program.code(mend.plan)
     by_hand = sv.trace(case.fn, *case.args, donate_argnums=0)
     assert (
-        [a.donated for a in case.program.of_variant(mend.plan.variant).arguments]
+        [a.donated for a in of_variant(case.program, mend.plan.variant).arguments]
         == [a.donated for a in by_hand.arguments]
         == [True, False]
     )
@@ -55,7 +56,8 @@ def test_what_was_donated_before_stays_so_and_static_arguments_are_counted():
         return jax.tree.map(lambda p: p * scale, params), momentum + x
 
     given = jax.jit(step, static_argnums=0, donate_argnums=2)
-    program = sv.trace(given, 2, {"w": s(8, 8)}, s(8), s(8)).with_donated("params['w']")
+    program = sv.trace(given, 2, {"w": s(8, 8)}, s(8), s(8))
+    program = of_variant(program, Variant(donated=("params['w']",)))
     assert {a.name: a.donated for a in program.arguments} == {"params['w']": True, "momentum": True, "x": False}
 
 
@@ -65,10 +67,10 @@ def test_donation_that_only_the_wrapper_can_say_says_so():
 
     x = s(8, 8)
     with pytest.raises(ShardvizError, match="y: given by keyword"):
-        sv.trace(f, x, y=x).with_donated("y")
+        of_variant(sv.trace(f, x, y=x), Variant(donated=("y",)))
     lowered = jax.jit(lambda x: x + 1).lower(x)
     with pytest.raises(ShardvizError, match="lowered before it came here"):
-        sv.trace(lowered).with_donated("x")
+        of_variant(sv.trace(lowered), Variant(donated=("x",)))
 
 
 def test_a_longer_dimension_is_that_of_arrays_made_so_by_hand():
@@ -95,7 +97,7 @@ def test_a_length_that_the_function_does_not_take_is_not_offered_with_what_it_ra
     program, plan = case.program, case.plan
     (dimension,) = [d for d in program.dimensions if "table:1" in map(str, d.members)]
     with pytest.raises(TraceError, match=r"raised TypeError at test_varied_mends\.py"):
-        program.with_length(dimension, 1028)
+        of_variant(program, Variant(lengths=(Longer(path="table", dimension=1, size=1025, better=1028),)))
     suggestion = Suggestion(kind="pad", target="table", dimension=1, size=1028)
     finding = Finding("tested:here", "error", "something", axes=("model",), mends=(suggestion,))
     report = replace(case.report, diagnostics=(finding,))
@@ -136,11 +138,12 @@ def test_it_goes_into_jitted_functions_and_leaves_no_trace_in_them():
     args = s(4, 16, 16), s(64, 16)
     plan = sv.Plan("data=2", (P(), P("data")))
     bare = sv.trace(step, *args)
-    kept = [sv.trace(step, *args).with_checkpoints(p).propagate(plan).residual_bytes for p in ("nothing_saveable",) * 2]
+    nothing = plan.with_variant(Variant(checkpoint="nothing_saveable"))
+    kept = [sv.trace(step, *args).propagate(nothing).residual_bytes for _ in range(2)]
     assert kept[0] == kept[1] < bare.propagate(plan).residual_bytes
     assert sv.trace(step, *args).propagate(plan).residual_bytes == bare.propagate(plan).residual_bytes
-    assert not bare.checkpoints
-    assert len(bare.with_checkpoints("dots_saveable").checkpoints) == 1
+    assert not checkpoints(bare)
+    assert len(checkpoints(of_variant(bare, Variant(checkpoint="dots_saveable")))) == 1
     assert "remat" not in str(jax.make_jaxpr(step)(*args))
     assert "checkpoint[" not in str(jax.make_jaxpr(step)(*args))
 
@@ -163,8 +166,10 @@ def test_a_function_s_own_checkpoints_get_the_other_policy():
     args = (s(16, 16), s(16, 16)), s(64, 16)
     plan = sv.Plan("data=2", (P(), P("data")))
     own = sv.trace(step, *args).propagate(plan)
-    all_kept = sv.trace(step, *args).with_checkpoints("everything_saveable").propagate(plan)
-    dots = sv.trace(step, *args).with_checkpoints("dots_saveable").propagate(plan)
+    all_kept, dots = (
+        sv.trace(step, *args).propagate(plan.with_variant(Variant(checkpoint=policy)))
+        for policy in ("everything_saveable", "dots_saveable")
+    )
     assert own.residual_bytes < dots.residual_bytes <= all_kept.residual_bytes
     assert own.cost.dot_flops > dots.cost.dot_flops == all_kept.cost.dot_flops
     assert all_kept.cost.dot_flops == sv.trace(bare, *args).propagate(plan).cost.dot_flops
@@ -211,11 +216,11 @@ def test_what_layers_without_a_loop_keep_is_said_and_tried_where_checkpoints_say
 
 def test_a_constraint_by_hand_holds_under_another_policy():
     case = FIRES["kept-dominates"][0]
-    program = case.program.with_checkpoints("nothing_saveable")
-    bare = program.propagate(case.plan)
+    program, plan = case.program, case.plan.with_variant(Variant(checkpoint="nothing_saveable"))
+    bare = program.propagate(plan)
     (made,) = [v for v in bare.intermediates if v.label == "carry"][:1] or [bare.intermediates[0]]
     line = next(v.source.short for v in bare.intermediates if v.op == "dot_general" and v.source)
-    held = program.propagate(case.plan.constrain("jnp.sin(carry)", P("data", "model"), line=line))
+    held = program.propagate(plan.constrain("jnp.sin(carry)", P("data", "model"), line=line))
     assert held.plan.constraints
     assert held.residual_bytes <= bare.residual_bytes
     assert made.shape
@@ -223,9 +228,9 @@ def test_a_constraint_by_hand_holds_under_another_policy():
 
 def test_where_nothing_is_differentiated_there_is_nothing_to_checkpoint():
     program = sv.trace(lambda x: jnp.sum(x), s(8))
-    assert not program.with_checkpoints("nothing_saveable").checkpoints
+    assert not checkpoints(of_variant(program, Variant(checkpoint="nothing_saveable")))
     with pytest.raises(ShardvizError, match="no policy 'all'; there are nothing_saveable"):
-        program.with_checkpoints("all")
+        of_variant(program, Variant(checkpoint="all"))
     found = Finding("tested:here", "error", "x", mends=(Suggestion(kind="checkpoint", policy="dots_saveable"),))
     plan = sv.Plan("data=2", (P("data"),))
     report = replace(program.propagate(plan), diagnostics=(found,))

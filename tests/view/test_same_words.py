@@ -1,4 +1,4 @@
-"""A subject is told once: plain text, HTML and the page's JSON have the same cells, in the same words."""
+"""A subject is told once: plain text, HTML, Markdown and JSON have the same cells, in the same words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+import jax
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import paint
@@ -42,6 +44,7 @@ from shardviz.view.placement import device_pane, machine_pane, orders_pane
 from shardviz.view.rosetta import read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
 from shardviz.view.subjects import document
+from tests.view.sample import report as sample
 
 TARGET = "tpu v5p:4x2x1"
 RULES = (("*['w1']*", ("data", "model")), ("*w*", (None, "data")), ("*nothing*", ()), ("x", ()))
@@ -50,6 +53,39 @@ SUBJECTS = (
     *("rules", "rules pane", "notations", "notations pane", "what was read", "shard map"),
     *("placement", "machine pane", "orders pane", "device", "device pane"),
 )
+
+
+MESH = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+
+
+def leaf(shape, *spec):
+    return jax.ShapeDtypeStruct(shape, "float32", sharding=jax.sharding.NamedSharding(MESH, P(*spec)))
+
+
+def program():
+    made = sv.trace(lambda x, n: x * n, leaf((8, 4)), 3, static_argnums=1)
+    made.call(leaf((16, 4)), 4)
+    return made
+
+
+def timeline():
+    product = sv.trace(lambda x, w: x @ w, leaf((64, 64), None, "data"), leaf((64, 64), "data"))
+    return sv.timeline(product.propagate(product.plan()), "tpu v5e:2x4")
+
+
+OTHERS = {
+    "a map": lambda: sv.show((17, 8), ("data",), "data=8", dtype="float32", processes=4),
+    "a change": lambda: sv.show((64, 64), ("data", None), MESH, after=("model", "data"), dtype="bfloat16", processes=4),
+    "a tree": lambda: sv.show({"w": leaf((64, 64), "data"), "b": leaf((64,)), "lr": 0.1}),
+    "an unknown": lambda: sv.show((8, 6), "{unknown}", "data=4"),
+    "notations": lambda: sv.rosetta("P('data', None)", "data=2,model=4"),
+    "rules": lambda: program().rules_table(sv.Plan(MESH, rules=[("x", P("data")), ("*", None)])),
+    "a recompilation": lambda: sv.compat.why_recompiled(*program().calls),
+    "a report": sample,
+    "a timeline": timeline,
+    "a comparison": lambda: sv.compare(sample(), replace(sample(), collectives=())),
+    "an export": lambda: sv.load(jax.export.export(jax.jit(lambda x: x * 2))(leaf((8, 4), "data"))),
+}
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +192,14 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-def missing(made: Document, text: str, markup: str, data: dict) -> list[tuple[str, str]]:
+def unmarked(text: str) -> str:
+    """Without what Markdown marks and escapes."""
+    return re.sub(r"[\\`*]", "", squeezed(text))
+
+
+def missing(made: Document, text: str, markup: str, data: dict, markdown: str) -> list[tuple[str, str]]:
     """(medium, cell) of what a medium does not have in the Document's words."""
+    markdown = unmarked(markdown)
     text, markup = squeezed(text), squeezed(html.unescape(re.sub(r"<[^>]*>", " ", markup)))
     titles = [(line,) if isinstance(line, Piece) else line for line in (made.title, *made.lead)]
     wanted = list(cells(made.blocks))
@@ -166,6 +208,8 @@ def missing(made: Document, text: str, markup: str, data: dict) -> list[tuple[st
     for cell in (*wanted, *map(Cell, titles)):
         if cell.in_text and squeezed(plain(cell.pieces)) not in text:
             found.append(("text", plain(cell.pieces)))
+        bare = [piece for piece in cell.pieces if cell.in_html and piece.kind != "bar"]
+        found += [("markdown", piece.text) for piece in bare if unmarked(piece.text) not in markdown]
         said = [said for piece in cell.pieces if cell.in_html for said in in_markup(piece)]
         found += [("html", part) for part in said if squeezed(part) not in markup]
     return found
@@ -175,7 +219,20 @@ def missing(made: Document, text: str, markup: str, data: dict) -> list[tuple[st
 def test_all_media_have_the_same_cells(told, subject):
     made = told[subject]
     assert made.title or len(list(cells(made.blocks))) > 1
-    assert missing(made, paint.text(made), paint.html(made), paint.json(made)) == []
+    assert missing(made, paint.text(made), paint.html(made), paint.json(made), paint.markdown(made)) == []
+
+
+@pytest.mark.parametrize("subject", OTHERS)
+def test_all_media_have_the_cells_of_what_is_no_pane(subject):
+    shown = OTHERS[subject]()
+    made = document(shown)
+    assert missing(made, paint.text(shown), paint.html(shown), paint.json(shown), paint.markdown(shown)) == []
+    assert shown.text() == shown.text() and shown.html() == shown.html()
+
+
+def test_a_file_cannot_steer_the_terminal():
+    shown = sv.show((8,), ("a\x1b[2J\u202e",), {"a\x1b[2J\u202e": 2}, dtype="int8")
+    assert "\x1b" not in shown.text() and "\u202e" not in shown.text() and "�" in shown.text()
 
 
 PANES = [
@@ -215,8 +272,13 @@ def test_another_word_in_any_medium_is_found():
     table = Table(columns=(Column("name"), Column("per device")), rows=(row(words("w"), words("33.6 MB")),))
     made = Document(blocks=(table,))
     other = Document(blocks=(replace(table, rows=(row(words("w"), words("33.55 MB")),)),))
-    text, markup, data = paint.text(made), paint.html(made), paint.json(made)
-    assert missing(made, text, markup, data) == []
-    assert missing(made, paint.text(other), markup, data) == [("text", "33.6 MB")]
-    assert missing(made, text, paint.html(other), data) == [("html", "33.6 MB")]
-    assert missing(made, text, markup, paint.json(other)) == [("json", "['33.55 MB']")]
+    media = {"text": paint.text, "html": paint.html, "json": paint.json, "markdown": paint.markdown}
+
+    def missed(*wrong: str) -> list[tuple[str, str]]:
+        text, markup, data, markdown = (paint(other if name in wrong else made) for name, paint in media.items())
+        return missing(made, text, markup, data, markdown)
+
+    assert missed() == []
+    for name in ("text", "html", "markdown"):
+        assert missed(name) == [(name, "33.6 MB")]
+    assert missed("json") == [("json", "['33.55 MB']")]
