@@ -31,7 +31,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shardviz.compiler.graph import HloOperation, HloValue, graph_of
+from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
@@ -107,8 +107,7 @@ class _Reading:
             yield self._begin(op)
         elif kind == "send":
             between = _named(_TRANSFER, op) or "send"
-            sent = float(op.array(0).array.nbytes)
-            yield self._made(op, "begin", _named(_RENDEZVOUS, op), between=between, sent_bytes=sent)
+            yield self._made(op, "begin", _named(_RENDEZVOUS, op), between=between, sent_bytes=_nbytes(op.array(0)))
         elif kind == "fusion":
             yield from self._fusion(op)
         elif kind != "recv" and (copied := _copied(op)):  # what is received is there when its send is done
@@ -176,7 +175,11 @@ class _Reading:
         return Scheduled(kind=kind, name=name or op.native.name, source=source, phase=phase, **fields)
 
 
-def _is_on_host(values: Iterable[HloValue]) -> bool:
+def _nbytes(value: Any) -> float:
+    return float(value.array.nbytes)
+
+
+def _is_on_host(values: Iterable[Any]) -> bool:
     return any(_HOST in value.array.layout for value in values)
 
 
@@ -185,7 +188,7 @@ def _copied(op: HloOperation) -> dict[str, Any]:
     if op.kind in _STAYS or not _is_on_host((*op.operands, *op.results)):
         return {}
     part = op.array(1) if op.kind == "dynamic-update-slice" else op.results[0]
-    return {"host_bytes": float(part.array.nbytes), "to_host": _is_on_host(op.results[:1])}
+    return {"host_bytes": _nbytes(part), "to_host": _is_on_host(op.results[:1])}
 
 
 def _begun(done: HloOperation) -> str:
