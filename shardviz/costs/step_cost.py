@@ -238,7 +238,7 @@ class StepCost(Visible):
 
 def cost_of(
     report: ReportRecord,
-    target: str | Machine,
+    target: str | Machine | None = None,
     *,
     tokens: float | bool | None = None,
     model_flops: float | None = None,
@@ -252,7 +252,7 @@ def cost_of(
     Args:
         report: of any level, compiled for this machine, for another, or for none.
         target: the machine, such as `tpu v5p:8x8x8`, `gpu h100:32x8`, `v5p` (as many as the mesh has devices), `v5p-64`
-            (a cloud's name) or `attached` (the devices that JAX sees here).
+            (a cloud's name) or `attached` (the devices that JAX sees here); the report's own if not given.
         tokens: tokens (or samples) of the whole step, for tokens a second. If not given, they are guessed from the
             arguments: the dimensions of the array of token ids, or the first of the samples; `tokens_from` of the cost
             says which. False: none.
@@ -280,7 +280,7 @@ def cost_of(
         raise ShardvizError(
             f"cost(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
         )
-    machine = machine_of(target, report.mesh.size)
+    machine = machine_of(report.target if target is None else target, report.mesh.size)
     machine.chip.needs("hbm_bytes_per_s")
     mesh = report.mesh
     if mesh.size != machine.size:

@@ -6,6 +6,7 @@ what is drawn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
@@ -35,7 +36,7 @@ from shardviz.view.document import (
     seconds,
     words,
 )
-from shardviz.view.picture import Key, Labels, Picture, Rects, Role, Shape, picture, text_wide
+from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Role, Shape, picture, text_wide
 
 _MOST = 12
 _WORDS = {"copy": "copy to or from the host"}
@@ -198,11 +199,12 @@ def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
         at = tuple((left + place(event.begin) + _GAP / 2, _TOP - 7) for event in place.folds)
         more = tuple(f"+{event.more:,}" for event in place.folds)
         shapes.append(Labels(at=at, texts=more, align="middle", size="small", ink="quiet"))
+    shapes += _scale(place, left + place.wide, high + 8)
     total = format_seconds(timeline.seconds)
     spent = "; ".join(f"{lane.name} busy {format_seconds(lane.busy)}" for lane in timeline.lanes)
     return Picture(
         width=left + place.wide + 4,
-        height=high + 4,
+        height=high + 16,
         shapes=tuple(shapes),
         title=f"{timeline.program} on {timeline.target}: {total} a step",
         alt=f"Lanes of a step of {total}: {spent}.",
@@ -226,13 +228,14 @@ class _Places:
     Attributes:
         folds: the folded trips, in order.
         wide: pixels in all.
+        rate: pixels a second.
     """
 
     def __init__(self, timeline: Timeline):
         self.folds = [event for event in timeline.events if event.lane == FOLDED]
         shown = timeline.seconds - sum(event.seconds for event in self.folds)
         self.wide = _WIDE + _GAP * len(self.folds)
-        self._rate = _WIDE / shown if shown > 0 else 0.0
+        self.rate = _WIDE / shown if shown > 0 else 0.0
         ends = [event.begin + event.seconds for event in self.folds]
         self._before = list(accumulate((event.seconds for event in self.folds), initial=0.0))
         self._ends, self._timeline = ends, timeline
@@ -240,7 +243,20 @@ class _Places:
     def __call__(self, at: float) -> float:
         count = sum(end <= at + 1e-12 for end in self._ends)
         inside = self.folds[count].begin if count < len(self.folds) else at
-        return (min(at, inside) - self._before[count]) * self._rate + _GAP * count
+        return (min(at, inside) - self._before[count]) * self.rate + _GAP * count
+
+
+def _scale(place: _Places, right: float, y: float) -> Iterator[Shape]:
+    """A bar as long as a round time, at most a fifth of what is drawn, which ends at `right`."""
+    if not place.rate:
+        return
+    most = _WIDE / 5 / place.rate
+    power = 10.0 ** math.floor(math.log10(most))
+    time = max(step * power for step in (1, 2, 5) if step * power <= most)
+    begin = right - time * place.rate
+    ends = tuple(((x, y - 3), (x, y + 3)) for x in (begin, right))
+    yield Lines(lines=(*ends, ((begin, y), (right, y))), stroke="quiet")
+    yield Labels(at=((begin - 6, y),), texts=(format_seconds(time),), align="end", size="small", ink="quiet")
 
 
 def _lane(timeline: Timeline, name: str, left: float, y: float, place: _Places) -> Iterator[Rects]:

@@ -123,6 +123,13 @@ def test_what_a_level_has_not_is_left_out_and_said(llama: Report, cost: StepCost
     assert cost.hbm_bytes == arguments + outputs + 2 * llama.residual_bytes and not cost.hbm_exact
 
 
+def test_the_machine_is_the_reports_own_if_none_is_named(llama: Report):
+    for_tpus = dataclasses.replace(llama, target="tpu v5p:8x8x8")
+    assert cost_of(for_tpus).text() == cost_of(for_tpus, "tpu v5p:8x8x8").text()
+    with pytest.raises(TargetError, match="'cpu' has no"):
+        cost_of(llama)
+
+
 def test_a_mesh_of_another_size_gets_what_would_fit(llama: Report):
     with pytest.raises(MeshError, match="512 devices and the target tpu v5p:4x4x4 has 64") as caught:
         cost_of(llama, "tpu v5p:4x4x4")
