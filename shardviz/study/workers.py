@@ -133,7 +133,7 @@ def versions() -> dict[str, str]:
 # In a worker.
 
 
-def run(key: str, sent: bytes | None, payload: bytes, wanted: Mapping[str, str]) -> bytes | None:
+def run(key: str, sent: bytes | None, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes | None:
     """Does a task in a worker.
 
     Args:
@@ -141,6 +141,7 @@ def run(key: str, sent: bytes | None, payload: bytes, wanted: Mapping[str, str])
         sent: the shared value, pickled; None where it may be there.
         payload: JAX's settings where the task was given, the function and the task, pickled.
         wanted: the versions that the worker must have.
+        call: another text for each call, as dask gives a call that is like an earlier one the earlier one's end.
 
     Returns:
         Pickled, whether the task returned, and what, or what it raised; None where the shared value is not there.
@@ -324,7 +325,9 @@ class Batch(Generic[K]):
     def _give(self, key: K, with_shared: bool) -> None:
         sent = self._shared.packed if with_shared else None
         try:
-            future = self._executor.submit(run, self._shared.key, sent, self._tasks[key], self._wanted)
+            future = self._executor.submit(
+                run, self._shared.key, sent, self._tasks[key], self._wanted, uuid.uuid4().hex
+            )
         except BrokenExecutor as error:
             future = Future[Any]()
             future.set_exception(error)

@@ -107,6 +107,17 @@ def test_what_stands_beside_a_task_that_ends_its_worker_is_answered(client):
     assert isinstance(found.pop(1), Lost) and found == {0: "a b", 2: "a c", 3: "a d"}
 
 
+@pytest.mark.timeout(180)
+def test_a_task_that_is_tried_again_is_run_again_though_its_first_end_is_remembered(client, tmp_path):
+    def deadly(_, task):
+        (died := tmp_path / str(len(list(tmp_path.iterdir())))).touch()
+        if int(died.name) < 2:  # both workers' deaths, after which dask gives the task up
+            os._exit(3)
+        return task
+
+    assert dict(answers(deadly, Shared(None), {0: "again"}, client)) == {0: "again"}
+
+
 def test_workers_of_another_jax_are_refused(client, monkeypatch):
     asked = workers.versions() | {"jax": "0.0.1"}
     monkeypatch.setattr(workers, "versions", lambda: asked)  # here: the cluster's workers have what they have
