@@ -243,20 +243,26 @@ class Program(Derivable):
         return signature
 
     @of_plan
-    def propagate(self, plan: Plan, *, texts: bool = False) -> Report:
+    def propagate(self, plan: Plan, target: str | Machine = "cpu", *, texts: bool = False) -> Report:
         """What Shardy makes of the plan: level `propagated`, in the kernel, in tens of milliseconds.
 
         Args:
             plan: mesh and specs.
+            target: the machine for which JAX lowers the program; few operations have another lowering for another
+                platform.
             texts: put the program's texts into `report.stages`, which takes some more milliseconds.
 
         The first time, Shardy is tried on the program in a process of its own, so that it cannot take the kernel along.
 
         Raises:
             SpecError, TraceError: as `bind`; TraceError too for an operation that JAX cannot lower.
+            TargetError, MeshError: if there is no such machine, or it has another number of devices than the mesh.
             CompileError: if Shardy does not survive the program.
         """
-        return self._propagate(plan, texts=texts)
+        if target == "cpu":
+            return self._propagate(plan, texts=texts)
+        resolved = resolve_target(target, self.bind(plan).mesh)
+        return self._propagate(plan, texts=texts, target=resolved.lowered_for)
 
     def _propagate(self, plan: Plan, *, texts: bool = False, target: LowerFor = CPU) -> Report:
         last = self._propagated

@@ -197,6 +197,7 @@ def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Fi
     idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]
     found += diagnose.without_effect([(target.label, target.frame) for target in idle])
     found += diagnose.not_the_same(unreplicated(traced))
+    found += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
     found += diagnose.large_constants(traced.constants, rows, mesh.size)
     return found + diagnose.own_partitioning(
         traced.self_partitioned, answered=lowered.answered, unanswered=lowered.unanswered

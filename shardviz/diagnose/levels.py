@@ -7,6 +7,7 @@
 | `unknown-loops` | totals leave out what a loop of unknown length does |
 | `unknown-flops` | totals leave out the FLOPs of a kernel or library call that nobody says |
 | `lowered-elsewhere` | JAX lowers the program for another platform than the one that was asked for |
+| `ragged-as-plain` | a ragged product is lowered, and counted, as one of every group with all rows |
 | `callbacks-left-out` | `jax.debug` callbacks are not part of what was explored |
 | `simulated-devices` | the target cannot be compiled for here, so simulated CPU devices stood in for it |
 
@@ -139,6 +140,16 @@ def lowered_elsewhere(wanted: str, platform: str) -> tuple[Finding, ...]:
     """A note where JAX lowers a program for another platform only, as one with a Pallas kernel."""
     text = f"JAX does not lower this program for {wanted}: what is shown is its lowering for {platform}"
     return noted("lowered-elsewhere", text if platform != wanted else "")
+
+
+def ragged_as_plain(lines: Iterable[Frame | None], platform: str) -> tuple[Finding, ...]:
+    """A note for each line of `jax.lax.ragged_dot` that is lowered as plain products."""
+    text = (
+        f"jax.lax.ragged_dot is lowered for {platform} as a product of every group with all rows, and its FLOPs are "
+        "counted so: as many times more as there are groups. A TPU's compiler multiplies each row with its own group "
+        "alone; name the machine, as in program.propagate(plan, target='tpu v5e:2x4'), and that is counted"
+    )
+    return tuple(Finding("ragged-as-plain", "note", text, source=line) for line in dict.fromkeys(lines))
 
 
 def unknown_flops(work: Iterable[Work]) -> tuple[Finding, ...]:

@@ -29,8 +29,8 @@ from shardviz.program.explicit import type_spec
 from shardviz.program.library_lines import give_lines
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import MESH, attributes_of, leave_out_constraints, main_of, set_mesh, symbol_of
-from shardviz.program.trace import Argument, Traced, cannot_lower
-from shardviz.records import PlanRecord, Value
+from shardviz.program.trace import Argument, Traced, cannot_lower, first_frame
+from shardviz.records import Frame, PlanRecord, Value
 from shardviz.records.report import Constrained
 
 
@@ -118,6 +118,19 @@ class Lowered:
         """For each argument whether no result needs it, so that `jax.jit` leaves it out of what it compiles."""
         with self.entered():
             return _unused(main_of(self.module), self.traced)
+
+    @cached_property
+    def ragged_as_plain(self) -> tuple[Frame | None, ...]:
+        """The lines of ragged products (`jax.lax.ragged_dot`) that are lowered as plain ones, every group's over all
+        rows, as JAX does where the platform has no ragged product.
+        """
+        closed = self.traced.closed
+        names = [] if closed is None else list(_jax.equations(closed.jaxpr))
+        ragged = [infos for name, infos in names if name.startswith("ragged_dot")]
+        if not ragged:
+            return ()
+        with self.entered():
+            return () if "chlo.ragged_dot" in str(self.module) else tuple(map(first_frame, ragged))
 
     @property
     def kept(self) -> tuple[Argument, ...]:

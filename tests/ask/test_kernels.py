@@ -248,6 +248,17 @@ def test_ragged_products_count_by_their_shapes(groups):
     assert report.stages["partitioned"].count(" ragged-dot(") == 3
 
 
+@pytest.mark.tpu
+def test_a_ragged_product_is_counted_as_the_named_machine_runs_it():
+    """Of 8 groups a TPU multiplies each row with one; JAX's lowering for CPUs multiplies all rows with each."""
+    args = array(128, 64), array(8, 64, 64), array(8, dtype=jnp.int32)
+    traced, plan = sv.trace(lax.ragged_dot, *args), sv.Plan("a=4")
+    once = 2.0 * 128 * 64 * 64
+    for_cpu, for_tpu = traced.propagate(plan), traced.propagate(plan, "tpu v5p:2x2x1")
+    assert (for_cpu.cost.dot_flops, for_tpu.cost.dot_flops) == (8 * once, once)
+    assert [note.id for note in for_cpu.diagnostics] == ["ragged-as-plain"] and not for_tpu.diagnostics
+
+
 @pytest.mark.cuda
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
 def test_a_kernel_for_a_gpu_counts_what_its_author_says():
