@@ -61,7 +61,7 @@ class Flow:
     def phase_of(self, values: Iterable[Value], calls: Calls = ()) -> str:
         """`forward` or `update`, for the results of an operation outside a derivative that is reached by calls."""
         after, forward = self._sides
-        made = [At(value, calls) for value in values]
+        made = [_node(value, calls) for value in values]
         return "forward" if not after.intersection(made) and forward.intersection(made) else "update"
 
     def is_used_inside(self, argument: Value) -> bool:
@@ -98,8 +98,9 @@ class Flow:
         """From element to element where both have as many; else from each to each."""
         alike = len(makers) == len(users)
         for maker, user in zip(makers, users, strict=True) if alike else product(makers, users):
-            self._users[At(maker, above)].append(At(user, below))
-            self._makers[At(user, below)].append(At(maker, above))
+            one, other = _node(maker, above), _node(user, below)
+            self._users[one].append(other)
+            self._makers[other].append(one)
 
     def _read(self, block: Block, calls: Calls, place: Any) -> None:
         self._done.add(block)
@@ -110,10 +111,11 @@ class Flow:
                 self._connect(operation.operands, calls, operation.results, calls)
             elif operation.results:
                 phase = "update" if operation.kind == "constant" else self._names.phase_at(operation, place)
-                for result in operation.results:
-                    self._connect(operation.operands, calls, (result,), calls)
-                    if phase != "update":
-                        self._inside[At(result, calls)] = phase
+                result = operation.results[0]  # which stands for all of them
+                for operand in operation.operands:
+                    self._connect((operand,), calls, (result,), calls)
+                if phase != "update":
+                    self._inside[At(result, calls)] = phase
 
     def _enter(self, operation: Operation, calls: Calls, place: Any) -> None:
         inside = (*calls, operation) if self._by_calls and operation.kind == "call" else calls
@@ -127,4 +129,12 @@ class Flow:
             self._connect(block.returned, inside, operation.results, calls)
             if operation.kind == "while":  # a gradient does not reach into what is handed to the next iteration
                 for end, argument in zip(block.returned, block.arguments, strict=False):
-                    self._makers[At(argument, inside)].append(At(end, inside))
+                    self._makers[At(argument, inside)].append(_node(end, inside))
+
+
+def _node(value: Value, calls: Calls) -> At:
+    """A value; of the results of an operation that is taken as a whole the first, as each is made of all operands."""
+    maker = value.maker
+    if maker is None or maker.kind in _ENTERED or maker.kind == "opt-barrier":
+        return At(value, calls)
+    return At(maker.results[0], calls)

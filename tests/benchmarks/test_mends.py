@@ -36,14 +36,23 @@ def test_mends_take_some_dozen_propagations(benchmark, edits, offered):
 
     one = median(change)
     told = sv.mends(program, report, TARGET, plan=plan, stream=True)
+    begin = time.process_time()
     found = benchmark.pedantic(lambda: [*told][-1], rounds=1)
+    kernel = time.process_time() - begin
     one = (one + median(change)) / 2  # other work on the machine comes and goes
-    ratio = benchmark.stats.stats.median / one
-    benchmark.extra_info.update(propagation_seconds=one, ratio=ratio, tried=found.tried, of_findings=told.answered)
+    ratio, kernels = benchmark.stats.stats.median / one, kernel / one
+    benchmark.extra_info.update(
+        propagation_seconds=one, ratio=ratio, kernels=kernels, tried=found.tried, of_findings=told.answered
+    )
     of_findings = f"{told.answered:.2f} s, {told.answered / one:.0f} propagations of {one * 1e3:.0f} ms"
-    print(f"of findings: {of_findings}; all: {found.seconds:.2f} s, {ratio:.0f} propagations, {found.tried} tried")
+    print(
+        f"of findings: {of_findings}; all: {found.seconds:.2f} s, {ratio:.0f} propagations, of which the kernel's own "
+        f"work {kernels:.0f}, {found.tried} tried"
+    )
     assert found.finished and len(found.mends) >= offered
-    assert ratio <= (110 if offered else 75)
+    # what the kernel does; and with it the waits for the partitioner, which works beside it on the cores there are
+    assert kernels <= (100 if offered else 65)
+    assert ratio <= (165 if offered else 110)
 
 
 def test_another_spec_of_a_constrained_value_needs_no_other_trace(benchmark):
