@@ -137,4 +137,5 @@ def _node(value: Value, calls: Calls) -> At:
     maker = value.maker
     if maker is None or maker.kind in _ENTERED or maker.kind == "opt-barrier":
         return At(value, calls)
-    return At(maker.results[0], calls)
+    is_result = value.index < len(maker.results) and maker.results[value.index] is value  # not what a start passes on
+    return At(maker.results[0] if is_result else value, calls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -200,12 +201,16 @@ def test_bytes_of_a_gather():
 
 def test_a_dimension_that_does_not_divide_has_its_edges_sent_along():
     way = moves((10, 4), ("x",), (("x", "y"),), {"x": 2, "y": 2})
-    assert [(step.kind, step.edges, step.elements) for step in way.steps] == [("collective-permute", True, 4)]
+    simulate(way)
+    steps = [(step.kind, step.edges, step.elements) for step in way.steps]
+    if jax.__version_info__ >= (0, 11):  # its Shardy gathers instead
+        assert steps == [("all-gather", False, 20), ("slice", False, 0)]
+        return
+    assert steps == [("collective-permute", True, 4)]
     assert str(way.steps[0]) == (
         "collective-permute over y: dimension 0 is sharded, with its neighbours' edges; "
         "P('x', None) → P(('x', 'y'), None); 4 elements"
     )
-    simulate(way)
 
 
 def odd(mesh: DeviceMesh, order: tuple[int, ...]) -> Layout:

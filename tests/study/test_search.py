@@ -397,7 +397,8 @@ def test_our_own_workers_score_as_this_process_does(monkeypatch):
         time.sleep(0.05)
     *_, there = hunt
     assert [t.score for t in there.tried] == [t.score for t in here.tried]
-    assert not [p for p in psutil.Process().children() if "popen_loky" in str(p.cmdline())]  # they are gone
+    workers = [p for p in psutil.Process().children() if "popen_loky" in str(p.cmdline())]
+    assert not psutil.wait_procs(workers, timeout=10)[1]  # they end
 
 
 def test_a_70b_model_on_512_chips_is_zero_3():

@@ -69,7 +69,7 @@ def program():
 
 
 def timeline():
-    product = sv.trace(lambda x, w: x @ w, leaf((64, 64), None, "data"), leaf((64, 64), "data"))
+    product = sv.trace(lambda x, w: x @ w, leaf((64, 64), "data"), leaf((64, 64), None, "model"))
     return sv.timeline(product.propagate(product.plan()), "tpu v5e:2x4")
 
 
