@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -11,6 +12,10 @@ from xdist.scheduler import LoadFileScheduling
 
 # Set before anything imports jax. A test that wants another platform starts a process of its own.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# A shell has what it puts into the background ignore Ctrl-C; some tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test is timed: how long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("untimed", hypothesis.settings.default, deadline=None)
