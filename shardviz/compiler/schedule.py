@@ -90,29 +90,29 @@ class _Reading:
         """What an operation does; nothing for what costs nothing."""
         kind, name = op.kind, op.native.name
         if kind == "while":
-            yield self._made(op, "loop", trips=self.trips.get(op), body=self.block(op.blocks[1]))
+            yield self._entry(op, "loop", trips=self.trips.get(op), body=self.block(op.blocks[1]))
         elif kind == "conditional":
             yield from heaviest([self.block(block) for block in op.blocks])
         elif kind == "call":
             yield from self.block(op.blocks[0])
         elif kind.endswith("-done"):
             if begun := _begun(op):
-                yield self._made(op, "end", begun)
+                yield self._entry(op, "end", begun)
         elif op.collective:
             if not op.goes_on:
-                yield self._made(op, "begin", collective=name)
+                yield self._entry(op, "begin", collective=name)
                 if not kind.endswith("-start"):
-                    yield self._made(op, "end")
+                    yield self._entry(op, "end")
         elif kind in ("copy-start", "async-start"):
             yield self._begin(op)
         elif kind == "send":
             between = _named(_TRANSFER, op) or "send"
-            yield self._made(op, "begin", _named(_RENDEZVOUS, op), between=between, sent_bytes=_nbytes(op.array(0)))
+            yield self._entry(op, "begin", _named(_RENDEZVOUS, op), between=between, sent_bytes=_nbytes(op.array(0)))
         elif kind == "fusion":
             yield from self._fusion(op)
         elif kind != "recv" and (copied := _copied(op)):  # what is received is there when its send is done
-            yield self._made(op, "begin", **copied)
-            yield self._made(op, "end")
+            yield self._entry(op, "begin", **copied)
+            yield self._entry(op, "end")
         elif kind != "recv":
             yield from self._work(op)
 
@@ -123,8 +123,8 @@ class _Reading:
             operations = op.blocks[0].operations
             inner = next((each for each in operations if each.collective), operations[-1])
             if inner.collective:
-                return self._made(op, "begin", collective=inner.native.name)
-        return self._made(op, "begin", **(_copied(inner) or {"hbm_bytes": moved_bytes(inner)}))
+                return self._entry(op, "begin", collective=inner.native.name)
+        return self._entry(op, "begin", **(_copied(inner) or {"hbm_bytes": moved_bytes(inner)}))
 
     def _fusion(self, op: HloOperation) -> Iterator[Scheduled]:
         """A fusion's collectives and its own work."""
@@ -134,17 +134,17 @@ class _Reading:
                 continue
             name, chain = inner.native.name, _named(_CHANNEL, inner)
             if not inner.goes_on:
-                yield self._made(op, "begin", name, collective=name)
+                yield self._entry(op, "begin", name, collective=name)
                 moved += moved_bytes(inner)
                 if inner.is_chained or inner.is_marked_begun:
                     self._chains[chain] = name
                 else:
-                    ended.append(self._made(op, "end", name))
+                    ended.append(self._entry(op, "end", name))
             elif chain in self._chains and inner.is_marked_ended:
-                ended.append(self._made(op, "end", self._chains[chain]))
+                ended.append(self._entry(op, "end", self._chains[chain]))
         if _is_on_host(op.results) and (copied := _copied(op)):
-            yield self._made(op, "begin", **copied)
-            ended.append(self._made(op, "end"))
+            yield self._entry(op, "begin", **copied)
+            ended.append(self._entry(op, "end"))
         yield from self._work(op, less=moved)
         yield from ended
 
@@ -166,9 +166,9 @@ class _Reading:
                     opaque |= {call.name} if call.flops is None else set()
         moved = max(0.0, moved_bytes(op) - less) if self.scheduled or flops else 0.0
         if flops or moved:
-            yield self._made(op, "work", flops=flops, hbm_bytes=moved, opaque=tuple(sorted(opaque)))
+            yield self._entry(op, "work", flops=flops, hbm_bytes=moved, opaque=tuple(sorted(opaque)))
 
-    def _made(self, op: HloOperation, kind: Any, name: str = "", **fields: Any) -> Scheduled:
+    def _entry(self, op: HloOperation, kind: Any, name: str = "", **fields: Any) -> Scheduled:
         phase, source, _ = self.place_of(op)
         if source is None and op.kind == "custom-call":
             source = self.phases.source_around(op)

@@ -32,12 +32,13 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.costs.machine import Machine, machine_of
+from shardviz.costs.machine import Machine, machine_of, natural
 from shardviz.costs.routes import Route, route
-from shardviz.errors import MeshError, TargetError
+from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.kept import Keeping
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
+from shardviz.records.report import ReportRecord
 from shardviz.visible import Visible
 
 
@@ -246,6 +247,32 @@ def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:
     if len(np.unique(leader)) * size != mesh.size:
         raise MeshError(f"axes {axes!r}: a place along an axis is named twice; name each once")
     return place[np.lexsort((member, leader))].reshape(-1, size)
+
+
+def placed(report: ReportRecord, target: str | Machine | None, asked: str) -> Placement:
+    """A report's mesh on a machine that has a speed.
+
+    Args:
+        report: of any level.
+        target: the machine; the report's own if None.
+        asked: the name of the function that is asked, for its errors.
+
+    Raises:
+        MeshError: if the machine has another number of devices than the report's mesh; the message has what would fit.
+        TargetError: if there is no such machine, or it has no speed (`cpu`).
+        ShardvizError: if `report` is no report.
+    """
+    if not isinstance(report, ReportRecord):
+        raise ShardvizError(
+            f"{asked}(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
+        )
+    mesh = report.mesh
+    machine = machine_of(report.target if target is None else target, mesh.size)
+    machine.chip.needs("hbm_bytes_per_s")
+    if mesh.size != machine.size:
+        other = natural(machine.chip, mesh.size)
+        raise MeshError(other_size(mesh, machine) + (f"; a target that would do: {other.text}" if other else ""))
+    return Placement.of(mesh, machine)
 
 
 def other_size(mesh: DeviceMesh, machine: Machine) -> str:

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 from shardviz.costs.batch import Batch, batch_of
 from shardviz.costs.collective import with_seconds
-from shardviz.costs.machine import Machine, machine_of, natural
-from shardviz.costs.placement import Placement, other_size
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import Placement, placed
 from shardviz.costs.step import Fit, Knee, StepTime, fits, gather_rate, roofline, step_time
-from shardviz.errors import MeshError, ShardvizError, TargetError
+from shardviz.errors import ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
@@ -276,17 +276,8 @@ def cost_of(
         ShardvizError: if `report` is no report, a number is below 0, or `as_run` is asked of a report that was not
             compiled for this machine, or of one with traffic between slices.
     """
-    if not isinstance(report, ReportRecord):
-        raise ShardvizError(
-            f"cost(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
-        )
-    machine = machine_of(report.target if target is None else target, report.mesh.size)
-    machine.chip.needs("hbm_bytes_per_s")
-    mesh = report.mesh
-    if mesh.size != machine.size:
-        other = natural(machine.chip, mesh.size)
-        raise MeshError(other_size(mesh, machine) + (f"; a target that would do: {other.text}" if other else ""))
-    place = Placement.of(mesh, machine)
+    place = placed(report, target, "cost")
+    machine = place.machine
     own = report.target == machine.text and (report.level == "compiled" or bool(report.target_collectives))
     between = own and any(_between_slices(c, place) for c in report.collectives)
     if as_run and not own:

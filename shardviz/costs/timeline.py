@@ -24,17 +24,17 @@ import msgspec
 
 from shardviz.compiler import parse
 from shardviz.compiler.schedule import is_scheduled, schedule_of
-from shardviz.costs.machine import Machine, machine_of, natural
-from shardviz.costs.placement import Placement, other_size
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import placed
 from shardviz.costs.timing import HOST, Timing
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
-from shardviz.errors import MeshError, ShardvizError, excerpt
+from shardviz.errors import ShardvizError
 from shardviz.files import write_whole
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.records import Collective, Frame
 from shardviz.records.amounts import format_flops
-from shardviz.records.report import ReportRecord
+from shardviz.records.report import ReportRecord, read_versioned
 from shardviz.records.schedule import Schedule
 from shardviz.visible import Visible, paint
 
@@ -213,16 +213,7 @@ class Timeline(Visible):
             ShardvizError: if the text is no timeline, or of a schema version that this shardviz does not know; or if a
                 field is missing or of another type than it should be, which the message names.
         """
-        try:
-            data = json.loads(text)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ShardvizError(f"this is no shardviz timeline: not JSON ({error})") from error
-        version = data.pop("shardviz_timeline", None) if isinstance(data, dict) else None
-        if version != SCHEMA_VERSION:
-            raise ShardvizError(
-                f"this is no shardviz timeline of schema version {SCHEMA_VERSION} (found {excerpt(repr(version))}); "
-                "a newer shardviz may read it"
-            )
+        data = read_versioned(text, "timeline", SCHEMA_VERSION)
         try:
             return msgspec.convert(data, cls, str_keys=True)
         except (msgspec.ValidationError, ShardvizError) as error:
@@ -245,17 +236,9 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
         TargetError: if there is no such machine, or it has no speed (`cpu`).
         ShardvizError: if `report` is no report, or it has no program to walk.
     """
-    if not isinstance(report, ReportRecord):
-        raise ShardvizError(
-            f"timeline(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
-        )
-    machine = machine_of(report.target if target is None else target, report.mesh.size)
-    machine.chip.needs("hbm_bytes_per_s")
-    if report.mesh.size != machine.size:
-        other = natural(machine.chip, report.mesh.size)
-        raise MeshError(other_size(report.mesh, machine) + (f"; a target that would do: {other.text}" if other else ""))
-    entries, collectives, schedule = _program(report, machine)
-    timing = Timing(report, Placement.of(report.mesh, machine), collectives)
+    place = placed(report, target, "timeline")
+    entries, collectives, schedule = _program(report, place.machine)
+    timing = Timing(report, place, collectives)
     tasks = timing.tasks(entries)
     walk = Walk(tasks)
     events = tuple(sorted((_event(*event) for event in walk.events), key=lambda event: event.begin))
@@ -263,7 +246,7 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
     return Timeline(
         program=report.program,
         level=report.level,
-        target=machine.text,
+        target=place.machine.text,
         compiled_for=report.target,
         schedule=schedule,
         mesh=report.mesh,
@@ -282,13 +265,13 @@ def _program(report: ReportRecord, machine: Machine) -> tuple[Schedule, Mapping[
     if "optimized" in report.stages and report.target == machine.text:
         module = parse(report.stages["optimized"])
         if is_scheduled(module):
-            made = {t.collective.name: t.collective for t in report.target_collectives}
-            return schedule_of(module), made, "the compiler's"
-    made = {c.name: c for c in report.collectives}
+            as_run = {t.collective.name: t.collective for t in report.target_collectives}
+            return schedule_of(module), as_run, "the compiler's"
+    collectives = {c.name: c for c in report.collectives}
     if "partitioned" in report.stages:
-        return schedule_of(parse(report.stages["partitioned"])), made, "listed"
+        return schedule_of(parse(report.stages["partitioned"])), collectives, "listed"
     if report.schedule:
-        return report.schedule, made, "listed"
+        return report.schedule, collectives, "listed"
     raise ShardvizError(
         f"timeline: this report, level {report.level}, has no program to walk: it was saved without its stages "
         "(to_json(stages=False)), or by a shardviz that kept no schedule; ask the program again"
@@ -310,10 +293,19 @@ def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[s
 
 
 def _event(task: Task, lane: str, begin: float, seconds: float, trips: int, more: int) -> Event:
-    told = {"what": task.what, "bound": task.bound, "axes": task.axes}
-    if task.entry is not None:
-        told |= {"source": task.entry.source, "phase": task.entry.phase}
-    return Event(name=task.name, lane=lane, begin=begin, seconds=seconds, trips=trips, more=more, **told)
+    entry = {} if task.entry is None else {"source": task.entry.source, "phase": task.entry.phase}
+    return Event(
+        name=task.name,
+        lane=lane,
+        begin=begin,
+        seconds=seconds,
+        trips=trips,
+        more=more,
+        what=task.what,
+        bound=task.bound,
+        axes=task.axes,
+        **entry,
+    )
 
 
 def _lanes(events: Iterable[Event], seconds: float, timing: Timing) -> tuple[Lane, ...]:
@@ -332,12 +324,12 @@ _ORDER = {name: place for place, name in enumerate((COMPUTE, COPIES, *HOST))}
 
 
 def _exposed(events: Iterable[Event]) -> tuple[Exposed, ...]:
-    found: dict[Any, float] = {}
+    waits: dict[Any, float] = {}
     for event in events:
         if event.lane == WAITS and event.bound != "HBM":
             key = event.what, event.axes, event.source
-            found[key] = found.get(key, 0.0) + event.total
-    longest = sorted(found.items(), key=lambda item: -item[1])
+            waits[key] = waits.get(key, 0.0) + event.total
+    longest = sorted(waits.items(), key=lambda item: -item[1])
     return tuple(Exposed(what, axes, source, seconds) for (what, axes, source), seconds in longest)
 
 
@@ -357,17 +349,17 @@ def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], ti
     def at(line: Frame) -> Change:
         return lambda task: _NOTHING if task.entry is not None and task.entry.source == line else {}
 
-    found = [
+    savings = [
         shorter("products", "matrix products", lambda task: {"products": 0.0}),
         shorter("HBM", "main memory", lambda task: {"hbm": 0.0}),
     ]
     lanes = {event.lane for event in events} - {COMPUTE, WAITS, COPIES, FOLDED}
     for link in sorted({timing.axis_of.get(lane, lane) for lane in lanes}):
         kind, name = ("host", f"copies {link}") if link in HOST else ("links", link)
-        found.append(shorter(kind, name, on({lane for lane in lanes if timing.axis_of.get(lane, lane) == link})))
+        savings.append(shorter(kind, name, on({lane for lane in lanes if timing.axis_of.get(lane, lane) == link})))
     for line in sorted(spent, key=lambda frame: -spent[frame])[:_MOST_LINES]:
-        found.append(shorter("line", line.short, at(line), line))
-    return tuple(sorted(found, key=lambda each: -each.seconds))
+        savings.append(shorter("line", line.short, at(line), line))
+    return tuple(sorted(savings, key=lambda each: -each.seconds))
 
 
 Change = Callable[[Task], dict[str, float]]

@@ -50,8 +50,8 @@ class Timing:
         task = Task(entry.kind, entry.name, after=entry.after, entry=entry)
         if entry.kind == "work":
             task.products = sum(map(self._products, entry.flops.items()))
-            if entry.opaque and (said := self._kernel(entry)):
-                task.products += self._products((max(entry.flops, default="bfloat16"), said))
+            if entry.opaque and (flops := self._kernel(entry)):
+                task.products += self._products((max(entry.flops, default="bfloat16"), flops))
                 entry = dataclasses.replace(entry, opaque=())
             task.hbm = entry.hbm_bytes / self._bandwidth
             at_least = task.products >= task.hbm
@@ -65,8 +65,8 @@ class Timing:
                 self._note(f"the trips of loop {entry.name} are not known: counted once")
         elif entry.collective:
             task.seconds, task.lanes, task.bound = self._collective(entry.collective)
-            known = self.collectives.get(entry.collective)
-            task.what, task.axes = (known.kind, known.axes) if known else ("collective", None)
+            one = self.collectives.get(entry.collective)
+            task.what, task.axes = (one.kind, one.axes) if one else ("collective", None)
         elif entry.kind == "begin":
             task.what = "copy"
             if entry.host_bytes:
@@ -179,9 +179,9 @@ def _words(between: str) -> str:
 
 def _runs(entries: Schedule, times: int = 1) -> dict[Frame | None, int]:
     """Line → how often kernels run there whose FLOPs their text does not say."""
-    found: dict[Frame | None, int] = {}
+    runs: dict[Frame | None, int] = {}
     for entry in entries:
         inner = _runs(entry.body, times * (entry.trips or 1)) if entry.kind == "loop" else {}
         for line, count in (inner | ({entry.source: times * len(entry.opaque)} if entry.opaque else {})).items():
-            found[line] = found.get(line, 0) + count
-    return found
+            runs[line] = runs.get(line, 0) + count
+    return runs

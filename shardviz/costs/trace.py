@@ -22,11 +22,11 @@ def trace_of(timeline: Any) -> dict[str, Any]:
     for name, number in threads.items():
         rows += [_named("thread_name", number, name), _named("thread_sort_index", number, number, "sort_index")]
     for event in timeline.events:
-        told = {"instruction": event.name, "bound by": event.bound, "phase": event.phase, "trips": event.trips}
+        about = {"instruction": event.name, "bound by": event.bound, "phase": event.phase, "trips": event.trips}
         if event.source is not None:
-            told |= {"line": event.source.short, "source": timeline.line(event.source)}
+            about |= {"line": event.source.short, "source": timeline.line(event.source)}
         if event.axes is not None:
-            told["axes"] = axes_words(event.axes)
+            about["axes"] = axes_words(event.axes)
         rows.append(
             {
                 "ph": "X",
@@ -36,12 +36,12 @@ def trace_of(timeline: Any) -> dict[str, Any]:
                 "dur": event.seconds * 1e6,
                 "name": _title(event),
                 "cat": event.what or "event",
-                "args": told,
+                "args": about,
             }
             | ({"cname": _NAMES[event.bound]} if event.bound in _NAMES else {})
         )
-    about = {"seconds": timeline.seconds, "rests on": timeline.rests_on, "notes": list(timeline.notes)}
-    return {"traceEvents": rows, "displayTimeUnit": "ms", "otherData": about}
+    other = {"seconds": timeline.seconds, "rests on": timeline.rests_on, "notes": list(timeline.notes)}
+    return {"traceEvents": rows, "displayTimeUnit": "ms", "otherData": other}
 
 
 def _title(event: Any) -> str:

@@ -249,10 +249,6 @@ class ExplorerState:
         """For each mesh axis, whether it may be added to a dimension of an argument, and why not."""
         return applying.legal_axes(self.now, "argument", name, dimension)
 
-    def legal_out_axes(self, name: str, dimension: int) -> tuple[Choice, ...]:
-        """The same for an output."""
-        return applying.legal_axes(self.now, "output", name, dimension)
-
     def caught(self, pattern: str) -> tuple[str, ...]:
         """The tree paths of the arguments that a rule of this pattern would catch."""
         return applying.caught(self.plan, pattern, self.program)

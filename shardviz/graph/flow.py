@@ -112,8 +112,7 @@ class Flow:
             elif operation.results:
                 phase = "update" if operation.kind == "constant" else self._names.phase_at(operation, place)
                 result = operation.results[0]  # which stands for all of them
-                for operand in operation.operands:
-                    self._connect((operand,), calls, (result,), calls)
+                self._connect(operation.operands, calls, (result,), calls)
                 if phase != "update":
                     self._inside[At(result, calls)] = phase
 

@@ -56,9 +56,9 @@ def listed(block: Block, entries_of: Callable[[Any], Iterable[Scheduled]]) -> Sc
         last = max((value.place for value in operands), default=-1)
         names = frozenset[str]().union(*(value.begun for value in operands if value.begun))
         if not entries:
-            found = _There(last, names)
+            result = _There(last, names)
         elif all(entry.kind in ("begin", "end") for entry in entries):
-            found = _There(last, frozenset(e.name for e in entries if e.kind == "begin"))
+            result = _There(last, frozenset(e.name for e in entries if e.kind == "begin"))
             for entry in entries:
                 if entry.kind == "begin":
                     begun[last + 1].append(replace(entry, after=(*sorted(names), *entry.after)))
@@ -67,10 +67,10 @@ def listed(block: Block, entries_of: Callable[[Any], Iterable[Scheduled]]) -> Sc
         else:
             here = [waiting.pop(name) for name in sorted(names) if name in waiting]
             here += entries
-            found = _There(place, frozenset())
+            result = _There(place, frozenset())
         done.append(here)
         begun.append([])
         for value in operation.results:
-            there[value] = found
+            there[value] = result
     rows = [entry for pair in zip(done, begun, strict=True) for part in pair for entry in part]
     return (*rows, *waiting.values())

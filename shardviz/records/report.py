@@ -251,17 +251,7 @@ class ReportRecord(Visible):
             ShardvizError: if the text is no report, or of a schema version that this shardviz does not know; or if a
                 field is missing or of another type than it should be, which the message names.
         """
-        try:
-            data = json.loads(text)
-        except (TypeError, ValueError, RecursionError) as error:  # no text, no JSON, too many digits, lists without end
-            raise ShardvizError(f"this is no shardviz report: not JSON ({error})") from error
-        version = data.pop("shardviz_report", None) if isinstance(data, dict) else None
-        if version != SCHEMA_VERSION:
-            raise ShardvizError(
-                f"this is no shardviz report of schema version {SCHEMA_VERSION} (found {excerpt(repr(version))}); "
-                "a newer shardviz may read it"
-            )
-        data = _of_before(data)
+        data = _of_before(read_versioned(text, "report", SCHEMA_VERSION))
         for path, wrong in _faults(data):
             raise _damaged(path, wrong)
         try:
@@ -275,6 +265,25 @@ class ReportRecord(Visible):
             if isinstance(at, int):
                 raise _damaged(path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
         return found
+
+
+def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:
+    """The fields of a record that was written as JSON, its schema version under the key `shardviz_` and its kind.
+
+    Raises:
+        ShardvizError: if the text is no JSON, no such record, or of another version.
+    """
+    try:
+        data = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:  # no text, no JSON, too many digits, lists without end
+        raise ShardvizError(f"this is no shardviz {kind}: not JSON ({error})") from error
+    written = data.pop(f"shardviz_{kind}", None) if isinstance(data, dict) else None
+    if written != version:
+        raise ShardvizError(
+            f"this is no shardviz {kind} of schema version {version} (found {excerpt(repr(written))}); "
+            "a newer shardviz may read it"
+        )
+    return data
 
 
 def _of_before(data: dict[str, Any]) -> dict[str, Any]:

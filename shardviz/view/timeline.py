@@ -212,7 +212,7 @@ def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
         keys=tuple(_keys(timeline)),
         notes=(
             f"rests on {timeline.rests_on}",
-            "work is paler where HBM bounds it",
+            "work is fainter where HBM bounds it",
             *(("trips of a loop that are alike are drawn once; a gap stands for the rest",) if place.folds else ()),
         ),
     )
@@ -315,5 +315,5 @@ def _keys(timeline: Timeline) -> Iterator[Key]:
     for number, name in enumerate(timeline.mesh.names):
         if any({axis_name(a) for a in event.axes or ()} == {name} for event in timeline.events):
             yield Key(text=f"over {name}", fill=number, hatch=number)
-    if any(event.lane != COMPUTE and _look(timeline, event)[0] == "muted" for event in timeline.events):
+    if any(e.lane not in (COMPUTE, FOLDED) and _look(timeline, e)[0] == "muted" for e in timeline.events):
         yield Key(text="over several axes, and copies", fill="muted")
