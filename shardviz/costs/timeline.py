@@ -170,9 +170,7 @@ class Timeline(Visible):
     @property
     def rests_on(self) -> str:
         """Level and schedule in words."""
-        if self.schedule == "listed":
-            return f"level {self.level}, listed: the program's own order, no compiler's schedule"
-        return f"level {self.level}, the schedule of the compiler for {self.compiled_for}"
+        return _rests_on(self.level, self.schedule, self.compiled_for)
 
     def line(self, frame: Frame | None) -> str:
         """The text of a source line, stripped; empty where it is not known."""
@@ -286,6 +284,11 @@ class TimedProgram:
         return Walk(self.tasks, events=False).now
 
     @property
+    def rests_on(self) -> str:
+        """Level and schedule in words."""
+        return _rests_on(self.report.level, self.schedule, self.report.target)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What is not known, and what was taken in its place."""
         return (*self.timing.notes, *_notes(self.report, self.schedule, self.entries))
@@ -310,6 +313,12 @@ def timed_program(report: ReportRecord, place: Placement, dtype: str | None = No
     timing = Timing(place, collectives, dtype)
     schedule = "the compiler's" if own and report.scheduled else "listed"
     return TimedProgram(report, schedule, entries, timing, timing.tasks(entries))
+
+
+def _rests_on(level: str, schedule: str, compiled_for: str) -> str:
+    if schedule == "listed":
+        return f"level {level}, listed: the program's own order, no compiler's schedule"
+    return f"level {level}, the schedule of the compiler for {compiled_for}"
 
 
 def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[str]:
