@@ -51,6 +51,7 @@ def report_of(
         + diagnose.unknown_flops(found.work)
         + diagnose.lowered_elsewhere(target.platform, lowered.platform)
         + diagnose.reshards_left(found.reshards_left)
+        + diagnose.without_options(bound.options)
         + diagnose.unused_arguments(arguments),
         source=rows.source(found.intermediates, (*found.collectives, *found.work)),
         stages=texts,

@@ -177,7 +177,8 @@ class Background:
         tried: dict[str, Offer] = {}
         for preset in presets:
             yield
-            plan = preset.plan.with_variant(variant) if variant else preset.plan
+            plan = preset.plan.with_options(now.plan.options)
+            plan = plan.with_variant(variant) if variant else plan
             offer = Offer(name=preset.name, text=preset.text, plan=plan)
             try:
                 offer = replace(offer, known=ask.known(plan, self._board.now.machine))

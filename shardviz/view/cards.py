@@ -16,6 +16,7 @@ from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.findings import Finding
+from shardviz.records.options import options_text
 from shardviz.records.report import LEVELS, Constrained, PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view.document import (
@@ -165,6 +166,9 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     if bound.variant:
         text = f"its program {' and '.join(bound.variant.words)}"
         yield words(f"{text};", tone="warn", tip=f"{text}: the code pane has what to write for it")
+    if bound.options != (base.known.bound.options if base else {}):
+        text = options_text(bound.options)
+        yield words(shorten(f"with {text};" if text else "without compiler options;", 60), tip=text)
     plain = base is None or base is card or bound.mesh != base.known.bound.mesh
     if card.note:
         yield words(card.note, quiet=True, tip="\n".join(card.why))

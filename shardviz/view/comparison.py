@@ -11,6 +11,7 @@ from shardviz.judge.changes import CollectiveChange
 from shardviz.judge.comparison import Amount, Comparison, ValueChange
 from shardviz.records import Frame, Value
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds, plural
+from shardviz.records.options import options_text
 from shardviz.records.sums import CollectiveTotal
 from shardviz.view.cost_pictures import Bar, axes_part, bars
 from shardviz.view.document import (
@@ -98,7 +99,9 @@ def comparison_document(comparison: Comparison) -> Document:
 def _who(comparison: Comparison, name: str) -> Inline:
     first = (words("(baseline)", quiet=True),) if name == comparison.names[0] else ()
     target = code(comparison.targets[name], quiet=True)
-    return (code(name, strong=True), *first, mesh_axes(comparison.meshes[name]), target)
+    flags = options_text(comparison.options.get(name, {}))
+    options = (words("with"), code(flags, quiet=True)) if flags else ()
+    return (code(name, strong=True), *first, mesh_axes(comparison.meshes[name]), target, *options)
 
 
 def amounts_table(comparison: Comparison, groups: Collection[str] = tuple(_TITLES)) -> Table:
