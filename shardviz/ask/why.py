@@ -103,7 +103,8 @@ class Asking:
         role, value, key, also = self._find(of, axis)
         node = self.trial.base.nodes[key]
         asked = [name for name, size in report.mesh.shape.items() if size > 1] if axis is None else [axis]
-        contested = [q for q in quarrels_of(node) if axis is None or axis in q.axes]
+        labels = {key for key, row in zip(self.reading.keys, report.intermediates, strict=True) if row.label}
+        contested = [q for q in quarrels_of(node, lambda n: n.key in labels) if axis is None or axis in q.axes]
         return Why(
             program=report.program,
             mesh=report.mesh,

@@ -149,10 +149,6 @@ class Reading(Walker):
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
         self.read(self.main)
 
-    def caller(self, op: MlirOperation) -> Place | None:
-        stack = self.place(op).name_stack
-        return Place(stack, None) if stack else None  # what has no line of its own has none
-
     def read(self, block: Block) -> tuple[GraphValue, ...]:
         around, self.made, self.entries = (self.made, self.entries), {}, {}
         try:
