@@ -18,14 +18,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
 from shardviz.compiler import parse
 from shardviz.compiler.schedule import is_scheduled, schedule_of
 from shardviz.costs.machine import Machine
-from shardviz.costs.placement import placed
+from shardviz.costs.placement import Placement, placed
 from shardviz.costs.timing import HOST, Timing
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
@@ -237,9 +237,14 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
         ShardvizError: if `report` is no report, or it has no program to walk.
     """
     place = placed(report, target, "timeline")
-    entries, collectives, schedule = _program(report, place.machine)
-    timing = Timing(report, place, collectives)
-    tasks = timing.tasks(entries)
+    program = _program(report, place.machine)
+    if program is None:
+        raise ShardvizError(
+            f"timeline: this report, level {report.level}, has no program to walk: it was saved without its stages "
+            "(to_json(stages=False)), or by a shardviz that kept no schedule; ask the program again"
+        )
+    timing = Timing(report, place, program.collectives)
+    tasks = timing.tasks(program.entries)
     walk = Walk(tasks)
     events = tuple(sorted((_event(*event) for event in walk.events), key=lambda event: event.begin))
     exposed = _exposed(events)
@@ -248,41 +253,62 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
         level=report.level,
         target=place.machine.text,
         compiled_for=report.target,
-        schedule=schedule,
+        schedule=program.schedule,
         mesh=report.mesh,
         seconds=walk.now,
         lanes=_lanes(events, walk.now, timing),
         events=events,
         exposed=exposed,
         critical=_critical(tasks, walk.now, events, timing),
-        notes=(*timing.notes, *_notes(report, schedule, entries)),
+        notes=(*timing.notes, *_notes(report, program)),
         source=report.source,
     )
 
 
-def _program(report: ReportRecord, machine: Machine) -> tuple[Schedule, Mapping[str, Collective], str]:
-    """The schedule, the collectives that it names, and what it rests on."""
+def walked_seconds(report: ReportRecord, place: Placement) -> tuple[float, tuple[str, ...]] | None:
+    """The step's seconds alone, as `timeline_of` gives them, and what is not known.
+
+    Args:
+        report: of any level.
+        place: its mesh on a machine that has a speed.
+
+    Returns:
+        Seconds and notes; None where the report has no program to walk.
+    """
+    program = _program(report, place.machine)
+    if program is None:
+        return None
+    timing = Timing(report, place, program.collectives)
+    seconds = Walk(timing.tasks(program.entries), events=False).now
+    return seconds, (*timing.notes, *_notes(report, program))
+
+
+class _Program(NamedTuple):
+    """What is walked: the schedule, the collectives that it names, and what it rests on."""
+
+    entries: Schedule
+    collectives: Mapping[str, Collective]
+    schedule: str
+
+
+def _program(report: ReportRecord, machine: Machine) -> _Program | None:
+    """What is walked of a report; None where it has no program."""
     if "optimized" in report.stages and report.target == machine.text:
         module = parse(report.stages["optimized"])
         if is_scheduled(module):
             as_run = {t.collective.name: t.collective for t in report.target_collectives}
-            return schedule_of(module), as_run, "the compiler's"
+            return _Program(schedule_of(module), as_run, "the compiler's")
     collectives = {c.name: c for c in report.collectives}
     if "partitioned" in report.stages:
-        return schedule_of(parse(report.stages["partitioned"])), collectives, "listed"
-    if report.schedule:
-        return report.schedule, collectives, "listed"
-    raise ShardvizError(
-        f"timeline: this report, level {report.level}, has no program to walk: it was saved without its stages "
-        "(to_json(stages=False)), or by a shardviz that kept no schedule; ask the program again"
-    )
+        return _Program(schedule_of(parse(report.stages["partitioned"])), collectives, "listed")
+    return _Program(report.schedule, collectives, "listed") if report.schedule else None
 
 
-def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[str]:
-    if schedule == "listed":
+def _notes(report: ReportRecord, program: _Program) -> Iterator[str]:
+    if program.schedule == "listed":
         yield "listed: of the bytes in HBM only those of matrix products are counted; what is fused is not known yet"
         return
-    flops = sum(entry.total[0] for entry in entries)
+    flops = sum(entry.total[0] for entry in program.entries)
     if report.cost is not None and report.cost.dot_flops and flops > 1.02 * report.cost.dot_flops:
         yield (
             f"the optimised program computes some products again, or pads them: {format_flops(flops)} on each device, "
