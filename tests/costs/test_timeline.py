@@ -16,7 +16,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.costs import Chip, Machine
-from shardviz.costs.timeline import Timeline
+from shardviz.costs.placement import placed
+from shardviz.costs.timeline import Timeline, timed_program
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
 from shardviz.errors import MeshError, ShardvizError, TargetError
@@ -222,6 +223,16 @@ def test_collectives_take_as_long_as_the_cost_model_says(scanned):
     busy = sum(lane.busy for lane in made.lanes if lane.name.startswith("ICI"))
     assert busy == pytest.approx(sum((c.total_seconds or 0.0) * len(c.axes or ()) for c in cost.collectives))
     assert {lane.axis for lane in made.lanes if lane.axis} == {"data", "model"}
+
+
+def test_the_seconds_alone_are_the_timelines(scanned):
+    program, plan = scanned
+    for report in (program.propagate(plan), program.partition(plan)):
+        made, timed = sv.timeline(report, "tpu v5e:4x4"), timed_program(report, placed(report, "tpu v5e:4x4", "test"))
+        assert timed is not None and (timed.seconds, timed.notes) == (made.seconds, made.notes)
+        assert sv.cost(report, "tpu v5e:4x4").timeline == made
+    bare = dataclasses.replace(report, schedule=(), stages={})
+    assert timed_program(bare, placed(bare, "tpu v5e:4x4", "test")) is None
 
 
 def test_on_gpus_links_are_nvlink_and_the_network(scanned):
