@@ -176,7 +176,9 @@ class Step:
         if self.kind != "rule":
             return None
         attributes, name = self.op.attributes, self.op.name
-        rule = attributes[RULE] if RULE in attributes else chlo_rule(self.op.native) if name.startswith("chlo.") else None
+        rule = (
+            attributes[RULE] if RULE in attributes else chlo_rule(self.op.native) if name.startswith("chlo.") else None
+        )
         return None if rule is None else Rule.of(rule)
 
     @cached_property
