@@ -26,7 +26,7 @@ from shardviz.program.links import Key, Named, Node, Numbered, namer
 from shardviz.program.lower import Lowered
 from shardviz.program.needs import Quarrel, Reason, impossible, quarrels_of, reason
 from shardviz.program.perturb import Forced, Perturbed, edited, places_of
-from shardviz.program.propagate import PIPELINE
+from shardviz.program.propagate import COLLECTIVES
 from shardviz.records import Collective, PlanRecord, Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.collectives import axes_words
@@ -122,7 +122,7 @@ class Asking:
     def _contest(self, quarrel: Quarrel, of: Node, target: str | Machine | None) -> Contest:
         """A disagreement with what either choice costs: the wanted one is forced by constraints."""
         node, dim, forced = quarrel.choice(of)
-        step, wanted = quarrel.step, forced[0].spec if forced else node.spec
+        step, wanted = quarrel.step, forced[0].spec if forced else node.computed
         reason = impossible(node.shape, wanted, self.report.mesh) if forced else "nothing else has this dimension"
         chosen, effect = self._effect(self.report, target), None
         if not reason:
@@ -134,7 +134,7 @@ class Asking:
             rule="" if step.rule is None else step.rule.text,
             words=quarrel.words(self.named),
             wanted_by=self.named(quarrel.node),
-            chosen_spec=node.spec,
+            chosen_spec=node.computed,
             wanted_spec=wanted,
             chosen=chosen,
             wanted=effect,
@@ -241,7 +241,7 @@ class Asking:
     def reading(self) -> Numbered:
         """The report's rows with where they are in the graph."""
         trial = self.trial
-        reading = Numbered(MlirGraph(trial.run((), passes=PIPELINE)), trial.lowered, trial.bound.mesh, {})
+        reading = Numbered(MlirGraph(trial.run((), then=COLLECTIVES)), trial.lowered, trial.bound.mesh, {})
         names = [reading.values[n].name for n in reading.shown]
         assert names == [v.name for v in self.report.intermediates], "the same program has the same values"
         return reading

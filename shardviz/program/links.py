@@ -68,7 +68,8 @@ class Node:
         number: which of all nodes it is.
         shape: its shape; of what is no array, none.
         manual: the mesh axes of the manual computations around it.
-        cut: reads its spec.
+        cut: reads how propagation has it cut.
+        as_computed: reads how its operation computes it; most often the same.
         maker: the operation that makes it; None for an argument, and inside of what is entered.
         steps: what it is part of.
     """
@@ -78,6 +79,7 @@ class Node:
     shape: tuple[int, ...]
     manual: tuple[Any, ...]
     cut: Callable[[], Spec | None]
+    as_computed: Callable[[], Spec | None]
     maker: Step | None = None
     steps: list[Step] = field(default_factory=list)
 
@@ -85,6 +87,11 @@ class Node:
     def spec(self) -> Spec:
         """How it is cut."""
         return Spec.of(self.cut(), len(self.shape))
+
+    @cached_property
+    def computed(self) -> Spec:
+        """How its operation computes it; where that is not its `spec`, the compiler moves it."""
+        return Spec.of(self.as_computed(), len(self.shape))
 
     @property
     def dims(self) -> list[Cut]:
@@ -278,7 +285,7 @@ class Links(Walker):
             inner = self._scope[value]
             output = self._new(value, Key((), -1, "output", i))
             if "sdy.sharding" in said:
-                output.cut = partial(spec_of, said["sdy.sharding"])
+                output.cut = output.as_computed = partial(spec_of, said["sdy.sharding"])
             self._step(main, "output", (inner, output))
 
     def _new(self, value: Value, key: Key) -> Node:
@@ -286,7 +293,8 @@ class Links(Walker):
         while key in self.nodes:
             key = key._replace(copy=key.copy + 1)
         manual = self.around.manual
-        node = Node(key, len(self.nodes), value.shape, manual, partial(self.graph.cut, value, manual))
+        cuts = (partial(of, value, manual) for of in (self.graph.propagated, self.graph.cut))
+        node = Node(key, len(self.nodes), value.shape, manual, *cuts)
         self.nodes[key] = node
         if key.kind != "output":
             self._scope[value] = node

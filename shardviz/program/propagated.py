@@ -35,7 +35,7 @@ from shardviz.notation.record import Sharding
 from shardviz.notation.sdy import axis_lists
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.explicit import type_of
-from shardviz.program.graph import MlirGraph, MlirOperation
+from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
@@ -285,7 +285,8 @@ class Reading(Walker):
         filled = op.kind == "iota" or (op.kind == "broadcast-in-dim" and not op.operands[0].shape)
         shown = (cut or bool(self.around.manual)) and not filled
         shape, dtype = op.results[0].shape, op.results[0].dtype
-        key = shape, dtype, attributes["sdy.sharding"] if cut else None, self.around.manual
+        moved = PROPAGATED in attributes
+        key = shape, dtype, attributes[PROPAGATED if moved else "sdy.sharding"] if cut else None, self.around.manual
         known = self.cuts.get(key)
         if known is None:
             known = self.cuts[key] = self._cut(*key)
@@ -310,6 +311,7 @@ class Reading(Walker):
                 label="",
                 count=self.around.count,
                 manual=known.manual,
+                computed=self.graph.cut(op.results[0]) if moved else None,
                 fixed=type_of(op.native),
             )
         )
