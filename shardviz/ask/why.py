@@ -103,17 +103,17 @@ class Asking:
     def _value(self, of: Any, axis: str | None, target: str | Machine | None) -> Why:
         report = self.report
         role, value, key, also = self._find(of, axis)
-        node = self.trial.base.nodes[key]
+        node = self.trial.base.node(key)
         asked = [name for name, size in report.mesh.shape.items() if size > 1] if axis is None else [axis]
         has_name = lambda n: n.key in self.rows and bool(self.rows[n.key].label)  # noqa: E731
-        contested = [q for q in quarrels_of(node, has_name) if axis is None or axis in q.axes]
+        contested = [q for q in quarrels_of(node.origin, has_name) if axis is None or axis in q.axes]
         return Why(
             program=report.program,
             mesh=report.mesh,
             value=value,
             role=role,
             axes=tuple(axis_why(self.trial, key, each, self.named) for each in asked),
-            contest=tuple(self._contest(q, node, target) for q in contested[:_MOST_CONTESTS]),
+            contest=tuple(self._contest(q, node.origin, target) for q in contested[:_MOST_CONTESTS]),
             also=also,
             source={**report.source, **lines_of((value,), ())},
             ask=lambda source: self.without(source, target),
@@ -122,7 +122,7 @@ class Asking:
     def _contest(self, quarrel: Quarrel, of: Node, target: str | Machine | None) -> Contest:
         """A disagreement with what either choice costs: the wanted one is forced by constraints."""
         node, dim, forced = quarrel.choice(of)
-        step, wanted = quarrel.step, forced[0].spec if forced else node.computed
+        step, wanted = quarrel.step, forced[0].spec if forced else node.spec
         reason = impossible(node.shape, wanted, self.report.mesh) if forced else "nothing else has this dimension"
         chosen, effect = self._effect(self.report, target), None
         if not reason:
@@ -134,7 +134,7 @@ class Asking:
             rule="" if step.rule is None else step.rule.text,
             words=quarrel.words(self.named),
             wanted_by=self.named(quarrel.node),
-            chosen_spec=node.computed,
+            chosen_spec=node.spec,
             wanted_spec=wanted,
             chosen=chosen,
             wanted=effect,
@@ -278,7 +278,7 @@ class Asking:
             raise ShardvizError(f"why({name!r}): {self._none(name)}")
         best = min(found, key=lambda row: self._rank(row[1], axis, last=bool(lines) and not (exact or variables)))
         others = [v for _, v in found if v is not best[1]]
-        return "intermediate", best[1], best[0], tuple(_told(v) for v in others[:_LISTED])
+        return "intermediate", best[1], best[0]._replace(kind="value"), tuple(_told(v) for v in others[:_LISTED])
 
     @staticmethod
     def _rank(value: Value, axis: str | None, *, last: bool) -> tuple[bool, bool, int]:

@@ -25,7 +25,7 @@ from shardviz.graph import Value
 from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.graph import MlirGraph, MlirOperation
+from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.module import Place, attributes_of, spec_of, walk
 from shardviz.program.propagate import chlo_rule
 from shardviz.program.propagated import Reading
@@ -46,7 +46,8 @@ class Key(NamedTuple):
     Attributes:
         calls: the numbers of the calls that lead to it.
         tag: the number of the operation that makes it, or that it is inside of; -1 for a function.
-        kind: `result`, `argument` or `output` (of the program), or `inside 0`, `inside 1`, ...: an argument of a block
+        kind: `result`, as the operation computes it; `value`, the same as propagation has it, which the compiler may
+            have to move there; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ...: an argument of a block
             of what was entered.
         place: which of them.
         copy: which of several copies that the compiler made of a constant's operation.
@@ -68,8 +69,7 @@ class Node:
         number: which of all nodes it is.
         shape: its shape; of what is no array, none.
         manual: the mesh axes of the manual computations around it.
-        cut: reads how propagation has it cut.
-        as_computed: reads how its operation computes it; most often the same.
+        cut: reads its spec.
         maker: the operation that makes it; None for an argument, and inside of what is entered.
         steps: what it is part of.
     """
@@ -79,7 +79,6 @@ class Node:
     shape: tuple[int, ...]
     manual: tuple[Any, ...]
     cut: Callable[[], Spec | None]
-    as_computed: Callable[[], Spec | None]
     maker: Step | None = None
     steps: list[Step] = field(default_factory=list)
 
@@ -87,11 +86,6 @@ class Node:
     def spec(self) -> Spec:
         """How it is cut."""
         return Spec.of(self.cut(), len(self.shape))
-
-    @cached_property
-    def computed(self) -> Spec:
-        """How its operation computes it; where that is not its `spec`, the compiler moves it."""
-        return Spec.of(self.as_computed(), len(self.shape))
 
     @property
     def dims(self) -> list[Cut]:
@@ -277,6 +271,7 @@ class Links(Walker):
         super().__init__(MlirGraph(module), locations)
         self.nodes: dict[Key, Node] = {}
         self._scope: dict[Value, Node] = {}  # of the function that is read
+        self._propagated: dict[Node, Spec] = {}  # of what is computed otherwise
         self._tags: tuple[int, ...] = ()
         for i, value in enumerate(self.main.arguments):
             self._new(value, Key((), -1, "argument", i))
@@ -285,19 +280,41 @@ class Links(Walker):
             inner = self._scope[value]
             output = self._new(value, Key((), -1, "output", i))
             if "sdy.sharding" in said:
-                output.cut = output.as_computed = partial(spec_of, said["sdy.sharding"])
+                output.cut = partial(spec_of, said["sdy.sharding"])
             self._step(main, "output", (inner, output))
+
+    def node(self, key: Key) -> Node:
+        """The value of a key."""
+        found = self.find(key)
+        assert found is not None, key
+        return found
+
+    def find(self, key: Key) -> Node | None:
+        """The value of a key; None where it is no more there."""
+        if key.kind != "value":
+            return self.nodes.get(key)
+        made = self.nodes.get(key._replace(kind="result"))
+        spec = None if made is None else self._propagated.get(made)
+        if made is None or spec is None:
+            return made
+        moved = [made]
+        for node in moved:  # a sum over devices may come first
+            if node.spec == spec:
+                return node
+            moved += [s.ins[1] for s in node.steps if s.kind == "reshard" and s.ins[0] is node]
+        return made
 
     def _new(self, value: Value, key: Key) -> Node:
         """A node; the value is found by it from now on."""
         while key in self.nodes:
             key = key._replace(copy=key.copy + 1)
         manual = self.around.manual
-        cuts = (partial(of, value, manual) for of in (self.graph.propagated, self.graph.cut))
-        node = Node(key, len(self.nodes), value.shape, manual, *cuts)
+        node = Node(key, len(self.nodes), value.shape, manual, partial(self.graph.cut, value, manual))
         self.nodes[key] = node
         if key.kind != "output":
             self._scope[value] = node
+        if key.kind == "result" and PROPAGATED in value.owner.attributes:
+            self._propagated[node] = Spec.of(self.graph.propagated(value), len(value.shape))
         return node
 
     def _step(self, op: Any, kind: str, ins: Iterable[Node], outs: Iterable[Node] = (), array: int = 0) -> Step:

@@ -111,7 +111,7 @@ class Quarrel(NamedTuple):
     def _wanted_spec(self, node: Node, dim: int) -> Spec:
         """A value's spec with what was wanted in its dimension, and those axes nowhere else."""
         names = set(map(axis_name, self.wanted))
-        dims = [tuple(a for a in axes if axis_name(a) not in names) for axes in node.computed.dims]
+        dims = [tuple(a for a in axes if axis_name(a) not in names) for axes in node.spec.dims]
         dims[dim] = self.wanted
         return Spec(tuple(dims))
 
@@ -123,7 +123,7 @@ def quarrels(step: Step) -> Iterator[Quarrel]:
         for n, (node, dims) in enumerate(step.arrays)
     ]
     for used, came, dims, result in arrays:
-        now, then = used.computed.dims, came.spec.dims
+        now, then = used.spec.dims, came.spec.dims
         for d, factors in enumerate(dims):
             if used is came or len(factors) != 1 or now[d] == then[d]:
                 continue
@@ -254,7 +254,7 @@ def _partial(node: Node, step: Step, sums: list[tuple[str, Cut]], named: Named) 
     words = f"{step.name} sums over {over}, {cut}: {each} {value}."
     origins = ((axis, Cut(cut.node.origin, cut.dim)) for axis, cut in sums)
     kept = tuple((axis, cut) for axis, cut in origins if cut.carries(axis))
-    ends = {"before": replace(node.computed, unreduced=summed), "after": node.computed}
+    ends = {"before": replace(node.spec, unreduced=summed), "after": node.spec}
     return Reason.of("partial sums", words, value, step, op=step.name, axes=kept, **ends)
 
 
@@ -263,7 +263,7 @@ _BOUNDARIES = {"loop": "the loop", "branch": "the branches", "manual": "the shar
 
 def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: Named) -> Reason:
     """A value is moved to where it is needed."""
-    value, before, shown = named(node), node.computed, node.computed.canonical()
+    value, before, shown = named(node), node.spec, node.spec.canonical()
     step, after = _needing(node, collective)
     quarrel, rivals = None, ()
     if step is None:
@@ -282,8 +282,6 @@ def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: N
     else:
         op = step.name
         own = [q for q in quarrels(step) if q.node is node and not q.result]
-        if node.maker is not None and before.dims != node.spec.dims:
-            own += [q for q in quarrels(node.maker) if q.result]
         quarrel = next((q for q in own if set(map(axis_name, q.wanted)) & set(axes)), own[0] if own else None)
         if quarrel is None or step.rule is None:
             kind, words = "other", f"{op} takes {value} as {after.canonical()}, and it is made as {shown}."
@@ -305,8 +303,8 @@ def _needing(node: Node, collective: Collective) -> tuple[Step | None, Spec]:
     readers = [(used, step) for used, step in node.readers() if used is not node or step.kind == "constraint"]
     for used, step in readers:
         after = step.ins[1].spec if step.kind == "constraint" else used.spec
-        between = _names(after) | _names(node.computed)  # a spec on the way has no axis that neither end has
-        if after.dims != node.computed.dims and (collective.after is None or _names(collective.after) <= between):
+        between = _names(after) | _names(node.spec)  # a spec on the way has no axis that neither end has
+        if after.dims != node.spec.dims and (collective.after is None or _names(collective.after) <= between):
             return step, after
     for _, step in readers:  # behind a constraint that changes nothing
         if step.kind == "constraint" and step.ins[1].spec.dims == node.spec.dims:

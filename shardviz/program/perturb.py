@@ -26,6 +26,7 @@ from shardviz.program.propagate import RESHARDS, prepared, run
 from shardviz.records import Frame, PlanRecord
 from shardviz.records.why import Source
 
+_SETTLED = f"func.func({RESHARDS})"
 _WITH_RULES = f"func.func({RESHARDS}),{RULES}"
 _SHARDING = "sdy.sharding"
 _ENDS = {"argument": "arg_attrs", "output": "res_attrs"}
@@ -162,7 +163,7 @@ class Perturbed:
         """Whether a value's dimension has an axis, propagated without some sources and with others."""
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in given)
         if asked not in self._answers:
-            spec = self._spec(self.run(gone, given), key)
+            spec = self._spec(self.run(gone, given, None if key.kind == "value" else _SETTLED), key)
             dims = () if spec is None else spec.dims
             self._answers[asked] = dim < len(dims) and axis in map(axis_name, dims[dim])
         return self._answers[asked]
@@ -234,7 +235,7 @@ class Perturbed:
         if not same:
             return None
         op = same[min(key.copy, len(same) - 1)]
-        if key.kind == "result":
+        if key.kind in ("result", "value"):
             return cut_of(op.results[key.place], _manual([*calls, op]))
         block = op.regions[int(key.kind.removeprefix("inside ")) if key.kind != "argument" else 0].blocks[0]
         return cut_of(block.arguments[key.place], _manual([*calls, block.operations[0].operation]))
