@@ -177,7 +177,9 @@ class Step:
         if self.kind != "rule":
             return None
         attributes, name = self.op.attributes, self.op.name
-        rule = attributes[RULE] if RULE in attributes else chlo_rule(self.op.native) if name.startswith("chlo.") else None
+        rule = (
+            attributes[RULE] if RULE in attributes else chlo_rule(self.op.native) if name.startswith("chlo.") else None
+        )
         return None if rule is None else Rule.of(rule)
 
     @cached_property
@@ -460,7 +462,7 @@ class Numbered(Reading):
         super()._value(op)
         if len(self.keys) < len(self.values):
             tags, number = self._tags, number_of(op)
-            self.keys.append(Key(tags, number, "result", 0, self._copies[tags, number] - 1))
+            self.keys.append(Key(tags, number, "result", self.used(op).index, self._copies[tags, number] - 1))
 
     def _collective(self, op: MlirOperation) -> None:
         super()._collective(op)
@@ -469,6 +471,11 @@ class Numbered(Reading):
     def _user_collective(self, op: MlirOperation, kind: str) -> None:
         super()._user_collective(op, kind)
         self._move(op)
+
+    def _gather_parts(self, op: MlirOperation) -> None:
+        super()._gather_parts(op)
+        new = len(self.collectives) - len(self.moves)
+        self.moves += [Key(self._tags, number_of(op), "result", place) for place in range(new)]
 
     def _move(self, op: MlirOperation) -> None:
         value, calls = op.operands[0], self._tags
