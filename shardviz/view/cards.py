@@ -133,7 +133,7 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
             lambda offer: words(offer.text, quiet=True) if offer.known else words(offer.trouble, tone="warn"),
         ),
         (right("step"), of_known(step_pieces)),
-        ("against what is open", of_known(lambda known: difference_pieces(known, deck.now, named=False))),
+        ("compared with the current plan", of_known(lambda known: difference_pieces(known, deck.now, named=False))),
         ("memory per device", of_known(memory_pieces)),
         ("communication", of_known(moved_pieces)),
         selects=_taken,
@@ -181,14 +181,14 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
         text = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
         yield words(shorten(f"{text} constrained otherwise", 48), quiet=True, tip=shorten(text, 400))
     elif not arrays:
-        yield words("cut as the baseline" if bound.variant else "as the baseline", quiet=True)
+        yield words("sharded as the baseline" if bound.variant else "as the baseline", quiet=True)
     if len(arrays) == 1:
         name = arrays[0]
         cut = bound.in_specs.get(name) or bound.out_specs.get(name)
         yield words(shorten(name, 28), quiet=True, tip=name)
         yield spec(cut) if cut is not None else words("as the compiler likes", quiet=True)
     elif arrays:
-        yield words(f"{len(arrays)} arrays cut otherwise", quiet=True, tip=shorten(", ".join(arrays), 400))
+        yield words(f"{len(arrays)} specs changed", quiet=True, tip=shorten(", ".join(arrays), 400))
 
 
 def changed_arrays(one: PlanRecord, other: PlanRecord) -> list[str]:

@@ -331,7 +331,7 @@ def _tried(runs: int, seconds: float) -> Paragraph:
 _CHANGES = (
     Column("if this did not say so"),
     Column("cut"),
-    Column("values cut otherwise", right=True),
+    Column("values resharded", right=True),
     *(Column(title, right=True) for title in ("moved", "arguments", "step")),
 )
 _AMOUNTS = ("operand bytes", "arguments", "step")
