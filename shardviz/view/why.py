@@ -50,6 +50,8 @@ def why_document(found: Why) -> Document:
     title = (words("why"), code(name, strong=True, selects=("value", value.name)))
     title += () if value.spec is None else (spec(value.spec),)
     lead: list[Inline] = [(shape(value.shape, dtype=value.dtype), *_at(value.source, found.source))]
+    if value.computed is not None:
+        lead.append((words("computed as"), spec(value.computed), words("and then moved")))
     if found.also:
         lead.append(words(f"the first of {len(found.also) + 1} values called {name}; others: {', '.join(found.also)}"))
     blocks: list[Block] = [axis_section(each, found.source, name) for each in found.axes]
@@ -298,7 +300,7 @@ def ways_section(ways: Sequence[Way]) -> Section:
         rows.append(row(words(way.text), *_effect(way.after, timed), words(f"{said}, {judged}{new}", tone=tone)))
     columns = (Column("change", wrap=True), *_columns(timed), Column("", wrap=True))
     table = Table(columns=columns, rows=tuple(rows), noun="way", name="why-ways")
-    level = "level propagated; on one device in a step" + ("; the step if nothing overlaps" if timed else "")
+    level = "level propagated; on one device in a step" + ("; the step" if timed else "")
     return Section(title="What would avoid it", blocks=(*notes(level), table), name="ways")
 
 
@@ -332,7 +334,7 @@ _CHANGES = (
     Column("values cut otherwise", right=True),
     *(Column(title, right=True) for title in ("moved", "arguments", "step")),
 )
-_AMOUNTS = ("operand bytes", "arguments", "step, nothing overlaps")
+_AMOUNTS = ("operand bytes", "arguments", "step")
 _MOST_CAUSES = 8
 _FOLLOWS = {
     "shard_map": "the shapes inside follow from it: change the function",

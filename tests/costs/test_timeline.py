@@ -16,7 +16,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.costs import Chip, Machine
-from shardviz.costs.timeline import Timeline
+from shardviz.costs.placement import placed
+from shardviz.costs.timeline import Timeline, timed_program
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
 from shardviz.errors import MeshError, ShardvizError, TargetError
@@ -224,6 +225,16 @@ def test_collectives_take_as_long_as_the_cost_model_says(scanned):
     assert {lane.axis for lane in made.lanes if lane.axis} == {"data", "model"}
 
 
+def test_the_seconds_alone_are_the_timelines(scanned):
+    program, plan = scanned
+    for report in (program.propagate(plan), program.partition(plan)):
+        made, timed = sv.timeline(report, "tpu v5e:4x4"), timed_program(report, placed(report, "tpu v5e:4x4", "test"))
+        assert timed is not None and (timed.seconds, timed.notes) == (made.seconds, made.notes)
+        assert sv.cost(report, "tpu v5e:4x4").timeline == made
+    bare = dataclasses.replace(report, schedule=(), stages={})
+    assert timed_program(bare, placed(bare, "tpu v5e:4x4", "test")) is None
+
+
 def test_on_gpus_links_are_nvlink_and_the_network(scanned):
     program, plan = scanned
     made = sv.timeline(program.propagate(plan), "gpu h100:2x8")
@@ -307,7 +318,7 @@ def test_what_is_not_known_is_said(scanned):
     with pytest.raises(ShardvizError, match="expected a Report"):
         sv.timeline(program, "tpu v5e:4x4")  # type: ignore[arg-type]
     bare = dataclasses.replace(report, schedule=())
-    with pytest.raises(ShardvizError, match="has no program to walk"):
+    with pytest.raises(ShardvizError, match="has no schedule to walk"):
         sv.timeline(bare, "tpu v5e:4x4")
     opaque = dataclasses.replace(report.schedule[0], kind="work", opaque=("my_kernel",), collective="", name="call")
     made = sv.timeline(dataclasses.replace(report, schedule=(opaque, *report.schedule)), "tpu v5e:4x4")
