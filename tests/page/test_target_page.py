@@ -245,7 +245,9 @@ def test_the_compilers_options_are_typed_or_chosen_and_a_wrong_one_is_refused_in
     field.press("Enter")
     page.answer()
     assert page.edits() == [{"op": "set_options", "options": "xla_a=true <img src=x onerror=alert(1)>=1"}]
-    assert "neither a flag" in page.at("target-error").inner_text() and page.at("target-menu").locator("img").count() == 0
+    assert (
+        "neither a flag" in page.at("target-error").inner_text() and page.at("target-menu").locator("img").count() == 0
+    )
     field.fill("xla_a=true")
     page.at("options-vmem-dense").click()
     page.answer()
