@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from shardviz.ask.presets import rank
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
@@ -131,14 +132,8 @@ class Offer:
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """What cannot be, and what cannot fit, comes last; then the shortest step first; without a time what moves
-        least."""
-        if self.known is None:
-            return True, True, 0.0
-        cost = self.known.cost()
-        if cost is None:
-            return False, False, sum(c.assumed_bytes for c in self.known.report.collectives)
-        return False, cost.needs.fits is False, cost.lower if cost.upper is None else cost.upper
+        """The order of offers, by the highest level that is known; see `shardviz.ask.presets.rank`."""
+        return rank(None, None) if self.known is None else rank(self.known.report, self.known.cost())
 
 
 @dataclass(frozen=True)

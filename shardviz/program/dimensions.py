@@ -315,9 +315,7 @@ def _named(
         )
 
 
-def _state(
-    arrays: Sequence[_Array], groups: Sequence[_Group], hidden: Set[Member], differentiated: bool
-) -> set[str]:
+def _state(arrays: Sequence[_Array], groups: Sequence[_Group], hidden: Set[Member], differentiated: bool) -> set[str]:
     """The arguments that are parameters, optimizer state and the like, and no data; a tensor that comes alone is data.
 
     Where a derivative is taken they are those whose arrays come out again, and the one with the largest array. Without
@@ -369,9 +367,7 @@ def _data(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], state:
     return ""
 
 
-def _of_ids(
-    members: Set[Member], arrays: Mapping[tuple[str, str], _Array], hidden: Set[Member], place: int
-) -> bool:
+def _of_ids(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], hidden: Set[Member], place: int) -> bool:
     """Whether token ids, labels or the like have a dimension at this place."""
     ids = (m for m in members if m.role == "argument" and "int" in arrays[m[:2]].dtype)
     return any(d == place and rank <= 2 for d, rank in (_seen(m, arrays, hidden) for m in ids))
