@@ -9,7 +9,7 @@
 | `tensor parallel` | what lies between the layers' own products: d_ff, heads, vocabulary | always |
 | `data + tensor parallel` | the batch by all axes but the last, what lies between by the last | two axes, inference |
 | `fsdp + tensor parallel` | the state by all axes but the last, what lies between by the last | two axes |
-| `sequence parallel` | the sequence by the last axis (context parallel), the batch by the others | two axes, a sequence |
+| `sequence parallel` | the sequence by the last axis (context parallel), the batch by the rest | two axes, a sequence |
 | `KV sequence parallel` | a cache's sequence by the last axis, the batch by the others | a cache |
 | `expert parallel` | the experts by the last axis, the batch by every axis | experts |
 | `2-D tensor parallel` | every matrix in both its dimensions, by the last axis and the one before | two axes |

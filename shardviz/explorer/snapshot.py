@@ -10,11 +10,11 @@ reports, its machine and their cost are those of the card that is open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from shardviz.ask.presets import rank
+from shardviz.ask.presets import rank, step_of
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
@@ -134,6 +134,17 @@ class Offer:
     def rank(self) -> tuple[bool, bool, float]:
         """The order of offers, by the highest level that is known; see `shardviz.ask.presets.rank`."""
         return rank(None, None) if self.known is None else rank(self.known.report, self.known.cost())
+
+
+def merged_offers(offers: Iterable[Offer]) -> Iterator[Offer]:
+    """The offers, of those that come out as the same step the first alone, which names the others."""
+    same: dict[Any, list[Offer]] = {}
+    for offer in offers:
+        key = offer.name if offer.known is None else step_of(offer.known.reports["propagated"])
+        same.setdefault(key, []).append(offer)
+    for first, *others in same.values():
+        names = " and ".join(other.name for other in others)
+        yield replace(first, text=f"{first.text} ({names}: the same step here)") if names else first
 
 
 @dataclass(frozen=True)
