@@ -145,8 +145,18 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
         blocks.append(paragraph(words(offers.trouble, tone="warn"), name="offers-trouble"))
     if offers.busy:
         blocks.append(paragraph("presets are being tried …", quiet=True, name="offers-busy"))
-    blocks += notes("Each propagated by Shardy; memory is what is known before a compiler has planned it.")
+    blocks += notes("Each is predicted by Shardy's propagation; what is first, the partitioner confirms.")
     return Document(title=words("Presets", strong=True), blocks=tuple(blocks), mesh=deck.now.known.bound.mesh)
+
+
+def _confirmed(known: Known) -> Piece:
+    """Who says what an offer's step costs; what was predicted before, where that was far off."""
+    predicted, cost = known.cost("propagated"), known.cost()
+    if known.level == "propagated" or predicted is None or cost is None:
+        return words("predicted" if known.level == "propagated" else known.level, quiet=True)
+    off = abs(cost.step.upper - predicted.step.upper) > 0.05 * predicted.step.upper
+    more = f", {format_seconds(predicted.step.upper)} predicted" if off else ""
+    return words(f"{known.level}{more}", quiet=not off, tone="warn" * off)
 
 
 def _taken(offer: Offer) -> tuple[str, str] | None:
