@@ -47,6 +47,7 @@ class Reading:
         """
         self.known = Known(flops, lowered.traced.estimates)
         self.call, self.bound, self.lowered, self.resolved, self.propagate = call, bound, lowered, resolved, propagate
+        self.options = {} if resolved.missing else bound.options  # simulated devices stand in for another compiler
         self.reached: dict[str, Report] = {}
 
     def report(self, milestone: str, texts: dict[str, str], job: processes.Job) -> Report:
@@ -84,6 +85,7 @@ class Reading:
             + diagnose.unknown_flops(cost.work)
             + diagnose.lowered_elsewhere(self.resolved.lowered_for.platform, self.lowered.platform)
             + diagnose.simulated(self.resolved.missing)
+            + diagnose.without_options([o for o in self.bound.options if o not in self.options])
             + diagnose.unused_arguments(arguments),
             source=rows.source(values, (*collectives, *cost.work)),
             stages={"before": texts["before"], "partitioned": texts["partitioned"]},
@@ -91,6 +93,7 @@ class Reading:
             versions=rows.versions(),
             residuals=predicted.residuals,
             products=predicted.products,
+            schedule=compiler.schedule_of(after, self.known),
         )
         told = compiler.with_shardys(report.collectives, predicted.collectives, self._names)
         report = replace(
@@ -103,7 +106,7 @@ class Reading:
 
     def _compiled(self, texts: dict[str, str], job: processes.Job) -> Report:
         first, waited = self.reached["partitioned"], job.elapsed
-        made = compiled_report(texts, self.resolved, first, *self.modules, self._names)
+        made = compiled_report(texts, self.resolved, first, *self.modules, self._names, self.known)
         return replace(made, timings={**first.timings, "compile": waited})
 
     def _finished(self, texts: dict[str, str], job: processes.Job) -> Report:
@@ -145,6 +148,7 @@ def compiled_report(
     before: compiler.Module,
     after: compiler.Module,
     arguments: Sequence[str],
+    known: Known,
 ) -> Report:
     """The report of level `compiled`: the partitioned one, with what the target's own compiler made of it.
 
@@ -154,6 +158,7 @@ def compiled_report(
         first: the report of level `partitioned`.
         before, after: the modules around the partitioner.
         arguments: the names of the program's arguments.
+        known: what is known of kernels and library calls besides their text.
     """
     assert first.cost is not None
     optimized = compiler.parse(texts["optimized"])
@@ -173,6 +178,8 @@ def compiled_report(
         + first.diagnostics,
         source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
         stages={**first.stages, "optimized": texts["optimized"]},
+        schedule=compiler.schedule_of(optimized, known),
+        scheduled=compiler.is_scheduled(optimized),
     )
 
 

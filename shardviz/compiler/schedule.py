@@ -169,7 +169,9 @@ class _Reading:
                     opaque |= {call.name} if call.flops is None else set()
         moved = max(0.0, moved_bytes(op) - less) if self.scheduled or flops else 0.0
         if flops or moved:
-            yield self._entry(op, "work", flops=flops, side=shortest(sides), hbm_bytes=moved, opaque=tuple(sorted(opaque)))
+            yield self._entry(
+                op, "work", flops=flops, side=shortest(sides), hbm_bytes=moved, opaque=tuple(sorted(opaque))
+            )
 
     def _entry(self, op: HloOperation, kind: Any, name: str = "", **fields: Any) -> Scheduled:
         phase, source, _ = self.place_of(op)

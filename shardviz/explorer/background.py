@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -30,7 +31,7 @@ from shardviz.explorer.chores import Chore, stepped
 from shardviz.explorer.compile_loop import Inbox
 from shardviz.explorer.logical import MOST_AT_ONCE, Logical
 from shardviz.explorer.selection import counterpart
-from shardviz.explorer.snapshot import Asked, Offer, Remedies, Snapshot
+from shardviz.explorer.snapshot import Asked, Offer, Remedies, Snapshot, Timelines
 from shardviz.explorer.texts import Passes, Stages, pass_stages
 from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
@@ -177,7 +178,8 @@ class Background:
         tried: dict[str, Offer] = {}
         for preset in presets:
             yield
-            plan = preset.plan.with_variant(variant) if variant else preset.plan
+            plan = preset.plan.with_options(now.plan.options)
+            plan = plan.with_variant(variant) if variant else plan
             offer = Offer(name=preset.name, text=preset.text, plan=plan)
             try:
                 offer = replace(offer, known=ask.known(plan, self._board.now.machine))
@@ -287,6 +289,35 @@ class Background:
                 self._inbox.post(lambda: self._board.put(logical=logical))
 
         threading.Thread(target=find, name="shardviz-dimensions", daemon=True).start()
+
+    # The step as it would run, walked while somebody looks at it.
+
+    def find_timelines(self) -> None:
+        """Has the timelines made of the open card and of the one that it is compared with, on another thread: they take
+        some tenths of a second."""
+        card, other = self._board.now.deck.now, self._board.now.deck.other
+        cards = (card, other) if other is not card and card.known.level in other.known.reports else (card,)
+        costs = tuple(cost for each in cards if (cost := each.known.cost(card.known.level)) is not None)
+        of = self._board.now.timelines.of
+        if len(of) == len(costs) and all(map(operator.is_, of, costs)):
+            return
+
+        def walk() -> None:
+            timelines = Timelines(costs, trouble="shardviz met an error of its own while it walked the step")
+            try:
+                timelines = Timelines(costs, tuple(cost.timeline for cost in costs))
+            except ShardvizError as error:
+                timelines = Timelines(costs, trouble=str(error))
+            finally:  # a page must not wait for ever
+                self._inbox.post(lambda: self._put_timelines(timelines))
+
+        self._board.put(timelines=Timelines(costs))
+        if costs:
+            threading.Thread(target=walk, name="shardviz-timelines", daemon=True).start()
+
+    def _put_timelines(self, timelines: Timelines) -> None:
+        if self._board.now.timelines.of is timelines.of:  # else others are asked for
+            self._board.put(timelines=timelines)
 
     # Texts, made while somebody looks at them.
 

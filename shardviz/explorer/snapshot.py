@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
+from shardviz.costs.timeline import Timeline
 from shardviz.errors import ShardvizError
 from shardviz.explorer.cards import Deck, Known
 from shardviz.explorer.logical import Logical
@@ -138,7 +139,7 @@ class Offer:
         cost = self.known.cost()
         if cost is None:
             return False, False, sum(c.assumed_bytes for c in self.known.report.collectives)
-        return False, cost.needs.fits is False, cost.lower if cost.upper is None else cost.upper
+        return False, cost.needs.fits is False, cost.lower if cost.seconds is None else cost.seconds
 
 
 @dataclass(frozen=True)
@@ -211,6 +212,22 @@ class Asked:
     changes: Mapping[int, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Timelines:
+    """Steps as they would run, where somebody looks at them.
+
+    Attributes:
+        of: the costs whose steps they are: of the open card, and of the one that it is compared with, where both are
+            known at one level.
+        items: their timelines; empty while they are walked, and where `trouble` says why there are none.
+        trouble: why.
+    """
+
+    of: tuple[StepCost, ...] = ()
+    items: tuple[Timeline, ...] = ()
+    trouble: str = ""
+
+
 # All of it.
 
 
@@ -230,6 +247,7 @@ class Snapshot:
         remedies: what helps it, as far as it was tried.
         why: what was asked of a collective, and the answer.
         stages: its texts, where somebody looks at them.
+        timelines: its step as it would run, where somebody looks at it.
         logical: what is known of the program's logical dimensions.
         error: an edit that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
             `output`, `value`, `dimension`, `rule`, `target`, `order`, `plan`, `card` or `internal`), `argument`,
@@ -247,6 +265,7 @@ class Snapshot:
     remedies: Remedies = field(default_factory=Remedies)
     why: Asked = field(default_factory=Asked)
     stages: Stages = field(default_factory=Stages)
+    timelines: Timelines = field(default_factory=Timelines)
     logical: Logical = field(default_factory=Logical)
     error: dict[str, Any] | None = None
     ways: tuple[Way, ...] = ()
@@ -316,7 +335,20 @@ class Snapshot:
 
 _BY_VALUE = ("machine", "progress", "selection", "changed")  # made anew at every step, often the same again
 PARTS = (
-    *("plan", "report", "cost", "deck", "history", "offers", "remedies", "why", "stages", "logical", "error"),
+    *(
+        "plan",
+        "report",
+        "cost",
+        "deck",
+        "history",
+        "offers",
+        "remedies",
+        "why",
+        "stages",
+        "timelines",
+        "logical",
+        "error",
+    ),
     *_BY_VALUE,
 )
 

@@ -75,8 +75,10 @@ def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
     nearest = {(s.last, s.next, s.source): s for _, s in sorted(stops, key=lambda each: each[0])}
     ways.sort(key=lambda way: (way[0], way[1].node.number, way[1].dim, way[2]))
     givers = tuple(_givers(trial, key, axis, [(cut, dim) for _, cut, dim, *_ in ways]))
-    ends = tuple(nearest.values())[:_MOST_STOPS]
-    return AxisWhy(value=named(node), axis=axis, dimension=None, stops=ends, givers=givers)
+    ends, many, notes = tuple(nearest.values())[:_MOST_STOPS], trial.bound.mesh.shape[axis], ()
+    if not (ends or givers or any(size % many == 0 for size in node.shape)):
+        notes = (f"none of its dimensions {list(node.shape)} divides by {axis}={many}",)
+    return AxisWhy(value=named(node), axis=axis, dimension=None, stops=ends, givers=givers, notes=notes)
 
 
 def causes_of(trial: Perturbed, key: Key, dim: int, axis: str) -> tuple[Source, ...]:

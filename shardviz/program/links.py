@@ -27,6 +27,7 @@ from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.module import Place, attributes_of, spec_of, walk
+from shardviz.program.propagate import chlo_rule
 from shardviz.program.propagated import Reading
 from shardviz.program.stablehlo import Walker
 from shardviz.records import Value as Row
@@ -172,8 +173,13 @@ class Step:
     @cached_property
     def rule(self) -> Rule | None:
         """The operation's rule; None where it has none, and at a boundary."""
-        attributes = self.op.attributes
-        return Rule.of(attributes[RULE]) if self.kind == "rule" and RULE in attributes else None
+        if self.kind != "rule":
+            return None
+        attributes, name = self.op.attributes, self.op.name
+        rule = (
+            attributes[RULE] if RULE in attributes else chlo_rule(self.op.native) if name.startswith("chlo.") else None
+        )
+        return None if rule is None else Rule.of(rule)
 
     @cached_property
     def arrays(self) -> list[tuple[Node, Factors]]:

@@ -12,7 +12,7 @@ the operation behind that, whose rule says what it takes together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -141,12 +141,28 @@ def _used_as(node: Node) -> Node:
     return _used_as(moved[0]) if len(moved) == 1 and not others else node
 
 
-def quarrels_of(node: Node) -> list[Quarrel]:
-    """Where what makes a value disagrees along its dimensions, and where what reads it wants it otherwise."""
-    made = quarrels(node.maker) if node.maker is not None else ()
-    every = [q for q in made if q.dim_of(node) is not None]
+def quarrels_of(node: Node, is_named: Callable[[Node], bool] = lambda _: True) -> list[Quarrel]:
+    """Where what makes a value disagrees along its dimensions, and where what reads it wants it otherwise.
+
+    Args:
+        node: the value.
+        is_named: whether a value has a name of its own; what has none is a step on the way to the value.
+    """
+    every = [q for n in _unnamed(node, is_named) if n.maker for q in quarrels(n.maker) if q.dim_of(n) is not None]
     every += [q for _, step in node.readers() for q in quarrels(step) if q.node is node and not q.result]
     return list({(q.step.op, q.factor, q.wanted): q for q in reversed(every)}.values())[::-1]
+
+
+def _unnamed(node: Node, is_named: Callable[[Node], bool]) -> Iterator[Node]:
+    """A value, and those of its shape without a name that it is made from, as the product in `relu(x @ w)`."""
+    way = {node: None}
+    for each in (left := list(way)):
+        yield each
+        into = [s for s in each.steps if s.kind in ("call", "return") and s.ins[-1] is each]
+        for step in into if each.maker is None else [each.maker] if each.maker.kind != "constraint" else ():
+            new = [n for n in step.ins if n.shape == node.shape and n not in way and n is not each and not is_named(n)]
+            way.update(dict.fromkeys(new))
+            left += new
 
 
 def axes_text(axes: tuple[Axis, ...]) -> str:

@@ -42,7 +42,8 @@ class Propagated:
 
     Attributes:
         outputs: a spec for every output.
-        intermediates: every value inside that has a sharding.
+        values: every value inside.
+        shown: which of them have a sharding, or lie in a shard_map.
         collectives: what Shardy would put in, per-device bytes.
         products: every matrix product.
         work: FLOPs of matrix products and convolutions on one device, by where they stand.
@@ -56,7 +57,8 @@ class Propagated:
     """
 
     outputs: tuple[Spec, ...]
-    intermediates: tuple[Value, ...]
+    values: tuple[Value, ...]
+    shown: tuple[int, ...]
     collectives: tuple[Collective, ...]
     products: tuple[Product, ...]
     work: tuple[Work, ...]
@@ -151,7 +153,8 @@ def _propagate(
         reading = Reading(graph, lowered, bound.mesh, flops or {}, brief=room is not None)
         outputs = reading.outputs()
         seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
-        found = tuple(reading.values), tuple(reading.collectives), tuple(reading.products), reading.tally.rows
+        values = tuple(reading.values), tuple(reading.shown)
+        found = *values, tuple(reading.collectives), tuple(reading.products), reading.tally.rows
         counts = reading.unknown_loops, reading.reshards_left
         propagated = Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph)
         return propagated, None if room is None else footprint(graph, lowered, bound, room)
@@ -178,7 +181,7 @@ def _simplified(lowered: Lowered) -> ir.Operation:
     broadcasts: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> Any:
-        if op.name.startswith("chlo.") and _RULE not in op.attributes and (rule := _rule(op)) is not None:
+        if op.name.startswith("chlo.") and _RULE not in op.attributes and (rule := chlo_rule(op)) is not None:
             op.attributes[_RULE] = rule
         elif op.name == "stablehlo.broadcast_in_dim":
             broadcasts.append(op)
@@ -248,7 +251,7 @@ _OPAQUE = () if jax.__version_info__ >= (0, 12) else ("chlo.erf",)
 """What XLA keeps as an operation of its own, which its Shardy does not look through either."""
 
 
-def _rule(op: ir.Operation) -> ir.Attribute | None:
+def chlo_rule(op: ir.Operation) -> ir.Attribute | None:
     """How an operation of the dialect CHLO hands shardings on: `square`, `erf`, `digamma` elementwise, and `top_k` but
     for its last dimension; None for any other.
 

@@ -49,7 +49,6 @@ from shardviz.records.source import module_of
 SKIPPED = {
     "sdy.constant",
     "stablehlo.constant",
-    "stablehlo.iota",
     "stablehlo.while",
     "stablehlo.return",
     "func.return",
@@ -62,7 +61,7 @@ SKIPPED = {
     "sdy.return",
     "sdy.manual_computation",
 }
-"""Operations that make nothing to show: constants, loops and branches, whose insides are read, and ends."""
+"""Operations that make no value of their own: constants, loops and branches, whose insides are read, and ends."""
 
 TRIVIAL = {
     "stablehlo.convert",
@@ -135,7 +134,8 @@ class Reading(Walker):
         self.on_tpu = lowered.platform == "tpu"
         self.made: dict[Any, Any] = {}  # a collective of the block that is read → its result
         self.again: dict[Any, Any] = {}  # the result of the same collective, made again → the first one's
-        self.values: list[Value] = []
+        self.values: list[Value] = []  # all that the program makes
+        self.shown: list[int] = []  # which of them have a sharding, or lie in a shard_map
         self.collectives: list[Collective] = []
         self.products: list[Product] = []
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
@@ -148,10 +148,6 @@ class Reading(Walker):
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
         self.read(self.main)
-
-    def caller(self, op: MlirOperation) -> Place | None:
-        stack = self.place(op).name_stack
-        return Place(stack, None) if stack else None  # what has no line of its own has none
 
     def read(self, block: Block) -> tuple[GraphValue, ...]:
         around, self.made, self.entries = (self.made, self.entries), {}, {}
@@ -183,7 +179,7 @@ class Reading(Walker):
                 self._product(op, place, stands_in, flops)
         elif op.kind == "custom-call" and not kind:
             self._call(op)
-        if len(self.collectives) > before and not self.brief:
+        if len(self.collectives) > before:
             self.entries[op] = begun_and_ended(self.collectives[before:])
         if op.blocks:
             with self.inside(op) as blocks:
@@ -206,20 +202,19 @@ class Reading(Walker):
         opaque: tuple[str, ...] = (),
     ) -> None:
         """Notes a product, or a call that may be one, for the schedule."""
-        if not self.brief:
-            moved = sum(math.prod(self._shard_of(v)) * itemsize(v.dtype) for v in (*op.operands, *op.results))
-            self.entries[op] = (
-                Scheduled(
-                    kind="work",
-                    name=op.kind,
-                    flops=flops,
-                    side=side,
-                    hbm_bytes=float(moved),
-                    opaque=opaque,
-                    source=frame,
-                    phase=phase,
-                ),
-            )
+        moved = sum(math.prod(self._shard_of(v)) * itemsize(v.dtype) for v in (*op.operands, *op.results))
+        self.entries[op] = (
+            Scheduled(
+                kind="work",
+                name=op.kind,
+                flops=flops,
+                side=side,
+                hbm_bytes=float(moved),
+                opaque=opaque,
+                source=frame,
+                phase=phase,
+            ),
+        )
 
     def _call(self, op: MlirOperation) -> None:
         """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
@@ -234,7 +229,7 @@ class Reading(Walker):
             self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, call.side, opaque)
 
     def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:
-        manual, last = self.around.manual, self.values[-1] if self.values else None
+        manual, last = self.around.manual, self.values[self.shown[-1]] if self.shown else None
         cuts = [self.graph.cut(value, manual) for value in (*op.operands, op.results[0])]
         used = {axis_name(a) for cut in cuts if cut is not None for a in cut.axes}
         made = last is not None and last.source == place.frame and last.name.startswith("dot_general.")
@@ -291,22 +286,25 @@ class Reading(Walker):
 
     def _value(self, op: MlirOperation) -> None:
         attributes = op.attributes
+        if not op.results:
+            return
         cut = "sdy.sharding" in attributes
-        if not op.results or not (cut or self.around.manual):
-            return
-        if op.kind == "broadcast-in-dim" and not op.operands[0].shape:
-            return
+        filled = op.kind == "iota" or (op.kind == "broadcast-in-dim" and not op.operands[0].shape)
+        shown = (cut or bool(self.around.manual)) and not filled
         shape, dtype = op.results[0].shape, op.results[0].dtype
         key = shape, dtype, attributes["sdy.sharding"] if cut else None, self.around.manual
         known = self.cuts.get(key)
         if known is None:
             known = self.cuts[key] = self._cut(*key)
         place = self.place(op)
-        short = op.name.split(".", 1)[1]
-        number = self.numbers[short] = self.numbers.get(short, -1) + 1
+        name = short = op.name.split(".", 1)[1]
+        if shown:
+            number = self.numbers[short] = self.numbers.get(short, -1) + 1
+            name = f"{short}.{number}"
+            self.shown.append(len(self.values))
         self.values.append(
             Value(
-                name=f"{short}.{number}",
+                name=name,
                 shape=shape,
                 dtype=dtype,
                 spec=known.spec,

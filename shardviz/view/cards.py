@@ -14,8 +14,9 @@ from shardviz.costs.step_cost import Needs, StepCost, memory_parts
 from shardviz.explorer.cards import Card, Deck, Known, equal_level
 from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.report import Report
-from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
 from shardviz.records.findings import Finding
+from shardviz.records.options import options_text
 from shardviz.records.report import LEVELS, Constrained, PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view.document import (
@@ -39,7 +40,17 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.report import CPU_CAUTION, CPU_DETAIL
-from shardviz.view.step_cost import BOUND_WORDS, level_words, memory_words, mfu_words, tokens_words
+from shardviz.view.step_cost import (
+    BOUND_WORDS,
+    band_words,
+    level_words,
+    memory_words,
+    mfu_words,
+    pair,
+    seconds_words,
+    step_words,
+    tokens_words,
+)
 from shardviz.view.values import total_bytes
 
 _VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("", "")}
@@ -72,7 +83,7 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
         ("difference", difference),
         ("memory per device", lambda card: tuple(memory_pieces(card.known))),
         ("", lambda card: bar(_room(card.known))),
-        ("moved per device", moved),
+        ("communication", moved),
         ("findings", lambda card: _findings(card.known)),
         ("level", lambda card: words(card.known.level, quiet=True, tip=_level_tip(card.known))),
         detail=lambda card: [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
@@ -95,7 +106,7 @@ def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
     would = Card(id="preview", name=offer.name, plan=offer.plan, known=known)
     card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
     if tried is not None and tried.seconds and LEVELS.index(tried.level) > LEVELS.index(known.level):
-        of = f"against {deck.now.name}, as it was tried at level {tried.level}; nothing overlaps"
+        of = f"against {deck.now.name}, as it was tried at level {tried.level}"
         saved = signed(-tried.seconds, format_seconds(abs(tried.seconds)), of=of)
         cells, place = list(card.rows[0].cells), [column.title for column in card.columns].index("difference")
         cells[place] = (saved, words(f"tried {tried.level}", quiet=True, tip=of))
@@ -124,7 +135,7 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
         (right("step"), of_known(step_pieces)),
         ("against what is open", of_known(lambda known: difference_pieces(known, deck.now, named=False))),
         ("memory per device", of_known(memory_pieces)),
-        ("moved per device", of_known(moved_pieces)),
+        ("communication", of_known(moved_pieces)),
         selects=_taken,
         noun="preset",
         name="offers",
@@ -155,6 +166,9 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     if bound.variant:
         text = f"its program {' and '.join(bound.variant.words)}"
         yield words(f"{text};", tone="warn", tip=f"{text}: the code pane has what to write for it")
+    if bound.options != (base.known.bound.options if base else {}):
+        text = options_text(bound.options)
+        yield words(shorten(f"with {text};" if text else "without compiler options;", 60), tip=text)
     plain = base is None or base is card or bound.mesh != base.known.bound.mesh
     if card.note:
         yield words(card.note, quiet=True, tip="\n".join(card.why))
@@ -194,14 +208,8 @@ def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]
 # The numbers.
 
 
-def pair(one: str, other: str, between: str) -> str:
-    """Two amounts, the unit said once where it is the same: `17.9 – 31.2 s`."""
-    (number, _, unit), (_, _, also) = one.partition(" "), other.partition(" ")
-    return f"{number if unit == also else one}{between}{other}"
-
-
 def step_pieces(known: Known) -> Iterator[Piece]:
-    """`4.99 – 8.55 s`: from all overlapped to nothing overlapped; without a machine what is moved."""
+    """`7.60 s 6.61 – 8.21 s`: the step, and how far off it may be; without a machine that one is to be chosen."""
     choice, cost = known.priced()
     if cost is None:
         if choice.trouble:
@@ -211,20 +219,12 @@ def step_pieces(known: Known) -> Iterator[Piece]:
             yield words("choose a machine", strong=True, tip=tip, selects=("choose", "target"))
             yield words("to see times", quiet=True)
         return
-    best = format_seconds(cost.lower)
-    if cost.upper is None:
-        text = f"≥ {best}"
-        tip = f"{best} if all overlaps. FLOPs are not known at level {cost.level}, so neither is how much longer"
-    else:
-        worst = format_seconds(cost.upper)
-        text = pair(best, worst, " – ") if best != worst else best
-        tip = (
-            f"{best} if communication, compute and HBM traffic all overlap: no step is shorter. {worst} if no "
-            "communication overlaps with work on the chip"
-        )
+    tip = seconds_words(cost) or f"FLOPs are not known at level {cost.level}, so neither is how much longer"
     more = [f"of the {level_words(cost)}", _bound(cost), mfu_words(cost), tokens_words(cost)]
     more += [f"{plural(len(cost.unknown), 'collective')} of unknown time left out"] if cost.unknown else []
-    yield words(text, strong=True, tip="; ".join([tip, *filter(None, more)]))
+    yield words(step_words(cost), strong=True, tip="; ".join([tip, *filter(None, more), *cost.notes]))
+    if band := band_words(cost):
+        yield words(band, quiet=True, tip=f"{cost.step.accuracy}")
 
 
 def _bound(cost: StepCost) -> str:
@@ -264,14 +264,17 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
     against = f"against {other.name}, at level {level}"
     one, two = known.cost(level), other.known.cost(level)
     if one is not None and two is not None:
-        both = one.upper is not None and two.upper is not None
-        later = one.upper - two.upper if one.upper is not None and two.upper is not None else one.lower - two.lower
-        sooner = one.lower - two.lower
-        tip = f"{against}: {_signed(later)} if nothing overlaps, {_signed(sooner)} if all does" if both else against
-        if format_seconds(abs(later)) == "0 s" or abs(later) < 5e-4 * max(two.lower, 1e-12):
-            yield words("the same time", quiet=True, tip=tip)
+        both = one.seconds is not None and two.seconds is not None
+        later = one.step.seconds - two.step.seconds if both else one.lower - two.lower
+        chips, before = one.machine.num_chips, two.machine.num_chips
+        if chips != before and both and one.step.seconds and two.step.seconds:
+            spent = one.step.seconds * chips / (two.step.seconds * before)
+            tip = f"{against}: {chips:,} chips for {step_words(one)}, there {before:,} for {step_words(two)}"
+            yield signed(spent - 1, f"{format_change(spent)} chip-seconds", of=tip)
+        elif format_seconds(abs(later)) == "0 s" or abs(later) < 5e-4 * max(two.lower, 1e-12):
+            yield words("the same time", quiet=True, tip=against)
         else:
-            yield signed(later, format_seconds(abs(later)), of=against, tip=tip)
+            yield signed(later, format_seconds(abs(later)), of=against)
     else:
         more = _bytes(known.reports[level]) - _bytes(other.known.reports[level])
         if not more:
@@ -280,11 +283,6 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
             yield signed(more, f"{format_bytes(abs(more))} moved", of=against)
     if behind:
         yield words(behind, quiet=True, tip="the highest level that both plans have reached")
-
-
-def _signed(seconds: float) -> str:
-    sign = "+" if seconds > 0 else "−" if seconds < 0 else ""
-    return f"{sign}{format_seconds(abs(seconds))}"
 
 
 def _bytes(report: Report) -> float:
@@ -331,33 +329,46 @@ def _room(known: Known) -> Iterator[Part]:
 
 
 def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> Iterator[Piece]:
-    """Operand bytes over the axes that have most of them; and how many times as much as another plan moves."""
-    totals = sum_collectives(known.report.collectives, "axes")
-    whole = total_of(known.report.collectives)
+    """What communication takes over the axes that take longest, and how many times as long as another plan's.
+
+    Without a machine there are operand bytes in place of seconds.
+    """
+    cost = known.cost()
+    collectives = known.report.collectives if cost is None else cost.collectives
+    totals = sum_collectives(collectives, "axes", order="bytes" if cost is None else "seconds")
     if not totals:
         yield words("nothing")
         return
-    least = whole.bytes / 1000
-    main = [t for t in totals if t.unknown or t.bytes >= least][:_MOST_MOVED]
+
+    def amount(total: CollectiveTotal) -> float:
+        return total.bytes if cost is None else total.seconds
+
+    def text(total: CollectiveTotal) -> str:
+        return total.bytes_text if cost is None else format_seconds(total.seconds)
+
+    least = sum(map(amount, totals)) / 1000
+    main = [t for t in totals if t.unknown or amount(t) >= least][:_MOST_MOVED]
     for total in main:
         yield axes(total.axes)
-        yield words(total.bytes_text, tip=_moved_tip(total))
+        yield words(text(total), tip=_moved_tip(total))
     left = [t for t in totals if t not in main]
     if left:
-        yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {t.bytes_text}" for t in left))
-    if other is not None:
-        yield from _ratio(_bytes(known.reports[level]), _bytes(other.reports[level]), level)
+        yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in left))
+    here, there = known.cost(level), None if other is None else other.cost(level)
+    if here is not None and there is not None:
+        yield from _ratio(here.step.communication, there.step.communication, level, format_seconds)
+    elif other is not None:
+        yield from _ratio(_bytes(known.reports[level]), _bytes(other.reports[level]), level, format_bytes)
 
 
 def _moved_tip(total: CollectiveTotal) -> str:
     return f"{total.bytes_text}: {total.sentence}"
 
 
-def _ratio(now: float, then: float, level: str) -> Iterator[Piece]:
-    tip = f"{format_bytes(then)} there, {format_bytes(now)} here, in all, at level {level}"
+def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) -> Iterator[Piece]:
+    tip = f"{form(then)} there, {form(now)} here, in all, at level {level}"
     if then and abs(now / then - 1) > 0.005:
-        text = f"× {now / then:.2g}" if now / then < 100 else f"× {now / then:,.0f}"
-        yield words(text, tone="bad" if now > then else "good", tip=tip)
+        yield words(format_change(now / then), tone="bad" if now > then else "good", tip=tip)
 
 
 def _findings(known: Known) -> tuple[Piece]:

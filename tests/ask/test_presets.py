@@ -215,15 +215,15 @@ def test_what_does_not_divide_is_left_whole():
 def test_with_a_target_the_shortest_step_that_may_fit_is_first():
     example = sv.gallery.llama("70b")
     found = example.program.presets(example.mesh, target="tpu v5p:4x4x4")
-    order = [(row.cost.needs.fits is False, row.cost.upper) for row in found.rows]
+    order = [(row.cost.needs.fits is False, row.cost.seconds) for row in found.rows]
     assert order == sorted(order) and found.rows[0].cost.needs.fits is not False
     assert found.rows[-1].cost.needs.fits is False  # data parallel, or the sequence: the state alone is 282 GB
     for row in found.rows:
-        assert row.cost.upper == sv.cost(example.program.propagate(found[row.name]), "tpu v5p:4x4x4").upper
+        assert row.cost.seconds == sv.cost(example.program.propagate(found[row.name]), "tpu v5p:4x4x4").seconds
     text = found.text()
     assert "OVER" in text and "fsdp + tensor parallel" in text
-    gallery = sv.cost(example.program.propagate(example.plan), "tpu v5p:4x4x4").upper
-    assert min(row.cost.upper for row in found.rows if row.cost.needs.fits is not False) <= gallery
+    gallery = sv.cost(example.program.propagate(example.plan), "tpu v5p:4x4x4").seconds
+    assert min(row.cost.seconds for row in found.rows if row.cost.needs.fits is not False) <= gallery
 
 
 def test_a_mesh_is_needed():

@@ -57,7 +57,7 @@ def test_a_still_is_short_and_every_sanitizer_keeps_it(llama):
         "propagated",
         TARGET,
         "params['layers']['wq']",
-        "moved per device",
+        "communication",
         "baseline",
     ):
         assert text in said

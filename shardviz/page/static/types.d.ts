@@ -177,6 +177,7 @@ export interface EditError {
     | "dimension"
     | "mesh"
     | "target"
+    | "options"
     | "rule"
     | "plan"
     | "order"
@@ -225,6 +226,9 @@ export interface Machines {
   trouble: string;
   devices: string;
   groups: MachineGroup[];
+  /** The compiler's options as flags, and sets of them that go by a name. */
+  options: string;
+  sets: { name: string; title: string }[];
 }
 
 export interface MachineGroup {
@@ -453,6 +457,42 @@ export interface Line {
   on?: Inline[];
 }
 
+/** The step of the open card and of the one that it is compared with, on one scale; see timelines.py. */
+export interface Timelines {
+  cards: TimedCard[];
+  seconds: number;
+  looks: { text: string; axis?: string }[];
+  words: string[];
+  lines: [at: string, values: string[]][];
+  chosen: Inline[];
+  notes: string[];
+}
+
+export interface TimedCard {
+  name: string;
+  said: string;
+  rests: string;
+  seconds: number;
+  /** By lane: its name, its mesh axis, how long it is busy. */
+  lanes: string[];
+  axes: string[];
+  busy: string[];
+  loops: [begin: number, wide: number, depth: number, trips: number, words: number][];
+  events: Timed[];
+}
+
+export type Timed = [
+  lane: number,
+  begin: number,
+  wide: number,
+  look: number,
+  time: number,
+  about: number,
+  name: number,
+  line: number,
+  chosen: number,
+];
+
 export interface Traits {
   /** The offer that is looked at, `remedy …` or `offer …`; empty for none. */
   hovered: string;
@@ -506,6 +546,8 @@ export interface Traits {
   costs: Pane;
   machine: Machine;
   company: Pane & { device?: number; picture?: Picture };
+  /** The steps as they would run; empty while nobody looks and while they are being walked. */
+  timeline: Pane & Partial<Timelines>;
   memory: Pane;
   difference: Pane;
   /** The selected value inside the function, where it is one, with its spec; and the constraints that the plan has. */
