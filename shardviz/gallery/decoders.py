@@ -4,7 +4,7 @@
 
 One block, scanned over stacked layers, serves all: grouped-query heads, a gated or plain feed-forward block or a
 mixture of experts with a capacity, attention as products or as the TPU's splash kernel, what is kept or goes to the
-host's memory by the names that MaxText gives (https://github.com/AI-Hypercomputer/maxtext), and AdamW with clipped gradients.
+host's memory by MaxText's names (https://github.com/AI-Hypercomputer/maxtext), and AdamW with clipped gradients.
 
 The mesh axes are `data` (between slices), `fsdp` and `expert`, which cut the batch, `context` (the sequence) and
 `tensor` (heads, feed-forward features, vocabulary); `fsdp` and `context` cut every weight too, along the model's width.

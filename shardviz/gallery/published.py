@@ -1,7 +1,7 @@
 """Step times that others measured and published, each with the program that is to take that time.
 
     for row in published().values():
-        row.key, row.seconds, row.program, row.plan, row.target, row.options
+        row.program.compile(row.plan, row.target), row.seconds
 
 The table is `published.toml`; what this method predicts for each row is kept in `predicted.json`, which
 `docs/predicted_and_measured.py` writes, so that it can be shown where no compiler is at hand.
@@ -44,13 +44,13 @@ class Published:
         model: of `decoder_of`.
         target: the machine that it ran on.
         settings: the other arguments of `decoder_of`.
-        flags: names of the recipe's sets of compiler options.
-        options: these sets together: option → value.
+        options: the recipe's compiler options: flags, and names of `sv.option_sets`.
         printed: the seconds that are printed; 0 where a throughput is.
         tflops: the throughput that is printed, TFLOP/s of a device.
         source: where it is printed.
         differs: what the program does not have of what ran; empty where nothing is known.
-        aside: the row was not looked at while the method was made.
+        gives: a constant of a chip that comes from this row, which so is no judge of the method; empty for others.
+        aside: not among the rows that the method was first tried on.
         predicted: level → the seconds that a timeline said when the table was last made.
     """
 
@@ -58,12 +58,12 @@ class Published:
     model: str
     target: str
     settings: Mapping[str, Any]
-    flags: tuple[str, ...] = ()
-    options: Mapping[str, Any]
+    options: tuple[str, ...] = ()
     printed: float = 0.0
     tflops: float = 0.0
     source: str
     differs: str = ""
+    gives: str = ""
     aside: bool = False
     predicted: Mapping[str, float]
 
@@ -79,8 +79,8 @@ class Published:
 
     @property
     def plan(self) -> Plan:
-        """Its plan."""
-        return self.example.plan
+        """Its plan, with the recipe's compiler options."""
+        return self.example.plan.with_options(self.options)
 
     @property
     def kind(self) -> str:
@@ -119,11 +119,16 @@ class Accuracy:
 
 
 def accuracies(rows: Iterable[Published]) -> list[Accuracy]:
-    """How far predicted was from measured, by kind of chip and level; levels that no row has are left out."""
+    """How far predicted was from measured, by kind of chip and level, without rows that give a constant.
+
+    Levels that no row has are left out.
+    """
     made = []
     for kind, level in itertools.product(("tpu", "gpu"), LEVELS):
         ratios = {
-            row.key: row.seconds / row.predicted[level] for row in rows if row.kind == kind and level in row.predicted
+            row.key: row.seconds / row.predicted[level]
+            for row in rows
+            if row.kind == kind and level in row.predicted and not row.gives
         }
         if not ratios:
             continue
@@ -140,15 +145,23 @@ def accuracies(rows: Iterable[Published]) -> list[Accuracy]:
 def published() -> dict[str, Published]:
     """The table: key → row."""
     table, predicted = tomllib.loads(_text("published.toml")), json.loads(_text("predicted.json"))
-    return {key: _row(key, row, table["options"], predicted.get(key, {})) for key, row in table["rows"].items()}
+    return {key: _row(key, row, predicted.get(key, {})) for key, row in table["rows"].items()}
 
 
-def _row(key: str, row: dict[str, Any], sets: Mapping[str, Any], predicted: Mapping[str, float]) -> Published:
-    own = {"printed": row.pop("seconds", 0.0), "flags": tuple(row.pop("options", ()))}
-    own |= {name: row.pop(name) for name in ("model", "target", "tflops", "source", "differs", "aside") if name in row}
-    own["options"] = {option: value for name in own["flags"] for option, value in sets[name].items()}
+def _row(key: str, row: dict[str, Any], predicted: Mapping[str, float]) -> Published:
+    own = {"printed": row.pop("seconds", 0.0), "options": tuple(row.pop("options", ()))}
+    own |= {
+        name: row.pop(name)
+        for name in ("model", "target", "tflops", "source", "differs", "gives", "aside")
+        if name in row
+    }
     row |= {name: jnp.dtype(row[name]).type for name in ("weights", "moments") if name in row}
     return Published(key=key, settings=row, predicted=predicted, **own)
+
+
+def left_out() -> dict[str, str]:
+    """Published steps that are not in the table: key → why."""
+    return tomllib.loads(_text("published.toml"))["left_out"]
 
 
 def _text(name: str) -> str:

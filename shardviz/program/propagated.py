@@ -24,7 +24,7 @@ from jax.extend.mlir.dialects import sdy
 from shardviz.graph import At, Block, Flow, Origins
 from shardviz.graph import Value as GraphValue
 from shardviz.graph.collectives import span
-from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, product_sizes
+from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, product_sizes, shortest_side
 from shardviz.graph.listed import listed
 from shardviz.graph.uses import SAME_EACH_RUN, root
 from shardviz.kept import cached_property
@@ -181,7 +181,8 @@ class Reading(Walker):
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
-            self._works(op, place.frame, stands_in, {product_dtype(op): flops})
+            side = shortest_side(op, self._shard_of)
+            self._works(op, place.frame, stands_in, {product_dtype(op): flops}, side)
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
         elif op.kind == "custom-call" and not kind:
@@ -200,13 +201,26 @@ class Reading(Walker):
                     self.entries[op] = (loop,) if op.kind == "while" else self.schedule
 
     def _works(
-        self, op: MlirOperation, frame: Frame | None, phase: str, flops: dict[str, float], opaque: tuple[str, ...] = ()
+        self,
+        op: MlirOperation,
+        frame: Frame | None,
+        phase: str,
+        flops: dict[str, float],
+        side: int,
+        opaque: tuple[str, ...] = (),
     ) -> None:
         """Notes a product, or a call that may be one, for the schedule."""
         moved = sum(math.prod(self._shard_of(v)) * itemsize(v.dtype) for v in (*op.operands, *op.results))
         self.entries[op] = (
             Scheduled(
-                kind="work", name=op.kind, flops=flops, hbm_bytes=float(moved), opaque=opaque, source=frame, phase=phase
+                kind="work",
+                name=op.kind,
+                flops=flops,
+                side=side,
+                hbm_bytes=float(moved),
+                opaque=opaque,
+                source=frame,
+                phase=phase,
             ),
         )
 
@@ -220,7 +234,7 @@ class Reading(Walker):
             row = self._phase(op, place), frame, module_of(place.name_stack, frame), call.dtype
             opaque = (call.name,) if call.flops is None else ()
             self.tally.add(*row, self.around.times * (call.flops or 0.0), opaque=opaque)
-            self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, opaque)
+            self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, call.side, opaque)
 
     def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:
         manual, last = self.around.manual, self.values[self.shown[-1]] if self.shown else None
