@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardviz.costs.step_cost import memory_parts
+from shardviz.costs.step_cost import StepCost, memory_parts
+from shardviz.errors import ShardvizError
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import Looked, SavedSession
 from shardviz.explorer.snapshot import Remedies
@@ -252,6 +253,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
         _part("Cost", cost_pane(cost, state.cost_error), "closed"),
     ]
     if cost is not None:
+        blocks.append(_part("Timeline", _walked(cost), "closed"))
         machine = placement_document(cost.placement)
         drawn = dataclasses.replace(machine, blocks=(Figure(of=machine_figure(cost)), *machine.blocks))
         blocks.append(_part("Machine", drawn, "closed"))
@@ -264,6 +266,14 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
         blocks.append(Section(title=of, blocks=tuple(_coded(code)), fold="closed"))
     title = headline_pane(state).title
     return Document(title=title, lead=(_level(state),), blocks=_settled(tuple(blocks)), mesh=report.mesh)
+
+
+def _walked(cost: StepCost) -> Document:
+    """The step as it would run, or why nobody knows."""
+    try:
+        return document(cost.timeline)
+    except ShardvizError as error:
+        return Document(blocks=(paragraph(str(error)),))
 
 
 def _settled(part: Any) -> Any:
