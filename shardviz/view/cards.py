@@ -154,8 +154,8 @@ def _confirmed(known: Known) -> Piece:
     predicted, cost = known.cost("propagated"), known.cost()
     if known.level == "propagated" or predicted is None or cost is None:
         return words("predicted" if known.level == "propagated" else known.level, quiet=True)
-    off = abs(cost.step.upper - predicted.step.upper) > 0.05 * predicted.step.upper
-    more = f", {format_seconds(predicted.step.upper)} predicted" if off else ""
+    off = abs(cost.step.seconds - predicted.step.seconds) > 0.05 * predicted.step.seconds
+    more = f", {format_seconds(predicted.step.seconds)} predicted" if off else ""
     return words(f"{known.level}{more}", quiet=not off, tone="warn" * off)
 
 

@@ -155,8 +155,8 @@ def _confirmed(each: Preset) -> Piece:
         return words("")
     if each.predicted is None:
         return words("predicted")
-    was = each.predicted.step.upper
-    more = f", {format_seconds(was)} predicted" if abs(each.cost.step.upper - was) > 0.05 * was else ""
+    was = each.predicted.step.seconds
+    more = f", {format_seconds(was)} predicted" if abs(each.cost.step.seconds - was) > 0.05 * was else ""
     return words(f"{each.report.level}{more}", tone="warn" * bool(more))
 
 
