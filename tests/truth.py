@@ -14,6 +14,9 @@ import pytest
 from shardviz.judge.report import Report
 from shardviz.notation.spec import axis_name
 
+UNOPTIMIZED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+"""Has LLVM spend no time on what is compiled for CPUs: neither HLO nor the memory plan depends on it."""
+
 
 def answers_of(script: str | Path, *arguments: object, timeout: float = 600, **environment: str) -> str:
     """Runs a script in an interpreter of its own, and gives what it prints; fails with what it said if it fails."""
@@ -37,7 +40,7 @@ def filled_once(factory: pytest.TempPathFactory, script: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the others wait
         if not (folder / "filled").exists():
             folder.mkdir()
-            answers_of(script, folder)
+            answers_of(script, folder, **UNOPTIMIZED)
             (folder / "filled").touch()
     return folder
 

@@ -23,7 +23,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.adapt.pmap import mapped_spec, sharding_spec
 from tests.ask.counting import count
 from tests.program import pmap_examples as pmaps
-from tests.truth import answers_of, counted
+from tests.truth import UNOPTIMIZED, answers_of, counted
 
 CASES = [(name, n) for n in pmaps.SIZES for name in pmaps.examples(2)]
 
@@ -32,7 +32,7 @@ CASES = [(name, n) for n in pmaps.SIZES for name in pmaps.examples(2)]
 def truth(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pmap")
     script = Path(__file__).with_name("pmap_truth.py")
-    answers_of(script, folder)
+    answers_of(script, folder, **UNOPTIMIZED)
     return folder
 
 

@@ -21,7 +21,7 @@ from shardviz.view.document import Document
 from shardviz.view.values import values_table
 from tests.ask.counting import count
 from tests.program import manual_programs as programs
-from tests.truth import answers_of, counted
+from tests.truth import UNOPTIMIZED, answers_of, counted
 
 MESH = {"data": 2, "model": 4}
 SQUARE = jax.ShapeDtypeStruct((16, 16), jnp.float32)
@@ -32,7 +32,7 @@ CASES = [(n, w, d) for n in programs.NAMES for w in programs.PASSES for d in pro
 def truth(tmp_path_factory):
     folder = tmp_path_factory.mktemp("manual")
     script = Path(programs.__file__).with_name("manual_truth.py")
-    answers_of(script, folder)
+    answers_of(script, folder, **UNOPTIMIZED)
     return folder
 
 

@@ -43,7 +43,7 @@ class Nothing:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("lock", [threading.Lock, threading.RLock, Nothing])
+@pytest.mark.parametrize("lock", [threading.Lock, Nothing])
 def test_an_edit_that_traces_is_answered_while_mends_are_tried(lock):
     guard, stack = lock(), Stack()
 
