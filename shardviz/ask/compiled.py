@@ -86,6 +86,8 @@ def compiled_report(compiled: Any) -> Report:
         + diagnose.unknown_flops(cost.work),
         source=rows.source((), (*found, *cost.work)),
         stages={"optimized": text},
+        schedule=compiler.schedule_of(module),
+        scheduled=compiler.is_scheduled(module),
         versions=rows.versions(),
     )
 

@@ -395,6 +395,6 @@ def _moved(report: Report) -> float:
 
 def _order(row: Preset) -> tuple[bool, float]:
     """What cannot fit comes last; then the shortest step first; without a target, as they were made."""
-    if row.cost is None or row.cost.upper is None:
+    if row.cost is None or row.cost.seconds is None:
         return row.report is None, 0.0
-    return row.cost.needs.fits is False, row.cost.upper
+    return row.cost.needs.fits is False, row.cost.seconds

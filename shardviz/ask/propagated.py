@@ -74,6 +74,7 @@ def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, found: Propagated
         collectives=Collectives(found.collectives),
         cost=_work(found),
         timings=found.seconds,
+        schedule=found.schedule,
     )
 
 

@@ -91,6 +91,7 @@ class Reading:
             versions=rows.versions(),
             residuals=predicted.residuals,
             products=predicted.products,
+            schedule=compiler.schedule_of(after, self.known),
         )
         told = compiler.with_shardys(report.collectives, predicted.collectives, self._names)
         report = replace(
@@ -103,7 +104,7 @@ class Reading:
 
     def _compiled(self, texts: dict[str, str], job: processes.Job) -> Report:
         first, waited = self.reached["partitioned"], job.elapsed
-        made = compiled_report(texts, self.resolved, first, *self.modules, self._names)
+        made = compiled_report(texts, self.resolved, first, *self.modules, self._names, self.known)
         return replace(made, timings={**first.timings, "compile": waited})
 
     def _finished(self, texts: dict[str, str], job: processes.Job) -> Report:
@@ -145,6 +146,7 @@ def compiled_report(
     before: compiler.Module,
     after: compiler.Module,
     arguments: Sequence[str],
+    known: Known,
 ) -> Report:
     """The report of level `compiled`: the partitioned one, with what the target's own compiler made of it.
 
@@ -154,6 +156,7 @@ def compiled_report(
         first: the report of level `partitioned`.
         before, after: the modules around the partitioner.
         arguments: the names of the program's arguments.
+        known: what is known of kernels and library calls besides their text.
     """
     assert first.cost is not None
     optimized = compiler.parse(texts["optimized"])
@@ -173,6 +176,8 @@ def compiled_report(
         + first.diagnostics,
         source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
         stages={**first.stages, "optimized": texts["optimized"]},
+        schedule=compiler.schedule_of(optimized, known),
+        scheduled=compiler.is_scheduled(optimized),
     )
 
 

@@ -146,7 +146,7 @@ class Asking:
         return self._sketched(self.trial.bound, lambda: self.trial.changed((), (), forced))
 
     def _effect(self, report: Report, target: str | Machine | None) -> Effect:
-        seconds = None if target is None else cost_of(report, target).upper
+        seconds = None if target is None else cost_of(report, target).seconds
         return Effect(
             bytes=sum(c.assumed_bytes for c in report.collectives),
             collectives=len(report.collectives),

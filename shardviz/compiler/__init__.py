@@ -7,6 +7,7 @@ from shardviz.compiler.matching import algorithms, target_collectives
 from shardviz.compiler.memory import Buffers, alive_at_peak, memory
 from shardviz.compiler.module import Computation, Instruction, Module, parse
 from shardviz.compiler.phases import Phases
+from shardviz.compiler.schedule import is_scheduled, schedule_of
 from shardviz.compiler.shapes import Shape, parse_shape
 from shardviz.compiler.shardings import cut, output_shardings, parameter_shardings, values
 from shardviz.compiler.uses import with_shardys
@@ -32,6 +33,7 @@ __all__ = [
     "count_flops",
     "cut",
     "graph_of",
+    "is_scheduled",
     "memory",
     "output_shardings",
     "parameter_shardings",
@@ -39,6 +41,7 @@ __all__ = [
     "parse_groups",
     "parse_pairs",
     "parse_shape",
+    "schedule_of",
     "target_collectives",
     "values",
     "with_bytes",

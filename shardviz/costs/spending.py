@@ -90,7 +90,7 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
     if cost.bound == "memory":
         before = None if other is None else other.step.memory
         found.append(Spending(what="memory", seconds=cost.step.memory, before=before, bytes=cost.hbm_bytes))
-    least = _LEAST * (cost.upper or cost.lower)
+    least = _LEAST * (cost.seconds or cost.lower)
 
     def rank(each: Spending) -> tuple[bool, float]:
         dearer = each.difference > least

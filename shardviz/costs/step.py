@@ -5,15 +5,15 @@
 >>> step.compute, step.memory, step.bound
 (0.005010893246187364, 0.002, 'compute')
 >>> print(step)
-between 5.01 ms (all overlapped) and 5.01 ms (nothing overlapped); bound by compute
+5.01 ms; bound by compute (5.01 ms if all overlaps, 5.01 ms if no communication does)
   compute        5.01 ms  2.30 TFLOP of bfloat16 / 459 TFLOP/s
   memory         2.00 ms  5.60 GB / 2.80 TB/s
   communication      0 s  no collectives
-  model FLOPs utilisation: 81.5% to 81.5% (120 TFLOP / (64 chips x 459 TFLOP/s x time))
-  tokens: 1.63 M/s to 1.63 M/s, 25.5 k/s a chip at best
+  model FLOPs utilisation: 81.5% (120 TFLOP / (64 chips x 459 TFLOP/s x time))
+  tokens: 1.63 M/s, 25.5 k/s a chip
 
-The lower bound of the time lets all three go on at once; the upper bound lets compute and memory do so, and
-communication wait for both (*How to Scale Your Model*, part 1).
+A report's step is walked in its schedule (`costs.timeline`), which gives its seconds. Without a schedule they are those
+of a step whose compute and memory overlap while communication waits for both (*How to Scale Your Model*, part 1).
 
 Whether a program fits a device's memory:
 
@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardviz.costs.accuracy import Accuracy
 from shardviz.costs.chips import Chip, family
 from shardviz.costs.collective import collective_seconds
 from shardviz.costs.machine import Machine, machine_of
@@ -70,6 +71,8 @@ class StepTime:
         peak_flops_per_s: of the whole machine, for the first element type.
         model_flops: FLOPs of the whole step that the model needs; None where not given.
         tokens: tokens (or samples) of the whole step; None where not given.
+        walked: seconds of the step as it would run (`costs.timeline`); None where there is no schedule.
+        accuracy: how far walked steps were off where they were measured; None where nobody compared.
     """
 
     machine: Machine
@@ -82,6 +85,27 @@ class StepTime:
     peak_flops_per_s: float
     model_flops: float | None = None
     tokens: float | None = None
+    walked: float | None = None
+    accuracy: Accuracy | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The step's time: as it would run where there is a schedule to walk, else as if no communication overlaps.
+
+        It is never less than the longest of compute, memory and communication: below level `compiled` a schedule does
+        not have all that goes through memory.
+        """
+        return self.upper if self.walked is None else max(self.walked, self.lower)
+
+    @property
+    def low(self) -> float | None:
+        """The shortest that the step would be if it is off as far as measured ones were; None where not known."""
+        return None if self.walked is None or self.accuracy is None else self.seconds * self.accuracy.low
+
+    @property
+    def high(self) -> float | None:
+        """The longest that the step would be if it is off as far as measured ones were; None where not known."""
+        return None if self.walked is None or self.accuracy is None else self.seconds * self.accuracy.high
 
     @property
     def compute(self) -> float:
@@ -100,12 +124,12 @@ class StepTime:
 
     @property
     def lower(self) -> float:
-        """The step's time if everything overlaps."""
+        """The longest of compute, memory and communication: the step if everything overlaps."""
         return max(self.compute, self.memory, self.communication)
 
     @property
     def upper(self) -> float:
-        """The step's time if no communication overlaps with work on the chip."""
+        """The step if compute and memory overlap, and no communication does."""
         return max(self.compute, self.memory) + self.communication
 
     @property
@@ -126,19 +150,19 @@ class StepTime:
         return self.model_flops / (seconds * self.peak_flops_per_s)
 
     @property
-    def mfu(self) -> tuple[float, float] | None:
-        """Model FLOPs utilisation at the upper and at the lower bound of the time: the least and the most."""
-        least, most = self.utilisation(self.upper), self.utilisation(self.lower)
-        return None if least is None or most is None else (least, most)
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation; None where the model's FLOPs were not given."""
+        return self.utilisation(self.seconds)
 
     @property
-    def tokens_per_s(self) -> tuple[float, float] | None:
-        """Tokens a second at the upper and at the lower bound of the time."""
-        return None if self.tokens is None or not self.lower else (self.tokens / self.upper, self.tokens / self.lower)
+    def tokens_per_s(self) -> float | None:
+        """Tokens a second; None where their number was not given."""
+        return None if self.tokens is None or not self.seconds else self.tokens / self.seconds
 
     def __str__(self) -> str:
         best, worst = format_seconds(self.lower), format_seconds(self.upper)
-        lines = [f"between {best} (all overlapped) and {worst} (nothing overlapped); bound by {self.bound}"]
+        overlap = f"{best} if all overlaps, {worst} if no communication does"
+        lines = [f"{format_seconds(self.seconds)}; bound by {self.bound} ({overlap})"]
         rows = [
             ("compute", self.compute, " + ".join(share.formula for share in self.computing)),
             ("memory", self.memory, self.moving.formula),
@@ -149,14 +173,12 @@ class StepTime:
         chips = self.machine.num_chips
         if self.mfu is not None:
             assert self.model_flops is not None
-            least, most = self.mfu
             peak = f"{chips} chips x {format_flops(self.peak_flops_per_s / chips)}/s"
             sums = f"{format_flops(self.model_flops)} / ({peak} x time)"
-            lines.append(f"  model FLOPs utilisation: {least:.1%} to {most:.1%} ({sums})")
+            lines.append(f"  model FLOPs utilisation: {self.mfu:.1%} ({sums})")
         if self.tokens_per_s is not None:
-            slow, fast = self.tokens_per_s
-            each = f"{format_number(fast / chips)}/s a chip at best"
-            lines.append(f"  tokens: {format_number(slow)}/s to {format_number(fast)}/s, {each}")
+            each = f"{format_number(self.tokens_per_s / chips)}/s a chip"
+            lines.append(f"  tokens: {format_number(self.tokens_per_s)}/s, {each}")
         return "\n".join(lines)
 
     def _communication_text(self) -> str:
@@ -180,6 +202,8 @@ def step_time(
     dtype: str = "bfloat16",
     model_flops: float | None = None,
     tokens: float | None = None,
+    walked: float | None = None,
+    accuracy: Accuracy | None = None,
 ) -> StepTime:
     """How long a step takes on a machine.
 
@@ -191,6 +215,7 @@ def step_time(
         dtype: the element type of the products, where `flops` is one number.
         model_flops: FLOPs of the whole step that the model needs (6 x parameters x tokens, say), for its utilisation.
         tokens: tokens, or samples, of the whole step.
+        walked, accuracy: as of `StepTime`.
 
     Raises:
         TargetError: if there is no such machine, or its chip has no rate for an element type.
@@ -229,6 +254,8 @@ def step_time(
         peak_flops_per_s=peak,
         model_flops=model_flops,
         tokens=tokens,
+        walked=walked,
+        accuracy=accuracy,
     )
 
 

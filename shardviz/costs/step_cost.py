@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from shardviz.costs.accuracy import accuracy_of
 from shardviz.costs.batch import Batch, batch_of
 from shardviz.costs.collective import with_seconds
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
 from shardviz.costs.step import Fit, Knee, StepTime, fits, gather_rate, roofline, step_time
+from shardviz.costs.timeline import Timeline, timed_program, timeline_of
 from shardviz.errors import ShardvizError, TargetError
+from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
@@ -68,13 +71,11 @@ class StepCost(Visible):
     It shows itself: `print(cost)`, `cost.text(width)`, `cost.html()`, `cost.plot(kind="step")`.
 
     Attributes:
-        program: the function's name.
-        level: of the report, `propagated`, `partitioned` or `compiled`: what collectives and FLOPs are from.
-        compiled_for: the report's own target.
+        report: whose step it is.
         placement: the mesh on the machine: what each mesh axis rides on.
         collectives: the report's, each with `seconds` and `formula`: the partitioner's, or with `as_run` those of the
             target's optimised program.
-        step: compute, memory traffic and communication in seconds, on one device.
+        step: the step's seconds, and those of compute, memory traffic and communication on one device.
         flops: of one device; None where the level does not count them.
         dtype: the element type at whose rate they, or most of them, are counted.
         hbm_bytes: what one device reads and writes of its memory.
@@ -85,19 +86,16 @@ class StepCost(Visible):
         as_run: whether `collectives` are as the target's compiler runs them.
         partitioned: the partitioner's collectives, each with `seconds` and `formula`: `collectives`, unless `as_run`.
         levels: which number → where it is from.
-        source: file → line number → text, the report's.
+        rests_on: whose schedule the step's seconds are walked in, or that none is.
+        notes: what the walk does not know, and what it takes in its place.
         tokens_are: what is counted in a step: `tokens` or `samples`.
         tokens_from: how their number was found: `512 x 4096, from argument tokens`, or `given`; empty where there is
             none.
-        counted: the report's FLOPs and HBM traffic, by phase, line and module: `cost.counted.by("phase")`; None where
-            the level does not count them.
     """
 
     width: ClassVar[int | None] = 100
 
-    program: str
-    level: str
-    compiled_for: str
+    report: ReportRecord
     placement: Placement
     collectives: tuple[Collective, ...]
     step: StepTime
@@ -111,10 +109,35 @@ class StepCost(Visible):
     as_run: bool = False
     partitioned: tuple[Collective, ...] = ()
     levels: Mapping[str, str] = field(default_factory=dict)
-    source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    rests_on: str = ""
+    notes: tuple[str, ...] = ()
     tokens_are: str = "tokens"
     tokens_from: str = ""
-    counted: Cost | None = None
+
+    @property
+    def program(self) -> str:
+        """The function's name."""
+        return self.report.program
+
+    @property
+    def level(self) -> str:
+        """The report's level: what collectives and FLOPs are from."""
+        return self.report.level
+
+    @property
+    def compiled_for(self) -> str:
+        """The report's own target."""
+        return self.report.target
+
+    @property
+    def counted(self) -> Cost | None:
+        """The report's FLOPs and HBM traffic: `cost.counted.by("phase")`; None where its level does not count them."""
+        return self.report.cost
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The step as it would run; errors as `sv.timeline`."""
+        return timeline_of(self.report, self.machine)
 
     @property
     def machine(self) -> Machine:
@@ -132,14 +155,24 @@ class StepCost(Visible):
         return "as run" if self.as_run else "partitioned" if self.level == "compiled" else self.level
 
     @property
+    def seconds(self) -> float | None:
+        """The step's seconds, `step.seconds`; None where the FLOPs are not known."""
+        return self.step.seconds if self.complete else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the FLOPs are known, without which the step's time is not."""
+        return self.flops is not None and self.level != "notation"
+
+    @property
     def lower(self) -> float:
-        """The step's seconds if everything overlaps: no step is shorter."""
+        """The step's seconds if everything overlaps."""
         return self.step.lower
 
     @property
     def upper(self) -> float | None:
         """The step's seconds if no communication overlaps with work on the chip; None where the FLOPs are not known."""
-        return None if self.flops is None or self.level == "notation" else self.step.upper
+        return self.step.upper if self.complete else None
 
     @property
     def bound(self) -> str:
@@ -147,27 +180,24 @@ class StepCost(Visible):
         return self.step.bound
 
     @property
-    def mfu(self) -> tuple[float, float] | None:
-        """Model FLOPs utilisation at `upper` and at `lower`; None without `model_flops` or FLOPs."""
-        return None if self.upper is None else self.step.mfu
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation; None without `model_flops` or FLOPs."""
+        return self.step.mfu if self.complete else None
 
     @property
-    def busy(self) -> tuple[float, float] | None:
-        """The share of the peak FLOPs that all matrix products are, recomputed ones too, at `upper` and at `lower`."""
-        if not self.upper or not self.step.compute:
-            return None
-        return self.step.compute / self.upper, self.step.compute / self.lower
+    def busy(self) -> float | None:
+        """The share of the peak FLOPs that all matrix products are, recomputed ones too."""
+        return self.step.compute / self.seconds if self.seconds and self.step.compute else None
 
     @property
-    def tokens_per_s(self) -> tuple[float, float] | None:
-        """Tokens (or samples: `tokens_are`) a second at `upper` and at `lower`; None without their number or FLOPs."""
-        return None if self.upper is None else self.step.tokens_per_s
+    def tokens_per_s(self) -> float | None:
+        """Tokens (or samples: `tokens_are`) a second; None without their number or FLOPs."""
+        return self.step.tokens_per_s if self.complete else None
 
     @property
-    def tokens_per_s_per_chip(self) -> tuple[float, float] | None:
+    def tokens_per_s_per_chip(self) -> float | None:
         """The same for one chip (not for one JAX device, where a chip is two)."""
-        both = self.tokens_per_s
-        return both and (both[0] / self.machine.num_chips, both[1] / self.machine.num_chips)
+        return None if self.tokens_per_s is None else self.tokens_per_s / self.machine.num_chips
 
     @property
     def unknown(self) -> tuple[Collective, ...]:
@@ -219,7 +249,7 @@ class StepCost(Visible):
 
     def line(self, frame: Frame | None) -> str:
         """The text of a source line, stripped; empty where it is not known."""
-        return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
+        return self.report.line(frame)
 
     def plot(self, ax: Any = None, kind: str = "step", *, dark: bool = False) -> Any:
         """It as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes.
@@ -267,8 +297,9 @@ def cost_of(
             Between TPU slices the optimised program sends and receives: with traffic there, the partitioner's count.
 
     Returns:
-        The cost. Without FLOPs in the report (level `notation`) `upper` is None, and `lower` is what communication and
-        memory alone take.
+        The cost. Its `step.seconds` are walked in the report's schedule, as `sv.timeline` does; `hbm_bytes`, `exact`
+        and `as_run` change the sums beside it. Without FLOPs in the report (level `notation`) `seconds` is None, and
+        `lower` is what communication and memory alone take.
 
     Raises:
         MeshError: if the machine has another number of devices than the report's mesh; the message has what would fit.
@@ -294,6 +325,8 @@ def cost_of(
     counted = _flops(report, machine, dtype)
     batch = _batch(report, tokens)
     traffic, how, known = _traffic(report, machine, hbm_bytes)
+    timed_tasks = timed_program(report, place, dtype)
+    schedule = "" if timed_tasks is None else report.level if timed_tasks.schedule == "listed" else "compiled"
     step = step_time(
         machine,
         flops=counted,
@@ -301,15 +334,15 @@ def cost_of(
         collectives=timed,
         model_flops=model_flops,
         tokens=batch and batch.count,
+        walked=timed_tasks and timed_tasks.seconds,
+        accuracy=accuracy_of(machine.chip.kind, schedule),
     )
     needs = _needs(report, machine)
     levels = _levels(report, flops, how if known else "a lower bound", needs, as_run)
     if between:
         levels["collectives"] = f"partitioned program; {_SENDS}"
     return StepCost(
-        program=report.program,
-        level=report.level,
-        compiled_for=report.target,
+        report=report,
         placement=place,
         collectives=timed,
         step=step,
@@ -323,10 +356,10 @@ def cost_of(
         as_run=as_run,
         partitioned=partitioned,
         levels=levels | _without_rate(report, machine, dtype, counted),
-        source=report.source,
+        rests_on="" if timed_tasks is None else timed_tasks.rests_on,
+        notes=() if timed_tasks is None else timed_tasks.notes,
         tokens_are=batch.what if batch else "tokens",
         tokens_from=batch.source if batch else "",
-        counted=report.cost,
     )
 
 

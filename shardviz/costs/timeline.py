@@ -22,17 +22,16 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from shardviz.compiler import parse
-from shardviz.compiler.schedule import is_scheduled, schedule_of
+from shardviz.compiler import parse, schedule_of
 from shardviz.costs.machine import Machine
-from shardviz.costs.placement import placed
+from shardviz.costs.placement import Placement, placed
 from shardviz.costs.timing import HOST, Timing
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
 from shardviz.errors import ShardvizError
 from shardviz.files import write_whole
 from shardviz.notation import Axis, DeviceMesh
-from shardviz.records import Collective, Frame
+from shardviz.records import Frame
 from shardviz.records.amounts import format_flops
 from shardviz.records.report import ReportRecord, read_versioned
 from shardviz.records.schedule import Schedule
@@ -171,9 +170,7 @@ class Timeline(Visible):
     @property
     def rests_on(self) -> str:
         """Level and schedule in words."""
-        if self.schedule == "listed":
-            return f"level {self.level}, listed: the program's own order, no compiler's schedule"
-        return f"level {self.level}, the schedule of the compiler for {self.compiled_for}"
+        return _rests_on(self.level, self.schedule, self.compiled_for)
 
     def line(self, frame: Frame | None) -> str:
         """The text of a source line, stripped; empty where it is not known."""
@@ -237,10 +234,13 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
         ShardvizError: if `report` is no report, or it has no program to walk.
     """
     place = placed(report, target, "timeline")
-    entries, collectives, schedule = _program(report, place.machine)
-    timing = Timing(report, place, collectives)
-    tasks = timing.tasks(entries)
-    walk = Walk(tasks)
+    timed = timed_program(report, place)
+    if timed is None:
+        raise ShardvizError(
+            f"timeline: this report, level {report.level}, has no schedule to walk: its program has no matrix product "
+            "and no collective, or an older shardviz wrote the report; compile for the target, or ask the program again"
+        )
+    timing, tasks, walk = timed.timing, timed.tasks, Walk(timed.tasks)
     events = tuple(sorted((_event(*event) for event in walk.events), key=lambda event: event.begin))
     exposed = _exposed(events)
     return Timeline(
@@ -248,34 +248,77 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
         level=report.level,
         target=place.machine.text,
         compiled_for=report.target,
-        schedule=schedule,
+        schedule=timed.schedule,
         mesh=report.mesh,
         seconds=walk.now,
         lanes=_lanes(events, walk.now, timing),
         events=events,
         exposed=exposed,
         critical=_critical(tasks, walk.now, events, timing),
-        notes=(*timing.notes, *_notes(report, schedule, entries)),
+        notes=timed.notes,
         source=report.source,
     )
 
 
-def _program(report: ReportRecord, machine: Machine) -> tuple[Schedule, Mapping[str, Collective], str]:
-    """The schedule, the collectives that it names, and what it rests on."""
-    if "optimized" in report.stages and report.target == machine.text:
-        module = parse(report.stages["optimized"])
-        if is_scheduled(module):
-            as_run = {t.collective.name: t.collective for t in report.target_collectives}
-            return schedule_of(module), as_run, "the compiler's"
-    collectives = {c.name: c for c in report.collectives}
-    if "partitioned" in report.stages:
-        return schedule_of(parse(report.stages["partitioned"])), collectives, "listed"
-    if report.schedule:
-        return report.schedule, collectives, "listed"
-    raise ShardvizError(
-        f"timeline: this report, level {report.level}, has no program to walk: it was saved without its stages "
-        "(to_json(stages=False)), or by a shardviz that kept no schedule; ask the program again"
-    )
+@dataclass(frozen=True)
+class TimedProgram:
+    """A report's schedule with its times on a machine, ready to be walked.
+
+    Attributes:
+        report: whose.
+        schedule: as of `Timeline`.
+        entries: the schedule.
+        timing: what put times on them.
+        tasks: the schedule with its times.
+    """
+
+    report: ReportRecord
+    schedule: str
+    entries: Schedule
+    timing: Timing
+    tasks: tuple[Task, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The step's, without its events."""
+        return Walk(self.tasks, events=False).now
+
+    @property
+    def rests_on(self) -> str:
+        """Level and schedule in words."""
+        return _rests_on(self.report.level, self.schedule, self.report.target)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not known, and what was taken in its place."""
+        return (*self.timing.notes, *_notes(self.report, self.schedule, self.entries))
+
+
+def timed_program(report: ReportRecord, place: Placement, dtype: str | None = None) -> TimedProgram | None:
+    """A report's program with its times on a machine; None where the report has none.
+
+    Args:
+        report: of any level.
+        place: its mesh on the machine.
+        dtype: the element type at whose rate all products count; each one's own if not given.
+    """
+    entries, collectives = report.schedule, {c.name: c for c in report.collectives}
+    own = report.level == "compiled" and report.target == place.machine.text
+    if own:
+        collectives |= {t.collective.name: t.collective for t in report.target_collectives}
+    elif report.level == "compiled" and "partitioned" in report.stages:  # another machine's compiler would order it so
+        entries = schedule_of(parse(report.stages["partitioned"]))
+    if not entries:
+        return None
+    timing = Timing(place, collectives, dtype)
+    schedule = "the compiler's" if own and report.scheduled else "listed"
+    return TimedProgram(report, schedule, entries, timing, timing.tasks(entries))
+
+
+def _rests_on(level: str, schedule: str, compiled_for: str) -> str:
+    if schedule == "listed":
+        return f"level {level}, listed: the program's own order, no compiler's schedule"
+    return f"level {level}, the schedule of the compiler for {compiled_for}"
 
 
 def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[str]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 
-from shardviz.compiler import count_flops, parse
-from shardviz.compiler.schedule import schedule_of
 from shardviz.costs.collective import time_of
 from shardviz.costs.placement import Placement
 from shardviz.costs.walk import Task
 from shardviz.errors import ShardvizError
 from shardviz.notation import axis_name
 from shardviz.notation.groups import parse_pairs
-from shardviz.records import Collective, Frame
-from shardviz.records.report import ReportRecord
+from shardviz.records import Collective
 from shardviz.records.schedule import Schedule, Scheduled
 
 HOST = ("to the host", "from the host")
@@ -31,8 +27,14 @@ class Timing:
         axis_of: lane → the mesh axis.
     """
 
-    def __init__(self, report: ReportRecord, place: Placement, collectives: Mapping[str, Collective]):
-        self.report, self.place, self.collectives = report, place, collectives
+    def __init__(self, place: Placement, collectives: Mapping[str, Collective], dtype: str | None = None):
+        """
+        Args:
+            place: the mesh on the machine.
+            collectives: name → collective, of those that schedules name.
+            dtype: the element type at whose rate all products count; each one's own if not given.
+        """
+        self.place, self.collectives, self._dtype = place, collectives, dtype
         self.chip = place.machine.chip
         self.notes: dict[str, None] = {}
         self.axis_of: dict[str, str] = {}
@@ -40,7 +42,6 @@ class Timing:
         self._ways = {name: self._way(c) for name, c in collectives.items() if c.kind == "collective-permute"}
         self._split = {axis for way in self._ways.values() if way for axis, _ in (way,)}
         self._known: dict[str, tuple[float, tuple[str, ...], str]] = {}
-        self._kernels: dict[Frame | None, float] | None = None
 
     def tasks(self, entries: Schedule) -> tuple[Task, ...]:
         """The entries with their times."""
@@ -50,9 +51,6 @@ class Timing:
         task = Task(entry.kind, entry.name, after=entry.after, entry=entry)
         if entry.kind == "work":
             task.products = sum(map(self._products, entry.flops.items()))
-            if entry.opaque and (flops := self._kernel(entry)):
-                task.products += self._products((max(entry.flops, default="bfloat16"), flops))
-                entry = dataclasses.replace(entry, opaque=())
             task.hbm = entry.hbm_bytes / self._bandwidth
             at_least = task.products >= task.hbm
             task.what, task.bound = ("products" if entry.flops else "other work"), "FLOPs" if at_least else "HBM"
@@ -83,25 +81,11 @@ class Timing:
         self.notes[text] = None
 
     def _products(self, counted: tuple[str, float]) -> float:
-        dtype, flops = counted
+        dtype, flops = self._dtype or counted[0], counted[1]
         if flops and self.chip.rate_of(dtype) is None:
             self._note(f"{self.chip.name} has no rate for products of {dtype}: counted as bfloat16")
             dtype = "bfloat16"
         return flops * self.chip.devices_per_chip / self.chip.flops(dtype) if flops else 0.0
-
-    def _kernel(self, entry: Scheduled) -> float:
-        """FLOPs of one run of a kernel whose text does not say them: what the report counts more on its line than the
-        partitioned program's text says, shared by the kernel's runs there; 0 where that is nothing."""
-        if self._kernels is None:
-            self._kernels = {}
-            module = parse(self.report.stages["partitioned"]) if "partitioned" in self.report.stages else None
-            texts = count_flops(module).work if module is not None else ()
-            for sign, rows in ((1.0, self.report.cost.work if module and self.report.cost else ()), (-1.0, texts)):
-                for row in rows:
-                    self._kernels[row.source] = self._kernels.get(row.source, 0.0) + sign * row.dot_flops
-            runs = _runs(schedule_of(module)) if module is not None else {}
-            self._kernels = {at: more / runs[at] for at, more in self._kernels.items() if more > 0 and at in runs}
-        return self._kernels.get(entry.source, 0.0)
 
     def _host(self, moved: float) -> float:
         rate = self.chip.host_bytes_per_s
@@ -175,13 +159,3 @@ class Timing:
 def _words(between: str) -> str:
     """`ALL_REDUCE` → `all-reduce between slices`."""
     return f"{between.lower().replace('_', '-')} between slices"
-
-
-def _runs(entries: Schedule, times: int = 1) -> dict[Frame | None, int]:
-    """Line → how often kernels run there whose FLOPs their text does not say."""
-    runs: dict[Frame | None, int] = {}
-    for entry in entries:
-        inner = _runs(entry.body, times * (entry.trips or 1)) if entry.kind == "loop" else {}
-        for line, count in (inner | ({entry.source: times * len(entry.opaque)} if entry.opaque else {})).items():
-            runs[line] = runs.get(line, 0) + count
-    return runs

@@ -52,8 +52,8 @@ class Case(Keeping):
 
     @cached_property
     def step(self) -> float | None:
-        """Seconds of the step in which nothing overlaps; of what is known where FLOPs are not."""
-        return None if self.cost is None else self.cost.upper or self.cost.lower
+        """Seconds of the step; of what is known where FLOPs are not."""
+        return None if self.cost is None else self.cost.seconds or self.cost.lower
 
     @cached_property
     def _seconds(self) -> dict[int, float]:

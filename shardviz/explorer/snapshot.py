@@ -138,7 +138,7 @@ class Offer:
         cost = self.known.cost()
         if cost is None:
             return False, False, sum(c.assumed_bytes for c in self.known.report.collectives)
-        return False, cost.needs.fits is False, cost.lower if cost.upper is None else cost.upper
+        return False, cost.needs.fits is False, cost.lower if cost.seconds is None else cost.seconds
 
 
 @dataclass(frozen=True)

@@ -78,9 +78,9 @@ def _cost(report: ReportRecord, target: str | Machine | None) -> StepCost:
 
 
 def _step_time(report: ReportRecord, limit: Limit, target: str | Machine | None) -> list[str]:
-    """A bound from above must hold where nothing overlaps, one from below where all does."""
+    """What is wrong with the step's seconds; nothing where they keep the bound."""
     cost = _cost(report, target)
-    number = cost.upper if limit.is_upper or limit.sign == "==" else cost.lower
+    number = cost.seconds
     if number is None:
         return [f"step_time {limit.text}: not known at level {report.level}, which counts no FLOPs"]
     counted = report.cost
@@ -97,8 +97,7 @@ def _step_time(report: ReportRecord, limit: Limit, target: str | Machine | None)
         f"communication {format_seconds(cost.step.communication)}"
     )
     worst = "".join(f"; over {t.label} {format_seconds(t.seconds)}" for t in cost.by("axes")[:3] if t.seconds)
-    how = "if nothing overlaps" if limit.is_upper else "if all overlaps"
-    return [f"step_time {limit.text}: {format_seconds(number)} on {cost.machine.text} {how} ({parts}{worst})"]
+    return [f"step_time {limit.text}: {format_seconds(number)} on {cost.machine.text} ({parts}{worst})"]
 
 
 def _moved(report: ReportRecord, limit: Limit) -> list[str]:

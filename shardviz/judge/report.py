@@ -87,8 +87,8 @@ class Report(ReportRecord):
 
         Args:
             fits: whether the program fits into the target's memory.
-            step_time: a bound of the modelled step in seconds, `<= 5.5 s`: from above for the step in which nothing
-                overlaps, from below (`>= 1 s`) for that in which all does.
+            step_time: a bound of the modelled step, `<= 5.5 s` or `>= 1 s`, which `sv.cost(report).step.seconds` must
+                keep.
             memory: a bound of what the program takes on one device, `<= 90 GB`.
             moved: a bound of the operand bytes that collectives move on one device in a step, `<= 300 GB`.
             sharded: `params >= 0.9`: the share of the bytes of the arguments under that name that lie in arrays which

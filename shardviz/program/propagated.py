@@ -182,7 +182,7 @@ class Reading(Walker):
                 self._product(op, place, stands_in, flops)
         elif op.kind == "custom-call" and not kind:
             self._call(op)
-        if len(self.collectives) > before and not self.brief:
+        if len(self.collectives) > before:
             self.entries[op] = begun_and_ended(self.collectives[before:])
         if op.blocks:
             with self.inside(op) as blocks:
@@ -199,19 +199,12 @@ class Reading(Walker):
         self, op: MlirOperation, frame: Frame | None, phase: str, flops: dict[str, float], opaque: tuple[str, ...] = ()
     ) -> None:
         """Notes a product, or a call that may be one, for the schedule."""
-        if not self.brief:
-            moved = sum(math.prod(self._shard_of(v)) * itemsize(v.dtype) for v in (*op.operands, *op.results))
-            self.entries[op] = (
-                Scheduled(
-                    kind="work",
-                    name=op.kind,
-                    flops=flops,
-                    hbm_bytes=float(moved),
-                    opaque=opaque,
-                    source=frame,
-                    phase=phase,
-                ),
-            )
+        moved = sum(math.prod(self._shard_of(v)) * itemsize(v.dtype) for v in (*op.operands, *op.results))
+        self.entries[op] = (
+            Scheduled(
+                kind="work", name=op.kind, flops=flops, hbm_bytes=float(moved), opaque=opaque, source=frame, phase=phase
+            ),
+        )
 
     def _call(self, op: MlirOperation) -> None:
         """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""

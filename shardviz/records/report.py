@@ -134,7 +134,8 @@ class ReportRecord(Visible):
             partitioner made them.
         products: the matrix products as Shardy cuts them.
         level_differences: where the propagated level says something else, from level `partitioned` on.
-        schedule: at level `propagated` what one device does, in the program's order; the others have their texts.
+        schedule: what one device does in a step, in the order in which it begins it.
+        scheduled: that order is the target's compiler's; else the program's own (`graph.listed`).
     """
 
     level: str
@@ -157,6 +158,7 @@ class ReportRecord(Visible):
     level_differences: tuple[LevelDifference, ...] = ()
     products: tuple[Product, ...] = ()
     schedule: tuple[Scheduled, ...] = ()
+    scheduled: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "collectives", Collectives(self.collectives, self.source))

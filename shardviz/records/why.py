@@ -189,7 +189,7 @@ class Effect:
         collectives: how many collectives there are.
         flops: of matrix products.
         held: bytes of the arguments.
-        seconds: the step on the target if nothing overlaps; None where no target was given, or it is not known.
+        seconds: the step on the target; None where no target was given, or it is not known.
     """
 
     bytes: float

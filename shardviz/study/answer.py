@@ -76,8 +76,8 @@ class Found:
 
     @property
     def seconds(self) -> float:
-        """The middle of the step's two bounds, by the report."""
-        return (self.cost.lower + self.cost.step.upper) / 2
+        """The step's seconds, by the report."""
+        return self.cost.step.seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class WhyNot:
     Attributes:
         decision: what was decided on, such as `w1:2` or `mesh`.
         chosen, other: what the best plan has, and what the alternative has in its place.
-        seconds: how much longer a step of the alternative takes, between its bounds; negative where shorter.
+        seconds: how much longer a step of the alternative takes; negative where shorter.
         bytes: how many bytes more it needs on one device, by the estimate.
         reason: why.
         alternative: it.

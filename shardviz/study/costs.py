@@ -20,11 +20,10 @@ from shardviz.visible import Visible
 _BEST: Mapping[str, tuple[Callable[[StepCost], float | None], bool]] = {
     "bytes": (lambda c: None if c.total.unknown else float(c.total.bytes), True),
     "runs": (lambda c: None if c.total.unknown else float(c.total.runs), True),
-    "lower": (lambda c: None if c.upper is None else c.lower, True),
-    "upper": (lambda c: c.upper, True),
+    "seconds": (lambda c: c.seconds, True),
     "memory": (lambda c: c.needs.total if c.needs.complete else None, True),
-    "mfu": (lambda c: c.mfu and c.mfu[0], False),
-    "tokens": (lambda c: c.tokens_per_s_per_chip and c.tokens_per_s_per_chip[0], False),
+    "mfu": (lambda c: c.mfu, False),
+    "tokens": (lambda c: c.tokens_per_s_per_chip, False),
 }
 COLUMNS = tuple(_BEST)
 
@@ -42,9 +41,9 @@ class CostTable(Visible):
     costs: Mapping[str, StepCost]
 
     def value(self, name: str, column: str) -> float | None:
-        """A number of the table: `bytes` (operands on one device), `runs` (of collectives), `lower`, `upper` (seconds),
-        `memory` (bytes on one device, where a compiler has planned it), `mfu`, `tokens` (or samples, a second and
-        chip; both at `upper`). None where it is not known.
+        """A number of the table: `bytes` (operands on one device), `runs` (of collectives), `seconds`, `memory`
+        (bytes on one device, where a compiler has planned it), `mfu`, `tokens` (or samples, a second and chip). None
+        where it is not known.
         """
         return _BEST[column][0](self.costs[name])
 

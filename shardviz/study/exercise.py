@@ -310,13 +310,13 @@ class Exercise(Visible):
             costs = [sum(c.assumed_bytes for c in report.collectives) for report in self._both]
             words, what = [format_bytes(c) for c in costs], "bytes moved"
         else:
-            times = [cost_of(report, self.target).upper for report in self._both]
+            times = [cost_of(report, self.target).seconds for report in self._both]
             if None in times:
                 raise ShardvizError(
                     "cheaper: a step's time is not known for both plans; ask without a target: by bytes"
                 )
             costs = [t or 0.0 for t in times]
-            words, what = [format_seconds(c) for c in costs], "step, if nothing overlaps"
+            words, what = [format_seconds(c) for c in costs], "step"
         same = abs(costs[0] - costs[1]) <= _SAME * max(costs)
         best = EQUAL if same else self.names[costs[1] < costs[0]]
         right = f"{best}: " + ", ".join(f"{n} {w}" for n, w in zip(self.names, words, strict=True)) + f" ({what})"

@@ -111,12 +111,12 @@ class Judged:
     """A plan as it is judged.
 
     Attributes:
-        step: seconds of a step if all overlaps, and if nothing does; None where the target has no speed.
+        step: seconds of a step; None where the target has no speed.
         bytes: operand bytes that collectives move on one device.
         needed, usable: bytes that one device needs, about, and has; None where not known.
     """
 
-    step: tuple[float, ...] | None
+    step: float | None
     bytes: float
     needed: float
     usable: float | None
@@ -134,12 +134,11 @@ class Judged:
             return ""  # what fits may take longer than what does not run
         lighter = self.needed < other.needed * (1 - _WORTH)
         if self.step is not None and other.step is not None:
-            (lower, upper), (was_lower, was_upper) = self.step, other.step
-            longer = upper > was_upper * (1 + _EQUAL) or lower > was_lower * (1 + _EQUAL)
+            longer = self.step > other.step * (1 + _EQUAL)
             if longer and lighter:
-                more = max(upper - was_upper, lower - was_lower)
-                return f"it needs less memory, but the step is {format_seconds(more)} longer"
-            same = longer or upper > was_upper * (1 - _WORTH)
+                more = format_seconds(self.step - other.step)
+                return f"it needs less memory, but the step is {more} longer"
+            same = longer or self.step > other.step * (1 - _WORTH)
             return "the step is no shorter" if same and not lighter else ""
         less = self.bytes <= other.bytes * (1 + _EQUAL) and lighter
         return "" if less or self.bytes < other.bytes * (1 - _WORTH) else "no less is moved"
@@ -147,7 +146,7 @@ class Judged:
     @property
     def rank(self) -> tuple[float, float, float]:
         """What is least is best."""
-        return self.over, self.bytes if self.step is None else self.step[1], self.needed
+        return self.over, self.bytes if self.step is None else self.step, self.needed
 
 
 def _few(good: Sequence[tuple[Judged, Change]]) -> list[tuple[Judged, Change]]:
@@ -182,7 +181,7 @@ class Judge:
         """
         if self.machine is not None:
             score = Scorer(program, self.machine, self.lowered_for)(plan)
-            return Judged((score.lower, score.upper), sum(m.bytes for m in score.moved), score.needed, score.usable)
+            return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needed, score.usable)
         report, memory = sketch(program, plan, self.lowered_for)
         return Judged(None, sum(c.assumed_bytes for c in report.collectives), memory.needed, None)
 
@@ -412,14 +411,13 @@ class Mending(Trying[Mends]):
             reports, level = list(map(self._propagated, plans)), "propagated"
         machine = None if self.machine is None else self.machine.text
         difference = compare(("as it was", reports[0]), ("mended", reports[1]), target=machine)
-        moved, steps = difference.amount("operand bytes"), None
-        if self.machine is not None:
-            steps = difference.amount("step, all overlaps"), difference.amount("step, nothing overlaps")
+        moved = difference.amount("operand bytes")
+        step = None if self.machine is None else difference.amount("step")
         sides = [
             replace(
                 of,
                 bytes=getattr(moved, side) or 0.0,
-                step=None if steps is None else tuple(getattr(s, side) or 0.0 for s in steps),
+                step=None if step is None else getattr(step, side) or 0.0,
             )
             for of, side in ((base, "before"), (judged, "after"))
         ]
@@ -432,8 +430,8 @@ class Mending(Trying[Mends]):
             action=change.action,
             difference=difference,
             level=level,
-            seconds=None if steps is None else -(steps[1].difference or 0.0),
-            step=None if steps is None else steps[1].before,
+            seconds=None if step is None else -(step.difference or 0.0),
+            step=None if step is None else step.before,
             bytes=-(moved.difference or 0.0),
             memory=judged.needed - base.needed,
             write=change.write,

@@ -35,8 +35,8 @@ class Mend:
         action: what is changed, in words: `cut params['wk'] as P('data', 'model')`.
         difference: what is different, everywhere; the plan as it was is the baseline.
         level: how far it was tried: `propagated` or `partitioned`.
-        seconds: of a step in which nothing overlaps, saved; None where the target has no speed.
-        step: seconds of that step as it was; None where the target has no speed.
+        seconds: of a step, saved; None where the target has no speed.
+        step: seconds of the step as it was; None where the target has no speed.
         bytes: operand bytes that collectives move on one device in a step, saved.
         memory: bytes that one device needs, more than before; an estimate.
     """

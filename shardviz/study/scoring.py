@@ -42,7 +42,7 @@ class Score:
     """What a plan costs.
 
     Attributes:
-        lower, upper: seconds of a step if all overlaps, and if no communication does.
+        seconds: of a step.
         compute, memory: seconds of matrix products, and of reading and writing memory.
         moved: what is communicated, the longest first.
         flops: of one device.
@@ -52,8 +52,7 @@ class Score:
         unknown: collectives whose time or count is not known, which are left out.
     """
 
-    lower: float
-    upper: float
+    seconds: float
     compute: float
     memory: float
     moved: tuple[Moved, ...]
@@ -62,11 +61,6 @@ class Score:
     usable: float | None
     margin: float
     unknown: int = 0
-
-    @property
-    def seconds(self) -> float:
-        """The middle of both bounds, by which candidates are judged."""
-        return (self.lower + self.upper) / 2
 
     @property
     def over(self) -> float:
@@ -118,8 +112,7 @@ def score_of(cost: StepCost, needed: float, margin: float) -> Score:
     except TargetError:
         usable = None
     return Score(
-        lower=cost.lower,
-        upper=cost.step.upper,
+        seconds=cost.step.seconds,
         compute=cost.step.compute,
         memory=cost.step.memory,
         moved=tuple(sorted(moved, key=lambda m: -m.seconds)),

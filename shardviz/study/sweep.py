@@ -73,8 +73,8 @@ class SweepRow:
 
     @property
     def time(self) -> float | None:
-        """The step's seconds if nothing overlaps; None where not known."""
-        return None if self.cost is None else self.cost.upper
+        """The step's seconds; None where not known."""
+        return None if self.cost is None else self.cost.seconds
 
     @property
     def memory(self) -> float | None:
@@ -148,8 +148,7 @@ class Sweep(Visible):
 
 
 def _rate(row: SweepRow) -> float | None:
-    rates = None if row.cost is None else row.cost.tokens_per_s
-    return rates and rates[0]
+    return None if row.cost is None else row.cost.tokens_per_s
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -39,7 +39,17 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.report import CPU_CAUTION, CPU_DETAIL
-from shardviz.view.step_cost import BOUND_WORDS, level_words, memory_words, mfu_words, tokens_words
+from shardviz.view.step_cost import (
+    BOUND_WORDS,
+    band_words,
+    level_words,
+    memory_words,
+    mfu_words,
+    pair,
+    seconds_words,
+    step_words,
+    tokens_words,
+)
 from shardviz.view.values import total_bytes
 
 _VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("", "")}
@@ -95,7 +105,7 @@ def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
     would = Card(id="preview", name=offer.name, plan=offer.plan, known=known)
     card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
     if tried is not None and tried.seconds and LEVELS.index(tried.level) > LEVELS.index(known.level):
-        of = f"against {deck.now.name}, as it was tried at level {tried.level}; nothing overlaps"
+        of = f"against {deck.now.name}, as it was tried at level {tried.level}"
         saved = signed(-tried.seconds, format_seconds(abs(tried.seconds)), of=of)
         cells, place = list(card.rows[0].cells), [column.title for column in card.columns].index("difference")
         cells[place] = (saved, words(f"tried {tried.level}", quiet=True, tip=of))
@@ -194,14 +204,8 @@ def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]
 # The numbers.
 
 
-def pair(one: str, other: str, between: str) -> str:
-    """Two amounts, the unit said once where it is the same: `17.9 – 31.2 s`."""
-    (number, _, unit), (_, _, also) = one.partition(" "), other.partition(" ")
-    return f"{number if unit == also else one}{between}{other}"
-
-
 def step_pieces(known: Known) -> Iterator[Piece]:
-    """`4.99 – 8.55 s`: from all overlapped to nothing overlapped; without a machine what is moved."""
+    """`7.60 s 6.61 – 8.21 s`: the step, and how far off it may be; without a machine that one is to be chosen."""
     choice, cost = known.priced()
     if cost is None:
         if choice.trouble:
@@ -211,20 +215,12 @@ def step_pieces(known: Known) -> Iterator[Piece]:
             yield words("choose a machine", strong=True, tip=tip, selects=("choose", "target"))
             yield words("to see times", quiet=True)
         return
-    best = format_seconds(cost.lower)
-    if cost.upper is None:
-        text = f"≥ {best}"
-        tip = f"{best} if all overlaps. FLOPs are not known at level {cost.level}, so neither is how much longer"
-    else:
-        worst = format_seconds(cost.upper)
-        text = pair(best, worst, " – ") if best != worst else best
-        tip = (
-            f"{best} if communication, compute and HBM traffic all overlap: no step is shorter. {worst} if no "
-            "communication overlaps with work on the chip"
-        )
+    tip = seconds_words(cost) or f"FLOPs are not known at level {cost.level}, so neither is how much longer"
     more = [f"of the {level_words(cost)}", _bound(cost), mfu_words(cost), tokens_words(cost)]
     more += [f"{plural(len(cost.unknown), 'collective')} of unknown time left out"] if cost.unknown else []
-    yield words(text, strong=True, tip="; ".join([tip, *filter(None, more)]))
+    yield words(step_words(cost), strong=True, tip="; ".join([tip, *filter(None, more), *cost.notes]))
+    if band := band_words(cost):
+        yield words(band, quiet=True, tip=f"{cost.step.accuracy}")
 
 
 def _bound(cost: StepCost) -> str:
@@ -264,14 +260,12 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
     against = f"against {other.name}, at level {level}"
     one, two = known.cost(level), other.known.cost(level)
     if one is not None and two is not None:
-        both = one.upper is not None and two.upper is not None
-        later = one.upper - two.upper if one.upper is not None and two.upper is not None else one.lower - two.lower
-        sooner = one.lower - two.lower
-        tip = f"{against}: {_signed(later)} if nothing overlaps, {_signed(sooner)} if all does" if both else against
+        both = one.seconds is not None and two.seconds is not None
+        later = one.step.seconds - two.step.seconds if both else one.lower - two.lower
         if format_seconds(abs(later)) == "0 s" or abs(later) < 5e-4 * max(two.lower, 1e-12):
-            yield words("the same time", quiet=True, tip=tip)
+            yield words("the same time", quiet=True, tip=against)
         else:
-            yield signed(later, format_seconds(abs(later)), of=against, tip=tip)
+            yield signed(later, format_seconds(abs(later)), of=against)
     else:
         more = _bytes(known.reports[level]) - _bytes(other.known.reports[level])
         if not more:
@@ -280,11 +274,6 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
             yield signed(more, f"{format_bytes(abs(more))} moved", of=against)
     if behind:
         yield words(behind, quiet=True, tip="the highest level that both plans have reached")
-
-
-def _signed(seconds: float) -> str:
-    sign = "+" if seconds > 0 else "−" if seconds < 0 else ""
-    return f"{sign}{format_seconds(abs(seconds))}"
 
 
 def _bytes(report: Report) -> float:

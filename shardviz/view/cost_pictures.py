@@ -24,7 +24,7 @@ from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Role, Shap
 from shardviz.view.placement import placed_words
 from shardviz.view.report import PHASES, phase_words
 from shardviz.view.roofline import roofline_picture
-from shardviz.view.step_cost import headline, memory_words
+from shardviz.view.step_cost import headline, memory_words, step_words
 from shardviz.view.traffic import traffic_figure
 
 WIDE = 360.0
@@ -109,7 +109,7 @@ def step_bars(cost: StepCost) -> Picture:
     """The seconds of compute, HBM traffic and each mesh axis' communication, with the bounds of the step."""
     step, moved = cost.step, [m for m in cost.by("axes") if m.seconds]
     shown, rest = moved[:MOST_AXES], moved[MOST_AXES:]
-    whole = cost.upper or step.upper or 1.0
+    whole = max(step.seconds, step.upper) or 1.0
     memory = ("" if cost.hbm_exact else "at least ") + format_seconds(step.memory)
     compute = format_seconds(None if cost.flops is None else step.compute)
     rows: list[Bar] = [("compute", (Stretch(step.compute / whole),), compute)]
@@ -122,10 +122,9 @@ def step_bars(cost: StepCost) -> Picture:
     alt = "Step time: " + "; ".join(f"{name} {text}" for name, _, text in rows) + f". {headline(cost)}."
     upper = f"at least {format_seconds(step.upper)}" if cost.upper is None else format_seconds(cost.upper)
     rows.append(("one after the other", (Stretch(max(step.compute, step.memory) / whole), *parts), upper))
-    word = "at least" if cost.upper is None else "all overlaps"
-    bounds: list[Bound] = [(cost.lower / whole, f"{word}: {format_seconds(cost.lower)}", 2)]
-    if cost.upper is not None:
-        bounds.append((cost.upper / whole, f"nothing overlaps: {upper}", 1))
+    bounds: list[Bound] = [(cost.lower / whole, f"at least: {format_seconds(cost.lower)}", 2)]
+    if cost.seconds is not None:
+        bounds = [(cost.seconds / whole, f"the step: {step_words(cost)}", 1)]
     drawn = bars(rows, title=_title(cost, "step time"), bounds=bounds, alt=alt, mesh=cost.mesh)
     return replace(drawn, notes=(headline(cost),))
 

@@ -123,7 +123,7 @@ def _entries(known: Known, cost: StepCost | None, before: StepCost | None) -> It
     """Errors first; then what is spent, with what was found of it; then what else was found."""
     findings = [f for f in known.findings if f.severity != "note"]
     spent = spendings(cost, before) if cost is not None else _by_bytes(known.report)
-    least = _LEAST * (cost.upper or cost.lower) if cost is not None else 0.0
+    least = _LEAST * (cost.seconds or cost.lower) if cost is not None else 0.0
     told: dict[str, None] = {}
     rows: list[_Entry] = []
     for each in spent:

@@ -36,10 +36,10 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.picture import Labels, Lines, Picture, Point, Rects, Shape, picture, shortened
-from shardviz.view.step_cost import BOUND_WORDS
+from shardviz.view.step_cost import BOUND_WORDS, step_words
 from shardviz.view.values import total_bytes
 
-_STEP_TIMES = "a step's time if all overlaps, and if no communication does"
+_STEP_TIMES = "a step's time as its schedule would run"
 
 
 def memory_text(cost: StepCost) -> str:
@@ -61,14 +61,13 @@ _COSTS: dict[str, tuple[str, Callable[[StepCost], str]]] = {
     "level": ("level", lambda c: c.basis),
     "runs": ("runs", lambda c: format_count(None if c.total.unknown else int(c.total.runs))),
     "bytes": ("moved", lambda c: format_bytes(None if c.total.unknown else float(c.total.bytes))),
-    "lower": ("overlapped", lambda c: ("≥ " if c.upper is None else "") + format_seconds(c.lower)),
-    "upper": ("not", lambda c: format_seconds(c.upper)),
+    "seconds": ("step", step_words),
     "bound": ("bound by", lambda c: BOUND_WORDS.get(c.bound, c.bound)),
     "memory": ("memory of usable", memory_text),
-    "mfu": ("MFU", lambda c: f"{100 * c.mfu[0]:.1f}–{c.mfu[1]:.1%}" if c.mfu else ""),
-    "tokens": ("tokens/s, chip", lambda c: "–".join(map(format_number, c.tokens_per_s_per_chip or ()))),
+    "mfu": ("MFU", lambda c: f"{c.mfu:.1%}" if c.mfu else ""),
+    "tokens": ("tokens/s, chip", lambda c: format_number(c.tokens_per_s_per_chip) if c.tokens_per_s_per_chip else ""),
 }
-_NUMBERS = ("runs", "bytes", "lower", "upper", "memory", "mfu", "tokens")
+_NUMBERS = ("runs", "bytes", "seconds", "memory", "mfu", "tokens")
 _SAME = {"target": "machine", "mesh": "mesh", "level": "level", "runs": "runs of collectives"}
 """Columns that stand above the table where all rows have the same, and what they are called there."""
 
@@ -136,8 +135,7 @@ def presets_document(presets: Presets) -> Document:
         (right("arguments"), lambda each: format_bytes(total_bytes(each.report.arguments)[0]) if each.report else ""),
         (right("moved"), _moved),
         (right("memory"), _memory_of_usable) if timed else None,
-        (right("overlapped"), lambda each: format_seconds(each.cost.lower) if each.cost else "") if timed else None,
-        (right("not"), lambda each: format_seconds(each.cost.upper) if each.cost else "") if timed else None,
+        (right("step"), lambda each: step_words(each.cost) if each.cost else "") if timed else None,
         (wrapped(), lambda each: words(each.trouble, tone="bad")),
         noun="preset",
     )
@@ -167,8 +165,7 @@ def sweep_document(sweep: Sweep) -> Document:
     rows = table(
         sweep.rows,
         *((name, lambda each, name=name: code(value_text(each.point[name]))) for name in sweep.over),
-        (right("overlapped"), lambda each: format_seconds(each.cost.lower) if each.cost else ""),
-        (right("not"), lambda each: format_seconds(each.cost.upper) if each.cost else ""),
+        (right("step"), lambda each: step_words(each.cost) if each.cost else ""),
         (right("memory"), _memory_held),
         (right("moved"), lambda each: format_bytes(each.cost.total.bytes) if each.cost else _moved(each)),
         (right("tokens/s"), _tokens),
@@ -184,8 +181,8 @@ def sweep_document(sweep: Sweep) -> Document:
 
 
 def _tokens(each: SweepRow) -> str:
-    rates = None if each.cost is None else each.cost.tokens_per_s
-    return "" if rates is None else format_number(rates[0])
+    rate = None if each.cost is None else each.cost.tokens_per_s
+    return "" if rate is None else format_number(rate)
 
 
 def _memory_held(each: SweepRow) -> Piece:
@@ -252,7 +249,7 @@ def _tried(mends: Mends) -> str:
     text = f"{mends.tried} of {plural(mends.candidates, 'change')} tried, {len(mends.mends)} worth making"
     text += "" if mends.finished else "; not finished"
     step = next((mend.step for mend in mends.mends if mend.step), None)
-    return text + (f"; the step takes {format_seconds(step)} as it is, where nothing overlaps" if step else "")
+    return text + (f"; the step takes {format_seconds(step)} as it is" if step else "")
 
 
 def _none(mends: Mends) -> str:
@@ -306,7 +303,7 @@ def search_document(search: Search) -> Document:
         front = table(
             search.front,
             (wrapped("plan"), lambda each: each.text),
-            (right("step, between"), lambda each: _between(each.score.lower, each.score.upper)),
+            (right("step"), lambda each: format_seconds(each.score.seconds)),
             (right("memory, about"), _needed),
             first=_MOST_FRONT,
             noun="plan",
@@ -331,24 +328,16 @@ def _nothing(search: Search) -> str:
         return "No plan was found."
     return (
         "No plan is offered: the target's compiler has not accepted any as fitting. The best by its estimate: "
-        f"{leading.text}. A step would take {_step(leading)}; {leading.verdict}."
+        f"{leading.text}. A step would take {format_seconds(leading.seconds)}; {leading.verdict}."
     )
 
 
 def _headline(search: Search, best: Found) -> str:
-    text = f"Best: {best.text}. A step takes {_step(best)}; {best.verdict}."
+    text = f"Best: {best.text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
     if search.given is not None and search.given is not best.tried and best.score.seconds:
         times = search.given.score.seconds / best.score.seconds
         text += f" The plan that it began with takes {times:.3g} times as long, before any compiler."
     return text
-
-
-def _between(lower: float, upper: float) -> str:
-    return f"{format_seconds(lower)} to {format_seconds(upper)}"
-
-
-def _step(each: Found) -> str:
-    return _between(each.cost.lower, each.cost.step.upper)
 
 
 def _needed(each: Tried) -> str:
@@ -360,8 +349,7 @@ def _offers(search: Search) -> Table:
         search.offers,
         ("", lambda each: words("★ best" if each is search.best else "", tone="good")),
         (wrapped("plan"), lambda each: each.text),
-        (right("step, overlapped"), lambda each: format_seconds(each.cost.lower)),
-        (right("not overlapped"), lambda each: format_seconds(each.cost.step.upper)),
+        (right("step"), lambda each: step_words(each.cost)),
         (right("memory"), _planned),
         ("level", lambda each: each.report.level),
         ("accepted", _accepted),
@@ -386,8 +374,7 @@ def _floor(floor: Floor, best: Found) -> str:
     text += f"memory read and written once {format_seconds(floor.memory)}."
     text += f" What the best plan moves would take {format_seconds(floor.links)} on all links of a chip at once."
     if floor.seconds:
-        low, high = best.cost.lower / floor.seconds, best.cost.step.upper / floor.seconds
-        text += f" The best takes {low:.2f} to {high:.2f} times the floor."
+        text += f" The best takes {best.seconds / floor.seconds:.2f} times the floor."
     return text
 
 
@@ -473,7 +460,7 @@ def _(sweep: Sweep, kind: str = "") -> Picture:
         width=_LEFT + _WIDE + 180,
         height=_TOP + _HIGH + 24,
         shapes=tuple(shapes),
-        title="step time (nothing overlaps) against memory on a device",
+        title="step time against memory on a device",
         alt=f"Step time against memory: {said or 'nothing is known'}.",
         notes=("dark and named: the Pareto front, than which nothing is both faster and smaller",) if rows else (),
     )
@@ -503,7 +490,7 @@ def _(search: Search, kind: str = "") -> Picture:
         width=_LEFT + _WIDE + 180,
         height=_TOP + _HIGH + 24,
         shapes=tuple(shapes),
-        title="step time (between its bounds) against memory on a device, estimated",
+        title="step time against memory on a device, estimated",
         alt=f"Step time against memory of {plural(len(search.tried), 'candidate')}. The front: {said}.",
         notes=(dark, *((f"{plural(hidden, 'candidate')} farther off left out",) if hidden else ())),
     )
@@ -520,4 +507,4 @@ def _near(search: Search) -> list[Tried]:
 
 
 def _told(each: Tried) -> str:
-    return f"{each.text}: {_between(each.score.lower, each.score.upper)}, about {format_bytes(each.score.needed)}"
+    return f"{each.text}: {format_seconds(each.score.seconds)}, about {format_bytes(each.score.needed)}"

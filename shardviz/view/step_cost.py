@@ -74,16 +74,47 @@ def step_cost_document(cost: StepCost) -> Document:
 
 
 def headline(cost: StepCost) -> str:
-    """`4.99 s if all overlaps, 8.55 s if no communication does; bound by compute`."""
-    best, bound = format_seconds(cost.lower), BOUND_WORDS.get(cost.bound, cost.bound)
-    if cost.upper is None:
-        return f"at least {best}, by {bound}; FLOPs are not known at level {cost.level}, so neither is how much longer"
-    text = f"{best} if all overlaps, {format_seconds(cost.upper)} if no communication does; bound by {bound}"
+    """`7.60 s (6.61 – 8.21 s); bound by compute`."""
+    bound = BOUND_WORDS.get(cost.bound, cost.bound)
+    if cost.seconds is None:
+        least = format_seconds(cost.lower)
+        return f"at least {least}, by {bound}; FLOPs are not known at level {cost.level}, so neither is how much longer"
+    band = band_words(cost)
+    text = f"{step_words(cost)}{f' ({band})' if band else ''}; bound by {bound}"
     if cost.counted is not None and cost.counted.unknown_loops:
         text += f"; {plural(cost.counted.unknown_loops, 'loop')} of unknown trip count taken once"
     if cost.counted is not None and cost.counted.opaque:
         text += f"; compute leaves out {', '.join(cost.counted.opaque)}, whose FLOPs are not known"
     return text + (f"; {plural(len(cost.unknown), 'collective')} of unknown time left out" if cost.unknown else "")
+
+
+def step_words(cost: StepCost) -> str:
+    """`7.60 s`, or `≥ 4.99 s` where FLOPs are not known."""
+    return f"≥ {format_seconds(cost.lower)}" if cost.seconds is None else format_seconds(cost.seconds)
+
+
+def band_words(cost: StepCost) -> str:
+    """`6.61 – 8.21 s`: the step if it is off as far as measured ones were; empty where nobody compared."""
+    low, high = cost.step.low, cost.step.high
+    if cost.seconds is None or low is None or high is None:
+        return ""
+    return pair(format_seconds(low), format_seconds(high), " – ")
+
+
+def pair(one: str, other: str, between: str) -> str:
+    """Two amounts, the unit said once where it is the same: `17.9 – 31.2 s`."""
+    (number, _, unit), (_, _, also) = one.partition(" "), other.partition(" ")
+    return f"{number if unit == also else one}{between}{other}"
+
+
+def seconds_words(cost: StepCost) -> str:
+    """What the step's seconds rest on, how far off they may be, and the bounds between which overlap decides."""
+    if cost.seconds is None:
+        return ""
+    walked = f"walked in its schedule ({cost.rests_on})" if cost.rests_on else "no schedule to walk: nothing overlaps"
+    off = str(cost.step.accuracy) if cost.step.accuracy else "no measured step was compared at this level"
+    overlap = f"{format_seconds(cost.lower)} if all overlaps, {format_seconds(cost.upper)} if no communication does"
+    return f"{walked}; {off if cost.rests_on else ''}; {overlap}".replace("; ;", ";")
 
 
 def level_words(cost: StepCost) -> str:
@@ -99,7 +130,7 @@ def step_section(cost: StepCost, bounds: bool = False) -> Section:
         cost: a step's.
         bounds: a table more of the shortest and the longest time.
     """
-    sentences = (phases_words, moved_phases_words, busy_words, mfu_words, tokens_words, as_run_words)
+    sentences = (seconds_words, phases_words, moved_phases_words, busy_words, mfu_words, tokens_words, as_run_words)
     tables = (times_table(cost), *((bounds_table(cost),) if bounds else ()))
     return section("Step", *tables, *notes(*(say(cost) for say in sentences)), lead=headline(cost), name="step")
 
@@ -135,8 +166,8 @@ def times_table(cost: StepCost) -> Table:
 
 
 def bounds_table(cost: StepCost) -> Table:
-    """The shortest and the longest that a step can take, and what the longest is made of."""
-    most = max(cost.upper or cost.step.upper, cost.lower) or 1.0
+    """The step beside what it would be if all overlapped, and if no communication did; what that is made of."""
+    most = max(cost.upper or cost.step.upper, cost.lower, cost.step.seconds) or 1.0
     longer, name = max((cost.step.compute, "compute"), (cost.step.memory, "HBM traffic"))
     room = Part(share=cost.lower / most, role="room")
     work = Part(share=longer / most, role="work", tip=name)
@@ -145,6 +176,7 @@ def bounds_table(cost: StepCost) -> Table:
     whole = words("one after the other", tip="no communication overlaps with work on the chip")
     bounds = (
         (words("all overlaps"), format_seconds(cost.lower), [room]),
+        (words("as it would run", strong=True), step_words(cost), [Part(share=cost.step.seconds / most, role="room")]),
         (whole, ("at least " if cost.upper is None else "") + upper, [work, *moved]),
     )
     return table(
@@ -198,8 +230,7 @@ def busy_words(cost: StepCost) -> str:
     """How much of the peak the matrix products are."""
     if cost.busy is None:
         return ""
-    least, most = cost.busy
-    return f"peak FLOPs in use: {least:.1%} to {most:.1%} (all matrix products, recomputed ones too)"
+    return f"peak FLOPs in use: {cost.busy:.1%} (all matrix products, recomputed ones too)"
 
 
 def mfu_words(cost: StepCost) -> str:
@@ -207,20 +238,19 @@ def mfu_words(cost: StepCost) -> str:
     if cost.step.model_flops is None:
         return ""
     if cost.mfu is None:
-        return "model FLOPs utilisation: not known, as the step's longest time is not"
+        return "model FLOPs utilisation: not known, as the step's time is not"
     chips, peak = cost.machine.num_chips, cost.step.peak_flops_per_s
     sums = f"{format_flops(cost.step.model_flops)} / ({chips} chips x {format_flops(peak / chips)}/s x time)"
-    return f"model FLOPs utilisation: {cost.mfu[0]:.1%} to {cost.mfu[1]:.1%} = {sums}"
+    return f"model FLOPs utilisation: {cost.mfu:.1%} = {sums}"
 
 
 def tokens_words(cost: StepCost) -> str:
     """Tokens (or samples) a second, and for each chip, and how many a step has."""
-    both, each = cost.tokens_per_s, cost.tokens_per_s_per_chip
-    if both is None or each is None or cost.step.tokens is None:
+    rate, each = cost.tokens_per_s, cost.tokens_per_s_per_chip
+    if rate is None or each is None or cost.step.tokens is None:
         return ""
     return (
-        f"{cost.tokens_are}: {format_number(both[0])}/s to {format_number(both[1])}/s; "
-        f"a chip {format_number(each[0])}/s to {format_number(each[1])}/s; "
+        f"{cost.tokens_are}: {format_number(rate)}/s; a chip {format_number(each)}/s; "
         f"{cost.step.tokens:,.0f} in a step ({cost.tokens_from})"
     )
 

@@ -298,7 +298,7 @@ def ways_section(ways: Sequence[Way]) -> Section:
         rows.append(row(words(way.text), *_effect(way.after, timed), words(f"{said}, {judged}{new}", tone=tone)))
     columns = (Column("change", wrap=True), *_columns(timed), Column("", wrap=True))
     table = Table(columns=columns, rows=tuple(rows), noun="way", name="why-ways")
-    level = "level propagated; on one device in a step" + ("; the step if nothing overlaps" if timed else "")
+    level = "level propagated; on one device in a step" + ("; the step" if timed else "")
     return Section(title="What would avoid it", blocks=(*notes(level), table), name="ways")
 
 
@@ -332,7 +332,7 @@ _CHANGES = (
     Column("values cut otherwise", right=True),
     *(Column(title, right=True) for title in ("moved", "arguments", "step")),
 )
-_AMOUNTS = ("operand bytes", "arguments", "step, nothing overlaps")
+_AMOUNTS = ("operand bytes", "arguments", "step")
 _MOST_CAUSES = 8
 _FOLLOWS = {
     "shard_map": "the shapes inside follow from it: change the function",

@@ -307,7 +307,7 @@ def test_what_is_not_known_is_said(scanned):
     with pytest.raises(ShardvizError, match="expected a Report"):
         sv.timeline(program, "tpu v5e:4x4")  # type: ignore[arg-type]
     bare = dataclasses.replace(report, schedule=())
-    with pytest.raises(ShardvizError, match="has no program to walk"):
+    with pytest.raises(ShardvizError, match="has no schedule to walk"):
         sv.timeline(bare, "tpu v5e:4x4")
     opaque = dataclasses.replace(report.schedule[0], kind="work", opaque=("my_kernel",), collective="", name="call")
     made = sv.timeline(dataclasses.replace(report, schedule=(opaque, *report.schedule)), "tpu v5e:4x4")
