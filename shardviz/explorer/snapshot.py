@@ -10,12 +10,14 @@ reports, its machine and their cost are those of the card that is open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from shardviz.ask.presets import rank, step_of
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
+from shardviz.costs.timeline import Timeline
 from shardviz.errors import ShardvizError
 from shardviz.explorer.cards import Deck, Known
 from shardviz.explorer.logical import Logical
@@ -131,14 +133,19 @@ class Offer:
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """What cannot be, and what cannot fit, comes last; then the shortest step first; without a time what moves
-        least."""
-        if self.known is None:
-            return True, True, 0.0
-        cost = self.known.cost()
-        if cost is None:
-            return False, False, sum(c.assumed_bytes for c in self.known.report.collectives)
-        return False, cost.needs.fits is False, cost.lower if cost.seconds is None else cost.seconds
+        """The order of offers, by the highest level that is known; see `shardviz.ask.presets.rank`."""
+        return rank(None, None) if self.known is None else rank(self.known.report, self.known.cost())
+
+
+def merged_offers(offers: Iterable[Offer]) -> Iterator[Offer]:
+    """The offers, of those that come out as the same step the first alone, which names the others."""
+    same: dict[Any, list[Offer]] = {}
+    for offer in offers:
+        key = offer.name if offer.known is None else step_of(offer.known.reports["propagated"])
+        same.setdefault(key, []).append(offer)
+    for first, *others in same.values():
+        names = " and ".join(other.name for other in others)
+        yield replace(first, text=f"{first.text} ({names}: the same step here)") if names else first
 
 
 @dataclass(frozen=True)
@@ -211,6 +218,22 @@ class Asked:
     changes: Mapping[int, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Timelines:
+    """Steps as they would run, where somebody looks at them.
+
+    Attributes:
+        of: the costs whose steps they are: of the open card, and of the one that it is compared with, where both are
+            known at one level.
+        items: their timelines; empty while they are walked, and where `trouble` says why there are none.
+        trouble: why.
+    """
+
+    of: tuple[StepCost, ...] = ()
+    items: tuple[Timeline, ...] = ()
+    trouble: str = ""
+
+
 # All of it.
 
 
@@ -230,6 +253,7 @@ class Snapshot:
         remedies: what helps it, as far as it was tried.
         why: what was asked of a collective, and the answer.
         stages: its texts, where somebody looks at them.
+        timelines: its step as it would run, where somebody looks at it.
         logical: what is known of the program's logical dimensions.
         error: an edit that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
             `output`, `value`, `dimension`, `rule`, `target`, `order`, `plan`, `card` or `internal`), `argument`,
@@ -247,6 +271,7 @@ class Snapshot:
     remedies: Remedies = field(default_factory=Remedies)
     why: Asked = field(default_factory=Asked)
     stages: Stages = field(default_factory=Stages)
+    timelines: Timelines = field(default_factory=Timelines)
     logical: Logical = field(default_factory=Logical)
     error: dict[str, Any] | None = None
     ways: tuple[Way, ...] = ()
@@ -316,7 +341,20 @@ class Snapshot:
 
 _BY_VALUE = ("machine", "progress", "selection", "changed")  # made anew at every step, often the same again
 PARTS = (
-    *("plan", "report", "cost", "deck", "history", "offers", "remedies", "why", "stages", "logical", "error"),
+    *(
+        "plan",
+        "report",
+        "cost",
+        "deck",
+        "history",
+        "offers",
+        "remedies",
+        "why",
+        "stages",
+        "timelines",
+        "logical",
+        "error",
+    ),
     *_BY_VALUE,
 )
 

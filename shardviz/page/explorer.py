@@ -31,6 +31,7 @@ from shardviz.page.machines import company_view, machine_view
 from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.page.stills import VIEW, Stills, still_html
 from shardviz.page.targets import targets_view
+from shardviz.page.timelines import timeline_view
 from shardviz.paint import file, text
 from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
@@ -119,6 +120,7 @@ class Explorer(Delivered):
     preview = traitlets.Dict().tag(sync=True)
     costs = traitlets.Dict().tag(sync=True)
     machine = traitlets.Dict().tag(sync=True)
+    timeline = traitlets.Dict().tag(sync=True)
     company = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
     comm_id = traitlets.Unicode().tag(sync=True)
@@ -396,6 +398,11 @@ def _costs(explorer: Explorer) -> Json:
     return pane(with_difference(told, explorer.state.deck, ("step", "work", "collectives")))
 
 
+def _timeline(explorer: Explorer) -> Json:
+    explorer.state.background.find_timelines()  # which does nothing where they are being made
+    return timeline_view(explorer.state)
+
+
 def _rules(explorer: Explorer) -> Json:
     state = explorer.state
     fields = [
@@ -468,7 +475,7 @@ VIEWS = {
     "plan_code": View(lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}),  # it is as long as the program
     "codes": View(_codes, {"plan"}, tab="code"),
     "rules": View(_rules, {"plan"}, tab="rules"),
-    "targets": View(lambda e: targets_view(e.state), {"mesh", "machine"}),
+    "targets": View(lambda e: targets_view(e.state), {"mesh", "machine", "plan"}),
     "inputs": View(lambda e: inputs_view(e.state), {"mesh"}),
     "outputs": View(lambda e: outputs_view(e.state), {"mesh"}),
     "kin": View(lambda e: kin_view(e.state), {"mesh", "logical"}),
@@ -508,6 +515,7 @@ VIEWS = {
         {"report", "cost", "selection", "device"},
         tab="machine",
     ),
+    "timeline": View(_timeline, {"report", "cost", "machine", "deck", "timelines"}, tab="timeline"),
     "status": View(
         lambda e: status_view(e.state, e._seq, e.state.now.progress.seconds),
         {"report", "progress", "history", "error", "seq"},

@@ -1,21 +1,22 @@
 """A step as it would run: what it takes, what holds it up, what would make it shorter; and its lanes drawn.
 
-Where a loop's trips are alike, the lanes have one of them, and a narrow gap for the rest: the picture's time is that of
-what is drawn.
+Where a loop's trips are alike, the lanes have one of them, as wide as all: what is wide takes much of the step.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import Any
+
+import numpy as np
 
 from shardviz.costs.timeline import Event, Timeline
 from shardviz.costs.timing import HOST
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS
 from shardviz.notation import axis_name
-from shardviz.records.amounts import format_seconds, plural
+from shardviz.records.amounts import format_seconds
 from shardviz.records.collectives import KINDS, axes_words
 from shardviz.view.document import (
     Block,
@@ -36,11 +37,10 @@ from shardviz.view.document import (
     seconds,
     words,
 )
-from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Role, Shape, picture, text_wide
+from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Shape, picture, text_wide
 
 _MOST = 12
 _WORDS = {"copy": "copy to or from the host"}
-_PHASES = ("forward", "rematerialised", "backward", "update")
 
 
 @document.register
@@ -53,15 +53,19 @@ def timeline_document(timeline: Timeline) -> Document:
         words("a step"),
     )
     lead = words(f"rests on {timeline.rests_on}", quiet=True)
-    blocks: tuple[Block, ...] = (
-        Figure(of=timeline_picture(timeline), caption="Lanes", brief=True, name="timeline-lanes"),
+    figure = Figure(of=timeline_picture(timeline), caption="Lanes", brief=True, name="timeline-lanes")
+    return Document(title=title, lead=(lead,), blocks=(figure, *timeline_tables(timeline)), mesh=timeline.mesh)
+
+
+def timeline_tables(timeline: Timeline) -> tuple[Block, ...]:
+    """All but the picture."""
+    return (
         Section(title="What the chip does", blocks=(_spent(timeline),)),
-        Section(title="Lanes", blocks=(_lanes(timeline),)),
-        *_exposed(timeline),
         *_critical(timeline),
+        *_exposed(timeline),
+        Section(title="Lanes", blocks=(_lanes(timeline),)),
         *((Section(title="What is not known", blocks=notes(*timeline.notes)),) if timeline.notes else ()),
     )
-    return Document(title=title, lead=(lead,), blocks=blocks, mesh=timeline.mesh)
 
 
 def _share(timeline: Timeline, amount: float) -> str:
@@ -161,159 +165,207 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
 
 # The picture.
 
-_WIDE, _HIGH, _STEP, _TOP = 720.0, 16.0, 22.0, 14.0
-_GAP = 16.0  # pixels of trips that are folded
+_WIDE, _HIGH, _STEP, _TOP = 820.0, 16.0, 22.0, 4.0
+_BAND = 14.0  # pixels of a row of loops
 _LEAST = 0.4  # pixels of the shortest event that is drawn on its own
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """Trips of a loop that are alike, drawn as one.
+
+    Attributes:
+        event: the trips that are not drawn.
+        begin, end: of all of them, in seconds of the stretched step.
+        depth: in how many such loops it lies.
+    """
+
+    event: Event
+    begin: float
+    end: float
+    depth: int
+
+    @property
+    def trips(self) -> int:
+        """How many they are."""
+        return self.event.more + 1
+
+    @property
+    def words(self) -> str:
+        """`80 trips of while.7 that are alike, 29.5 ms each, drawn as one`."""
+        each = format_seconds(self.event.seconds / self.event.more)
+        return f"{self.trips:,} trips of {self.event.name} that are alike, {each} each, drawn as one"
+
+
+class Stretch:
+    """Seconds of the step → where they are drawn, in seconds too.
+
+    Of a loop's trips that are alike one is drawn, as wide as all of them: so an event is as wide as all that it takes
+    of the step, and a step is as wide as it is long.
+
+    Attributes:
+        loops: the loops in which it stretches, the outer ones first.
+    """
+
+    def __init__(self, timeline: Timeline):
+        inner_first = sorted((e for e in timeline.events if e.lane == FOLDED), key=lambda e: e.seconds)
+        self._folds = [(e.begin - e.seconds / e.more, e.begin, e.seconds, e.more) for e in inner_first]
+        loops: list[Loop] = []
+        for event, (first, *_) in zip(reversed(inner_first), reversed(self._folds), strict=True):
+            begin, end = self([first, event.begin])
+            loops.append(Loop(event, begin, end, sum(o.begin <= begin and end <= o.end for o in loops)))
+        self.loops = tuple(loops)
+
+    def __call__(self, at: Sequence[float]) -> list[float]:
+        times = np.asarray(at, float)
+        for first, begin, rest, more in self._folds:
+            one = (times >= first) & (times < begin)
+            others = (times >= begin) & (times < begin + rest)
+            times = np.where(one, first + (times - first) * (1 + more), np.where(others, begin + rest, times))
+        return times.tolist()
+
+    def places(self, events: Sequence[Event]) -> list[tuple[float, float]]:
+        """Begin and end of each event."""
+        begins, ends = self([e.begin for e in events]), self([e.begin + e.seconds for e in events])
+        return list(zip(begins, ends, strict=True))
+
+
+def lanes_of(timeline: Timeline) -> tuple[str, ...]:
+    """The lanes that are drawn: each that has something to do, and waits."""
+    waits = any(event.lane == WAITS for event in timeline.events)
+    return (*(lane.name for lane in timeline.lanes), *((WAITS,) if waits else ()))
 
 
 @picture.register
 def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
     """The lanes, one below the other, with what takes place on each."""
-    place = _Places(timeline)
-    lanes = [*(lane.name for lane in timeline.lanes), *([WAITS] if _has(timeline, WAITS) else [])]
+    stretch, lanes = Stretch(timeline), lanes_of(timeline)
     left = max(map(text_wide, lanes), default=0.0) + 10
-    high = _TOP + _STEP * len(lanes)
-    shapes: list[Shape] = [Rects(x=(left,), y=(_TOP,), wide=place.wide, high=_STEP * len(lanes), fill="tile")]
-    middles = [_TOP + _STEP * (n + 0.5) for n in range(len(lanes))]
-    shapes.append(Labels(at=tuple((left - 8, y) for y in middles), texts=tuple(lanes), align="end"))
+    rate = _WIDE / timeline.seconds if timeline.seconds else 0.0
+    top = _TOP + _BAND * max((loop.depth + 1 for loop in stretch.loops), default=0)
+    high = top + _STEP * len(lanes)
+    shapes: list[Shape] = [Rects(x=(left,), y=(top,), wide=_WIDE, high=_STEP * len(lanes), fill="tile")]
+    middles = [top + _STEP * (n + 0.5) for n in range(len(lanes))]
+    shapes.append(Labels(at=tuple((left - 8, y) for y in middles), texts=lanes, align="end"))
     for name, y in zip(lanes, middles, strict=True):
-        shapes += _lane(timeline, name, left, y - _HIGH / 2, place)
-    for event in place.folds:
-        x = left + place(event.begin)
-        tip = f"{plural(event.more, 'more trip')} of {event.name}, like the one before"
-        shapes.append(
-            Rects(
-                x=(x,),
-                y=(_TOP,),
-                wide=_GAP,
-                high=_STEP * len(lanes),
-                fill="ground",
-                stroke="line",
-                dash=2,
-                tip="{}: {}",
-                told=((tip, format_seconds(event.seconds)),),
-                layer=2,
-            )
-        )
-    if place.folds:
-        at = tuple((left + place(event.begin) + _GAP / 2, _TOP - 7) for event in place.folds)
-        more = tuple(f"+{event.more:,}" for event in place.folds)
-        shapes.append(Labels(at=at, texts=more, align="middle", size="small", ink="quiet"))
-    shapes += _scale(place, left + place.wide, high + 8)
+        shapes += _lane(timeline, name, left, y - _HIGH / 2, rate, stretch)
+    for loop in stretch.loops:
+        shapes += _loop(loop, left, rate, high)
+    shapes += _scale(timeline.seconds, left, rate, high)
     total = format_seconds(timeline.seconds)
     spent = "; ".join(f"{lane.name} busy {format_seconds(lane.busy)}" for lane in timeline.lanes)
     return Picture(
-        width=left + place.wide + 4,
-        height=high + 16,
+        width=left + _WIDE + 24,
+        height=high + 20,
         shapes=tuple(shapes),
         title=f"{timeline.program} on {timeline.target}: {total} a step",
         alt=f"Lanes of a step of {total}: {spent}.",
         axes=timeline.mesh.names,
-        keys=tuple(_keys(timeline)),
+        keys=looks_of(timeline),
         notes=(
             f"rests on {timeline.rests_on}",
-            "work is fainter where HBM bounds it",
-            *(("trips of a loop that are alike are drawn once; a gap stands for the rest",) if place.folds else ()),
+            "what is waited for is paler",
+            *((STRETCHED,) if stretch.loops else ()),
         ),
     )
 
 
-def _has(timeline: Timeline, lane: str) -> bool:
-    return any(event.lane == lane for event in timeline.events)
+STRETCHED = "trips of a loop that are alike are drawn as one, as wide as all of them"
 
 
-class _Places:
-    """Seconds of the step → pixels, the folded trips left out but for a gap.
-
-    Attributes:
-        folds: the folded trips, in order.
-        wide: pixels in all.
-        rate: pixels a second.
-    """
-
-    def __init__(self, timeline: Timeline):
-        self.folds = [event for event in timeline.events if event.lane == FOLDED]
-        shown = timeline.seconds - sum(event.seconds for event in self.folds)
-        self.wide = _WIDE + _GAP * len(self.folds)
-        self.rate = _WIDE / shown if shown > 0 else 0.0
-        ends = [event.begin + event.seconds for event in self.folds]
-        self._before = list(accumulate((event.seconds for event in self.folds), initial=0.0))
-        self._ends, self._timeline = ends, timeline
-
-    def __call__(self, at: float) -> float:
-        count = sum(end <= at + 1e-12 for end in self._ends)
-        inside = self.folds[count].begin if count < len(self.folds) else at
-        return (min(at, inside) - self._before[count]) * self.rate + _GAP * count
+def _loop(loop: Loop, left: float, rate: float, bottom: float) -> Iterator[Shape]:
+    """A bar above the lanes as long as the loop, with how many trips it stands for, and the loop's begin and end."""
+    x, end, y = left + loop.begin * rate, left + loop.end * rate, _TOP + _BAND * loop.depth
+    text = f"× {loop.trips:,}"
+    yield Rects(
+        x=(x,),
+        y=(y + 1,),
+        wide=max(end - x, _LEAST),
+        high=_BAND - 3,
+        fill="shade",
+        tip="{}",
+        told=((loop.words,),),
+        layer=2,
+    )
+    if end - x > text_wide(text):
+        yield Labels(
+            at=(((x + end) / 2, y + _BAND / 2),), texts=(text,), align="middle", size="small", ink="quiet", layer=2
+        )
+    if not loop.depth:
+        yield Lines(lines=tuple(((at, y + 1), (at, bottom)) for at in (x, end)), stroke="line", dash=2, layer=2)
 
 
-def _scale(place: _Places, right: float, y: float) -> Iterator[Shape]:
-    """A bar as long as a round time, at most a fifth of what is drawn, which ends at `right`."""
-    if not place.rate:
+def _scale(total: float, left: float, rate: float, y: float) -> Iterator[Shape]:
+    """The time below the lanes, at round steps."""
+    if not rate:
         return
-    most = _WIDE / 5 / place.rate
-    power = 10.0 ** math.floor(math.log10(most))
-    time = max(step * power for step in (1, 2, 5) if step * power <= most)
-    begin = right - time * place.rate
-    ends = tuple(((x, y - 3), (x, y + 3)) for x in (begin, right))
-    yield Lines(lines=(*ends, ((begin, y), (right, y))), stroke="quiet")
-    yield Labels(at=((begin - 6, y),), texts=(format_seconds(time),), align="end", size="small", ink="quiet")
+    power = 10.0 ** math.floor(math.log10(total / 4))
+    step = max(times * power for times in (1, 2, 5) if times * power <= total / 4)
+    times = [n * step for n in range(math.floor(total / step * (1 + 1e-9)) + 1)]
+    yield Lines(lines=tuple(((left + t * rate, y), (left + t * rate, y + 4)) for t in times), stroke="quiet")
+    at = tuple((left + t * rate, y + 11) for t in times)
+    yield Labels(at=at, texts=tuple(map(format_seconds, times)), align="middle", size="small", ink="quiet")
 
 
-def _lane(timeline: Timeline, name: str, left: float, y: float, place: _Places) -> Iterator[Rects]:
+def _lane(timeline: Timeline, name: str, left: float, y: float, rate: float, stretch: Stretch) -> Iterator[Rects]:
     """What takes place on a lane; what is too short to be seen is drawn together."""
-    looks: dict[tuple[Role, int | None, float], list[tuple[float, float, str]]] = {}
-    for event in timeline.events:
-        if event.lane != name:
-            continue
-        begin, end = place(event.begin), place(event.begin + event.seconds)
-        boxes = looks.setdefault(_look(timeline, event), [])
+    looks: dict[Key, list[tuple[float, float, str]]] = {}
+    events = [event for event in timeline.events if event.lane == name]
+    for event, (begin, end) in zip(events, stretch.places(events), strict=True):
+        begin, end = begin * rate, end * rate
+        boxes = looks.setdefault(look_of(timeline, event), [])
         if boxes and begin - boxes[-1][0] - boxes[-1][1] < _LEAST and max(end - begin, boxes[-1][1]) < _LEAST:
             x, _, tip = boxes[-1]
             boxes[-1] = (x, end - x, tip)
         elif end - begin > _LEAST / 8:
-            boxes.append((begin, end - begin, _tip(timeline, event)))
-    for (fill, hatch, strength), boxes in looks.items():
+            boxes.append((begin, end - begin, f"{event_time(event)}: {event_about(timeline, event)}"))
+    for look, boxes in looks.items():
         if boxes:
             yield Rects(
                 x=tuple(left + x for x, _, _ in boxes),
                 y=(y,) * len(boxes),
                 wide=tuple(max(wide, _LEAST) for _, wide, _ in boxes),
                 high=_HIGH,
-                fill=fill,
-                hatch=hatch,
-                strength=strength,
+                fill=look.fill,
+                hatch=look.hatch,
+                strength=0.5 if name == WAITS else 1.0,
                 tip="{}",
                 told=tuple((tip,) for _, _, tip in boxes),
                 layer=1,
             )
 
 
-def _look(timeline: Timeline, event: Event) -> tuple[Role, int | None, float]:
-    """Fill, hatch and strength: work by its pass, links by their mesh axis."""
-    if event.lane == COMPUTE:
-        return event.phase if event.phase in _PHASES else "muted", None, 1.0 if event.bound == "FLOPs" else 0.5
+def look_of(timeline: Timeline, event: Event) -> Key:
+    """How an event looks, and what that means: by what bounds its time, links by their mesh axis."""
     names = {axis_name(axis) for axis in event.axes or ()}
-    if event.lane not in (COPIES, *HOST) and len(names) == 1:
-        number = timeline.mesh.names.index(names.pop())
-        return number, number, 0.5 if event.lane == WAITS else 1.0
-    return "muted", None, 1.0
+    if event.lane not in (COMPUTE, COPIES, *HOST) and len(names) == 1:
+        number = timeline.mesh.names.index(name := names.pop())
+        return Key(text=f"over {name}", fill=number, hatch=number)
+    if event.bound == "FLOPs":
+        return Key(text="bound by FLOPs", fill="work")
+    if event.bound == "HBM":
+        return Key(text="bound by HBM", fill="muted", hatch=_OWN_HATCH)
+    return Key(text="several axes or other links", fill="rematerialised")
 
 
-def _tip(timeline: Timeline, event: Event) -> str:
+_OWN_HATCH = 4  # mesh axes have those before
+
+
+def looks_of(*timelines: Timeline) -> tuple[Key, ...]:
+    """How the events of timelines look, by name."""
+    looks = {look_of(each, event) for each in timelines for event in each.events if event.lane != FOLDED}
+    return tuple(sorted(looks, key=lambda look: look.text))
+
+
+def event_time(event: Event) -> str:
+    """How long an event takes, and how often."""
+    times = f" x {event.trips:,}" if event.trips > 1 else ""
+    return f"{format_seconds(event.seconds)}{times}"
+
+
+def event_about(timeline: Timeline, event: Event) -> str:
+    """What an event is, what bounds it, and where it is from."""
     where = f", {event.source.short} {timeline.line(event.source)}" if event.source is not None else ""
     over = f" over {axes_words(event.axes)}" if event.axes else ""
     waits = "waits for " if event.lane == WAITS else ""
-    times = f" x {event.trips:,}" if event.trips > 1 else ""
-    what = f"{waits}{event.what}{over}, {format_seconds(event.seconds)}{times}, bound by {event.bound}"
-    return f"{what}, {event.phase}{where}"
-
-
-def _keys(timeline: Timeline) -> Iterator[Key]:
-    for phase in _PHASES:
-        if any(event.lane == COMPUTE and event.phase == phase for event in timeline.events):
-            yield Key(text=phase, fill=phase)
-    for number, name in enumerate(timeline.mesh.names):
-        if any({axis_name(a) for a in event.axes or ()} == {name} for event in timeline.events):
-            yield Key(text=f"over {name}", fill=number, hatch=number)
-    if any(e.lane not in (COMPUTE, FOLDED) and _look(timeline, e)[0] == "muted" for e in timeline.events):
-        yield Key(text="over several axes, and copies", fill="muted")
+    return f"{waits}{event.what}{over}, bound by {event.bound}, {event.phase}{where}"

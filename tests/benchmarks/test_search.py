@@ -44,7 +44,7 @@ def test_a_candidate_costs_seven_tenths_of_shardys_pipeline_as_it_comes():
     def one():
         return scorer(plan.with_spec(NAME, specs[next(turn) % 2]))
 
-    assert one().upper > one().lower > 0
+    assert one().seconds > 0
     candidate, base = min(((seconds(one), seconds(raw)) for _ in range(3)), key=lambda taken: taken[0] / taken[1])
     print(f"a candidate: {candidate * 1e3:.1f} ms, {candidate / base:.2f} x Shardy's {base * 1e3:.1f} ms (CPU)")
     assert candidate <= 0.7 * base
@@ -58,7 +58,7 @@ def test_a_partitioned_candidate_costs_little_more_than_its_partition():
         begun = time.perf_counter()
         report = program.partition(plan.with_spec("params['ln']", P(axis)))
         between = time.perf_counter()
-        assert cost_of(report, machine_of("tpu v5p:4x4x4")).step.upper > 0
+        assert cost_of(report, machine_of("tpu v5p:4x4x4")).step.seconds > 0
         taken.append((time.perf_counter() - begun) / (between - begun))
     print(f"partition and cost: {statistics.median(taken):.2f} x a warm partition")
     assert statistics.median(taken) <= 1.2

@@ -157,7 +157,7 @@ def test_a_cost_says_where_the_number_is_from():
     assert "1,024 in a step (8 x 128, from argument tokens)" in guessed.html()
     told = cost_of(made, "gpu h100:1x8", tokens=77)
     assert (told.step.tokens, told.tokens_from) == (77, "given") and "; 77 in a step (given)" in told.text(200)
-    assert told.tokens_per_s_per_chip == pytest.approx((77 / told.upper / 8, 77 / told.lower / 8))  # type: ignore[operator]
+    assert told.tokens_per_s_per_chip == pytest.approx(77 / told.step.seconds / 8)
     off = cost_of(made, "gpu h100:1x8", tokens=False)
     assert (off.tokens_per_s, off.tokens_from) == (None, "") and "in a step (" not in off.text(200)
     assert cost_of(made, "gpu h100:1x8", tokens=0).step.tokens == 0

@@ -89,15 +89,10 @@ def test_bounds_utilisation_and_tokens(cost: StepCost):
     compute, memory, moved = cost.step.compute, cost.step.memory, cost.step.communication
     assert cost.upper is not None and cost.lower == max(compute, memory, moved)
     assert cost.upper == max(compute, memory) + moved
-    assert cost.mfu == (
-        pytest.approx(6 * 70.6e9 * TOKENS / (512 * 4.59e14) / cost.upper),
-        pytest.approx(6 * 70.6e9 * TOKENS / (512 * 4.59e14) / cost.lower),
-    )
-    assert cost.busy is not None and cost.busy[1] == pytest.approx(1.0)  # bound by compute
-    assert cost.tokens_per_s_per_chip == (
-        pytest.approx(TOKENS / cost.upper / 512),
-        pytest.approx(TOKENS / cost.lower / 512),
-    )
+    assert cost.seconds == cost.step.seconds == pytest.approx(cost.timeline.seconds) and cost.seconds > cost.lower
+    assert cost.mfu == pytest.approx(6 * 70.6e9 * TOKENS / (512 * 4.59e14) / cost.seconds)
+    assert cost.busy == pytest.approx(compute / cost.seconds)
+    assert cost.tokens_per_s_per_chip == pytest.approx(TOKENS / cost.seconds / 512)
 
 
 def test_the_foretold_program_has_the_same_products(cost: StepCost):
@@ -108,12 +103,12 @@ def test_the_foretold_program_has_the_same_products(cost: StepCost):
     assert propagated.bound == "compute" and propagated.lower == propagated.step.compute
     assert propagated.levels["FLOPs"] == "matrix products as Shardy cuts them"
     assert propagated.step.tokens == TOKENS and propagated.tokens_from == "512 x 4096, from argument tokens"
-    assert propagated.mfu is not None and propagated.mfu[1] == pytest.approx(1e18 / (512 * 4.59e14) / propagated.lower)
+    assert propagated.mfu == pytest.approx(1e18 / (512 * 4.59e14) / propagated.step.seconds)
 
 
 def test_what_a_level_has_not_is_left_out_and_said(llama: Report, cost: StepCost):
     bare = cost_of(dataclasses.replace(llama, cost=None, level="notation"), "tpu v5p:8x8x8", model_flops=1e18)
-    assert (bare.flops, bare.upper, bare.mfu, bare.tokens_per_s) == (None, None, None, None)
+    assert (bare.flops, bare.seconds, bare.upper, bare.mfu, bare.tokens_per_s) == (None,) * 5
     assert bare.lower == bare.step.communication > 0
     assert bare.levels["FLOPs"] == "not counted at this level"
     assert not cost.needs.complete and cost.needs.fits is None
@@ -434,4 +429,4 @@ def test_two_devices_a_chip_share_its_numbers():
     found = cost_of(made_up(), "tpu tpu7x:2x2x1", tokens=800.0)
     assert found.step.compute == pytest.approx(1e12 / (2.307e15 / 2))
     assert found.tokens_per_s is not None and found.tokens_per_s_per_chip is not None
-    assert found.tokens_per_s[1] == pytest.approx(4 * found.tokens_per_s_per_chip[1])
+    assert found.tokens_per_s == pytest.approx(4 * found.tokens_per_s_per_chip)

@@ -74,7 +74,7 @@ def test_its_numbers_are_the_reports(rule):
         elif finding.rule == "kept-dominates":
             assert numbers["bytes"] == report.residual_bytes
         if cost is not None and "share" in numbers:
-            assert numbers["share"] == pytest.approx(numbers["seconds"] / cost.upper)
+            assert numbers["share"] == pytest.approx(numbers["seconds"] / cost.seconds)
 
 
 def chains(there: list) -> list[list]:

@@ -32,6 +32,7 @@ PARTS = (
     "costs",
     "machine",
     "company",
+    "timeline",
     "targets",
     "memory",
     "difference",

@@ -82,7 +82,7 @@ def test_what_would_change_is_tried_on_the_page(open_page, example):
     page.at("pick-without-0").click()
     answered(page, state)
     change = state.now.why.changes[0]
-    assert change.amount("step, nothing overlaps").before == state.cost.upper
+    assert change.amount("step").before == state.cost.seconds
     held = change.amount("arguments")
     row = page.at("why-changes").locator("tbody tr").first.inner_text()
     assert cause.source.name in row and f"{len(change.specs)} value" in row

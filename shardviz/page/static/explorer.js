@@ -21,6 +21,7 @@ import { ruleMaker, rules } from "./rules.js";
 import { dimensions } from "./dimensions.js";
 import { keys, roveIn } from "./keys.js";
 import { stages } from "./stages.js";
+import { timeline } from "./timeline.js";
 import { waits } from "./waits.js";
 import { why } from "./why.js";
 import { places } from "./places.js";
@@ -80,6 +81,7 @@ function render({ model, el }) {
   memory(ctx, panels.memory);
   pane(ctx, panels.cost, "costs", { tab: "cost" });
   machine(ctx, panels.machine);
+  const endTimeline = timeline(ctx, panels.timeline);
   rules(ctx, panels.rules);
   pane(ctx, panels.problems, "problems");
   stages(ctx, panels.stages);
@@ -97,6 +99,7 @@ function render({ model, el }) {
   const endRoving = roveIn([top, ...bars, ...Object.values(panels)], "button, a[href]");
   return () => {
     endRoving();
+    endTimeline();
     endTheme();
     endLight();
     endWaiting();

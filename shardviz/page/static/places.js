@@ -21,7 +21,11 @@ export const PLACES = [
     ],
   },
   { key: "memory", title: "Memory", views: [["memory", "one device"], ["shards", "shard map"]] },
-  { key: "machine", title: "Machine", views: [["machine", "topology"], ["cost", "cost and traffic"]] },
+  {
+    key: "machine",
+    title: "Machine",
+    views: [["machine", "topology"], ["timeline", "timeline"], ["cost", "cost and traffic"]],
+  },
 ];
 
 /** What belongs to no place: it is opened where it is needed. @type {[key: string, title: string, tip: string][]} */

@@ -177,6 +177,7 @@ export interface EditError {
     | "dimension"
     | "mesh"
     | "target"
+    | "options"
     | "rule"
     | "plan"
     | "order"
@@ -225,6 +226,9 @@ export interface Machines {
   trouble: string;
   devices: string;
   groups: MachineGroup[];
+  /** The compiler's options as flags, and sets of them that go by a name. */
+  options: string;
+  sets: { name: string; title: string }[];
 }
 
 export interface MachineGroup {
@@ -453,6 +457,31 @@ export interface Line {
   on?: Inline[];
 }
 
+/** The step of the open card and of the one that it is compared with, on one scale; see timelines.py. */
+export interface Timelines {
+  seconds: number;
+  cards: TimedCard[];
+  kinds: [look: number, at: string, about: string, chosen: number][];
+  /** What is said of an event that is chosen. */
+  chosen: Inline[];
+  looks: [text: string, kind: "axis" | "flops" | "hbm" | "other", hatch: number | null][];
+  /** By line the values that it makes. */
+  values: Record<string, string[]>;
+  notes: string[];
+}
+
+export interface TimedCard {
+  name: string;
+  said: string;
+  rests: string;
+  seconds: number;
+  lanes: [name: string, axis: string, busy: string][];
+  loops: [begin: number, long: number, depth: number, trips: string, words: string][];
+  events: TimedEvent[];
+}
+
+export type TimedEvent = [lane: number, begin: number, long: number, kind: number, time: string, name: string];
+
 export interface Traits {
   /** The offer that is looked at, `remedy …` or `offer …`; empty for none. */
   hovered: string;
@@ -506,6 +535,8 @@ export interface Traits {
   costs: Pane;
   machine: Machine;
   company: Pane & { device?: number; picture?: Picture };
+  /** The steps as they would run; empty while nobody looks and while they are being walked. */
+  timeline: Pane & Partial<Timelines>;
   memory: Pane;
   difference: Pane;
   /** The selected value inside the function, where it is one, with its spec; and the constraints that the plan has. */
