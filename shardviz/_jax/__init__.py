@@ -66,6 +66,7 @@ from shardviz._jax.jaxprs import (
     offloaded,
     on_mesh,
     outermost_shard_map,
+    scanned,
     sub_jaxprs,
     type_specs,
     user_frame,

@@ -53,6 +53,24 @@ def constraints(jaxpr: Any) -> Iterator[tuple[tuple[int, ...], PartitionSpec, An
             yield equation.invars[0].aval.shape, sharding.spec, equation.source_info
 
 
+def scanned(jaxpr: Any) -> set[int]:
+    """The places of a jaxpr's arguments of which a scan, in it or inside, takes one slice in each run."""
+    at: dict[Any, int] = {v: place for place, v in enumerate(jaxpr.invars)}
+    found: set[int] = set()
+    for equation in jaxpr.eqns:
+        places = [None if isinstance(v, jex_core.Literal) else at.get(v) for v in equation.invars]
+        for inner in sub_jaxprs(equation.params):
+            if len(inner.invars) == len(places):
+                own = scanned(inner)
+                for place, (known, var, given) in enumerate(zip(places, inner.invars, equation.invars, strict=True)):
+                    sliced = equation.primitive.name == "scan" and len(var.aval.shape) < len(given.aval.shape)
+                    if known is not None and (sliced or place in own):
+                        found.add(known)
+        if equation.primitive.name == "convert_element_type" and places[0] is not None:
+            at[equation.outvars[0]] = places[0]
+    return found
+
+
 _DEBUG = ("debug_callback", "debug_print")
 _CALLBACKS = ("pure_callback", "io_callback", "python_callback")
 

@@ -123,7 +123,7 @@ def _planned(
                 unused=unused,
                 sdy=f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>",
             )
-            row = replace(made, gradient=True) if gradient else made
+            row = replace(made, gradient=gradient, scanned=array.scanned) if gradient or array.scanned else made
         found.append(row)
     lowered.rows[which] = mesh, {row.name: row for row in found}
     return tuple(found)

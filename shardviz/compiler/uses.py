@@ -39,12 +39,14 @@ def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
 
 
 def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
-    """`loop-invariant`, `sliced` and `scattered`, as HLO says it.
+    """`loop-invariant`, `sliced`, `scattered` and `windowed`, as HLO says it.
 
     Args:
         op: the collective.
         origins: follows values through `SAME_EACH_RUN`.
     """
+    if _windowed(op):
+        return ("windowed",)
     found = ["loop-invariant"] if op.operands and is_invariant(op, origins) else []
     users = _users(op)
     if (
@@ -56,6 +58,23 @@ def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
         asked = all(user.native.op_name.endswith("/dynamic_slice") for user in users)
         found.append("sliced" if asked else "scattered")
     return tuple(found)
+
+
+def _windowed(op: HloOperation) -> bool:
+    """Whether a permutation is part of a windowed product, or stands just before or after its loop."""
+    if op.collective != "collective-permute":
+        return False
+    made = maker(op.operands[0], lambda each: each.kind in _PASSES)
+    users = _users(op)
+    around = [made, *users, *(each for user in users if user.kind == "tuple" for each in _users(user))]
+    if made is not None and made.kind == "get-tuple-element":
+        around.append(maker(made.operands[0], lambda each: False))
+    blocks = [op.block, *(block for each in around if each is not None for block in each.blocks)]
+    return any(_WINDOWED in block.name for block in blocks)
+
+
+_WINDOWED = "windowed_dot_general"
+"""What XLA calls the loops of a product that moves one operand or its sum around, a piece each time."""
 
 
 def _users(op: HloOperation) -> list[Any]:

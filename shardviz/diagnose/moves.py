@@ -42,7 +42,7 @@ def moves(case: Case) -> Iterator[Finding]:
     for name, rule in _RULES.items():
         found: dict[tuple[object, ...], list[Collective]] = {}
         for c in case.report.collectives:
-            if c.origin == "partitioner" and c.axes and rule(case, c, (c,)) is not None:
+            if c.origin == "partitioner" and c.axes and "windowed" not in c.facts and rule(case, c, (c,)) is not None:
                 change = c.before, c.after, c.array
                 apart = () if rule is _along else change if None not in change else (c.kind, c.axes, c.dtype, c.shape)
                 found.setdefault((case.value_name(c), c.source, apart), []).append(c)

@@ -64,6 +64,7 @@ def conflicts(case: Case) -> Iterator[Finding]:
             c
             for c in case.report.collectives
             if c.source == p.source and c.kind != "all-reduce" and c.phase == p.phase and "dot_general" in c.read_by
+            if "windowed" not in c.facts
         ]
         if not moved:
             continue

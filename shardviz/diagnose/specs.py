@@ -20,12 +20,16 @@ def free(value: Value, axis: str) -> bool:
 
 
 def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
-    """The value's spec with an axis more, on the dimension whose shard is longest; None where none divides."""
+    """The value's spec with an axis more, on the dimension whose shard is longest; None where none divides.
+
+    Never on a dimension that a loop steps along: each device would hold what others need in their turn.
+    """
     if value.spec is None or not free(value, axis):
         return None
     spec, size = Spec.of(value.spec, len(value.shape)), mesh.shape[axis]
     shard = value.shard_shape or value.shape
     divides = [d for d, n in enumerate(shard) if n % size == 0 and n >= size and value.shape[d] % n == 0]
+    divides = [d for d in divides if d or not value.scanned]
     if not divides:
         return None
     best = max(divides, key=lambda d: (shard[d], not spec.dims[d], -d))
@@ -43,7 +47,7 @@ def first_cut_further(value: Value, axis: str, mesh: DeviceMesh) -> Suggestion |
     not divide.
     """
     shape, cut = value.shape, Spec.of(value.spec, len(value.shape))
-    if not shape or (value.shard_shape or shape)[0] % mesh.shape[axis]:
+    if not shape or value.scanned or (value.shard_shape or shape)[0] % mesh.shape[axis]:
         return None
     dims = ((*cut.dims[0], axis), *cut.dims[1:])
     return Suggestion(kind="argument", target=value.name, spec=cut.with_dims(dims))
@@ -70,6 +74,7 @@ def moved_off(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
         return None
     spec = Spec.of(v.spec, len(v.shape))
     was = {d for d, dim in enumerate(spec.dims) if any(axis_name(a) in moved for a in dim)}
+    was |= {0} if v.scanned else set()
     spec = spec.with_dims(tuple(tuple(a for a in dim if axis_name(a) not in moved) for dim in spec.dims))
     size = math.prod(mesh.shape[name] for name in moved)
     shard = shard_shape(v.shape, spec, mesh)

@@ -41,6 +41,7 @@ class Argument:
         dtype: its element type's name.
         donated: whether its buffer may be reused for a result.
         memory_kind: of a result, where the function leaves it; of an argument nothing is known but by a plan.
+        scanned: an argument of which a loop takes one slice along its first dimension in each run.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Argument:
     dtype: str
     donated: bool = False
     memory_kind: str = "device"
+    scanned: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,8 +185,12 @@ def signature(call: Call) -> Traced:
 
 def _arguments(call: Call, traced: Any) -> tuple[tuple[Argument, ...], Any]:
     names, info = _jax.names_of(traced)[0], jax.tree.leaves(traced.args_info)
+    scanned = _jax.scanned(traced.jaxpr.jaxpr)
     ins = tuple(
-        Argument(call.called(name or f"argument {i}"), tuple(a.shape), str(a.dtype), bool(a.donated))
+        Argument(
+            *(call.called(name or f"argument {i}"), tuple(a.shape), str(a.dtype), bool(a.donated)),
+            scanned=i in scanned,
+        )
         for i, (name, a) in enumerate(zip(names, info, strict=True))
     )
     return ins, jax.tree.unflatten(jax.tree.structure(traced.args_info), [a.name for a in ins])

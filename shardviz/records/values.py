@@ -68,6 +68,7 @@ class Value:
         unused: an argument that no result needs. JAX leaves it out of the program (`keep_unused=False`), so it takes
             nothing of what the program takes; where the caller holds it on the devices, it lies there besides.
         gradient: a result that the backward pass makes.
+        scanned: an argument of which a loop takes one slice along its first dimension in each run.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Value:
     memory_kind: str = "device"
     unused: bool = False
     gradient: bool = False
+    scanned: bool = False
 
     @property
     def on_host(self) -> bool:

@@ -232,7 +232,8 @@ class Proposals:
         for dimension in self.program.dimensions:
             if len(cuts := self._cuts[dimension.name]) > 1:
                 for axes, _ in cuts.most_common(2):
-                    yield self._with(dimension, axes)
+                    if not (axes and dimension.stacked):
+                        yield self._with(dimension, axes)
 
     def _by_costly_axes(self) -> Iterator[Change]:
         """Each logical dimension with one of the axes over which most is moved more, or less."""

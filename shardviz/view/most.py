@@ -337,7 +337,8 @@ def _try(entry: _Entry) -> Iterator[Piece]:
         yield words("→")
         yield from _saved(remedy, tip)
         return
-    for mend in entry.finding.mends[:1] if entry.finding is not None else ():
+    by_hand = (m for m in (entry.finding.mends if entry.finding is not None else ()) if m.kind == "code")
+    for mend in list(by_hand)[:1]:  # what a plan can say is tried, and stands here if it helps
         yield words(mend.words, quiet=True, tip="a guess that was not tried")
 
 
