@@ -105,8 +105,8 @@ def _of_value(value: Value, occurrence: int | None) -> Intermediate:
     name = value.label
     if not name and frame.columns is None and _IN_LIBRARY.search(value.name_stack):
         raise SpecError(
-            f"constrain({what!r}): a function of a library makes it on its way, called at {frame.short}; constrain what "
-            "that line makes",
+            f"constrain({what!r}): a function of a library makes it on its way, called at {frame.short}; constrain "
+            "what that line makes",
             argument=value.name,
         )
     if frame.columns is not None and not name:

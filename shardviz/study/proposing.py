@@ -145,7 +145,7 @@ class Proposals:
         return None
 
     def _is_what_its_line_makes(self, value: Value) -> bool:
-        """Whether a constraint can be put on a value: by its variable, its columns, or as the last that its line makes."""
+        """Whether a constraint can be put on a value: by its variable, its columns, or as what its line makes last."""
         if value.label or (value.source and value.source.columns):
             return True
         made = [v for v in self._values if v.source == value.source]
