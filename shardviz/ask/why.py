@@ -166,11 +166,7 @@ class Asking:
         rows = zip(report.collectives, self.reading.moves, strict=True)
         here, moved = next((row for row in rows if row[0] is meant), (None, None))
         if here is None or moved is None:
-            raise ShardvizError(
-                f"why({of.name!r}): Shardy's propagation, of which this is asked, has no {of.kind} over these axes "
-                "on this line: XLA's partitioner has made it of something else. Ask why of one of "
-                "program.propagate(plan).collectives"
-            )
+            return self._of_the_partitioner(of)
         why = reason(self.trial.base, moved, here, self.named)
         asked = {axis: cut.node.key for axis, cut in reversed(why.axes)}  # one operand tells of a sum
         answers = tuple(axis_why(self.trial, key, axis, self.named) for axis, key in asked.items())
@@ -184,6 +180,45 @@ class Asking:
             contest=() if contested is None else (self._contest(contested, contested.node, target),),
             ways=self._ways(why, answers, here, target),
             source=report.source,
+        )
+
+    def _of_the_partitioner(self, of: Collective) -> CollectiveWhy:
+        """Why a collective is there that XLA's partitioner makes for one operation, which Shardy leaves as it is."""
+        names, line = set(map(axis_name, of.axes or ())), None if of.source is None else of.source.short
+        steps = {node.maker: None for node in self.trial.base.nodes.values() if node.maker is not None}
+        cuts = [
+            (step, cut, axis)
+            for step in steps
+            if step.kind == "rule" and step.place.frame is not None and step.place.frame.short == line
+            for used in step.ins
+            for cut in used.origin.dims
+            for axis in names
+            if cut.carries(axis)
+        ]
+        if not cuts:
+            raise ShardvizError(
+                f"why({of.name!r}): Shardy's propagation, of which this is asked, has no {of.kind} over these axes "
+                "on this line: XLA's partitioner has made it of something else. Ask why of one of "
+                "program.propagate(plan).collectives"
+            )
+        own = of.name_stack.rsplit("/", 1)[-1]
+        step, cut, _ = min(cuts, key=lambda each: each[0].name != own)
+        value, asked = self.named(cut.node), {}
+        for other, carrier, axis in cuts:
+            if other is step:
+                asked.setdefault(axis, carrier.node.key)
+        words = (
+            f"{step.name} takes {value} as {cut.node.spec.canonical()}; Shardy leaves it so, and XLA's partitioner "
+            "moves parts of it between devices to compute it. What would avoid it was not tried."
+        )
+        reason = Reason.of("other", words, value, step, op=step.name, before=cut.node.spec)
+        return CollectiveWhy(
+            program=self.report.program,
+            mesh=self.report.mesh,
+            collective=of,
+            need=reason.need,
+            axes=tuple(axis_why(self.trial, key, axis, self.named) for axis, key in asked.items()),
+            source=self.report.source,
         )
 
     def _ways(

@@ -144,7 +144,8 @@ class Call:
         fn: something with a `.trace(*args, **kwargs)` such as `jax.jit` gives.
         args, kwargs: `jax.ShapeDtypeStruct`s in pytrees, and static values.
         name: what to call it.
-        kind: what it was given as: `function`, `jit`, `pjit`, `nnx`, `shard_map`, `pmap`, `exported`, `lowered`.
+        kind: what it was given as: `function`, `jit`, `pjit`, `nnx`, `state` (of flax.nnx), `shard_map`, `pmap`,
+            `exported`, `lowered`.
         options: which arguments are static or donated.
         brings: the plan that it comes with.
         notes: from a plan's mesh and the platform that it is lowered for (`cpu`, `tpu`, `cuda`), what there is to say

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -102,9 +103,18 @@ def _of_value(value: Value, occurrence: int | None) -> Intermediate:
         )
     text = linecache.getline(frame.file, frame.line)
     name = value.label
+    if not name and frame.columns is None and _IN_LIBRARY.search(value.name_stack):
+        raise SpecError(
+            f"constrain({what!r}): a function of a library makes it on its way, called at {frame.short}; constrain "
+            "what that line makes",
+            argument=value.name,
+        )
     if frame.columns is not None and not name:
         name = text.encode()[slice(*frame.columns)].decode(errors="replace")
     return Intermediate(name, frame.short, text.strip(), frame.function, occurrence)
+
+
+_IN_LIBRARY = re.compile(r"/p?jit\([^/]*\)+/[^/]*$")
 
 
 def as_propagated(name: str, values: Sequence[Value], known: Callable[[], Sequence[Value]]) -> Value | None:
@@ -116,7 +126,7 @@ def as_propagated(name: str, values: Sequence[Value], known: Callable[[], Sequen
         known: gives those of the propagated report of the same plan.
     """
     found = next((v for v in values if v.name == name), None)
-    if found is None or found.label or (found.source and found.source.columns):
+    if found is None or (found.source and found.source.columns):
         return found
     made = lambda v: (v.source, v.op, v.shape, v.name_stack)  # noqa: E731
     place = [v.name for v in values if made(v) == made(found)].index(name)

@@ -83,6 +83,8 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
         body = _ruled(_Function.of(call, traced, bound), traced, ins, outs, rules)
     text = "\n".join(body)
     helpers = [code for name, code in (("on_mesh(", _ON_MESH), ("by_rule(", _BY_RULE)) if name in text]
+    if call.kind in ("nnx", "state"):
+        helpers = [_BY_RULE_OF_VARIABLES if code == _BY_RULE else code for code in helpers]
     if "place(" in text:
         helpers = [_BY_RULE_OF_VARIABLES, _PLACED]
     uses = "".join(helpers) + text

@@ -47,8 +47,8 @@ class Key(NamedTuple):
         calls: the numbers of the calls that lead to it.
         tag: the number of the operation that makes it, or that it is inside of; -1 for a function.
         kind: `result`, as the operation computes it; `value`, the same as propagation has it, which the compiler may
-            have to move there; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ...: an argument of a block
-            of what was entered.
+            have to move there; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ...: an argument of
+            a block of what was entered.
         place: which of them.
         copy: which of several copies that the compiler made of a constant's operation.
     """

@@ -29,7 +29,7 @@ from shardviz.records import PlanRecord
 
 _Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool, tuple[Spec, ...]]
 _MOST_TRACES = 32
-_BARE = ("function", "jit", "shard_map", "nnx")
+_BARE = ("function", "jit", "shard_map", "nnx", "state")
 """The kinds of callables that run without a mesh around them where none is given."""
 
 

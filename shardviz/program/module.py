@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,13 +125,14 @@ def within(place: Place, caller: Place | None) -> Place:
     """The place of an operation of a function that is called at `caller`; None in the main function.
 
     JAX lowers a nested function once, with name stacks that start at it; where they start at the program, they stay.
+    What has no line of its own has that of the call, without the columns, which are those of what the call gives.
     """
     if caller is None:
         return place
     root = caller.name_stack.split("/", 1)[0]
     whole = place.name_stack.startswith(f"{root}/") and not caller.name_stack.endswith(f"/{root}")
     name = place.name_stack if whole else f"{caller.name_stack}/{place.name_stack}".rstrip("/")
-    return Place(name, place.frame or caller.frame)
+    return Place(name, place.frame or (caller.frame and replace(caller.frame, columns=None)))
 
 
 def place_of(location: Any, known: dict[Any, Place]) -> Place:

@@ -20,6 +20,7 @@ from shardviz.records import Frame
 from shardviz.records.paths import segments
 
 _NOT_DONATED = {
+    "state": "say donate_argnums where it is jitted, and trace that",
     "nnx": "flax.nnx gives the variables of a donated object back, so its own wrapper has to know: say "
     "nnx.jit(f, donate_argnums=...) and trace that",
     "exported": "whoever calls an exported program chooses what is donated",
@@ -66,7 +67,7 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
         ShardvizError: if its shapes cannot be changed here.
     """
     flat, tree = jax.tree.flatten(call.dynamic)
-    if call.kind == "nnx":
+    if call.kind in ("nnx", "state"):
         raise ShardvizError("the shapes of a flax.nnx object stand in its own configuration: change them there")
     if call.traced_for is not None or len(flat) != len(traced.arguments):
         raise ShardvizError("it was traced or lowered before it came here, for the shapes that it has")

@@ -139,9 +139,18 @@ class Proposals:
         if what.kind == "constrain":
             value = as_propagated(what.target, self.report.intermediates, lambda: self._values)
             at = what.source.short if what.source is not None and value is None else ""
+            if value is not None and not self._is_what_its_line_makes(value):
+                return None
             with contextlib.suppress(ShardvizError):  # it has no line, or is made by the backward pass
                 return self.plan.constrain(value, what.spec or Spec(), line=at)
         return None
+
+    def _is_what_its_line_makes(self, value: Value) -> bool:
+        """Whether a constraint can be put on a value: by its variable, its columns, or as what its line makes last."""
+        if value.label or (value.source and value.source.columns):
+            return True
+        made = [v for v in self._values if v.source == value.source]
+        return not made or made[-1].shape == value.shape
 
     def _together(self, finding: Finding) -> Iterator[Change]:
         """The arguments that a finding would give one spec, all at once."""

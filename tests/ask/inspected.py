@@ -1,7 +1,7 @@
 """Functions whose variables are asked about, and what JAX says of them: raw `jax.jit` on eight simulated devices.
 
-Run as a script it prints for each case variable → spec, by `jax.debug.inspect_array_sharding`, as JSON; and `collectives`,
-how many of each kind the partitioner made. No shardviz is in it.
+Run as a script it prints for each case variable → spec, by `jax.debug.inspect_array_sharding`, as JSON; and
+`collectives`, how many of each kind the partitioner made. No shardviz is in it.
 """
 
 import json

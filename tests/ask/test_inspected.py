@@ -77,3 +77,16 @@ def test_the_partitioner_makes_the_collectives_that_are_told(truth):
     program, plan = asked("argmax")
     kinds = [c.kind for c in program.propagate(plan).collectives]
     assert {kind: kinds.count(kind) for kind in kinds} == truth["argmax"]["collectives"]
+
+
+def test_every_collective_of_the_partitioner_has_an_answer():
+    """Those too that XLA's partitioner makes for one operation: Shardy has none there."""
+    program, plan = asked("library")
+    partitioned = program.partition(plan)
+    ours = {(c.kind, c.axes, c.source) for c in program.propagate(plan).collectives}
+    own = [c for c in partitioned.collectives if (c.kind, c.axes, c.source) not in ours]
+    assert own, "the partitioner makes some of its own"
+    for collective in partitioned.collectives:
+        why = program.why(plan, collective)
+        assert set(why.need.op) and {a.axis for a in why.axes} <= set(map(axis_name, collective.axes))
+    assert any("XLA's partitioner moves parts of it" in program.why(plan, c).need.words for c in own)

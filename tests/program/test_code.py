@@ -205,3 +205,38 @@ print("ANSWER", json.dumps(placed))
     expected = sorted([list(v.shape), list(v.shard_shape)] for v in weights)
     assert sorted(json.loads(done.stdout.rpartition("ANSWER ")[2])) == expected
     assert any(whole != shard for whole, shard in expected)
+
+
+STATE = """
+import jax, jax.numpy as jnp
+from flax import nnx
+
+class Model(nnx.Module):
+    def __init__(self, rngs):
+        self.up, self.down = nnx.Linear(16, 32, rngs=rngs), nnx.Linear(32, 16, rngs=rngs)
+
+    def __call__(self, x):
+        return self.down(jax.nn.relu(self.up(x)))
+
+graph, state = nnx.split(nnx.eval_shape(lambda: Model(nnx.Rngs(0))))
+x = jax.ShapeDtypeStruct((64, 16), jnp.float32)
+
+def step(state, x):
+    loss, grads = jax.value_and_grad(lambda s: jnp.mean(nnx.merge(graph, s)(x) ** 2))(state)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, state, grads), loss
+"""
+
+
+def test_a_state_of_flax_is_jitted_donated_and_comes_back_as_the_plan_says(tmp_path):
+    pytest.importorskip("flax.nnx")
+    model = module_of(STATE, tmp_path / "my_state.py")
+    program = sv.trace(model.step, model.state, model.x, donate_argnums=0)
+    specs_of = {"up.kernel": P(None, "b"), "up.bias": P("b"), "down.kernel": P("b"), "down.bias": P()}
+    plan = sv.Plan({"a": 2, "b": 4}, (P(), P("a")))
+    ins, outs = ({f"{root}.{n}": s for n, s in specs_of.items()} for root in ("state", "result[0]"))
+    plan = plan.with_edits(ins, outs)
+    code = program.code(plan)
+    assert "donate_argnums=(0,)" in code and "out_shardings=by_rule(result" in code and "place(" not in code
+    given, made = run(code, "from my_state import *\n", "jitted(state, x)", "state, x", tmp_path)
+    assert read(given) == specs(program.propagate(plan).arguments)
+    assert read(made) == [v.spec.canonical() for v in program.propagate(plan).outputs if v.name.startswith("result")]

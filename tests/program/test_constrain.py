@@ -302,3 +302,21 @@ def test_jax_is_left_as_it_was(small):
     assert jax._src.core.Primitive.bind is before
     plain = small.program.propagate(small.plan)
     assert not any("shardviz" in v.name_stack for v in plain.intermediates)
+
+
+def test_a_step_inside_of_a_library_s_function_is_not_what_the_line_makes():
+    """`jnp.var(h, 0)` squares all of `h` on its way: the line's value has one dimension less."""
+
+    def spread(x):
+        h = jnp.sin(x)
+        v = jnp.var(h, 0)
+        return v
+
+    program = sv.trace(spread, jax.ShapeDtypeStruct((16, 8), jnp.float32))
+    plan = sv.Plan({"a": 2}, (P("a"),))
+    values = program.propagate(plan).intermediates
+    (square,) = [v for v in values if v.op == "square"]
+    assert square.source is not None and square.source.line == spread.__code__.co_firstlineno + 2
+    with pytest.raises(SpecError, match="a function of a library makes it on its way"):
+        plan.constrain(square, P("a", None))
+    assert [v.shape for v in values if v.label == "v"] in ([], [(8,)])

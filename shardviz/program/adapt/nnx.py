@@ -76,7 +76,8 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     except (TypeError, ValueError) as error:
         raise TraceError(f"{name}: {error}") from error
     positional, keyword = map(without_shardings, lifted.pure)
-    call = Call(jitted, positional, keyword, name, "nnx", options, brings, leaves=lifted.leaves)
+    kind = "state" if lifted.states and not given.by_nnx else "nnx"
+    call = Call(jitted, positional, keyword, name, kind, options, brings, leaves=lifted.leaves)
     return replace(call, places=lifted.places)
 
 
@@ -265,6 +266,7 @@ class Lifted:
         graphdef, treedef: the objects' graph, and their state's structure.
         roots: for each object the argument that it is in.
         numbers: for each array of the objects its path (the object's number first) and its number among all arrays.
+        states: whether all objects are states: trees that `jax.jit` takes and gives.
     """
 
     pure: tuple[tuple[Any, ...], dict[str, Any]]
@@ -275,6 +277,7 @@ class Lifted:
     treedef: Any
     roots: tuple[int | str, ...]
     numbers: dict[Path, int]
+    states: bool
 
     @classmethod
     def of(cls, given: Given, kwargs: dict[str, Any], options: Options) -> Lifted | None:
@@ -329,6 +332,7 @@ class Lifted:
             graphdef=graphdef,
             treedef=jax.tree.structure(state),
             roots=tuple(k for k, _ in found),
+            states=all(isinstance(x, load().State) for _, x in found),
             numbers={path: numbers[id(leaf)] for path, leaf in objects.items()},
         )
 
