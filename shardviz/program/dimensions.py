@@ -160,7 +160,8 @@ def dimensions(lowered: Lowered) -> Dimensions:
         group.stacked = any(m.dimension == 0 for m in group.members & uses[SCANNED])
     groups = _joined(groups, lambda group: _stack(group, sizes))
     groups = _joined(groups, lambda group: _repeated(group, sizes))
-    hidden = {m for group in groups if group.mapped or group.stacked for m in group.members}
+    mapped = {m for group in groups if group.mapped for m in group.members}
+    hidden = mapped.union(*(group.members for group in groups if group.stacked))
     state = _state(arrays, groups, hidden, traced.differentiated)
     for group in groups:
         weights = {m for m in group.members if _head(m.path) in state}
@@ -168,7 +169,7 @@ def dimensions(lowered: Lowered) -> Dimensions:
         batched = not group.stacked and not weights.isdisjoint(uses[BATCHED])
         group.experts = batched and (weights - router).isdisjoint(uses[KEPT])
         if not (group.mapped or group.stacked or group.experts):
-            group.of = _data(group.members, named, state, hidden)
+            group.of = _data(group.members, named, state, hidden) or _data(group.members, named, state, mapped)
         group.taken = opened.taken(group.members)
     return Dimensions(_named(groups, sizes, named))
 
