@@ -152,7 +152,7 @@ class _Subject:
         """The sequence of a cache: dimensions of nothing but data that comes out again, no derivative being taken."""
         state = {a.name for a in self.state()}
         again = set(self.roles.becomes) - state if not self.roles.differentiated else set[str]()
-        free = (d for d in self.dimensions if not (d.of or d.stacked or d.experts))
+        free = (d for d in self.dimensions if not (d.of == "batch" or d.stacked or d.experts))
         return [d for d in free if d.arguments and again.issuperset(m.path for m in d.arguments)]
 
     def through(self) -> Dimension | None:

@@ -5,10 +5,12 @@ Tracing and lowering happen once for each set of mesh axis names; a change of pl
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardviz import processes
@@ -23,7 +25,7 @@ from shardviz.ask.why import Asking
 from shardviz.costs import Machine
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.judge.report import Report
-from shardviz.notation import DeviceMesh
+from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.processes import Job
 from shardviz.program import propagate as shardy
@@ -38,7 +40,7 @@ from shardviz.program.lowerings import Lowerings
 from shardviz.program.passes import before_shardy, shardy_stages
 from shardviz.program.plan import Plan
 from shardviz.program.plan_code import plan_code
-from shardviz.program.roles import roles
+from shardviz.program.roles import new_values, resharded, roles
 from shardviz.program.signature import CallSignature
 from shardviz.program.stablehlo import only_updated
 from shardviz.program.trace import Argument, Constraint
@@ -514,10 +516,18 @@ class Program(Derivable):
     def code(self, plan: Plan) -> str:
         """Python that runs the plan with JAX alone: the mesh, the shardings, `jax.jit`, and what to write inside.
 
+        State that the compiler would give back sharded otherwise is told to come back as it went in, so that the next
+        step does not compile once more.
+
         Raises:
             SpecError: if a spec cuts by a part of a mesh axis, which no PartitionSpec says.
         """
-        return jax_code(self.bind(plan), self._lowerings.traced(plan), self._call)
+        bound, kept = self.bind(plan), dict[str, Spec | None]()
+        with contextlib.suppress(ShardvizError):  # Shardy may not survive the program
+            kept = {new: bound.in_specs[name] for name, new in resharded_state(self, plan).items()}
+        free = {new: spec for new, spec in kept.items() if bound.out_specs[new] is None}
+        bound = replace(bound, out_specs={**bound.out_specs, **free})
+        return jax_code(bound, self._lowerings.traced(plan), self._call)
 
     @of_plan
     def source_diff(self, plan: Plan) -> str:
@@ -577,6 +587,29 @@ def named_axes(program: Program) -> tuple[str, ...]:
     traced = program._lowerings.shapes
     names = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
     return tuple(dict.fromkeys((*names, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
+
+
+def state_of(program: Program) -> dict[str, str]:
+    """Argument → the result that a search shards as it: its new value, its gradient, or what alone has its shape."""
+    arguments, outputs = arrays(program)
+    pairs = dict(roles(program._lowerings.lowered).becomes)
+    for alone in (False, True):
+        left = [a for a in arguments if a.name not in pairs]
+        pairs |= new_values(left, [o for o in outputs if o.name not in pairs.values()], alone=alone)
+    return pairs
+
+
+@of_plan
+def resharded_state(program: Program, plan: Plan) -> dict[str, str]:
+    """Argument → the result that is its new value, where Shardy gives it back sharded otherwise: a second step then
+    compiles once more.
+
+    Raises:
+        SpecError, TraceError, CompileError: as `Program.propagate`.
+    """
+    report, becomes = program.propagate(plan), roles(program._lowerings.lowered).becomes
+    ins, outs = ({v.name: v.spec for v in values} for values in (report.arguments, report.outputs))
+    return {name: becomes[name] for name in resharded(becomes, ins, outs)}
 
 
 def update_arguments(program: Program) -> frozenset[str]:

@@ -160,7 +160,8 @@ def dimensions(lowered: Lowered) -> Dimensions:
         group.stacked = any(m.dimension == 0 for m in group.members & uses[SCANNED])
     groups = _joined(groups, lambda group: _stack(group, sizes))
     groups = _joined(groups, lambda group: _repeated(group, sizes))
-    hidden = {m for group in groups if group.mapped or group.stacked for m in group.members}
+    mapped = {m for group in groups if group.mapped for m in group.members}
+    hidden = mapped.union(*(group.members for group in groups if group.stacked))
     state = _state(arrays, groups, hidden, traced.differentiated)
     for group in groups:
         weights = {m for m in group.members if _head(m.path) in state}
@@ -168,7 +169,7 @@ def dimensions(lowered: Lowered) -> Dimensions:
         batched = not group.stacked and not weights.isdisjoint(uses[BATCHED])
         group.experts = batched and (weights - router).isdisjoint(uses[KEPT])
         if not (group.mapped or group.stacked or group.experts):
-            group.of = _data(group.members, named, state, hidden)
+            group.of = _data(group.members, named, state, hidden) or _data(group.members, named, state, mapped)
         group.taken = opened.taken(group.members)
     return Dimensions(_named(groups, sizes, named))
 
@@ -318,21 +319,22 @@ def _named(
 def _state(arrays: Sequence[_Array], groups: Sequence[_Group], hidden: Set[Member], differentiated: bool) -> set[str]:
     """The arguments that are parameters, optimizer state and the like, and no data; a tensor that comes alone is data.
 
-    Where a derivative is taken they are those whose arrays come out again, and the one with the largest array. Without
-    one, what comes out again is a cache, and goes along with the batch as token ids do: parameters are the other trees.
+    Where a derivative is taken, what comes out again is state. Without one that is a cache, which is data. Where there
+    are token ids or labels, trees that have no dimension along theirs are parameters; else the largest tree is.
     """
     given = [a for a in arrays if a.role == "argument" and a.shape]
     out = {(_leaf(a.path), a.shape) for a in arrays if a.role == "output"}
     again = {_head(a.path) for a in given if (_leaf(a.path), a.shape) in out}
     trees = [a for a in given if len(_keys(a.path)) > 1] or given
     largest = lambda some: {_head(max(some, key=lambda a: math.prod(a.shape)).path)} if some else set()  # noqa: E731
-    if differentiated:
-        return again | largest(trees)
     named = {(a.role, a.path): a for a in arrays}
     batches = (g.members for g in groups if not g.members & hidden and _of_ids(g.members, named, hidden, 0))
     along = {_head(m.path) for members in batches for m in members if m.role == "argument"}
-    others = [a for a in trees if _head(a.path) not in again | along]
-    return {_head(a.path) for a in others} if along and others else largest(others or trees)
+    others = [a for a in trees if _head(a.path) not in along | (set() if differentiated else again)]
+    apart = {_head(a.path) for a in others} if along and others else set()
+    if differentiated:
+        return again | apart or largest(trees)
+    return apart or largest(others or trees)
 
 
 def _roles(group: _Group) -> Iterator[str]:

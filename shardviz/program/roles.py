@@ -17,6 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from shardviz.graph import Value
+from shardviz.notation import Spec
 from shardviz.program.graph import MlirGraph
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, place_of
@@ -26,6 +27,7 @@ from shardviz.records.phases import phase
 
 _GRADIENTS: WeakKeyDictionary[Lowered, frozenset[str]] = WeakKeyDictionary()
 _KEY = re.compile(r"\[[^\]]*\]|\.\w+")
+_PLACES = re.compile(r"(\[\d+\])+")
 _HANDED_ON = frozenset(("stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"))
 
 
@@ -53,13 +55,13 @@ def roles(lowered: Lowered) -> Roles:
     traced = lowered.traced
     arguments = [a for a in traced.arguments if a.shape]
     if not traced.differentiated:
-        return Roles(False, traced.outputs, frozenset(), frozenset(), _new_values(arguments, traced.outputs))
+        return Roles(False, traced.outputs, frozenset(), frozenset(), new_values(arguments, traced.outputs))
     with lowered.entered():
         graph = MlirGraph(lowered.module.operation)
         flow, values = flow_of(graph, lowered.locations), zip(traced.arguments, graph.entry.arguments, strict=True)
         optimizer = {a.name for a, v in values if a.shape and list(v.native.uses) and not flow.is_used_inside(v)}
     backward = gradients(lowered)
-    news = _new_values(arguments, [o for o in traced.outputs if o.name not in backward])
+    news = new_values(arguments, [o for o in traced.outputs if o.name not in backward])
     updates = {u.argument: u.output for u in traced.updates if u.argument}
     return Roles(True, traced.outputs, frozenset(optimizer), backward, news | updates)
 
@@ -90,21 +92,56 @@ def _is_backward(value: Value, locations: dict[Any, Place]) -> bool:
     return False
 
 
-def _new_values(arguments: Iterable[Argument], outputs: Sequence[Argument]) -> dict[str, str]:
-    """Argument → the result that stands where it does in its tree, and has its shape and type; of several, in order."""
+def new_values(arguments: Iterable[Argument], outputs: Sequence[Argument], *, alone: bool = False) -> dict[str, str]:
+    """Argument → the result that is its new value: that stands where it does in its tree, or takes its memory, and has
+    its shape and type; of several, in order. What only a place in a list tells counts where the whole list comes out.
+
+    Args:
+        arguments, outputs: the arrays.
+        alone: pair by shape and type alone what stands in no tree, donated or not.
+    """
+    arguments = [a for a in arguments if a.shape]
     at: dict[tuple[Any, ...], list[str]] = {}
     for output in outputs:
-        for tail in _tails(output.name):
+        for tail in (*_tails(output.name), None):
             at.setdefault((tail, output.shape, output.dtype), []).append(output.name)
-    found: dict[str, str] = {}
-    taken: set[str] = set()
+    pairs: dict[str, str] = {}
+    listed: dict[str, set[str]] = {}  # head of the tree path → arguments that a place in a list pairs
     for argument in arguments:
-        alike = (at.get((tail, argument.shape, argument.dtype), ()) for tail in _tails(argument.name))
-        best = next((name for names in alike for name in names if name not in taken), None)
-        if best is not None:
-            found[argument.name] = best
-            taken.add(best)
-    return found
+        free = argument.donated or (alone and not _KEY.search(argument.name))
+        for tail in (*_tails(argument.name), *([None] if free else [])):
+            names = at.get((tail, argument.shape, argument.dtype), ())
+            best = next((name for name in names if name not in pairs.values()), None)
+            if best is not None:
+                pairs[argument.name] = best
+                if tail is not None and _PLACES.fullmatch(tail):
+                    listed.setdefault(_head(argument.name), set()).add(argument.name)
+                break
+    for head, names in listed.items():
+        if any(_head(a.name) == head and a.name not in pairs for a in arguments):
+            pairs = {name: new for name, new in pairs.items() if name not in names}
+    return pairs
+
+
+def resharded(
+    becomes: Mapping[str, str], ins: Mapping[str, Spec | None], outs: Mapping[str, Spec | None]
+) -> dict[str, tuple[Spec, Spec]]:
+    """The arguments whose new values come back sharded otherwise, so that the next call compiles once more.
+
+    Args:
+        becomes: argument → the result that is its new value; `Roles.becomes`.
+        ins, outs: the specs of arguments and results; None where not known.
+
+    Returns:
+        Argument → its spec, and that of its new value.
+    """
+    pairs = ((name, ins.get(name), outs.get(new)) for name, new in becomes.items())
+    told = ((name, before, after) for name, before, after in pairs if before is not None and after is not None)
+    return {name: (before, after) for name, before, after in told if before.canonical() != after.canonical()}
+
+
+def _head(path: str) -> str:
+    return path[: len(path) - len(_tails(path)[0])] or path
 
 
 def _tails(path: str) -> list[str]:

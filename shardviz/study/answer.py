@@ -15,6 +15,9 @@ from shardviz.study.candidates import Choice
 from shardviz.study.scoring import Floor, Score
 from shardviz.visible import Visible, paint
 
+_NEAR = 0.03
+"""By which share of its time a plan may be slower and still count as near as fast."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
@@ -160,14 +163,31 @@ class Search(Visible):
 
     @property
     def front(self) -> tuple[Tried, ...]:
-        """The candidates than which none is both faster and smaller, the fastest first."""
-        found: list[Tried] = []
+        """The candidates than which none is both faster and smaller, the fastest first; only what may fit."""
+        front: list[Tried] = []
         least = float("inf")
         for each in sorted(self.tried, key=lambda t: (t.score.seconds, t.score.needed)):
-            if each.score.needed < least:
-                found.append(each)
+            if each.score.needed < least and each.score.fits is not False:
+                front.append(each)
                 least = each.score.needed
-        return tuple(found)
+        return tuple(front)
+
+    @property
+    def too_large(self) -> tuple[Tried, ...]:
+        """The candidates that do not fit by their estimate, the fastest first."""
+        return tuple(sorted((t for t in self.tried if t.score.fits is False), key=lambda t: t.score.seconds))
+
+    @property
+    def knee(self) -> Tried | None:
+        """The candidate that needs the least memory of those within 3 % of the best's time; None where that is the
+        best itself, or none needs a tenth less.
+        """
+        if self.best is None:
+            return None
+        best = self.best.score
+        near = [t for t in self.front if t.score.seconds <= best.seconds * (1 + _NEAR)]
+        least = min(near, key=lambda t: t.score.needed, default=None)
+        return least if least is not None and least.score.needed < 0.9 * best.needed else None
 
     @property
     def reasons(self) -> Mapping[str, int]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,7 +32,6 @@ from shardviz.program.trace import Argument
 
 MOST_AXES = 3
 Order = str | tuple[str, str]
-_HEAD = re.compile(r"(?>result\[\d{1,9}\])|[^\[.]*")
 _NAMES = ("data", "model", "fsdp", "expert", "tensor")
 PARAMETERS, OPTIMIZER = "parameters", "optimizer state"
 PARTS = (PARAMETERS, OPTIMIZER)
@@ -323,7 +321,7 @@ class Space:
 
     def moves(self, choice: Choice) -> Iterator[tuple[str, Choice]]:
         """What may be decided otherwise, one thing at a time: what is decided, and the other choice."""
-        free = [d for d in self.dimensions if d.name not in self.cuts and not (d.stacked and not d.arguments)]
+        free = [d for d in self.dimensions if d.name not in self.cuts]
         for axis in choice.axes:
             parts = [part for part in PARTS if self.part(part)]
             if len(parts) == 2 and (axis in choice.by(PARAMETERS)) == (axis in choice.by(OPTIMIZER)):
@@ -342,7 +340,11 @@ class Space:
                     yield old.name, _toggled(_toggled(choice, old.name, axis), new.name, axis)
 
     def divides(self, dimension: Dimension, choice: Choice, axis: str) -> bool:
-        """Whether a dimension can be cut by one axis more, in one array at least."""
+        """Whether a dimension can be cut by one axis more, in one array at least; none that a loop steps along, unless
+        a `shard_map` takes it so.
+        """
+        if dimension.stacked and not (dimension.mapped or dimension.taken):
+            return False
         by = math.prod(choice.sizes[a] for a in (*choice.by(dimension.name), axis))
         return any(size % by == 0 for size in dimension.sizes)
 
@@ -362,6 +364,29 @@ class Space:
             plan.mesh.device_ids,
             plan.mesh.in_order,
         )
+
+    def named(self, choice: Choice) -> Choice:
+        """The choice with the axes that the search has invented called by what they cut: `data` the batch, `model` what
+        lies between the layers' products, `fsdp` the state alone where there is a `data`.
+        """
+        if self.mesh is not None or self.required or self.sizes or self.cutting or choice.based or choice.order:
+            return choice
+        if self.base is not None:
+            return choice
+        batch = {a for d in self.dimensions if d.of == "batch" for a in choice.by(d.name)}
+        inner = {a for d in self.dimensions if not d.of for a in choice.by(d.name)} - batch
+        wanted = {a: "data" if a in batch else "model" if a in inner else "" for a in choice.axes}
+        left = sorted(self.names, key=("data", "fsdp", "model").index)
+        new: dict[str, str] = {}
+        for axis in choice.axes:
+            if wanted[axis] in left:
+                new[axis] = wanted[axis]
+                left.remove(wanted[axis])
+        for axis in (a for a, _ in choice.mesh if a not in new):
+            new[axis] = left.pop(0)
+        renamed = lambda pairs: tuple((what, tuple(new[a] for a in axes)) for what, axes in pairs)  # noqa: E731
+        mesh = tuple((new[axis], size) for axis, size in choice.mesh)
+        return replace(choice, mesh=mesh, cuts=renamed(choice.cuts), state=renamed(choice.state))
 
     def _shapes(self, choice: Choice) -> Iterator[Choice]:
         """The same decisions on meshes of which two axes have other sizes, or have changed places."""
@@ -469,9 +494,10 @@ class Space:
 
     @cached_property
     def kept(self) -> dict[str, tuple[int, ...]]:
-        """Tree path → dimensions of which it is pinned what cuts them."""
+        """Tree path → dimensions of which it is pinned what cuts them, or along which a loop steps."""
         found: dict[str, tuple[int, ...]] = {}
-        for name in self.cuts:
+        stepped = (d.name for d in self.dimensions if d.stacked)
+        for name in dict.fromkeys((*self.cuts, *stepped)):
             for m in self.by_name[name].arguments:
                 found[m.path] = (*found.get(m.path, ()), m.dimension)
         return found
@@ -546,34 +572,3 @@ def _primes(number: int) -> list[int]:
                 number //= prime
         prime += 1
     return found
-
-
-def followers(arguments: Sequence[Argument], outputs: Sequence[Argument]) -> dict[str, str]:
-    """Output → the argument whose new value it is: of a subtree of the result that has the paths, shapes and types of
-    an argument's subtree; each argument has one.
-    """
-    ins, outs = _by_head(arguments), _by_head(outputs)
-    found: dict[str, str] = {}
-    left = dict(ins)
-    for made in outs.values():
-        same = next((head for head, given in left.items() if given.keys() == made.keys()), None)
-        if same is not None and any(key[1] for key in made):
-            given = left.pop(same)
-            found |= {made[key]: given[key] for key in made}
-    return found
-
-
-def _by_head(arrays: Sequence[Argument]) -> dict[str, dict[tuple[Any, ...], str]]:
-    """Head of the tree path (`params`, `out[0]`) → (rest of the path, shape, type) → name."""
-    found: dict[str, dict[tuple[Any, ...], str]] = {}
-    for each in arrays:
-        head, rest = _split(each.name)
-        found.setdefault(head, {})[rest, tuple(each.shape), each.dtype] = each.name
-    return found
-
-
-def _split(name: str) -> tuple[str, str]:
-    """`params['w']` → `params`, `['w']`; `result[0]['w']` → `result[0]`, `['w']`."""
-    found = _HEAD.match(name)
-    assert found is not None
-    return found[0], name[found.end() :]

@@ -34,7 +34,7 @@ from shardviz.records.amounts import plural
 from shardviz.records.findings import Suggestion
 from shardviz.records.paths import segments
 from shardviz.records.phases import phase
-from shardviz.records.report import Constrained
+from shardviz.records.report import Constrained, PlanRecord
 from shardviz.study.mends import Change, NotOffered
 
 _COSTLY = 3
@@ -95,13 +95,21 @@ class Proposals:
             elif not change.plan.constraints:
                 with contextlib.suppress(ShardvizError):  # it says why when it is tried
                     key = self.program.bind(change.plan)
-            if key != self._bound and repr(key) not in seen:
+            if key != self._bound and repr(key) not in seen and not self._steps_along(key):
                 seen.add(repr(key))
                 yield change
 
     @cached_property
     def _bound(self) -> Any:
         return self.program.bind(self.plan)
+
+    def _steps_along(self, bound: Any) -> bool:
+        """Whether a plan shards a dimension that a loop steps along more than this one does."""
+        specs = bound.in_specs if isinstance(bound, PlanRecord) else {}
+        stepped = (m for d in self.program.dimensions if d.stacked and not (d.mapped or d.taken) for m in d.arguments)
+        ours = self._bound.in_specs
+        more = lambda m: set(specs[m.path].dims[m.dimension]) - set(ours[m.path].dims[m.dimension])  # noqa: E731
+        return any(m.path in specs and m.path in ours and more(m) for m in stepped)
 
     def constrains(self, change: Change) -> bool:
         """Whether it constrains a value more."""
@@ -124,6 +132,7 @@ class Proposals:
                     self.by_hand[suggestion.words] = None
                 elif plan is not None:
                     yield Change(plan=plan, finding=finding, action=_action(suggestion, plan))
+        yield from self._by_idle_axes()
         yield from self._as_most_are()
         yield from self._by_costly_axes()
         yield from self._held()
@@ -243,6 +252,16 @@ class Proposals:
                 for axes, _ in cuts.most_common(2):
                     if not (axes and dimension.stacked):
                         yield self._with(dimension, axes)
+
+    def _by_idle_axes(self) -> Iterator[Change]:
+        """The batch along the axes that shard no argument."""
+        used = {axis_name(a) for spec in self._bound.in_specs.values() for a in spec.axes}
+        idle = [a for a, size in self.plan.mesh.shape.items() if size > 1 and a not in used]
+        for dimension in self.program.dimensions if idle else ():
+            cuts = self._cuts[dimension.name]
+            axes = (*(cuts.most_common(1)[0][0] if cuts else ()), *idle)
+            if dimension.of == "batch" and self._divides(dimension, axes):
+                yield self._with(dimension, axes)
 
     def _by_costly_axes(self) -> Iterator[Change]:
         """Each logical dimension with one of the axes over which most is moved more, or less."""

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-from shardviz.ask.program import Program, arrays, named_axes, own_plan, update_arguments
+from shardviz.ask.program import Program, arrays, named_axes, own_plan, state_of, update_arguments
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
 from shardviz.costs.machine import machine_of
@@ -31,7 +31,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.plan import Plan
 from shardviz.records.report import LEVELS
 from shardviz.study.answer import Fallen, Found, Search, Tried, why_not
-from shardviz.study.candidates import Choice, Space, followers
+from shardviz.study.candidates import Choice, Space
 from shardviz.study.finalists import Finalists, margin_of
 from shardviz.study.scoring import Floor, Score, Scorer, floor_of, score_there, with_links
 from shardviz.study.trying import Step, Trying
@@ -190,7 +190,7 @@ def space_of(
         dimensions=dimensions,
         optimizer=update_arguments(program),
         required=named_axes(program),
-        follows=followers(arguments, outputs),
+        follows={new: name for name, new in state_of(program).items()},
         base=base,
         base_specs={} if base is None else program.bind(base).in_specs,
         mesh=mesh,
@@ -445,6 +445,7 @@ class Searching(Trying[Search]):
 
     def _try(self, choice: Choice) -> None:
         """Scores a candidate, unless one like it was."""
+        choice = self.space.named(choice)
         key, plan = self._plan(choice)
         if key in self.tried or key in self._gone:
             return

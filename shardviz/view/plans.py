@@ -323,6 +323,9 @@ def search_document(search: Search) -> Document:
             noun="plan",
         )
         blocks.append(section("Faster or smaller: the front", front, *notes(_ESTIMATED)))
+    if large := search.too_large:
+        least = format_bytes(min(each.score.needed for each in large))
+        blocks += notes(f"{plural(len(large), 'candidate')} do not fit, and are no part of that: {least} or more.")
     if search.fallen:
         fallen = table(
             sorted(search.reasons.items(), key=lambda item: -item[1]),
@@ -348,6 +351,11 @@ def _nothing(search: Search) -> str:
 
 def _headline(search: Search, best: Found) -> str:
     text = f"Best: {best.text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
+    if (knee := search.knee) is not None and best.score.seconds:
+        slower = max(0.0, knee.score.seconds / best.score.seconds - 1)
+        less = f"{format_bytes(knee.score.needed)} in place of {format_bytes(best.score.needed)}"
+        text = f"Best: {best.text}; {slower:.1%} slower, {knee.text} needs about {less}. A step takes {format_seconds(best.seconds)}; "
+        text += f"{best.verdict}."
     if search.given is not None and search.given is not best.tried and best.score.seconds:
         times = search.given.score.seconds / best.score.seconds
         text += f" The plan that it began with takes {times:.3g} times as long, before any compiler."

@@ -16,9 +16,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.ask.program import arrays, named_axes, sketch
+from shardviz.ask.program import named_axes, sketch, state_of
 from shardviz.gallery.llama import loss_fn
-from shardviz.study.candidates import Choice, followers
+from shardviz.study.candidates import Choice
 from shardviz.study.scoring import score_there
 from shardviz.study.search import Searching
 from shardviz.study.workers import Workers
@@ -168,8 +168,7 @@ def test_new_values_of_the_state_are_cut_as_the_state_is():
         return {"w": state["w"] * 2, "m": state["m"] + 1}, (x @ state["w"]).sum()
 
     program = sv.trace(step, {"w": abstract(8, 8), "m": abstract(8)}, abstract(4, 8))
-    arguments, outputs = arrays(program, sv.Plan("a=2"))
-    assert followers(arguments, outputs) == {"result[0]['w']": "state['w']", "result[0]['m']": "state['m']"}
+    assert state_of(program) == {"state['w']": "result[0]['w']", "state['m']": "result[0]['m']"}
 
 
 def test_an_interrupt_leaves_what_is_known(monkeypatch):

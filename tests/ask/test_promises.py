@@ -1,0 +1,244 @@
+"""What a preset's sentence says holds of its plan, read off the report another way; or it is not offered."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shardviz as sv
+
+MESHES = ({"data": 8}, {"data": 4, "model": 2})
+OWN = {"moe": ({"data": 4, "expert": 2},), "resnet": MESHES[:1]}
+"""Program → its meshes, where it names other axes, or takes long."""
+
+
+def abstract(*shape, dtype="bfloat16"):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def decode(layers=2, d=64, ff=256, heads=8, kv=4, hd=8, vocabulary=512, batch=16, length=64):
+    """A step of decoding with a KV cache: a scan over stacked layers and their caches."""
+    stacked = {"wq": (d, heads, hd), "wk": (d, kv, hd), "wv": (d, kv, hd), "wo": (heads, hd, d), "norm": (d,)}
+    stacked |= {"up": (d, ff), "gate": (d, ff), "down": (ff, d)}
+    params = {"embed": abstract(vocabulary, d), "head": abstract(d, vocabulary)}
+    params["layers"] = {name: abstract(layers, *shape) for name, shape in stacked.items()}
+    cache = (abstract(layers, batch, length, kv, hd),) * 2
+
+    def step(params, cache, tokens, position):
+        def layer(x, each):
+            p, k, v = each
+            h = x * jax.lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + 1e-6) * p["norm"]
+            q = jnp.einsum("bd,dhk->bhk", h, p["wq"]).reshape(x.shape[0], kv, heads // kv, hd)
+            new = [jnp.einsum("bd,dhk->bhk", h, p[w])[:, None] for w in ("wk", "wv")]
+            k, v = (jax.lax.dynamic_update_slice_in_dim(c, n, position, 1) for c, n in zip((k, v), new, strict=True))
+            scores = jax.nn.softmax(jnp.einsum("bgrk,btgk->bgrt", q, k), -1)
+            out = jnp.einsum("bgrt,btgk->bgrk", scores, v).reshape(x.shape[0], heads, hd)
+            x = x + jnp.einsum("bhk,hkd->bd", out, p["wo"])
+            return x + (jax.nn.silu(x @ p["gate"]) * (x @ p["up"])) @ p["down"], (k, v)
+
+        x, cache = jax.lax.scan(layer, params["embed"][tokens], (params["layers"], *cache))
+        return x @ params["head"], cache
+
+    return sv.trace(step, params, cache, abstract(batch, dtype="int32"), abstract(dtype="int32"))
+
+
+def trained(loss, params, *data):
+    """A step of gradient descent with momentum."""
+
+    def step(params, momentum, *data):
+        grads = jax.grad(loss)(params, *data)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum
+
+    return sv.trace(step, params, params, *data)
+
+
+def convolved(x, w, stride=1):
+    return jax.lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def unet(batch=64, side=32):
+    def loss(p, image, wanted):
+        down = jax.nn.relu(convolved(image, p["enter"]))
+        low = jax.nn.relu(convolved(down, p["down"], 2))
+        up = jax.image.resize(jax.nn.relu(convolved(low, p["middle"])), (*down.shape[:3], 64), "nearest")
+        return jnp.mean((convolved(jnp.concatenate([up, down], -1), p["leave"]) - wanted) ** 2)
+
+    shapes = {"enter": (3, 32), "down": (32, 64), "middle": (64, 64), "leave": (96, 3)}
+    params = {name: abstract(3, 3, *channels) for name, channels in shapes.items()}
+    return trained(loss, params, abstract(batch, side, side, 3), abstract(batch, side, side, 3))
+
+
+def attended(p, x, of):
+    q, k, v = (jnp.einsum("bsd,dhk->bshk", a, p[w]) for w, a in (("wq", x), ("wk", of), ("wv", of)))
+    weights = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k), -1)
+    x = x + jnp.einsum("bhst,bthk,hkd->bsd", weights, v, p["wo"])
+    return x + jax.nn.gelu(x @ p["up"]) @ p["down"]
+
+
+def block(d=64, heads=8):
+    shapes = {"wq": (d, heads, 8), "wk": (d, heads, 8), "wv": (d, heads, 8), "wo": (heads, 8, d)}
+    return {name: abstract(*s) for name, s in (shapes | {"up": (d, 256), "down": (256, d)}).items()}
+
+
+def vit():
+    def loss(p, image, label):
+        x = convolved(image, p["patch"], 8).reshape(image.shape[0], 16, 64)
+        for each in p["blocks"]:
+            x = attended(each, x, x)
+        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(x.mean(1) @ p["head"]), label[:, None], 1))
+
+    params = {"patch": abstract(8, 8, 3, 64), "blocks": [block(), block()], "head": abstract(64, 128)}
+    return trained(loss, params, abstract(64, 32, 32, 3), abstract(64, dtype="int32"))
+
+
+def translator():
+    def loss(p, source, target):
+        x, y = p["embed"][source], p["embed"][target]
+        x = attended(p["encoder"], x, x)
+        y = attended(p["cross"], attended(p["decoder"], y, y), x)
+        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(y @ p["embed"].T), target[..., None], -1))
+
+    params = {"embed": abstract(512, 64), "encoder": block(), "decoder": block(), "cross": block()}
+    return trained(loss, params, abstract(32, 16, dtype="int32"), abstract(32, 16, dtype="int32"))
+
+
+def experts():
+    """A mixture of experts of flax.nnx, asked without a gradient."""
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Mixture(nnx.Module):
+        def __init__(self, rngs):
+            make = lambda *s: nnx.Param(jax.random.normal(rngs(), s))  # noqa: E731
+            self.router, self.up, self.down = make(64, 8), make(8, 64, 256), make(8, 256, 64)
+
+        def __call__(self, x):
+            routed = jnp.einsum("nd,ne->end", x, jax.nn.softmax(x @ self.router[...]))
+            hidden = jnp.tanh(jnp.einsum("end,edf->enf", routed, self.up[...]))
+            return jnp.einsum("enf,efd->nd", hidden, self.down[...])
+
+    model = nnx.eval_shape(lambda: Mixture(nnx.Rngs(0)))
+    return sv.trace(nnx.jit(lambda model, x: model(x)), model, abstract(512, 64, dtype="float32"))
+
+
+PROGRAMS = {
+    "decode": decode, "unet": unet, "vit": vit, "translator": translator, "experts": experts,
+    "mlp": lambda: sv.gallery.mlp().program, "llama": lambda: sv.gallery.llama().program,
+    "resnet": lambda: sv.gallery.resnet().program, "moe": lambda: sv.gallery.moe().program,
+}  # fmt: skip
+
+
+def held(values, chosen):
+    """Of some arrays the share of their bytes that each device holds."""
+    some = [v for v in values if chosen(v)]
+    whole = sum(math.prod(v.shape) * jnp.dtype(v.dtype).itemsize for v in some)
+    return sum(v.bytes_per_device for v in some) / whole if whole else None
+
+
+def axes(value):
+    return {a if isinstance(a, str) else a[0] for a in value.spec.axes}
+
+
+def keeps(program, row, mesh):
+    """Whether a preset's sentence holds: what each device holds of the parameters, and which axes shard the data."""
+    data = {m.path for d in program.dimensions if d.of == "batch" for m in d.arguments}
+    devices, last = math.prod(mesh.values()), list(mesh)[-1]
+    used = {a for v in row.report.arguments if v.name in data for a in axes(v)}
+    share = held(row.report.arguments, lambda v: v.name not in data)
+    if row.name == "data parallel":
+        return share == 1 and used
+    if row.name in ("zero-1", "zero-2"):
+        return 1 / devices < share < 1 and used
+    if row.name == "fsdp":
+        return share < 2 / devices and used
+    if row.name == "tensor parallel":
+        return share < 1 and not any(
+            v.spec.dims[0] for v in row.report.arguments if v.name in data and "int" in v.dtype
+        )
+    if row.name == "fsdp + tensor parallel":
+        return share < 2.5 / devices and used >= {"data"}
+    if row.name == "data + tensor parallel":
+        return (
+            share < 1
+            and used >= {"data"}
+            and all(a == last for v in row.report.arguments if v.name not in data for a in axes(v))
+        )
+    if "sequence" in row.name:
+        return last in used and "data" in used | set(mesh) - {"data"}
+    if row.name == "expert parallel":
+        return any(last in axes(v) for v in row.report.arguments)
+    return True
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_sentence_holds_of_its_plan(name):
+    program = PROGRAMS[name]()
+    stepped = {(m.path, m.dimension) for d in program.dimensions if d.stacked for m in d.arguments}
+    for mesh in OWN.get(name, MESHES):
+        found = program.presets(mesh)
+        offered = [row for row in found.rows if row.report is not None]
+        for row in offered:
+            assert keeps(program, row, mesh), (mesh, row.name, row.text)
+            cut = {(v.name, d) for v in row.report.arguments for d, by in enumerate(v.spec.dims) if by}
+            assert not cut & stepped, (mesh, row.name)
+        assert all(row.trouble for row in found.rows if row.report is None)
+        assert len({(row.report.plan.in_specs.values().__repr__()) for row in offered}) == len(offered)
+
+
+def test_what_is_not_kept_is_not_offered_and_says_why():
+    lone = sv.trace(
+        lambda w, x: jnp.tanh(x @ w["a"]) @ w["b"], {"a": abstract(64, 64), "b": abstract(64, 64)}, abstract(7, 64)
+    )
+    found = lone.presets({"data": 8})
+    (row,) = [row for row in found.rows if row.name == "data parallel"]
+    assert "data parallel" not in found and row.trouble == "not offered: no batch of 7 divides by data"
+    assert row.trouble in found.text()
+
+
+def test_a_decode_steps_presets_are_those_of_serving():
+    found = decode().presets({"data": 4, "model": 2})
+    names = {"data parallel", "tensor parallel", "data + tensor parallel", "KV sequence parallel", "fsdp"}
+    assert names <= set(found)
+    specs = {
+        row.name: {v.name: str(v.spec.canonical()) for v in row.report.arguments} for row in found.rows if row.report
+    }
+    assert specs["data + tensor parallel"]["cache[0]"] == "P(None, 'data', None, 'model')"
+    assert specs["KV sequence parallel"]["cache[0]"] == "P(None, 'data', 'model')"
+
+
+def test_a_70b_decode_steps_best_preset_is_near_what_a_search_finds():
+    sizes = {"layers": 80, "d": 8192, "ff": 28672, "heads": 64, "kv": 8, "hd": 128}
+    program = decode(**sizes, vocabulary=128256, batch=64, length=4096)
+    found = program.presets({"data": 8, "model": 8}, target="tpu v5p:4x4x4")
+    best = sv.search(program, "tpu v5p:4x4x4", level="propagated", most=12, seconds=20).best
+    assert found.rows[0].cost.step.upper < 3 * best.cost.step.upper
+    assert found.rows[0].cost.needs.fits is not False
+
+
+def test_a_u_nets_batch_is_first():
+    found = unet(512, 256).presets({"data": 8}, target="tpu v5e:2x4")
+    assert found.rows[0].name == "data parallel" or "data parallel" in found.rows[0].also
+    assert "predicted" in found.text()
+
+
+def test_what_is_first_is_confirmed_and_moves_when_it_is_refuted(monkeypatch):
+    program = unet(512, 256)
+    predicted = program.presets({"data": 8}, target="tpu v5e:2x4")
+    first, second = (row.name for row in predicted.rows[:2])
+    asked = []
+
+    def slower(plan, target="cpu"):
+        asked.append(plan)
+        if len(asked) > 1:
+            return program.propagate(plan)
+        return program.propagate(sv.Plan(plan.mesh))  # as if all were computed everywhere
+
+    monkeypatch.setattr(program, "partition", slower)
+    found = program.presets({"data": 8}, target="tpu v5e:2x4", level="partitioned")
+    assert found.rows[0].name == second and len(asked) == 2
+    moved = next(row for row in found.rows if row.name == first)
+    assert moved.predicted is not None and moved.cost.step.upper > moved.predicted.step.upper
+    assert "predicted" in found.text()
