@@ -70,5 +70,6 @@ def test_from_the_lanes_to_a_line_and_another_plan_beside_it(lab: Lab, page: Lab
     expect(heads).to_have_count(2, timeout=60_000)
     expect(heads.first).to_contain_text("draft")
     expect(heads.last).to_contain_text(f"baseline {seconds}")
+    expect(said).to_be_hidden()  # it was of another step
     page.screenshot("timeline_two", of=view)
     page.assert_no_errors()
