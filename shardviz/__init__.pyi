@@ -25,6 +25,7 @@ from .program.plan import Plan as Plan
 from .program.resharding import moves as moves
 from .program.rules import Rules as Rules
 from .program.rules import path_ends_with as path_ends_with
+from .records.options import option_sets as option_sets
 from .records.variants import Longer as Longer
 from .records.variants import Variant as Variant
 from .study import cost_table as cost_table

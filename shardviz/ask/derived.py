@@ -184,7 +184,7 @@ class Derivable:
         edits = transforms.argument_specs(bound, of, transformed, [a.name for a in known.arguments])
         traced = own.latest if own.is_traced else own.traced(Plan(plan.mesh, edits=edits))
         outs = transforms.output_specs(bound, of, transformed, traced)
-        return Plan(plan.mesh, edits=edits, out_edits=outs, constraints=plan.constraints)
+        return Plan(plan.mesh, edits=edits, out_edits=outs, constraints=plan.constraints, options=plan.options)
 
     def _with(self, variant: Variant) -> Self:
         """The program with what a variant says."""

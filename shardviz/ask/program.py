@@ -194,22 +194,25 @@ class Program(Derivable):
         where its spec does not fit one, the row says why."""
         return rules_table(plan, self._call, self._lowerings.known(plan.mesh))
 
-    def presets(self, mesh: Any = None, target: str | Machine | None = None) -> Presets:
+    def presets(self, mesh: Any = None, target: str | Machine | None = None, *, level: str = "propagated") -> Presets:
         """Plans to begin with, from the logical dimensions: data parallel, ZeRO-2 and -3, tensor, expert parallel, ...
 
         Args:
             mesh: a mesh in any form that `sv.mesh` takes; None for the one that the program was traced on. The first
                 axes are for data, the last for what lies between the layers' products.
             target: a machine that each is timed on, so that the one with the shortest step comes first.
+            level: `partitioned` to have the partitioner confirm the first before it is first, which takes a compile or
+                more; without that the order is predicted.
 
         Returns:
-            Name → plan, each propagated; shown as a table with what each cuts and costs.
+            Name → plan, each propagated; shown as a table with what each cuts and costs. One whose sentence its plan
+            does not keep is not offered; its row says why.
 
         Raises:
             MeshError: if there is no mesh, or the target has another number of devices.
             TraceError, TargetError: as `dimensions`, and `sv.cost`.
         """
-        return tried(self, self.untried_presets(mesh), target)
+        return tried(self, self.untried_presets(mesh), target, level)
 
     def untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
         """The presets as they are made, one after the other, with no report; of some there are several of one name.
@@ -352,7 +355,13 @@ class Program(Derivable):
 
     @of_plan
     def partition(
-        self, plan: Plan, target: str = "cpu", *, timeout: float | None = None, memory_limit: float | None = None
+        self,
+        plan: Plan,
+        target: str = "cpu",
+        *,
+        options: Any = (),
+        timeout: float | None = None,
+        memory_limit: float | None = None,
     ) -> Report:
         """What XLA's partitioner makes of the plan: level `partitioned`, in the compile server.
 
@@ -360,6 +369,7 @@ class Program(Derivable):
             plan: mesh and specs; at most 2048 simulated devices.
             target: the machine whose compiler partitions it; see `compile`. Where nothing here can compile for it,
                 simulated devices stand in, and a diagnostic says so.
+            options: compiler options besides the plan's own, as `Plan.with_options` takes them.
             timeout: seconds that the compile may take.
             memory_limit: bytes that the compiler's process may use.
 
@@ -367,6 +377,7 @@ class Program(Derivable):
             SpecError, TraceError: as `bind`.
             CompileError: if the compile crashed, took too long or too much, or was refused.
         """
+        plan = plan.with_options(options)
         limits = timeout, memory_limit
         return submitting.answer(lambda future: self._start(future, plan, "partitioned", target, False, *limits))
 
@@ -376,6 +387,7 @@ class Program(Derivable):
         plan: Plan,
         target: str = "cpu",
         *,
+        options: Any = (),
         finish: bool = False,
         timeout: float | None = None,
         memory_limit: float | None = None,
@@ -393,6 +405,8 @@ class Program(Derivable):
             target: `cpu`, or a machine that need not be there: `tpu v5p:4x4x4`, `tpu v5e:4x4*2` (two slices),
                 `gpu h100:2x8` (hosts x GPUs), `v5p` (as many as the mesh has devices), `v5p-64` (a cloud's name); or
                 `attached`, the devices that JAX sees in this process.
+            options: compiler options besides the plan's own, as `Plan.with_options` takes them:
+                `{"xla_tpu_scoped_vmem_limit_kib": 98304}`, or `"host-offload"`, a set of `sv.option_sets`.
             finish: let the compile go on to its end. A program that does not fit is not finished; where a compile
                 fails after the memory plan is there, the report stands and a diagnostic says why.
             timeout, memory_limit: as `partition`.
@@ -402,8 +416,9 @@ class Program(Derivable):
             TargetError: if there is no such chip or topology.
             MeshError: if the mesh and the target differ in their number of devices.
             CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
-                the target.
+                the target, and with the compiler's own words where it does not take an option.
         """
+        plan = plan.with_options(options)
         limits = timeout, memory_limit
         return submitting.answer(lambda future: self._start(future, plan, "compiled", target, finish, *limits))
 
@@ -414,6 +429,7 @@ class Program(Derivable):
         level: str = "partitioned",
         *,
         target: str = "cpu",
+        options: Any = (),
         finish: bool = False,
         timeout: float | None = None,
         memory_limit: float | None = None,
@@ -426,7 +442,7 @@ class Program(Derivable):
             level: `partitioned` or `compiled`: when nothing more is wanted.
             target: the machine to compile for; see `compile`. Where nothing here can, level `partitioned` is made on
                 simulated devices.
-            finish: as `compile`, at level `compiled`.
+            options, finish: as `compile`; `finish` at level `compiled`.
             timeout: seconds that it may take.
             memory_limit: bytes that its process may use.
             on_report: called with the report of each level that is reached, and once more with that of the finished
@@ -439,6 +455,7 @@ class Program(Derivable):
             SpecError, TraceError: as `bind`.
             ShardvizError: if there is no such level or target, or if the mesh and the target differ in size.
         """
+        plan = plan.with_options(options)
         future = ReportFuture(on_report)
         try:
             self._start(future, plan, level, target, finish, timeout, memory_limit)
@@ -517,7 +534,8 @@ class Program(Derivable):
     ) -> bytes:
         """The program under the plan as a file of `jax.export`: mesh, specs, names and source lines go into it.
 
-        No devices of the mesh are needed. Donation is not written down: the caller of the file chooses it. A
+        No devices of the mesh are needed. Donation and compiler options are not written down: the caller of the file
+        chooses them. A
         flax.nnx object becomes a dictionary of its arrays, and what is changed in it a second result, a tuple.
 
         Args:

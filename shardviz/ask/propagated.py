@@ -37,13 +37,15 @@ def report_of(
         texts: the program's texts.
     """
     arguments = rows.arguments(lowered, bound)
+    values = rows.labelled(found.values)
+    intermediates = tuple(values[n] for n in found.shown)
     report = Report(
         level="propagated",
         program=call.name,
         plan=bound,
         arguments=arguments,
         outputs=rows.outputs(lowered, found.outputs, bound, gradients(lowered)),
-        intermediates=rows.labelled(found.intermediates),
+        intermediates=intermediates,
         collectives=Collectives(found.collectives),
         cost=_work(found),
         diagnostics=rows.notes(lowered, arguments, bound.mesh)
@@ -51,8 +53,9 @@ def report_of(
         + diagnose.unknown_flops(found.work)
         + diagnose.lowered_elsewhere(target.platform, lowered.platform)
         + diagnose.reshards_left(found.reshards_left)
+        + diagnose.without_options(bound.options)
         + diagnose.unused_arguments(arguments),
-        source=rows.source(found.intermediates, (*found.collectives, *found.work)),
+        source=rows.source(intermediates, (*found.collectives, *found.work)),
         stages=texts,
         timings=found.seconds,
         versions=rows.versions(),

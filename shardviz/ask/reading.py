@@ -47,6 +47,7 @@ class Reading:
         """
         self.known = Known(flops, lowered.traced.estimates)
         self.call, self.bound, self.lowered, self.resolved, self.propagate = call, bound, lowered, resolved, propagate
+        self.options = {} if resolved.missing else bound.options  # simulated devices stand in for another compiler
         self.reached: dict[str, Report] = {}
 
     def report(self, milestone: str, texts: dict[str, str], job: processes.Job) -> Report:
@@ -84,6 +85,7 @@ class Reading:
             + diagnose.unknown_flops(cost.work)
             + diagnose.lowered_elsewhere(self.resolved.lowered_for.platform, self.lowered.platform)
             + diagnose.simulated(self.resolved.missing)
+            + diagnose.without_options([o for o in self.bound.options if o not in self.options])
             + diagnose.unused_arguments(arguments),
             source=rows.source(values, (*collectives, *cost.work)),
             stages={"before": texts["before"], "partitioned": texts["partitioned"]},

@@ -22,7 +22,7 @@ from shardviz.program.trace import Argument
 from shardviz.program.variance import unreplicated
 from shardviz.records import Alive, Collective, Finding, Frame, PlanRecord, Value, Work
 from shardviz.records.phases import phase
-from shardviz.records.source import assigned
+from shardviz.records.source import assigned, module_of
 
 _MOST_LINES = 600
 
@@ -132,12 +132,13 @@ def _planned(
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
     """The values, with the last one of each assignment in the source called by its variable.
 
-    Only on the way forward and in the update: what the backward pass makes at a line is not what the line assigns.
+    Only on the way forward and in the update: what the backward pass makes at a line is not what the line assigns. What
+    a function of a library makes at the line that calls it is a step on the way there.
     """
     last: dict[tuple[Frame, str], int] = {}
     for i, value in enumerate(values):
         if value.source is not None and phase(value.name_stack) in ("forward", "update"):
-            last[value.source, value.name_stack.rsplit("/", 1)[0].split("/while", 1)[0]] = i
+            last[value.source, module_of(value.name_stack)] = i
     named = list(values)
     for (frame, _), i in last.items():
         if label := assigned(frame.file, frame.line):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
 
 from shardviz import processes
 from shardviz.ask.reading import Reading, unfinished_report
-from shardviz.errors import CompileError, CompileRefused, CompileStopped, ShardvizError
+from shardviz.errors import CompileCrashed, CompileError, CompileRefused, CompileStopped, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.processes import Job, Own
 from shardviz.processes.job import MAX_CPU_DEVICES
 from shardviz.program.lower import edited_bytecode
+from shardviz.records.options import nearest, options_text
 
 OnReport = Callable[[Report], None]
 
@@ -117,7 +119,7 @@ def submit(
         future.deliver(milestone, lambda: reading.report(milestone, texts, job))
 
     job = future.job = processes.Job(request, reached)
-    job.add_done_callback(lambda _: _end(future, job, until))
+    job.add_done_callback(lambda _: _end(future, job, until, reading))
     processes.begin(job, timeout=timeout, memory_limit=memory_limit)
 
 
@@ -137,6 +139,7 @@ def request_of(reading: Reading, until: str, passes: bool = False) -> processes.
         devices=bound.mesh.size,
         out_chosen=tuple(bound.out_specs[o.name] is None for o in lowered.traced.outputs),
         until=until,
+        options=reading.options,
         topology=resolved.topology,
         passes=passes,
     )
@@ -152,9 +155,9 @@ def answer(start: Callable[[ReportFuture], None]) -> Report:
         future.stop()
 
 
-def _end(future: ReportFuture, job: processes.Job, until: str) -> None:
+def _end(future: ReportFuture, job: processes.Job, until: str, reading: Reading) -> None:
     """Ends a future with the last report; where only machine code could not be made, with the report without it."""
-    error, last = job.exception(), future.reports.get(until)
+    error, last = _about_options(job.exception(), reading), future.reports.get(until)
     if until == "finished" and last is None:
         last, until = future.reports.get("compiled"), "compiled"
         if last is not None and error is not None and not isinstance(error, CompileStopped):
@@ -162,6 +165,20 @@ def _end(future: ReportFuture, job: processes.Job, until: str) -> None:
             future.deliver("finished", lambda: unfinished_report(compiled, why))
             last, error = future.reports.get("finished"), None
     future.finish(error or last or CompileError(f"the compile ended without reaching level {until!r}"))
+
+
+def _about_options(error: BaseException | None, reading: Reading) -> BaseException | None:
+    """What ended a compile, with the compiler option that the compiler names, or with all that it was given."""
+    options = reading.options
+    if not options or not isinstance(error, CompileRefused | CompileCrashed):
+        return error
+    text = str(error)
+    name = next((name for name in options if re.search(rf"\b{name}\b", text)), "")
+    if not name:
+        return type(error)(f"{text} (compiled with {options_text(options)})", stderr=error.stderr)
+    near = nearest(name) if "No such compile option" in text else ""
+    meant = f"; did you mean {near!r}?" if near else ""
+    return type(error)(f"options[{name!r}] for {reading.resolved.text}: {text}{meant}", stderr=error.stderr)
 
 
 def _not_compilable(mesh: DeviceMesh, *, simulated: bool = True) -> str:

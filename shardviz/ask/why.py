@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shardviz.ask.rows import labelled
+from shardviz.ask.rows import source as lines_of
 from shardviz.costs import Machine
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
@@ -24,7 +26,7 @@ from shardviz.program.links import Key, Named, Node, Numbered, namer
 from shardviz.program.lower import Lowered
 from shardviz.program.needs import Quarrel, Reason, impossible, quarrels_of, reason
 from shardviz.program.perturb import Forced, Perturbed, edited, places_of
-from shardviz.program.propagate import PIPELINE
+from shardviz.program.propagate import COLLECTIVES
 from shardviz.records import Collective, PlanRecord, Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.collectives import axes_words
@@ -101,18 +103,19 @@ class Asking:
     def _value(self, of: Any, axis: str | None, target: str | Machine | None) -> Why:
         report = self.report
         role, value, key, also = self._find(of, axis)
-        node = self.trial.base.nodes[key]
+        node = self.trial.base.node(key)
         asked = [name for name, size in report.mesh.shape.items() if size > 1] if axis is None else [axis]
-        contested = [q for q in quarrels_of(node) if axis is None or axis in q.axes]
+        has_name = lambda n: n.key in self.rows and bool(self.rows[n.key].label)  # noqa: E731
+        contested = [q for q in quarrels_of(node.origin, has_name) if axis is None or axis in q.axes]
         return Why(
             program=report.program,
             mesh=report.mesh,
             value=value,
             role=role,
             axes=tuple(axis_why(self.trial, key, each, self.named) for each in asked),
-            contest=tuple(self._contest(q, node, target) for q in contested[:_MOST_CONTESTS]),
+            contest=tuple(self._contest(q, node.origin, target) for q in contested[:_MOST_CONTESTS]),
             also=also,
-            source=report.source,
+            source={**report.source, **lines_of((value,), ())},
             ask=lambda source: self.without(source, target),
         )
 
@@ -238,16 +241,21 @@ class Asking:
     def reading(self) -> Numbered:
         """The report's rows with where they are in the graph."""
         trial = self.trial
-        reading = Numbered(MlirGraph(trial.run((), passes=PIPELINE)), trial.lowered, trial.bound.mesh, {})
-        names = [v.name for v in reading.values]
+        reading = Numbered(MlirGraph(trial.run((), then=COLLECTIVES)), trial.lowered, trial.bound.mesh, {})
+        names = [reading.values[n].name for n in reading.shown]
         assert names == [v.name for v in self.report.intermediates], "the same program has the same values"
         return reading
+
+    @cached_property
+    def rows(self) -> dict[Key, Value]:
+        """Every value inside, those too that nothing shards and the report has not."""
+        return dict(zip(self.reading.keys, labelled(self.reading.values), strict=True))
 
     @cached_property
     def named(self) -> Named:
         """What each value of the plan's graph is called."""
         arguments, outputs = ([v.name for v in of] for of in (self.report.arguments, self.report.outputs))
-        return namer(arguments, outputs, dict(zip(self.reading.keys, self.report.intermediates, strict=True)))
+        return namer(arguments, outputs, self.rows)
 
     def _find(self, of: Any, axis: str | None) -> tuple[str, Value, Key, tuple[str, ...]]:
         """The value that is meant: its role, itself, its key, and the others of its name."""
@@ -261,16 +269,16 @@ class Asking:
             for place, value in enumerate(values):
                 if value.name == name:
                     return role, value, Key((), -1, role, place), ()
-        rows = list(zip(self.reading.keys, report.intermediates, strict=True))
+        rows = list(self.rows.items())
         exact = [(k, v) for k, v in rows if v.name == name and (not isinstance(of, Value) or v == of)]
-        labelled = [(k, v) for k, v in rows if v.label == name]
+        variables = [(k, v) for k, v in rows if v.label == name]
         lines = [(k, v) for k, v in rows if v.source is not None and v.source.short == name]
-        found = exact or labelled or lines
+        found = exact or variables or lines
         if not found:
             raise ShardvizError(f"why({name!r}): {self._none(name)}")
-        best = min(found, key=lambda row: self._rank(row[1], axis, last=bool(lines) and not (exact or labelled)))
+        best = min(found, key=lambda row: self._rank(row[1], axis, last=bool(lines) and not (exact or variables)))
         others = [v for _, v in found if v is not best[1]]
-        return "intermediate", best[1], best[0], tuple(_told(v) for v in others[:_LISTED])
+        return "intermediate", best[1], best[0]._replace(kind="value"), tuple(_told(v) for v in others[:_LISTED])
 
     @staticmethod
     def _rank(value: Value, axis: str | None, *, last: bool) -> tuple[bool, bool, int]:
@@ -279,7 +287,7 @@ class Asking:
         return phase(value.name_stack) != "forward", last and not value.label, 0 if axis is None or axis in names else 1
 
     def _none(self, name: str) -> str:
-        labels = dict.fromkeys(v.label for v in self.report.intermediates if v.label)
+        labels = dict.fromkeys(v.label for v in self.rows.values() if v.label)
         paths = [v.name for v in (*self.report.arguments, *self.report.outputs)]
         near = [n for n in (*labels, *paths) if name.lower() in n.lower()] or list(labels)
         listed = ", ".join(map(repr, near[:_LISTED]))

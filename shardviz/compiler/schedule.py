@@ -37,7 +37,7 @@ from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
 from shardviz.compiler.work import Places
 from shardviz.graph import Block, trip_counts
-from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops
+from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, shortest, shortest_side
 from shardviz.graph.listed import listed
 from shardviz.records.kernels import Known
 from shardviz.records.schedule import Schedule, Scheduled, heaviest
@@ -152,6 +152,7 @@ class _Reading:
         """An operation's own work on the chip's units, its HBM traffic less that of what it begins."""
         flops: dict[str, float] = {}
         opaque: set[str] = set()
+        sides: list[int] = []
         inside = [op]
         for each in inside:
             if each.kind == "fusion":
@@ -159,14 +160,18 @@ class _Reading:
             elif each.kind in PRODUCTS:
                 dtype = product_dtype(each)
                 flops[dtype] = flops.get(dtype, 0.0) + product_flops(each)
+                sides.append(shortest_side(each))
             elif each.kind == "custom-call":
                 call = call_of(each, each.native.op_name, self.phases.source_around(each), self.known)
                 if call is not None:
                     flops[call.dtype] = flops.get(call.dtype, 0.0) + (call.flops or 0.0)
+                    sides.append(call.side)
                     opaque |= {call.name} if call.flops is None else set()
         moved = max(0.0, moved_bytes(op) - less) if self.scheduled or flops else 0.0
         if flops or moved:
-            yield self._entry(op, "work", flops=flops, hbm_bytes=moved, opaque=tuple(sorted(opaque)))
+            yield self._entry(
+                op, "work", flops=flops, side=shortest(sides), hbm_bytes=moved, opaque=tuple(sorted(opaque))
+            )
 
     def _entry(self, op: HloOperation, kind: Any, name: str = "", **fields: Any) -> Scheduled:
         phase, source, _ = self.place_of(op)

@@ -57,6 +57,7 @@ class Chip:
             gives them none, or that is not known.
         matrix_unit: what fills the matrix unit: rows, columns and what is summed over of an MXU (TPU), the rows or
             columns of one instruction of a tensor core (GPU); None where not known.
+        matrix_share: of the rate of `flops_per_s`, what large products reach, where that is known from measurements.
         devices_per_chip: the number of JAX devices that it is.
         core_link_bytes_per_s: between these, one direction; None where not known.
         ici_axes: the number of axes of its torus (TPU).
@@ -86,6 +87,7 @@ class Chip:
     hbm_usable_bytes: float | None = None
     vmem_bytes: float | None = None
     matrix_unit: int | None = None
+    matrix_share: float | None = None
     devices_per_chip: int = 1
     core_link_bytes_per_s: float | None = None
     ici_axes: int = 0

@@ -1,8 +1,8 @@
 """Where a step's seconds go: one ranked list of what a device waits for, against another plan's where there is one.
 
 An entry is all that moves for one source line, by one kind of collective over the same axes; the matrix products
-together; or the memory's traffic where it takes longest of all. What has become dearer than in the other plan comes
-first, by how much; then what is dear in both.
+together; or the memory's traffic where it takes longest of all. What takes longest comes first; what only the other
+plan waits for stands where it stood there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Spending:
 
 
 def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, ...]:
-    """What a step waits for, what has become dearer first.
+    """What a step waits for, the longest first.
 
     Args:
         cost: of the step.
@@ -91,12 +91,12 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
         before = None if other is None else other.step.memory
         found.append(Spending(what="memory", seconds=cost.step.memory, before=before, bytes=cost.hbm_bytes))
     least = _LEAST * (cost.seconds or cost.lower)
-
-    def rank(each: Spending) -> tuple[bool, float]:
-        dearer = each.difference > least
-        return not dearer, -each.difference if dearer else -each.seconds
-
-    return tuple(sorted((s for s in found if s.seconds or s.bytes or -s.difference > least), key=rank))
+    return tuple(
+        sorted(
+            (s for s in found if s.seconds or s.bytes or -s.difference > least),
+            key=lambda s: -(s.seconds or s.before or 0.0),
+        )
+    )
 
 
 def _moved(collectives: Iterable[Collective]) -> Iterable[tuple[Key, tuple[Collective, ...]]]:

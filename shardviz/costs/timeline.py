@@ -2,12 +2,14 @@
 
     timeline(report, "tpu v5p:4x4x4").seconds
 
-Work takes the larger of its products' FLOPs at the chip's peak and its bytes at HBM's bandwidth, a collective the cost
-model's time on the links of its axes, a copy to the host its bytes at the host link's bandwidth (`timing`); what goes
-on beside what, and what is waited for, is `walk`'s.
+Work takes the larger of its products' FLOPs at what they reach of the chip's peak and its bytes at HBM's bandwidth, a
+collective the cost model's time on the links of its axes, a copy to the host its bytes at the host link's bandwidth
+(`timing`); what goes on beside what, and what is waited for, is `walk`'s.
 
-Nothing is fitted: all rates are those of `chips.toml`. Not in it: the HBM traffic of collectives, what of the matrix
-unit's peak small or uneven shapes reach, launch overheads, and links that two mesh axes share.
+What products reach of the peak is the share that they fill of a TPU's matrix unit, by the shortest of their sides, and
+`matrix_share`: of some chips it was measured, of three it comes from one published step each, all others of which are
+its judges (`gallery.published`). All else is of data sheets (`chips.toml`). Not in it: the HBM traffic of collectives,
+launch overheads, and links that two mesh axes share.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ class Timing:
         task = Task(entry.kind, entry.name, after=entry.after, entry=entry)
         if entry.kind == "work":
             task.products = sum(map(self._products, entry.flops.items()))
+            task.products /= self._fill(entry) * (self.chip.matrix_share or 1.0)
             task.hbm = entry.hbm_bytes / self._bandwidth
             at_least = task.products >= task.hbm
             task.what, task.bound = ("products" if entry.flops else "other work"), "FLOPs" if at_least else "HBM"
@@ -86,6 +87,13 @@ class Timing:
             self._note(f"{self.chip.name} has no rate for products of {dtype}: counted as bfloat16")
             dtype = "bfloat16"
         return flops * self.chip.devices_per_chip / self.chip.flops(dtype) if flops else 0.0
+
+    def _fill(self, entry: Scheduled) -> float:
+        """The share of the matrix unit that work fills: a TPU's array of multipliers takes whole tiles."""
+        tile = self.chip.matrix_unit
+        if self.chip.kind != "tpu" or not tile or not entry.side:
+            return 1.0
+        return entry.side / (-(-entry.side // tile) * tile)
 
     def _host(self, moved: float) -> float:
         rate = self.chip.host_bytes_per_s

@@ -13,6 +13,7 @@ from shardviz.diagnose.levels import (
     simulated,
     unknown_flops,
     unknown_loops,
+    without_options,
 )
 from shardviz.diagnose.program import mesh_asked, not_the_same, own_partitioning, without_effect
 
@@ -39,4 +40,5 @@ __all__ = [
     "unknown_loops",
     "unused_arguments",
     "without_effect",
+    "without_options",
 ]

@@ -9,6 +9,7 @@
 | `lowered-elsewhere` | JAX lowers the program for another platform than the one that was asked for |
 | `ragged-as-plain` | a ragged product is lowered, and counted, as one of every group with all rows |
 | `callbacks-left-out` | `jax.debug` callbacks are not part of what was explored |
+| `options-left-out` | the plan has compiler options, and no compiler that takes them was at work |
 | `simulated-devices` | the target cannot be compiled for here, so simulated CPU devices stood in for it |
 
 Levels may differ, and neither is wrong. Shardy decides the shardings, XLA how to get from one to the next, and XLA may
@@ -173,3 +174,10 @@ def simulated(missing: str) -> tuple[Finding, ...]:
     """A note if nothing here can compile for the target; `missing` says why and what mends it."""
     text = f"partitioned on simulated devices, not by the target's own compiler: {missing}"
     return noted("simulated-devices", text if missing else "")
+
+
+def without_options(names: Iterable[str]) -> tuple[Finding, ...]:
+    """A note if a plan has compiler options that this report is without."""
+    listed = ", ".join(names)
+    text = f"the plan's compiler options ({listed}) change nothing here; the target's compiler takes them"
+    return noted("options-left-out", text if listed else "")

@@ -203,7 +203,7 @@ def apply(now: Snapshot, edit: e.Edit, ask: Asking) -> Applied:
                 return _dealt(now, _deck(now, edit, ask), ask)
             case e.PlanEdit():
                 wanted = plan_after(now, edit, ask.program)
-                return _gone(now, Step(wanted, now.machine.machine), ask, always=edit.refused_at == "rule")
+                return _gone(now, Step(wanted, now.machine.machine), ask, always=edit.refused_at in ("rule", "options"))
         return _beside(now, edit, ask)
     except ShardvizError as error:
         subject = getattr(edit, edit.about) if edit.about else None
@@ -259,6 +259,8 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
             return plan.with_mesh(changes.mesh_with_size(mesh, name, size))  # type: ignore[arg-type] - it says why not
         case e.SetMesh(wanted):
             return plan.with_mesh(DeviceMesh.of(wanted))
+        case e.SetOptions(options):
+            return plan.without_options().with_options(options)
         case e.SetOrder(order):
             return plan.with_mesh(reordered(mesh, order))
         case e.ExchangeAxes(one, other):

@@ -219,6 +219,14 @@ class SetTarget(_Edit, frozen=True):
     target: Text
 
 
+class SetOptions(PlanEdit, frozen=True):
+    """Sets the compiler options, in place of those that the plan has: text as `Plan.with_options` takes it, empty for
+    none; from Python a mapping too."""
+
+    refused_at: ClassVar[str] = "options"
+    options: Text
+
+
 class SetOrder(PlanEdit, frozen=True):
     """Sets the order of the mesh's devices on a machine: `mesh_utils` (as JAX would choose), `row-major` (device i at
     place i), or the devices' ids, as numbers or as text such as `0,1,3,2` or `[2,4]T(1,0)`."""
@@ -429,8 +437,8 @@ class ShowPasses(_Edit, frozen=True):
 
 PageEdit = (
     SetSpec | SetDim | MoveAxis | SetOutSpec | SetOutDim | MoveOutAxis | SetMemory | SetOutMemory | Constrain
-    | CutDimension | RenameDimension | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOrder
-    | ExchangeAxes | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
+    | CutDimension | RenameDimension | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions
+    | SetOrder | ExchangeAxes | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
     | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeRemedy
     | OfferPresets | CloseOffers | FindBest | StopFinding | TryRemedies
     | AskWhy | AskWithout | CloseWhy | Stop | Recompile | Finish | ShowPasses

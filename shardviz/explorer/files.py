@@ -6,8 +6,8 @@ is a `SavedSession`, which shows what was known.
 
 A plan is kept as what it says of the program: a spec for every argument and output by tree path, its rules where their
 filters are patterns (a function or a type of flax is spelled out, spec by spec; so are more than 1,000 rules, and
-patterns of more than 1,000 characters, none of which a file may have), its constraints, and what the program
-has otherwise, which is done to the program again.
+patterns of more than 1,000 characters, none of which a file may have), its constraints, its compiler options, and
+what the program has otherwise, which is done to the program again.
 """
 
 from __future__ import annotations
@@ -284,6 +284,7 @@ def _plan_of(kept: _Plan) -> Plan:
         out_memory=dict(bound.out_memory),
         constraints=kept.constraints,
         variant=bound.variant,
+        options=bound.options,
     )
 
 

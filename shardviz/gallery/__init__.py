@@ -8,6 +8,7 @@
 No array is ever made: the arguments are `jax.ShapeDtypeStruct`s.
 """
 
+from shardviz.gallery.decoders import decoder_of
 from shardviz.gallery.example import Example
 from shardviz.gallery.gpt_2021 import gpt_2021
 from shardviz.gallery.llama import llama
@@ -15,7 +16,20 @@ from shardviz.gallery.mlp import mlp
 from shardviz.gallery.moe import moe
 from shardviz.gallery.nnx import decoder
 from shardviz.gallery.pipeline import pipeline
+from shardviz.gallery.published import published
 from shardviz.gallery.resnet import resnet
 from shardviz.gallery.ring_attention import ring
 
-__all__ = ["Example", "decoder", "gpt_2021", "llama", "mlp", "moe", "pipeline", "resnet", "ring"]
+__all__ = [
+    "Example",
+    "decoder",
+    "decoder_of",
+    "gpt_2021",
+    "llama",
+    "mlp",
+    "moe",
+    "pipeline",
+    "published",
+    "resnet",
+    "ring",
+]

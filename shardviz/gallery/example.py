@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jax.sharding import PartitionSpec
@@ -39,6 +39,7 @@ class Example:
             may find it cheaper to do them on several devices).
         model_flops: FLOPs that the model itself needs, which its utilisation is reckoned with
             (`sv.cost(report, target, model_flops=example.model_flops, tokens=example.tokens)`).
+        kernels: FLOPs of one run of kernels that say none themselves, by name.
 
     The formulas of the last two are in the docstring of each model's `step_flops`.
     """
@@ -53,11 +54,13 @@ class Example:
     tokens: int
     flops: float
     model_flops: float
+    kernels: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def program(self) -> Program:
         """The function, traced on the example's mesh."""
-        return Program(adapt(self.fn, self.args, {}, **self.options), self.mesh)
+        program = Program(adapt(self.fn, self.args, {}, **self.options), self.mesh)
+        return program.with_flops(self.kernels) if self.kernels else program
 
     @cached_property
     def plan(self) -> Plan:

@@ -20,7 +20,7 @@ A call of a kernel or a library is opaque; what is known of it stands in `record
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +114,25 @@ def product_sizes(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -
     )
 
 
+def shortest_side(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> int:
+    """The shortest of a product's rows, columns and what is summed over; of a convolution what is summed for one number
+    that comes out, since it may have other dimensions as a window; 0 where not known.
+
+    Args:
+        op, shard_of: as for `product_flops`.
+    """
+    if op.kind in ("dot", "scaled-dot"):
+        return min(product_sizes(op, shard_of)[1:])
+    if op.kind == "convolution":
+        return round(product_flops(op, shard_of) / 2 / max(1, math.prod(shard_of(op.result))))
+    return 0
+
+
+def shortest(sides: Iterable[int]) -> int:
+    """The shortest side that is known; 0 if none is."""
+    return min(filter(None, sides), default=0)
+
+
 @dataclass(frozen=True)
 class Call:
     """A call of a kernel or a library, with what is known of it.
@@ -122,11 +141,13 @@ class Call:
         name: its kernel's name, or its target.
         flops: of one run on one device; None where nobody says.
         dtype: the element type that it computes in.
+        side: the shortest side that its products can have: the least last dimension of what it takes and gives.
     """
 
     name: str
     flops: float | None
     dtype: str
+    side: int = 0
 
 
 def whole_array(value: Value) -> Array:
@@ -149,7 +170,8 @@ def call_of(
     ins, outs = [array_of(v) for v in op.operands], [array_of(v) for v in op.results]
     name = kernel_name(op.target, name_stack)
     count = known.flops(name, op.target, ins, outs, op.config, source)
-    return None if count == 0 else Call(name, count, factor_dtype(ins, outs))
+    side = shortest(a.dims[-1] for a in (*ins, *outs) if len(a.dims) > 1 and "int" not in a.dtype)
+    return None if count == 0 else Call(name, count, factor_dtype(ins, outs), side)
 
 
 class OtherFlops:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from shardviz.costs.machine import Machine
@@ -21,6 +21,7 @@ from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import CollectiveTotal, Frame, Value, sum_collectives
 from shardviz.records.collectives import axes_words
+from shardviz.records.options import Option
 from shardviz.visible import Visible, paint
 
 
@@ -93,6 +94,7 @@ class Comparison(Visible):
         names: of the reports, the baseline first.
         level: of all.
         meshes, targets: name → the report's; the machine that a step is timed on, where it is.
+        options: name → the compiler options of its plan.
         values: every argument, output and intermediate that differs, shards of another size included.
         collectives: collectives that differ, by meaning, the largest difference of bytes first.
         amounts: FLOPs, bytes, memory and times of both, equal ones included.
@@ -111,6 +113,7 @@ class Comparison(Visible):
     amounts: tuple[Amount, ...]
     notes: tuple[str, ...] = ()
     source: Mapping[str, Mapping[int, str]]
+    options: Mapping[str, Mapping[str, Option]] = field(default_factory=dict)
 
     @property
     def specs(self) -> tuple[ValueChange, ...]:
@@ -171,7 +174,13 @@ class Comparison(Visible):
                 "program": self.program,
                 "level": self.level,
                 "reports": [
-                    {"name": n, "mesh": dict(self.meshes[n].shape), "target": self.targets[n]} for n in self.names
+                    {
+                        "name": n,
+                        "mesh": dict(self.meshes[n].shape),
+                        "target": self.targets[n],
+                        "options": dict(self.options.get(n, {})),
+                    }
+                    for n in self.names
                 ],
                 "specs": [
                     {"of": v.of, "role": v.role, "name": v.name, "before": _value(v.before), "after": _value(v.after)}
@@ -256,6 +265,7 @@ def compare(
         collectives=tuple(moved),
         amounts=tuple(amounts),
         notes=tuple(dict.fromkeys(notes)),
+        options={name: report.plan.options for name, report in reports.items()},
         source={file: lines for report in reversed(reports.values()) for file, lines in report.source.items()},
     )
 

@@ -475,7 +475,7 @@ VIEWS = {
     "plan_code": View(lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}),  # it is as long as the program
     "codes": View(_codes, {"plan"}, tab="code"),
     "rules": View(_rules, {"plan"}, tab="rules"),
-    "targets": View(lambda e: targets_view(e.state), {"mesh", "machine"}),
+    "targets": View(lambda e: targets_view(e.state), {"mesh", "machine", "plan"}),
     "inputs": View(lambda e: inputs_view(e.state), {"mesh"}),
     "outputs": View(lambda e: outputs_view(e.state), {"mesh"}),
     "kin": View(lambda e: kin_view(e.state), {"mesh", "logical"}),

@@ -1,4 +1,5 @@
-"""The chooser of the machine as the page gets it: every chip, and its topologies for the mesh as it is now."""
+"""The chooser of the machine as the page gets it: every chip, and its topologies for the mesh as it is now; and the
+options of its compiler."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import DeviceMesh
 from shardviz.page.payload import Json
 from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.options import option_sets, options_text
 
 MOST_SHAPES = 3
 _ACROSS = re.compile(r"dcn|slice|pod", re.IGNORECASE)  # names of mesh axes that are meant to go from slice to slice
@@ -35,6 +37,11 @@ def targets_view(state: ExplorerState) -> Json:
         "trouble": state.cost_error,
         "devices": plural(mesh.size, "device"),
         "groups": [_group(status, mesh, now) for status in known if status.name != "cpu"],
+        "options": options_text(state.bound.options),
+        "sets": [
+            {"name": name, "title": f"{each.text} {options_text(each.options)}. From {each.source}"}
+            for name, each in option_sets.items()
+        ],
     }
 
 
@@ -43,7 +50,7 @@ def _lack(state: ExplorerState, known: Targets) -> Json | None:
     if not state.missing:
         return None
     status = next(s for s in known if s.name == state.machine.chip.kind)
-    text = "Nothing here compiles for it, so answers end at XLA's partitioner"
+    text = "no compiler for it is installed: results stop at the partitioner"
     install = "" if status.ready else status.install
     return {
         "text": f"{text}; to install its compiler:" if install else f"{text}.",

@@ -68,7 +68,7 @@ class Request:
         out_chosen: for each output whether its sharding is the compiler's choice.
         until: the milestone after which nothing more is wanted: `partitioned`, `compiled`, or `finished`, for which the
             compile goes on to its end.
-        options: further XLA debug options by name.
+        options: further compiler options by name.
         topology: the machine to compile for; None for simulated CPU devices.
         passes: what every pass makes of the program is wanted too, among the texts of `compiled`.
     """
@@ -77,7 +77,7 @@ class Request:
     devices: int
     out_chosen: tuple[bool, ...]
     until: str = "compiled"
-    options: dict[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     topology: Topology | None = None
     passes: bool = False
 
@@ -152,7 +152,7 @@ def _finish(target: Path, request: Request, executable: Any) -> None:
 
 
 def _compile_for_gpu(
-    module: bytes, at: Topology, ids: tuple[int, ...], out_chosen: tuple[bool, ...], options: dict[str, str]
+    module: bytes, at: Topology, ids: tuple[int, ...], out_chosen: tuple[bool, ...], options: dict[str, Any]
 ) -> Any:
     """Without Triton's kernels for all-reduces, in which they could not be seen, where XLA would use them."""
     plain = {"xla_gpu_experimental_use_collective_kernels": ""}

@@ -184,15 +184,16 @@ class Jobs:
         folder = running.folder / "dumps"
         platform = request.topology.platform if request.topology else "cpu"
         for milestone in request.milestones:
-            if milestone not in running.sent and dumps.complete(
-                folder, milestone, request.devices, ended=ended, platform=platform
-            ):
-                stderr = _said(running)
-                if full := faults.of_files(running.folder, stderr):
-                    return full
-                running.sent.add(milestone)
-                texts = dumps.read(folder, milestone, request.devices, passes=request.passes)
-                self.tell("milestone", running.job, milestone, texts, stderr)
+            if milestone in running.sent:
+                continue
+            if not dumps.complete(folder, milestone, request.devices, ended=ended, platform=platform):
+                break  # an option may keep a pass from running, and what comes later is read with what came before
+            stderr = _said(running)
+            if full := faults.of_files(running.folder, stderr):
+                return full
+            running.sent.add(milestone)
+            texts = dumps.read(folder, milestone, request.devices, passes=request.passes)
+            self.tell("milestone", running.job, milestone, texts, stderr)
         return None
 
     def end(self, running: _Running, state: str, **details: Any) -> None:

@@ -56,6 +56,7 @@ def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
         _not_on_device(said | dict(plan.out_memory)),
         _constraints(plan, traced),
         plan.variant,
+        plan.options,
     )
 
 

@@ -24,7 +24,7 @@ from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.program.call import Call
-from shardviz.program.plan_code import is_plain, literal, shared_trees, spec_code
+from shardviz.program.plan_code import is_plain, literal, options_code, shared_trees, spec_code
 from shardviz.program.signature import parameters_of
 from shardviz.program.trace import Placed, Traced
 from shardviz.program.trees import plain_path
@@ -78,9 +78,9 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
     if call.kind == "nnx":
         body = _nnx(traced, call, ins, rules)
     elif all(map(is_plain, (traced.in_tree[0], traced.in_tree[1], traced.out_tree))):
-        body = _plain(_Function.of(call, traced), traced, ins, outs)
+        body = _plain(_Function.of(call, traced, bound), traced, ins, outs)
     else:
-        body = _ruled(_Function.of(call, traced), traced, ins, outs, rules)
+        body = _ruled(_Function.of(call, traced, bound), traced, ins, outs, rules)
     text = "\n".join(body)
     helpers = [code for name, code in (("on_mesh(", _ON_MESH), ("by_rule(", _BY_RULE)) if name in text]
     if "place(" in text:
@@ -98,6 +98,9 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
             "# The arrays have another length than yours:",
             *(f"#   {each.words}" for each in bound.variant.lengths),
         ]
+    if bound.options and call.kind == "nnx":
+        code = options_code("compiler_options", bound.options)
+        lines += ["", f"# Compile it with {call.name}.lower(...).compile(", *(f"#     {line}" for line in code), "# )"]
     lines += ["", *_mesh(bound.mesh)]
     lines += ["".join(helpers).rstrip()] if helpers else []
     lines += [f"\n{name} = {rule}" for name, rule in rules.items()]
@@ -167,7 +170,7 @@ class _Function:
     options: list[str]
 
     @classmethod
-    def of(cls, call: Call, traced: Traced) -> _Function:
+    def of(cls, call: Call, traced: Traced, bound: PlanRecord) -> _Function:
         positional, keyword = traced.in_tree
         known = [p.name for p in parameters_of(_function(call))]
         count = max(len(call.args), len(positional))
@@ -186,6 +189,7 @@ class _Function:
         ):
             options += [f"{what}={tuple(numbers)!r},"] if numbers else []
         options += ["keep_unused=True,"] if call.keeps_unused else []
+        options += options_code("compiler_options", bound.options) if bound.options else []
         dynamic = [name for i, name in enumerate(every) if i not in static]
         arrays = dict(zip(dynamic, (*positional, *keyword.values()), strict=True))
         if not by_name:

@@ -12,7 +12,7 @@ the operation behind that, whose rule says what it takes together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -141,12 +141,28 @@ def _used_as(node: Node) -> Node:
     return _used_as(moved[0]) if len(moved) == 1 and not others else node
 
 
-def quarrels_of(node: Node) -> list[Quarrel]:
-    """Where what makes a value disagrees along its dimensions, and where what reads it wants it otherwise."""
-    made = quarrels(node.maker) if node.maker is not None else ()
-    every = [q for q in made if q.dim_of(node) is not None]
+def quarrels_of(node: Node, is_named: Callable[[Node], bool] = lambda _: True) -> list[Quarrel]:
+    """Where what makes a value disagrees along its dimensions, and where what reads it wants it otherwise.
+
+    Args:
+        node: the value.
+        is_named: whether a value has a name of its own; what has none is a step on the way to the value.
+    """
+    every = [q for n in _unnamed(node, is_named) if n.maker for q in quarrels(n.maker) if q.dim_of(n) is not None]
     every += [q for _, step in node.readers() for q in quarrels(step) if q.node is node and not q.result]
     return list({(q.step.op, q.factor, q.wanted): q for q in reversed(every)}.values())[::-1]
+
+
+def _unnamed(node: Node, is_named: Callable[[Node], bool]) -> Iterator[Node]:
+    """A value, and those of its shape without a name that it is made from, as the product in `relu(x @ w)`."""
+    way = {node: None}
+    for each in (left := list(way)):
+        yield each
+        into = [s for s in each.steps if s.kind in ("call", "return") and s.ins[-1] is each]
+        for step in into if each.maker is None else [each.maker] if each.maker.kind != "constraint" else ():
+            new = [n for n in step.ins if n.shape == node.shape and n not in way and n is not each and not is_named(n)]
+            way.update(dict.fromkeys(new))
+            left += new
 
 
 def axes_text(axes: tuple[Axis, ...]) -> str:
@@ -210,8 +226,10 @@ def reason(links: Links, moved: Key, collective: Collective, named: Named) -> Re
     if node is None:
         return Reason.of("other", "it moves what the compiler made itself.", "a value", **ends)
     axes = tuple(map(axis_name, collective.axes or ()))
-    if kind in ("all-reduce", "reduce-scatter") and node.maker is not None and (sums := _summed(node.maker, axes)):
-        return _partial(node, node.maker, sums, named)
+    step = node.maker
+    several = step is not None and step.op.name == "stablehlo.reduce" and len(step.outs) > 1
+    if step and (several or kind in ("all-reduce", "reduce-scatter")) and (sums := _summed(step, axes)):
+        return _partial(node, step, sums, named)
     return _reshard(node, collective, axes, named)
 
 
@@ -234,8 +252,11 @@ def _partial(node: Node, step: Step, sums: list[tuple[str, Cut]], named: Named) 
     over, along = " and ".join(dict.fromkeys(parts)), " and ".join(summed)
     cut = f"which {'is' if len(set(parts)) == 1 else 'are'} cut along {along}"
     value = named(node)
-    each = "each device has the sum of its own part; all are added to give"
-    words = f"{step.name} sums over {over}, {cut}: {each} {value}."
+    several = len(step.outs) > 1
+    does = "goes" if several else "sums"
+    each = f"each device has the {'answer' if several else 'sum'} of its own part; all are "
+    each += "gathered, and reduced again to give" if several else "added to give"
+    words = f"{step.name} {does} over {over}, {cut}: {each} {value}."
     origins = ((axis, Cut(cut.node.origin, cut.dim)) for axis, cut in sums)
     kept = tuple((axis, cut) for axis, cut in origins if cut.carries(axis))
     ends = {"before": replace(node.spec, unreduced=summed), "after": node.spec}

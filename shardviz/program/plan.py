@@ -24,6 +24,7 @@ from shardviz.program.dimensions import Dimension, Dimensions, Member
 from shardviz.program.intermediates import Constrain, Intermediate
 from shardviz.program.rules import Exactly, Rule, Rules
 from shardviz.program.trees import spec_tree, spread
+from shardviz.records.options import Option, options_of
 from shardviz.records.variants import Variant
 
 SPEC, MEMORY, UNCUT = "spec", "memory", "uncut"
@@ -85,6 +86,7 @@ class Plan:
         exhaustive: whether an argument that no rule catches is an error; see `Rules`.
         constraints: values inside the function, and how they are to be cut there; see `constrain`.
         variant: what the program has otherwise than the person's own; see `with_variant`.
+        options: compiler options by name; see `with_options`.
 
     The overrides by their kinds: `edits` and `out_edits`, (tree path, spec) pairs; `rules`; `memory` and `out_memory`,
     (tree path, memory kind) pairs, which stay where a spec is changed; `cuts`, (member of a logical dimension, axes)
@@ -105,6 +107,7 @@ class Plan:
     exhaustive: bool
     constraints: tuple[Constrain, ...]
     variant: Variant
+    options: Mapping[str, Option]
 
     def __init__(
         self,
@@ -120,6 +123,7 @@ class Plan:
         cuts: Mapping[Member, Any] | tuple[tuple[Member, Any], ...] = (),
         constraints: Mapping[Any, Any] | Iterable[Constrain | tuple[Any, Any]] = (),
         variant: Variant | None = None,
+        options: Any = (),
     ):
         """A plan.
 
@@ -133,10 +137,12 @@ class Plan:
             cuts: axes by (role, tree path, dimension), as `with_dimension` makes them.
             constraints: specs by what `constrain` takes for a value inside the function.
             variant: what the program has otherwise; nothing if not given.
+            options: compiler options, as `with_options` takes them.
 
         Raises:
             MeshError: if `mesh` is no mesh.
             SpecError: if a leaf is no PartitionSpec, or a memory kind is none that JAX knows.
+            ShardvizError: for compiler options that cannot be.
         """
         of = lambda role, part, read, given: _by_path(role, part, read, given)[::-1]  # noqa: E731
         by_rule = Rules(rules)
@@ -155,6 +161,7 @@ class Plan:
             exhaustive=by_rule.exhaustive,
             constraints=_constraints(constraints),
             variant=Variant() if variant is None else variant,
+            options=options_of(options),
         )
 
     edits = _of_kind("argument", SPEC)
@@ -186,7 +193,8 @@ class Plan:
         flat = lambda tree: jax.tree.flatten(tree, is_leaf=is_spec)  # noqa: E731
         (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
         exact = self.exact if self.by_name else frozenset(self.exact)
-        return self.mesh, *ins, in_tree, *outs, out_tree, exact, self.rules, self.constraints, self.variant
+        options = frozenset((name, repr(value)) for name, value in self.options.items())  # True is none but equal to 1
+        return self.mesh, *ins, in_tree, *outs, out_tree, exact, self.rules, self.constraints, self.variant, options
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Plan) and self._key == other._key)
@@ -352,6 +360,28 @@ class Plan:
     def without_variant(self) -> Plan:
         """The plan for the program as it is."""
         return self._replace(variant=Variant())
+
+    def with_options(self, options: Any) -> Plan:
+        """The plan with more compiler options: flags of XLA, as `compiler_options` of `jax.jit` takes them.
+
+        Every compile of the plan is given them; level `propagated`, which no compiler makes, does without.
+
+            plan.with_options({"xla_tpu_enable_async_collective_fusion": False})
+            plan.with_options("host-offload xla_tpu_scoped_vmem_limit_kib=98304")
+
+        Args:
+            options: a mapping of names to bools, numbers or texts; or text: names of `sv.option_sets`, and flags as
+                XLA_FLAGS and LIBTPU_INIT_ARGS have them; or several of these. Of two values of one name the last holds.
+
+        Raises:
+            ShardvizError: for what can be no option. What the compiler does not know or take, it says itself when the
+                plan is compiled: `CompileRefused`.
+        """
+        return self._replace(options={**self.options, **options_of(options)})
+
+    def without_options(self) -> Plan:
+        """The plan with the compiler's own options alone."""
+        return self._replace(options={})
 
     def with_memory(self, name: str, kind: str) -> Plan:
         """The plan with the argument of this tree path in another memory: `device`, `pinned_host`, `unpinned_host`.

@@ -16,6 +16,7 @@ from shardviz.program.plan import Plan
 from shardviz.program.rules import Rules, filter_code
 from shardviz.program.trace import Traced
 from shardviz.records import PlanRecord, Variant
+from shardviz.records.options import Option
 
 _WIDTH = 100
 _LAYERS = 3
@@ -70,6 +71,8 @@ def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[s
         lines.append(f"    out_memory={dict(bound.out_memory)!r},")
     if plan.variant:
         lines.append(f"    variant={variant_code(plan.variant)},")
+    if plan.options:
+        lines += [f"    {line}" for line in options_code("options", plan.options)]
     if plan.constraints:
         lines += ["    constraints=[", *_constraints(plan, bound, traced), "    ],"]
     return "\n".join([*lines, ")", ""])
@@ -88,6 +91,11 @@ def variant_code(variant: Variant) -> str:
     fields = {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant)}
     said = {name: value for name, value in fields.items() if value}
     return re.sub(r"\bLonger\(", "sv.Longer(", f"sv.Variant({', '.join(f'{n}={v!r}' for n, v in said.items())})")
+
+
+def options_code(name: str, options: Mapping[str, Option]) -> list[str]:
+    """Lines of an argument of this name that has compiler options."""
+    return [f"{name}={{", *(f"    {option!r}: {value!r}," for option, value in options.items()), "},"]
 
 
 def _edited(plan: Plan) -> set[str]:

@@ -24,7 +24,7 @@ from jax.extend.mlir.dialects import sdy
 from shardviz.graph import At, Block, Flow, Origins
 from shardviz.graph import Value as GraphValue
 from shardviz.graph.collectives import span
-from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, product_sizes
+from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, product_sizes, shortest_side
 from shardviz.graph.listed import listed
 from shardviz.graph.uses import SAME_EACH_RUN, root
 from shardviz.kept import cached_property
@@ -35,7 +35,7 @@ from shardviz.notation.record import Sharding
 from shardviz.notation.sdy import axis_lists
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.explicit import type_of
-from shardviz.program.graph import MlirGraph, MlirOperation
+from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
@@ -49,7 +49,6 @@ from shardviz.records.source import module_of
 SKIPPED = {
     "sdy.constant",
     "stablehlo.constant",
-    "stablehlo.iota",
     "stablehlo.while",
     "stablehlo.return",
     "func.return",
@@ -62,7 +61,7 @@ SKIPPED = {
     "sdy.return",
     "sdy.manual_computation",
 }
-"""Operations that make nothing to show: constants, loops and branches, whose insides are read, and ends."""
+"""Operations that make no value of their own: constants, loops and branches, whose insides are read, and ends."""
 
 TRIVIAL = {
     "stablehlo.convert",
@@ -94,6 +93,11 @@ def _span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, .
         return axes, math.prod(axis_size(a, mesh) for a in axes)
     table = np.array(ir.DenseIntElementsAttr(attribute)).reshape(tuple(ir.RankedTensorType(attribute.type).shape))
     return span(kind, table, mesh)
+
+
+def _reduces_several(op: MlirOperation | None) -> bool:
+    """Whether an operation is a reduction of several arrays at once."""
+    return op is not None and op.name == "stablehlo.reduce" and len(op.results) > 1
 
 
 class _Cut(NamedTuple):
@@ -135,7 +139,8 @@ class Reading(Walker):
         self.on_tpu = lowered.platform == "tpu"
         self.made: dict[Any, Any] = {}  # a collective of the block that is read → its result
         self.again: dict[Any, Any] = {}  # the result of the same collective, made again → the first one's
-        self.values: list[Value] = []
+        self.values: list[Value] = []  # all that the program makes
+        self.shown: list[int] = []  # which of them have a sharding, or lie in a shard_map
         self.collectives: list[Collective] = []
         self.products: list[Product] = []
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
@@ -148,10 +153,6 @@ class Reading(Walker):
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
         self.read(self.main)
-
-    def caller(self, op: MlirOperation) -> Place | None:
-        stack = self.place(op).name_stack
-        return Place(stack, None) if stack else None  # what has no line of its own has none
 
     def read(self, block: Block) -> tuple[GraphValue, ...]:
         around, self.made, self.entries = (self.made, self.entries), {}, {}
@@ -166,8 +167,11 @@ class Reading(Walker):
         name, before = op.name, len(self.collectives)
         if kind := op.collective:
             self._user_collective(op, kind)
+        if _reduces_several(op):
+            self._gather_parts(op)
         if name in COLLECTIVES:
-            self._collective(op)
+            if not (name == "sdy.all_reduce" and _reduces_several(op.operands[0].maker)):
+                self._collective(op)
         elif name == "sdy.reshard":
             self.reshards_left += 1
         elif not self.brief and name not in SKIPPED:
@@ -177,7 +181,8 @@ class Reading(Walker):
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
-            self._works(op, place.frame, stands_in, {product_dtype(op): flops})
+            side = shortest_side(op, self._shard_of)
+            self._works(op, place.frame, stands_in, {product_dtype(op): flops}, side)
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
         elif op.kind == "custom-call" and not kind:
@@ -196,13 +201,26 @@ class Reading(Walker):
                     self.entries[op] = (loop,) if op.kind == "while" else self.schedule
 
     def _works(
-        self, op: MlirOperation, frame: Frame | None, phase: str, flops: dict[str, float], opaque: tuple[str, ...] = ()
+        self,
+        op: MlirOperation,
+        frame: Frame | None,
+        phase: str,
+        flops: dict[str, float],
+        side: int,
+        opaque: tuple[str, ...] = (),
     ) -> None:
         """Notes a product, or a call that may be one, for the schedule."""
         moved = sum(math.prod(self._shard_of(v)) * itemsize(v.dtype) for v in (*op.operands, *op.results))
         self.entries[op] = (
             Scheduled(
-                kind="work", name=op.kind, flops=flops, hbm_bytes=float(moved), opaque=opaque, source=frame, phase=phase
+                kind="work",
+                name=op.kind,
+                flops=flops,
+                side=side,
+                hbm_bytes=float(moved),
+                opaque=opaque,
+                source=frame,
+                phase=phase,
             ),
         )
 
@@ -216,10 +234,10 @@ class Reading(Walker):
             row = self._phase(op, place), frame, module_of(place.name_stack, frame), call.dtype
             opaque = (call.name,) if call.flops is None else ()
             self.tally.add(*row, self.around.times * (call.flops or 0.0), opaque=opaque)
-            self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, opaque)
+            self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, call.side, opaque)
 
     def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:
-        manual, last = self.around.manual, self.values[-1] if self.values else None
+        manual, last = self.around.manual, self.values[self.shown[-1]] if self.shown else None
         cuts = [self.graph.cut(value, manual) for value in (*op.operands, op.results[0])]
         used = {axis_name(a) for cut in cuts if cut is not None for a in cut.axes}
         made = last is not None and last.source == place.frame and last.name.startswith("dot_general.")
@@ -276,22 +294,28 @@ class Reading(Walker):
 
     def _value(self, op: MlirOperation) -> None:
         attributes = op.attributes
+        if not op.results:
+            return
         cut = "sdy.sharding" in attributes
-        if not op.results or not (cut or self.around.manual):
-            return
-        if op.kind == "broadcast-in-dim" and not op.operands[0].shape:
-            return
-        shape, dtype = op.results[0].shape, op.results[0].dtype
-        key = shape, dtype, attributes["sdy.sharding"] if cut else None, self.around.manual
+        filled = op.kind == "iota" or (op.kind == "broadcast-in-dim" and not op.operands[0].shape)
+        shown = (cut or bool(self.around.manual)) and not filled
+        made = self.used(op)
+        shape, dtype = made.shape, made.dtype
+        moved = PROPAGATED in attributes
+        sharding = attributes[PROPAGATED if moved else "sdy.sharding"] if cut else None
+        key = shape, dtype, sharding, self.around.manual, made.index
         known = self.cuts.get(key)
         if known is None:
             known = self.cuts[key] = self._cut(*key)
         place = self.place(op)
-        short = op.name.split(".", 1)[1]
-        number = self.numbers[short] = self.numbers.get(short, -1) + 1
+        name = short = op.name.split(".", 1)[1]
+        if shown:
+            number = self.numbers[short] = self.numbers.get(short, -1) + 1
+            name = f"{short}.{number}"
+            self.shown.append(len(self.values))
         self.values.append(
             Value(
-                name=f"{short}.{number}",
+                name=name,
                 shape=shape,
                 dtype=dtype,
                 spec=known.spec,
@@ -304,15 +328,23 @@ class Reading(Walker):
                 label="",
                 count=self.around.count,
                 manual=known.manual,
+                computed=self.graph.cut(made) if moved else None,
                 fixed=type_of(op.native),
             )
         )
 
-    def _cut(self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...]) -> _Cut:
+    @staticmethod
+    def used(op: MlirOperation) -> GraphValue:
+        """The first of an operation's results that something reads, as the places that `argsort` makes of a sort."""
+        return next((result for result in op.results if result.uses), op.results[0])
+
+    def _cut(
+        self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...], place: int = 0
+    ) -> _Cut:
         spec, text = Spec(((),) * len(shape)), ""
         if attribute is not None:
-            first = sdy.TensorShardingPerValueAttr(attribute).shardings[0]
-            spec, text = spec_of(first), str(first)
+            sharding = sdy.TensorShardingPerValueAttr(attribute).shardings[place]
+            spec, text = spec_of(sharding), str(sharding)
         notations = {"sdy": text}
         if manual:
             notations = {"hlo": Sharding.from_spec(spec, self.mesh, len(shape), manual=manual).to("hlo-v3")}
@@ -409,6 +441,42 @@ class Reading(Walker):
                 )
             )
 
+    def _gather_parts(self, op: MlirOperation) -> None:
+        """What a reduction of several arrays at once, such as `argmax`, moves: XLA's partitioner gathers the answers of
+        all devices, and each device reduces them again."""
+        dimensions = [*ir.DenseI64ArrayAttr(op.attributes["dimensions"])]
+        cut = Spec.of(self.graph.cut(op.operands[0], self.around.manual), len(op.operands[0].shape))
+        axes = tuple(axis for d in dimensions for axis in cut.dims[d])
+        if not (members := math.prod(axis_size(axis, self.mesh) for axis in axes)) > 1:
+            return
+        place = self.place(op)
+        for value in op.results:
+            after = Spec(tuple(axes for d, axes in enumerate(cut.dims) if d not in dimensions))
+            part = shard_shape(value.shape, after, self.mesh)
+            size = math.prod(part) * itemsize(value.dtype)
+            self.collectives.append(
+                Collective(
+                    kind="all-gather",
+                    axes=axes,
+                    dtype=value.dtype,
+                    shape=(*part, members),
+                    operand_bytes=size,
+                    result_bytes=size * members,
+                    count=self.around.count,
+                    source=place.frame,
+                    name_stack=place.name_stack,
+                    phase=self._phase(op, place),
+                    name=f"all_gather.{len(self.collectives)}",
+                    group_size=members,
+                    conditional=self.around.conditional,
+                    before=Spec((*after.dims, axes)),
+                    after=Spec((*after.dims, ())),
+                    array=(*value.shape, members),
+                    made_by="reduce",
+                    read_by=("reduce",),
+                )
+            )
+
     def _details(
         self,
         op: MlirOperation,
@@ -491,7 +559,7 @@ class Reading(Walker):
         """One device's shape; what has no sharding is whole on every device."""
         maker = value.maker
         if maker is not None and len(maker.results) == 1 and "sdy.sharding" in (said := maker.native.attributes):
-            known = self.cuts.get((value.shape, value.dtype, said["sdy.sharding"], self.around.manual))
+            known = self.cuts.get((value.shape, value.dtype, said["sdy.sharding"], self.around.manual, 0))
             if known is not None:
                 return known.shard
         return shard_shape(value.shape, self.graph.cut(value, self.around.manual) or Spec(), self.mesh)

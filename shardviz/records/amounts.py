@@ -9,6 +9,8 @@ are decimal (SI): 1 kB is 1000 bytes, 1 MB is 1000 kB.
 ('2.50 PFLOP', '45.0 GB/s', '559 µs', '240')
 >>> format_count(1234567), format_shape((8192, 64)), plural(1280, "device")
 ('1,234,567', '[8192, 64]', '1,280 devices')
+>>> format_change(0.9), format_change(1.134), format_change(2.4), format_times(55_123), format_times(0.48)
+('−10 %', '+13 %', '2.4 times', '55,000 times', '0.48 times')
 """
 
 from __future__ import annotations
@@ -50,6 +52,18 @@ def format_seconds(seconds: float | None) -> str:
         return "0 s"
     factor, unit = next((each for each in _SECONDS if abs(seconds) * each[0] >= 0.9995), _SECONDS[-1])
     return f"{_digits(seconds * factor)} {unit}"
+
+
+def format_times(ratio: float) -> str:
+    """How many times as much, such as `2.4 times` or `55,000 times`."""
+    return f"{float(f'{ratio:.2g}'):,.0f} times" if ratio >= 100 else f"{ratio:.2g} times"
+
+
+def format_change(ratio: float) -> str:
+    """How much more or less: `−10 %`, `+13 %`, from twice as much on `2.4 times`."""
+    if ratio >= 2:
+        return format_times(ratio)
+    return f"{'+' if ratio > 1 else '−'}{float(f'{100 * abs(ratio - 1):.2g}'):g} %"
 
 
 def format_count(count: int | None) -> str:

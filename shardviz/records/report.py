@@ -19,6 +19,7 @@ from shardviz.errors import ShardvizError, excerpt
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records.collectives import Collective, Collectives, TargetCollective
 from shardviz.records.findings import Finding
+from shardviz.records.options import Option, OptionName
 from shardviz.records.schedule import Scheduled
 from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Memory, Residual, Value
@@ -91,6 +92,7 @@ class PlanRecord:
             own memory (`pinned_host`, `unpinned_host`).
         constraints: the values inside that it constrains.
         variant: what the program has otherwise than the person's own.
+        options: compiler options by name.
     """
 
     mesh: DeviceMesh
@@ -100,6 +102,7 @@ class PlanRecord:
     out_memory: Mapping[str, str] = field(default_factory=dict)
     constraints: tuple[Constrained, ...] = ()
     variant: Variant = field(default_factory=Variant)
+    options: Mapping[OptionName, Option] = field(default_factory=dict)
 
 
 if TYPE_CHECKING:
@@ -312,7 +315,8 @@ def _faults(value: Any, path: tuple[Any, ...] = (), most: float = _LARGEST) -> I
     """Numbers that count nothing and text that cannot be written, wherever they stand in a report's JSON: the path to
     each, and what is expected there.
 
-    All that a report counts is 0 or more and finite, also when it is added up, and its whole numbers fit into 64 bits.
+    All that a report counts is 0 or more and finite, also when it is added up, and its whole numbers fit into 64 bits;
+    compiler options alone may be below 0.
     """
     if isinstance(value, dict | list):
         if len(path) > _DEEPEST:
@@ -326,8 +330,9 @@ def _faults(value: Any, path: tuple[Any, ...] = (), most: float = _LARGEST) -> I
             yield path, "text that is UTF-8, not half a letter (a surrogate)"
     elif isinstance(value, int | float):
         most = most if isinstance(value, float) else _LARGEST_WHOLE
-        if not 0 <= value <= most:
-            yield path, f"a number from 0 to {most}, not {_number(value)}"
+        least = -most if path[:2] == ("plan", "options") else 0
+        if not least <= value <= most:
+            yield path, f"a number from {least} to {most}, not {_number(value)}"
 
 
 def _damaged(path: tuple[Any, ...], expected: str) -> ShardvizError:

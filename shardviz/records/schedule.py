@@ -27,6 +27,7 @@ class Scheduled:
         kind: `work`, `begin`, `end` or `loop`.
         name: the instruction; of `end` the one that began what is waited for.
         flops: element type → FLOPs of matrix products.
+        side: of work: the shortest side of its products (rows, columns, or what is summed over); 0 where not known.
         hbm_bytes: read from and written to main memory; of a copy what it moves.
         host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
         collective: of `begin`: the name of the report's collective; empty for a copy.
@@ -43,6 +44,7 @@ class Scheduled:
     kind: Literal["work", "begin", "end", "loop"]
     name: str
     flops: Mapping[str, float] = field(default_factory=dict)
+    side: int = 0
     hbm_bytes: float = 0.0
     host_bytes: float = 0.0
     to_host: bool = False

@@ -62,6 +62,7 @@ def plan_of(report: Report) -> Plan:
         out_memory=dict(bound.out_memory),
         constraints=[Constrain(place(c), c.spec, c.open) for c in bound.constraints],
         variant=bound.variant,
+        options=bound.options,
     )
 
 

@@ -1,4 +1,4 @@
-"""A sweep: the same question asked at every point of a grid (batches, policies, meshes, machines), in one table.
+"""A sweep: the same question asked at every point of a grid (batches, policies, meshes, machines, compiler options).
 
     def make(batch, policy):
         return train_step(policy), (params, tokens_of(batch)), {"in_specs": specs}
@@ -39,7 +39,7 @@ _ASKS: Mapping[str, Callable[..., Report]] = {
     "compiled": lambda program, plan, target: program.compile(plan, target or "cpu"),
 }
 _SETTINGS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
-_OWN = ("mesh", "target")
+_OWN = ("mesh", "target", "options")
 Point = Mapping[str, Any]
 
 
@@ -174,7 +174,8 @@ def sweep(
     Args:
         make: called with a point's values by name; gives a `Program`, an example of the gallery, (program, plan), or
             (function, arguments) or (function, arguments, keywords), with `in_specs`, `out_specs` and what `sv.trace`
-            takes among the keywords. Points named `mesh` and `target` that it does not take are the sweep's own.
+            takes among the keywords. Points named `mesh`, `target` and `options` (of the compiler, as
+            `Plan.with_options` takes them) that it does not take are the sweep's own.
         over: name → values; the grid is their product, the last name running fastest.
         mesh, target: the mesh of the plan and the machine that a step is timed on, and compiled for at level
             `compiled`, where the points do not say them.
@@ -291,6 +292,8 @@ class _Question:
         every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
         given = {n: v for n, v in point.items() if every or n in takes or n not in _OWN}
         program, plan = _program(self.make(**given), point.get("mesh", self.mesh))
+        if "options" in point and "options" not in given:
+            plan = plan.with_options(point["options"])
         return _ASKS[self.level](program, plan, point.get("target", self.target))
 
 

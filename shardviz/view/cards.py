@@ -14,8 +14,9 @@ from shardviz.costs.step_cost import Needs, StepCost, memory_parts
 from shardviz.explorer.cards import Card, Deck, Known, equal_level
 from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.report import Report
-from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
 from shardviz.records.findings import Finding
+from shardviz.records.options import options_text
 from shardviz.records.report import LEVELS, Constrained, PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view.document import (
@@ -82,7 +83,7 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
         ("difference", difference),
         ("memory per device", lambda card: tuple(memory_pieces(card.known))),
         ("", lambda card: bar(_room(card.known))),
-        ("moved per device", moved),
+        ("communication", moved),
         ("findings", lambda card: _findings(card.known)),
         ("level", lambda card: words(card.known.level, quiet=True, tip=_level_tip(card.known))),
         detail=lambda card: [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
@@ -132,9 +133,9 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
             lambda offer: words(offer.text, quiet=True) if offer.known else words(offer.trouble, tone="warn"),
         ),
         (right("step"), of_known(step_pieces)),
-        ("against what is open", of_known(lambda known: difference_pieces(known, deck.now, named=False))),
+        ("compared with the current plan", of_known(lambda known: difference_pieces(known, deck.now, named=False))),
         ("memory per device", of_known(memory_pieces)),
-        ("moved per device", of_known(moved_pieces)),
+        ("communication", of_known(moved_pieces)),
         selects=_taken,
         noun="preset",
         name="offers",
@@ -144,8 +145,18 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
         blocks.append(paragraph(words(offers.trouble, tone="warn"), name="offers-trouble"))
     if offers.busy:
         blocks.append(paragraph("presets are being tried …", quiet=True, name="offers-busy"))
-    blocks += notes("Each propagated by Shardy; memory is what is known before a compiler has planned it.")
+    blocks += notes("Each is predicted by Shardy's propagation; what is first, the partitioner confirms.")
     return Document(title=words("Presets", strong=True), blocks=tuple(blocks), mesh=deck.now.known.bound.mesh)
+
+
+def _confirmed(known: Known) -> Piece:
+    """Who says what an offer's step costs; what was predicted before, where that was far off."""
+    predicted, cost = known.cost("propagated"), known.cost()
+    if known.level == "propagated" or predicted is None or cost is None:
+        return words("predicted" if known.level == "propagated" else known.level, quiet=True)
+    off = abs(cost.step.seconds - predicted.step.seconds) > 0.05 * predicted.step.seconds
+    more = f", {format_seconds(predicted.step.seconds)} predicted" if off else ""
+    return words(f"{known.level}{more}", quiet=not off, tone="warn" * off)
 
 
 def _taken(offer: Offer) -> tuple[str, str] | None:
@@ -165,6 +176,9 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     if bound.variant:
         text = f"its program {' and '.join(bound.variant.words)}"
         yield words(f"{text};", tone="warn", tip=f"{text}: the code pane has what to write for it")
+    if bound.options != (base.known.bound.options if base else {}):
+        text = options_text(bound.options)
+        yield words(shorten(f"with {text};" if text else "without compiler options;", 60), tip=text)
     plain = base is None or base is card or bound.mesh != base.known.bound.mesh
     if card.note:
         yield words(card.note, quiet=True, tip="\n".join(card.why))
@@ -177,14 +191,14 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
         text = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
         yield words(shorten(f"{text} constrained otherwise", 48), quiet=True, tip=shorten(text, 400))
     elif not arrays:
-        yield words("cut as the baseline" if bound.variant else "as the baseline", quiet=True)
+        yield words("sharded as the baseline" if bound.variant else "as the baseline", quiet=True)
     if len(arrays) == 1:
         name = arrays[0]
         cut = bound.in_specs.get(name) or bound.out_specs.get(name)
         yield words(shorten(name, 28), quiet=True, tip=name)
         yield spec(cut) if cut is not None else words("as the compiler likes", quiet=True)
     elif arrays:
-        yield words(f"{len(arrays)} arrays cut otherwise", quiet=True, tip=shorten(", ".join(arrays), 400))
+        yield words(f"{len(arrays)} specs changed", quiet=True, tip=shorten(", ".join(arrays), 400))
 
 
 def changed_arrays(one: PlanRecord, other: PlanRecord) -> list[str]:
@@ -262,7 +276,12 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
     if one is not None and two is not None:
         both = one.seconds is not None and two.seconds is not None
         later = one.step.seconds - two.step.seconds if both else one.lower - two.lower
-        if format_seconds(abs(later)) == "0 s" or abs(later) < 5e-4 * max(two.lower, 1e-12):
+        chips, before = one.machine.num_chips, two.machine.num_chips
+        if chips != before and both and one.step.seconds and two.step.seconds:
+            spent = one.step.seconds * chips / (two.step.seconds * before)
+            tip = f"{against}: {chips:,} chips for {step_words(one)}, there {before:,} for {step_words(two)}"
+            yield signed(spent - 1, f"{format_change(spent)} chip-seconds", of=tip)
+        elif format_seconds(abs(later)) == "0 s" or abs(later) < 5e-4 * max(two.lower, 1e-12):
             yield words("the same time", quiet=True, tip=against)
         else:
             yield signed(later, format_seconds(abs(later)), of=against)
@@ -320,33 +339,46 @@ def _room(known: Known) -> Iterator[Part]:
 
 
 def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> Iterator[Piece]:
-    """Operand bytes over the axes that have most of them; and how many times as much as another plan moves."""
-    totals = sum_collectives(known.report.collectives, "axes")
-    whole = total_of(known.report.collectives)
+    """What communication takes over the axes that take longest, and how many times as long as another plan's.
+
+    Without a machine there are operand bytes in place of seconds.
+    """
+    cost = known.cost()
+    collectives = known.report.collectives if cost is None else cost.collectives
+    totals = sum_collectives(collectives, "axes", order="bytes" if cost is None else "seconds")
     if not totals:
         yield words("nothing")
         return
-    least = whole.bytes / 1000
-    main = [t for t in totals if t.unknown or t.bytes >= least][:_MOST_MOVED]
+
+    def amount(total: CollectiveTotal) -> float:
+        return total.bytes if cost is None else total.seconds
+
+    def text(total: CollectiveTotal) -> str:
+        return total.bytes_text if cost is None else format_seconds(total.seconds)
+
+    least = sum(map(amount, totals)) / 1000
+    main = [t for t in totals if t.unknown or amount(t) >= least][:_MOST_MOVED]
     for total in main:
         yield axes(total.axes)
-        yield words(total.bytes_text, tip=_moved_tip(total))
+        yield words(text(total), tip=_moved_tip(total))
     left = [t for t in totals if t not in main]
     if left:
-        yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {t.bytes_text}" for t in left))
-    if other is not None:
-        yield from _ratio(_bytes(known.reports[level]), _bytes(other.reports[level]), level)
+        yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in left))
+    here, there = known.cost(level), None if other is None else other.cost(level)
+    if here is not None and there is not None:
+        yield from _ratio(here.step.communication, there.step.communication, level, format_seconds)
+    elif other is not None:
+        yield from _ratio(_bytes(known.reports[level]), _bytes(other.reports[level]), level, format_bytes)
 
 
 def _moved_tip(total: CollectiveTotal) -> str:
     return f"{total.bytes_text}: {total.sentence}"
 
 
-def _ratio(now: float, then: float, level: str) -> Iterator[Piece]:
-    tip = f"{format_bytes(then)} there, {format_bytes(now)} here, in all, at level {level}"
+def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) -> Iterator[Piece]:
+    tip = f"{form(then)} there, {form(now)} here, in all, at level {level}"
     if then and abs(now / then - 1) > 0.005:
-        text = f"× {now / then:.2g}" if now / then < 100 else f"× {now / then:,.0f}"
-        yield words(text, tone="bad" if now > then else "good", tip=tip)
+        yield words(format_change(now / then), tone="bad" if now > then else "good", tip=tip)
 
 
 def _findings(known: Known) -> tuple[Piece]:

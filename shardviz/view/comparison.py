@@ -10,7 +10,8 @@ from functools import partial
 from shardviz.judge.changes import CollectiveChange
 from shardviz.judge.comparison import Amount, Comparison, ValueChange
 from shardviz.records import Frame, Value
-from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds, plural
+from shardviz.records.amounts import format_bytes, format_change, format_count, format_flops, format_seconds, plural
+from shardviz.records.options import options_text
 from shardviz.records.sums import CollectiveTotal
 from shardviz.view.cost_pictures import Bar, axes_part, bars
 from shardviz.view.document import (
@@ -67,16 +68,13 @@ def signed_text(amount: float, form: Callable[[float], str]) -> str:
 
 
 def difference_text(amount: Amount) -> str:
-    """`+3.20 GB (+12 %)`, `−0.21 s (−4.2 %)`, `the same`, or `not known`."""
+    """`+3.20 GB (+12 %)`, `+8.10 s (2.4 times)`, `the same`, or `not known`."""
     if amount.difference is None:
         return "not known"
     if not amount.difference:
         return "the same"
     text = signed_text(amount.difference, _FORMATS[amount.unit])
-    if not amount.before:
-        return text
-    share = abs(amount.difference / amount.before)
-    return f"{text} ({text[0]}{share:.2g} ×)" if share >= 10 else f"{text} ({text[0]}{100 * share:.2g} %)"
+    return text if not amount.before else f"{text} ({format_change(1 + amount.difference / amount.before)})"
 
 
 @document.register
@@ -98,7 +96,9 @@ def comparison_document(comparison: Comparison) -> Document:
 def _who(comparison: Comparison, name: str) -> Inline:
     first = (words("(baseline)", quiet=True),) if name == comparison.names[0] else ()
     target = code(comparison.targets[name], quiet=True)
-    return (code(name, strong=True), *first, mesh_axes(comparison.meshes[name]), target)
+    flags = options_text(comparison.options.get(name, {}))
+    options = (words("with"), code(flags, quiet=True)) if flags else ()
+    return (code(name, strong=True), *first, mesh_axes(comparison.meshes[name]), target, *options)
 
 
 def amounts_table(comparison: Comparison, groups: Collection[str] = tuple(_TITLES)) -> Table:
@@ -166,7 +166,7 @@ def _specs_section(comparison: Comparison) -> Section:
         noun="change",
         name="specs",
     )
-    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} cut otherwise")
+    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} sharded otherwise")
 
 
 def _names(group: Sequence[ValueChange]) -> tuple[Piece, ...]:

@@ -179,7 +179,7 @@ def still(state: Looked) -> Document:
     grave = [each for each in report.findings if each.severity != "note"]
     if grave:
         problems = (paragraph(f"• {each.text}") for each in grave[:_MOST_FOUND])
-        blocks.append(section("Problems", *problems, lead=str(len(grave))))
+        blocks.append(section("Findings", *problems, lead=str(len(grave))))
     blocks += notes("An explorer without its kernel: what it showed last. Run the cell again to go on.")
     title = headline_pane(state).title
     return Document(title=title, lead=(_level(state),), blocks=tuple(blocks), mesh=report.mesh)
@@ -244,7 +244,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
     blocks: list[Block] = [
         *_plans(state),
         _most(state),
-        _part("Problems", problems_pane(report, cost), "open"),
+        _part("Findings", problems_pane(report, cost), "open"),
         _part("Source", source_pane(timed, cost), "open"),
         values_section("Arguments", report.arguments),
         values_section("Outputs", report.outputs),

@@ -1,7 +1,7 @@
 """What costs you most: one ranked list of what a step waits for, each with its cause in the sentence.
 
-What has become dearer than on the card that is compared with comes first, then what is dear on both. A finding about
-the same line and axes says it in its own words; a finding about something else has a row of its own.
+What takes longest comes first; against another card each row has its difference. A finding about the same line and
+axes says it in its own words; a finding about something else has a row of its own.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ from shardviz.view.document import (
 from shardviz.view.placement import CHOOSE
 
 COLUMNS = (Column("costs"), Column("line"), Column("what, and why", wrap=True), Column("try this", wrap=True))
+COMPARED = (COLUMNS[0], Column("difference"), *COLUMNS[1:])
 MOST = 14
 _LEAST = 0.001  # of the step
 _CAUSES = {
-    "all-reduce": "each device holds a part of the sum, and all need the whole of it",
-    "reduce-scatter": "each device holds a part of the sum, and keeps its own piece of it",
-    "all-gather": "what lies in pieces is needed whole",
-    "all-to-all": "the cut goes from one dimension to another",
+    "all-reduce": "partial sums are added across devices",
+    "reduce-scatter": "partial sums are added across devices, and each keeps its shard",
+    "all-gather": "this operation needs the full array, so its shards are gathered",
+    "all-to-all": "the sharding moves from one dimension to another",
     "ragged-all-to-all": "rows go to the devices that need them",
-    "collective-permute": "pieces go on to other devices",
-    "collective-broadcast": "one device's piece goes to the others",
+    "collective-permute": "shards pass to the next device",
+    "collective-broadcast": "one device's shard is sent to the others",
 }
 
 
@@ -88,11 +89,20 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
     entries = _helped(list(_entries(known, cost, before)), helps)
     if cost is None:
         blocks.append(paragraph(*_no_machine(known), name="most-no-machine"))
-    rows = tuple(_row(entry, known, cost) for entry in entries[:MOST])
+    rows = tuple(_row(entry, known, cost, before is not None) for entry in entries[:MOST])
     if rows:
         hidden = max(0, len(entries) - MOST)
         blocks.append(
-            Table(columns=COLUMNS, rows=rows, first=6, most=MOST, noun="row", hidden=hidden, folds="page", name="most")
+            Table(
+                columns=COLUMNS if before is None else COMPARED,
+                rows=rows,
+                first=6,
+                most=MOST,
+                noun="row",
+                hidden=hidden,
+                folds="page",
+                name="most",
+            )
         )
     elif cost is not None:
         blocks.append(paragraph("Nothing is waited for that is known.", quiet=True))
@@ -136,7 +146,7 @@ def _entries(known: Known, cost: StepCost | None, before: StepCost | None) -> It
     others = [_Entry(finding=f) for f in findings if f.id not in told]
     yield from (e for e in others if e.finding is not None and e.finding.severity == "error")
     grave = [e for e in others if e.finding is not None and e.finding.severity != "error"]
-    yield from sorted([*rows, *grave], key=lambda e: _rank(e, least))
+    yield from sorted([*rows, *grave], key=_rank)
 
 
 def _helped(entries: list[_Entry], helps: Sequence[Mend]) -> list[_Entry]:
@@ -162,13 +172,11 @@ def _helped(entries: list[_Entry], helps: Sequence[Mend]) -> list[_Entry]:
     return entries
 
 
-def _rank(entry: _Entry, least: float) -> tuple[bool, float]:
-    if entry.spent is not None and entry.spent.difference > least:
-        return False, -entry.spent.difference
-    seconds = entry.spent.seconds if entry.spent is not None else 0.0
+def _rank(entry: _Entry) -> float:
+    seconds = 0.0 if entry.spent is None else entry.spent.seconds or entry.spent.before or 0.0
     if entry.finding is not None:
         seconds = max(seconds, entry.finding.numbers.get("seconds", 0.0))
-    return True, -seconds
+    return -seconds
 
 
 def _about(finding: Finding, spent: Spending) -> bool:
@@ -199,7 +207,7 @@ def _by_bytes(report: Report) -> Sequence[Spending]:
     return sorted(found, key=lambda s: -s.bytes)
 
 
-def _row(entry: _Entry, known: Known, cost: StepCost | None) -> Row:
+def _row(entry: _Entry, known: Known, cost: StepCost | None, compared: bool) -> Row:
     report, spent, finding = known.report, entry.spent, entry.finding
     source = finding.source if spent is None and finding is not None else spent.source if spent is not None else None
     if spent is not None and spent.what == "compute" and spent.lines:
@@ -215,7 +223,9 @@ def _row(entry: _Entry, known: Known, cost: StepCost | None) -> Row:
             words("would make room" if _for_memory(entry.remedy) else "could be saved", strong=True),
             words(entry.remedy.text.partition(": ")[2], quiet=True),
         )
-    return row(_amount(entry), at, said, tuple(_try(entry)), detail=detail)
+    return row(
+        _amount(entry), *((_difference(spent),) if compared else ()), at, said, tuple(_try(entry)), detail=detail
+    )
 
 
 def _frames(cost: StepCost | None) -> Iterator[Frame]:
@@ -225,7 +235,7 @@ def _frames(cost: StepCost | None) -> Iterator[Frame]:
 
 
 def _amount(entry: _Entry) -> Piece:
-    """`+17.4 s` where it is more than on the other card, else `0.28 s`; without a time its bytes."""
+    """`0.28 s`; without a time its bytes."""
     spent, finding = entry.spent, entry.finding
     if spent is None and finding is None:
         assert entry.remedy is not None
@@ -237,11 +247,16 @@ def _amount(entry: _Entry) -> Piece:
         return words(text, strong=True, tone="bad" if finding.severity == "error" else "warn")
     if not spent.seconds and not spent.difference:
         return words(format_bytes(spent.bytes), strong=True)
-    whole = format_seconds(spent.seconds)
-    if spent.before is not None and abs(spent.difference) > 0.02 * max(spent.seconds, spent.before):
-        sign, tone = ("+", "bad") if spent.difference > 0 else ("−", "good")
-        return words(f"{sign}{format_seconds(abs(spent.difference))}", strong=True, tone=tone, tip=f"{whole} in a step")
-    return words(whole, strong=True, tip="in a step, on each device")
+    return words(format_seconds(spent.seconds), strong=True, tip="in a step, on each device")
+
+
+def _difference(spent: Spending | None) -> Piece:
+    """`+17.4 s` where it takes so much longer than on the other card; empty where it takes about as long."""
+    if spent is None or spent.before is None or abs(spent.difference) <= 0.02 * max(spent.seconds, spent.before):
+        return words("")
+    sign, tone = ("+", "bad") if spent.difference > 0 else ("−", "good")
+    there = f"{format_seconds(spent.before)} there"
+    return words(f"{sign}{format_seconds(abs(spent.difference))}", tone=tone, tip=there)
 
 
 def _sentence(spent: Spending, report: Report, cost: StepCost | None) -> Iterator[Piece]:
@@ -252,8 +267,8 @@ def _sentence(spent: Spending, report: Report, cost: StepCost | None) -> Iterato
         yield words(f"{format_flops(cost.flops)} on each device; {_share(first, spent)}")
         return
     if spent.what == "memory":
-        yield words("reading and writing memory", strong=True)
-        yield words(f"{format_bytes(spent.bytes)} of each device's own: more than it computes meanwhile")
+        yield words("HBM-bound", strong=True)
+        yield words(f"{format_bytes(spent.bytes)} a device take longer than the compute")
         return
     yield moved(spent.kind, spent.axes, spent.source)
     yield axes(spent.axes)
@@ -286,9 +301,9 @@ def _cause(spent: Spending, report: Report) -> Iterator[Piece]:
         yield code(first, selects=("value", first))
         if more:
             yield words(f"and {len(more)} more", tip=", ".join(more))
-        yield words("cut over" if not more else "are cut over")
+        yield words("is sharded along" if not more else "are sharded along")
         yield axes(spent.axes)
-        yield words(f"and needed whole on this line{'' if spent.source else ', which is not known'}")
+        yield words(f"and gathered: {'this line' if spent.source else 'a line that is not known'} needs the full array")
         return
     yield words(_CAUSES.get(spent.kind, "values go between devices"))
 
@@ -327,14 +342,12 @@ def _try(entry: _Entry) -> Iterator[Piece]:
 
 
 def _saved(remedy: Mend, tip: str = "") -> list[Piece]:
-    """`−17.4 s,` `−41 GB` `+2 GB memory`; what it is taken for, time or memory, first."""
+    """`−17.4 s` `+2 GB memory`, without a time `−41 GB`; what it is taken for, time or memory, first."""
     found = []
     if remedy.seconds:
         found.append(_signed(-remedy.seconds, format_seconds(abs(remedy.seconds)), tip))
-    if remedy.bytes:
-        found.append(_signed(-remedy.bytes, format_bytes(abs(remedy.bytes)), tip))
-    if len(found) > 1:
-        found[0] = replace(found[0], text=f"{found[0].text},")
+    elif remedy.bytes:
+        found.append(_signed(-remedy.bytes, f"{format_bytes(abs(remedy.bytes))} moved", tip))
     if abs(remedy.memory) >= 0.5e6:
         about = "about; before a compiler plans it"
         held = _signed(remedy.memory, f"{format_bytes(abs(remedy.memory))} memory", about, strong=_for_memory(remedy))

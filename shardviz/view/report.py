@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from shardviz.judge.report import Report
 from shardviz.records import Alive, Cost, Finding, Findings, Frame, LevelDifference, Memory, Suggestion
 from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, plural
+from shardviz.records.options import options_text
 from shardviz.records.paths import segments
 from shardviz.records.report import Constrained
 from shardviz.records.sums import WorkTotal
@@ -70,6 +71,8 @@ def report_document(report: Report) -> Document:
         words((", " if report.mesh.names else "") + f"{plural(report.mesh.size, 'device')}, target"),
         code(report.target),
     )
+    if report.plan.options:
+        lead += (words(", compiler options"), code(options_text(report.plan.options)))
     blocks: list[Block] = []
     if report.findings:
         blocks.append(section("What to look at", findings_table(report.findings), lead=counted(report.findings)))

@@ -111,10 +111,11 @@ def seconds_words(cost: StepCost) -> str:
     """What the step's seconds rest on, how far off they may be, and the bounds between which overlap decides."""
     if cost.seconds is None:
         return ""
-    walked = f"walked in its schedule ({cost.rests_on})" if cost.rests_on else "no schedule to walk: nothing overlaps"
-    off = str(cost.step.accuracy) if cost.step.accuracy else "no measured step was compared at this level"
     overlap = f"{format_seconds(cost.lower)} if all overlaps, {format_seconds(cost.upper)} if no communication does"
-    return f"{walked}; {off if cost.rests_on else ''}; {overlap}".replace("; ;", ";")
+    if not cost.rests_on:
+        return f"no schedule to walk: as if no communication overlaps; {overlap}"
+    off = cost.step.accuracy or "no measured step was compared at this level"
+    return f"walked in its schedule ({cost.rests_on}); {off}; {overlap}"
 
 
 def level_words(cost: StepCost) -> str:

@@ -157,7 +157,9 @@ def test_one_of_two_factors_is_enough(program):
         ("w2", "one of several", True),
     ]
     assert [(h.op, h.rule, h.after.name) for h in why.chain] == [
-        ("dot_general", "([i, k], [k, j])->([i, j])", "h"),
+        ("dot_general", "([i, k], [k, j])->([i, j])", "dot_general"),
+        ("call", "", "dot_general"),
+        ("max", "([i, j], [i, j])->([i, j])", "h"),
     ]
     assert why.chain[0].words == "dimension 1 of the second operand is dimension 1 of the result"
     text = why.text()
@@ -184,8 +186,8 @@ def test_what_would_change(program):
     assert changed.amount("operand bytes").after == sum(c.total_bytes for c in other.collectives)
     assert not sv.compare(other, program._asking(PLAN).changed((why.causes[0].source,))).specs
     timed = program.why(PLAN, "h", axis="model", target="tpu v5e:2x4")
-    step = timed.without(timed.causes[0]).amount("step, nothing overlaps")
-    both = [sv.cost(report, "tpu v5e:2x4").upper for report in (program.propagate(PLAN), other)]
+    step = timed.without(timed.causes[0]).amount("step")
+    both = [sv.cost(report, "tpu v5e:2x4").seconds for report in (program.propagate(PLAN), other)]
     assert [step.before, step.after] == both
 
 
@@ -194,10 +196,11 @@ def test_a_missing_axis_and_what_would_bring_it(program):
     why = program.why(plan, "h", axis="model")
     (answer,) = why.axes
     assert answer.dimension is None and not why.causes
-    assert [(g.source.name, str(g.source.spec), g.dimension) for g in answer.givers][:2] == [
+    assert {(g.source.name, str(g.source.spec), g.dimension) for g in answer.givers} == {
+        ("w2", "P('model', None)", 1),
         ("x", "P(('data', 'model'), None)", 0),
         ("w1", "P(None, 'model')", 1),
-    ]
+    }
     for giver in answer.givers:
         changed = plan.with_spec(giver.source.name, pspec(giver.source.spec))
         assert dimension(named(program.propagate(changed), "h"), "model") == giver.dimension
@@ -341,7 +344,7 @@ def test_partial_sums(program):
     (collective,) = report.collectives
     why = program.why(PLAN, collective)
     assert (why.need.kind, why.need.op, why.need.rule) == ("partial sums", "dot_general", "([i, k], [k, j])->([i, j])")
-    assert "dot_general sums over dimension 1 of max and dimension 0 of w2, which are cut along model" in why.need.words
+    assert "dot_general sums over dimension 1 of h and dimension 0 of w2, which are cut along model" in why.need.words
     assert (why.need.before.unreduced, why.need.after.unreduced) == (("model",), ())
     best = why.ways[0]
     assert best.gone and {s.name for s in best.taken} == {"w1", "w2"}
@@ -405,7 +408,7 @@ def test_a_contest_is_tried(program):
     """`wanted` is what a constraint that says so gives, written into the function."""
     plan = sv.Plan(MESH, (P("model"), P(None, "model"), P("model")))
     (contest,) = program.why(plan, "h").contest
-    assert (contest.op, contest.value, contest.wanted_by) == ("dot_general", "h", "x")
+    assert (contest.op, contest.value, contest.wanted_by) == ("dot_general", "dot_general", "x")
     assert (str(contest.chosen_spec), str(contest.wanted_spec)) == ("P(None, 'model')", "P('model', None)")
 
     def edited(x, w1, w2):
@@ -417,7 +420,7 @@ def test_a_contest_is_tried(program):
     assert contest.chosen.bytes == sum(c.total_bytes for c in program.propagate(plan).collectives)
     assert contest.verdict == "chosen is cheaper"
     timed = program.why(plan, "h", target="tpu v5e:2x4").contest[0]
-    assert timed.chosen.seconds == sv.cost(program.propagate(plan), "tpu v5e:2x4").upper
+    assert timed.chosen.seconds == sv.cost(program.propagate(plan), "tpu v5e:2x4").seconds
 
 
 def test_a_contest_over_what_is_summed_is_tried():
@@ -439,7 +442,7 @@ def test_a_contest_over_what_is_summed_is_tried():
     assert (str(contest.chosen_spec), str(contest.wanted_spec)) == ("P('data', None)", "P(None, 'data')")
     for effect, report in ((contest.chosen, program.propagate(plan)), (contest.wanted, other.propagate(plan))):
         assert effect.bytes == sum(c.total_bytes for c in report.collectives)
-        assert effect.seconds == sv.cost(report, "tpu v5e:2x4").upper
+        assert effect.seconds == sv.cost(report, "tpu v5e:2x4").seconds
     assert contest.verdict == "chosen is cheaper" and contest.wanted.bytes > contest.chosen.bytes
 
 

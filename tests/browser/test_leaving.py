@@ -84,7 +84,7 @@ def test_a_notebook_that_was_run_without_a_page(browser, lab: Lab):
     assert WHOLE in still["text/plain"] and WHOLE in still["text/html"]
     assert "train_step" in "".join(read(bare(still["text/html"])).text)
     offline = shown_offline(browser, notebook, "executed")
-    assert "moved per device" in offline and "waits for its kernel" not in offline
+    assert "communication" in offline and "waits for its kernel" not in offline
 
 
 def test_a_cell_that_is_run_again(lab: Lab, page: LabPage):
@@ -142,7 +142,7 @@ def test_a_notebook_that_was_worked_on(browser, lab: Lab, page: LabPage):
     notebook, size, _ = saved(path)
     assert size < 1_000_000 and has_no_code(notebook)
     offline = shown_offline(browser, notebook, "worked_on")
-    assert "moved per device" in offline
+    assert "communication" in offline
     page.assert_no_errors()
 
     # opened again, with no kernel: the still is to be seen

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardviz.costs.accuracy import Accuracy
 from shardviz.costs import Machine, chip, fits, roofline, step_time, with_seconds
+from shardviz.costs.accuracy import Accuracy
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.records import Collective
 from tests.collectives import collective

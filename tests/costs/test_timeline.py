@@ -16,10 +16,13 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.costs import Chip, Machine
-from shardviz.costs.timeline import Timeline
+from shardviz.costs.chips import chip as chip_of
+from shardviz.costs.placement import placed
+from shardviz.costs.timeline import Timeline, timed_program
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
 from shardviz.errors import MeshError, ShardvizError, TargetError
+from shardviz.records.schedule import Scheduled
 from tests.costs.events import simulated
 
 # By hand
@@ -207,7 +210,8 @@ def test_propagated_and_partitioned_are_listed_with_all_flops(scanned):
     for report in (program.propagate(plan), program.partition(plan)):
         made = sv.timeline(report, "tpu v5e:4x4")
         assert made.schedule == "listed" and report.level in made.rests_on and "listed" in made.text()
-        flops_per_s = Machine.of("tpu v5e:4x4").chip.flops("bfloat16")
+        chip = Machine.of("tpu v5e:4x4").chip
+        flops_per_s = chip.flops("bfloat16") * (chip.matrix_share or 1.0)
         products = sum(e.total for e in made.events if e.lane == COMPUTE and e.bound == "FLOPs")
         assert products <= report.cost.dot_flops / flops_per_s * (1 + 1e-9)
         assert made.seconds >= report.cost.dot_flops / flops_per_s * (1 - 1e-9)
@@ -222,6 +226,28 @@ def test_collectives_take_as_long_as_the_cost_model_says(scanned):
     busy = sum(lane.busy for lane in made.lanes if lane.name.startswith("ICI"))
     assert busy == pytest.approx(sum((c.total_seconds or 0.0) * len(c.axes or ()) for c in cost.collectives))
     assert {lane.axis for lane in made.lanes if lane.axis} == {"data", "model"}
+
+
+@pytest.mark.parametrize(("side", "fill"), [(64, 0.25), (128, 0.5), (256, 1.0), (384, 0.75), (8192, 1.0), (0, 1.0)])
+def test_a_product_takes_whole_tiles_of_a_tpus_matrix_unit(scanned, side, fill):
+    """v6e's unit is 256 on each side; a GPU's instructions are so small that all products here fill them."""
+    program, plan = scanned
+    work = Scheduled(kind="work", name="dot", flops={"bfloat16": 1e15}, side=side)
+    report = dataclasses.replace(program.propagate(plan), schedule=(work,))
+    for target, filled in (("tpu v6e:4x4", fill), ("gpu h100:2x8", 1.0)):
+        on = Machine.of(target).chip
+        reached = on.flops("bfloat16") * on.matrix_share * filled
+        assert sv.timeline(report, target).seconds == pytest.approx(1e15 / reached)
+
+
+def test_the_seconds_alone_are_the_timelines(scanned):
+    program, plan = scanned
+    for report in (program.propagate(plan), program.partition(plan)):
+        made, timed = sv.timeline(report, "tpu v5e:4x4"), timed_program(report, placed(report, "tpu v5e:4x4", "test"))
+        assert timed is not None and (timed.seconds, timed.notes) == (made.seconds, made.notes)
+        assert sv.cost(report, "tpu v5e:4x4").timeline == made
+    bare = dataclasses.replace(report, schedule=(), stages={})
+    assert timed_program(bare, placed(bare, "tpu v5e:4x4", "test")) is None
 
 
 def test_on_gpus_links_are_nvlink_and_the_network(scanned):
@@ -290,7 +316,7 @@ def test_a_kernels_flops_are_those_that_the_report_counts():
     assert report.cost is not None and report.cost.dot_flops == flops
     made = sv.timeline(report)
     kernels = [event for event in made.events if event.what == "products"]
-    assert sum(event.total for event in kernels) == pytest.approx(flops / 1.97e14)
+    assert sum(event.total for event in kernels) == pytest.approx(flops / (1.97e14 * chip_of("v5e").matrix_share))
     assert not made.notes
 
 

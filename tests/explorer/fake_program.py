@@ -20,6 +20,7 @@ from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
 from shardviz.program.bind import Undivided
 from shardviz.program.dimensions import Dimensions, Member
 from shardviz.records import Collective, Finding, Frame, Memory, Value, Variant
+from shardviz.records.options import options_of
 from shardviz.records.report import PlanRecord
 from shardviz.records.stages import Stage, StageLine
 
@@ -43,6 +44,13 @@ class FakePlan:
     out: tuple[tuple[str, Spec | None], ...] = ()
     constraints: tuple[Any, ...] = ()
     variant: Variant = field(default_factory=Variant)
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def without_options(self) -> FakePlan:
+        return replace(self, options=())
+
+    def with_options(self, options: Any) -> FakePlan:
+        return replace(self, options=tuple({**dict(self.options), **options_of(options)}.items()))
 
     def with_spec(self, name: str, spec: Any) -> FakePlan:
         return replace(self, specs=tuple({**dict(self.specs), name: Spec.of(spec)}.items()))
@@ -89,6 +97,7 @@ class Bound:
     out_memory: dict[str, str] = field(default_factory=dict)
     constraints: tuple[Any, ...] = ()
     variant: Variant = field(default_factory=Variant)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def _entry(spec: Spec, dimension: int) -> Any:
@@ -145,7 +154,7 @@ class FakeProgram:
         out = dict(plan.out)
         if (spec := out.get("result")) is not None:
             check_spec("result", (64, 128), spec, plan.mesh)
-        return Bound(plan.mesh, full, {"result": out.get("result")})
+        return Bound(plan.mesh, full, {"result": out.get("result")}, options=dict(plan.options))
 
     @property
     def dimensions(self) -> Any:

@@ -60,7 +60,7 @@ def test_bars_and_bounds_are_the_costs_own(target):
 
 def test_without_flops_there_is_no_upper_bound():
     _, blocks = costs("tpu v5p:4x4x4", cost=None)
-    assert said(table(blocks, "step-bounds")["rows"][1]["cells"][1]).startswith("at least ")
+    assert said(table(blocks, "step-bounds")["rows"][1]["cells"][1]).startswith("≥ ")
     assert said(table(blocks, "step-times")["rows"][0]["cells"][1]) == "not known"
 
 

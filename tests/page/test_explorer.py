@@ -145,7 +145,7 @@ def test_the_collectives_come_with_the_partitioned_report(explorer, program):
     assert moved[0].startswith("all-reduce") and moved[1] == "data"
     (line,) = table(explorer.collectives["document"]["blocks"], "By source line")["rows"]
     assert line["cells"][0]["v"] == "return h @ params['w2']"
-    assert kpi(explorer, "moved per device").startswith("data ")
+    assert kpi(explorer, "communication").startswith("data ")
     assert kpi(explorer, "memory per device").endswith("of arguments")
     job.answer(program.compiled(plan))
     (memory,) = card(explorer, "memory per device")

@@ -212,7 +212,7 @@ def next_edit_works(explorer):
     assert explorer.state.set_dim("w", 1, ["x"]), explorer.state.error
     assert explorer.status["failure"] is None and explorer.report.level == "propagated"
     assert explorer.wait("partitioned", timeout=60).level in ("partitioned", "compiled")
-    assert explorer.report.value("w").shard_shape == (1024, 256) and kpi(explorer, "moved per device") != "nothing"
+    assert explorer.report.value("w").shard_shape == (1024, 256) and kpi(explorer, "communication") != "nothing"
     explorer.stop()
 
 

@@ -109,7 +109,7 @@ def test_the_machine_follows_the_mesh_and_a_size_it_has_not_is_said(open_page, p
     page.at("axis-more-data").click()
     page.answer()
     assert page.at("target").inner_text() == "v5e 4x4 ▾"
-    assert page.at("target-remark").inner_text() == "v5e has followed the mesh, from tpu v5e:2x4 to tpu v5e:4x4"
+    assert page.at("target-remark").inner_text() == "v5e resized with the mesh, from tpu v5e:2x4 to tpu v5e:4x4"
     page.explorer.state.add_axis("odd", 3)
     page.answer()
     assert "make the mesh 32 or 64" in page.at("target-trouble").inner_text()
@@ -237,3 +237,25 @@ def test_it_can_be_read(open_page, program, plan, light, width):
     page.at("target").click()
     worst = page.tab.evaluate(CONTRAST)
     assert worst["ratio"] >= 4.5, worst
+
+
+def test_the_compilers_options_are_typed_or_chosen_and_a_wrong_one_is_refused_in_place(page):
+    field = page.at("options-text")
+    field.fill("xla_a=true <img src=x onerror=alert(1)>=1")
+    field.press("Enter")
+    page.answer()
+    assert page.edits() == [{"op": "set_options", "options": "xla_a=true <img src=x onerror=alert(1)>=1"}]
+    assert (
+        "neither a flag" in page.at("target-error").inner_text() and page.at("target-menu").locator("img").count() == 0
+    )
+    field.fill("xla_a=true")
+    page.at("options-vmem-dense").click()
+    page.answer()
+    assert page.explorer.state.plan.options == (("xla_a", True), ("xla_tpu_scoped_vmem_limit_kib", 98_304))
+    assert page.at("target-menu").is_hidden() and page.at("target-error").count() == 0
+    page.at("target").click()
+    assert page.at("options-text").input_value() == "xla_a=true xla_tpu_scoped_vmem_limit_kib=98304"
+    page.tab.keyboard.press("Escape")
+    page.at("undo").click()
+    page.answer()
+    assert not page.explorer.state.plan.options

@@ -98,11 +98,11 @@ def test_before_the_plan_the_headline_has_a_lower_bound(state):
     assert "tone" not in fit and "not known whether" in fit["tip"]
 
 
-def test_the_step_is_said_from_all_overlap_to_none(program, plan, compilers):
+def test_the_step_is_one_number_and_its_tip_says_what_overlap_does(program, plan, compilers):
     explorer = explorer_of(program, plan, cost=Cost(dot_flops=1.97e12))
     cost, (step,) = priced(explorer), card(explorer, "step")
     assert cost.step.compute == pytest.approx(0.01), "1.97 TFLOP at 197 TFLOP/s"
-    assert step["t"].startswith("10.0") and "if no communication overlaps" in step["tip"]
+    assert step["t"].startswith("10.0") and "10.0 ms if no communication does" in step["tip"]
     assert re.search(r"bound by compute 10.0 ms, then (communication over data|HBM traffic)", step["tip"])
 
 

@@ -3,7 +3,7 @@
 import { fill, find, focused, h } from "./dom.js";
 import { refusal } from "./head.js";
 
-/** @import { Context, MachineGroup } from "./types.d.ts" */
+/** @import { Context, MachineGroup, Machines } from "./types.d.ts" */
 
 /**
  * Where an arrow key leads in rows of buttons of different lengths; null where it leads nowhere.
@@ -49,12 +49,18 @@ export function target(ctx, el) {
   const said = h("div");
   el.append(box);
   let open = false;
-  let asked = false; // for a machine, and the menu stays open until that is answered
+  let asked = ""; // the edit that the menu stays open for until it is answered
 
   /** @param {string} text */
   function choose(text) {
     ctx.edit({ op: "set_target", target: text });
-    asked = true;
+    asked = "set_target";
+  }
+
+  /** @param {string} text flags, and names of sets */
+  function setOptions(text) {
+    ctx.edit({ op: "set_options", options: text.trim() });
+    asked = "set_options";
   }
 
   function show() {
@@ -71,7 +77,7 @@ export function target(ctx, el) {
   /** @param {boolean} refocus whether the focus goes back to the button */
   function close(refocus) {
     open = false;
-    asked = false;
+    asked = "";
     box.hidden = true;
     box.replaceChildren();
     button.setAttribute("aria-expanded", "false");
@@ -126,6 +132,42 @@ export function target(ctx, el) {
         h("span", { class: "sv-soft sv-wide" }, "simulated devices, with no links and no speed"),
       ),
       data.groups.map(group),
+      compilerOptions(data),
+    ];
+  }
+
+  /** @param {Machines} data */
+  function compilerOptions({ options, sets }) {
+    const field = h("input", {
+      type: "text",
+      class: "sv-typed",
+      id: "options-text",
+      value: options,
+      placeholder: "xla_...=true",
+      spellcheck: "false",
+      autocomplete: "off",
+      "aria-label": "compiler options",
+      onkeydown: (e) => {
+        if (e.key === "Enter") setOptions(field.value);
+      },
+    });
+    const names = sets.map(({ name, title }) =>
+      h("button", {
+        class: "sv-shape",
+        id: `options-${name}`,
+        title,
+        onclick: () => setOptions(`${field.value} ${name}`),
+      }, name)
+    );
+    return [
+      h(
+        "div",
+        { class: "sv-sec" },
+        "compiler options",
+        h("span", { class: "sv-hint" }, "flags of XLA; Enter takes them"),
+      ),
+      h("div", { "data-row": "" }, field),
+      h("div", { class: "sv-machine", "data-row": "" }, h("span", { class: "sv-shapes" }, names)),
     ];
   }
 
@@ -153,7 +195,9 @@ export function target(ctx, el) {
   function draw() {
     const { label, words, trouble, remark, lack } = ctx.get("targets");
     const { error } = ctx.get("status");
-    const refused = error?.place === "target" ? refusal(ctx, error, "target-error") : null;
+    const refused = error?.place === "target" || error?.place === "options"
+      ? refusal(ctx, error, "target-error")
+      : null;
     const none = ctx.get("targets").kind === "cpu";
     button.textContent = none ? "choose a machine ▾" : `${label} ▾`;
     button.title = none
@@ -161,9 +205,9 @@ export function target(ctx, el) {
       : `${words}. Choose the machine`;
     button.classList.toggle("sv-missed", none);
     button.classList.toggle("sv-wrong", Boolean(trouble));
-    if (open && asked && !ctx.lastAsked("set_target")) {
+    if (open && asked && !ctx.lastAsked(asked)) {
       if (!refused) close(true);
-      else asked = false;
+      else asked = "";
     } else if (open && !asked) {
       fill(box, contents());
     }

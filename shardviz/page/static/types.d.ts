@@ -177,6 +177,7 @@ export interface EditError {
     | "dimension"
     | "mesh"
     | "target"
+    | "options"
     | "rule"
     | "plan"
     | "order"
@@ -225,6 +226,9 @@ export interface Machines {
   trouble: string;
   devices: string;
   groups: MachineGroup[];
+  /** The compiler's options as flags, and sets of them that go by a name. */
+  options: string;
+  sets: { name: string; title: string }[];
 }
 
 export interface MachineGroup {

@@ -1,0 +1,73 @@
+"""The table of published steps: its rows, and what is stored of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardviz as sv
+from shardviz.costs import Machine
+from shardviz.gallery.published import LEVELS, accuracies, left_out
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = sv.gallery.published()
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("predicted", ROOT / "docs" / "predicted_and_measured.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_row_is_a_program_for_its_machine_and_says_its_source():
+    sources = tomllib.loads(resources.files("shardviz.gallery").joinpath("published.toml").read_text())["sources"]
+    assert len(ROWS) >= 20 and not set(ROWS) & set(left_out())
+    for key, row in ROWS.items():
+        assert row.source.split(":")[0] in sources, key
+        assert Machine.of(row.target).size == row.plan.mesh.size, key
+        assert row.kind in ("tpu", "gpu") and (row.printed > 0) != (row.tflops > 0), key
+        assert row.example.tokens == round(row.settings["batch"] * row.plan.mesh.size) * row.settings["sequence"], key
+
+
+# by hand: 6 x parameters x tokens and attention whole, by devices and the printed TFLOP/s
+@pytest.mark.parametrize(
+    ("key", "seconds"), [("B6", 7.30), ("B8", 5.04), ("B13", 98.12), ("B15", 10.31), ("B19", 11.45)]
+)
+def test_seconds_follow_from_a_printed_throughput(key, seconds):
+    assert ROWS[key].seconds == pytest.approx(seconds, rel=1e-3)
+
+
+def test_what_is_said_of_the_accuracy_follows_from_what_is_stored(script):
+    rows = list(ROWS.values())
+    assert (ROOT / "shardviz" / "costs" / "accuracy.toml").read_text(encoding="utf-8") == script.toml(accuracies(rows))
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(rows, accuracies(rows))
+    for each in accuracies(rows):
+        ratios = [ROWS[key].seconds / ROWS[key].predicted[each.level] for key in each.rows]
+        inside = [each.low - 1e-3 <= ratio <= each.high + 1e-3 for ratio in ratios]
+        assert np.mean(inside) >= 0.8 and all(ROWS[key].kind == each.kind and not ROWS[key].gives for key in each.rows)
+
+
+def test_a_constant_that_comes_from_a_row_is_the_chips():
+    for row in ROWS.values():
+        if row.gives:
+            name, chip = row.gives.split(" of ")
+            assert row.target.split()[1].startswith(f"{chip}:")
+            assert getattr(Machine.of(row.target).chip, name) is not None
+            assert row.predicted["compiled"] == pytest.approx(row.seconds, rel=0.03)
+
+
+@pytest.mark.tpu
+def test_what_is_stored_is_what_the_script_predicts(script):
+    """Compilers differ a little from version to version."""
+    row = ROWS["B17"]
+    assert set(row.predicted) == set(LEVELS)
+    for level in LEVELS:
+        assert script.predict(row, level) == pytest.approx(row.predicted[level], rel=0.05), level
