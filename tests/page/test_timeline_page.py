@@ -62,7 +62,7 @@ def test_it_is_made_while_somebody_looks():
         else:
             assert wide == pytest.approx(lane.busy, rel=1e-6) and (axis, busy) == (lane.axis, format_seconds(lane.busy))
     (loop,) = [loop for loop in card["loops"] if loop[2] == 0]
-    assert loop[3] in ("× 8", "× 7") and loop[0] + loop[1] <= timeline.seconds * (1 + 1e-9)
+    assert loop[3] in ("× 8", "× 7") and loop[0] + loop[1] <= timeline.seconds * (1 + 1e-8)
     kinds = {told["kinds"][event[3]][1]: told["kinds"][event[3]] for event in card["events"]}
     look, _, about, chosen = kinds[SUM]
     assert told["looks"][look][0] in about or about.startswith(("waits", "products", "all-reduce"))
