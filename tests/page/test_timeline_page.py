@@ -43,11 +43,17 @@ def seen(explorer, cards):
     return explorer.timeline
 
 
+def walked(explorer):
+    """The open card's step, as Python has it."""
+    assert explorer.state.cost is not None
+    return explorer.state.cost.timeline
+
+
 def test_it_is_made_while_somebody_looks():
     explorer = Explorer(state())
     assert explorer.timeline == {} and explorer.state.now.timelines.items == ()
     told = seen(explorer, 1)
-    timeline = explorer.state.cost.timeline
+    timeline = walked(explorer)
     (card,) = told["cards"]
     assert (card["name"], card["seconds"], card["said"]) == (
         "baseline",
@@ -79,7 +85,7 @@ def test_an_edit_is_answered_before_its_step_is_walked():
     told = seen(explorer, 2)
     draft, baseline = told["cards"]
     assert (draft["name"], baseline["name"]) == ("draft", "baseline")
-    assert draft["seconds"] == explorer.state.cost.timeline.seconds != baseline["seconds"]
+    assert draft["seconds"] == walked(explorer).seconds != baseline["seconds"]
     assert told["seconds"] == max(draft["seconds"], baseline["seconds"])
     assert explorer.state.undo() and seen(explorer, 1)["cards"] == [baseline]
 
