@@ -15,6 +15,7 @@ from shardviz.page import stills
 from shardviz.page.explorer import Explorer
 from shardviz.page.stills import VIEW, found_by, still_html
 from shardviz.paint.html import html_of
+from shardviz.records.amounts import format_seconds
 from shardviz.view.explored import explored, still
 from tests.view.sanitizer import read
 
@@ -69,8 +70,10 @@ def test_a_still_is_short_and_every_sanitizer_keeps_it(llama):
 def test_a_saved_explorer_has_all_panes_and_is_small(llama, tmp_path):
     page = llama.save(tmp_path / "explorer.html").read_text()
     assert 100_000 < len(page) < 2_000_000 and "<script" not in page
-    for title in ("Findings", "Source", "Arguments", "Collectives", "Memory", "Cost", "Machine", "Shard map", "Values"):
+    titles = ("Findings", "Source", "Arguments", "Collectives", "Memory", "Cost", "Timeline", "Machine", "Shard map")
+    for title in (*titles, "Values"):
         assert f"<b>{title}</b>" in page, title
+    assert f'aria-label="Lanes of a step of {format_seconds(llama.state.cost.step.seconds)}: compute busy' in page
     assert llama.code().splitlines()[0] in page and "jax.nn.silu" in page and "step = jax.jit(" in page
     assert page.count("<svg") >= 5
     assert "why?" not in page, "nobody would answer"

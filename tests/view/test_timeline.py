@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from shardviz import paint
-from shardviz.costs.timeline import Timeline, timeline_of
+from shardviz.costs.timeline import Event, Timeline, timeline_of
+from shardviz.costs.walk import FOLDED, Task, Walk
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.paint.columns import text_width
@@ -20,6 +21,7 @@ from shardviz.records.schedule import Scheduled
 from shardviz.view.document import Section, Table, plain
 from shardviz.view.picture import Labels, Rects, picture
 from shardviz.view.subjects import document
+from shardviz.view.timeline import Stretch
 from tests.collectives import collective
 from tests.view.sample import HOSTILE
 
@@ -87,11 +89,46 @@ def test_what_the_chip_does_adds_up_to_the_step():
     assert {plain(row.cells[3]) for row in spent.rows} >= {"products, bound by FLOPs", "waits for collectives"}
 
 
+def nested() -> Timeline:
+    """80 trips of a loop in which another has 3."""
+    timeline = made()
+    inner = Task("loop", "inner", trips=3, body=(Task("work", "dot", products=2.0), Task("work", "add", hbm=1.0)))
+    gather = Task("begin", "g", lanes=("ICI data",), seconds=5.0)
+    walk = Walk(
+        [Task("work", "first", hbm=4.0), Task("loop", "outer", trips=80, body=(gather, Task("end", "g"), inner))]
+    )
+    events = tuple(
+        Event(name=task.name, lane=lane, begin=begin, seconds=seconds, trips=trips, more=more, axes=("data",))
+        for task, lane, begin, seconds, trips, more in walk.events
+    )
+    return dataclasses.replace(timeline, seconds=walk.now, events=events)
+
+
+@pytest.mark.parametrize("make", [made, nested])
+def test_an_event_is_as_wide_as_all_that_it_takes_of_the_step(make):
+    timeline = make()
+    stretch = Stretch(timeline)
+    assert stretch([0.0, timeline.seconds]) == pytest.approx([0.0, timeline.seconds])
+    events = [event for event in timeline.events if event.lane != FOLDED]
+    for event, (begin, end) in zip(events, stretch.places(events), strict=True):
+        assert end - begin == pytest.approx(event.total), event
+    for lane in {event.lane for event in events}:
+        places = sorted(stretch.places([event for event in events if event.lane == lane]))
+        assert all(one[1] <= other[0] + 1e-9 for one, other in itertools.pairwise(places)), lane
+
+
+def test_loops_in_loops_are_told_with_their_trips():
+    outer, inner = Stretch(nested()).loops
+    assert (outer.depth, outer.trips, inner.depth, inner.trips) == (0, 80, 1, 3)
+    assert (outer.begin, outer.end) == pytest.approx((4.0, 4.0 + 80 * 14.0)) and outer.begin <= inner.begin
+    assert inner.end <= outer.end and outer.words == "80 trips of outer that are alike, 14.0 s each, drawn as one"
+
+
 def test_loops_are_folded_and_everything_lies_in_its_lane():
     timeline = made()
     drawn = picture(timeline)
     texts = [text for shape in drawn.shapes if isinstance(shape, Labels) for text in shape.texts]
-    assert "+79" in texts
+    assert "× 80" in texts
     assert {lane.name for lane in timeline.lanes} | {"waits"} <= set(texts)
     rows: dict[float, list[tuple[float, float]]] = {}
     for shape in drawn.shapes:
@@ -105,7 +142,7 @@ def test_loops_are_folded_and_everything_lies_in_its_lane():
         boxes.sort()
         assert all(one[1] <= other[0] + 0.5 for one, other in itertools.pairwise(boxes))
     tips = [tip for shape in drawn.shapes if isinstance(shape, Rects) for tip in shape.tips]
-    assert any(tip.startswith("79 more trips of layers, like the one before") for tip in tips)
+    assert any(tip.startswith("80 trips of layers that are alike") for tip in tips)
 
 
 @pytest.mark.parametrize("dark", [None, True])

@@ -29,9 +29,9 @@ export function most(ctx, el) {
     const rows = document.blocks.flatMap((b) => b.block === "table" ? b.rows || [] : []);
     let helps = 0;
     const first = rows.filter(({ cells }, n) =>
-      n < FIRST || (pieces(cells[3]).some(({ sel }) => sel) && helps++ < HELPS)
+      n < FIRST || (pieces(cells.at(-1) ?? []).some(({ sel }) => sel) && helps++ < HELPS)
     );
-    body.classList.toggle("sv-nothing-to-try", !(all ? rows : first).some(({ cells }) => plain(cells[3])));
+    body.classList.toggle("sv-nothing-to-try", !(all ? rows : first).some(({ cells }) => plain(cells.at(-1) ?? [])));
     const blocks = document.blocks.map((block) =>
       block.block === "table" && !all ? { ...block, rows: first, more: 0 } : block
     );

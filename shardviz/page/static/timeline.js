@@ -343,6 +343,9 @@ export function timeline(ctx, el) {
     return row;
   }
 
+  /** Which steps they are. @param {Timelines | null} told */
+  const which = (told) => JSON.stringify(told?.cards.map(({ name, rests, seconds }) => [name, rests, seconds]));
+
   /** @param {Timelines} told */
   function lay(told) {
     lanes = [];
@@ -383,15 +386,13 @@ export function timeline(ctx, el) {
       if (!body.childElementCount) fill(body, waiting(ctx)); // else the last answer stays
       return;
     }
-    const before = data?.seconds;
+    const before = data;
     data = told.cards ? /** @type {Timelines} */ (told) : null;
     drawn.hidden = !data;
     view.draw(told.document);
     if (!data) return;
-    if (data.seconds !== before) {
-      [here, chosen] = [{ lane: -1, at: -1 }, undefined];
-      whole();
-    }
+    if (which(data) !== which(before)) [here, chosen] = [{ lane: -1, at: -1 }, undefined];
+    if (data.seconds !== before?.seconds) whole();
     lay(data);
     tell(here.lane, here.at);
     drawChosen();
