@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
 
+from shardviz import _jax
 from shardviz.errors import ShardvizError
 from shardviz.gallery.example import Example, mesh_of
 from shardviz.gallery.llama import attention as plain_attention
@@ -171,9 +172,13 @@ class Decoder:
         return jax.lax.with_sharding_constraint(x, self.spec(_BATCH, "context", *features))
 
     def attend(self, q: Any, k: Any, v: Any) -> Any:
-        """Causal attention, as products or by the kernel."""
+        """Causal attention, as products or by a kernel."""
         if self.attention == "plain":
             return checkpoint_name(plain_attention(q, k, v), "context")
+        if self.attention == "cudnn":
+            rows = self.spec(_BATCH, None, "tensor")
+            local = jax.shard_map(_jax.cudnn_attention, in_specs=(rows,) * 3, out_specs=rows, check_vma=False)
+            return checkpoint_name(local(q, k, v), "context")
         q = q / math.sqrt(self.shape.head_dim)
         kernel = _kernel(self)
         cut = kernel.manual_sharding_spec(
@@ -289,7 +294,7 @@ class Decoder:
         """Pairs of tokens that attention multiplies for one sequence and head: all, or those in the kernel's tiles."""
         if self.attention == "plain":
             return self.sequence**2
-        size = min(self.blocks, self.sequence)
+        size = min(128 if self.attention == "cudnn" else self.blocks, self.sequence)
         return size**2 * sum(range(1, self.sequence // size + 1))
 
     @property
@@ -299,6 +304,8 @@ class Decoder:
             return {}
         cut = math.prod(self.mesh.get(axis, 1) for axis in (*_BATCH, "tensor", "context"))
         product = 2.0 * self.sequences * self.shape.heads * self.pairs * self.shape.head_dim / cut
+        if self.attention == "cudnn":
+            return {"__cudnn$fmhaSoftmax": 2 * product, "__cudnn$fmhaSoftmaxBackward": 5 * product}
         counts = {"fwd_residuals": 2, "fwd_no_residuals": 2, "dkv_no_residuals": 5 if self.fused_backward else 4}
         counts |= {} if self.fused_backward else {"dq_no_residuals": 3}
         return {f"splash_mha_{name}": count * product for name, count in counts.items()}
@@ -330,6 +337,8 @@ class Decoder:
         table += [(name, into * s.kv_heads, 2.0, True) for name in ("key_proj", "value_proj")]
         if self.attention == "plain":
             table += [(name, pair * self.pairs / 2, 2.0, True) for name in ("scores", "context")]
+        elif self.attention == "cudnn":  # its logarithms of sums have no name, and so are made again
+            table += [("kernel", pair * self.pairs, 2.5, True)]
         else:
             table += [("context", pair * self.pairs, 2.5 if self.fused_backward else 3.5, True)]
         table += [*((name, wide, 2.0, True) for name in ups), ("mlpwo", wide, 2.0, s.experts > 0)]
@@ -390,8 +399,8 @@ def decoder_of(
         mesh: with axes among `data`, `fsdp`, `expert`, `context`, `tensor`; `fsdp=8` if not given.
         remat: a policy of `REMAT`, or the names of `NAMES` that are kept.
         offload: the names that go to the host's memory and come back.
-        attention: `plain`, or `splash`: the Pallas kernel of TPUs.
-        blocks: the side of the kernel's tiles.
+        attention: `plain`; or `splash`, the Pallas kernel of TPUs; or `cudnn`, the kernel of NVIDIA's GPUs.
+        blocks: the side of the splash kernel's tiles.
         fused_backward: the kernel has one pass backward, not two.
         one_hot: look tokens up by a product with their one-hot rows (MaxText's `use_iota_embed`).
         vocabulary_tiles: make the logits of so many parts of each sequence one after the other.
@@ -414,7 +423,7 @@ def decoder_of(
     for name, known, what in (
         *((axis, (*_BATCH, "context", "tensor"), "mesh axis") for axis in sizes),
         *((name, NAMES, "name of a kept value") for name in (*offload, *(() if isinstance(remat, str) else remat))),
-        (attention, ("plain", "splash"), "attention"),
+        (attention, ("plain", "splash", "cudnn"), "attention"),
     ):
         _one_of(dict.fromkeys(known), name, what)
     sequences, across = batch * math.prod(sizes.values()), math.prod(sizes.get(axis, 1) for axis in _BATCH)

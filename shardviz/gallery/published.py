@@ -165,4 +165,4 @@ def left_out() -> dict[str, str]:
 
 
 def _text(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return resources.files("shardviz.gallery").joinpath(name).read_text(encoding="utf-8")

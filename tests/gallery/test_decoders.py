@@ -131,6 +131,7 @@ def test_the_loss_is_what_numpy_says(shape, options):
         {"model": "gpt-5b", "remat": "save_dot_with_context_except_mlp", "mesh": "data=2,fsdp=2"},
         {"model": "mixtral-8x7b", "mesh": "fsdp=2,expert=2"},
         {"model": "maxtext-16b"},
+        {"model": "llama2-7b", "attention": "cudnn", "remat": "minimal_flash"},
         {"model": "llama3.1-8b", "attention": "splash", "blocks": 128, "mesh": "fsdp=2,tensor=2"},
         {"model": "llama3.1-8b", "attention": "splash", "blocks": 128, "fused_backward": False, "mesh": "fsdp=2"},
     ],
