@@ -1,26 +1,31 @@
 """Presets: the plans that people begin with, made for any program from its logical dimensions and its arrays' roles.
 
-| preset | what is cut | where |
+| preset | what is sharded | where |
 |---|---|---|
-| `data parallel` | the batch | always |
+| `data parallel` | the batch, and a cache along it | always |
 | `zero-1` | the batch and optimizer state | a derivative, and such a state |
 | `zero-2` | the batch, optimizer state and gradients | a derivative, and such a state or result |
 | `fsdp` | the batch, optimizer state, gradients and parameters (ZeRO-3) | always |
 | `tensor parallel` | what lies between the layers' own products: d_ff, heads, vocabulary | always |
+| `data + tensor parallel` | the batch by all axes but the last, what lies between by the last | two axes, inference |
 | `fsdp + tensor parallel` | the state by all axes but the last, what lies between by the last | two axes |
-| `sequence parallel` | the sequence by the last axis, the batch by the others | two axes, and a sequence |
+| `sequence parallel` | the sequence by the last axis (context parallel), the batch by the rest | two axes, a sequence |
+| `KV sequence parallel` | a cache's sequence by the last axis, the batch by the others | a cache |
 | `expert parallel` | the experts by the last axis, the batch by every axis | experts |
 | `2-D tensor parallel` | every matrix in both its dimensions, by the last axis and the one before | two axes |
 | `data + fsdp + tensor parallel` | the state by the middle axes, what lies between by the last | three axes |
 
-A ZeRO stage is told by what is cut besides the batch (Rajbhandari et al., 2020, "ZeRO"); which arguments are optimizer
-state and which results gradients, `program/roles.py` reads off what is made of what, and which dimension is one of
-experts, `seeding.py`. Gradients that come out of the function are whole at stage 1 and cut at stage 2. Those that
-stay inside lie as the optimizer state does, because Shardy has them follow it: both stages are then one plan. No plan
-can name them either, for no line makes them, but the derivative of one; so ZeRO-1's sentence says what to write in the
-function to keep them whole. Simulated devices sum them whole either way; v5p's compiler, where that line is not there,
-has each device sum its own part alone. A preset cuts what divides. None is recommended here: `presets` propagates
-each, and with a target orders them by the modelled step.
+A ZeRO stage is told by what is sharded besides the batch (Rajbhandari et al., 2020, "ZeRO"); which arguments are
+optimizer state and which results gradients, `program/roles.py` reads off what is made of what, and which dimension is
+one of experts, `seeding.py`. Gradients that come out of the function are whole at stage 1 and sharded at stage 2. Those
+that stay inside lie as the optimizer state does, because Shardy has them follow it: both stages are then one plan. No
+plan can name them either, for no line makes them, but the derivative of one; so ZeRO-1's sentence says what to write in
+the function to keep them whole. Simulated devices sum them whole either way; v5p's compiler, where that line is not
+there, has each device sum its own part alone. The dimension that a loop steps along is never sharded.
+
+Each preset has promises: what its sentence says of the arrays, read off the report. A preset that breaks one is not
+offered, and says why. Two that come out as the same step are one offer. None is recommended here: with a target the
+presets are ordered by the modelled step, which is *predicted* until the partitioner has confirmed it.
 """
 
 from __future__ import annotations
@@ -28,19 +33,22 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
+from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
 from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.spec import axis_name
 from shardviz.program.dimensions import Dimension, Dimensions, Member
 from shardviz.program.plan import Plan
 from shardviz.program.roles import Roles
 from shardviz.program.trace import Argument
+from shardviz.records import Value
 from shardviz.records.amounts import plural
 from shardviz.visible import Visible
 
@@ -54,9 +62,12 @@ class Preset:
         text: what it does, in a sentence.
         cut: how many dimensions of arguments are cut by what.
         plan: the plan.
-        report: what Shardy makes of it; None where that failed.
-        cost: what its step costs on the target; None without one.
-        trouble: why it failed; empty where it did not.
+        report: what Shardy, or the partitioner, makes of it; None where it is not offered.
+        cost: what its step costs on the target, by that report; None without one.
+        predicted: what it costs by Shardy's report, where `report` is the partitioner's.
+        also: other presets that come out as the same step here.
+        trouble: why it is not offered; empty where it is.
+        promises: what its sentence says, each read off a report: why it does not hold, or nothing.
     """
 
     name: str
@@ -65,17 +76,36 @@ class Preset:
     cut: str = ""
     report: Report | None = None
     cost: StepCost | None = None
+    predicted: StepCost | None = None
+    also: tuple[str, ...] = ()
     trouble: str = ""
+    promises: tuple[Promise, ...] = field(default=(), compare=False, repr=False)
+
+    def broken(self, report: Report) -> str:
+        """Why its sentence does not hold of the plan that it made; empty where it does."""
+        return next((why for promise in self.promises if (why := promise(report))), "")
+
+    @property
+    def words(self) -> str:
+        """What it does, and what else comes out the same."""
+        return self.text + (f" ({' and '.join(self.also)}: the same step here)" if self.also else "")
 
 
 class Presets(dict[str, Plan], Visible):
-    """Name → plan, the shortest modelled step first where a target was given; `rows` has what was found of each."""
+    """Name → plan, the shortest modelled step first where a target was given; `rows` has what was found of each, those
+    that are not offered last, with the reason. Several names may be one row, which has them as `also`.
+    """
 
     __repr__ = Visible.__repr__
 
     def __init__(self, rows: Sequence[Preset]):
-        super().__init__({row.name: row.plan for row in rows})
+        offered = [row for row in rows if row.report is not None]
+        super().__init__({name: row.plan for row in offered for name in (row.name, *row.also)})
         self.rows = tuple(rows)
+
+
+Promise = Callable[[Report], str]
+"""What a preset's sentence says of a report: why that does not hold, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +133,28 @@ class _Subject:
         """The plan with every device group's own rows of the batch."""
         return _cut(self, plan, self.of("batch"), axes)
 
+    def parameters(self) -> list[Argument]:
+        """The state but for the optimizer's."""
+        return [a for a in self.state() if a.name not in self.roles.optimizer]
+
+    def weights(self) -> list[Argument]:
+        """The state that has two dimensions or more, loops' left out."""
+        names, _ = self.matrices()
+        return [a for a in self.state() if a.name in names]
+
+    @cached_property
+    def stepped(self) -> frozenset[tuple[str, int]]:
+        """The dimensions that a loop steps along."""
+        return frozenset((m.path, m.dimension) for d in self.dimensions if d.stacked for m in d.arguments)
+
+    @cached_property
+    def cached(self) -> list[Dimension]:
+        """The sequence of a cache: dimensions of nothing but data that comes out again, no derivative being taken."""
+        state = {a.name for a in self.state()}
+        again = set(self.roles.becomes) - state if not self.roles.differentiated else set[str]()
+        free = (d for d in self.dimensions if not (d.of or d.stacked or d.experts))
+        return [d for d in free if d.arguments and again.issuperset(m.path for m in d.arguments)]
+
     def through(self) -> Dimension | None:
         """The dimension of matrices that runs through all layers, such as d_model: the one that most of them have."""
         matrices, own = self.matrices()
@@ -112,7 +164,8 @@ class _Subject:
 
     def matrices(self) -> tuple[dict[str, float], list[Dimension]]:
         """The bytes of every matrix of the state; and the dimensions of these, but those of data and stacks."""
-        found = {a.name: math.prod(a.shape) * itemsize(a.dtype) for a in self.state() if len(a.shape) > 1}
+        ranks = {a.name: sum((a.name, d) not in self.stepped for d in range(len(a.shape))) for a in self.state()}
+        found = {a.name: _nbytes(a) for a in self.state() if ranks[a.name] > 1}
         own = [d for d in self.dimensions if not d.of and not d.stacked and any(m.path in found for m in d.arguments)]
         return found, own
 
@@ -136,26 +189,24 @@ def presets_of(
     if not mesh.names:
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
     subject = _Subject(mesh, arguments, dimensions, roles)
-    for name, of in _ALL:
+    for name, of in _ALL:  # each gives a plan, what it does, and promises; or None
         made = of(subject, Plan(mesh, edits={a.name: Spec() for a in arguments}))
         if made is not None:
-            plan, text = made
+            plan, text, *promises = made
             by = Counter(tuple(map(str, axes)) for m, axes in plan.cuts if m.role == "argument" and axes)
             cut = ", ".join(f"{plural(n, 'array dimension')} by {' and '.join(axes)}" for axes, n in by.items())
-            yield Preset(name=name, plan=plan, text=text, cut=cut or "nothing divides")
+            yield Preset(name=name, plan=plan, text=text, cut=cut or "nothing divides", promises=tuple(promises))
 
 
-_Made = tuple[Plan, str] | None
-"""A plan and what it does; None where the program or the mesh has nothing to make it of."""
-
-
-def _data(subject: _Subject, none: Plan) -> _Made:
+def _data(subject: _Subject, none: Plan) -> Any:
+    axes = subject.mesh.names
     summed = "; gradients are all-reduced" if subject.roles.differentiated else ""
-    text = f"parameters are replicated, and the batch is sharded over all devices{summed}"
-    return subject.copies(none, subject.mesh.names), text
+    cache = " and its cache are" if subject.cached else " is"
+    text = f"parameters are replicated, and the batch{cache} sharded {_along(subject, axes)}{summed}"
+    return subject.copies(none, axes), text, _whole(subject.state()), _batch(subject, axes)
 
 
-def _zero1(subject: _Subject, none: Plan) -> _Made:
+def _zero1(subject: _Subject, none: Plan) -> Any:
     roles, axes = subject.roles, subject.mesh.names
     if not roles.optimizer:
         return None
@@ -165,123 +216,286 @@ def _zero1(subject: _Subject, none: Plan) -> _Made:
         "parameters and gradients are replicated and the optimizer state is sharded: each device updates its shard of "
         "the parameters, which are then gathered (ZeRO-1)"
     )
-    if roles.gradients:
-        return plan, text
-    return plan, (
-        "parameters are replicated and the optimizer state is sharded: each device updates its shard of the "
-        "parameters, which are then gathered (ZeRO-1); gradients are sharded as that state, as in ZeRO-2, unless the "
-        "function keeps them replicated: jax.lax.with_sharding_constraint(grads, P())"
-    )
+    if not roles.gradients:
+        text = (
+            "parameters are replicated and the optimizer state is sharded: each device updates its shard of the "
+            "parameters, which are then gathered (ZeRO-1); gradients are sharded as that state, as in ZeRO-2, unless "
+            "the function keeps them replicated: jax.lax.with_sharding_constraint(grads, P())"
+        )
+    return plan, text, *_zero(subject, axes)
 
 
-def _zero2(subject: _Subject, none: Plan) -> _Made:
+def _zero2(subject: _Subject, none: Plan) -> Any:
     roles, axes = subject.roles, subject.mesh.names
     if not roles.optimizer and not roles.gradients:
         return None
     plan = _state_cut(subject, subject.copies(none, axes), axes, roles.optimizer, roles.gradients)
-    return plan, (
+    text = (
         "parameters are replicated, optimizer state and gradients are sharded: each device updates its shard of the "
         "parameters, which are then gathered (ZeRO-2)"
     )
+    gradients = [o for o in roles.outputs if o.name in roles.gradients]
+    return plan, text, *_zero(subject, axes), _sharded("gradients", gradients, axes)
 
 
-def _fsdp(subject: _Subject, none: Plan) -> _Made:
+def _zero(subject: _Subject, axes: Sequence[str]) -> tuple[Promise, ...]:
+    """What both stages promise."""
+    optimizer = [a for a in subject.state() if a.name in subject.roles.optimizer]
+    promises = _whole(subject.parameters()), _batch(subject, axes), _sharded("the optimizer state", optimizer, axes)
+    return promises
+
+
+def _fsdp(subject: _Subject, none: Plan) -> Any:
     axes = subject.mesh.names
     plan = _state_cut(subject, subject.copies(none, axes), axes)
     what = "parameters and optimizer state" if subject.roles.differentiated else "parameters"
-    return plan, f"{what} are sharded over all devices, and gathered where they are used (ZeRO-3)"
+    text = f"{what} are sharded over all devices, and gathered where they are used (ZeRO-3)"
+    return plan, text, _batch(subject, axes), _sharded(what, subject.state(), axes)
 
 
-def _tensor(subject: _Subject, none: Plan) -> _Made:
-    plan = _cut(subject, none, subject.between(), (subject.last,), once=True)
-    return plan, (
-        f"each layer's matrix products are sharded along {subject.last}, by d_ff, heads and the like, and their "
-        "partial sums all-reduced; the batch is replicated"
+def _tensor(subject: _Subject, none: Plan) -> Any:
+    plan = _tensor_cut(subject, none)
+    text = (
+        f"{_products(subject, plan)}, by d_ff, heads and the like, and their partial sums all-reduced; the batch is "
+        "replicated"
     )
+    return plan, text, _between(subject), _unsharded(subject.of("batch"))
 
 
-def _fsdp_tensor(subject: _Subject, none: Plan) -> _Made:
-    *others, last = subject.mesh.names
+def _data_tensor(subject: _Subject, none: Plan) -> Any:
+    *others, _ = subject.mesh.names
+    if not others or subject.roles.differentiated:
+        return None
+    plan = subject.copies(_tensor_cut(subject, none), others)
+    text = f"the batch is sharded {_along(subject, others)}, and {_products(subject, plan)}"
+    return plan, text, _batch(subject, others), _between(subject)
+
+
+def _fsdp_tensor(subject: _Subject, none: Plan) -> Any:
+    *others, _ = subject.mesh.names
     if not others:
         return None
-    tensor = _cut(subject, none, subject.between(), (last,), once=True)
-    plan = _state_cut(subject, subject.copies(tensor, others), others)
-    return plan, f"fsdp over {' and '.join(others)}, and each layer's matrix products sharded along {last}"
+    plan = _state_cut(subject, subject.copies(_tensor_cut(subject, none), others), others)
+    text = f"fsdp over {' and '.join(others)}, and {_products(subject, plan)}"
+    return plan, text, _batch(subject, others), _sharded("parameters", subject.state(), others), _between(subject)
 
 
-def _sequence(subject: _Subject, none: Plan) -> _Made:
+def _sequence(subject: _Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
-    if not others or not subject.of("sequence"):
+    sequences = subject.of("sequence")
+    if not others or not sequences:
         return None
-    plan = _cut(subject, subject.copies(none, others), subject.of("sequence"), (last,))
-    return plan, (
-        f"parameters are replicated, every sequence is sharded along {last} and the batch along the other axes; "
-        "attention gathers keys and values"
+    plan = _cut(subject, subject.copies(none, others), sequences, (last,))
+    text = (
+        f"parameters are replicated, every sequence is sharded along {last} and the batch {_along(subject, others)} "
+        "(context parallel); attention gathers keys and values"
     )
+    return plan, text, _whole(subject.state()), _batch(subject, others), _every("sequence", sequences, last)
 
 
-def _expert(subject: _Subject, none: Plan) -> _Made:
+def _kv_sequence(subject: _Subject, none: Plan) -> Any:
+    *others, last = subject.mesh.names
+    if not subject.cached:
+        return None
+    plan = _tensor_cut(subject, _cut(subject, subject.copies(none, others), subject.cached, (last,)))
+    batch = f", and the batch {_along(subject, others)}" if others else ""
+    text = (
+        f"the cache is sharded along {last} by its sequence{batch}: each device attends to its own keys and values, "
+        f"and partial sums are all-reduced; parameters that no head has are sharded along {last} too"
+    )
+    promises = [_batch(subject, others)] if others else []
+    return plan, text, *promises, _every("cache's sequence", subject.cached, last)
+
+
+def _expert(subject: _Subject, none: Plan) -> Any:
     return _experts(subject, none, subject.mesh.names, "an all-to-all sends rows to their experts and back")
 
 
-def _expert_whole(subject: _Subject, none: Plan) -> _Made:
+def _expert_whole(subject: _Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
     return _experts(
         subject, none, others, f"the batch is replicated along {last}, and the experts' results are all-reduced"
     )
 
 
-def _experts(subject: _Subject, none: Plan, data: Sequence[str], how: str) -> _Made:
+def _experts(subject: _Subject, none: Plan, data: Sequence[str], how: str) -> Any:
     experts = [d for d in subject.dimensions if d.experts]
     if not experts:
         return None
     plan = _cut(subject, subject.copies(none, data), experts, (subject.last,))
     which = ", ".join(f"dimension {d.arguments[0].dimension} of {d.arguments[0].path}" for d in experts if d.arguments)
-    return plan, f"experts are sharded along {subject.last} ({which}: each multiplies rows of its own); {how}"
+    text = f"experts are sharded along {subject.last} ({which}: each multiplies rows of its own); {how}"
+    return plan, text, _every("experts'", experts, subject.last)
 
 
-def _two(subject: _Subject, none: Plan) -> _Made:
+def _two(subject: _Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
     through = subject.through()
     if not others or through is None:
         return None
-    plan = _cut(subject, none, subject.between(), (last,), once=True)
+    plan = _tensor_cut(subject, none)
     plan = _cut(subject, subject.copies(plan, others[:-1]), [through], others[-1:])
     dims = Counter(m.path for m, axes in plan.cuts if m.role == "argument" and set(axes) & {others[-1], last})
-    matrices, _ = subject.matrices()
-    both = sum(dims[path] > 1 for path in matrices)
-    return plan, (
-        f"{both} of {len(matrices)} matrices are sharded in two dimensions, along {others[-1]} and {last}, "
+    weights = subject.weights()
+    both = sum(dims[a.name] > 1 for a in weights)
+    text = (
+        f"{both} of {len(weights)} matrices are sharded in two dimensions, along {others[-1]} and {last}, "
         "and stay where they are: the activations are communicated, which pays where tokens are few"
     )
+    return plan, text, _sharded("the matrices", weights, (others[-1], last), _MOST)
 
 
-def _three(subject: _Subject, none: Plan) -> _Made:
-    first, *middle, last = [*subject.mesh.names, ""][: max(len(subject.mesh.names), 2)]
+def _three(subject: _Subject, none: Plan) -> Any:
+    first, *middle, _ = [*subject.mesh.names, ""][: max(len(subject.mesh.names), 2)]
     if not middle:
         return None
-    tensor = _cut(subject, none, subject.between(), (last,), once=True)
-    plan = _state_cut(subject, subject.copies(tensor, (first, *middle)), middle)
-    return plan, (
-        f"everything is replicated along {first}; within each replica fsdp over {' and '.join(middle)}, and the "
-        f"layers' matrix products sharded along {last}"
+    plan = _state_cut(subject, subject.copies(_tensor_cut(subject, none), (first, *middle)), middle)
+    text = (
+        f"everything is replicated along {first}; within each replica fsdp over {' and '.join(middle)}, and "
+        f"{_products(subject, plan)}"
     )
+    state = subject.state()
+    return (
+        plan, text, _whole(state, {first}), _batch(subject, (first, *middle)),
+        _sharded("parameters", state, middle), _between(subject),
+    )  # fmt: skip
 
 
-_ALL: Sequence[tuple[str, Callable[[_Subject, Plan], _Made]]] = (
+_ALL: Sequence[tuple[str, Callable[[_Subject, Plan], Any]]] = (
     ("data parallel", _data),
     ("zero-1", _zero1),
     ("zero-2", _zero2),
     ("fsdp", _fsdp),
     ("tensor parallel", _tensor),
+    ("data + tensor parallel", _data_tensor),
     ("fsdp + tensor parallel", _fsdp_tensor),
     ("sequence parallel", _sequence),
+    ("KV sequence parallel", _kv_sequence),
     ("expert parallel", _expert),
     ("expert parallel", _expert_whole),
     ("2-D tensor parallel", _two),
     ("data + fsdp + tensor parallel", _three),
 )
 """Name → how it is made. Of several of one name the one is kept that moves the fewest bytes on this program."""
+
+
+# Words, and what they promise.
+
+_NEARLY, _MOST = 0.9, 0.5
+"""The share of the bytes that has to be sharded where a sentence says that they are; and of matrix products."""
+
+
+def _nbytes(array: Argument) -> float:
+    return math.prod(array.shape) * itemsize(array.dtype)
+
+
+def _along(subject: _Subject, axes: Sequence[str]) -> str:
+    """Along which of some axes the batch is sharded, in words."""
+    batch = subject.of("batch")
+    used = {a for d in batch for a in _dividing(d.size, axes, subject.mesh)}
+    if used == set(subject.mesh.names):
+        return "over all devices"
+    left = [a for a in axes if a not in used]
+    why = f" ({batch[0].size} do not divide by {' and '.join(left)})" if left and batch else ""
+    return f"along {' and '.join(a for a in axes if a in used) or 'none'}{why}"
+
+
+def _products(subject: _Subject, plan: Plan) -> str:
+    """How much of the layers' matrix products is sharded along the last axis, in words."""
+    cut = {m.path for m, axes in plan.cuts if subject.last in axes}
+    weights = subject.weights()
+    whole = sum(map(_nbytes, weights)) or 1.0
+    share = sum(_nbytes(a) for a in weights if a.name in cut) / whole
+    which = "" if share > _NEARLY else f" ({share:.0%} of their bytes)"
+    return f"each layer's matrix products are sharded along {subject.last}{which}"
+
+
+def _axes_of(values: Iterable[Value]) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Tree path → the axes of each dimension."""
+    specs = {v.name: v.spec for v in values}
+    return {name: tuple(tuple(map(axis_name, d)) for d in spec.dims) for name, spec in specs.items() if spec}
+
+
+def _whole(arrays: Sequence[Argument], axes: Set[str] | None = None) -> Promise:
+    """That no array is sharded, by some axes or by any."""
+
+    def broken(report: Report) -> str:
+        for name, dims in _axes_of(report.arguments).items():
+            used = [a for dim in dims for a in dim if axes is None or a in axes]
+            if used and any(a.name == name for a in arrays):
+                return f"{name} is sharded along {' and '.join(used)}, and should be replicated"
+        return ""
+
+    return broken
+
+
+def _unsharded(dimensions: Sequence[Dimension]) -> Promise:
+    """That nothing shards these dimensions."""
+
+    def broken(report: Report) -> str:
+        dims = _axes_of(report.arguments)
+        cut = (m.path for d in dimensions for m in d.arguments if m.path in dims and dims[m.path][m.dimension])
+        return next((f"the {dimensions[0].of} of {path} is sharded" for path in cut), "")
+
+    return broken
+
+
+def _batch(subject: _Subject, axes: Sequence[str]) -> Promise:
+    """That the batch is sharded by as many of the axes as divide it, in every array that has it."""
+
+    def broken(report: Report) -> str:
+        dims, some = _axes_of(report.arguments), False
+        for batch in subject.of("batch"):
+            wanted = _dividing(batch.size, axes, subject.mesh)
+            for m in batch.chosen() if wanted else ():
+                if m.role == "argument" and m.path in dims:
+                    if dims[m.path][m.dimension] != wanted:
+                        return f"the batch of {m.path} is not sharded along {' and '.join(wanted)}"
+                    some = True
+        if some:
+            return ""
+        sizes = {d.size for d in subject.of("batch")}
+        none = f"no batch of {' or '.join(map(str, sorted(sizes)))} divides by {' or '.join(axes)}"
+        return none if sizes else "the arguments have no batch dimension"
+
+    return broken
+
+
+def _sharded(what: str, arrays: Sequence[Argument], axes: Sequence[str], least: float = _NEARLY) -> Promise:
+    """That these arrays are sharded along all of the axes, by their bytes."""
+
+    def broken(report: Report) -> str:
+        dims = _axes_of((*report.arguments, *report.outputs))
+        cut = sum(_nbytes(a) for a in arrays if {x for dim in dims.get(a.name, ()) for x in dim}.issuperset(axes))
+        whole = sum(map(_nbytes, arrays))
+        if cut >= least * whole:
+            return ""
+        return f"{cut / whole:.0%} of {what} can be sharded along {' and '.join(axes)}"
+
+    return broken
+
+
+def _between(subject: _Subject) -> Promise:
+    """That most of the layers' matrix products are sharded along the last axis."""
+    return _sharded("the matrices' bytes", subject.weights(), (subject.last,), _MOST)
+
+
+def _every(what: str, dimensions: Sequence[Dimension], axis: str) -> Promise:
+    """That these dimensions are sharded along an axis wherever they are."""
+
+    def broken(report: Report) -> str:
+        dims = _axes_of(report.arguments)
+        for m in (m for d in dimensions for m in d.chosen() if m.role == "argument"):
+            if axis not in dims.get(m.path, ())[m.dimension]:
+                return f"the {what} dimension of {m.path} is not sharded along {axis}"
+        return ""
+
+    return broken
+
+
+def _tensor_cut(subject: _Subject, plan: Plan) -> Plan:
+    """The plan with what lies between the layers' products sharded along the last axis."""
+    return _cut(subject, plan, subject.between(), (subject.last,), once=True)
 
 
 def _cut(
@@ -353,48 +567,105 @@ def _state_cut(
 def _cut_array(
     subject: _Subject, cuts: dict[Member, tuple[Axis, ...]], role: str, array: Argument, axes: Sequence[str]
 ) -> None:
-    free = [d for d in range(len(array.shape)) if Member(role, array.name, d) not in cuts]
-    for dimension in sorted(free, key=lambda d: -array.shape[d]):
-        fitting = _dividing(array.shape[dimension], axes, subject.mesh)
-        if len(fitting) == len(axes):
-            cuts[Member(role, array.name, dimension)] = fitting
+    stepped = subject.stepped if role == "argument" else {(array.name, d) for d in _stepped(subject, array)}
+    own = {d: cuts.get(Member(role, array.name, d), ()) for d in range(len(array.shape))}
+    places = sorted((d for d in own if (array.name, d) not in stepped and not own[d]), key=lambda d: -array.shape[d])
+    for some in (axes, *((axis,) for axis in axes)):  # in one dimension; else axis by axis
+        for d in places:
+            if not own[d] and len(_dividing(array.shape[d], some, subject.mesh)) == len(some):
+                own[d] = cuts[Member(role, array.name, d)] = tuple(some)
+                break
+        if some is axes and any(own[d] for d in places):
             break
 
 
-def tried(program: Any, presets: Iterable[Preset], target: str | Machine | None) -> Presets:
+def _stepped(subject: _Subject, output: Argument) -> Iterator[int]:
+    """The dimensions of an output that a loop steps along."""
+    members = (m for d in subject.dimensions if d.stacked for m in d.members)
+    return (m.dimension for m in members if m.role == "output" and m.path == output.name)
+
+
+def tried(program: Any, presets: Iterable[Preset], target: str | Machine | None, level: str = "propagated") -> Presets:
     """The presets propagated, and with a target timed, the shortest step first.
 
     Args:
         program: whose presets.
         presets: as `presets_of` makes them.
         target: the machine; None for none.
+        level: `partitioned` to have the partitioner confirm what is first, until it has.
 
     Raises:
         MeshError, TargetError: as `sv.cost`: a target of another size or without a speed is nobody's plan's fault.
     """
     rows: dict[str, Preset] = {}
     for preset in presets:
-        try:
-            report = program.propagate(preset.plan)
-        except ShardvizError as error:
-            rows.setdefault(preset.name, replace(preset, trouble=str(error)))
-            continue
-        other = rows.get(preset.name)
-        if other is None or other.report is None or _moved(report) < _moved(other.report):
-            rows[preset.name] = replace(preset, report=report)
-    timed = [
-        row if row.report is None or target is None else replace(row, cost=cost_of(row.report, target))
-        for row in rows.values()
-    ]
-    return Presets(sorted(timed, key=_order))
+        row = _propagated(program, preset)
+        other = rows.get(row.name)
+        if other is None or other.report is None or (row.report is not None and _moved(row) < _moved(other)):
+            rows[row.name] = row
+    offers = list(merged(list(rows.values())))
+    if target is not None:
+        offers = [row if row.report is None else replace(row, cost=cost_of(row.report, target)) for row in offers]
+    offers.sort(key=_order)
+    while level != "propagated" and target is not None and offers and offers[0].predicted is None:
+        if offers[0].report is None:
+            break
+        offers[0] = _confirmed(program, offers[0], target)
+        offers.sort(key=_order)
+    return Presets(offers)
 
 
-def _moved(report: Report) -> float:
-    return sum(c.assumed_bytes for c in report.collectives)
+def _propagated(program: Any, preset: Preset) -> Preset:
+    """A preset with Shardy's report; with the reason where it is not offered."""
+    try:
+        report = program.propagate(preset.plan)
+    except ShardvizError as error:
+        return replace(preset, trouble=str(error))
+    why = preset.broken(report)
+    return replace(preset, trouble=f"not offered: {why}") if why else replace(preset, report=report)
 
 
-def _order(row: Preset) -> tuple[bool, float]:
-    """What cannot fit comes last; then the shortest step first; without a target, as they were made."""
-    if row.cost is None or row.cost.seconds is None:
-        return row.report is None, 0.0
-    return row.cost.needs.fits is False, row.cost.seconds
+def _confirmed(program: Any, row: Preset, target: str | Machine) -> Preset:
+    """A preset with the partitioner's report, and its cost by that."""
+    on = target if isinstance(target, str) else target.text
+    try:
+        report = program.partition(row.plan, on)
+    except ShardvizError as error:
+        return replace(row, report=None, trouble=f"not offered: {error}")
+    return replace(row, report=report, cost=cost_of(report, target), predicted=row.cost)
+
+
+def merged(rows: Sequence[Preset]) -> Iterator[Preset]:
+    """The presets, of those that come out as the same step the first alone."""
+    same: dict[Any, list[Preset]] = {}
+    for row in rows:
+        same.setdefault(row.name if row.report is None else step_of(row.report), []).append(row)
+    for first, *others in same.values():
+        yield replace(first, also=tuple(other.name for other in others))
+
+
+def step_of(report: Report) -> Any:
+    """What two plans have in common that are one step: what each device holds, computes and moves."""
+    held = sum(v.bytes_per_device or 0.0 for v in (*report.arguments, *report.outputs))
+    flops = sum(row.dot_flops for row in report.cost.work) if report.cost is not None else 0.0
+    return held, flops, tuple(sorted((c.kind, str(c.axes), c.assumed_bytes) for c in report.collectives))
+
+
+def _moved(row: Preset) -> float:
+    return 0.0 if row.report is None else sum(c.assumed_bytes for c in row.report.collectives)
+
+
+def _order(row: Preset) -> tuple[bool, bool, float]:
+    """Without a target, as they were made."""
+    return (row.report is None, False, 0.0) if row.cost is None else rank(row.report, row.cost)
+
+
+def rank(report: Report | None, cost: StepCost | None) -> tuple[bool, bool, float]:
+    """The order of offers: what cannot be, and what cannot fit, comes last; then the shortest step first, or without a
+    time what moves least.
+    """
+    if report is None:
+        return True, True, 0.0
+    if cost is None:
+        return False, False, sum(c.assumed_bytes for c in report.collectives)
+    return False, cost.needs.fits is False, cost.lower if cost.seconds is None else cost.seconds

@@ -194,22 +194,25 @@ class Program(Derivable):
         where its spec does not fit one, the row says why."""
         return rules_table(plan, self._call, self._lowerings.known(plan.mesh))
 
-    def presets(self, mesh: Any = None, target: str | Machine | None = None) -> Presets:
+    def presets(self, mesh: Any = None, target: str | Machine | None = None, *, level: str = "propagated") -> Presets:
         """Plans to begin with, from the logical dimensions: data parallel, ZeRO-2 and -3, tensor, expert parallel, ...
 
         Args:
             mesh: a mesh in any form that `sv.mesh` takes; None for the one that the program was traced on. The first
                 axes are for data, the last for what lies between the layers' products.
             target: a machine that each is timed on, so that the one with the shortest step comes first.
+            level: `partitioned` to have the partitioner confirm the first before it is first, which takes a compile or
+                more; without that the order is predicted.
 
         Returns:
-            Name → plan, each propagated; shown as a table with what each cuts and costs.
+            Name → plan, each propagated; shown as a table with what each cuts and costs. One whose sentence its plan
+            does not keep is not offered; its row says why.
 
         Raises:
             MeshError: if there is no mesh, or the target has another number of devices.
             TraceError, TargetError: as `dimensions`, and `sv.cost`.
         """
-        return tried(self, self.untried_presets(mesh), target)
+        return tried(self, self.untried_presets(mesh), target, level)
 
     def untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
         """The presets as they are made, one after the other, with no report; of some there are several of one name.

@@ -26,7 +26,7 @@ from shardviz.program.links import Key, Named, Node, Numbered, namer
 from shardviz.program.lower import Lowered
 from shardviz.program.needs import Quarrel, Reason, impossible, quarrels_of, reason
 from shardviz.program.perturb import Forced, Perturbed, edited, places_of
-from shardviz.program.propagate import PIPELINE
+from shardviz.program.propagate import COLLECTIVES
 from shardviz.records import Collective, PlanRecord, Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.collectives import axes_words
@@ -103,17 +103,17 @@ class Asking:
     def _value(self, of: Any, axis: str | None, target: str | Machine | None) -> Why:
         report = self.report
         role, value, key, also = self._find(of, axis)
-        node = self.trial.base.nodes[key]
+        node = self.trial.base.node(key)
         asked = [name for name, size in report.mesh.shape.items() if size > 1] if axis is None else [axis]
         has_name = lambda n: n.key in self.rows and bool(self.rows[n.key].label)  # noqa: E731
-        contested = [q for q in quarrels_of(node, has_name) if axis is None or axis in q.axes]
+        contested = [q for q in quarrels_of(node.origin, has_name) if axis is None or axis in q.axes]
         return Why(
             program=report.program,
             mesh=report.mesh,
             value=value,
             role=role,
             axes=tuple(axis_why(self.trial, key, each, self.named) for each in asked),
-            contest=tuple(self._contest(q, node, target) for q in contested[:_MOST_CONTESTS]),
+            contest=tuple(self._contest(q, node.origin, target) for q in contested[:_MOST_CONTESTS]),
             also=also,
             source={**report.source, **lines_of((value,), ())},
             ask=lambda source: self.without(source, target),
@@ -241,7 +241,7 @@ class Asking:
     def reading(self) -> Numbered:
         """The report's rows with where they are in the graph."""
         trial = self.trial
-        reading = Numbered(MlirGraph(trial.run((), passes=PIPELINE)), trial.lowered, trial.bound.mesh, {})
+        reading = Numbered(MlirGraph(trial.run((), then=COLLECTIVES)), trial.lowered, trial.bound.mesh, {})
         names = [reading.values[n].name for n in reading.shown]
         assert names == [v.name for v in self.report.intermediates], "the same program has the same values"
         return reading
@@ -278,7 +278,7 @@ class Asking:
             raise ShardvizError(f"why({name!r}): {self._none(name)}")
         best = min(found, key=lambda row: self._rank(row[1], axis, last=bool(lines) and not (exact or variables)))
         others = [v for _, v in found if v is not best[1]]
-        return "intermediate", best[1], best[0], tuple(_told(v) for v in others[:_LISTED])
+        return "intermediate", best[1], best[0]._replace(kind="value"), tuple(_told(v) for v in others[:_LISTED])
 
     @staticmethod
     def _rank(value: Value, axis: str | None, *, last: bool) -> tuple[bool, bool, int]:

@@ -31,7 +31,7 @@ from shardviz.explorer.chores import Chore, stepped
 from shardviz.explorer.compile_loop import Inbox
 from shardviz.explorer.logical import MOST_AT_ONCE, Logical
 from shardviz.explorer.selection import counterpart
-from shardviz.explorer.snapshot import Asked, Offer, Remedies, Snapshot, Timelines
+from shardviz.explorer.snapshot import Asked, Offer, Remedies, Snapshot, Timelines, merged_offers
 from shardviz.explorer.texts import Passes, Stages, pass_stages
 from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
@@ -52,6 +52,8 @@ HUNT = 30.0
 """Seconds that the search may take."""
 _IDLE = 1.5
 """Seconds without a change before what helps is tried."""
+_CONFIRMED = 120.0
+"""Seconds that the partitioner may take for a preset."""
 _COUNTED = 0.5
 """Seconds after which it is said how many were tried, where nothing else is new."""
 _MOST_REMEDIED = 24
@@ -182,12 +184,37 @@ class Background:
             plan = plan.with_variant(variant) if variant else plan
             offer = Offer(name=preset.name, text=preset.text, plan=plan)
             try:
-                offer = replace(offer, known=ask.known(plan, self._board.now.machine))
+                known = ask.known(plan, self._board.now.machine)
+                why = preset.broken(known.reports["propagated"])
+                offer = replace(offer, known=None if why else known, trouble=f"not offered: {why}" if why else "")
             except ShardvizError as error:
                 offer = replace(offer, trouble=str(error))
             tried[offer.name] = min(offer, tried.get(offer.name, offer), key=lambda o: o.rank)
-            self._offers(items=tuple(sorted(tried.values(), key=lambda o: o.rank)))
+            self._offers(items=tuple(sorted(merged_offers(tried.values()), key=lambda o: o.rank)))
+        yield from self._confirm(list(self._board.now.offers.items))
         self._offers(busy=False)
+
+    def _confirm(self, offers: list[Offer]) -> Steps:
+        """Has the partitioner confirm what is first before it is first; what it refutes moves."""
+        ask, machine = self._board.asking, self._board.now.machine
+        while offers and (first := offers[0]).known is not None:
+            if first.known.level != "propagated" or first.known.cost() is None or ask.reach(machine) == "propagated":
+                return
+            job = None
+            try:
+                job = ask.program.submit(first.plan, level="partitioned", target=machine.target, timeout=_CONFIRMED)
+                while not job.done():
+                    yield WAITING
+                known = first.known.told(job.result())
+                ask.keep(first.plan, known)
+                offers[0] = replace(first, known=known)
+            except ShardvizError as error:
+                offers[0] = replace(first, known=None, trouble=f"not confirmed: {error}")
+            finally:
+                if job is not None:
+                    job.stop()
+            offers.sort(key=lambda o: o.rank)
+            self._offers(items=tuple(offers))
 
     def _hunt(self) -> Steps:
         now, best, state = self._board.now, None, None

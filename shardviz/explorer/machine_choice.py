@@ -11,7 +11,7 @@ as it is and `MachineChoice.trouble` says which sizes would do.
 'tpu v5p:2x2x2'
 >>> choice = MachineChoice.of(choice.machine, large)
 >>> choice.target, choice.remark
-('tpu v5p:2x2x4', 'has followed the mesh, from tpu v5p:2x2x2 to tpu v5p:2x2x4')
+('tpu v5p:2x2x4', 'resized with the mesh, from tpu v5p:2x2x2 to tpu v5p:2x2x4')
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class MachineChoice:
         remark = trouble = ""
         fits = _fits(machine, mesh)
         if not fits and (other := grown(machine, mesh.size)) is not None:
-            remark, machine, fits = f"has followed the mesh, from {machine.text} to {other.text}", other, True
+            remark, machine, fits = f"resized with the mesh, from {machine.text} to {other.text}", other, True
         elif not fits:
             trouble = f"{machine.text} has {machine.size} devices. {none_of(machine.chip, mesh.size)}"
         return cls(machine, fits, remark, _missing(machine, mesh), trouble)

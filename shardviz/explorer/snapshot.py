@@ -10,10 +10,11 @@ reports, its machine and their cost are those of the card that is open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from shardviz.ask.presets import rank, step_of
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.costs.timeline import Timeline
@@ -132,14 +133,19 @@ class Offer:
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """What cannot be, and what cannot fit, comes last; then the shortest step first; without a time what moves
-        least."""
-        if self.known is None:
-            return True, True, 0.0
-        cost = self.known.cost()
-        if cost is None:
-            return False, False, sum(c.assumed_bytes for c in self.known.report.collectives)
-        return False, cost.needs.fits is False, cost.lower if cost.seconds is None else cost.seconds
+        """The order of offers, by the highest level that is known; see `shardviz.ask.presets.rank`."""
+        return rank(None, None) if self.known is None else rank(self.known.report, self.known.cost())
+
+
+def merged_offers(offers: Iterable[Offer]) -> Iterator[Offer]:
+    """The offers, of those that come out as the same step the first alone, which names the others."""
+    same: dict[Any, list[Offer]] = {}
+    for offer in offers:
+        key = offer.name if offer.known is None else step_of(offer.known.reports["propagated"])
+        same.setdefault(key, []).append(offer)
+    for first, *others in same.values():
+        names = " and ".join(other.name for other in others)
+        yield replace(first, text=f"{first.text} ({names}: the same step here)") if names else first
 
 
 @dataclass(frozen=True)

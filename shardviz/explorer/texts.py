@@ -62,7 +62,7 @@ def codes_of(program: Program, plan: Plan) -> Codes:
 _XLA = {
     "before": ("before XLA's partitioner", "one program for all devices, as the partitioner is given it"),
     "partitioned": ("after XLA's partitioner", "the program of one device, with the collectives written in"),
-    "optimized": ("as the target runs it", "after all of the target's own passes"),
+    "optimized": ("final HLO", "after all of the target's own passes"),
 }
 
 

@@ -50,7 +50,7 @@ def _lack(state: ExplorerState, known: Targets) -> Json | None:
     if not state.missing:
         return None
     status = next(s for s in known if s.name == state.machine.chip.kind)
-    text = "Nothing here compiles for it, so answers end at XLA's partitioner"
+    text = "no compiler for it is installed: results stop at the partitioner"
     install = "" if status.ready else status.install
     return {
         "text": f"{text}; to install its compiler:" if install else f"{text}.",

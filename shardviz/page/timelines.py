@@ -1,13 +1,10 @@
 """Steps as they would run, as the page gets them: the open card's, and the one that it is compared with, on one scale.
 
-An event is a row of numbers, most of them places in lists of what many events have in common: lane, begin, seconds that
-it is wide, look, words of its time, of what it is and its name, line (below 0: none), and what is said where it is
-chosen.
+An event is a row: lane, begin, seconds that it is wide, the place of what it is among `kinds`, its time, its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 from shardviz.costs.timeline import Event, Timeline
@@ -17,103 +14,95 @@ from shardviz.page.payload import Json, pane
 from shardviz.paint.json import json_of
 from shardviz.records.amounts import format_seconds
 from shardviz.records.collectives import KINDS
-from shardviz.view.document import Document, Inline, axes, line, moved, paragraph, words
+from shardviz.view.document import Document, Piece, axes, line, moved, paragraph, words
 from shardviz.view.placement import without_machine
-from shardviz.view.timeline import STRETCHED, Stretch, event_words, lanes_of, look_of, looks_of, timeline_tables
+from shardviz.view.timeline import STRETCHED, Stretch, event_about, event_time, lanes_of, look_of, looks_of
+from shardviz.view.timeline import timeline_tables as tables
 
 _MOST_VALUES = 4  # of a line
+_FILLS = {"work": "flops", "muted": "hbm"}
 
 
 def timeline_view(state: ExplorerState) -> Json:
     """The timelines as far as they are made; empty while they are being made."""
-    now = state.now
-    timelines, trouble = now.timelines.items, now.timelines.trouble or state.cost_error
+    timelines, trouble = state.now.timelines.items, state.now.timelines.trouble or state.cost_error
     if trouble or state.cost is None:
         return pane(without_machine(trouble, "speed to reckon with", "timeline-why"))
     if not timelines:
         return {}
-    card, other = now.deck.now, now.deck.other
-    lists: dict[str, dict[Any, int]] = {name: {} for name in ("looks", "words", "lines", "chosen")}
+    card, other = state.deck.now, state.deck.other
+    own, names = timelines[0], state.plan.mesh.names
+    alone = other is not card and len(timelines) == 1
+    kinds: dict[Any, tuple[Timeline, Event]] = {}
     looks = looks_of(*timelines)
-    for look in looks:
-        _place(lists["looks"], look)
-    cards = [_card(each.name, one, lists) for each, one in zip((card, other), timelines, strict=False)]
-    own = timelines[0]
-    beside = () if other is card or len(timelines) > 1 else (f"{other.name} is not known at level {own.level}",)
-    names: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for value in state.report.intermediates:
-        if value.source is not None and len(held := names.setdefault(value.source.short, [])) < _MOST_VALUES:
+        if value.source is not None and len(held := values.setdefault(value.source.short, [])) < _MOST_VALUES:
             held.append(value.name)
+    cards = [_card(each.name, one, kinds) for each, one in zip((card, other), timelines, strict=False)]
+    chosen: dict[tuple[Piece, ...], int] = {}
+    rows = [
+        [looks.index(look_of(of, event)), _at(event), event_about(of, event), chosen.setdefault(said, len(chosen))]
+        for of, event in kinds.values()
+        for said in (_chosen(of, event),)
+    ]
+    told = Document(blocks=tuple(paragraph(*each) for each in chosen))
     return pane(
-        Document(blocks=timeline_tables(own), mesh=own.mesh),
-        cards=cards,
+        Document(blocks=tables(own), mesh=own.mesh),
         seconds=max(each.seconds for each in timelines),
+        cards=cards,
+        kinds=rows,
+        chosen=[block["pieces"] for block in json_of(told)["blocks"]],
         looks=[
-            {"text": look.text, **({"axis": own.mesh.names[look.fill]} if isinstance(look.fill, int) else {})}
+            [look.text, "axis" if look.fill in range(len(names)) else _FILLS.get(str(look.fill), "other"), look.hatch]
             for look in looks
         ],
-        words=list(lists["words"]),
-        lines=[[at, names.get(at, [])] for at in lists["lines"]],
-        chosen=_pieces(list(lists["chosen"])),
-        notes=[STRETCHED, "what is waited for is paler", *beside],
+        values=values,
+        notes=[
+            STRETCHED,
+            "what is waited for is paler",
+            *([f"{other.name} is not known at level {own.level}"] if alone else []),
+        ],
     )
 
 
-def _place(of: dict[Any, int], what: Hashable) -> int:
-    return of.setdefault(what, len(of))
-
-
-def _card(name: str, timeline: Timeline, lists: dict[str, dict[Any, int]]) -> Json:
+def _card(name: str, timeline: Timeline, kinds: dict[Any, tuple[Timeline, Event]]) -> Json:
     stretch, lanes = Stretch(timeline), lanes_of(timeline)
+    busy = {lane.name: (lane.axis, format_seconds(lane.busy)) for lane in timeline.lanes}
+    places, numbers = {name: number for number, name in enumerate(lanes)}, {key: n for n, key in enumerate(kinds)}
     events = [event for event in timeline.events if event.lane != FOLDED]
-    places = stretch.places(events)
+    rows: list[list[Any]] = []
+    loops = [[_round(o.begin), _round(o.end - o.begin), o.depth, f"× {o.trips:,}", o.words] for o in stretch.loops]
+    for event, (begin, end) in zip(events, stretch.places(events), strict=True):
+        key = event.lane, event.what, event.bound, event.axes, event.source, event.phase
+        kinds.setdefault(key, (timeline, event))
+        kind = numbers.setdefault(key, len(numbers))
+        rows.append([places[event.lane], _round(begin), _round(end - begin), kind, event_time(event), event.name])
     return {
         "name": name,
         "said": format_seconds(timeline.seconds),
         "rests": timeline.rests_on,
         "seconds": timeline.seconds,
-        "lanes": list(lanes),
-        "axes": [next((one.axis for one in timeline.lanes if one.name == lane), "") for lane in lanes],
-        "busy": [next((format_seconds(one.busy) for one in timeline.lanes if one.name == lane), "") for lane in lanes],
-        "loops": [
-            [_round(o.begin), _round(o.end - o.begin), o.depth, o.event.more + 1, _place(lists["words"], o.words)]
-            for o in stretch.loops
-        ],
-        "events": [
-            [lanes.index(event.lane), _round(begin), _round(end - begin), *_numbers(timeline, event, lists)]
-            for event, (begin, end) in zip(events, places, strict=True)
-        ],
+        "lanes": [[lane, *busy.get(lane, ("", ""))] for lane in lanes],
+        "loops": loops,
+        "events": rows,
     }
-
-
-def _numbers(timeline: Timeline, event: Event, lists: dict[str, dict[Any, int]]) -> list[int]:
-    time, about = event_words(timeline, event)
-    return [
-        _place(lists["looks"], look_of(timeline, event)),
-        *(_place(lists["words"], text) for text in (time, about, event.name)),
-        -1 if event.source is None else _place(lists["lines"], event.source.short),
-        _place(lists["chosen"], _chosen(timeline, event)),
-    ]
-
-
-def _chosen(timeline: Timeline, event: Event) -> Inline:
-    """What is said of an event that is chosen beside its name: what it is, where, and what else there is on its line."""
-    kind = words(event.what, strong=True)
-    about = (moved(event.what, event.axes, event.source), axes(event.axes)) if event.what in KINDS else (kind,)
-    if event.source is None:
-        return about
-    at = event.source.short
-    return (
-        *about,
-        line(event.source, timeline.line(event.source)),
-        words("its collectives", tip=f"all collectives of {at}", selects=("collectives of", at)),
-        words("its values", tip=f"all values of {at}", selects=("values of", at)),
-    )
-
-
-def _pieces(chosen: list[Inline]) -> list[Any]:
-    return [block["pieces"] for block in json_of(Document(blocks=tuple(paragraph(*each) for each in chosen)))["blocks"]]
 
 
 def _round(seconds: float) -> float:
     return float(f"{seconds:.9g}")
+
+
+def _at(event: Event) -> str:
+    return "" if event.source is None else event.source.short
+
+
+def _chosen(timeline: Timeline, event: Event) -> tuple[Piece, ...]:
+    """What is said of an event that is chosen: what it is, where, and what else there is on its line."""
+    about: tuple[Piece, ...] = (words(event.what, strong=True),)
+    if event.what in KINDS:
+        about = (moved(event.what, event.axes, event.source), axes(event.axes))
+    if event.source is None:
+        return about
+    ways = (words(f"its {what}", selects=(f"{what} of", _at(event))) for what in ("collectives", "values"))
+    return (*about, line(event.source, timeline.line(event.source)), *ways)

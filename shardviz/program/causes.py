@@ -49,10 +49,10 @@ def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
         axis: the mesh axis.
         named: what values are called.
     """
-    node = trial.base.nodes[key]
+    node = trial.base.node(key)
     target = next((cut for cut in node.dims if cut.carries(axis)), None)
     if target is not None:
-        tracing = Tracing(trial, target, axis)
+        tracing = Tracing(trial, key, target, axis)
         causes, notes = tracing.causes()
         chain, more = tracing.chain(causes, named)
         notes += more
@@ -83,7 +83,7 @@ def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
 
 def causes_of(trial: Perturbed, key: Key, dim: int, axis: str) -> tuple[Source, ...]:
     """What takes an axis off a value, all together."""
-    causes, _ = Tracing(trial, Cut(trial.base.nodes[key], dim), axis).causes()
+    causes, _ = Tracing(trial, key, Cut(trial.base.node(key), dim), axis).causes()
     return tuple(cause.source for cause in causes)
 
 
@@ -93,8 +93,8 @@ def causes_of(trial: Perturbed, key: Key, dim: int, axis: str) -> tuple[Source, 
 class Tracing:
     """An axis that is followed from a dimension of a value to its sources."""
 
-    def __init__(self, trial: Perturbed, target: Cut, axis: str):
-        self.trial, self.target, self.axis = trial, target, axis
+    def __init__(self, trial: Perturbed, key: Key, target: Cut, axis: str):
+        self.trial, self.key, self.target, self.axis = trial, key, target, axis
         self._sources = trial.sources(axis)
         self._near = self._nearest(target, self._sources)
         self._until = trial.runs + _MOST_RUNS
@@ -109,7 +109,7 @@ class Tracing:
             if self._is_lost(free):
                 break
             links = self.trial.links(free)  # what was kept away before has come in
-            more = self._nearest(_in(links, self.target), self._sources)
+            more = self._nearest(self._target_in(links), self._sources)
             new = [sources[key] for key in more if sources[key] not in free]
             if not new:
                 break
@@ -149,6 +149,11 @@ class Tracing:
                     return hops, ()
         return self._path_by_itself(causes, named)
 
+    def _target_in(self, links: Links) -> Cut | None:
+        """The same dimension in another run; None where it is no more there."""
+        node = links.find(self.key)
+        return None if node is None else Cut(node, self.target.dim)
+
     def _carries(self, cut: Cut | None) -> bool:
         return cut is not None and cut.carries(self.axis)
 
@@ -159,7 +164,7 @@ class Tracing:
         called = lambda node: named(base[node.key]) if node.key in base else str(node.key)  # noqa: E731
         for kept in ([c.source.key for c in causes], [first.key]):
             gone = tuple(s for s in self._sources if s.key not in kept)
-            target = _in(self.trial.links(gone), self.target) if gone else None
+            target = self._target_in(self.trial.links(gone)) if gone else None
             if target is None or not self._carries(target):
                 continue
             start = self._nearest(target, [first]).get(first.key)
@@ -203,7 +208,7 @@ class Tracing:
         return self.trial.runs < self._until
 
     def _is_lost(self, gone: Collection[Source]) -> bool:
-        return not self.trial.holds(self.target.node.key, self.target.dim, self.axis, gone)
+        return not self.trial.holds(self.key, self.target.dim, self.axis, gone)
 
     def _needed(self, first: Source, rest: Sequence[Source]) -> tuple[Cause, ...]:
         """One source is needed; whether it needs others is found out."""

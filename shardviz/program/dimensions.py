@@ -160,14 +160,15 @@ def dimensions(lowered: Lowered) -> Dimensions:
         group.stacked = any(m.dimension == 0 for m in group.members & uses[SCANNED])
     groups = _joined(groups, lambda group: _stack(group, sizes))
     groups = _joined(groups, lambda group: _repeated(group, sizes))
-    state = _state(arrays)
-    mapped = {m for group in groups if group.mapped for m in group.members}
+    hidden = {m for group in groups if group.mapped or group.stacked for m in group.members}
+    state = _state(arrays, groups, hidden, traced.differentiated)
     for group in groups:
         weights = {m for m in group.members if _head(m.path) in state}
         router = {m for m in weights if len(named[m[:2]].shape) < 3}
         batched = not group.stacked and not weights.isdisjoint(uses[BATCHED])
         group.experts = batched and (weights - router).isdisjoint(uses[KEPT])
-        group.of = "" if group.mapped or group.experts else _data(group.members, named, state, mapped)
+        if not (group.mapped or group.stacked or group.experts):
+            group.of = _data(group.members, named, state, hidden)
         group.taken = opened.taken(group.members)
     return Dimensions(_named(groups, sizes, named))
 
@@ -314,20 +315,24 @@ def _named(
         )
 
 
-def _state(arrays: Iterable[_Array]) -> set[str]:
-    """The arguments that are parameters, optimizer state and the like: those whose arrays come out again, and the one
-    with the largest array, among those that are trees where there are any: a tensor that comes alone is data.
+def _state(arrays: Sequence[_Array], groups: Sequence[_Group], hidden: Set[Member], differentiated: bool) -> set[str]:
+    """The arguments that are parameters, optimizer state and the like, and no data; a tensor that comes alone is data.
+
+    Where a derivative is taken they are those whose arrays come out again, and the one with the largest array. Without
+    one, what comes out again is a cache, and goes along with the batch as token ids do: parameters are the other trees.
     """
-    found: set[str] = set()
     given = [a for a in arrays if a.role == "argument" and a.shape]
-    out = {(_keys(a.path)[-1], a.shape) for a in arrays if a.role == "output"}
-    for a in given:
-        if (_leaf(a.path), a.shape) in out:
-            found.add(_head(a.path))
+    out = {(_leaf(a.path), a.shape) for a in arrays if a.role == "output"}
+    again = {_head(a.path) for a in given if (_leaf(a.path), a.shape) in out}
     trees = [a for a in given if len(_keys(a.path)) > 1] or given
-    if trees:
-        found.add(_head(max(trees, key=lambda a: math.prod(a.shape)).path))
-    return found
+    largest = lambda some: {_head(max(some, key=lambda a: math.prod(a.shape)).path)} if some else set()  # noqa: E731
+    if differentiated:
+        return again | largest(trees)
+    named = {(a.role, a.path): a for a in arrays}
+    batches = (g.members for g in groups if not g.members & hidden and _of_ids(g.members, named, hidden, 0))
+    along = {_head(m.path) for members in batches for m in members if m.role == "argument"}
+    others = [a for a in trees if _head(a.path) not in again | along]
+    return {_head(a.path) for a in others} if along and others else largest(others or trees)
 
 
 def _roles(group: _Group) -> Iterator[str]:
@@ -344,25 +349,34 @@ def _roles(group: _Group) -> Iterator[str]:
         yield min(group.letters, key=lambda letter: (-group.letters[letter], letter))
 
 
-def _data(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], state: Set[str], mapped: Set[Member]) -> str:
+def _data(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], state: Set[str], hidden: Set[Member]) -> str:
     """`batch` or `sequence` of a dimension of data; empty for any other.
 
     Args:
         members: what the dimension's members are.
         arrays: all arrays.
         state: the arguments that are no data; see `_state`.
-        mapped: the dimensions that a `shard_map` or `pmap` uses up, which its function does not see.
+        hidden: the dimensions that a `shard_map` or `pmap` uses up, or a loop steps along: what is inside sees none.
     """
     given = [m for m in members if m.role == "argument"]
     data = bool(given) and state.isdisjoint(_head(m.path) for m in given)
-    hidden = {m: sum(m._replace(dimension=d) in mapped for d in range(m.dimension)) for m in given}
-    rank = {m: len(arrays[m[:2]].shape) - hidden[m] for m in given}
-    ids = [m for m in given if "int" in arrays[m[:2]].dtype and rank[m] <= 2]
     for place, name, ranks in ((0, "batch", range(1, 65)), (1, "sequence", (3,))):  # images have heights there
-        deep = all(m.dimension - hidden[m] == place and rank[m] in ranks for m in given)
-        if any(m.dimension - hidden[m] == place for m in ids) or (data and deep):
+        seen = (_seen(m, arrays, hidden) for m in given)
+        if _of_ids(members, arrays, hidden, place) or (data and all(d == place and r in ranks for d, r in seen)):
             return name
     return ""
+
+
+def _of_ids(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], hidden: Set[Member], place: int) -> bool:
+    """Whether token ids, labels or the like have a dimension at this place."""
+    ids = (m for m in members if m.role == "argument" and "int" in arrays[m[:2]].dtype)
+    return any(d == place and rank <= 2 for d, rank in (_seen(m, arrays, hidden) for m in ids))
+
+
+def _seen(member: Member, arrays: Mapping[tuple[str, str], _Array], hidden: Set[Member]) -> tuple[int, int]:
+    """The place of a dimension among those of its array that are not hidden, and how many these are."""
+    shown = [d for d in range(len(arrays[member[:2]].shape)) if member._replace(dimension=d) not in hidden]
+    return sum(d < member.dimension for d in shown), len(shown)
 
 
 def _own_names(members: Sequence[Member], arrays: Mapping[tuple[str, str], _Array]) -> Iterator[str]:

@@ -33,6 +33,9 @@ ENTERED = frozenset(
 )
 """What runs blocks as wholes."""
 
+PROPAGATED = "shardviz.propagated"
+"""How propagation has an operation's results cut, where the operation computes them otherwise and they are moved."""
+
 _MET = re.compile(r"rhs_(?:contracting|batching|group)_dimensions\s*=\s*\[([^\]]*)\]")
 _KINDS = {
     "stablehlo.case": "conditional",
@@ -183,6 +186,13 @@ class MlirGraph(Graph):
         if spec is None:
             spec = self._specs[key] = _nth(*key)
         return spec
+
+    def propagated(self, value: Value, manual: Sequence[Axis] = ()) -> Spec | None:
+        """The spec of a value as propagation has it; `cut` is how the operation computes it."""
+        maker = value.maker
+        if maker is not None and PROPAGATED in (attributes := maker.native.attributes):
+            return _nth(attributes[PROPAGATED], value.index)
+        return self.cut(value, manual)
 
     def _value(self, owner: Operation | Block, index: int, native: Any) -> Value:
         kind = native.type

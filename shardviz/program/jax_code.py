@@ -100,7 +100,7 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
         ]
     if bound.options and call.kind == "nnx":
         code = options_code("compiler_options", bound.options)
-        lines += ["", "# Compile it ahead of time, with:", *(f"#   {line}" for line in code)]
+        lines += ["", f"# Compile it with {call.name}.lower(...).compile(", *(f"#     {line}" for line in code), "# )"]
     lines += ["", *_mesh(bound.mesh)]
     lines += ["".join(helpers).rstrip()] if helpers else []
     lines += [f"\n{name} = {rule}" for name, rule in rules.items()]

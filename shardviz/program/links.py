@@ -25,7 +25,7 @@ from shardviz.graph import Value
 from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.graph import MlirGraph, MlirOperation
+from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.module import Place, attributes_of, spec_of, walk
 from shardviz.program.propagate import chlo_rule
 from shardviz.program.propagated import Reading
@@ -46,7 +46,8 @@ class Key(NamedTuple):
     Attributes:
         calls: the numbers of the calls that lead to it.
         tag: the number of the operation that makes it, or that it is inside of; -1 for a function.
-        kind: `result`, `argument` or `output` (of the program), or `inside 0`, `inside 1`, ...: an argument of a block
+        kind: `result`, as the operation computes it; `value`, the same as propagation has it, which the compiler may
+            have to move there; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ...: an argument of a block
             of what was entered.
         place: which of them.
         copy: which of several copies that the compiler made of a constant's operation.
@@ -272,6 +273,7 @@ class Links(Walker):
         super().__init__(MlirGraph(module), locations)
         self.nodes: dict[Key, Node] = {}
         self._scope: dict[Value, Node] = {}  # of the function that is read
+        self._propagated: dict[Node, Spec] = {}  # of what is computed otherwise
         self._tags: tuple[int, ...] = ()
         for i, value in enumerate(self.main.arguments):
             self._new(value, Key((), -1, "argument", i))
@@ -283,6 +285,27 @@ class Links(Walker):
                 output.cut = partial(spec_of, said["sdy.sharding"])
             self._step(main, "output", (inner, output))
 
+    def node(self, key: Key) -> Node:
+        """The value of a key."""
+        found = self.find(key)
+        assert found is not None, key
+        return found
+
+    def find(self, key: Key) -> Node | None:
+        """The value of a key; None where it is no more there."""
+        if key.kind != "value":
+            return self.nodes.get(key)
+        made = self.nodes.get(key._replace(kind="result"))
+        spec = None if made is None else self._propagated.get(made)
+        if made is None or spec is None:
+            return made
+        moved = [made]
+        for node in moved:  # a sum over devices may come first
+            if node.spec == spec:
+                return node
+            moved += [s.ins[1] for s in node.steps if s.kind == "reshard" and s.ins[0] is node]
+        return made
+
     def _new(self, value: Value, key: Key) -> Node:
         """A node; the value is found by it from now on."""
         while key in self.nodes:
@@ -292,6 +315,8 @@ class Links(Walker):
         self.nodes[key] = node
         if key.kind != "output":
             self._scope[value] = node
+        if key.kind == "result" and PROPAGATED in value.owner.attributes:
+            self._propagated[node] = Spec.of(self.graph.propagated(value), len(value.shape))
         return node
 
     def _step(self, op: Any, kind: str, ins: Iterable[Node], outs: Iterable[Node] = (), array: int = 0) -> Step:
@@ -437,7 +462,7 @@ class Numbered(Reading):
         super()._value(op)
         if len(self.keys) < len(self.values):
             tags, number = self._tags, number_of(op)
-            self.keys.append(Key(tags, number, "result", 0, self._copies[tags, number] - 1))
+            self.keys.append(Key(tags, number, "result", self.used(op).index, self._copies[tags, number] - 1))
 
     def _collective(self, op: MlirOperation) -> None:
         super()._collective(op)
@@ -446,6 +471,11 @@ class Numbered(Reading):
     def _user_collective(self, op: MlirOperation, kind: str) -> None:
         super()._user_collective(op, kind)
         self._move(op)
+
+    def _gather_parts(self, op: MlirOperation) -> None:
+        super()._gather_parts(op)
+        new = len(self.collectives) - len(self.moves)
+        self.moves += [Key(self._tags, number_of(op), "result", place) for place in range(new)]
 
     def _move(self, op: MlirOperation) -> None:
         value, calls = op.operands[0], self._tags

@@ -226,8 +226,10 @@ def reason(links: Links, moved: Key, collective: Collective, named: Named) -> Re
     if node is None:
         return Reason.of("other", "it moves what the compiler made itself.", "a value", **ends)
     axes = tuple(map(axis_name, collective.axes or ()))
-    if kind in ("all-reduce", "reduce-scatter") and node.maker is not None and (sums := _summed(node.maker, axes)):
-        return _partial(node, node.maker, sums, named)
+    step = node.maker
+    several = step is not None and step.op.name == "stablehlo.reduce" and len(step.outs) > 1
+    if step and (several or kind in ("all-reduce", "reduce-scatter")) and (sums := _summed(step, axes)):
+        return _partial(node, step, sums, named)
     return _reshard(node, collective, axes, named)
 
 
@@ -250,8 +252,11 @@ def _partial(node: Node, step: Step, sums: list[tuple[str, Cut]], named: Named) 
     over, along = " and ".join(dict.fromkeys(parts)), " and ".join(summed)
     cut = f"which {'is' if len(set(parts)) == 1 else 'are'} cut along {along}"
     value = named(node)
-    each = "each device has the sum of its own part; all are added to give"
-    words = f"{step.name} sums over {over}, {cut}: {each} {value}."
+    several = len(step.outs) > 1
+    does = "goes" if several else "sums"
+    each = f"each device has the {'answer' if several else 'sum'} of its own part; all are "
+    each += "gathered, and reduced again to give" if several else "added to give"
+    words = f"{step.name} {does} over {over}, {cut}: {each} {value}."
     origins = ((axis, Cut(cut.node.origin, cut.dim)) for axis, cut in sums)
     kept = tuple((axis, cut) for axis, cut in origins if cut.carries(axis))
     ends = {"before": replace(node.spec, unreduced=summed), "after": node.spec}

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
-from jax.extend.mlir.passmanager import PassManager
 
 from shardviz.kept import cached_property
 from shardviz.notation import Axis, Spec
@@ -23,15 +22,12 @@ from shardviz.program.graph import cut_of, functions_of
 from shardviz.program.links import RULES, Key, Links, Node, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of, walk
-from shardviz.program.propagate import prepared
+from shardviz.program.propagate import RESHARDS, prepared, run
 from shardviz.records import Frame, PlanRecord
 from shardviz.records.why import Source
 
-_RESHARDS = "sdy-close-shardings,func.func(sdy-insert-explicit-reshards{enable-full-version=true})"
-PASSES = f"builtin.module(sdy-propagation-pipeline,{_RESHARDS})"
-"""As far as a report's specs are decided: an operation whose operands disagree settles how it computes at last."""
-
-_WITH_RULES = f"builtin.module(sdy-propagation-pipeline,{_RESHARDS},{RULES})"
+_SETTLED = f"func.func({RESHARDS})"
+_WITH_RULES = f"func.func({RESHARDS}),{RULES}"
 _SHARDING = "sdy.sharding"
 _ENDS = {"argument": "arg_attrs", "output": "res_attrs"}
 _MANUAL = 2**16  # the arrays of a manual computation that a source's place can tell apart
@@ -167,18 +163,16 @@ class Perturbed:
         """Whether a value's dimension has an axis, propagated without some sources and with others."""
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in given)
         if asked not in self._answers:
-            spec = self._spec(self.run(gone, given), key)
+            spec = self._spec(self.run(gone, given, None if key.kind == "value" else _SETTLED), key)
             dims = () if spec is None else spec.dims
             self._answers[asked] = dim < len(dims) and axis in map(axis_name, dims[dim])
         return self._answers[asked]
 
-    def run(self, gone: Collection[Source], given: Collection[Source] = (), passes: str = PASSES) -> ir.Operation:
-        """A copy of the module with sources changed, propagated."""
+    def run(self, gone: Collection[Source], given: Collection[Source] = (), then: str | None = None) -> ir.Operation:
+        """A copy of the module with sources changed, propagated, and what further passes make of it."""
         with ir.Location.unknown():
             module = self.changed(gone, given)
-            pipeline = PassManager.parse(passes)
-            pipeline.enable_verifier(False)
-            pipeline.run(module)
+            run(module, then)
         self.runs += 1
         return module
 
@@ -241,7 +235,7 @@ class Perturbed:
         if not same:
             return None
         op = same[min(key.copy, len(same) - 1)]
-        if key.kind == "result":
+        if key.kind in ("result", "value"):
             return cut_of(op.results[key.place], _manual([*calls, op]))
         block = op.regions[int(key.kind.removeprefix("inside ")) if key.kind != "argument" else 0].blocks[0]
         return cut_of(block.arguments[key.place], _manual([*calls, block.operations[0].operation]))

@@ -22,17 +22,21 @@ from shardviz import _jax, processes
 from shardviz.notation import Spec
 from shardviz.program.explicit import mark_types
 from shardviz.program.footprint import Footprint, footprint
-from shardviz.program.graph import MlirGraph
+from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
-from shardviz.program.module import items
+from shardviz.program.module import items, walk
 from shardviz.program.propagated import Reading
 from shardviz.records import Collective, PlanRecord, Product, Value, Work
 from shardviz.records.schedule import Schedule
 
-PIPELINE = (
-    "builtin.module(sdy-propagation-pipeline,sdy-close-shardings,"
-    "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives))"
-)
+_PROPAGATION = "sdy-propagation-pipeline,sdy-close-shardings"
+RESHARDS = "sdy-insert-explicit-reshards{enable-full-version=true}"
+"""Settles how each operation computes, which may be otherwise where its operands disagree."""
+
+COLLECTIVES = f"func.func({RESHARDS},sdy-reshard-to-collectives)"
+"""The same, and which collectives bring each value to where it is needed."""
+
+PIPELINE = f"builtin.module({_PROPAGATION},{COLLECTIVES})"
 _REHEARSAL = 120.0
 
 
@@ -145,9 +149,7 @@ def _propagate(
         start = time.perf_counter()
         module = prepared(lowered, bound) if make is None else make()
         edit = time.perf_counter()
-        passes = PassManager.parse(PIPELINE)
-        passes.enable_verifier(False)
-        passes.run(module)
+        run(module)
         done = time.perf_counter()
         graph = MlirGraph(module)
         reading = Reading(graph, lowered, bound.mesh, flops or {}, brief=room is not None)
@@ -158,6 +160,42 @@ def _propagate(
         counts = reading.unknown_loops, reading.reshards_left
         propagated = Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph)
         return propagated, None if room is None else footprint(graph, lowered, bound, room)
+
+
+def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
+    """Propagates a module, in place; its context is entered.
+
+    Args:
+        module: the module. An operation that is to compute its results otherwise than propagation has them cut keeps
+            the latter as its attribute `PROPAGATED`.
+        then: the passes that follow; None for no more.
+    """
+    _pass(module, _PROPAGATION)
+    if then is None:
+        return
+
+    def keep(op: ir.Operation) -> Any:
+        if _SHARDING in op.attributes:
+            op.attributes[PROPAGATED] = op.attributes[_SHARDING]
+        return ir.WalkResult.ADVANCE
+
+    def drop(op: ir.Operation) -> Any:
+        if PROPAGATED in op.attributes and op.attributes[PROPAGATED] == op.attributes[_SHARDING]:
+            del op.attributes[PROPAGATED]
+        return ir.WalkResult.ADVANCE
+
+    _jax.walk(module, keep)
+    _pass(module, then)
+    _jax.walk(module, drop)
+
+
+_SHARDING = "sdy.sharding"
+
+
+def _pass(module: ir.Operation, passes: str) -> None:
+    manager = PassManager.parse(f"builtin.module({passes})")
+    manager.enable_verifier(False)
+    manager.run(module)
 
 
 def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
@@ -284,7 +322,11 @@ def chlo_rule(op: ir.Operation) -> ir.Attribute | None:
 def text_of(propagated: Propagated, lowered: Lowered) -> str:
     """The propagated module as text, without source locations."""
     with lowered.entered():
-        return propagated.module.get_asm(enable_debug_info=False)
+        module = propagated.module.clone()
+        for op in walk(module):
+            if PROPAGATED in op.attributes:
+                del op.attributes[PROPAGATED]
+        return module.get_asm(enable_debug_info=False)
 
 
 def stablehlo_text(lowered: Lowered, bound: PlanRecord) -> str:

@@ -35,7 +35,7 @@ from shardviz.notation.record import Sharding
 from shardviz.notation.sdy import axis_lists
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.explicit import type_of
-from shardviz.program.graph import MlirGraph, MlirOperation
+from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
@@ -93,6 +93,11 @@ def _span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, .
         return axes, math.prod(axis_size(a, mesh) for a in axes)
     table = np.array(ir.DenseIntElementsAttr(attribute)).reshape(tuple(ir.RankedTensorType(attribute.type).shape))
     return span(kind, table, mesh)
+
+
+def _reduces_several(op: MlirOperation | None) -> bool:
+    """Whether an operation is a reduction of several arrays at once."""
+    return op is not None and op.name == "stablehlo.reduce" and len(op.results) > 1
 
 
 class _Cut(NamedTuple):
@@ -162,8 +167,11 @@ class Reading(Walker):
         name, before = op.name, len(self.collectives)
         if kind := op.collective:
             self._user_collective(op, kind)
+        if _reduces_several(op):
+            self._gather_parts(op)
         if name in COLLECTIVES:
-            self._collective(op)
+            if not (name == "sdy.all_reduce" and _reduces_several(op.operands[0].maker)):
+                self._collective(op)
         elif name == "sdy.reshard":
             self.reshards_left += 1
         elif not self.brief and name not in SKIPPED:
@@ -291,8 +299,11 @@ class Reading(Walker):
         cut = "sdy.sharding" in attributes
         filled = op.kind == "iota" or (op.kind == "broadcast-in-dim" and not op.operands[0].shape)
         shown = (cut or bool(self.around.manual)) and not filled
-        shape, dtype = op.results[0].shape, op.results[0].dtype
-        key = shape, dtype, attributes["sdy.sharding"] if cut else None, self.around.manual
+        made = self.used(op)
+        shape, dtype = made.shape, made.dtype
+        moved = PROPAGATED in attributes
+        sharding = attributes[PROPAGATED if moved else "sdy.sharding"] if cut else None
+        key = shape, dtype, sharding, self.around.manual, made.index
         known = self.cuts.get(key)
         if known is None:
             known = self.cuts[key] = self._cut(*key)
@@ -317,15 +328,23 @@ class Reading(Walker):
                 label="",
                 count=self.around.count,
                 manual=known.manual,
+                computed=self.graph.cut(made) if moved else None,
                 fixed=type_of(op.native),
             )
         )
 
-    def _cut(self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...]) -> _Cut:
+    @staticmethod
+    def used(op: MlirOperation) -> GraphValue:
+        """The first of an operation's results that something reads, as the places that `argsort` makes of a sort."""
+        return next((result for result in op.results if result.uses), op.results[0])
+
+    def _cut(
+        self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...], place: int = 0
+    ) -> _Cut:
         spec, text = Spec(((),) * len(shape)), ""
         if attribute is not None:
-            first = sdy.TensorShardingPerValueAttr(attribute).shardings[0]
-            spec, text = spec_of(first), str(first)
+            sharding = sdy.TensorShardingPerValueAttr(attribute).shardings[place]
+            spec, text = spec_of(sharding), str(sharding)
         notations = {"sdy": text}
         if manual:
             notations = {"hlo": Sharding.from_spec(spec, self.mesh, len(shape), manual=manual).to("hlo-v3")}
@@ -422,6 +441,42 @@ class Reading(Walker):
                 )
             )
 
+    def _gather_parts(self, op: MlirOperation) -> None:
+        """What a reduction of several arrays at once, such as `argmax`, moves: XLA's partitioner gathers the answers of
+        all devices, and each device reduces them again."""
+        dimensions = [*ir.DenseI64ArrayAttr(op.attributes["dimensions"])]
+        cut = Spec.of(self.graph.cut(op.operands[0], self.around.manual), len(op.operands[0].shape))
+        axes = tuple(axis for d in dimensions for axis in cut.dims[d])
+        if not (members := math.prod(axis_size(axis, self.mesh) for axis in axes)) > 1:
+            return
+        place = self.place(op)
+        for value in op.results:
+            after = Spec(tuple(axes for d, axes in enumerate(cut.dims) if d not in dimensions))
+            part = shard_shape(value.shape, after, self.mesh)
+            size = math.prod(part) * itemsize(value.dtype)
+            self.collectives.append(
+                Collective(
+                    kind="all-gather",
+                    axes=axes,
+                    dtype=value.dtype,
+                    shape=(*part, members),
+                    operand_bytes=size,
+                    result_bytes=size * members,
+                    count=self.around.count,
+                    source=place.frame,
+                    name_stack=place.name_stack,
+                    phase=self._phase(op, place),
+                    name=f"all_gather.{len(self.collectives)}",
+                    group_size=members,
+                    conditional=self.around.conditional,
+                    before=Spec((*after.dims, axes)),
+                    after=Spec((*after.dims, ())),
+                    array=(*value.shape, members),
+                    made_by="reduce",
+                    read_by=("reduce",),
+                )
+            )
+
     def _details(
         self,
         op: MlirOperation,
@@ -504,7 +559,7 @@ class Reading(Walker):
         """One device's shape; what has no sharding is whole on every device."""
         maker = value.maker
         if maker is not None and len(maker.results) == 1 and "sdy.sharding" in (said := maker.native.attributes):
-            known = self.cuts.get((value.shape, value.dtype, said["sdy.sharding"], self.around.manual))
+            known = self.cuts.get((value.shape, value.dtype, said["sdy.sharding"], self.around.manual, 0))
             if known is not None:
                 return known.shard
         return shard_shape(value.shape, self.graph.cut(value, self.around.manual) or Spec(), self.mesh)

@@ -154,7 +154,7 @@ _LAYOUT = {
 }
 
 
-def _offloaded(*kinds: str) -> dict[str, Option]:
+def _offloaded(*kinds: str) -> Mapping[str, Option]:
     """Collectives of these kinds on the sparse cores, and so in no fusion."""
     by_kind = {
         f"{_FUSION}_fuse_{{}}": False,

@@ -60,6 +60,7 @@ class Value:
         count: how often it is made in a step, loops multiplied in; None where a loop's trip count is not known.
         manual: the mesh axes of the `shard_map`s around: every device along them has an array of its own, `shape` is
             that array's, and `spec` says how it is cut over the other axes (None where there are none).
+        computed: how the operation that makes it computes it, where that is otherwise: it is moved then.
         fixed: what of its spec is in its type, over Explicit axes; None where the mesh has none.
         donated: an argument whose memory the program may use for a result.
         memory_kind: where its shards lie: `device`, the device's own memory, or `pinned_host` or `unpinned_host`, the
@@ -83,6 +84,7 @@ class Value:
     count: int | None = 1
     manual: tuple[Axis, ...] = ()
     fixed: Spec | None = None
+    computed: Spec | None = None
     donated: bool = False
     memory_kind: str = "device"
     unused: bool = False
@@ -102,6 +104,8 @@ class Value:
             parts.append(str(self.spec))
         elif not self.manual:
             parts.append("no PartitionSpec says how it is cut")
+        if self.computed is not None:
+            parts.append(f"computed as {self.computed}")
         if self.fixed is not None:
             parts.append("fixed by type")
         if self.shard_shape is not None:

@@ -1,4 +1,4 @@
-"""A sweep: the same question asked at every point of a grid (batches, policies, meshes, machines), in one table.
+"""A sweep: the same question asked at every point of a grid (batches, policies, meshes, machines, compiler options).
 
     def make(batch, policy):
         return train_step(policy), (params, tokens_of(batch)), {"in_specs": specs}

@@ -133,7 +133,7 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
             lambda offer: words(offer.text, quiet=True) if offer.known else words(offer.trouble, tone="warn"),
         ),
         (right("step"), of_known(step_pieces)),
-        ("against what is open", of_known(lambda known: difference_pieces(known, deck.now, named=False))),
+        ("compared with the current plan", of_known(lambda known: difference_pieces(known, deck.now, named=False))),
         ("memory per device", of_known(memory_pieces)),
         ("communication", of_known(moved_pieces)),
         selects=_taken,
@@ -145,8 +145,18 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
         blocks.append(paragraph(words(offers.trouble, tone="warn"), name="offers-trouble"))
     if offers.busy:
         blocks.append(paragraph("presets are being tried …", quiet=True, name="offers-busy"))
-    blocks += notes("Each propagated by Shardy; memory is what is known before a compiler has planned it.")
+    blocks += notes("Each is predicted by Shardy's propagation; what is first, the partitioner confirms.")
     return Document(title=words("Presets", strong=True), blocks=tuple(blocks), mesh=deck.now.known.bound.mesh)
+
+
+def _confirmed(known: Known) -> Piece:
+    """Who says what an offer's step costs; what was predicted before, where that was far off."""
+    predicted, cost = known.cost("propagated"), known.cost()
+    if known.level == "propagated" or predicted is None or cost is None:
+        return words("predicted" if known.level == "propagated" else known.level, quiet=True)
+    off = abs(cost.step.seconds - predicted.step.seconds) > 0.05 * predicted.step.seconds
+    more = f", {format_seconds(predicted.step.seconds)} predicted" if off else ""
+    return words(f"{known.level}{more}", quiet=not off, tone="warn" * off)
 
 
 def _taken(offer: Offer) -> tuple[str, str] | None:
@@ -181,14 +191,14 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
         text = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
         yield words(shorten(f"{text} constrained otherwise", 48), quiet=True, tip=shorten(text, 400))
     elif not arrays:
-        yield words("cut as the baseline" if bound.variant else "as the baseline", quiet=True)
+        yield words("sharded as the baseline" if bound.variant else "as the baseline", quiet=True)
     if len(arrays) == 1:
         name = arrays[0]
         cut = bound.in_specs.get(name) or bound.out_specs.get(name)
         yield words(shorten(name, 28), quiet=True, tip=name)
         yield spec(cut) if cut is not None else words("as the compiler likes", quiet=True)
     elif arrays:
-        yield words(f"{len(arrays)} arrays cut otherwise", quiet=True, tip=shorten(", ".join(arrays), 400))
+        yield words(f"{len(arrays)} specs changed", quiet=True, tip=shorten(", ".join(arrays), 400))
 
 
 def changed_arrays(one: PlanRecord, other: PlanRecord) -> list[str]:

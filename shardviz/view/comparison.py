@@ -166,7 +166,7 @@ def _specs_section(comparison: Comparison) -> Section:
         noun="change",
         name="specs",
     )
-    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} cut otherwise")
+    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} sharded otherwise")
 
 
 def _names(group: Sequence[ValueChange]) -> tuple[Piece, ...]:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardviz.costs.step_cost import memory_parts
+from shardviz.costs.step_cost import StepCost, memory_parts
+from shardviz.errors import ShardvizError
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import Looked, SavedSession
 from shardviz.explorer.snapshot import Remedies
@@ -178,7 +179,7 @@ def still(state: Looked) -> Document:
     grave = [each for each in report.findings if each.severity != "note"]
     if grave:
         problems = (paragraph(f"• {each.text}") for each in grave[:_MOST_FOUND])
-        blocks.append(section("Problems", *problems, lead=str(len(grave))))
+        blocks.append(section("Findings", *problems, lead=str(len(grave))))
     blocks += notes("An explorer without its kernel: what it showed last. Run the cell again to go on.")
     title = headline_pane(state).title
     return Document(title=title, lead=(_level(state),), blocks=tuple(blocks), mesh=report.mesh)
@@ -243,7 +244,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
     blocks: list[Block] = [
         *_plans(state),
         _most(state),
-        _part("Problems", problems_pane(report, cost), "open"),
+        _part("Findings", problems_pane(report, cost), "open"),
         _part("Source", source_pane(timed, cost), "open"),
         values_section("Arguments", report.arguments),
         values_section("Outputs", report.outputs),
@@ -252,6 +253,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
         _part("Cost", cost_pane(cost, state.cost_error), "closed"),
     ]
     if cost is not None:
+        blocks.append(_part("Timeline", _walked(cost), "closed"))
         machine = placement_document(cost.placement)
         drawn = dataclasses.replace(machine, blocks=(Figure(of=machine_figure(cost)), *machine.blocks))
         blocks.append(_part("Machine", drawn, "closed"))
@@ -264,6 +266,14 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
         blocks.append(Section(title=of, blocks=tuple(_coded(code)), fold="closed"))
     title = headline_pane(state).title
     return Document(title=title, lead=(_level(state),), blocks=_settled(tuple(blocks)), mesh=report.mesh)
+
+
+def _walked(cost: StepCost) -> Document:
+    """The step as it would run, or why nobody knows."""
+    try:
+        return document(cost.timeline)
+    except ShardvizError as error:
+        return Document(blocks=(paragraph(str(error)),))
 
 
 def _settled(part: Any) -> Any:

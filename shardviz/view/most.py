@@ -45,13 +45,13 @@ COMPARED = (COLUMNS[0], Column("difference"), *COLUMNS[1:])
 MOST = 14
 _LEAST = 0.001  # of the step
 _CAUSES = {
-    "all-reduce": "each device holds a part of the sum, and all need the whole of it",
-    "reduce-scatter": "each device holds a part of the sum, and keeps its own piece of it",
-    "all-gather": "what lies in pieces is needed whole",
-    "all-to-all": "the cut goes from one dimension to another",
+    "all-reduce": "partial sums are added across devices",
+    "reduce-scatter": "partial sums are added across devices, and each keeps its shard",
+    "all-gather": "this operation needs the full array, so its shards are gathered",
+    "all-to-all": "the sharding moves from one dimension to another",
     "ragged-all-to-all": "rows go to the devices that need them",
-    "collective-permute": "pieces go on to other devices",
-    "collective-broadcast": "one device's piece goes to the others",
+    "collective-permute": "shards pass to the next device",
+    "collective-broadcast": "one device's shard is sent to the others",
 }
 
 
@@ -267,8 +267,8 @@ def _sentence(spent: Spending, report: Report, cost: StepCost | None) -> Iterato
         yield words(f"{format_flops(cost.flops)} on each device; {_share(first, spent)}")
         return
     if spent.what == "memory":
-        yield words("reading and writing memory", strong=True)
-        yield words(f"{format_bytes(spent.bytes)} of each device's own: more than it computes meanwhile")
+        yield words("HBM-bound", strong=True)
+        yield words(f"{format_bytes(spent.bytes)} a device take longer than the compute")
         return
     yield moved(spent.kind, spent.axes, spent.source)
     yield axes(spent.axes)
@@ -301,9 +301,9 @@ def _cause(spent: Spending, report: Report) -> Iterator[Piece]:
         yield code(first, selects=("value", first))
         if more:
             yield words(f"and {len(more)} more", tip=", ".join(more))
-        yield words("cut over" if not more else "are cut over")
+        yield words("is sharded along" if not more else "are sharded along")
         yield axes(spent.axes)
-        yield words(f"and needed whole on this line{'' if spent.source else ', which is not known'}")
+        yield words(f"and gathered: {'this line' if spent.source else 'a line that is not known'} needs the full array")
         return
     yield words(_CAUSES.get(spent.kind, "values go between devices"))
 

@@ -174,7 +174,7 @@ def _moved_words(report: Report, cost: StepCost | None) -> Paragraph:
         left = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
         said += [words(":"), words(format_seconds(whole.seconds), strong=True), words("on"), code(cost.machine.text)]
         said += [words(f"one after the other{left}")]
-    said.append(words(". Bytes are operand bytes on one device; counts have the loops in them."))
+    said.append(words(". Bytes are operand bytes on one device; loops are counted."))
     return paragraph(*said, name="collectives-moved")
 
 

@@ -131,19 +131,33 @@ def presets_document(presets: Presets) -> Document:
     rows = table(
         presets.rows,
         ("preset", lambda each: code(each.name, strong=True)),
-        (wrapped("what it does"), lambda each: words(each.text, tip=each.cut)),
+        (wrapped("what it does"), lambda each: words(each.words, tip=each.cut)),
         (right("arguments"), lambda each: format_bytes(total_bytes(each.report.arguments)[0]) if each.report else ""),
         (right("moved"), _moved),
         (right("memory"), _memory_of_usable) if timed else None,
         (right("step"), lambda each: step_words(each.cost) if each.cost else "") if timed else None,
+        ("level", _confirmed) if timed else None,
         (wrapped(), lambda each: words(each.trouble, tone="bad")),
         noun="preset",
     )
-    what = "level propagated; arguments and operands of collectives, bytes on one device in a step"
-    what += f"; {_STEP_TIMES}; what cannot fit stands last" if timed else ""
-    title = words(f"{plural(len(presets.rows), 'plan')} to begin with", strong=True)
+    what = "arguments and operands of collectives, bytes on one device in a step"
+    predicted = "a step is predicted until the partitioner has confirmed it"
+    what = f"{what}; {_STEP_TIMES}, {predicted}; what cannot fit stands last" if timed else f"level propagated; {what}"
+    offered = sum(each.report is not None for each in presets.rows)
+    title = words(f"{plural(offered, 'plan')} to begin with", strong=True)
     mesh = presets.rows[0].plan.mesh if presets.rows else None
     return Document(title=title, blocks=(*notes(what), rows), mesh=mesh)
+
+
+def _confirmed(each: Preset) -> Piece:
+    """Who says what the step costs; where the partitioner does, what was predicted before."""
+    if each.report is None or each.cost is None:
+        return words("")
+    if each.predicted is None:
+        return words("predicted")
+    was = each.predicted.step.seconds
+    more = f", {format_seconds(was)} predicted" if abs(each.cost.step.seconds - was) > 0.05 * was else ""
+    return words(f"{each.report.level}{more}", tone="warn" * bool(more))
 
 
 def _memory_of_usable(each: Preset) -> Piece:

@@ -61,9 +61,9 @@ def timeline_tables(timeline: Timeline) -> tuple[Block, ...]:
     """All but the picture."""
     return (
         Section(title="What the chip does", blocks=(_spent(timeline),)),
-        Section(title="Lanes", blocks=(_lanes(timeline),)),
-        *_exposed(timeline),
         *_critical(timeline),
+        *_exposed(timeline),
+        Section(title="Lanes", blocks=(_lanes(timeline),)),
         *((Section(title="What is not known", blocks=notes(*timeline.notes)),) if timeline.notes else ()),
     )
 
@@ -186,10 +186,15 @@ class Loop:
     depth: int
 
     @property
+    def trips(self) -> int:
+        """How many they are."""
+        return self.event.more + 1
+
+    @property
     def words(self) -> str:
         """`80 trips of while.7 that are alike, 29.5 ms each, drawn as one`."""
         each = format_seconds(self.event.seconds / self.event.more)
-        return f"{self.event.more + 1:,} trips of {self.event.name} that are alike, {each} each, drawn as one"
+        return f"{self.trips:,} trips of {self.event.name} that are alike, {each} each, drawn as one"
 
 
 class Stretch:
@@ -271,7 +276,7 @@ STRETCHED = "trips of a loop that are alike are drawn as one, as wide as all of 
 def _loop(loop: Loop, left: float, rate: float, bottom: float) -> Iterator[Shape]:
     """A bar above the lanes as long as the loop, with how many trips it stands for, and the loop's begin and end."""
     x, end, y = left + loop.begin * rate, left + loop.end * rate, _TOP + _BAND * loop.depth
-    text = f"× {loop.event.more + 1:,}"
+    text = f"× {loop.trips:,}"
     yield Rects(
         x=(x,),
         y=(y + 1,),
@@ -313,7 +318,7 @@ def _lane(timeline: Timeline, name: str, left: float, y: float, rate: float, str
             x, _, tip = boxes[-1]
             boxes[-1] = (x, end - x, tip)
         elif end - begin > _LEAST / 8:
-            boxes.append((begin, end - begin, ": ".join(event_words(timeline, event))))
+            boxes.append((begin, end - begin, f"{event_time(event)}: {event_about(timeline, event)}"))
     for look, boxes in looks.items():
         if boxes:
             yield Rects(
@@ -340,7 +345,7 @@ def look_of(timeline: Timeline, event: Event) -> Key:
         return Key(text="bound by FLOPs", fill="work")
     if event.bound == "HBM":
         return Key(text="bound by HBM", fill="muted", hatch=_OWN_HATCH)
-    return Key(text="other links", fill="rematerialised")
+    return Key(text="several axes or other links", fill="rematerialised")
 
 
 _OWN_HATCH = 4  # mesh axes have those before
@@ -352,11 +357,15 @@ def looks_of(*timelines: Timeline) -> tuple[Key, ...]:
     return tuple(sorted(looks, key=lambda look: look.text))
 
 
-def event_words(timeline: Timeline, event: Event) -> tuple[str, str]:
-    """How long an event takes, and what it is."""
+def event_time(event: Event) -> str:
+    """How long an event takes, and how often."""
+    times = f" x {event.trips:,}" if event.trips > 1 else ""
+    return f"{format_seconds(event.seconds)}{times}"
+
+
+def event_about(timeline: Timeline, event: Event) -> str:
+    """What an event is, what bounds it, and where it is from."""
     where = f", {event.source.short} {timeline.line(event.source)}" if event.source is not None else ""
     over = f" over {axes_words(event.axes)}" if event.axes else ""
     waits = "waits for " if event.lane == WAITS else ""
-    times = f" x {event.trips:,}" if event.trips > 1 else ""
-    about = f"{waits}{event.what}{over}, bound by {event.bound}, {event.phase}{where}"
-    return f"{format_seconds(event.seconds)}{times}", about
+    return f"{waits}{event.what}{over}, bound by {event.bound}, {event.phase}{where}"

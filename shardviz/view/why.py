@@ -50,6 +50,8 @@ def why_document(found: Why) -> Document:
     title = (words("why"), code(name, strong=True, selects=("value", value.name)))
     title += () if value.spec is None else (spec(value.spec),)
     lead: list[Inline] = [(shape(value.shape, dtype=value.dtype), *_at(value.source, found.source))]
+    if value.computed is not None:
+        lead.append((words("computed as"), spec(value.computed), words("and then moved")))
     if found.also:
         lead.append(words(f"the first of {len(found.also) + 1} values called {name}; others: {', '.join(found.also)}"))
     blocks: list[Block] = [axis_section(each, found.source, name) for each in found.axes]
@@ -329,7 +331,7 @@ def _tried(runs: int, seconds: float) -> Paragraph:
 _CHANGES = (
     Column("if this did not say so"),
     Column("cut"),
-    Column("values cut otherwise", right=True),
+    Column("values resharded", right=True),
     *(Column(title, right=True) for title in ("moved", "arguments", "step")),
 )
 _AMOUNTS = ("operand bytes", "arguments", "step")

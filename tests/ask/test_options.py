@@ -17,7 +17,10 @@ import shardviz as sv
 from shardviz.errors import CompileCrashed, CompileRefused, ShardvizError
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import read_session, session_json
+from shardviz.paint.text import text_of
 from shardviz.records.options import nearest, options_of, options_text
+from shardviz.study.proposing import plan_of
+from shardviz.view.subjects import document
 
 FAST = {"xla_cpu_enable_fast_math": True, "xla_backend_optimization_level": 0}
 
@@ -207,6 +210,7 @@ def test_cards_of_one_plan_with_other_options(program, plan, tmp_path):
     assert state.plan.options == {"xla_a": True, "xla_b": -1} and state.deck.now.plan.options
     one, other = (card.known for card in (state.deck.cards[0], state.deck.now))
     assert one.bound.options == {} and other.bound.options == {"xla_a": True, "xla_b": -1}
+    assert "with xla_a=true xla_b=-1;" in text_of(document(state.deck), 200)
     assert state.set_options("xla_a=1") and state.plan.options == {"xla_a": 1}, "1 is another option than true"
     assert state.undo() and state.plan.options == {"xla_a": True, "xla_b": -1}
     assert not state.set_options("nothing") and "neither a flag" in state.error["message"]
@@ -217,6 +221,18 @@ def test_cards_of_one_plan_with_other_options(program, plan, tmp_path):
         "xla_b": -1,
     }
     assert state.undo() and not state.plan.options and state.set_options({"xla_a": "x"})
+
+
+def test_presets_mends_and_what_is_derived_keep_them(program, plan):
+    chosen = plan.with_options("xla_tpu_scoped_vmem_limit_kib=65536")
+    assert plan_of(program.propagate(chosen)).options == chosen.options
+    assert program.grad(0).plan_from(chosen).options == chosen.options
+    state = ExplorerState(program, chosen, debounce=60, level="propagated")
+    state.offer_presets()
+    assert state.now.offers.items and not state.now.offers.busy
+    assert [offer.plan.options for offer in state.now.offers.items] == [chosen.options] * len(state.now.offers.items)
+    found = sv.search(program, "tpu v5e:2x4", plan=chosen, seconds=2, level="propagated", most=4)
+    assert found.tried and all(each.plan.options == chosen.options for each in found.tried)
 
 
 # TPUs

@@ -115,6 +115,9 @@ def test_without_a_compiler_partitioned_stands_in_and_compiled_is_refused_with_t
     assert "pip install 'shardviz[such]'" in note.text
     simulated = program.partition(plan)
     assert report.collectives == simulated.collectives and simulated.target == "cpu"
+    optional = program.partition(plan, target="gpu h100:2x8", options={"xla_gpu_such": True})
+    (note,) = [d for d in optional.diagnostics if d.rule == "options-left-out"]
+    assert "xla_gpu_such" in note.text and optional.collectives == report.collectives
     processes.shutdown()
 
 

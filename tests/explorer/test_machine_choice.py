@@ -167,7 +167,7 @@ def test_the_same_target_is_no_change(state, program):
 def test_the_target_follows_the_mesh_and_says_so(state):
     state.resize_axis("data", 8)
     assert state.target == "tpu v5e:4x4" and state.cost.machine.size == state.report.mesh.size == 16
-    assert state.target_remark == f"has followed the mesh, from {V5E} to tpu v5e:4x4"
+    assert state.target_remark == f"resized with the mesh, from {V5E} to tpu v5e:4x4"
     state.set_dim(W1, 0, ["data"])
     assert state.target_remark == "", "it is said once"
 

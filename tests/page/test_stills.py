@@ -69,7 +69,7 @@ def test_a_still_is_short_and_every_sanitizer_keeps_it(llama):
 def test_a_saved_explorer_has_all_panes_and_is_small(llama, tmp_path):
     page = llama.save(tmp_path / "explorer.html").read_text()
     assert 100_000 < len(page) < 2_000_000 and "<script" not in page
-    for title in ("Problems", "Source", "Arguments", "Collectives", "Memory", "Cost", "Machine", "Shard map", "Values"):
+    for title in ("Findings", "Source", "Arguments", "Collectives", "Memory", "Cost", "Machine", "Shard map", "Values"):
         assert f"<b>{title}</b>" in page, title
     assert llama.code().splitlines()[0] in page and "jax.nn.silu" in page and "step = jax.jit(" in page
     assert page.count("<svg") >= 5

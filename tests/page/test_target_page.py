@@ -109,7 +109,7 @@ def test_the_machine_follows_the_mesh_and_a_size_it_has_not_is_said(open_page, p
     page.at("axis-more-data").click()
     page.answer()
     assert page.at("target").inner_text() == "v5e 4x4 ▾"
-    assert page.at("target-remark").inner_text() == "v5e has followed the mesh, from tpu v5e:2x4 to tpu v5e:4x4"
+    assert page.at("target-remark").inner_text() == "v5e resized with the mesh, from tpu v5e:2x4 to tpu v5e:4x4"
     page.explorer.state.add_axis("odd", 3)
     page.answer()
     assert "make the mesh 32 or 64" in page.at("target-trouble").inner_text()
@@ -245,7 +245,9 @@ def test_the_compilers_options_are_typed_or_chosen_and_a_wrong_one_is_refused_in
     field.press("Enter")
     page.answer()
     assert page.edits() == [{"op": "set_options", "options": "xla_a=true <img src=x onerror=alert(1)>=1"}]
-    assert "neither a flag" in page.at("target-error").inner_text() and page.at("target-menu").locator("img").count() == 0
+    assert (
+        "neither a flag" in page.at("target-error").inner_text() and page.at("target-menu").locator("img").count() == 0
+    )
     field.fill("xla_a=true")
     page.at("options-vmem-dense").click()
     page.answer()

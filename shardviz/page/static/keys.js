@@ -17,7 +17,7 @@ const KEYS = [
   ["k c w", "on a card: keep it, compare with it, why it was found; Alt with ← → moves it"],
   ["1 2 3 …", "the places on the right, by their number"],
   ["Ctrl+Z, Ctrl+Shift+Z", "undo, redo"],
-  ["Escape", "leave a menu or a field; take a refusal away"],
+  ["Escape", "leave a menu or a field; dismiss a refusal"],
   ["?", "this list"],
 ];
 

@@ -128,7 +128,7 @@ export function specs(ctx, el, what, more = {}) {
     const found = h("span", { class: "sv-soft sv-found", id: "search-found", role: "status" });
     return {
       bar: h("div", { class: "sv-searchbar" }, search, pick, found),
-      twins: h("label", { class: "sv-twinscheck", title }, check, " with twins"),
+      twins: h("label", { class: "sv-twinscheck", title }, check, " optimizer state too"),
       found,
       clear() {
         search.value =

@@ -96,7 +96,7 @@ export function stages(ctx, el) {
 
   function drawPasses() {
     const { count, busy, trouble } = ctx.get("stages").passes;
-    const few = "Of what XLA does, three texts are kept: before its partitioner, after it, and the end. ";
+    const few = "Three snapshots of the HLO are kept: before the partitioner, after it, and the final one. ";
     if (busy) fill(passes, "It is being compiled once more, with every pass …");
     else if (count) {
       fill(passes, `The list has the program after each of XLA's passes that changed it: ${count} texts.`);

@@ -3,51 +3,54 @@
 // walked with keys. An event is as wide as all that it takes of the step.
 import { fill, h } from "./dom.js";
 import { axisStyle, chip } from "./chips.js";
-import { documentView, inline, pieces } from "./document.js";
+import { documentView, inline } from "./document.js";
 import { waiting } from "./head.js";
 
-/** @import { Context, Timed, Timelines } from "./types.d.ts" */
+/** @import { Context, TimedCard, TimedEvent, Timelines } from "./types.d.ts" */
 
 /**
- * A stretch of a lane that can be pointed at: an event, or a loop's trips.
- * @typedef {{ begin: number, wide: number, said: string, event?: Timed }} Item
- * @typedef {{ y: number, high: number, card: number, name: string, items: Item[], ends: number }} Lane
+ * What can be pointed at, an event or a loop's trips: its begin and length in seconds, and what is said of it.
+ * @typedef {{ begin: number, long: number, said: string, label: string[], event?: TimedEvent }} Item
+ * @typedef {{ y: number, high: number, card: TimedCard, name: string, items: Item[] }} Lane
  */
 
-const [HIGH, HEAD, BAND, RULER, NAMES] = [20, 26, 14, 22, 172]; // pixels
-const LEAST = 0.7; // pixels of the narrowest event
-const ROOM = 90; // pixels between the ruler's numbers
-const FONT = "11px system-ui, sans-serif";
+const [RULER, HEAD, BAND, HIGH] = [22, 26, 14, 20]; // pixels of a row: the time, a card's head, loops, a lane
+const ROOM = 80; // pixels between two times
+const LEAST = 0.7; // pixels of the shortest event
+const NEAR = 4; // pixels around what is pointed at
 const DEEPEST = 1e7; // times that it can be zoomed
-/** What is drawn over a fill, on tiles of six pixels. @type {Record<string, string>} */
-const HATCHES = { right: "M-1 7L7 -1M-1 1L1 -1M5 7L7 5", left: "M-1 -1L7 7M-1 5L1 7M5 -1L7 1", down: "M3 0V6", dots: "M2 3H4" };
-const OF_AXES = ["", "left", "dots", "down"]; // as the bars of a mesh axis have it
-/** @type {[number, string][]} */
-const UNITS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
+const HINT = "The wheel zooms, a drag moves. Keys: + and − zoom, the arrows go from event to event, Enter selects.";
+const UNITS = /** @type {const} */ ([[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]);
+const OF_AXES = ["", "falls", "dots", "down"]; // the hatch of an axis by its place, as its bars have it
+/** What is drawn over a fill, in tiles of six pixels. @type {Record<string, string>} */
+const HATCHES = { rises: "M-1 7L7 -1", falls: "M-1 -1L7 7", down: "M3 0V6", dots: "M2 3H4" };
 
-/** Round times for a ruler: their step, and how each is said. @param {number} least seconds between two of them */
+/** Round times for a ruler: the step between them, and how each is said. @param {number} least seconds of a step */
 export function ruler(least) {
   const power = 10 ** Math.floor(Math.log10(least));
-  const step = power * (/** @type {number} */ ([1, 2, 5, 10].find((times) => times * power >= least * 0.999999)));
-  const [unit, name] = UNITS.find(([size]) => step >= size * 0.999999) ?? UNITS[3];
-  const digits = Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-6));
+  const step = power * ([1, 2, 5].find((times) => times * power >= least) ?? 10);
+  const [unit, name] = UNITS.find(([size]) => step > size * 0.999) ?? UNITS[3];
+  const digits = Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-6));
   return { step, say: (/** @type {number} */ at) => `${(at / unit).toFixed(digits)} ${name}` };
 }
 
-/** The item at a time of those in order, else the nearest within some room; -1 for none. @param {Item[]} items @param {number} at @param {number} room */
-export function itemAt(items, at, room) {
+/**
+ * The place of the item at a time, of items that are in order; else of the nearest within some room, or -1.
+ * @param {{ begin: number, long: number }[]} items
+ * @param {number} at
+ * @param {number} [room]
+ */
+export function itemAt(items, at, room = Infinity) {
   let [low, high] = [0, items.length];
   while (low < high) {
     const middle = (low + high) >> 1;
     if (items[middle].begin <= at) low = middle + 1;
     else high = middle;
   }
-  const far = (/** @type {number} */ n) => {
-    const { begin, wide } = items[n];
-    return Math.max(begin - at, at - begin - wide, 0);
-  };
-  const near = [low - 1, low].filter((n) => n >= 0 && n < items.length && far(n) <= room);
-  return near.length ? near.reduce((one, other) => far(other) < far(one) ? other : one) : -1;
+  const far = (/** @type {number} */ n) =>
+    items[n] ? Math.max(items[n].begin - at, at - items[n].begin - items[n].long, 0) : Infinity;
+  const best = far(low) < far(low - 1) ? low : low - 1;
+  return items[best] && far(best) <= room ? best : -1;
 }
 
 /**
@@ -55,42 +58,34 @@ export function itemAt(items, at, room) {
  * @param {HTMLElement} el
  */
 export function timeline(ctx, el) {
-  const hint = "The wheel zooms, a drag moves. With keys: + and −, the arrows go from event to event, Enter selects.";
-  const button = (/** @type {string} */ id, /** @type {string} */ words, /** @type {string} */ title, /** @type {() => void} */ onclick) =>
-    h("button", { class: "sv-btn", id: `timeline-${id}`, title, "aria-label": title, onclick }, words);
-  const tools = h(
-    "div",
-    { class: "sv-tltools" },
-    button("in", "+", "zoom in (+)", () => zoom(2)),
-    button("out", "−", "zoom out (−)", () => zoom(0.5)),
-    button("whole", "whole step", "the whole step (Home)", whole),
-  );
-  const canvas = h("canvas", { id: "timeline-canvas", tabindex: "0", role: "application", "aria-roledescription": "timeline" });
+  const canvas = h("canvas", { id: "timeline-canvas", tabindex: "0", role: "application" });
   const names = h("div", { class: "sv-tlnames" });
-  const said = h("p", { class: "sv-said", id: "timeline-said", "aria-live": "polite" }, hint);
-  const detail = h("p", { class: "sv-tlchosen", id: "timeline-chosen", role: "status" });
+  const box = h("div", { class: "sv-tlbox" }, names, canvas);
+  const said = h("p", { class: "sv-said", id: "timeline-said", "aria-live": "polite" });
+  const about = h("p", { class: "sv-tlchosen", id: "timeline-chosen", role: "status" });
   const legend = h("ul", { class: "sv-tllegend", id: "timeline-legend" });
   const notes = h("p", { class: "sv-soft" });
-  const box = h("div", { class: "sv-tlbox" }, names, canvas);
+  const drawn = h("div", { hidden: true }, box, said, about, legend, notes);
   const body = h("div", {});
-  const drawn = h("div", { hidden: true }, tools, box, said, detail, legend, notes);
   const view = documentView(ctx, body);
+  const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   el.append(drawn, body);
 
-  /** @type {Lane[]} */
-  let lanes = [];
   /** @type {Timelines | null} */
   let data = null;
-  let [from, to] = [0, 1]; // seconds that are in sight
-  /** What the keys are at, and what is chosen. @type {{ lane: number, at: number } | null} */
-  let here = null;
-  /** @type {Item | null} */
-  let chosen = null;
+  /** @type {Lane[]} */
+  let lanes = [];
+  let [from, to] = [0, 1]; // seconds in sight
+  let here = { lane: -1, at: -1 }; // the item that the keys are at
+  /** @type {TimedEvent | undefined} */
+  let chosen;
   let frame = 0;
 
-  const wide = () => canvas.clientWidth || 1;
-  /** @param {number} x @param {Lane} lane @param {number} room in pixels */
-  const hit = (x, lane, room) => itemAt(lane.items, from + x * (to - from) / wide(), room * (to - from) / wide());
+  const seconds = (/** @type {number} */ pixels) => pixels * (to - from) / (canvas.clientWidth || 1);
+  const x = (/** @type {number} */ at) => (at - from) / seconds(1);
+  const item = () => lanes[here.lane]?.items[here.at];
+
+  // What is in sight.
 
   function paint() {
     frame ||= requestAnimationFrame(() => {
@@ -99,320 +94,307 @@ export function timeline(ctx, el) {
     });
   }
 
-  /** Fill, ink on it and hatch of each look: the legend's, so that both are the same. */
-  function looks() {
-    const ground = getComputedStyle(box).backgroundColor;
-    return [...legend.querySelectorAll("i")].map((sample) => {
-      const { backgroundColor, color } = getComputedStyle(sample);
-      return { fill: backgroundColor, ink: color, hatch: pattern(sample.dataset.hatch || "", ground), wait: pattern("right", ground) };
-    });
-  }
-
-  /** @param {string} name @param {string} colour */
-  function pattern(name, colour) {
-    if (!name) return null;
-    const tile = new OffscreenCanvas(6, 6);
-    const pen = /** @type {OffscreenCanvasRenderingContext2D} */ (tile.getContext("2d"));
-    pen.strokeStyle = colour;
-    pen.globalAlpha = 0.6;
-    pen.lineWidth = name === "dots" ? 2 : 1;
-    pen.stroke(new Path2D(HATCHES[name]));
-    return /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).createPattern(tile, "repeat");
-  }
-
-  /** Draws what is in sight. */
-  function draw() {
-    const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-    const [width, high, ratio] = [wide(), canvas.clientHeight, devicePixelRatio || 1];
-    [canvas.width, canvas.height] = [width * ratio, high * ratio];
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.font = FONT;
-    pen.textBaseline = "middle";
-    const style = getComputedStyle(box);
-    const [ink, line, ground] = [style.color, style.borderTopColor, style.backgroundColor];
-    const soft = getComputedStyle(notes).color;
-    const all = looks();
-    const x = (/** @type {number} */ at) => (at - from) * width / (to - from);
-    const { step, say } = ruler(ROOM * (to - from) / width);
-    for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
-      pen.fillStyle = line;
-      pen.fillRect(x(at), RULER - 6, 1, high);
-      pen.fillStyle = soft;
-      pen.fillText(say(at), x(at) + 4, RULER / 2);
-    }
-    const ofLine = chosen?.event ? chosen.event[7] : -1;
-    for (const { y, high: tall, name, items, ends } of lanes) {
-      pen.fillStyle = getComputedStyle(tools).backgroundColor;
-      if (name) pen.fillRect(x(0), y + 1, x(ends) - x(0), tall - 2);
-      let last = -1; // the pixel up to which the lane is drawn
-      for (let n = Math.max(0, itemAt(items, from, Infinity) - 1); n < items.length; n += 1) {
-        const { begin, wide: length, event } = items[n];
-        const left = Math.max(x(begin), -2);
-        const right = Math.min(Math.max(x(begin + length), left + LEAST), width + 2);
-        if (left > width) break;
-        if (right <= last + LEAST / 4 || right < 0) continue;
-        last = right;
-        const look = event && all[event[3]];
-        const waits = name === "waits";
-        pen.globalAlpha = waits ? 0.5 : 1;
-        pen.fillStyle = look ? look.fill : line;
-        pen.fillRect(left, y + 2, right - left, tall - 4);
-        pen.globalAlpha = 1;
-        const hatch = look && (waits ? look.wait : look.hatch);
-        if (hatch && right - left > 4) {
-          pen.fillStyle = hatch;
-          pen.fillRect(left, y + 2, right - left, tall - 4);
-        }
-        if (right - left > 30) label(items[n], name, left, right, y + tall / 2 + 0.5, look && !waits ? look.ink : ink, look?.fill ?? "");
-        if (right - left > 3) {
-          pen.fillStyle = ground;
-          pen.fillRect(right - 0.5, y + 2, 0.5, tall - 4);
-        }
-        if (event && ofLine >= 0 && event[7] === ofLine) {
-          pen.fillStyle = ink;
-          pen.fillRect(left, y + tall - 2, Math.max(right - left, 1.5), 2);
-        }
-      }
-    }
-    mark(x, ink);
-
-    /** @param {Item} item @param {string} lane @param {number} left @param {number} right @param {number} y @param {string} colour @param {string} under */
-    function label({ event, said: words }, lane, left, right, y, colour, under) {
-      const about = event ? data?.words[event[5]].split(",")[0] ?? "" : `× ${words.split(" ")[0]}`;
-      const at = event && event[7] >= 0 ? data?.lines[event[7]][0] : "";
-      const texts = lane === "compute" ? [at && `${at} ${about}`, at] : [about, about.split(" over ")[0]];
-      const fits = texts.find((text) => text && pen.measureText(text).width < right - left - 8);
-      if (!fits) return;
-      pen.textAlign = event ? "left" : "center";
-      const begin = event ? left + 4 : (left + right) / 2;
-      if (under && lane !== "waits") { // no hatch behind the letters
-        pen.fillStyle = under;
-        pen.fillRect(left + 2, y - 7, pen.measureText(fits).width + 4, 14);
-      }
-      pen.fillStyle = colour;
-      pen.fillText(fits, begin, y);
-      pen.textAlign = "left";
-    }
-
-    /** Marks where the keys are. @param {(at: number) => number} x @param {string} colour */
-    function mark(x, colour) {
-      const lane = here && lanes[here.lane];
-      const item = here && lane?.items[here.at];
-      if (!lane || !item) return;
-      pen.strokeStyle = colour;
-      pen.lineWidth = 2;
-      const [left, right] = [Math.max(x(item.begin), -4), Math.min(x(item.begin + item.wide), width + 4)];
-      pen.strokeRect(left - 1, lane.y + 1, Math.max(right - left, 1) + 2, lane.high - 2);
-    }
-  }
-
-  /** @param {number} begin @param {number} end */
-  function look(begin, end) {
-    const total = data?.seconds || 1;
-    const length = Math.min(Math.max(end - begin, total / DEEPEST), total * 1.02);
-    from = Math.min(Math.max(begin, 0), total * 1.02 - length);
-    to = from + length;
+  /** @param {number} begin @param {number} long seconds */
+  function look(begin, long) {
+    const total = (data?.seconds ?? 1) * 1.02;
+    const fits = Math.min(Math.max(long, total / DEEPEST), total);
+    from = Math.min(Math.max(begin, 0), total - fits);
+    to = from + fits;
     paint();
   }
 
-  /** @param {number} times @param {number} [at] seconds that stay where they are */
-  function zoom(times, at = middle()) {
-    look(at - (at - from) / times, at + (to - at) / times);
+  const whole = () => look(0, Infinity);
+  const move = (/** @type {number} */ by) => look(from + by, to - from);
+
+  /** @param {number} times @param {number} [at] seconds that stay where they are: what the keys are at, or the middle */
+  function zoom(times, at) {
+    const now = item();
+    const seen = now && now.begin < to && now.begin + now.long > from ? now.begin + now.long / 2 : -1;
+    const fixed = at ?? (seen >= from && seen <= to ? seen : (from + to) / 2);
+    look(fixed - (fixed - from) / times, (to - from) / times);
   }
 
-  /** What is looked at: where the keys are, if that is in sight. */
-  function middle() {
-    const item = here && lanes[here.lane]?.items[here.at];
-    const at = item ? item.begin + item.wide / 2 : -1;
-    return at >= from && at <= to ? at : (from + to) / 2;
+  /** A fill of strokes. @param {string} name @param {string} colour */
+  function hatch(name, colour) {
+    const tile = new OffscreenCanvas(6, 6);
+    const own = /** @type {OffscreenCanvasRenderingContext2D} */ (tile.getContext("2d"));
+    Object.assign(own, { strokeStyle: colour, globalAlpha: 0.6, lineWidth: name === "dots" ? 2 : 1 });
+    own.stroke(new Path2D(HATCHES[name]));
+    return name ? pen.createPattern(tile, "repeat") : null;
   }
 
-  function whole() {
-    look(0, Infinity);
+  function draw() {
+    const [wide, high, ratio] = [canvas.clientWidth, canvas.clientHeight, devicePixelRatio || 1];
+    Object.assign(canvas, { width: wide * ratio, height: high * ratio });
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    Object.assign(pen, { font: "11px system-ui, sans-serif", textBaseline: "middle" });
+    const { color: ink, backgroundColor: ground, borderTopColor: rule, outlineColor: tile } = getComputedStyle(box);
+    const looks = [...legend.querySelectorAll("i")].map((sample) => {
+      const { backgroundColor: own, color } = getComputedStyle(sample);
+      return { own, color, hatch: hatch(sample.dataset.hatch ?? "", ground) };
+    });
+    const waits = hatch("rises", ground);
+    const kinds = data?.kinds ?? [];
+    const line = chosen && kinds[chosen[3]][1];
+
+    /** @param {string | CanvasPattern} colour @param {number} left @param {number} y @param {number} w @param {number} tall */
+    function rect(colour, left, y, w, tall, alpha = 1) {
+      Object.assign(pen, { fillStyle: colour, globalAlpha: alpha });
+      pen.fillRect(left, y, w, tall);
+      pen.globalAlpha = 1;
+    }
+
+    const { step, say } = ruler(seconds(ROOM));
+    const first = Math.ceil(from / step);
+    const times = Array.from({ length: Math.floor(to / step) - first + 1 }, (_, n) => (first + n) * step);
+    pen.fillStyle = getComputedStyle(notes).color;
+    for (const at of times) {
+      pen.fillText(say(at), Math.min(x(at) + 3, wide - 3 - pen.measureText(say(at)).width), RULER / 2);
+    }
+    for (const { y, high: tall, name, items, card } of lanes) {
+      if (name) rect(tile, x(0), y + 1, x(card.seconds) - x(0), tall - 2);
+      for (const at of times) rect(rule, x(at), name ? y : RULER, 1, name ? tall : 0);
+      let last = -2; // the pixel up to which the lane is drawn
+      for (let n = Math.max(0, itemAt(items, from) - 1); n < items.length && items[n].begin < to; n += 1) {
+        const { begin, long, event, label } = items[n];
+        const left = Math.max(x(begin), -2);
+        const right = Math.min(Math.max(x(begin + long), left + LEAST), wide + 2);
+        const pale = Math.min(1, Math.max(0.4, (x(begin + long) - x(begin)) / LEAST)); // so that short ones do not add up
+        if (right < last + 0.2) continue; // what is too short to be seen is drawn once
+        last = right;
+        const kind = event && kinds[event[3]];
+        const look = kind && looks[kind[0]];
+        const waiting = name === "waits";
+        const over = waiting ? waits : look?.hatch;
+        rect(look?.own ?? rule, left, y + 2, right - left, tall - 4, waiting ? 0.5 * pale : pale);
+        if (over && right - left > 4) rect(over, left, y + 2, right - left, tall - 4);
+        if (right - left > 3) rect(ground, right - 0.5, y + 2, 0.5, tall - 4);
+        const begins = Math.max(left, 0);
+        const text = right - left > 24 && label.find((each) => pen.measureText(each).width < right - begins - 10);
+        if (text) {
+          const at = event ? begins + 5 : (begins + Math.min(right, wide) - pen.measureText(text).width) / 2;
+          if (over && !waiting) rect(look?.own ?? rule, at - 2, y + 3, pen.measureText(text).width + 4, tall - 6);
+          pen.fillStyle = look && !waiting ? look.color : ink;
+          pen.fillText(text, at, y + tall / 2 + 0.5);
+        }
+        if (kind?.[1] && kind[1] === line) {
+          rect(ink, left, y + tall - 2, Math.max(right - left, 1.5), 2); // all of the line that is chosen
+        }
+      }
+    }
+    const now = item();
+    if (!now) return;
+    const { y, high: tall } = lanes[here.lane];
+    const [left, right] = [Math.max(x(now.begin), -4), Math.min(x(now.begin + now.long), wide + 4)];
+    Object.assign(pen, { strokeStyle: ink, lineWidth: 2 });
+    pen.strokeRect(left - 1, y + 1, Math.max(right - left, 1) + 2, tall - 2);
   }
 
-  /** Goes to an item, which is brought into sight, and says what it is. @param {number} lane @param {number} at */
+  // What is pointed at, walked to and chosen.
+
+  /** @param {number} lane @param {number} at */
+  function tell(lane, at) {
+    const { card, name, items } = lanes[lane] ?? { items: [] };
+    const of = data && data.cards.length > 1 && card ? ` of ${card.name}` : "";
+    said.textContent = items[at] ? `${name || "loop"}${of}: ${items[at].said}` : HINT;
+  }
+
+  /** Goes to an item, and brings it into sight. @param {number} lane @param {number} at */
   function go(lane, at) {
     here = { lane, at };
-    const { begin, wide: length } = lanes[lane].items[at];
-    const margin = (to - from) / 10;
-    if (begin + length < from + margin / 5 || begin > to - margin / 5) look(begin - 3 * margin, begin + 7 * margin);
-    say(lanes[lane], at);
+    const { begin, long } = lanes[lane].items[at];
+    if (begin + long <= from || begin >= to) look(begin - 0.3 * (to - from), to - from);
+    tell(lane, at);
     paint();
   }
 
-  /** @param {Lane | undefined} lane @param {number} at */
-  function say(lane, at) {
-    const item = lane?.items[at];
-    said.textContent = item && lane ? `${lane.name || "loop"}${lanes.at(-1)?.card ? ` of ${data?.cards[lane.card].name}` : ""}: ${item.said}` : hint;
+  /** The next on its lane, or the one at the same time on a lane below or above. @param {number} along @param {number} down */
+  function walk(along, down) {
+    const now = item();
+    if (!now) return go(lanes.findIndex(({ name }) => name), 0);
+    const { length } = lanes[here.lane].items;
+    if (along) return go(here.lane, Math.min(Math.max(here.at + along, 0), length - 1));
+    let lane = here.lane + down;
+    while (lanes[lane] && !lanes[lane].items.length) lane += down;
+    if (lanes[lane]) go(lane, itemAt(lanes[lane].items, now.begin + now.long / 2));
   }
 
-  /** Selects the line, its value and the collective of an event; of a loop what is in sight. @param {Item} item */
-  function choose(item) {
-    if (!item.event || !data) return look(item.begin, item.begin + item.wide);
-    chosen = item;
-    const [, , , , time, , name, line] = item.event;
-    const [at, values] = data.lines[line] ?? ["", []];
+  /** Selects the event's line and its value, and says what it is; of a loop all trips are shown. */
+  function choose() {
+    const now = item();
+    if (!now?.event) return now && look(now.begin, now.long);
+    chosen = now.event;
+    const at = data?.kinds[chosen[3]][1] ?? "";
+    const values = data?.values[at] ?? [];
     if (at) ctx.light([at], at);
     if (values.length && !values.includes(ctx.get("selected"))) ctx.select(values[0]);
-    tell();
+    drawChosen();
     paint();
-    return undefined;
   }
 
-  /** What is chosen, with the ways to what is said of it elsewhere. */
-  function tell() {
-    const event = chosen?.event;
-    const values = event && data?.lines[event[7]]?.[1] || [];
-    fill(detail, event && data ? [h("code", {}, data.words[event[6]]), ` ${data.words[event[4]]} `, inline(ctx, data.chosen[event[8]])] : null);
-    detail.hidden = !event;
-    detail.dataset.values = values.join(" ");
+  function drawChosen() {
+    about.hidden = !chosen;
+    fill(about, chosen && data && [h("code", {}, chosen[5]), " ", inline(ctx, data.chosen[data.kinds[chosen[3]][3]])]);
   }
 
-  /** @param {number} by */
-  function along(by) {
-    if (!here) return go(lanes.findIndex(({ name }) => name), 0);
-    const at = Math.min(Math.max(here.at + by, 0), lanes[here.lane].items.length - 1);
-    return go(here.lane, at);
-  }
-
-  /** To the lane above or below that has something at this time. @param {number} by */
-  function across(by) {
-    if (!here) return along(0);
-    const { begin, wide: length } = lanes[here.lane].items[here.at];
-    for (let lane = here.lane + by; lanes[lane]; lane += by) {
-      const at = itemAt(lanes[lane].items, begin + length / 2, Infinity);
-      if (at >= 0) return go(lane, at);
-    }
-    return undefined;
-  }
-
-  canvas.addEventListener("keydown", (e) => {
+  /** @param {KeyboardEvent} e */
+  function keys(e) {
     const part = (to - from) / 4;
-    const item = here && lanes[here.lane]?.items[here.at];
-    /** @type {Record<string, () => unknown>} */
-    const does = {
+    const sideways = (/** @type {number} */ by) => () => e.shiftKey ? move(by * part) : walk(by, 0);
+    const own = /** @type {Record<string, () => void>} */ ({
       "+": () => zoom(2),
       "=": () => zoom(2),
       "-": () => zoom(0.5),
-      "−": () => zoom(0.5),
       Home: whole,
-      ArrowRight: () => e.shiftKey ? look(from + part, to + part) : along(1),
-      ArrowLeft: () => e.shiftKey ? look(from - part, to - part) : along(-1),
-      ArrowDown: () => across(1),
-      ArrowUp: () => across(-1),
-      Enter: () => item && choose(item),
-    };
-    if (!does[e.key] || e.ctrlKey || e.metaKey || e.altKey) return;
-    does[e.key]();
+      ArrowRight: sideways(1),
+      ArrowLeft: sideways(-1),
+      ArrowDown: () => walk(0, 1),
+      ArrowUp: () => walk(0, -1),
+      Enter: choose,
+    })[e.key];
+    if (!own || e.ctrlKey || e.metaKey || e.altKey) return;
+    own();
     e.preventDefault();
     e.stopPropagation();
-  });
-  canvas.addEventListener("wheel", (e) => {
+  }
+
+  /** @param {WheelEvent} e */
+  function wheel(e) {
     const sideways = Math.abs(e.deltaX) > Math.abs(e.deltaY) || e.shiftKey;
-    const seconds = (to - from) / wide();
-    if (!sideways && e.deltaY > 0 && to - from >= (data?.seconds ?? 0)) return; // then the pane scrolls
+    if (!sideways && e.deltaY > 0 && to - from >= (data?.seconds ?? 0)) return; // all is in sight: the pane scrolls
     e.preventDefault();
-    if (sideways) look(from + (e.deltaX || e.deltaY) * seconds, to + (e.deltaX || e.deltaY) * seconds);
-    else zoom(Math.exp(-e.deltaY * (e.ctrlKey ? 0.01 : 0.002)), from + e.offsetX * seconds);
-  }, { passive: false });
+    if (sideways) move(seconds(e.deltaX || e.deltaY));
+    else zoom(Math.exp(-e.deltaY * (e.ctrlKey ? 0.01 : 0.002)), from + seconds(e.offsetX)); // a pinch has ctrlKey
+  }
 
-  /** Where a drag began, and what was in sight. */
-  let drag = { x: 0, from: 0, on: false, moved: false };
-  const laneAt = (/** @type {number} */ y) => lanes.findIndex((lane) => y >= lane.y && y < lane.y + lane.high);
-  canvas.addEventListener("pointerdown", (e) => {
-    drag = { x: e.offsetX, from, on: true, moved: false };
-    canvas.setPointerCapture(e.pointerId);
-  });
-  canvas.addEventListener("pointermove", (e) => {
-    if (drag.on && (drag.moved || Math.abs(e.offsetX - drag.x) > 4)) {
-      drag.moved = true;
-      const begin = drag.from - (e.offsetX - drag.x) * (to - from) / wide();
-      return look(begin, begin + to - from);
-    }
-    const lane = laneAt(e.offsetY);
-    const at = lane < 0 ? -1 : hit(e.offsetX, lanes[lane], 4);
-    canvas.style.cursor = at < 0 ? "grab" : "pointer";
-    return say(lanes[lane], at);
-  });
-  canvas.addEventListener("pointerup", (e) => {
-    const lane = laneAt(e.offsetY);
-    const at = lane < 0 ? -1 : hit(e.offsetX, lanes[lane], 4);
-    if (drag.on && !drag.moved && at >= 0) {
-      go(lane, at);
-      choose(lanes[lane].items[at]);
-    }
-    drag.on = false;
-  });
-  canvas.addEventListener("pointerleave", () => say(here ? lanes[here.lane] : undefined, here?.at ?? -1));
-  canvas.addEventListener("focus", () => here && say(lanes[here.lane], here.at));
+  /** Where the pointer is: which lane, and what is there. @param {MouseEvent} e */
+  function pointed({ offsetX, offsetY }) {
+    const lane = lanes.findIndex(({ y, high }) => offsetY >= y && offsetY < y + high);
+    return { lane, at: lane < 0 ? -1 : itemAt(lanes[lane].items, from + seconds(offsetX), seconds(NEAR)) };
+  }
 
-  /** The rows of what the kernel says, and beside them what each is. */
-  function lay() {
-    if (!data) return;
-    const { words, cards } = data;
-    let y = RULER;
-    lanes = [];
-    /** @type {HTMLElement[]} */
-    const heads = [];
-    cards.forEach(({ name, said: time, rests, seconds, lanes: own, axes, busy, loops, events }, card) => {
-      heads.push(h("div", { class: "sv-tlhead", style: { top: `${y}px` } }, h("b", {}, `${name}  ${time}`), h("span", { class: "sv-soft" }, rests)));
-      y += HEAD;
-      for (let depth = 0; loops.some((loop) => loop[2] === depth); depth += 1) {
-        const items = loops.filter((loop) => loop[2] === depth).map(([begin, long, , , told]) => ({ begin, wide: long, said: words[told] }));
-        lanes.push({ y, high: BAND, card, name: "", ends: seconds, items: items.sort((a, b) => a.begin - b.begin) });
-        y += BAND;
+  let drag = { x: 0, from: 0, on: false, far: false };
+  /** @type {Record<string, (e: PointerEvent) => void>} */
+  const pointer = {
+    pointerdown(e) {
+      drag = { x: e.offsetX, from, on: true, far: false };
+      canvas.setPointerCapture(e.pointerId);
+    },
+    pointermove(e) {
+      drag.far ||= drag.on && Math.abs(e.offsetX - drag.x) > NEAR;
+      if (drag.on && drag.far) return look(drag.from - seconds(e.offsetX - drag.x), to - from);
+      const { lane, at } = pointed(e);
+      canvas.style.cursor = at < 0 ? "grab" : "pointer";
+      tell(lane, at);
+    },
+    pointerup(e) {
+      const { lane, at } = pointed(e);
+      if (drag.on && !drag.far && at >= 0) {
+        go(lane, at);
+        choose();
       }
-      own.forEach((lane, n) => {
-        const items = events.filter((event) => event[0] === n).map((event) => ({
-          begin: event[1],
-          wide: event[2],
-          said: `${words[event[4]]}, ${words[event[5]]} (${words[event[6]]})`,
-          event,
-        }));
-        lanes.push({ y, high: HIGH, card, name: lane, ends: seconds, items });
-        const [before, after] = axes[n] ? lane.split(axes[n]) : [lane, ""];
-        const title = busy[n] ? `${lane}, busy ${busy[n]} of ${time}` : lane;
-        const label = axes[n] ? [before, chip(ctx, axes[n]), after] : lane;
-        heads.push(h("div", { class: "sv-tlname", title, style: { top: `${y}px` } }, h("span", {}, label), h("span", { class: "sv-soft" }, busy[n])));
-        y += HIGH;
+      drag.on = false;
+    },
+    pointerleave: () => tell(here.lane, here.at),
+  };
+  for (const [name, listener] of Object.entries(pointer)) canvas.addEventListener(name, /** @type {any} */ (listener));
+  canvas.addEventListener("keydown", keys);
+  canvas.addEventListener("wheel", wheel, { passive: false });
+
+  // What the kernel says.
+
+  /**
+   * The rows of a card from a pixel on, with what stands beside them.
+   * @param {Timelines} told
+   * @param {TimedCard} card
+   * @param {number} top
+   */
+  function rows({ kinds }, card, top) {
+    const head = h("div", { class: "sv-tlhead" }, h("b", {}, card.name, " ", card.said), h("span", {}, card.rests));
+    const beside = [at(head, top)];
+    let y = top + HEAD;
+    const deepest = Math.max(-1, ...card.loops.map(([, , depth]) => depth));
+    for (let depth = 0; depth <= deepest; depth += 1, y += BAND) {
+      const items = card.loops.filter((loop) => loop[2] === depth)
+        .map(([begin, long, , trips, said]) => ({ begin, long, said, label: [trips] }));
+      lanes.push({ y, high: BAND, card, name: "", items: items.sort((a, b) => a.begin - b.begin) });
+    }
+    card.lanes.forEach(([name, axis, busy], n) => {
+      const items = card.events.filter((event) => event[0] === n).map((event) => {
+        const [, begin, long, kind, time, own] = event;
+        const [, line, about] = kinds[kind];
+        const what = about.split(",")[0];
+        const label = line && name === "compute" ? [`${line} ${what}`, line] : [what, what.split(" over ")[0]];
+        return { begin, long, said: `${time}: ${about} (${own})`, label, event };
       });
-      y += 8;
+      lanes.push({ y, high: HIGH, card, name, items });
+      const [before, after] = axis ? name.split(axis) : [name, ""];
+      const label = h("span", {}, before, axis && chip(ctx, axis), after);
+      const title = busy && `${name}: busy ${busy} of ${card.said}`;
+      beside.push(at(h("div", { class: "sv-tlname", title }, label, h("span", { class: "sv-soft" }, busy)), y));
+      y += HIGH;
+    });
+    return { beside, bottom: y + 6 };
+  }
+
+  /** @param {HTMLElement} row @param {number} y */
+  function at(row, y) {
+    row.style.top = `${y}px`;
+    return row;
+  }
+
+  /** @param {Timelines} told */
+  function lay(told) {
+    lanes = [];
+    let y = RULER;
+    const beside = told.cards.flatMap((card) => {
+      const made = rows(told, card, y);
+      y = made.bottom;
+      return made.beside;
     });
     box.style.height = `${y}px`;
-    fill(names, heads);
-    fill(
-      legend,
-      data.looks.map(({ text, axis }) => {
-        const place = ctx.get("mesh").axes.findIndex((each) => each.name === axis);
-        const hatch = axis ? OF_AXES[place % OF_AXES.length] : text.endsWith("HBM") ? "down" : "";
-        const look = axis ? "axis" : text.endsWith("HBM") ? "hbm" : text.endsWith("FLOPs") ? "flops" : "other";
-        return h("li", {}, h("i", { class: `sv-tllook sv-tl-${look}`, style: axis ? axisStyle(ctx, axis) : null, "data-hatch": hatch }), text);
-      }),
+    /** @type {[id: string, words: string, title: string, onclick: () => void][]} */
+    const buttons = [
+      ["in", "+", "zoom in (+)", () => zoom(2)],
+      ["out", "−", "zoom out (−)", () => zoom(0.5)],
+      ["whole", "whole step", "the whole step (Home)", whole],
+    ];
+    const tools = buttons.map(([id, words, title, onclick]) =>
+      h("button", { class: "sv-btn", id: `timeline-${id}`, title, "aria-label": title, onclick }, words)
     );
-    notes.textContent = `${data.notes.join("; ")}.`;
-    const told = cards.map(({ name, said: time, lanes: own }) => `${name}: ${time} a step, lanes ${own.join(", ")}`).join("; ");
-    canvas.setAttribute("aria-label", `The step as it would run. ${told}. Arrows go from event to event; the tables below say the same.`);
+    fill(names, h("div", { class: "sv-tltools" }, tools), beside);
+    const axes = ctx.get("mesh").axes.map(({ name }) => name);
+    const samples = told.looks.map(([text, kind, hatch]) => {
+      const style = kind === "axis" ? axisStyle(ctx, axes[hatch ?? 0]) : null;
+      const strokes = kind === "axis" ? OF_AXES[(hatch ?? 0) % OF_AXES.length] : kind === "hbm" ? "down" : "";
+      return h("li", {}, h("i", { class: `sv-tl-${kind}`, style, "data-hatch": strokes }), text);
+    });
+    fill(legend, samples);
+    notes.textContent = `${told.notes.join("; ")}.`;
+    const words = told.cards.map(({ name, said, lanes: own }) =>
+      `${name} ${said}, lanes ${own.map(([n]) => n).join(", ")}`
+    );
+    canvas.setAttribute("aria-label", `The step as it would run: ${words.join("; ")}. ${HINT}`);
   }
 
   function update() {
     const told = ctx.get("timeline");
-    el.classList.toggle("sv-asked", !told.document && Boolean(data));
     if (!told.document) {
-      if (!data && !body.childElementCount) fill(body, waiting(ctx)); // else the last answer stays
+      if (!body.childElementCount) fill(body, waiting(ctx)); // else the last answer stays
       return;
     }
-    view.draw(told.document);
-    drawn.hidden = !told.cards;
     const before = data?.seconds;
     data = told.cards ? /** @type {Timelines} */ (told) : null;
-    if (data?.seconds !== before) {
-      here = chosen = null;
-      say(undefined, -1);
+    drawn.hidden = !data;
+    view.draw(told.document);
+    if (!data) return;
+    if (data.seconds !== before) {
+      [here, chosen] = [{ lane: -1, at: -1 }, undefined];
       whole();
     }
-    lay();
-    tell();
+    lay(data);
+    tell(here.lane, here.at);
+    drawChosen();
     paint();
   }
 

@@ -459,12 +459,14 @@ export interface Line {
 
 /** The step of the open card and of the one that it is compared with, on one scale; see timelines.py. */
 export interface Timelines {
-  cards: TimedCard[];
   seconds: number;
-  looks: { text: string; axis?: string }[];
-  words: string[];
-  lines: [at: string, values: string[]][];
+  cards: TimedCard[];
+  kinds: [look: number, at: string, about: string, chosen: number][];
+  /** What is said of an event that is chosen. */
   chosen: Inline[];
+  looks: [text: string, kind: "axis" | "flops" | "hbm" | "other", hatch: number | null][];
+  /** By line the values that it makes. */
+  values: Record<string, string[]>;
   notes: string[];
 }
 
@@ -473,25 +475,12 @@ export interface TimedCard {
   said: string;
   rests: string;
   seconds: number;
-  /** By lane: its name, its mesh axis, how long it is busy. */
-  lanes: string[];
-  axes: string[];
-  busy: string[];
-  loops: [begin: number, wide: number, depth: number, trips: number, words: number][];
-  events: Timed[];
+  lanes: [name: string, axis: string, busy: string][];
+  loops: [begin: number, long: number, depth: number, trips: string, words: string][];
+  events: TimedEvent[];
 }
 
-export type Timed = [
-  lane: number,
-  begin: number,
-  wide: number,
-  look: number,
-  time: number,
-  about: number,
-  name: number,
-  line: number,
-  chosen: number,
-];
+export type TimedEvent = [lane: number, begin: number, long: number, kind: number, time: string, name: string];
 
 export interface Traits {
   /** The offer that is looked at, `remedy …` or `offer …`; empty for none. */

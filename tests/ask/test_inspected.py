@@ -1,0 +1,79 @@
+"""Variables are cut as `inspect_array_sharding` says, can be asked about by name, and no axis is explained that they
+have not."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shardviz as sv
+from shardviz.notation import Spec
+from shardviz.notation.spec import axis_name
+from tests.ask import inspected
+from tests.ask.inspected import CASES, MESH
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """Case → variable → spec, as JAX has it."""
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    ran = subprocess.run([sys.executable, inspected.__file__], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def asked(case):
+    function, shapes, specs = CASES[case]
+    return sv.trace(function, *[jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes]), sv.Plan(MESH, specs)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_variable_can_be_asked_about_and_is_cut_as_jax_says(truth, case):
+    program, plan = asked(case)
+    assert [n for n in truth[case] if n != "collectives"], "the case has variables"
+    for name, cut in truth[case].items():
+        if name == "collectives":
+            continue
+        why = program.why(plan, name)
+        assert [[axis_name(a) for a in axes] for axes in why.value.spec.dims] == cut, name
+        for axis in MESH:
+            at = next((d for d, axes in enumerate(cut) if axis in axes), None)
+            assert (why.axis(axis).dimension, bool(why.axis(axis).causes)) == (at, at is not None), (name, axis)
+        assert f"{name} = " in why.text(), "the line is shown"
+
+
+def test_what_is_computed_otherwise_says_both():
+    program, plan = asked("convolutions")
+    o = next(v for v in program.propagate(plan).intermediates if v.label == "o")
+    assert (str(o.spec), str(o.computed)) == ("P(None, 'data', None, 'model')", "P(None, 'data', None, None)")
+    assert all(v.computed is None for v in program.propagate(plan).intermediates if v is not o)
+    assert "computed as P(None, 'data') and then moved" in program.why(plan, "o").text()
+    assert o.bytes_per_device == 8 * 16 * 16 * 16 * 4 / 8
+
+
+def test_a_value_that_nothing_shards_says_what_would():
+    """The changes that are named are made, and JAX's own propagation cuts the value so."""
+    program, plan = asked("library, whole")
+    assert not program.propagate(plan).intermediates
+    (answer,) = program.why(plan, "act", axis="model").axes
+    assert [(g.source.name, g.dimension) for g in answer.givers] == [("x", 0), ("w", 1)]
+    for giver in answer.givers:
+        changed = plan.with_spec(giver.source.name, jax.P(*(axes or None for axes in giver.source.spec.dims)))
+        value = program.why(changed, "act").value
+        assert value.spec == Spec(tuple(("model",) if d == giver.dimension else () for d in range(2)))
+
+
+def test_a_value_that_no_axis_divides_says_so():
+    program = sv.trace(lambda x: jnp.sin(x), jax.ShapeDtypeStruct((3, 5), jnp.float32))
+    (answer,) = program.why(sv.Plan(MESH), "result", axis="model").axes
+    assert answer.notes == ("none of its dimensions [3, 5] divides by model=2",)
+
+
+def test_the_partitioner_makes_the_collectives_that_are_told(truth):
+    program, plan = asked("argmax")
+    kinds = [c.kind for c in program.propagate(plan).collectives]
+    assert {kind: kinds.count(kind) for kind in kinds} == truth["argmax"]["collectives"]
