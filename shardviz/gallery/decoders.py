@@ -43,6 +43,7 @@ class Shape:
         positions: learned ones; 0 for rotary.
         tied: the embedding gives the logits too.
         parallel: attention and feed-forward block take the same input, not one the other's result.
+        fused: one product gives queries, keys and values, and one the gate and what it multiplies.
     """
 
     d_model: int
@@ -58,6 +59,7 @@ class Shape:
     positions: int = 0
     tied: bool = False
     parallel: bool = False
+    fused: bool = False
 
     @property
     def weights(self) -> dict[str, tuple[tuple[int, ...], P]]:
@@ -72,6 +74,10 @@ class Shape:
             "out": ((self.heads, k, d), P("tensor", None, wide)),
         }
         table |= {} if self.parallel else {"norm2": ((d,), P())}
+        if self.fused:
+            table = {name: row for name, row in table.items() if name not in ("query", "key", "value")}
+            table["qkv"] = (d, 3, self.heads, k), P(wide, None, "tensor")
+            return table | {"gate_up": ((d, 2, f), P(wide, None, "tensor")), "down": ((f, d), P("tensor", wide))}
         if not self.experts:
             return table | {name: ((d, f), P(wide, "tensor")) for name in ups} | {"down": ((f, d), P("tensor", wide))}
         table |= {name: ((self.experts, d, f), P("expert", wide, "tensor")) for name in ups}
@@ -113,6 +119,7 @@ MODELS = {
     "maxtext-32b": _llama(8192, 32, 64, 64, 28672, parallel=True),
     "maxtext-64b": _llama(8192, 64, 64, 64, 28672, parallel=True),
     "maxtext-128b": _llama(8192, 64, 128, 128, 57344, parallel=True),
+    "maxtext-128b-fused": _llama(8192, 64, 128, 128, 57344, parallel=True, fused=True),
     "maxtext-256b": _llama(16384, 64, 128, 128, 57344, parallel=True),
     "maxtext-1024b": _llama(16384, 128, 256, 256, 114688, parallel=True),
 }
@@ -196,7 +203,10 @@ class Decoder:
         """One layer."""
         x = checkpoint_name(self.cut(x, "tensor"), "decoder_layer_input")
         h = rms_norm(x, p["norm1"])
-        q, k, v = (jnp.einsum("btd,dhk->bthk", h, p[name]) for name in ("query", "key", "value"))
+        if self.shape.fused:
+            q, k, v = jnp.einsum("btd,dnhk->nbthk", h, p["qkv"])
+        else:
+            q, k, v = (jnp.einsum("btd,dhk->bthk", h, p[name]) for name in ("query", "key", "value"))
         if not self.shape.positions:
             q, k = rotary(q), rotary(k)
         q, k, v = (checkpoint_name(self.cut(x, "tensor"), name) for x, name in zip((q, k, v), _QKV, strict=True))
@@ -210,9 +220,13 @@ class Decoder:
 
     def feed_forward(self, h: Any, p: Mapping[str, Any], wide: str, inner: str, expert: str) -> Any:
         """The feed-forward block, of one kind of tokens or of each expert's; letters are those of `einsum`."""
-        product = lambda name: jnp.einsum(f"{wide},{expert}df->{inner}", h, p[name])  # noqa: E731
-        up = checkpoint_name(product("up"), "mlpwi_1")
-        g = jax.nn.silu(checkpoint_name(product("gate"), "mlpwi_0")) * up if self.shape.gated else jax.nn.gelu(up)
+        if self.shape.fused:
+            gate, up = jnp.einsum("btd,dnf->nbtf", h, p["gate_up"])
+        else:
+            product = lambda name: jnp.einsum(f"{wide},{expert}df->{inner}", h, p[name])  # noqa: E731
+            gate, up = product("gate") if self.shape.gated else None, product("up")
+        up = checkpoint_name(up, "mlpwi_1")
+        g = jax.nn.gelu(up) if gate is None else jax.nn.silu(checkpoint_name(gate, "mlpwi_0")) * up
         if not expert:
             g = self.cut(g, "tensor")
         return checkpoint_name(jnp.einsum(f"{inner},{expert}fd->{wide}", g, p["down"]), "mlpwo")

@@ -50,7 +50,7 @@ class Published:
         source: where it is printed.
         differs: what the program does not have of what ran; empty where nothing is known.
         gives: a constant of a chip that comes from this row, which so is no judge of the method; empty for others.
-        aside: not among the rows that the method was first tried on.
+        aside: it came after the method's first trials.
         predicted: level → the seconds that a timeline said when the table was last made.
     """
 

@@ -85,6 +85,9 @@ def reference(shape, params, tokens, places):
         x = x + params["positions"][: tokens.shape[1]]
     for n in range(shape.layers):
         p = {name: w[n] for name, w in params["layers"].items()}
+        if shape.fused:
+            p |= dict(zip(("query", "key", "value"), p["qkv"].swapaxes(0, 1), strict=True))
+            p |= dict(zip(("gate", "up"), p["gate_up"].swapaxes(0, 1), strict=True))
         h = normed(x, p["norm1"])
         q, k, v = (np.einsum("btd,dhk->bthk", h, p[name]) for name in ("query", "key", "value"))
         q, k = (q, k) if shape.positions else (rotated(q), rotated(k))
@@ -106,9 +109,9 @@ def reference(shape, params, tokens, places):
         (SMALL, {"vocabulary_tiles": 3, "one_hot": True, "keep": REMAT["minimal"]}),
         (dataclasses.replace(SMALL, gated=False, positions=12, tied=True), {}),
         (dataclasses.replace(SMALL, experts=4), {"capacity": 1.0}),
-        (dataclasses.replace(SMALL, parallel=True), {}),
+        (dataclasses.replace(SMALL, kv_heads=4, parallel=True, fused=True), {}),
     ],
-    ids=["grouped heads", "tiled", "learned positions", "experts", "parallel"],
+    ids=["grouped heads", "tiled", "learned positions", "experts", "parallel, fused"],
 )
 def test_the_loss_is_what_numpy_says(shape, options):
     random = np.random.default_rng(0)
