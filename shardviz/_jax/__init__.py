@@ -94,5 +94,14 @@ from shardviz._jax.partitioning import (
     answer,
     self_partitioned,
 )
-from shardviz._jax.tracing import NestedPmap, Operand, Refusal, inside_pmap, missing_axis, refusal, tracing_on
+from shardviz._jax.tracing import (
+    NestedPmap,
+    Operand,
+    Refusal,
+    cudnn_attention,
+    inside_pmap,
+    missing_axis,
+    refusal,
+    tracing_on,
+)
 from shardviz._jax.wrappers import JitWrapping, PmapWrapping, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap

@@ -21,7 +21,7 @@ class Accuracy:
     """How far predicted steps were off.
 
     Attributes:
-        low, high: measured / predicted seconds: nine of ten published steps lie between these (all, of fewer than ten).
+        low, high: measured / predicted seconds: eight of ten published steps lie between these (all, of fewer than ten).
         rows: how many were compared.
     """
 

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
 
+from shardviz import _jax
 from shardviz.errors import ShardvizError
 from shardviz.gallery.example import Example, mesh_of
 from shardviz.gallery.llama import attention as plain_attention
@@ -42,6 +43,7 @@ class Shape:
         positions: learned ones; 0 for rotary.
         tied: the embedding gives the logits too.
         parallel: attention and feed-forward block take the same input, not one the other's result.
+        fused: one product gives queries, keys and values, and one the gate and what it multiplies.
     """
 
     d_model: int
@@ -57,6 +59,7 @@ class Shape:
     positions: int = 0
     tied: bool = False
     parallel: bool = False
+    fused: bool = False
 
     @property
     def weights(self) -> dict[str, tuple[tuple[int, ...], P]]:
@@ -71,6 +74,10 @@ class Shape:
             "out": ((self.heads, k, d), P("tensor", None, wide)),
         }
         table |= {} if self.parallel else {"norm2": ((d,), P())}
+        if self.fused:
+            table = {name: row for name, row in table.items() if name not in ("query", "key", "value")}
+            table["qkv"] = (d, 3, self.heads, k), P(wide, None, "tensor")
+            return table | {"gate_up": ((d, 2, f), P(wide, None, "tensor")), "down": ((f, d), P("tensor", wide))}
         if not self.experts:
             return table | {name: ((d, f), P(wide, "tensor")) for name in ups} | {"down": ((f, d), P("tensor", wide))}
         table |= {name: ((self.experts, d, f), P("expert", wide, "tensor")) for name in ups}
@@ -112,6 +119,7 @@ MODELS = {
     "maxtext-32b": _llama(8192, 32, 64, 64, 28672, parallel=True),
     "maxtext-64b": _llama(8192, 64, 64, 64, 28672, parallel=True),
     "maxtext-128b": _llama(8192, 64, 128, 128, 57344, parallel=True),
+    "maxtext-128b-fused": _llama(8192, 64, 128, 128, 57344, parallel=True, fused=True),
     "maxtext-256b": _llama(16384, 64, 128, 128, 57344, parallel=True),
     "maxtext-1024b": _llama(16384, 128, 256, 256, 114688, parallel=True),
 }
@@ -171,9 +179,13 @@ class Decoder:
         return jax.lax.with_sharding_constraint(x, self.spec(_BATCH, "context", *features))
 
     def attend(self, q: Any, k: Any, v: Any) -> Any:
-        """Causal attention, as products or by the kernel."""
+        """Causal attention, as products or by a kernel."""
         if self.attention == "plain":
             return checkpoint_name(plain_attention(q, k, v), "context")
+        if self.attention == "cudnn":
+            rows = self.spec(_BATCH, None, "tensor")
+            local = jax.shard_map(_jax.cudnn_attention, in_specs=(rows,) * 3, out_specs=rows, check_vma=False)
+            return checkpoint_name(local(q, k, v), "context")
         q = q / math.sqrt(self.shape.head_dim)
         kernel = _kernel(self)
         cut = kernel.manual_sharding_spec(
@@ -191,7 +203,10 @@ class Decoder:
         """One layer."""
         x = checkpoint_name(self.cut(x, "tensor"), "decoder_layer_input")
         h = rms_norm(x, p["norm1"])
-        q, k, v = (jnp.einsum("btd,dhk->bthk", h, p[name]) for name in ("query", "key", "value"))
+        if self.shape.fused:
+            q, k, v = jnp.einsum("btd,dnhk->nbthk", h, p["qkv"])
+        else:
+            q, k, v = (jnp.einsum("btd,dhk->bthk", h, p[name]) for name in ("query", "key", "value"))
         if not self.shape.positions:
             q, k = rotary(q), rotary(k)
         q, k, v = (checkpoint_name(self.cut(x, "tensor"), name) for x, name in zip((q, k, v), _QKV, strict=True))
@@ -205,9 +220,13 @@ class Decoder:
 
     def feed_forward(self, h: Any, p: Mapping[str, Any], wide: str, inner: str, expert: str) -> Any:
         """The feed-forward block, of one kind of tokens or of each expert's; letters are those of `einsum`."""
-        product = lambda name: jnp.einsum(f"{wide},{expert}df->{inner}", h, p[name])  # noqa: E731
-        up = checkpoint_name(product("up"), "mlpwi_1")
-        g = jax.nn.silu(checkpoint_name(product("gate"), "mlpwi_0")) * up if self.shape.gated else jax.nn.gelu(up)
+        if self.shape.fused:
+            gate, up = jnp.einsum("btd,dnf->nbtf", h, p["gate_up"])
+        else:
+            product = lambda name: jnp.einsum(f"{wide},{expert}df->{inner}", h, p[name])  # noqa: E731
+            gate, up = product("gate") if self.shape.gated else None, product("up")
+        up = checkpoint_name(up, "mlpwi_1")
+        g = jax.nn.gelu(up) if gate is None else jax.nn.silu(checkpoint_name(gate, "mlpwi_0")) * up
         if not expert:
             g = self.cut(g, "tensor")
         return checkpoint_name(jnp.einsum(f"{inner},{expert}fd->{wide}", g, p["down"]), "mlpwo")
@@ -289,7 +308,7 @@ class Decoder:
         """Pairs of tokens that attention multiplies for one sequence and head: all, or those in the kernel's tiles."""
         if self.attention == "plain":
             return self.sequence**2
-        size = min(self.blocks, self.sequence)
+        size = min(128 if self.attention == "cudnn" else self.blocks, self.sequence)
         return size**2 * sum(range(1, self.sequence // size + 1))
 
     @property
@@ -299,6 +318,8 @@ class Decoder:
             return {}
         cut = math.prod(self.mesh.get(axis, 1) for axis in (*_BATCH, "tensor", "context"))
         product = 2.0 * self.sequences * self.shape.heads * self.pairs * self.shape.head_dim / cut
+        if self.attention == "cudnn":
+            return {"__cudnn$fmhaSoftmax": 2 * product, "__cudnn$fmhaSoftmaxBackward": 5 * product}
         counts = {"fwd_residuals": 2, "fwd_no_residuals": 2, "dkv_no_residuals": 5 if self.fused_backward else 4}
         counts |= {} if self.fused_backward else {"dq_no_residuals": 3}
         return {f"splash_mha_{name}": count * product for name, count in counts.items()}
@@ -330,6 +351,8 @@ class Decoder:
         table += [(name, into * s.kv_heads, 2.0, True) for name in ("key_proj", "value_proj")]
         if self.attention == "plain":
             table += [(name, pair * self.pairs / 2, 2.0, True) for name in ("scores", "context")]
+        elif self.attention == "cudnn":  # its logarithms of sums have no name, and so are made again
+            table += [("kernel", pair * self.pairs, 2.5, True)]
         else:
             table += [("context", pair * self.pairs, 2.5 if self.fused_backward else 3.5, True)]
         table += [*((name, wide, 2.0, True) for name in ups), ("mlpwo", wide, 2.0, s.experts > 0)]
@@ -390,8 +413,8 @@ def decoder_of(
         mesh: with axes among `data`, `fsdp`, `expert`, `context`, `tensor`; `fsdp=8` if not given.
         remat: a policy of `REMAT`, or the names of `NAMES` that are kept.
         offload: the names that go to the host's memory and come back.
-        attention: `plain`, or `splash`: the Pallas kernel of TPUs.
-        blocks: the side of the kernel's tiles.
+        attention: `plain`; or `splash`, the Pallas kernel of TPUs; or `cudnn`, the kernel of NVIDIA's GPUs.
+        blocks: the side of the splash kernel's tiles.
         fused_backward: the kernel has one pass backward, not two.
         one_hot: look tokens up by a product with their one-hot rows (MaxText's `use_iota_embed`).
         vocabulary_tiles: make the logits of so many parts of each sequence one after the other.
@@ -414,7 +437,7 @@ def decoder_of(
     for name, known, what in (
         *((axis, (*_BATCH, "context", "tensor"), "mesh axis") for axis in sizes),
         *((name, NAMES, "name of a kept value") for name in (*offload, *(() if isinstance(remat, str) else remat))),
-        (attention, ("plain", "splash"), "attention"),
+        (attention, ("plain", "splash", "cudnn"), "attention"),
     ):
         _one_of(dict.fromkeys(known), name, what)
     sequences, across = batch * math.prod(sizes.values()), math.prod(sizes.get(axis, 1) for axis in _BATCH)

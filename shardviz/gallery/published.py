@@ -50,7 +50,7 @@ class Published:
         source: where it is printed.
         differs: what the program does not have of what ran; empty where nothing is known.
         gives: a constant of a chip that comes from this row, which so is no judge of the method; empty for others.
-        aside: not among the rows that the method was first tried on.
+        aside: it came after the method's first trials.
         predicted: level → the seconds that a timeline said when the table was last made.
     """
 
@@ -165,4 +165,4 @@ def left_out() -> dict[str, str]:
 
 
 def _text(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return resources.files("shardviz.gallery").joinpath(name).read_text(encoding="utf-8")

@@ -85,6 +85,9 @@ def reference(shape, params, tokens, places):
         x = x + params["positions"][: tokens.shape[1]]
     for n in range(shape.layers):
         p = {name: w[n] for name, w in params["layers"].items()}
+        if shape.fused:
+            p |= dict(zip(("query", "key", "value"), p["qkv"].swapaxes(0, 1), strict=True))
+            p |= dict(zip(("gate", "up"), p["gate_up"].swapaxes(0, 1), strict=True))
         h = normed(x, p["norm1"])
         q, k, v = (np.einsum("btd,dhk->bthk", h, p[name]) for name in ("query", "key", "value"))
         q, k = (q, k) if shape.positions else (rotated(q), rotated(k))
@@ -106,9 +109,9 @@ def reference(shape, params, tokens, places):
         (SMALL, {"vocabulary_tiles": 3, "one_hot": True, "keep": REMAT["minimal"]}),
         (dataclasses.replace(SMALL, gated=False, positions=12, tied=True), {}),
         (dataclasses.replace(SMALL, experts=4), {"capacity": 1.0}),
-        (dataclasses.replace(SMALL, parallel=True), {}),
+        (dataclasses.replace(SMALL, kv_heads=4, parallel=True, fused=True), {}),
     ],
-    ids=["grouped heads", "tiled", "learned positions", "experts", "parallel"],
+    ids=["grouped heads", "tiled", "learned positions", "experts", "parallel, fused"],
 )
 def test_the_loss_is_what_numpy_says(shape, options):
     random = np.random.default_rng(0)
@@ -131,6 +134,7 @@ def test_the_loss_is_what_numpy_says(shape, options):
         {"model": "gpt-5b", "remat": "save_dot_with_context_except_mlp", "mesh": "data=2,fsdp=2"},
         {"model": "mixtral-8x7b", "mesh": "fsdp=2,expert=2"},
         {"model": "maxtext-16b"},
+        {"model": "llama2-7b", "attention": "cudnn", "remat": "minimal_flash"},
         {"model": "llama3.1-8b", "attention": "splash", "blocks": 128, "mesh": "fsdp=2,tensor=2"},
         {"model": "llama3.1-8b", "attention": "splash", "blocks": 128, "fused_backward": False, "mesh": "fsdp=2"},
     ],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import tomllib
 from importlib import resources
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import shardviz as sv
@@ -52,7 +52,8 @@ def test_what_is_said_of_the_accuracy_follows_from_what_is_stored(script):
     for each in accuracies(rows):
         ratios = [ROWS[key].seconds / ROWS[key].predicted[each.level] for key in each.rows]
         inside = [each.low - 1e-3 <= ratio <= each.high + 1e-3 for ratio in ratios]
-        assert np.mean(inside) >= 0.8 and all(ROWS[key].kind == each.kind and not ROWS[key].gives for key in each.rows)
+        assert inside.count(False) <= 2 * math.ceil(0.1 * len(inside))  # a tenth at either end
+        assert all(ROWS[key].kind == each.kind and not ROWS[key].gives for key in each.rows)
 
 
 def test_a_constant_that_comes_from_a_row_is_the_chips():
