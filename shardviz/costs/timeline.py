@@ -243,7 +243,7 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
             f"timeline: this report, level {report.level}, has no program to walk: it was saved without its stages "
             "(to_json(stages=False)), or by a shardviz that kept no schedule; ask the program again"
         )
-    timing = Timing(report, place, program.collectives)
+    timing = Timing(report, place, program.collectives, listed=program.schedule == "listed")
     tasks = timing.tasks(program.entries)
     walk = Walk(tasks)
     events = tuple(sorted((_event(*event) for event in walk.events), key=lambda event: event.begin))
@@ -278,7 +278,7 @@ def walked_seconds(report: ReportRecord, place: Placement) -> tuple[float, tuple
     program = _program(report, place.machine)
     if program is None:
         return None
-    timing = Timing(report, place, program.collectives)
+    timing = Timing(report, place, program.collectives, listed=program.schedule == "listed")
     seconds = Walk(timing.tasks(program.entries), events=False).now
     return seconds, (*timing.notes, *_notes(report, program))
 

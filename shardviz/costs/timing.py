@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from shardviz.records.schedule import Schedule, Scheduled
 
 HOST = ("to the host", "from the host")
 _UNKNOWN = ("unknown links",)
+_BESIDE = {"tpu": ("collective-permute",), "v5e": ("collective-permute", "all-gather")}
+"""Chip, or kind of chip → the collectives beside which its compiler has the chip go on, as it comes; all of others.
+
+From libtpu's own schedules of the gallery without flags: of v2 to v7x no other is ever begun before it is waited for.
+"""
 
 
 class Timing:
@@ -31,9 +36,12 @@ class Timing:
         axis_of: lane → the mesh axis.
     """
 
-    def __init__(self, report: ReportRecord, place: Placement, collectives: Mapping[str, Collective]):
+    def __init__(
+        self, report: ReportRecord, place: Placement, collectives: Mapping[str, Collective], *, listed: bool = False
+    ):
         self.report, self.place, self.collectives = report, place, collectives
         self.chip = place.machine.chip
+        self._beside = _BESIDE.get(self.chip.name, _BESIDE.get(self.chip.kind)) if listed else None
         self.notes: dict[str, None] = {}
         self.axis_of: dict[str, str] = {}
         self._bandwidth = self.chip.needs("hbm_bytes_per_s") / self.chip.devices_per_chip
@@ -44,7 +52,15 @@ class Timing:
 
     def tasks(self, entries: Schedule) -> tuple[Task, ...]:
         """The entries with their times."""
-        return tuple(map(self._task, entries))
+        return tuple(task for entry in entries for task in self._tasks(entry))
+
+    def _tasks(self, entry: Scheduled) -> Iterator[Task]:
+        """An entry; of a collective for which the chip waits where it begins, its end too."""
+        yield self._task(entry)
+        if self._beside is not None and entry.kind == "begin":
+            collective = self.collectives.get(entry.collective)
+            if collective is not None and collective.kind not in self._beside:
+                yield Task("end", entry.name, entry=entry)
 
     def _task(self, entry: Scheduled) -> Task:
         task = Task(entry.kind, entry.name, after=entry.after, entry=entry)
