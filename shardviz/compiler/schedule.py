@@ -98,7 +98,7 @@ class _Reading:
                 self._list(op.blocks[0])
                 self.listing.same(op.results, op.blocks[0].returned)
             else:
-                self.listing.add(op, self.entries(op))
+                self.listing.add(op, self.entries(op), _over(op) if op.collective else None)
 
     def entries(self, op: HloOperation) -> Iterator[Scheduled]:
         """What an operation does; nothing for what costs nothing."""
@@ -187,6 +187,12 @@ class _Reading:
         if source is None and op.kind == "custom-call":
             source = self.phases.source_around(op)
         return Scheduled(kind=kind, name=name or op.native.name, source=source, phase=phase, **fields)
+
+
+def _over(op: HloOperation) -> tuple[str, ...]:
+    """What makes two collectives of one array the same."""
+    attributes = op.native.attributes
+    return op.kind, *(attributes.get(name, "") for name in ("replica_groups", "source_target_pairs", "dimensions"))
 
 
 def _nbytes(value: Any) -> float:

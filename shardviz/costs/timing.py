@@ -80,8 +80,8 @@ class Timing:
             if entry.trips is None:
                 self._note(f"the trips of loop {entry.name} are not known: counted once")
         elif entry.collective:
-            task.seconds, task.lanes, task.bound = self._collective(entry.collective)
-            one = self.collectives.get(entry.collective)
+            task.seconds, task.lanes, task.bound = self._collective(entry.collective, entry.scatters)
+            one = self._as_run(entry.collective, entry.scatters)
             task.what, task.axes = (one.kind, one.axes) if one else ("collective", None)
         elif entry.kind == "begin":
             task.what = "copy"
@@ -137,14 +137,20 @@ class Timing:
         self._note("transfers between slices are taken to be between all of them")
         return entry.sent_bytes * times[entry.between] * self.chip.devices_per_chip / rate
 
-    def _collective(self, name: str) -> tuple[float, tuple[str, ...], str]:
+    def _collective(self, name: str, scatters: bool) -> tuple[float, tuple[str, ...], str]:
         if name not in self._known:
-            self._known[name] = self._timed(name)
+            self._known[name] = self._timed(name, scatters)
         return self._known[name]
 
-    def _timed(self, name: str) -> tuple[float, tuple[str, ...], str]:
-        """Seconds, lanes and bound of a collective."""
+    def _as_run(self, name: str, scatters: bool) -> Collective | None:
         collective = self.collectives.get(name)
+        if collective is None or not scatters:
+            return collective
+        return dataclasses.replace(collective, kind="reduce-scatter")
+
+    def _timed(self, name: str, scatters: bool) -> tuple[float, tuple[str, ...], str]:
+        """Seconds, lanes and bound of a collective."""
+        collective = self._as_run(name, scatters)
         if collective is None:
             self._note(f"the report has no collective {name}: taken as 0 seconds")
             return 0.0, _UNKNOWN, ""

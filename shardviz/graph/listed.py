@@ -71,11 +71,12 @@ class _Slot:
 
 
 class _Scope:
-    """A block that is read: its slots, and the ends of what was begun and not waited for."""
+    """A block that is read: its slots, its collectives, and the ends of what was begun and not waited for."""
 
-    __slots__ = ("slots", "waiting")
+    __slots__ = ("collectives", "slots", "waiting")
 
     def __init__(self) -> None:
+        self.collectives: dict[Any, tuple[Value, ...]] = {}
         self.slots = [_Slot(self, 0)]
         self.waiting: dict[str, Scheduled] = {}
 
@@ -117,12 +118,13 @@ class _Node:
         written: that is counted.
         slot: behind which it can be computed.
         begun: the collectives that must have ended before.
+        over: of an all-reduce's result: over which devices it is.
         is_summed: it is a reduction's, which is there when all of its fusion is done.
         is_slice: no more than its own bytes of anything are read for it.
     """
 
-    __slots__ = ("begun", "fusion", "in_memory", "is_slice", "is_summed", "operands", "operation", "reader", "size",
-                 "slot", "written")  # fmt: skip
+    __slots__ = ("begun", "fusion", "in_memory", "is_slice", "is_summed", "operands", "operation", "over", "reader",
+                 "size", "slot", "written")  # fmt: skip
 
     def __init__(
         self,
@@ -135,6 +137,7 @@ class _Node:
         self.size, self.slot, self.begun, self.operands, self.operation = size, slot, begun, operands, operation
         self.fusion: _Fusion | None = None
         self.reader: _Fusion | None = None
+        self.over: Any = None
         self.in_memory = self.written = self.is_slice = self.is_summed = False
 
 
@@ -168,8 +171,8 @@ class Listing:
 
     def close(self, returned: Iterable[Value]) -> Schedule:
         """Ends it, with what it gives back; its schedule."""
-        for value in returned:
-            self._store(self._node(value))
+        for node in filter(_comes_from_memory, map(self._node, returned)):
+            self._store(node)
         scope = self._scopes.pop()
         rows = [entry for slot in scope.slots for entry in (*slot.done, *slot.begun)]
         entries = [entry.scheduled if isinstance(entry, _Fusion) else entry for entry in rows]
@@ -181,13 +184,14 @@ class Listing:
         for value, other in zip(values, others, strict=False):
             self._nodes[value] = self._node(other)
 
-    def add(self, operation: Operation, entries: Iterable[Scheduled]) -> None:
+    def add(self, operation: Operation, entries: Iterable[Scheduled], over: Any = None) -> None:
         """Adds an operation.
 
         Args:
             operation: it stands after those whose results it uses.
             entries: what it does: nothing for what is computed element by element; of work one entry; of a collective
                 a `begin` and its `end`; of a loop that; of what runs a block as a whole that block's schedule.
+            over: of a collective: over which devices it is, and how; None where it is like no other.
         """
         kind, entries = operation.kind, tuple(entries)
         if kind in _VIEWS and not entries:
@@ -195,7 +199,9 @@ class Listing:
             return
         operands = [self._node(value) for value in operation.operands]
         if entries and all(entry.kind in ("begin", "end") for entry in entries):
-            self._begin(operation, operands, entries)
+            self._begin(operation, operands, entries, over)
+        elif kind == "add" and self._is_one_sum(operation, operands):
+            self.same(operation.results, operation.operands[1:])
         elif operation.blocks:
             self._run(operation, operands, entries)
         elif kind == "dynamic-update-slice":
@@ -228,28 +234,68 @@ class Listing:
                 begun = begun | node.begun if node.begun else begun
         return slot, begun
 
-    def _begin(self, operation: Operation, operands: list[_Node], entries: Schedule) -> None:
-        """A collective: what it takes is in memory, and so is what it gives."""
+    def _begin(self, operation: Operation, operands: list[_Node], entries: Schedule, over: Any) -> None:
+        """A collective: what it takes is in memory, and so is what it gives. The same again is none."""
         scope = self._scopes[-1]
         for node in operands:
             self._store(node)
+        first = operation.results if over is None else scope.collectives.setdefault((over, *operands), operation.results)
+        if first is not operation.results:
+            self.same(operation.results, first)
+            return
         slot, before = self._ready(operands)
+        scatters = operation.kind == "all-reduce" and all(map(self._is_sliced, operation.results))
         for entry in entries:
             if entry.kind == "begin":
-                slot.begun.append(replace(entry, after=(*sorted(before), *entry.after)))
+                slot.begun.append(replace(entry, after=(*sorted(before), *entry.after), scatters=scatters))
             else:
                 scope.waiting[entry.name] = entry
         names = frozenset(entry.name for entry in entries if entry.kind == "begin")
         for value in operation.results:
             self._there(value)
-            self._nodes[value].slot, self._nodes[value].begun = slot, names
+            node = self._nodes[value]
+            node.slot, node.begun, node.over = slot, names, over if operation.kind == "all-reduce" else None
+
+    def _is_sliced(self, value: Value) -> bool:
+        """Whether nothing but slices of a value are used, of no more than half of it."""
+        users = [user for user, _ in value.uses]
+        return bool(users) and all(
+            isinstance(user, Operation)
+            and user.kind in _SLICES
+            and 2 * self._bytes_of(user.results[0]) <= self._bytes_of(value)
+            for user in users
+        )
+
+    def _is_one_sum(self, operation: Operation, operands: list[_Node]) -> bool:
+        """Whether two all-reduces are added up and used for nothing else: the second does for both."""
+        first, second = operands
+        waiting = self._scopes[-1].waiting
+        alike = first.over is not None and first.over == second.over and first is not second
+        alone = all(len(value.uses) == 1 for value in operation.operands)
+        if not (alike and alone and first.begun and first.begun <= waiting.keys() and second.begun <= waiting.keys()):
+            return False
+        after = [name for entry in first.slot.begun if entry.name in first.begun for name in entry.after]
+        first.slot.begun = [entry for entry in first.slot.begun if entry.name not in first.begun]
+        second.slot.begun = [
+            replace(entry, after=(*entry.after, *after)) if entry.name in second.begun else entry
+            for entry in second.slot.begun
+        ]
+        for name in first.begun:
+            del waiting[name]
+        return True
 
     def _run(self, operation: Operation, operands: list[_Node], entries: Schedule) -> None:
         """A loop, or the branches of a conditional, which take and give what is in memory."""
-        for node in filter(_comes_from_memory, operands):
-            self._store(node)
+        body = operation.blocks[-1]
+        for place, node in enumerate(operands):
+            stays = operation.kind == "while" and body.returned[place] is body.arguments[place]
+            if not stays or _comes_from_memory(node):
+                self._store(node)
         slot = self._slot(operands, entries)
-        for value in operation.results:
+        for value, last in zip(operation.results, body.returned, strict=False):
+            if operation.kind == "while" and not _comes_from_memory(self._node(last)):
+                self._nodes[value] = self._node(last)
+                continue
             self._there(value)
             self._nodes[value].slot = slot
 

@@ -203,7 +203,9 @@ class Reading(Walker):
         if op.results and op.results[0] in self.again:
             self.listing.same(op.results, (self.again[op.results[0]],))
         else:
-            self.listing.add(op, entries)
+            attribute = COLLECTIVES.get(name)
+            over = attribute and (name, op.attributes[attribute], op.attributes["out_sharding"])
+            self.listing.add(op, entries, over or None)
 
     def _works(
         self, op: MlirOperation, frame: Frame | None, phase: str, flops: dict[str, float], opaque: tuple[str, ...] = ()
