@@ -64,7 +64,7 @@ def report_of(
 
 
 def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, found: Propagated) -> Report:
-    """A report with arguments, outputs, collectives and FLOPs alone."""
+    """A report with arguments, outputs, collectives, FLOPs and schedule alone."""
     return Report(
         level="propagated",
         program=call.name,
@@ -74,6 +74,7 @@ def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, found: Propagated
         collectives=Collectives(found.collectives),
         cost=_work(found),
         timings=found.seconds,
+        schedule=found.schedule,
     )
 
 

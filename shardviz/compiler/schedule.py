@@ -10,8 +10,7 @@ begin. What goes on beside the others is begun by one instruction and ended by a
 | fusions with one `channel_id` | at `AsyncCollectiveStart` | after `AsyncCollectiveDone` |
 | a collective, or a fusion of one, without such a mark | there | there: the chip waits |
 
-The order of a program that is not scheduled (the partitioner's) is `graph.listed`'s, and of its bytes only those of
-matrix products are counted: the rest will be fused.
+The order of a program that is not scheduled (the partitioner's) is `graph.listed`'s, and so are its fusions.
 
 >>> from shardviz.compiler.module import parse
 >>> module = parse('''HloModule m, is_scheduled=true

@@ -306,7 +306,7 @@ def _program(report: ReportRecord, machine: Machine) -> _Program | None:
 
 def _notes(report: ReportRecord, program: _Program) -> Iterator[str]:
     if program.schedule == "listed":
-        yield "listed: of the bytes in HBM only those of matrix products are counted; what is fused is not known yet"
+        yield "listed: how a compiler fuses what is computed element by element is estimated"
         return
     flops = sum(entry.total[0] for entry in program.entries)
     if report.cost is not None and report.cost.dot_flops and flops > 1.02 * report.cost.dot_flops:
@@ -340,7 +340,7 @@ def _lanes(events: Iterable[Event], seconds: float, timing: Timing) -> tuple[Lan
         busy[event.lane] = busy.get(event.lane, 0.0) + event.total
     order = sorted(busy, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
     return tuple(
-        Lane(name, busy[name], seconds - busy[name], timing.axis_of.get(name, ""))
+        Lane(name, busy[name], max(0.0, seconds - busy[name]), timing.axis_of.get(name, ""))
         for name in order
         if name not in (FOLDED, WAITS)
     )
@@ -367,7 +367,7 @@ def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], ti
             spent[event.source] = spent.get(event.source, 0.0) + event.total
 
     def shorter(kind: str, name: str, change: Change, source: Frame | None = None) -> Critical:
-        return Critical(kind, name, seconds - Walk(_changed(tasks, change), events=False).now, source)
+        return Critical(kind, name, max(0.0, seconds - Walk(_changed(tasks, change), events=False).now), source)
 
     def on(lanes: Set[str]) -> Change:
         return lambda task: {"seconds": 0.0} if lanes & {*task.lanes} else {}

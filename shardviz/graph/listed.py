@@ -15,6 +15,11 @@ Bytes of main memory are those of fusions:
 | ... for two fusions, of more bytes than it has twice itself | is written by the first, and read by the second |
 | ... for a collective, a loop, or as a result | is written |
 | slices | read their part; updates in place write theirs |
+| a reduction of what a fusion gives or reads, element by element | is that fusion's too |
+| a loop's first values that never change and come from nothing in memory | are computed inside |
+
+So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
+and one of which only slices are used is a reduce-scatter.
 
 >>> from shardviz.graph.operations import Block, Operation, Value
 >>> block = Block()
@@ -45,8 +50,8 @@ from shardviz.graph.operations import Block, Operation, Value
 from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
-    ("reduce", "reduce-window", "select-and-scatter", "gather", "scatter", "sort", "fft", "custom-call", "top-k", "topk",
-     "rng-bit-generator", "cholesky", "triangular-solve")
+    ("reduce", "reduce-window", "select-and-scatter", "gather", "scatter", "sort", "fft", "custom-call", "top-k",
+     "topk", "rng-bit-generator", "cholesky", "triangular-solve")
 )  # fmt: skip
 """Operations that are fusions of their own."""
 _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-constraint", "copy", "after-all"))
@@ -239,7 +244,9 @@ class Listing:
         scope = self._scopes[-1]
         for node in operands:
             self._store(node)
-        first = operation.results if over is None else scope.collectives.setdefault((over, *operands), operation.results)
+        first = (
+            operation.results if over is None else scope.collectives.setdefault((over, *operands), operation.results)
+        )
         if first is not operation.results:
             self.same(operation.results, first)
             return
@@ -318,7 +325,7 @@ class Listing:
         for place, node in enumerate(operands):
             self._read(fusion, node, limit if place == 0 else None)
         for value in operation.results:
-            node = self._nodes[value] = _Node(self._bytes_of(value), fusion.slot)
+            node = self._nodes[value] = _Node(self._bytes_of(value), fusion.slot or self._scopes[-1].slots[-1])
             node.in_memory, node.fusion, node.is_summed = True, fusion, kind == "reduce"
 
     def _update(self, operation: Operation, operands: list[_Node]) -> None:

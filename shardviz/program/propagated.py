@@ -141,6 +141,7 @@ class Reading(Walker):
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
         self.reshards_left = 0
         self.cuts: dict[Any, _Cut] = {}
+        self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
         self.listing = Listing(self._bytes_of, self._computed)
@@ -219,7 +220,13 @@ class Reading(Walker):
         return Scheduled(kind="work", name=op.kind, source=place.frame, phase=self._phase(op, place))
 
     def _bytes_of(self, value: GraphValue) -> float:
-        return 0.0 if value.is_token else float(math.prod(self._shard_of(value)) * itemsize(value.dtype))
+        spec = self.graph.cut(value, self.around.manual)
+        key = value.shape, value.dtype, spec
+        size = self.sizes.get(key)
+        if size is None:
+            elements = 0 if value.is_token else math.prod(shard_shape(value.shape, spec or Spec(), self.mesh))
+            size = self.sizes[key] = float(elements and elements * itemsize(value.dtype))
+        return size
 
     def _call(self, op: MlirOperation) -> Schedule:
         """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
