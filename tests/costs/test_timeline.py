@@ -244,12 +244,13 @@ def test_a_tpu_waits_for_listed_collectives(scanned):
 
 
 @pytest.mark.tpu
-def test_levels_below_are_within_a_tenth_of_the_compilers_schedule(scanned):
-    example = sv.gallery.ring(mesh="data=4,seq=4")
-    report = example.program.compile(example.plan, "tpu v5p:2x2x4")
-    seconds = sv.timeline(report).seconds
-    for below in (example.program.partition(example.plan, "tpu v5p:2x2x4"), example.program.propagate(example.plan)):
-        assert sv.timeline(below, "tpu v5p:2x2x4").seconds == pytest.approx(seconds, rel=0.1), below.level
+def test_levels_below_come_near_the_compilers_schedule():
+    """The partitioned program within a tenth; what Shardy propagates, which is not all that is run, within 15 %."""
+    example, target = sv.gallery.ring(mesh="data=4,seq=4"), "tpu v5p:2x2x4"
+    program, plan = example.program, example.plan
+    seconds = sv.timeline(program.compile(plan, target)).seconds
+    assert sv.timeline(program.partition(plan, target)).seconds == pytest.approx(seconds, rel=0.1)
+    assert sv.timeline(program.propagate(plan, target), target).seconds == pytest.approx(seconds, rel=0.15)
 
 
 def test_the_seconds_alone_are_the_timelines(scanned):
