@@ -10,8 +10,7 @@ begin. What goes on beside the others is begun by one instruction and ended by a
 | fusions with one `channel_id` | at `AsyncCollectiveStart` | after `AsyncCollectiveDone` |
 | a collective, or a fusion of one, without such a mark | there | there: the chip waits |
 
-The order of a program that is not scheduled (the partitioner's) is `graph.listed`'s, and of its bytes only those of
-matrix products are counted: the rest will be fused.
+The order of a program that is not scheduled (the partitioner's) is `graph.listed`'s, and so are its fusions.
 
 >>> from shardviz.compiler.module import parse
 >>> module = parse('''HloModule m, is_scheduled=true
@@ -28,7 +27,7 @@ matrix products are counted: the rest will be fused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from shardviz.compiler.graph import HloOperation, graph_of
@@ -36,9 +35,9 @@ from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
 from shardviz.compiler.work import Places
-from shardviz.graph import Block, trip_counts
+from shardviz.graph import Block, Value, trip_counts
 from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, shortest, shortest_side
-from shardviz.graph.listed import listed
+from shardviz.graph.listed import Listing
 from shardviz.records.kernels import Known
 from shardviz.records.schedule import Schedule, Scheduled, heaviest
 
@@ -76,21 +75,35 @@ class _Reading:
         self.graph, self.known, self.scheduled = graph_of(module), known, is_scheduled(module)
         self.phases, self.trips = Phases(module), trip_counts(self.graph)
         self.place_of = Places(module, self.phases)
+        self.listing = Listing(_nbytes, lambda op: self._entry(op, "work"))
         self._blocks: dict[Block, Schedule] = {}
         self._chains: dict[str, str] = {}  # the channel of a chain → the collective that began it
 
-    def block(self, block: Block) -> Schedule:
-        """A block's schedule, made once."""
+    def block(self, block: Block, given: Sequence[Value] = ()) -> Schedule:
+        """A block's schedule, of a scheduled module made once; `given` is what a loop begins with."""
+        if not self.scheduled:
+            self.listing.open(block, given)
+            self._list(block)
+            return self.listing.close(block.returned)
         if block not in self._blocks:
-            in_order = (entry for op in block.operations for entry in self.entries(op))
-            self._blocks[block] = tuple(in_order) if self.scheduled else listed(block, self.entries)
+            self._blocks[block] = tuple(entry for op in block.operations for entry in self.entries(op))
         return self._blocks[block]
+
+    def _list(self, block: Block) -> None:
+        """Lists what a block does, what it calls in the calls' place."""
+        for op in block.operations:
+            if op.kind == "call":
+                self.listing.same(op.blocks[0].arguments, op.operands)
+                self._list(op.blocks[0])
+                self.listing.same(op.results, op.blocks[0].returned)
+            else:
+                self.listing.add(op, self.entries(op), _over(op) if op.collective else None)
 
     def entries(self, op: HloOperation) -> Iterator[Scheduled]:
         """What an operation does; nothing for what costs nothing."""
         kind, name = op.kind, op.native.name
         if kind == "while":
-            yield self._entry(op, "loop", trips=self.trips.get(op), body=self.block(op.blocks[1]))
+            yield self._entry(op, "loop", trips=self.trips.get(op), body=self.block(op.blocks[1], op.operands))
         elif kind == "conditional":
             yield from heaviest([self.block(block) for block in op.blocks])
         elif kind == "call":
@@ -167,8 +180,8 @@ class _Reading:
                     flops[call.dtype] = flops.get(call.dtype, 0.0) + (call.flops or 0.0)
                     sides.append(call.side)
                     opaque |= {call.name} if call.flops is None else set()
-        moved = max(0.0, moved_bytes(op) - less) if self.scheduled or flops else 0.0
-        if flops or moved:
+        moved = max(0.0, moved_bytes(op) - less) if self.scheduled else 0.0
+        if flops or moved or opaque:
             yield self._entry(
                 op, "work", flops=flops, side=shortest(sides), hbm_bytes=moved, opaque=tuple(sorted(opaque))
             )
@@ -178,6 +191,12 @@ class _Reading:
         if source is None and op.kind == "custom-call":
             source = self.phases.source_around(op)
         return Scheduled(kind=kind, name=name or op.native.name, source=source, phase=phase, **fields)
+
+
+def _over(op: HloOperation) -> tuple[str, ...]:
+    """What makes two collectives of one array the same."""
+    attributes = op.native.attributes
+    return op.kind, *(attributes.get(name, "") for name in ("replica_groups", "source_target_pairs", "dimensions"))
 
 
 def _nbytes(value: Any) -> float:

@@ -21,7 +21,8 @@ class Accuracy:
     """How far predicted steps were off.
 
     Attributes:
-        low, high: measured / predicted seconds: eight of ten published steps lie between these (all, of fewer than ten).
+        low, high: measured / predicted seconds: between these lie eight of ten published steps (all, of fewer than
+            ten).
         rows: how many were compared.
     """
 

@@ -312,8 +312,8 @@ def timed_program(report: ReportRecord, place: Placement, dtype: str | None = No
         entries = schedule_of(parse(report.stages["partitioned"]))
     if not entries:
         return None
-    timing = Timing(place, collectives, dtype)
     schedule = "the compiler's" if own and report.scheduled else "listed"
+    timing = Timing(place, collectives, dtype, listed=schedule == "listed")
     return TimedProgram(report, schedule, entries, timing, timing.tasks(entries))
 
 
@@ -325,7 +325,7 @@ def _rests_on(level: str, schedule: str, compiled_for: str) -> str:
 
 def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[str]:
     if schedule == "listed":
-        yield "listed: of the bytes in HBM only those of matrix products are counted; what is fused is not known yet"
+        yield "listed: how a compiler fuses what is computed element by element is estimated"
         return
     flops = sum(entry.total[0] for entry in entries)
     if report.cost is not None and report.cost.dot_flops and flops > 1.02 * report.cost.dot_flops:
@@ -359,7 +359,7 @@ def _lanes(events: Iterable[Event], seconds: float, timing: Timing) -> tuple[Lan
         busy[event.lane] = busy.get(event.lane, 0.0) + event.total
     order = sorted(busy, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
     return tuple(
-        Lane(name, busy[name], seconds - busy[name], timing.axis_of.get(name, ""))
+        Lane(name, busy[name], max(0.0, seconds - busy[name]), timing.axis_of.get(name, ""))
         for name in order
         if name not in (FOLDED, WAITS)
     )
@@ -386,7 +386,7 @@ def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], ti
             spent[event.source] = spent.get(event.source, 0.0) + event.total
 
     def shorter(kind: str, name: str, change: Change, source: Frame | None = None) -> Critical:
-        return Critical(kind, name, seconds - Walk(_changed(tasks, change), events=False).now, source)
+        return Critical(kind, name, max(0.0, seconds - Walk(_changed(tasks, change), events=False).now), source)
 
     def on(lanes: Set[str]) -> Change:
         return lambda task: {"seconds": 0.0} if lanes & {*task.lanes} else {}

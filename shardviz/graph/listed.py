@@ -1,76 +1,431 @@
-"""A schedule for a program that has none: the program's own order, its collectives beside it.
+"""A schedule for a program that has none: the program's own order, with about the fusions that a compiler makes of it.
 
 A collective begins when its operand is there, and is waited for where its result is first needed:
 
     program     a = dot(x)     g = all-gather(w)     b = dot(a)     c = dot(b, g)
     schedule    begin g        a                     b              end g        c
 
+Bytes of main memory are those of fusions:
+
+| what | in memory |
+|---|---|
+| products, reductions, gathers, sorts, kernels | read their operands and write their results: one fusion each |
+| what is computed element by element | is computed where it is read, from what it comes from |
+| ... of a product, for another product or for a collective | is written by the product, in its own place |
+| ... for two fusions, of more bytes than it has twice itself | is written by the first, and read by the second |
+| ... for a collective, a loop, or as a result | is written |
+| slices | read their part; updates in place write theirs |
+| a reduction of what a fusion gives or reads, element by element | is that fusion's too |
+| a loop's first values that never change and come from nothing in memory | are computed inside |
+
+So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
+and one of which only slices are used is a reduce-scatter.
+
 >>> from shardviz.graph.operations import Block, Operation, Value
 >>> block = Block()
 >>> x, w = block.arguments = tuple(Value(block, i, (4,), "float32", None) for i in range(2))
+>>> listing = Listing(lambda value: 16.0, lambda operation: Scheduled(kind="work", name=operation.kind))
+>>> listing.open(block)
 >>> def op(kind, *operands):
-...     made = Operation(kind, operands, block, None)
-...     made.results = (Value(made, 0, (4,), "float32", None),)
-...     block.operations.append(made)
-...     return made.results[0]
->>> a, g = op("a", x), op("g", w)
->>> c = op("c", op("b", a), g)
->>> pair = lambda name: (Scheduled(kind="begin", name=name, collective=name), Scheduled(kind="end", name=name))
->>> entries = lambda o: pair("g") if o.kind == "g" else (Scheduled(kind="work", name=o.kind),)
->>> " ".join(f"{e.kind}:{e.name}" for e in listed(block, entries))
-'begin:g work:a work:b end:g work:c'
+...     operation = Operation(kind, operands, block, None)
+...     operation.results = (Value(operation, 0, (4,), "float32", None),)
+...     listing.add(operation, entries.get(kind, ()))
+...     return operation.results[0]
+>>> pair = Scheduled(kind="begin", name="g", collective="g"), Scheduled(kind="end", name="g")
+>>> entries = {"all-gather": pair, "dot": (Scheduled(kind="work", name="dot"),)}
+>>> a, g = op("dot", x), op("all-gather", w)
+>>> c = op("dot", op("tanh", op("dot", a)), g)
+>>> " ".join(f"{e.kind}:{e.name}:{e.hbm_bytes:g}" for e in listing.close((c,)))
+'begin:g:0 work:dot:32 work:dot:32 end:g:0 work:dot:48'
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from shardviz.graph.operations import Block, Value
+from shardviz.graph.flops import PRODUCTS
+from shardviz.graph.operations import Block, Operation, Value
 from shardviz.records.schedule import Schedule, Scheduled
 
+_KERNELS = PRODUCTS | frozenset(
+    ("reduce", "reduce-window", "select-and-scatter", "gather", "scatter", "sort", "fft", "custom-call", "top-k",
+     "topk", "rng-bit-generator", "cholesky", "triangular-solve")
+)  # fmt: skip
+"""Operations that are fusions of their own."""
+_VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-constraint", "copy", "after-all"))
+"""Operations whose results are their operands."""
+_SLICES = frozenset(("slice", "dynamic-slice", "all-slice"))
 
-class _There(NamedTuple):
-    """When a value is there: after which operation of the block (-1: from the start), and after which collectives."""
 
-    place: int
-    begun: frozenset[str]
+_OPEN = frozenset(("", "reduce"))
+"""Kinds of fusions that can give more results."""
+_NONE: frozenset[str] = frozenset()
 
 
-def listed(block: Block, entries_of: Callable[[Any], Iterable[Scheduled]]) -> Schedule:
-    """The schedule of a block.
+class _Slot:
+    """A place in a block's schedule: what is done there, and what can begin behind it."""
 
-    Args:
-        block: its operations stand after those whose results they use.
-        entries_of: operation → what it does; nothing for what costs nothing; of a collective a `begin` and its `end`;
-            of what runs a block as a whole that block's schedule.
+    __slots__ = ("begun", "done", "number", "scope")
+
+    def __init__(self, scope: _Scope, number: int):
+        self.scope, self.number = scope, number
+        self.done: list[Scheduled | _Fusion] = []
+        self.begun: list[Scheduled] = []
+
+
+class _Scope:
+    """A block that is read: its slots, its collectives, and the ends of what was begun and not waited for."""
+
+    __slots__ = ("collectives", "slots", "waiting")
+
+    def __init__(self) -> None:
+        self.collectives: dict[Any, tuple[Value, ...]] = {}
+        self.slots = [_Slot(self, 0)]
+        self.waiting: dict[str, Scheduled] = {}
+
+    def slot(self, done: Iterable[Scheduled | _Fusion]) -> _Slot:
+        """A new slot behind the last."""
+        slot = _Slot(self, len(self.slots))
+        slot.done.extend(done)
+        self.slots.append(slot)
+        return slot
+
+
+class _Fusion:
+    """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element."""
+
+    __slots__ = ("computed", "entry", "kind", "read", "slot", "written")
+
+    def __init__(self, entry: Scheduled, kind: str = ""):
+        self.entry, self.kind = entry, kind
+        self.read: dict[_Node, float] = {}
+        self.written = 0.0
+        self.computed: set[_Node] = set()
+        self.slot: _Slot | None = None
+
+    @property
+    def scheduled(self) -> Scheduled:
+        """Its entry, with these bytes."""
+        return replace(self.entry, hbm_bytes=sum(self.read.values()) + self.written)
+
+
+class _Node:
+    """An array: in memory, or to be computed from others where it is read.
+
+    Attributes:
+        size: its bytes.
+        operation, operands: what computes it element by element, and from what.
+        fusion: what computes it, or computed it first.
+        reader: the last that read it and could do more with it.
+        in_memory: it is there, or will be when something reads it.
+        written: that is counted.
+        slot: behind which it can be computed.
+        begun: the collectives that must have ended before.
+        over: of an all-reduce's result: over which devices it is.
+        is_summed: it is a reduction's, which is there when all of its fusion is done.
+        is_slice: no more than its own bytes of anything are read for it.
     """
-    there: dict[Value, _There] = {}
-    done: list[list[Scheduled]] = [[]]  # at the start, then with each operation
-    begun: list[list[Scheduled]] = [[]]  # behind those
-    waiting: dict[str, Scheduled] = {}
-    for place, operation in enumerate(block.operations):
-        entries, here = tuple(entries_of(operation)), list[Scheduled]()
-        operands = [there[value] for value in operation.operands if value in there]
-        last = max((value.place for value in operands), default=-1)
-        names = frozenset[str]().union(*(value.begun for value in operands if value.begun))
-        if not entries:
-            result = _There(last, names)
-        elif all(entry.kind in ("begin", "end") for entry in entries):
-            result = _There(last, frozenset(e.name for e in entries if e.kind == "begin"))
-            for entry in entries:
-                if entry.kind == "begin":
-                    begun[last + 1].append(replace(entry, after=(*sorted(names), *entry.after)))
-                else:
-                    waiting[entry.name] = entry
+
+    __slots__ = ("begun", "fusion", "in_memory", "is_slice", "is_summed", "operands", "operation", "over", "reader",
+                 "size", "slot", "written")  # fmt: skip
+
+    def __init__(
+        self,
+        size: float,
+        slot: _Slot,
+        begun: frozenset[str] = _NONE,
+        operands: Sequence[_Node] = (),
+        operation: Any = None,
+    ):
+        self.size, self.slot, self.begun, self.operands, self.operation = size, slot, begun, operands, operation
+        self.fusion: _Fusion | None = None
+        self.reader: _Fusion | None = None
+        self.over: Any = None
+        self.in_memory = self.written = self.is_slice = self.is_summed = False
+
+
+class Listing:
+    """The schedule of a program, made as its operations are read in order."""
+
+    def __init__(self, bytes_of: Callable[[Any], float], entry_of: Callable[[Any], Scheduled]):
+        """Reads nothing yet.
+
+        Args:
+            bytes_of: array → its bytes on one device.
+            entry_of: operation that has no entries → that of its work, where it is a fusion of its own.
+        """
+        self._bytes_of, self._entry_of = bytes_of, entry_of
+        self._nodes: dict[Value, _Node] = {}
+        self._scopes: list[_Scope] = []
+
+    def open(self, block: Block, given: Sequence[Value] = ()) -> None:
+        """Begins a block that has a schedule of its own: the main one, a loop's body, a branch.
+
+        Args:
+            block: the block.
+            given: what a loop begins with; what stays the same and comes from nothing in memory is computed inside.
+        """
+        self._scopes.append(_Scope())
+        for value in block.arguments:
+            self._there(value)
+        for value, first, last in zip(block.arguments, given, block.returned, strict=False):
+            if value is last and not _comes_from_memory(self._node(first)):
+                self._nodes[value] = self._node(first)
+
+    def close(self, returned: Iterable[Value]) -> Schedule:
+        """Ends it, with what it gives back; its schedule."""
+        for node in filter(_comes_from_memory, map(self._node, returned)):
+            self._store(node)
+        scope = self._scopes.pop()
+        rows = [entry for slot in scope.slots for entry in (*slot.done, *slot.begun)]
+        entries = [entry.scheduled if isinstance(entry, _Fusion) else entry for entry in rows]
+        moving = (e for e in entries if e.kind != "work" or e.flops or e.hbm_bytes or e.opaque)
+        return (*moving, *scope.waiting.values())
+
+    def same(self, values: Iterable[Value], others: Iterable[Value]) -> None:
+        """Values are the same as others: a called block's arguments, what a call gives."""
+        for value, other in zip(values, others, strict=False):
+            self._nodes[value] = self._node(other)
+
+    def add(self, operation: Operation, entries: Iterable[Scheduled], over: Any = None) -> None:
+        """Adds an operation.
+
+        Args:
+            operation: it stands after those whose results it uses.
+            entries: what it does: nothing for what is computed element by element; of work one entry; of a collective
+                a `begin` and its `end`; of a loop that; of what runs a block as a whole that block's schedule.
+            over: of a collective: over which devices it is, and how; None where it is like no other.
+        """
+        kind, entries = operation.kind, tuple(entries)
+        if kind in _VIEWS and not entries:
+            self.same(operation.results, operation.operands)
+            return
+        operands = [self._node(value) for value in operation.operands]
+        if entries and all(entry.kind in ("begin", "end") for entry in entries):
+            self._begin(operation, operands, entries, over)
+        elif kind == "add" and self._is_one_sum(operation, operands):
+            self.same(operation.results, operation.operands[1:])
+        elif operation.blocks:
+            self._run(operation, operands, entries)
+        elif kind == "dynamic-update-slice":
+            self._update(operation, operands)
+        elif kind in _KERNELS or entries:
+            entry = entries[0] if entries else self._entry_of(operation)
+            self._kernel(operation, operands, entry)
         else:
-            here = [waiting.pop(name) for name in sorted(names) if name in waiting]
-            here += entries
-            result = _There(place, frozenset())
-        done.append(here)
-        begun.append([])
+            slot, begun = self._ready(operands)
+            for value in operation.results:
+                node = self._nodes[value] = _Node(self._bytes_of(value), slot, begun, operands, operation)
+                node.is_slice = kind in _SLICES
+
+    def _there(self, value: Value) -> None:
+        """A value that is in memory from the block's begin on."""
+        node = self._nodes[value] = _Node(self._bytes_of(value), self._scopes[-1].slots[0])
+        node.in_memory = node.written = True
+
+    def _node(self, value: Value) -> _Node:
+        if value not in self._nodes:
+            self._there(value)
+        return self._nodes[value]
+
+    def _ready(self, nodes: Iterable[_Node]) -> tuple[_Slot, frozenset[str]]:
+        """Behind which slot of the block nodes are there, and after which collectives."""
+        scope, slot, begun = self._scopes[-1], self._scopes[-1].slots[0], _NONE
+        for node in nodes:
+            if node.slot.scope is scope:
+                slot = node.slot if node.slot.number > slot.number else slot
+                begun = begun | node.begun if node.begun else begun
+        return slot, begun
+
+    def _begin(self, operation: Operation, operands: list[_Node], entries: Schedule, over: Any) -> None:
+        """A collective: what it takes is in memory, and so is what it gives. The same again is none."""
+        scope = self._scopes[-1]
+        for node in operands:
+            self._store(node)
+        first = (
+            operation.results if over is None else scope.collectives.setdefault((over, *operands), operation.results)
+        )
+        if first is not operation.results:
+            self.same(operation.results, first)
+            return
+        slot, before = self._ready(operands)
+        scatters = operation.kind == "all-reduce" and all(map(self._is_sliced, operation.results))
+        for entry in entries:
+            if entry.kind == "begin":
+                slot.begun.append(replace(entry, after=(*sorted(before), *entry.after), scatters=scatters))
+            else:
+                scope.waiting[entry.name] = entry
+        names = frozenset(entry.name for entry in entries if entry.kind == "begin")
         for value in operation.results:
-            there[value] = result
-    rows = [entry for pair in zip(done, begun, strict=True) for part in pair for entry in part]
-    return (*rows, *waiting.values())
+            self._there(value)
+            node = self._nodes[value]
+            node.slot, node.begun, node.over = slot, names, over if operation.kind == "all-reduce" else None
+
+    def _is_sliced(self, value: Value) -> bool:
+        """Whether nothing but slices of a value are used, of no more than half of it."""
+        users = [user for user, _ in value.uses]
+        return bool(users) and all(
+            isinstance(user, Operation)
+            and user.kind in _SLICES
+            and 2 * self._bytes_of(user.results[0]) <= self._bytes_of(value)
+            for user in users
+        )
+
+    def _is_one_sum(self, operation: Operation, operands: list[_Node]) -> bool:
+        """Whether two all-reduces are added up and used for nothing else: the second does for both."""
+        first, second = operands
+        waiting = self._scopes[-1].waiting
+        alike = first.over is not None and first.over == second.over and first is not second
+        alone = all(len(value.uses) == 1 for value in operation.operands)
+        if not (alike and alone and first.begun and first.begun <= waiting.keys() and second.begun <= waiting.keys()):
+            return False
+        after = [name for entry in first.slot.begun if entry.name in first.begun for name in entry.after]
+        first.slot.begun = [entry for entry in first.slot.begun if entry.name not in first.begun]
+        second.slot.begun = [
+            replace(entry, after=(*entry.after, *after)) if entry.name in second.begun else entry
+            for entry in second.slot.begun
+        ]
+        for name in first.begun:
+            del waiting[name]
+        return True
+
+    def _run(self, operation: Operation, operands: list[_Node], entries: Schedule) -> None:
+        """A loop, or the branches of a conditional, which take and give what is in memory."""
+        body = operation.blocks[-1]
+        for place, node in enumerate(operands):
+            stays = operation.kind == "while" and body.returned[place] is body.arguments[place]
+            if not stays or _comes_from_memory(node):
+                self._store(node)
+        slot = self._slot(operands, entries)
+        for value, last in zip(operation.results, body.returned, strict=False):
+            if operation.kind == "while" and not _comes_from_memory(self._node(last)):
+                self._nodes[value] = self._node(last)
+                continue
+            self._there(value)
+            self._nodes[value].slot = slot
+
+    def _slot(self, nodes: Iterable[_Node], done: Iterable[Scheduled | _Fusion]) -> _Slot:
+        """A new slot, which waits for the collectives whose results are needed."""
+        scope, (_, begun) = self._scopes[-1], self._ready(nodes)
+        ends = [scope.waiting.pop(name) for name in sorted(begun) if name in scope.waiting]
+        return scope.slot([*ends, *done])
+
+    def _kernel(self, operation: Operation, operands: list[_Node], entry: Scheduled) -> None:
+        kind, fusion = operation.kind, None
+        if kind == "reduce":
+            fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS)
+        if fusion is None:
+            fusion = _Fusion(entry, kind)
+            for node in operands:
+                self._write_behind_a_product(node)
+            fusion.slot = self._slot(operands, (fusion,))
+        limit = sum(self._bytes_of(value) for value in operation.results) if kind == "gather" else None
+        for place, node in enumerate(operands):
+            self._read(fusion, node, limit if place == 0 else None)
+        for value in operation.results:
+            node = self._nodes[value] = _Node(self._bytes_of(value), fusion.slot or self._scopes[-1].slots[-1])
+            node.in_memory, node.fusion, node.is_summed = True, fusion, kind == "reduce"
+
+    def _update(self, operation: Operation, operands: list[_Node]) -> None:
+        """An array that is updated in its place: the part is read and written."""
+        whole, part, *_ = operands
+        self._store(whole)
+        fusion = self._product_behind(part)
+        if fusion is None:
+            fusion = _Fusion(self._entry_of(operation), operation.kind)
+            fusion.slot = self._slot(operands, (fusion,))
+        self._read(fusion, part)
+        fusion.written += part.size
+        for value in operation.results:
+            self._there(value)
+            self._nodes[value].slot = fusion.slot or self._nodes[value].slot
+
+    def _store(self, node: _Node) -> None:
+        """Puts an array into memory."""
+        if not node.in_memory:
+            fusion = node.fusion or self._product_behind(node) or self._fusion_behind(node, _OPEN)
+            if fusion is None:
+                fusion = _Fusion(self._entry_of(node.operation))
+                fusion.slot = self._slot((node,), (fusion,))
+            self._read(fusion, node)
+            node.in_memory, node.fusion = True, fusion
+            node.slot, node.begun = fusion.slot or node.slot, _NONE
+        self._write(node)
+
+    def _write(self, node: _Node) -> None:
+        if not node.written and node.fusion is not None:
+            node.fusion.written += node.size
+        node.written = True
+
+    def _write_behind_a_product(self, node: _Node) -> None:
+        """Has a product write what another fusion needs of it, where that is no larger than its own result."""
+        fusion = None if node.in_memory or node.fusion is not None else self._product_behind(node)
+        if fusion is not None:
+            self._read(fusion, node)
+            node.in_memory, node.fusion, node.slot, node.begun = True, fusion, fusion.slot or node.slot, _NONE
+
+    def _product_behind(self, node: _Node) -> _Fusion | None:
+        """The product that writes what is computed of its result in its own place: everything else is there then."""
+        if node.in_memory or node.fusion is not None:
+            return None
+        fusion = self._fusion_behind(node, PRODUCTS)
+        fits = any(each.fusion is fusion and node.size <= each.size for each in _memory(node))
+        return fusion if fits else None
+
+    def _fusion_behind(self, node: _Node, kinds: frozenset[str]) -> _Fusion | None:
+        """A fusion that gives or reads what a node is computed from, and can go on to compute the node."""
+        slot, waiting = node.slot, self._scopes[-1].waiting
+        if slot.scope is not self._scopes[-1] or any(name in waiting for name in node.begun):
+            return None
+        memory = list(_memory(node))
+        for fusion in (*(each.fusion for each in memory), *(each.reader for each in memory)):
+            if fusion is None or fusion.kind not in kinds or fusion.slot is None:
+                continue
+            there = fusion.slot.scope is slot.scope and fusion.slot.number >= slot.number
+            if there and not any(each.is_summed and each.fusion is fusion for each in memory):
+                return fusion
+        return None
+
+    def _read(self, fusion: _Fusion, node: _Node, limit: float | None = None) -> None:
+        """Counts what a fusion reads for an array."""
+        nodes = [(node, limit)]
+        while nodes:
+            node, limit = nodes.pop()
+            if node.in_memory:
+                if node.fusion is not fusion:
+                    self._write(node)
+                    size = node.size if limit is None else min(limit, node.size)
+                    fusion.read[node] = max(size, fusion.read.get(node, 0.0))
+                    if fusion.kind in _OPEN:
+                        node.reader = fusion
+                continue
+            if node in fusion.computed:
+                continue
+            if node.fusion is not None and node.fusion is not fusion:
+                if 2 * node.size <= sum(each.size for each in _memory(node)):
+                    node.in_memory = True
+                    nodes.append((node, limit))
+                    continue
+            elif node.fusion is None:
+                node.fusion = fusion
+            fusion.computed.add(node)
+            if node.is_slice:
+                limit = node.size if limit is None else min(limit, node.size)
+            nodes += [(each, limit) for each in node.operands]
+
+
+def _memory(node: _Node) -> Iterator[_Node]:
+    """The arrays in memory that a node is computed from."""
+    seen, nodes = {node}, [node]
+    for each in nodes:
+        if each.in_memory:
+            yield each
+            continue
+        nodes += [operand for operand in each.operands if operand not in seen]
+        seen.update(each.operands)
+
+
+def _comes_from_memory(node: _Node) -> bool:
+    return next(_memory(node), None) is not None

@@ -25,7 +25,7 @@ from shardviz.graph import At, Block, Flow, Origins
 from shardviz.graph import Value as GraphValue
 from shardviz.graph.collectives import span
 from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, product_sizes, shortest_side
-from shardviz.graph.listed import listed
+from shardviz.graph.listed import Listing
 from shardviz.graph.uses import SAME_EACH_RUN, root
 from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
@@ -146,25 +146,28 @@ class Reading(Walker):
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
         self.reshards_left = 0
         self.cuts: dict[Any, _Cut] = {}
+        self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
-        self.schedule: Schedule = ()  # of the block that was read last
-        self.entries: dict[MlirOperation, Schedule] = {}  # of the block that is read
+        self.listing = Listing(self._bytes_of, self._computed)
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
-        self.read(self.main)
+        self.schedule = self._block(self.main)
 
     def read(self, block: Block) -> tuple[GraphValue, ...]:
-        around, self.made, self.entries = (self.made, self.entries), {}, {}
+        around, self.made = self.made, {}
         try:
-            returned = super().read(block)
-            self.schedule = listed(block, lambda op: self.entries.get(op, ())) if self.entries else ()
-            return returned
+            return super().read(block)
         finally:
-            self.made, self.entries = around
+            self.made = around
+
+    def _block(self, block: Block, given: Sequence[GraphValue] = ()) -> Schedule:
+        """Reads a block that has a schedule of its own."""
+        self.listing.open(block, given)
+        return self.listing.close(self.read(block))
 
     def visit(self, op: MlirOperation) -> None:
-        name, before = op.name, len(self.collectives)
+        name, before, entries = op.name, len(self.collectives), Schedule()
         if kind := op.collective:
             self._user_collective(op, kind)
         if _reduces_several(op):
@@ -182,23 +185,33 @@ class Reading(Walker):
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
             side = shortest_side(op, self._shard_of)
-            self._works(op, place.frame, stands_in, {product_dtype(op): flops}, side)
+            entries = self._works(op, place.frame, stands_in, {product_dtype(op): flops}, side)
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
         elif op.kind == "custom-call" and not kind:
-            self._call(op)
+            entries = self._call(op)
         if len(self.collectives) > before:
-            self.entries[op] = begun_and_ended(self.collectives[before:])
-        if op.blocks:
+            entries = begun_and_ended(self.collectives[before:])
+        if op.kind == "while":
+            with self.inside(op) as (condition, body):
+                self.read(condition)
+                entries = (
+                    Scheduled(kind="loop", name=op.kind, trips=self.around.trips, body=self._block(body, op.operands)),
+                )
+        elif op.kind == "conditional":
             with self.inside(op) as blocks:
-                if op.kind == "conditional":
-                    self._branches(blocks)
-                else:
-                    for block in blocks:
-                        self.read(block)
-                if self.schedule:
-                    loop = Scheduled(kind="loop", name=op.kind, trips=self.around.trips, body=self.schedule)
-                    self.entries[op] = (loop,) if op.kind == "while" else self.schedule
+                entries = self._branches(blocks)
+        elif op.blocks:
+            with self.inside(op) as (block,):
+                self.listing.same(block.arguments, op.operands)
+                self.listing.same(op.results, self.read(block))
+            return
+        if op.results and op.results[0] in self.again:
+            self.listing.same(op.results, (self.again[op.results[0]],))
+        else:
+            attribute = COLLECTIVES.get(name)
+            over = attribute and (name, op.attributes[attribute], op.attributes["out_sharding"])
+            self.listing.add(op, entries, over or None)
 
     def _works(
         self,
@@ -208,23 +221,25 @@ class Reading(Walker):
         flops: dict[str, float],
         side: int,
         opaque: tuple[str, ...] = (),
-    ) -> None:
-        """Notes a product, or a call that may be one, for the schedule."""
-        moved = sum(math.prod(self._shard_of(v)) * itemsize(v.dtype) for v in (*op.operands, *op.results))
-        self.entries[op] = (
-            Scheduled(
-                kind="work",
-                name=op.kind,
-                flops=flops,
-                side=side,
-                hbm_bytes=float(moved),
-                opaque=opaque,
-                source=frame,
-                phase=phase,
-            ),
-        )
+    ) -> Schedule:
+        """A product, or a call that may be one."""
+        return (Scheduled(kind="work", name=op.kind, flops=flops, side=side, opaque=opaque, source=frame, phase=phase),)
 
-    def _call(self, op: MlirOperation) -> None:
+    def _computed(self, op: MlirOperation) -> Scheduled:
+        """Work of an operation that computes element by element."""
+        place = op.place or self.place(op)
+        return Scheduled(kind="work", name=op.kind, source=place.frame, phase=self._phase(op, place))
+
+    def _bytes_of(self, value: GraphValue) -> float:
+        spec = self.graph.cut(value, self.around.manual)
+        key = value.shape, value.dtype, spec
+        size = self.sizes.get(key)
+        if size is None:
+            elements = 0 if value.is_token else math.prod(shard_shape(value.shape, spec or Spec(), self.mesh))
+            size = self.sizes[key] = float(elements and elements * itemsize(value.dtype))
+        return size
+
+    def _call(self, op: MlirOperation) -> Schedule:
         """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
         place = self.place(op)
         callers = (self.place(call).frame for call in reversed(self.around.calls))
@@ -234,7 +249,8 @@ class Reading(Walker):
             row = self._phase(op, place), frame, module_of(place.name_stack, frame), call.dtype
             opaque = (call.name,) if call.flops is None else ()
             self.tally.add(*row, self.around.times * (call.flops or 0.0), opaque=opaque)
-            self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, call.side, opaque)
+            return self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, call.side, opaque)
+        return ()
 
     def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:
         manual, last = self.around.manual, self.values[self.shown[-1]] if self.shown else None
@@ -273,16 +289,16 @@ class Reading(Walker):
         shard = self._shard_of(value)
         return Array(shard if self.around.manual else (*shard[:-2], *value.shape[-2:]), value.dtype)
 
-    def _branches(self, blocks: Sequence[Block]) -> None:
-        """Every branch's values and collectives; the FLOPs of the branch that has most."""
+    def _branches(self, blocks: Sequence[Block]) -> Schedule:
+        """Every branch's values and collectives; the FLOPs and the schedule of the branch that has most."""
         around, found, schedules = self.tally, [], []
         for block in blocks:
             self.tally = WorkTally()
-            self.read(block)
+            schedules.append(self._block(block))
             found.append(self.tally)
-            schedules.append(self.schedule)
-        self.tally, self.schedule = around, heaviest(schedules)
+        self.tally = around
         self.tally.join(max(found, key=lambda tally: tally.flops).rows)
+        return heaviest(schedules)
 
     def _phase(self, op: MlirOperation, place: Place) -> str:
         said = phase(place.name_stack, self.traced.differentiated)

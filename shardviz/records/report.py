@@ -257,8 +257,6 @@ class ReportRecord(Visible):
                 field is missing or of another type than it should be, which the message names.
         """
         data = _of_before(read_versioned(text, "report", SCHEMA_VERSION))
-        for path, wrong in _faults(data):
-            raise _damaged(path, wrong)
         try:
             found = msgspec.convert(data, cls, str_keys=True)
         except (msgspec.ValidationError, ShardvizError) as error:
@@ -268,7 +266,7 @@ class ReportRecord(Visible):
             for key in path:
                 at = at[key] if isinstance(at, tuple) else getattr(at, key, None)
             if isinstance(at, int):
-                raise _damaged(path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
+                raise _damaged("report", path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
         return found
 
 
@@ -276,7 +274,7 @@ def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:
     """The fields of a record that was written as JSON, its schema version under the key `shardviz_` and its kind.
 
     Raises:
-        ShardvizError: if the text is no JSON, no such record, or of another version.
+        ShardvizError: if the text is no JSON, no such record, of another version, or has numbers that count nothing.
     """
     try:
         data = json.loads(text)
@@ -288,6 +286,8 @@ def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:
             f"this is no shardviz {kind} of schema version {version} (found {excerpt(repr(written))}); "
             "a newer shardviz may read it"
         )
+    for path, wrong in _faults(data):
+        raise _damaged(kind, path, wrong)
     return data
 
 
@@ -335,9 +335,9 @@ def _faults(value: Any, path: tuple[Any, ...] = (), most: float = _LARGEST) -> I
             yield path, f"a number from {least} to {most}, not {_number(value)}"
 
 
-def _damaged(path: tuple[Any, ...], expected: str) -> ShardvizError:
+def _damaged(kind: str, path: tuple[Any, ...], expected: str) -> ShardvizError:
     where = "".join(f"[{key}]" if isinstance(key, int) else f".{excerpt(key, 60)}" for key in path).lstrip(".")
-    return ShardvizError(f"this shardviz report is damaged: at {where or 'its top'}: expected {expected}")
+    return ShardvizError(f"this shardviz {kind} is damaged: at {where or 'its top'}: expected {expected}")
 
 
 def _number(value: float) -> str:

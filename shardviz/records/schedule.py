@@ -31,6 +31,7 @@ class Scheduled:
         hbm_bytes: read from and written to main memory; of a copy what it moves.
         host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
         collective: of `begin`: the name of the report's collective; empty for a copy.
+        scatters: of an all-reduce: nothing but slices of its result are used, so that it becomes a reduce-scatter.
         after: of `begin`: what must have ended before.
         opaque: kernels and library calls in it whose FLOPs nobody says.
         between: of `begin`: the kind of transfer between slices, as a TPU's compiler calls it (`ALL_REDUCE`).
@@ -49,6 +50,7 @@ class Scheduled:
     host_bytes: float = 0.0
     to_host: bool = False
     collective: str = ""
+    scatters: bool = False
     after: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
     between: str = ""

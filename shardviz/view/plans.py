@@ -350,12 +350,12 @@ def _nothing(search: Search) -> str:
 
 
 def _headline(search: Search, best: Found) -> str:
-    text = f"Best: {best.text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
+    knee_text = ""
     if (knee := search.knee) is not None and best.score.seconds:
         slower = max(0.0, knee.score.seconds / best.score.seconds - 1)
         less = f"{format_bytes(knee.score.needed)} in place of {format_bytes(best.score.needed)}"
-        text = f"Best: {best.text}; {slower:.1%} slower, {knee.text} needs about {less}. A step takes {format_seconds(best.seconds)}; "
-        text += f"{best.verdict}."
+        knee_text = f"; {slower:.1%} slower, {knee.text} needs about {less}"
+    text = f"Best: {best.text}{knee_text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
     if search.given is not None and search.given is not best.tried and best.score.seconds:
         times = search.given.score.seconds / best.score.seconds
         text += f" The plan that it began with takes {times:.3g} times as long, before any compiler."

@@ -210,7 +210,7 @@ ENTRY %main (p: s32[], a: f32[64,64]) -> f32[64,64] {
 
 
 def test_a_program_without_a_schedule_is_listed():
-    """Begun when the operand is there, waited for where the result is needed; only products' bytes are counted."""
+    """Begun when the operand is there, waited for where the result is needed."""
     module = parse(
         "HloModule m\n"
         + SUM
@@ -238,3 +238,63 @@ ENTRY %main (a: f32[64,64], w: f32[16,64]) -> f32[64,64] {
         "end r",
     ]
     assert entries[1].after == ("g",)
+
+
+def listed_of(*lines: str) -> Schedule:
+    """Of lines of HLO with parameters `a` and `b`, f32[64,64]: 16,384 bytes each."""
+    body = "".join(f"  {line}\n" for line in lines)
+    return schedule_of(
+        parse(f"""HloModule m
+{SUM}
+ENTRY %main (a: f32[64,64], b: f32[64,64]) -> f32[64,64] {{
+  %a = f32[64,64]{{1,0}} parameter(0)
+  %b = f32[64,64]{{1,0}} parameter(1)
+{body}}}""")
+    )
+
+
+SIZE = 4.0 * 64 * 64
+DOT = "dot({}, {}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+SHAPE = "f32[64,64]{1,0}"
+
+
+def bytes_of(*lines: str) -> list[float]:
+    """In arrays."""
+    return [entry.hbm_bytes / SIZE for entry in listed_of(*lines) if entry.kind == "work"]
+
+
+def test_what_is_computed_element_by_element_is_fused():
+    product = f"%p = {SHAPE} {DOT.format('%a', '%b')}"
+    assert bytes_of(f"%t = {SHAPE} tanh(%a)", f"ROOT %u = {SHAPE} add(%t, %b)") == [3.0]
+    assert bytes_of(f"%t = {SHAPE} tanh(%a)", f"ROOT %u = {SHAPE} {DOT.format('%t', '%b')}") == [3.0]
+    # a product writes what is made of it alone; with another array that array is read too
+    assert bytes_of(product, f"ROOT %t = {SHAPE} tanh(%p)") == [3.0]
+    assert bytes_of(product, f"%t = {SHAPE} tanh(%p)", f"ROOT %q = {SHAPE} {DOT.format('%t', '%b')}") == [3.0, 3.0]
+    # a sum of three for two products: written by the first, as to compute it again would read more
+    total = (f"%s = {SHAPE} add(%a, %b)", f"%s2 = {SHAPE} multiply(%s, %s)")
+    twice = (f"%one = {SHAPE} {DOT.format('%s2', '%b')}", f"ROOT %two = {SHAPE} {DOT.format('%s2', '%one')}")
+    assert bytes_of(*total, *twice) == [4.0, 3.0]
+
+
+def test_a_reduction_of_what_a_fusion_makes_is_that_fusions():
+    reduced = (
+        f"%p = {SHAPE} {DOT.format('%a', '%b')}",
+        "%zero = f32[] constant(0)",
+        "%r = f32[64]{0} reduce(%p, %zero), dimensions={1}, to_apply=%sum",
+        "%w = f32[64,64]{1,0} broadcast(%r), dimensions={0}",
+        f"ROOT %u = {SHAPE} divide(%p, %w)",
+    )
+    vector = 1 / 64
+    assert bytes_of(*reduced) == [3.0 + vector, 2.0 + vector]  # what needs the whole sum is a fusion behind it
+
+
+def test_collectives_are_joined_as_the_compilers_passes_do():
+    over = "replica_groups={{0,1,2,3}}"
+    sums = [f"%{name} = {SHAPE} all-reduce(%{of}), {over}, to_apply=%sum" for name, of in (("x", "a"), ("y", "b"))]
+    assert told(listed_of(*sums, f"ROOT %z = {SHAPE} add(%x, %y)")) == ["begin y", "end y"]
+    assert told(listed_of(*sums, f"ROOT %z = {SHAPE} multiply(%x, %y)")).count("begin x") == 1
+    again = f"%y = {SHAPE} all-reduce(%a), {over}, to_apply=%sum"
+    assert told(listed_of(sums[0], again, f"ROOT %z = {SHAPE} multiply(%x, %y)"))[0] == "begin x"
+    assert not any(entry.name == "y" for entry in listed_of(sums[0], again, f"ROOT %z = {SHAPE} multiply(%x, %y)"))
+    cut = "ROOT %c = f32[16,64]{1,0} slice(%x), slice={[0:16], [0:64]}"
+    assert [entry.scatters for entry in listed_of(sums[0], cut) if entry.kind == "begin"] == [True]
