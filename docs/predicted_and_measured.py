@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 import shardviz as sv
-from shardviz.gallery.published import LEVELS, Accuracy, Published, accuracies, left_out, published
+from shardviz.costs.accuracy import Accuracy
+from shardviz.gallery.published import LEVELS, Published, accuracies, left_out, published
 
 ROOT = Path(__file__).resolve().parents[1]
 PREDICTED = ROOT / "shardviz" / "gallery" / "predicted.json"
@@ -41,7 +42,7 @@ def predict(row: Published, level: str) -> float:
 def toml(accuracy: Iterable[Accuracy]) -> str:
     """The table of accuracies as TOML."""
     lines = ["# How far published steps were from predicted ones: measured / predicted, by kind of chip and level."]
-    lines += ["# Written by docs/predicted_and_measured.py; shardviz.gallery.published.Accuracy says what each is."]
+    lines += ["# Written by docs/predicted_and_measured.py; shardviz.costs.accuracy.Accuracy says what each is."]
     for each in accuracy:
         fields = dataclasses.asdict(each) | {"rows": list(each.rows)}
         lines += ["", "[[accuracy]]", *(f"{name} = {json.dumps(value)}" for name, value in fields.items())]
@@ -70,8 +71,9 @@ def page(rows: list[Published], accuracy: Iterable[Accuracy]) -> str:
         "compiler with the recipe's options and walked in that compiler's schedule; before that, at the levels",
         "`propagated` and `partitioned`, in a schedule of shardviz's own. Nothing here was run.",
         "",
-        f"Compiled, the median error of {len(judges)} rows is {np.median(errors):.0%}; {np.mean(errors <= 0.2):.0%} of",
-        f"them are within 20 %, {np.mean(errors <= 0.3):.0%} within 30 %.",
+        f"Compiled, the median error of {len(judges)} rows is {100 * np.median(errors):.0f} %;",
+        f"{100 * np.mean(errors <= 0.2):.0f} % of them are within 20 %,",
+        f"{100 * np.mean(errors <= 0.3):.0f} % within 30 %.",
         "",
         "What a large product reaches of a TPU's rate (`matrix_share` in `chips.toml`) is on no data sheet: for a chip",
         "it comes from one row, which then is no judge. Rows kept aside came after its first trials.",
@@ -86,7 +88,10 @@ def page(rows: list[Published], accuracy: Iterable[Accuracy]) -> str:
         "",
         "| chip | level | rows | median error | measured / predicted |",
         "|---|---|---|---|---|",
-        *(f"| {a.kind} | {a.level} | {len(a.rows)} | {a.error:.0%} | {a.low:.2f} to {a.high:.2f} |" for a in accuracy),
+        *(
+            f"| {a.kind} | {a.level} | {len(a.rows)} | {100 * a.error:.0f} % | {a.low:.2f} to {a.high:.2f} |"
+            for a in accuracy
+        ),
         "",
         "## Where it misses",
         "",

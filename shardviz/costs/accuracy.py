@@ -18,20 +18,28 @@ from importlib.resources import files
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far predicted steps were off.
+    """How far the published steps of one kind of chip were from what was predicted at one level.
 
     Attributes:
-        low, high: measured / predicted seconds: between these lie eight of ten published steps (all, of fewer than
-            ten).
-        rows: how many were compared.
+        kind: of chip, `tpu` or `gpu`.
+        level: of the report.
+        low, high: the 10th and 90th percentile of measured seconds by predicted ones; the least and the most where
+            there are fewer than ten rows.
+        median: of the same.
+        error: the median distance from 1.
+        rows: whose these are.
     """
 
+    kind: str
+    level: str
     low: float
     high: float
-    rows: int
+    median: float
+    error: float
+    rows: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"measured steps took {self.low:.2f} to {self.high:.2f} times what was predicted ({self.rows} published)"
+        return f"{len(self.rows)} published steps took {self.low:.2f} to {self.high:.2f} times what was predicted"
 
 
 def accuracy_of(kind: str, level: str) -> Accuracy | None:
@@ -42,5 +50,5 @@ def accuracy_of(kind: str, level: str) -> Accuracy | None:
 @functools.cache
 def _accuracies() -> Mapping[tuple[str, str], Accuracy]:
     text = (files("shardviz.costs") / "accuracy.toml").read_text("utf-8")
-    entries = tomllib.loads(text).get("accuracy", ())
-    return {(e["kind"], e["level"]): Accuracy(e["low"], e["high"], len(e["rows"])) for e in entries}
+    entries = (Accuracy(**entry | {"rows": tuple(entry["rows"])}) for entry in tomllib.loads(text)["accuracy"])
+    return {(each.kind, each.level): each for each in entries}

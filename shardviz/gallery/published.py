@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardviz.ask import Program
+from shardviz.costs.accuracy import Accuracy
 from shardviz.costs.machine import machine_of
 from shardviz.gallery.decoders import decoder_of
 from shardviz.gallery.example import Example
@@ -93,29 +94,6 @@ class Published:
         if self.printed:
             return self.printed
         return self.example.model_flops / machine_of(self.target).size / (self.tflops * 1e12)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accuracy:
-    """How far the published steps of one kind of chip were from what was predicted at one level.
-
-    Attributes:
-        kind: of chip, `tpu` or `gpu`.
-        level: of the report.
-        low, high: the 10th and 90th percentile of measured seconds by predicted ones; the least and the most where
-            there are fewer than ten rows.
-        median: of the same.
-        error: the median distance from 1.
-        rows: whose these are.
-    """
-
-    kind: str
-    level: str
-    low: float
-    high: float
-    median: float
-    error: float
-    rows: tuple[str, ...]
 
 
 def accuracies(rows: Iterable[Published]) -> list[Accuracy]:

@@ -42,8 +42,9 @@ and one of which only slices are used is a reduce-scatter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from shardviz.graph.flops import PRODUCTS
 from shardviz.graph.operations import Block, Operation, Value

@@ -12,16 +12,16 @@ What blocks the chip while it goes on is begun and ended at once. A compiler's s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from shardviz.records.collectives import Collective
 from shardviz.records.values import Frame
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scheduled:
-    """An entry of a schedule.
+class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An entry of a schedule; its JSON leaves out what is as it is by default.
 
     Attributes:
         kind: `work`, `begin`, `end` or `loop`.
@@ -44,7 +44,7 @@ class Scheduled:
 
     kind: Literal["work", "begin", "end", "loop"]
     name: str
-    flops: Mapping[str, float] = field(default_factory=dict)
+    flops: Mapping[str, float] = msgspec.field(default_factory=dict)
     side: int = 0
     hbm_bytes: float = 0.0
     host_bytes: float = 0.0

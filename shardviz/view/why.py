@@ -291,13 +291,14 @@ def _effect(found: Effect | None, timed: bool) -> tuple[Inline, ...]:
 def ways_section(ways: Sequence[Way]) -> Section:
     """What would avoid a collective, each tried: what it costs everywhere."""
     timed = any(way.after.seconds is not None for way in ways)
+    judgements = {"wanted is cheaper": "cheaper", "chosen is cheaper": "but slower" if timed else "but it costs more"}
     rows = [row(words("as it is"), *_effect(ways[0].before, timed), words(""))]
     for way in ways:
-        said = "it is gone" if way.gone else "it stays"
+        outcome = "removed" if way.gone else "stays"
         new = f"; {'; '.join(way.added)}" if way.added else ""
-        judged = {"wanted is cheaper": "cheaper", "chosen is cheaper": "dearer"}.get(way.verdict, way.verdict)
+        judged = judgements.get(way.verdict, way.verdict)
         tone = "good" if way.gone and judged == "cheaper" else ""
-        rows.append(row(words(way.text), *_effect(way.after, timed), words(f"{said}, {judged}{new}", tone=tone)))
+        rows.append(row(words(way.text), *_effect(way.after, timed), words(f"{outcome}, {judged}{new}", tone=tone)))
     columns = (Column("change", wrap=True), *_columns(timed), Column("", wrap=True))
     table = Table(columns=columns, rows=tuple(rows), noun="way", name="why-ways")
     level = "level propagated; on one device in a step" + ("; the step" if timed else "")

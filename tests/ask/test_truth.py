@@ -164,7 +164,7 @@ def test_json_brings_the_report_back(reports):
     report = reports("llama-70b", "data=8,model=8")
     assert sv.Report.from_json(report.to_json()) == report
     small = report.to_json(stages=False)
-    assert len(small) < 600_000 and sv.Report.from_json(small).collectives == report.collectives
+    assert len(small) < 700_000 and sv.Report.from_json(small).collectives == report.collectives
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip i
 
 EXPLORE = "import shardviz as sv\ne = sv.explore(sv.gallery.llama('70b'), tokens=64 * 4096)\ne"
 TOLD = """from shardviz.records.amounts import format_bytes, format_seconds
-print(e.state.target, format_seconds(e.state.cost.lower), format_bytes(e.state.cost.needs.total), sep='|')"""
+print(e.state.target, format_seconds(e.state.cost.step.seconds), format_bytes(e.state.cost.needs.total), sep='|')"""
 READY = next(s.ready for s in sv.targets() if s.name == "tpu")
 LAST = "compiled" if READY else "partitioned"
 
 
 def told(page: LabPage) -> list[str]:
-    """What Python says of the cost: the target, the shortest step, the memory."""
+    """What Python says of the cost: the target, the step, the memory."""
     page.run_cell(1)
     return page.cell_output(1).inner_text().strip().split("|")
 

@@ -33,7 +33,8 @@ def test_a_step_by_hand():
 
 def test_a_walked_step_is_its_seconds():
     facts = {"flops": 1e12, "hbm_bytes": 1e10, "model_flops": 6e12, "tokens": 1024}
-    step = step_time("gpu h100:1x8", **facts, walked=4e-3, accuracy=Accuracy(0.9, 1.2, 8))
+    accuracy = Accuracy("gpu", "compiled", 0.9, 1.2, 1.0, 0.1, ("D1",))
+    step = step_time("gpu h100:1x8", **facts, walked=4e-3, accuracy=accuracy)
     assert (step.seconds, step.low, step.high) == (4e-3, pytest.approx(3.6e-3), pytest.approx(4.8e-3))
     assert step.mfu == pytest.approx(6e12 / (4e-3 * 8 * 9.9e14)) and step.tokens_per_s == pytest.approx(1024 / 4e-3)
     assert step_time("gpu h100:1x8", **facts, walked=1e-3).seconds == step.lower, "no step is shorter than its traffic"

@@ -8,6 +8,7 @@ import json
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -365,11 +366,11 @@ def test_what_is_not_known_is_said(scanned):
     bare = dataclasses.replace(report, schedule=())
     with pytest.raises(ShardvizError, match="has no schedule to walk"):
         sv.timeline(bare, "tpu v5e:4x4")
-    opaque = dataclasses.replace(report.schedule[0], kind="work", opaque=("my_kernel",), collective="", name="call")
+    opaque = msgspec.structs.replace(report.schedule[0], kind="work", opaque=("my_kernel",), collective="", name="call")
     made = sv.timeline(dataclasses.replace(report, schedule=(opaque, *report.schedule)), "tpu v5e:4x4")
     assert "nobody says the FLOPs of my_kernel: it takes as long as its bytes" in made.notes
     assert "my_kernel" in made.text()
-    begun = dataclasses.replace(report.schedule[0], kind="begin", name="copy", collective="", host_bytes=3e10)
+    begun = msgspec.structs.replace(report.schedule[0], kind="begin", name="copy", collective="", host_bytes=3e10)
     away = dataclasses.replace(report, schedule=(begun,))
     made = sv.timeline(away, "tpu v5e:4x4")
     assert made.seconds == pytest.approx(2.0) and made.exposed[0].what == "copy"  # 15 GB/s
