@@ -49,6 +49,8 @@ FIELDS = {
     "one": axis_names,
     "other": axis_names,
     "target": st.sampled_from(["cpu", "v5p", "tpu v5p:2x2x2", "tpu v5e:4x2", "h100", "", "tpu v5p:9x9", "moon"]),
+    "options": st.sampled_from(["", "--xla_a=true", "collective-matmul-off", "a b", "=", "xla_dump_to=x"])
+    | st.text(max_size=6),
     "order": st.sampled_from(["mesh_utils", "row-major", "0,1,2", "[2,4]T(1,0)", [3, 1, 2, 0, 4, 5, 6, 7], []]),
     "pattern": st.sampled_from(["*", "params*", "", "re:("]) | st.text(max_size=4),
 }

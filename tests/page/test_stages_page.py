@@ -91,7 +91,7 @@ def test_a_plan_is_held_against_another_cards(page):
 def test_every_pass_of_xla_is_had_on_request(page):
     """The program is compiled once more; among its passes is the partitioner's, with the program that a report has."""
     state = page.explorer.state
-    assert "three texts" in page.at("stage-passes").inner_text()
+    assert "Three snapshots" in page.at("stage-passes").inner_text()
     page.at("show-passes").click()
     page.answer()
     for _ in range(600):
