@@ -77,7 +77,6 @@ def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, found: Propagated
         collectives=Collectives(found.collectives),
         cost=_work(found),
         timings=found.seconds,
-        schedule=found.schedule,
     )
 
 

@@ -162,7 +162,10 @@ class Reading(Walker):
             self.made = around
 
     def _block(self, block: Block, given: Sequence[GraphValue] = ()) -> Schedule:
-        """Reads a block that has a schedule of its own."""
+        """Reads a block that has a schedule of its own, which nobody needs of a brief reading."""
+        if self.brief:
+            self.read(block)
+            return ()
         self.listing.open(block, given)
         return self.listing.close(self.read(block))
 
@@ -203,8 +206,13 @@ class Reading(Walker):
                 entries = self._branches(blocks)
         elif op.blocks:
             with self.inside(op) as (block,):
-                self.listing.same(block.arguments, op.operands)
-                self.listing.same(op.results, self.read(block))
+                if self.brief:
+                    self.read(block)
+                else:
+                    self.listing.same(block.arguments, op.operands)
+                    self.listing.same(op.results, self.read(block))
+            return
+        if self.brief:
             return
         if op.results and op.results[0] in self.again:
             self.listing.same(op.results, (self.again[op.results[0]],))

@@ -62,7 +62,7 @@ class Finalists:
         """Whether the plan that a search began with may yet be better than what is offered: it is asked about too."""
         if self.level is None or not self.offers or not self.hope(given):
             return False
-        return given.score.seconds < min(offer.seconds for offer in self.offers)
+        return given.score.lower < min(offer.seconds for offer in self.offers)
 
     def next(self, tried: Iterable[Tried]) -> Tried | None:
         """The best candidate that nobody asked about and that may fit; None where there is none."""

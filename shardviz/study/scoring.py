@@ -42,7 +42,7 @@ class Score:
     """What a plan costs.
 
     Attributes:
-        seconds: of a step.
+        lower, upper: seconds of a step if all overlaps, and if no communication does.
         compute, memory: seconds of matrix products, and of reading and writing memory.
         moved: what is communicated, the longest first.
         flops: of one device.
@@ -52,7 +52,8 @@ class Score:
         unknown: collectives whose time or count is not known, which are left out.
     """
 
-    seconds: float
+    lower: float
+    upper: float
     compute: float
     memory: float
     moved: tuple[Moved, ...]
@@ -61,6 +62,15 @@ class Score:
     usable: float | None
     margin: float
     unknown: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """The middle of both bounds, by which candidates are ranked.
+
+        Before the partitioner, a walk of the schedule ranks plans no better: what XLA adds to a plan is not in it yet.
+        The offers are walked, at the level that they were taken to.
+        """
+        return (self.lower + self.upper) / 2
 
     @property
     def over(self) -> float:
@@ -112,7 +122,8 @@ def score_of(cost: StepCost, needed: float, margin: float) -> Score:
     except TargetError:
         usable = None
     return Score(
-        seconds=cost.step.seconds,
+        lower=cost.lower,
+        upper=cost.step.upper,
         compute=cost.step.compute,
         memory=cost.step.memory,
         moved=tuple(sorted(moved, key=lambda m: -m.seconds)),
