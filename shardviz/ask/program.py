@@ -341,10 +341,7 @@ class Program(Derivable):
             def reported(bound: PlanRecord, make: Callable[[], Any]) -> Report:
                 return report_of(self._call, bound, lowered, shardy.propagate(lowered, bound, self._flops, make))
 
-            def sketched(bound: PlanRecord, make: Callable[[], Any]) -> Report:
-                return sketch_of(self._call, bound, lowered, shardy.sketch(lowered, bound, self._flops, make)[0])
-
-            self._asked = plan, Asking(lowered, self.bind(plan), report, reported, sketched)
+            self._asked = plan, Asking(lowered, self.bind(plan), report, reported)
         return self._asked[1]
 
     def _rehearsed(self, plan: Plan, bound: PlanRecord, target: LowerFor) -> Lowered:

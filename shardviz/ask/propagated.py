@@ -67,7 +67,7 @@ def report_of(
 
 
 def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, found: Propagated) -> Report:
-    """A report with arguments, outputs, collectives, FLOPs and schedule alone."""
+    """A report with arguments, outputs, collectives and FLOPs alone."""
     return Report(
         level="propagated",
         program=call.name,

@@ -43,7 +43,7 @@ Reported = Callable[[PlanRecord, Callable[[], Any]], Report]
 class Asking:
     """One plan of a program, to be asked about."""
 
-    def __init__(self, lowered: Lowered, bound: PlanRecord, report: Report, reported: Reported, sketched: Reported):
+    def __init__(self, lowered: Lowered, bound: PlanRecord, report: Report, reported: Reported):
         """A plan that was propagated.
 
         Args:
@@ -51,10 +51,9 @@ class Asking:
             bound: the plan.
             report: its propagated report.
             reported: makes the report of another module, given its plan and what makes the module.
-            sketched: the same, but for what costs nothing.
         """
         self.trial, self.report = Perturbed(lowered, bound), report
-        self._reported, self._sketched = reported, sketched
+        self._reported = reported
 
     def why(
         self, of: Any, axis: str | None, target: str | Machine | None, pause: Callable[[int], None] | None = None
@@ -144,9 +143,9 @@ class Asking:
         )
 
     def _forced(self, forced: Sequence[Forced]) -> Report:
-        """The program with constraints on arrays, as far as it costs."""
+        """The propagated report with constraints on arrays."""
         self.trial.runs += 1
-        return self._sketched(self.trial.bound, lambda: self.trial.changed((), (), forced))
+        return self._reported(self.trial.bound, lambda: self.trial.changed((), (), forced))
 
     def _effect(self, report: Report, target: str | Machine | None) -> Effect:
         seconds = None if target is None else cost_of(report, target).seconds

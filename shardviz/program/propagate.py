@@ -123,17 +123,16 @@ def sketch(
     lowered: Lowered,
     bound: PlanRecord,
     flops: Mapping[str, float] | None = None,
-    make: Callable[[], ir.Operation] | None = None,
     room: float = 0.0,
 ) -> tuple[Propagated, Footprint]:
     """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes.
 
     Args:
-        lowered, bound, flops, make: as for `propagate`.
+        lowered, bound, flops: as for `propagate`.
         room: bytes of its own memory that a chip's compiler fills with values.
     """
     _ = lowered.unused  # which takes the lock
-    found, memory = _propagate(lowered, bound, flops, make, room)
+    found, memory = _propagate(lowered, bound, flops, None, room)
     assert memory is not None
     return found, memory
 

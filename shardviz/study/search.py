@@ -432,7 +432,7 @@ class Searching(Trying[Search]):
     def _plan(self, choice: Choice) -> tuple[Any, Plan]:
         """A choice's key and plan, which are asked for several times."""
         if choice not in self._plans:
-            plan = self.space.plan(choice)
+            plan = self.space.plan(self.space.named(choice))
             self._plans[choice] = self.space.key(plan), plan
         return self._plans[choice]
 

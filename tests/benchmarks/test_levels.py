@@ -73,7 +73,7 @@ def test_what_a_step_costs_takes_a_tenth_of_shardys_pipeline_at_most(benchmark, 
     reports = [program.propagate(plan.with_spec(NAME, spec)) for spec in specs]
     turn = iter(range(10**9))
     found = sv.cost(reports[0], target)
-    assert found.seconds > found.lower > 0 and found.step.tokens == 512 * 4096
+    assert found.seconds >= found.lower > 0 and found.step.tokens == 512 * 4096
     base = seconds(raw)
     benchmark.pedantic(lambda: sv.cost(reports[next(turn) % 2], target), rounds=20, warmup_rounds=2)
     ratio = benchmark.stats.stats.median / base
