@@ -19,6 +19,7 @@ from shardviz.program import derivatives, variants
 from shardviz.program import transform as transforms
 from shardviz.program.call import Call
 from shardviz.program.dimensions import Dimensions, dimensions
+from shardviz.program.jax_code import reconstrained_lines
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.plan import Plan
 from shardviz.records import Frame, PlanRecord, Variant
@@ -253,6 +254,11 @@ def checkpoints(program: Derivable) -> tuple[Frame, ...]:
         TraceError: if the function needs a mesh to be traced and has met no plan yet.
     """
     return tuple(variants.checkpoint_lines(program._lowerings.shapes))
+
+
+def constraint_words(program: Derivable) -> str:
+    """What to write for the function's own constraints that a program has otherwise, and where."""
+    return "; ".join(reconstrained_lines(program._lowerings.shapes))
 
 
 def checkpoint_words(program: Derivable, policy: str, most: int | None = None) -> tuple[str, ...]:
