@@ -483,6 +483,7 @@ class Mending(Trying[Mends]):
         """The findings that a change removes, then those that cost less with it; of what a report made now does not
         find, what suggests the change."""
         before, after = ({f.id: f for f in findings_of(report, self.machine)} for report in reports)
+        new = [finding for id, finding in after.items() if id not in before]
         removed, less = list[Finding](), list[Finding]()
         for finding in self._proposals.findings:
             if finding.rule in NO_ROOM:
@@ -491,11 +492,18 @@ class Mending(Trying[Mends]):
                 removed += [finding] if change.finding is not None and change.finding.id == finding.id else []
             elif finding.severity == "note" and not finding.mends:
                 pass  # no fault of the plan
-            elif finding.id not in after:
-                removed.append(finding)
-            elif _costs_less(after[finding.id], before[finding.id]):
-                less.append(finding)
+            else:
+                left = [after[finding.id]] if finding.id in after else [f for f in new if _takes_its_place(f, finding)]
+                removed += [] if left else [finding]
+                less += [finding] if left and all(_costs_less(f, before[finding.id]) for f in left) else []
         return (*removed, *less)
+
+
+def _takes_its_place(new: Finding, gone: Finding) -> bool:
+    """Whether a finding says the same of an array or line as one that is gone, along other axes, say."""
+    lines = [None if each.source is None else each.source.bare for each in (new, gone)]
+    same = new.value == gone.value != "" or lines[0] == lines[1] is not None
+    return new.rule == gone.rule and same
 
 
 def _costs_less(after: Finding, before: Finding) -> bool:
