@@ -56,7 +56,7 @@ from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
     ("reduce", "reduce-window", "select-and-scatter", "gather", "scatter", "sort", "fft", "custom-call", "top-k",
-     "topk", "rng-bit-generator", "cholesky", "triangular-solve", "concatenate", "pad")
+     "topk", "rng-bit-generator", "cholesky", "triangular-solve", "concatenate")
 )  # fmt: skip
 """Operations that are fusions of their own."""
 _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-constraint", "copy", "after-all"))
@@ -228,7 +228,7 @@ class Listing:
             self._run(operation, operands, entries)
         elif kind == "dynamic-update-slice":
             self._update(operation, operands)
-        elif kind in _KERNELS or entries:
+        elif kind in _KERNELS or entries or (kind == "pad" and operation.spreads):
             entry = entries[0] if entries else self._entry_of(operation)
             self._kernel(operation, operands, entry)
         else:
