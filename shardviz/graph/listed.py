@@ -315,8 +315,7 @@ class Listing:
         body = operation.blocks[-1]
         for place, node in enumerate(operands):
             loops, last = operation.kind == "while", body.returned[place]
-            filled = isinstance(last.maker, Operation) and last.maker.kind == "dynamic-update-slice"
-            stays = loops and (last is body.arguments[place] or filled)
+            stays = loops and (last is body.arguments[place] or _is_filled(last))
             if not stays or _comes_from_memory(node):
                 self._store(node)
         slot = self._slot(operands, entries)
@@ -491,6 +490,15 @@ def _keep_on_chip(rows: Sequence[Scheduled | _Fusion]) -> None:
                 makers[node].keep(room, size)
             for reader, read in readers.get(node, ()):
                 reader.keep(room, read)
+
+
+def _is_filled(value: Value) -> bool:
+    """Whether a value is another whose parts are written in their place."""
+    maker = value.maker
+    while maker is not None and maker.kind != "while" and len(maker.blocks) == 1:  # what it calls
+        value = maker.blocks[0].returned[value.index]
+        maker = value.maker
+    return maker is not None and maker.kind == "dynamic-update-slice"
 
 
 def _comes_from_memory(node: _Node) -> bool:
