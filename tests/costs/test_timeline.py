@@ -23,6 +23,7 @@ from shardviz.costs.timeline import Timeline, timed_program
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
 from shardviz.errors import MeshError, ShardvizError, TargetError
+from shardviz.records.amounts import format_bytes
 from shardviz.records.schedule import Scheduled
 from tests.costs.events import simulated
 
@@ -299,6 +300,72 @@ def test_lanes_add_up_and_criticals_are_walked_again(scanned):
     assert {"products", "HBM", "links", "line"} <= kinds.keys()
     lines = {each.name for each in made.critical if each.kind == "line"}
     assert all(line.startswith("test_timeline.py:") for line in lines)
+
+
+def outputs_bytes(report) -> float:
+    return sum(value.bytes_per_device for value in report.outputs)
+
+
+def test_memory_begins_with_the_arguments_and_ends_with_the_outputs(scanned):
+    """Of six layers the inputs and what `tanh` gives are kept for the backward pass: that is held in between."""
+    program, plan = scanned
+    for report in (program.propagate(plan), program.partition(plan)):
+        made = sv.timeline(report, "tpu v5e:4x4")
+        memory = made.memory
+        assert memory is not None and report.level in memory.rests_on and "estimated" in memory.rests_on
+        given = sum(value.bytes_per_device for value in report.arguments)
+        assert memory.begins[0] == 0 and memory.bytes[0] == memory.standing == given
+        assert memory.bytes[-1] >= given + outputs_bytes(report)
+        kept = 6 * 2 * (512 * 1024 + 512 * 1024)
+        assert (
+            given + kept <= report.residual_bytes + given <= memory.peak <= 1.5 * (given + outputs_bytes(report) + kept)
+        )
+        assert list(memory.begins) == sorted(memory.begins) and memory.begins[-1] <= made.seconds
+        assert 0 < memory.peak_begin < made.seconds and memory.usable == Machine.of("tpu v5e:4x4").chip.hbm_usable_bytes
+
+
+def test_donated_arguments_places_are_taken_by_results(scanned):
+    _, plan = scanned
+    plain, donated = (
+        sv.timeline(sv.trace(step, LAYERS, array(2048, 1024), donate_argnums=which).propagate(plan), "tpu v5e:4x4")
+        for which in ((), (0,))
+    )
+    assert plain.memory.bytes[-1] - donated.memory.bytes[-1] == outputs_bytes(
+        sv.trace(step, LAYERS, array(2048, 1024)).propagate(plan)
+    )
+
+
+def test_memory_that_nobody_knows_is_said(scanned):
+    program, plan = scanned
+    report = program.propagate(plan)
+
+    def forgotten(entry: Scheduled) -> Scheduled:
+        body = tuple(map(forgotten, entry.body))
+        return msgspec.structs.replace(entry, alive_bytes=None, body=body)
+
+    older = dataclasses.replace(report, schedule=tuple(map(forgotten, report.schedule)))
+    made = sv.timeline(older, "tpu v5e:4x4")
+    assert made.memory is None and "Memory" in made.text() and "not known" in made.text()
+    assert Timeline.from_json(made.to_json()) == made
+    text = sv.timeline(report, "tpu v5e:4x4").to_json()
+    of_before = {key: value for key, value in json.loads(text).items() if key != "memory"}
+    assert Timeline.from_json(json.dumps(of_before)).memory is None
+    with pytest.raises(ShardvizError, match="as many, at least one"):
+        Timeline.from_json(text.replace('"begins": [', '"begins": [0.0, '))
+
+
+@pytest.mark.tpu
+def test_memory_is_the_buffer_assignments_and_the_levels_below_come_near():
+    """The peak is the plan's to the byte; a decoder's estimates are within a fifth."""
+    example, target = sv.gallery.llama("8b", mesh="data=4,model=2"), "tpu v5p:2x2x2"
+    program, plan = example.program, example.plan
+    report = program.compile(plan, target)
+    memory, planned = sv.timeline(report).memory, report.memory
+    assert memory.peak == planned.peak and memory.usable == pytest.approx(planned.hbm, rel=1e-3)
+    assert memory.standing >= planned.arguments and memory.bytes[-1] >= planned.outputs
+    assert any(text.startswith(f"the compiler takes {format_bytes(planned.takes)}") for text in memory.beside)
+    for below in (program.propagate(plan, target), program.partition(plan, target)):
+        assert sv.timeline(below, target).memory.peak == pytest.approx(planned.takes, rel=0.2)
 
 
 @pytest.mark.tpu
