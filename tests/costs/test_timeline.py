@@ -480,18 +480,24 @@ def test_the_trace_is_in_the_trace_event_format(listed, tmp_path):
     assert trace["displayTimeUnit"] in ("ms", "ns") and isinstance(trace["otherData"], dict)
     named: dict[int, str] = {}
     spans: dict[int, list[tuple[float, float]]] = {}
+    held: list[tuple[float, float]] = []
     for event in trace["traceEvents"]:
-        assert event["ph"] in ("M", "X") and isinstance(event["name"], str) and isinstance(event["args"], dict)
+        assert event["ph"] in ("M", "X", "C") and isinstance(event["name"], str) and isinstance(event["args"], dict)
         assert isinstance(event["pid"], int) and isinstance(event["tid"], int)
         if event["ph"] == "M":
             assert event["name"] in ("process_name", "thread_name", "thread_sort_index")
             if event["name"] == "thread_name":
                 named[event["tid"]] = event["args"]["name"]
             continue
+        if event["ph"] == "C":
+            assert event["ts"] >= 0 and all(isinstance(value, int | float) for value in event["args"].values())
+            held.append((event["ts"], event["args"]["bytes"]))
+            continue
         assert event["ts"] >= 0 and event["dur"] >= 0 and isinstance(event["cat"], str)
         spans.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
     assert set(spans) <= set(named)
     assert {lane.name for lane in listed.lanes} <= set(named.values())
+    assert held == sorted(held, key=lambda each: each[0]) and max(size for _, size in held) == listed.memory.peak
     for found in spans.values():  # complete events of one thread must not cross
         found.sort()
         assert all(one[1] <= other[0] + 1e-6 for one, other in itertools.pairwise(found))
