@@ -358,7 +358,13 @@ export function timeline(ctx, el) {
     if (card.memory) {
       const { steps, peak, said: title } = card.memory;
       const items = steps.map(([begin, bytes, words], n) => {
-        return { begin, long: (steps[n + 1]?.[0] ?? card.seconds) - begin, said: words, label: [], share: bytes / most };
+        return {
+          begin,
+          long: (steps[n + 1]?.[0] ?? card.seconds) - begin,
+          said: words,
+          label: [],
+          share: bytes / most,
+        };
       });
       lanes.push({ y, high: HELD, card, name: "memory", items });
       const label = h("span", {}, "memory");
