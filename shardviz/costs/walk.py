@@ -120,9 +120,10 @@ class Walk:
             return
         begin = max([begin, *(self._free.get(lane, 0.0) for lane in task.lanes)])
         self._ends[task.name] = begin + task.seconds
-        for lane in task.lanes if task.seconds else ():
+        for lane in task.lanes:
             self._free[lane] = begin + task.seconds
-            self._note(task, lane, begin, task.seconds)
+            if task.seconds:
+                self._note(task, lane, begin, task.seconds)
 
     def _end(self, task: Task) -> None:
         began = self._begun.get(task.name)

@@ -17,6 +17,8 @@ Bytes of main memory are those of fusions:
 | slices | read their part; updates in place write theirs |
 | a reduction of what a fusion gives or reads, element by element | is that fusion's too |
 | a loop's first values that never change and come from nothing in memory | are computed inside |
+| ... that the loop fills, part by part | are not written |
+| what fusions and collectives hand on to each other | stays in a chip's own memory, if that has room |
 
 So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
 and one of which only slices are used is a reduce-scatter.
@@ -44,10 +46,12 @@ place, what a loop hands on, and a result of a donated argument's size lie where
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from shardviz.graph.flops import PRODUCTS
@@ -56,7 +60,7 @@ from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
     ("reduce", "reduce-window", "select-and-scatter", "gather", "scatter", "sort", "fft", "custom-call", "top-k",
-     "topk", "rng-bit-generator", "cholesky", "triangular-solve")
+     "topk", "rng-bit-generator", "cholesky", "triangular-solve", "concatenate", "pad")
 )  # fmt: skip
 """Operations that are fusions of their own."""
 _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-constraint", "copy", "after-all"))
@@ -64,6 +68,8 @@ _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-c
 _SLICES = frozenset(("slice", "dynamic-slice", "all-slice"))
 
 
+_LARGEST, _STEP = 128 * 2**20, 8 * 2**20
+"""Bytes of the largest memory that a chip has for values, and in what steps rooms are told apart."""
 _OPEN = frozenset(("", "reduce"))
 """Kinds of fusions that can give more results."""
 _NONE: frozenset[str] = frozenset()
@@ -104,19 +110,25 @@ class _Scope:
 class _Fusion:
     """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element."""
 
-    __slots__ = ("computed", "entry", "kind", "read", "slot", "written")
+    __slots__ = ("computed", "entry", "gives", "kind", "on_chip", "read", "slot", "written")
 
     def __init__(self, entry: Scheduled, kind: str = ""):
         self.entry, self.kind = entry, kind
         self.read: dict[_Node, float] = {}
         self.written = 0.0
+        self.gives: list[_Node] = []
+        self.on_chip: dict[int, float] = {}
         self.computed: set[_Node] = set()
         self.slot: _Slot | None = None
 
     @property
     def scheduled(self) -> Scheduled:
         """Its entry, with these bytes."""
-        return replace(self.entry, hbm_bytes=sum(self.read.values()) + self.written)
+        return replace(self.entry, hbm_bytes=sum(self.read.values()) + self.written, on_chip=self.on_chip)
+
+    def keep(self, room: int, size: float) -> None:
+        """Notes that bytes stay on a chip that has so much room."""
+        self.on_chip[room] = self.on_chip.get(room, 0.0) + size
 
 
 class _Node:
@@ -129,6 +141,8 @@ class _Node:
         reader: the last that read it and could do more with it.
         in_memory: it is there, or will be when something reads it.
         written: that is counted.
+        stored: it is for a loop, or a result.
+        sent: the collectives that take it.
         slot: behind which it can be computed.
         begun: the collectives that must have ended before.
         over: of an all-reduce's result: over which devices it is.
@@ -139,7 +153,7 @@ class _Node:
     """
 
     __slots__ = ("begun", "fusion", "in_memory", "is_slice", "is_summed", "last", "operands", "operation", "over",
-                 "place", "reader", "size", "slot", "written")  # fmt: skip
+                 "place", "reader", "sent", "size", "slot", "stored", "written")  # fmt: skip
 
     def __init__(
         self,
@@ -153,7 +167,8 @@ class _Node:
         self.fusion: _Fusion | None = None
         self.reader: _Fusion | None = None
         self.over: Any = None
-        self.in_memory = self.written = self.is_slice = self.is_summed = False
+        self.sent: tuple[str, ...] = ()
+        self.in_memory = self.written = self.stored = self.is_slice = self.is_summed = False
         self.place, self.last = self, 0
         slot.scope.nodes.append(self)
 
@@ -212,11 +227,11 @@ class Listing:
             self._store(node)
         scope = self._scopes.pop()
         alive = self._alive(scope, nodes, [*donated])
-        entries = [
-            _held(entry.scheduled if isinstance(entry, _Fusion) else entry, alive[slot.number])
-            for slot in scope.slots
-            for entry in (*slot.done, *slot.begun)
+        rows = [
+            (entry, held) for slot, held in zip(scope.slots, alive, strict=True) for entry in (*slot.done, *slot.begun)
         ]
+        _keep_on_chip([entry for entry, _ in rows])
+        entries = [_held(entry.scheduled if isinstance(entry, _Fusion) else entry, held) for entry, held in rows]
         moving = (e for e in entries if e.kind != "work" or e.flops or e.hbm_bytes or e.opaque)
         return (*moving, *(_held(entry, alive[-1]) for entry in scope.waiting.values()))
 
@@ -300,7 +315,7 @@ class Listing:
         """A collective: what it takes is in memory, and so is what it gives. The same again is none."""
         scope = self._scopes[-1]
         for node in operands:
-            self._store(node)
+            self._to_memory(node)
         first = (
             operation.results if over is None else scope.collectives.setdefault((over, *operands), operation.results)
         )
@@ -317,6 +332,8 @@ class Listing:
             else:
                 scope.waiting[entry.name] = entry
         names = frozenset(entry.name for entry in entries if entry.kind == "begin")
+        for node in operands:
+            node.sent = (*node.sent, *names)
         for value in operation.results:
             self._there(value)
             node = self._nodes[value]
@@ -354,7 +371,9 @@ class Listing:
         """A loop, or the branches of a conditional, which take and give what is in memory."""
         body = operation.blocks[-1]
         for place, node in enumerate(operands):
-            stays = operation.kind == "while" and body.returned[place] is body.arguments[place]
+            loops, last = operation.kind == "while", body.returned[place]
+            filled = isinstance(last.maker, Operation) and last.maker.kind == "dynamic-update-slice"
+            stays = loops and (last is body.arguments[place] or filled)
             if not stays or _comes_from_memory(node):
                 self._store(node)
         slot = self._slot(operands, entries)
@@ -366,8 +385,10 @@ class Listing:
                 continue
             self._there(value)
             self._nodes[value].slot = slot
-            if operation.kind == "while" and (last is body.arguments[place] or not self._is_kept(operands[place])):
-                self._nodes[value].place = operands[place].place
+            first, stays = operands[place], last is body.arguments[place]
+            hands_on = stays or not (self._is_kept(first) or first in operands[:place])
+            if operation.kind == "while" and first.written and hands_on:
+                self._nodes[value].place = first.place
 
     def _slot(self, nodes: Iterable[_Node], done: Iterable[Scheduled | _Fusion]) -> _Slot:
         """A new slot, which waits for the collectives whose results are needed."""
@@ -394,23 +415,31 @@ class Listing:
     def _update(self, operation: Operation, operands: list[_Node]) -> None:
         """An array that is updated in its place: the part is read and written."""
         whole, part, *_ = operands
-        self._store(whole)
+        self._to_memory(whole)
         fusion = self._product_behind(part)
         if fusion is None:
             fusion = _Fusion(self._entry_of(operation), operation.kind)
             fusion.slot = self._slot(operands, (fusion,))
         self._read(fusion, part)
         fusion.written += part.size
-        for value in operation.results:
-            self._there(value)
-            self._nodes[value].slot = fusion.slot or self._nodes[value].slot
-            self._nodes[value].place = self._nodes[value] if self._is_kept(whole) else whole.place
+        if whole.fusion is None:
+            given = whole
+            self._there(operation.results[0])
+            whole = self._node(operation.results[0])
+            whole.place = whole if self._is_kept(given) else given.place
+        self._nodes[operation.results[0]] = whole
+        whole.slot = fusion.slot or whole.slot
 
     def _is_kept(self, node: _Node) -> bool:
         """Whether an array stays as it is, as an argument of the program does."""
         return node.place in self._scopes[0].arguments
 
     def _store(self, node: _Node) -> None:
+        """Puts an array into memory, where it stays."""
+        node.stored = True
+        self._to_memory(node)
+
+    def _to_memory(self, node: _Node) -> None:
         """Puts an array into memory."""
         if not node.in_memory:
             fusion = node.fusion or self._product_behind(node) or self._fusion_behind(node, _OPEN)
@@ -425,6 +454,7 @@ class Listing:
     def _write(self, node: _Node) -> None:
         if not node.written and node.fusion is not None:
             node.fusion.written += node.size
+            node.fusion.gives.append(node)
         node.written = True
 
     def _write_behind_a_product(self, node: _Node) -> None:
@@ -499,6 +529,43 @@ def _memory(node: _Node) -> Iterator[_Node]:
             continue
         nodes += [operand for operand in each.operands if operand not in seen]
         seen.update(each.operands)
+
+
+def _keep_on_chip(rows: Sequence[Scheduled | _Fusion]) -> None:
+    """Notes how large a chip's own memory has to be to keep what fusions and collectives hand on to each other.
+
+    What lives shortest goes first, and then what is smallest, each beside what is there already.
+    """
+    begins = {row.name: n for n, row in enumerate(rows) if isinstance(row, Scheduled) and row.kind == "begin"}
+    makers: dict[_Node, _Fusion] = {}
+    readers: dict[_Node, list[tuple[_Fusion, float]]] = {}
+    places: dict[_Node, list[int]] = {}
+    for place, row in enumerate(rows):
+        if not isinstance(row, _Fusion):
+            continue
+        for node in row.gives:
+            makers[node] = row
+        for node, size in row.read.items():
+            readers.setdefault(node, []).append((row, size))
+        for node in (*row.gives, *row.read):
+            places.setdefault(node, []).append(place)
+    lives = []
+    for node, used in places.items():
+        used += [begins[name] for name in (*node.begun, *node.sent) if name in begins]
+        handed = (node in makers or node.begun) and len(used) > 1
+        if handed and not node.stored and 0 < node.size <= _LARGEST:
+            lives.append((max(used) - min(used), node.size, min(used), node))
+    taken = np.array([math.inf if isinstance(row, Scheduled) and row.kind == "loop" else 0.0 for row in rows])
+    for length, size, place, node in sorted(lives, key=lambda life: life[:3]):
+        around = taken[place : place + length + 1]
+        needed = around.max() + size
+        if needed <= _LARGEST:
+            around += size
+            room = int(-(-needed // _STEP) * _STEP)
+            if node in makers:
+                makers[node].keep(room, size)
+            for reader, read in readers.get(node, ()):
+                reader.keep(room, read)
 
 
 def _comes_from_memory(node: _Node) -> bool:

@@ -29,6 +29,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         flops: element type → FLOPs of matrix products.
         side: of work: the shortest side of its products (rows, columns, or what is summed over); 0 where not known.
         hbm_bytes: read from and written to main memory; of a copy what it moves.
+        on_chip: bytes of a chip's own memory → how many of `hbm_bytes` stay there on a chip that has so many.
         host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
         collective: of `begin`: the name of the report's collective; empty for a copy.
         scatters: of an all-reduce: nothing but slices of its result are used, so that it becomes a reduce-scatter.
@@ -49,6 +50,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     flops: Mapping[str, float] = msgspec.field(default_factory=dict)
     side: int = 0
     hbm_bytes: float = 0.0
+    on_chip: Mapping[int, float] = msgspec.field(default_factory=dict)
     host_bytes: float = 0.0
     to_host: bool = False
     collective: str = ""
@@ -62,6 +64,10 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     phase: str = "update"
     trips: int | None = 1
     body: tuple[Scheduled, ...] = ()
+
+    def moved(self, room: float) -> float:
+        """Bytes of main memory on a chip that has `room` bytes of its own for values."""
+        return self.hbm_bytes - sum(kept for needed, kept in self.on_chip.items() if needed <= room)
 
     @property
     def total(self) -> tuple[float, float]:
