@@ -32,6 +32,7 @@ from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
 from shardviz.errors import ShardvizError
 from shardviz.files import write_whole
+from shardviz.kept import cached_property
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops
@@ -284,7 +285,7 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
             f"timeline: this report, level {report.level}, has no schedule to walk: its program has no matrix product "
             "and no collective, or an older shardviz wrote the report; compile for the target, or ask the program again"
         )
-    timing, tasks, walk = timed.timing, timed.tasks, Walk(timed.tasks)
+    timing, walk = timed.timing, Walk(timed.tasks)
     events = tuple(sorted((_event(*event) for event in walk.events), key=lambda event: event.begin))
     exposed = _exposed(events)
     return Timeline(
@@ -298,11 +299,15 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
         lanes=_lanes(events, walk.now, timing),
         events=events,
         exposed=exposed,
-        critical=_critical(tasks, walk.now, events, timing),
+        critical=_critical(timed, events),
         memory=_memory(timed, walk),
         notes=timed.notes,
         source=report.source,
     )
+
+
+Change = Callable[[Task], dict[str, float]]
+"""What of a task is otherwise: its new times by their names; empty for nothing."""
 
 
 @dataclass(frozen=True)
@@ -323,10 +328,14 @@ class TimedProgram:
     timing: Timing
     tasks: tuple[Task, ...]
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """The step's, without its events."""
         return Walk(self.tasks, events=False).now
+
+    def lost(self, change: Change) -> float:
+        """Seconds by which the step is shorter with other times, walked again, so that overlap counts."""
+        return max(0.0, self.seconds - Walk(_changed(self.tasks, change), events=False).now)
 
     @property
     def rests_on(self) -> str:
@@ -466,15 +475,16 @@ def _exposed(events: Iterable[Event]) -> tuple[Exposed, ...]:
     return tuple(Exposed(what, axes, source, seconds) for (what, axes, source), seconds in longest)
 
 
-def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], timing: Timing) -> tuple[Critical, ...]:
+def _critical(timed: TimedProgram, events: Sequence[Event]) -> tuple[Critical, ...]:
     """The step walked again for each thing that could be infinitely fast."""
+    timing = timed.timing
     spent: dict[Frame, float] = {}
     for event in events:
         if event.source is not None and event.lane in (COMPUTE, WAITS):
             spent[event.source] = spent.get(event.source, 0.0) + event.total
 
     def shorter(kind: str, name: str, change: Change, source: Frame | None = None) -> Critical:
-        return Critical(kind, name, max(0.0, seconds - Walk(_changed(tasks, change), events=False).now), source)
+        return Critical(kind, name, timed.lost(change), source)
 
     def on(lanes: Set[str]) -> Change:
         return lambda task: {"seconds": 0.0} if lanes & {*task.lanes} else {}
@@ -483,8 +493,8 @@ def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], ti
         return lambda task: _NOTHING if task.entry is not None and task.entry.source == line else {}
 
     savings = [
-        shorter("products", "matrix products", lambda task: {"products": 0.0}),
-        shorter("HBM", "main memory", lambda task: {"hbm": 0.0}),
+        shorter("products", "matrix products", no_products),
+        shorter("HBM", "main memory", no_traffic),
     ]
     lanes = {event.lane for event in events} - {COMPUTE, WAITS, COPIES, FOLDED}
     for link in sorted({timing.axis_of.get(lane, lane) for lane in lanes}):
@@ -495,7 +505,16 @@ def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], ti
     return tuple(sorted(savings, key=lambda each: -each.seconds))
 
 
-Change = Callable[[Task], dict[str, float]]
+def no_products(task: Task) -> dict[str, float]:
+    """What of a task is otherwise if products take no time."""
+    return {"products": 0.0} if task.products else {}
+
+
+def no_traffic(task: Task) -> dict[str, float]:
+    """What of a task is otherwise if main memory takes no time."""
+    return {"hbm": 0.0} if task.hbm else {}
+
+
 _NOTHING = {"products": 0.0, "hbm": 0.0, "seconds": 0.0}
 
 
