@@ -23,6 +23,9 @@ Bytes of main memory are those of fusions:
 So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
 and one of which only slices are used is a reduce-scatter.
 
+An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
+place, what a loop hands on, and a result of a donated argument's size lie where that lay. `alive_bytes` are the sums.
+
 >>> from shardviz.graph.operations import Block, Operation, Value
 >>> block = Block()
 >>> x, w = block.arguments = tuple(Value(block, i, (4,), "float32", None) for i in range(2))
@@ -45,6 +48,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -83,11 +87,14 @@ class _Slot:
 
 
 class _Scope:
-    """A block that is read: its slots, its collectives, and the ends of what was begun and not waited for."""
+    """A block that is read: its slots, arrays and collectives, and the ends of what was begun and not waited for."""
 
-    __slots__ = ("collectives", "slots", "waiting")
+    __slots__ = ("arguments", "collectives", "is_loop", "nodes", "slots", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, is_loop: bool) -> None:
+        self.is_loop = is_loop
+        self.arguments: list[_Node] = []
+        self.nodes: list[_Node] = []
         self.collectives: dict[Any, tuple[Value, ...]] = {}
         self.slots = [_Slot(self, 0)]
         self.waiting: dict[str, Scheduled] = {}
@@ -141,10 +148,12 @@ class _Node:
         over: of an all-reduce's result: over which devices it is.
         is_summed: it is a reduction's, which is there when all of its fusion is done.
         is_slice: no more than its own bytes of anything are read for it.
+        place: the array in whose place it lies, mostly its own.
+        last: the slot at which it is needed last.
     """
 
-    __slots__ = ("begun", "fusion", "in_memory", "is_slice", "is_summed", "operands", "operation", "over", "reader",
-                 "sent", "size", "slot", "stored", "written")  # fmt: skip
+    __slots__ = ("begun", "fusion", "in_memory", "is_slice", "is_summed", "last", "operands", "operation", "over",
+                 "place", "reader", "sent", "size", "slot", "stored", "written")  # fmt: skip
 
     def __init__(
         self,
@@ -160,6 +169,21 @@ class _Node:
         self.over: Any = None
         self.sent: tuple[str, ...] = ()
         self.in_memory = self.written = self.stored = self.is_slice = self.is_summed = False
+        self.place, self.last = self, 0
+        slot.scope.nodes.append(self)
+
+    @property
+    def made(self) -> int:
+        """The slot at which it is written."""
+        return ((self.fusion and self.fusion.slot) or self.slot).number
+
+    def need(self, slot: _Slot) -> None:
+        """Notes that it is needed at a slot; in another block than its own when that runs, which is next."""
+        node = self
+        while node.place is not node:
+            node = node.place
+        own = node.slot.scope
+        node.last = max(node.last, slot.number if slot.scope is own else len(own.slots))
 
 
 class Listing:
@@ -183,23 +207,54 @@ class Listing:
             block: the block.
             given: what a loop begins with; what stays the same and comes from nothing in memory is computed inside.
         """
-        self._scopes.append(_Scope())
+        self._scopes.append(_Scope(bool(given)))
         for value in block.arguments:
             self._there(value)
+            self._scopes[-1].arguments.append(self._nodes[value])
         for value, first, last in zip(block.arguments, given, block.returned, strict=False):
             if value is last and not _comes_from_memory(self._node(first)):
                 self._nodes[value] = self._node(first)
 
-    def close(self, returned: Iterable[Value]) -> Schedule:
-        """Ends it, with what it gives back; its schedule."""
-        for node in filter(_comes_from_memory, map(self._node, returned)):
+    def close(self, returned: Iterable[Value], donated: Iterable[float] = ()) -> Schedule:
+        """Ends it; its schedule.
+
+        Args:
+            returned: what it gives back.
+            donated: bytes on one device of each argument whose place a result of this size takes.
+        """
+        nodes = [*map(self._node, returned)]
+        for node in filter(_comes_from_memory, nodes):
             self._store(node)
         scope = self._scopes.pop()
-        rows = [entry for slot in scope.slots for entry in (*slot.done, *slot.begun)]
-        _keep_on_chip(rows)
-        entries = [entry.scheduled if isinstance(entry, _Fusion) else entry for entry in rows]
+        alive = self._alive(scope, nodes, [*donated])
+        rows = [
+            (entry, held) for slot, held in zip(scope.slots, alive, strict=True) for entry in (*slot.done, *slot.begun)
+        ]
+        _keep_on_chip([entry for entry, _ in rows])
+        entries = [_held(entry.scheduled if isinstance(entry, _Fusion) else entry, held) for entry, held in rows]
         moving = (e for e in entries if e.kind != "work" or e.flops or e.hbm_bytes or e.opaque)
-        return (*moving, *scope.waiting.values())
+        return (*moving, *(_held(entry, alive[-1]) for entry in scope.waiting.values()))
+
+    def _alive(self, scope: _Scope, returned: list[_Node], donated: list[float]) -> list[float]:
+        """Bytes that are held at each of a block's slots, of what is made in it."""
+        for slot in scope.slots:
+            for fusion in (each for each in slot.done if isinstance(each, _Fusion)):
+                for node in fusion.read:
+                    node.need(slot)
+        elsewhere = {*scope.arguments}
+        carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
+        elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
+        for node in returned:
+            node.need(scope.slots[-1])
+            if not self._scopes and node.place.size in donated and node.place not in elsewhere:
+                donated.remove(node.place.size)
+                elsewhere.add(node.place)
+        changes = [0.0] * (len(scope.slots) + 1)
+        for node in scope.nodes:
+            if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
+                changes[node.made] += node.size
+                changes[max(node.last, node.made) + 1] -= node.size
+        return [*accumulate(changes[:-1])]
 
     def same(self, values: Iterable[Value], others: Iterable[Value]) -> None:
         """Values are the same as others: a called block's arguments, what a call gives."""
@@ -268,6 +323,8 @@ class Listing:
             self.same(operation.results, first)
             return
         slot, before = self._ready(operands)
+        for node in operands:
+            node.need(slot)
         scatters = operation.kind == "all-reduce" and all(map(self._is_sliced, operation.results))
         for entry in entries:
             if entry.kind == "begin":
@@ -319,12 +376,18 @@ class Listing:
             if not stays or _comes_from_memory(node):
                 self._store(node)
         slot = self._slot(operands, entries)
-        for value, last in zip(operation.results, body.returned, strict=False):
+        for node in operands:
+            node.need(slot)
+        for place, (value, last) in enumerate(zip(operation.results, body.returned, strict=False)):
             if operation.kind == "while" and not _comes_from_memory(self._node(last)):
                 self._nodes[value] = self._node(last)
                 continue
             self._there(value)
             self._nodes[value].slot = slot
+            first, stays = operands[place], last is body.arguments[place]
+            hands_on = stays or not (self._is_kept(first) or first in operands[:place])
+            if operation.kind == "while" and first.written and hands_on:
+                self._nodes[value].place = first.place
 
     def _slot(self, nodes: Iterable[_Node], done: Iterable[Scheduled | _Fusion]) -> _Slot:
         """A new slot, which waits for the collectives whose results are needed."""
@@ -359,10 +422,16 @@ class Listing:
         self._read(fusion, part)
         fusion.written += part.size
         if whole.fusion is None:
+            given = whole
             self._there(operation.results[0])
             whole = self._node(operation.results[0])
+            whole.place = whole if self._is_kept(given) else given.place
         self._nodes[operation.results[0]] = whole
         whole.slot = fusion.slot or whole.slot
+
+    def _is_kept(self, node: _Node) -> bool:
+        """Whether an array stays as it is, as an argument of the program does."""
+        return node.place in self._scopes[0].arguments
 
     def _store(self, node: _Node) -> None:
         """Puts an array into memory, where it stays."""
@@ -442,6 +511,12 @@ class Listing:
             if node.is_slice:
                 limit = node.size if limit is None else min(limit, node.size)
             nodes += [(each, limit) for each in node.operands]
+
+
+def _held(entry: Scheduled, more: float) -> Scheduled:
+    """An entry while so many bytes more are held."""
+    body = tuple(_held(inner, more) for inner in entry.body)
+    return replace(entry, alive_bytes=(entry.alive_bytes or 0.0) + more, body=body)
 
 
 def _memory(node: _Node) -> Iterator[_Node]:

@@ -37,6 +37,8 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         opaque: kernels and library calls in it whose FLOPs nobody says.
         between: of `begin`: the kind of transfer between slices, as a TPU's compiler calls it (`ALL_REDUCE`).
         sent_bytes: of such a transfer: what one device hands over.
+        alive_bytes: what is held of main memory meanwhile, of what the step itself makes; where a compiler planned it
+            without the results, which have their place from the begin. None where not known.
         source: the person's line that it stems from.
         phase: as `Collective.phase`.
         trips: of `loop`; None where not known.
@@ -57,6 +59,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     opaque: tuple[str, ...] = ()
     between: str = ""
     sent_bytes: float = 0.0
+    alive_bytes: float | None = None
     source: Frame | None = None
     phase: str = "update"
     trips: int | None = 1
