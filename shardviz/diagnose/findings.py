@@ -9,11 +9,12 @@ from typing import Any
 from shardviz.diagnose.axes import idle_axes, slow_order
 from shardviz.diagnose.case import Case
 from shardviz.diagnose.compiled import with_seconds
-from shardviz.diagnose.feeding import comes_back_otherwise, donated, gradients_unlike
+from shardviz.diagnose.feeding import comes_back_otherwise, donated, gathered_results, gradients_unlike
 from shardviz.diagnose.holdings import (
     kept_whole,
     less_cut,
     padded,
+    read_in_slices,
     result_whole,
     unlike_parameter,
     whole_activation,
@@ -29,8 +30,8 @@ from shardviz.records.report import ReportRecord
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     *(idle_axes, slow_order, moves, sums_in_part),
     *(repeated_work, conflicts, small_tiles),
-    *(less_cut, unlike_parameter, kept_whole, whole_batch, whole_activation, padded, result_whole),
-    *(comes_back_otherwise, gradients_unlike, donated),
+    *(less_cut, unlike_parameter, read_in_slices, kept_whole, whole_batch, whole_activation, padded, result_whole),
+    *(comes_back_otherwise, gathered_results, gradients_unlike, donated),
     *(too_much, kept_dominates, peak_of_one, cpu_plan),
 )
 """Every rule that needs a finished report."""

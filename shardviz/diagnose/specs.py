@@ -19,6 +19,13 @@ def free(value: Value, axis: str) -> bool:
     return value.spec is not None and axis not in {axis_name(a) for a in (*value.spec.axes, *value.manual)}
 
 
+def divides(value: Value, spec: Spec, mesh: DeviceMesh) -> bool:
+    """Whether a PartitionSpec can say a spec, and a value's dimensions divide by it."""
+    ways = (math.prod(mesh.shape[axis_name(a)] for a in dim) for dim in spec.dims)
+    named = all(isinstance(axis, str) for axis in spec.axes)
+    return named and all(n % way == 0 for n, way in zip(value.shape, ways, strict=False))
+
+
 def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
     """The value's spec with an axis more, on the dimension whose shard is longest; None where none divides.
 

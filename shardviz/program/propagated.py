@@ -39,7 +39,7 @@ from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
-from shardviz.program.uses import COLLECTIVES, is_reshard, moved_axes, root_of, surroundings
+from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Frame, Product, Value, WorkTally
 from shardviz.records.kernels import Array, Known
 from shardviz.records.phases import phase
@@ -592,6 +592,24 @@ class Reading(Walker):
         """The argument that a value is a slice, a copy or a rearrangement of; empty if it is none."""
         origin = self._moved(At(value, self.around.calls)).value
         return self.traced.arguments[origin.index].name if origin.owner is self.main else ""
+
+    def read_as(self) -> dict[str, Spec]:
+        """How the program reads an argument of which each device first takes a slice of its shard, and nothing else."""
+        specs = {}
+        for argument, value in zip(self.traced.arguments, self.main.arguments, strict=True):
+            cuts = {self.graph.cut(user.result, ()) if is_slice(user) else None for user, _ in value.uses}
+            if len(cuts) == 1 and (spec := cuts.pop()) is not None:
+                specs[argument.name] = spec
+        return specs
+
+    def computed_as(self) -> dict[str, Spec]:
+        """How the program computes a result that is resharded before it is returned."""
+        specs = {}
+        for output, value in zip(self.traced.outputs, self.main.returned, strict=True):
+            made = root(value, is_reshard)
+            if made is not value and (spec := self.graph.cut(made, ())) is not None:
+                specs[output.name] = spec
+        return specs
 
     def outputs(self) -> tuple[Spec, ...]:
         """How every output is cut."""

@@ -61,7 +61,7 @@ def surroundings(
             facts.append("stack")
         elif sum(r.op.result.elements for r in slices) < op.result.elements:
             facts.append("sliced")
-    elif op.name == "sdy.all_reduce" and op.result.uses and all(_is_slice(user) for user, _ in op.result.uses):
+    elif op.name == "sdy.all_reduce" and op.result.uses and all(is_slice(user) for user, _ in op.result.uses):
         facts.append("scattered")
     gathered = _dimensions(op)
     if gathered and found and all(gathered <= _reduced(r.op) for r in found):
@@ -86,7 +86,8 @@ def _short(op: MlirOperation) -> str:
     return op.name.split(".", 1)[1]
 
 
-def _is_slice(user: MlirOperation | Block) -> bool:
+def is_slice(user: Operation | Block) -> bool:
+    """Whether an operation of Shardy's takes each device's own slice of what the device holds."""
     return isinstance(user, MlirOperation) and user.name == "sdy.all_slice"
 
 
