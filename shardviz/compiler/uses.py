@@ -23,8 +23,14 @@ _SHARDYS = frozenset(("asked", "undone", "again", "reduced", "stack", "sliced", 
 
 def made_by(op: HloOperation) -> str:
     """The operation that makes a collective's operand; empty for what its computation is given."""
-    made = maker(op.operands[0], lambda each: each.kind in _PASSES) if op.operands else None
+    made = maker(op.operands[0], _passes) if op.operands else None
     return "" if made is None else _plain(made.native.opcode)
+
+
+def _passes(op: HloOperation) -> bool:
+    """Whether an operation only passes a value on: a reshard, or a slice of the partitioner's own."""
+    own = op.kind == "dynamic-slice" and not op.native.op_name.endswith("dynamic_slice")
+    return own or op.kind in _PASSES
 
 
 def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
-from shardviz.records import Collective, Frame, Product, Value, WorkTally
+from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
 from shardviz.records.kernels import Array, Known
 from shardviz.records.phases import phase
 from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
@@ -278,6 +278,7 @@ class Reading(Walker):
                 repeated=tuple(a for a, n in self.mesh.shape.items() if n > 1 and a not in used and a not in manual),
                 left_axes=self._summed_axes(op, 0),
                 right_axes=self._summed_axes(op, 1),
+                factors=self._factors(op),
             )
         )
 
@@ -291,6 +292,26 @@ class Reading(Walker):
         busy = {axis_name(a) for a in other.axes}
         summed = (d for d in op.contraction.summed[number] if d < len(cut.dims))
         return tuple(a for d in summed for a in cut.dims[d] if axis_name(a) not in busy)
+
+    def _factors(self, op: MlirOperation) -> tuple[Factor, ...]:
+        """What the two factors of a product are, and where their cuts do not fit each other."""
+        manual, (summed, batched) = self.around.manual, op.contraction
+        roots = [root(value, is_reshard) for value in op.operands]
+        cuts = [Spec.of(self.graph.cut(value, manual), len(value.shape)).dims for value in roots]
+        factors = []
+        for one, other in ((0, 1), (1, 0)):
+            free = (d for d in range(len(cuts[other])) if d not in (*summed[other], *batched[other]))
+            theirs = {axis for d in free for axis in cuts[other][d]}
+            both = ((cuts[one][i], cuts[other][j]) for i, j in zip(batched[one], batched[other], strict=True))
+            apart = (ours for ours, others in both if others and not set(ours) & set(others))
+            factors.append(
+                Factor(
+                    argument=self._operand(op.operands[one]),
+                    batch=tuple(chain.from_iterable(apart)),
+                    crossed=tuple(axis for d in summed[one] for axis in cuts[one][d] if axis in theirs),
+                )
+            )
+        return tuple(factors)
 
     def _given(self, value: GraphValue) -> Array:
         """An array that a call takes or gives: cut in its batch dimensions, with whole matrices."""
