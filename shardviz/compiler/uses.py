@@ -18,7 +18,7 @@ from shardviz.records import Collective
 RESHARDS = ("all-gather", "all-to-all", "collective-permute")
 _PASSES = frozenset((*RESHARDS, "convert", "copy", "bitcast"))
 _NAMES = {"dot": "dot_general", "rev": "reverse", "conv_general_dilated": "convolution"}
-_SHARDYS = frozenset(("asked", "undone", "again", "reduced", "stack", "sliced", "loop-invariant"))
+_SHARDYS = frozenset(("asked", "undone", "again", "reduced", "stack", "sliced", "loop-invariant", "accumulated"))
 
 
 def made_by(op: HloOperation) -> str:

@@ -290,16 +290,18 @@ def donated(case: Case) -> Iterator[Finding]:
         a for a, r in pairs(case) if not (a.donated or a.unused) and a.shard_shape == r.shard_shape and not a.on_host
     ]
     size = total_bytes(kept)
+    if report.memory is not None:
+        size = min(size, float(report.memory.outputs - report.memory.aliased))
     if size >= 0.1 * case.argument_bytes and size >= 2**20:
         heaviest = max(kept, key=nbytes)
         others = and_others(kept)
         yield Finding(
             f"not-donated:{heaviest.name}",
             "note",
-            f"{heaviest.name}{others} could be donated: a result of the same path and shape takes {format_bytes(size)} "
-            "of new memory on each device.",
-            why="without donation, the old and the new array are in memory at the same time; do not donate an array "
-            "that you read afterwards",
+            f"{heaviest.name}{others} could be donated, which may save up to {format_bytes(size)} on each device: a "
+            "result of the same path and shape takes new memory.",
+            why="without donation, the old and the new array are in memory at the same time; the compiler decides "
+            "whether it can write the new one over the old one. Do not donate an array that you read afterwards",
             value=heaviest.name,
             numbers={"bytes": size, "arguments": float(len(kept))},
             mends=tuple(Suggestion(kind="donate", target=v.name) for v in kept),
