@@ -136,9 +136,12 @@ def _moved_out(case: Case, results: Iterable[Value]) -> list[Collective]:
 
 
 def gathered_results(case: Case) -> Iterator[Finding]:
-    """Results that the plan asks for replicated along axes by which the program computes them sharded, as one finding;
-    those that take an argument's place are `comes-back-otherwise`."""
-    report, state = case.report, {result.name for _, result in _otherwise(case)}
+    """Results that the plan asks for replicated along axes by which the program computes them sharded, as one finding.
+
+    Not those that take an argument's place: they are cut as it is (ZeRO gathers the parameters on purpose), or
+    come back otherwise.
+    """
+    report, state = case.report, {v.becomes for v in case.report.arguments}
     gathered = [
         (v, v.computed)
         for v in report.outputs
@@ -157,7 +160,8 @@ def gathered_results(case: Case) -> Iterator[Finding]:
     saved = held - sum(part(v, spec) for v, spec in gathered)
     v, spec = max(gathered, key=lambda row: nbytes(row[0]))
     moves = case.moved(_moved_out(case, [v for v, _ in gathered]))
-    numbers = moves | {"bytes": held, "saved_bytes": saved, "moved_bytes": moves["bytes"]}
+    numbers = {"bytes": held, "saved_bytes": saved, "results": float(len(gathered)), "moved_bytes": moves["bytes"]}
+    numbers |= {name: moves[name] for name in ("seconds", "share") if name in moves}
     others = and_others(gathered, "other result")
     axes = tuple(a for a in spec.axes if axis_name(a) not in {axis_name(b) for b in v.spec.axes})
     even = [(r, s) for r, s in gathered if divides(r, s, report.mesh)]

@@ -318,26 +318,24 @@ def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> 
 
 
 def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
-    together = set(c.read_by) & _TOGETHER
+    together = sorted(set(c.read_by) & _TOGETHER)
     if not together or "asked" in c.facts or c.kind == "all-reduce" or c.before is None or c.after is None:
         return None
-    spec, whole = c.after, case.whole(c)
-    wrong = [
-        v
-        for v in case.report.held
-        if v.shape == whole and v.spec is not None and v.spec.same_as(spec, case.report.mesh)
-        if not (v.optimizer or v.becomes or v.spec.same_as(c.before, case.report.mesh))
-    ]
-    if not wrong or not spec.axes or case.is_argument(c.operand):
+    mesh, whole = case.report.mesh, case.whole(c)
+    inputs = [v for v in case.report.held if v.shape == whole and v.spec is not None and not (v.optimizer or v.becomes)]
+    now, better = c.after, c.before
+    if case.is_argument(c.operand):  # it is moved itself
+        inputs, now, better = [v for v in inputs if v.name == c.operand], c.before, c.after
+    wrong = [v for v in inputs if v.spec is not None and v.spec.same_as(now, mesh) and not now.same_as(better, mesh)]
+    if not wrong or set(map(axis_name, now.axes)) - set(map(axis_name, better.axes)):
         return None
     v = wrong[0]
-    fits = divides(v, c.before, case.report.mesh)
     return _Said(
-        f"{case.what(c)} is resharded from {c.before} to {spec} to {next(iter(sorted(together)))} with it {v.name}, "
-        "which is sharded so",
+        f"{v.name} is sharded as {now}, and an operation takes it together with an array that is sharded as {better} "
+        f"({', '.join(together)}), so one of the two is resharded",
         "what is computed element by element must be sharded alike; given the spec of what it meets, the argument "
         "moves nothing",
-        (Suggestion(kind="argument", target=v.name, spec=c.before),) if fits else (),
+        (Suggestion(kind="argument", target=v.name, spec=better),) if divides(v, better, mesh) else (),
     )
 
 

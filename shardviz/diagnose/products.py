@@ -240,7 +240,7 @@ _KINDS = (
     _Kind(
         "partial-sums",
         _summed_by_one,
-        "The matrix products at {line} sum over a dimension along which only {weight} is sharded, by {0}: each device "
+        "The matrix products at {line} sum over a dimension that {0} shards in {weight} alone: each device "
         "has a partial sum of the whole result, or gathers {weight}, and the devices along {0} repeat the rest:",
         "the other operand is the same on all devices along {0}; with {0} on the other dimension of {weight}, each "
         "device computes its own columns of the result, and nothing is summed",
