@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from shardviz.costs.batch import inputs_of
 from shardviz.diagnose.case import Case, and_others, at_line, axes_said, moved_words, nbytes, severity, total_bytes
-from shardviz.diagnose.specs import divides, first_cut_further, free, further, over_all
+from shardviz.diagnose.specs import divides, first_cut_further, free, further, over_all, recut
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, Spec
@@ -44,29 +44,52 @@ def less_cut(case: Case) -> Iterator[Finding]:
     A warning where cutting them saves a twentieth of all arguments' bytes and a hundredth of the machine's; nothing
     where it saves less than a hundredth of the arguments'.
     """
-    mesh, least = case.report.mesh, 0.01 * case.argument_bytes
-    otherwise = {v.name for v, *_ in (*_unlike(case), *_in_slices(case))}
+    yield from (_less(case, rows) for rows in _unlike_siblings(case))
+    least, mesh = 0.01 * case.argument_bytes, case.report.mesh
+    for v, left in _uncut(case):
+        most = nbytes(v) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
+        uneven = v.spec is not None and over_all(v, left, mesh) is None
+        if uneven and most >= least and (finding := _not_divided(case, v, left[0], most)) is not None:
+            yield finding
+
+
+def _uncut(case: Case) -> Iterator[tuple[Value, list[str]]]:
+    """Arguments, and the axes over which most bytes of their tree are cut and they are not."""
+    mesh, otherwise = case.report.mesh, {row.value.name for row in _unlike(case)}
     for values in _trees(case.report.held):
         sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
         total = sum(sizes.values())
         cut = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
-        less: list[_Recut] = []
         for v in values:
             beside = total - sizes[v.name]
             left = [a for a, n in mesh.shape.items() if n > 1 and free(v, a) and cut[a] >= 0.5 * beside and cut[a]]
-            if not left or v.name in otherwise:
-                continue
-            spec = over_all(v, left, mesh)
-            if spec is not None and v.spec is not None:
-                less.append(_Recut(v, spec))
-                continue
-            most = nbytes(v) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
-            if most >= least and (finding := _not_divided(case, v, left[0], most)) is not None:
-                yield finding
-        largest = max((nbytes(v) for v, *_ in less), default=0.0)
-        less = [row for row in less if nbytes(row.value) >= _SHARE * largest]
-        if sum(_saved(case, row) for row in less) >= max(least, 1.0):
-            yield _less(case, less)
+            if left and v.name not in otherwise:
+                yield v, left
+
+
+def _unlike_siblings(case: Case) -> list[list[_Recut]]:
+    """The arguments that had better be cut as most of their tree, in the slices that the program reads where it reads
+    slices; by trees."""
+    return case.once("siblings", lambda: list(_trees_of_siblings(case)))
+
+
+def _trees_of_siblings(case: Case) -> Iterator[list[_Recut]]:
+    trees: dict[str, list[_Recut]] = defaultdict(list)
+    for v, left in _uncut(case):
+        start = recut(v, v.read, case.report.mesh) if v.read is not None and _can_be(case, v, v.read) else v
+        spec = over_all(start, [axis for axis in left if free(start, axis)], case.report.mesh) or start.spec
+        if spec is not None and v.spec is not None and spec != v.spec:
+            trees[segments(v.name)[0]].append(_Recut(v, spec))
+    for rows in trees.values():
+        largest = max(nbytes(row.value) for row in rows)
+        rows = [row for row in rows if nbytes(row.value) >= _SHARE * largest]
+        if sum(_saved(case, row) for row in rows) >= max(0.01 * case.argument_bytes, 1.0):
+            yield rows
+
+
+def _can_be(case: Case, v: Value, spec: Spec) -> bool:
+    """Whether an argument can have a spec, and no loop steps along what it cuts."""
+    return divides(v, spec, case.report.mesh) and not (v.scanned and spec.dims[0])
 
 
 class _Recut(NamedTuple):
@@ -89,7 +112,7 @@ def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
     where = f"on the {plural(many(axes), 'device')} along {axes_said(axes)}"
     if len({_more_axes([row]) for row in rows}) > 1:
         where = f"along {axes_said(axes)}, or along one of them"
-    return _recut(
+    return _found(
         case,
         "less-cut",
         rows,
@@ -107,7 +130,7 @@ def _more_axes(rows: Iterable[_Recut]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(news))
 
 
-def _recut(case: Case, rule: str, rows: Sequence[_Recut], text: str, *, why: str, **numbers: float) -> Finding:
+def _found(case: Case, rule: str, rows: Sequence[_Recut], text: str, *, why: str, **numbers: float) -> Finding:
     """One finding about arguments that had better be cut otherwise, and one change that cuts them all so.
 
     Args:
@@ -364,7 +387,7 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
                 f"{{what}} sharded unlike their parameters, {{bytes}} on each device against "
                 f"{format_bytes(total_bytes(row.value for row in some) - saved)}: {own.name} {as_now}."
             )
-        yield _recut(
+        yield _found(
             case,
             "unlike-parameter",
             some,
@@ -427,7 +450,7 @@ def read_in_slices(case: Case) -> Iterator[Finding]:
     for rows in trees.values():
         axes = axes_said(_more_axes(rows))
         spec = max(rows, key=lambda row: nbytes(row.value)).spec
-        yield _recut(
+        yield _found(
             case,
             "read-in-slices",
             rows,
@@ -438,17 +461,14 @@ def read_in_slices(case: Case) -> Iterator[Finding]:
         )
 
 
-def _in_slices(case: Case) -> list[_Recut]:
-    return case.once("in slices", lambda: list(_sliced(case)))
-
-
-def _sliced(case: Case) -> Iterator[_Recut]:
-    otherwise, mesh = {row.value.name for row in _unlike(case)}, case.report.mesh
+def _in_slices(case: Case) -> Iterator[_Recut]:
+    siblings = {row.value.name for rows in _unlike_siblings(case) for row in rows}
+    otherwise = siblings | {row.value.name for row in _unlike(case)}
     for v in case.report.held:
-        if v.read is None or v.spec is None or v.name in otherwise or (v.scanned and v.read.dims[0]):
+        if v.read is None or v.spec is None or v.name in otherwise or not _can_be(case, v, v.read):
             continue
         row = _Recut(v, v.read)
-        if divides(v, v.read, mesh) and _saved(case, row) >= 0.01 * case.argument_bytes:
+        if _saved(case, row) >= 0.01 * case.argument_bytes:
             yield row
 
 

@@ -64,12 +64,13 @@ def over_all(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
     """The value's spec with as many of the axes as divide; None where none does."""
     found = None
     for axis in axes:
-        spec = further(v if found is None else _recut(v, found, mesh), axis, mesh)
+        spec = further(v if found is None else recut(v, found, mesh), axis, mesh)
         found = found if spec is None else spec
     return found
 
 
-def _recut(v: Value, spec: Spec, mesh: DeviceMesh) -> Value:
+def recut(v: Value, spec: Spec, mesh: DeviceMesh) -> Value:
+    """The value with another spec."""
     return replace(v, spec=spec, shard_shape=shard_shape(v.shape, spec, mesh))
 
 
