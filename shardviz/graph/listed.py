@@ -369,24 +369,24 @@ class Listing:
 
     def _run(self, operation: Operation, operands: list[_Node], entries: Schedule) -> None:
         """A loop, or the branches of a conditional, which take and give what is in memory."""
-        body = operation.blocks[-1]
+        body, loops = operation.blocks[-1], operation.kind == "while"
         for place, node in enumerate(operands):
-            loops, last = operation.kind == "while", body.returned[place]
-            stays = loops and (last is body.arguments[place] or _is_filled(last))
+            stays = loops and (body.returned[place] is body.arguments[place] or _is_filled(body.returned[place]))
             if not stays or _comes_from_memory(node):
                 self._store(node)
         slot = self._slot(operands, entries)
         for node in operands:
             node.need(slot)
         for place, (value, last) in enumerate(zip(operation.results, body.returned, strict=False)):
-            if operation.kind == "while" and not _comes_from_memory(self._node(last)):
+            if loops and not _comes_from_memory(self._node(last)):
                 self._nodes[value] = self._node(last)
                 continue
             self._there(value)
             self._nodes[value].slot = slot
+            if not loops:
+                continue
             first, stays = operands[place], last is body.arguments[place]
-            hands_on = stays or not (self._is_kept(first) or first in operands[:place])
-            if operation.kind == "while" and first.written and hands_on:
+            if first.written and (stays or not (self._is_kept(first) or first in operands[:place])):
                 self._nodes[value].place = first.place
 
     def _slot(self, nodes: Iterable[_Node], done: Iterable[Scheduled | _Fusion]) -> _Slot:
