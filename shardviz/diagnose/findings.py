@@ -66,6 +66,7 @@ def _agrees(report: ReportRecord) -> bool:
     """Whether all that the rules go by fits the report's mesh and shapes, which one from a damaged file may not."""
     mesh = report.mesh
     cuts = [(v.spec, v.shape, v.shard_shape) for v in (*report.values, *(r.value for r in report.residuals))]
+    cuts += [(v.read, v.shape, v.shape) for v in report.values]
     arrays = ((c, c.shape if c.array is None else c.array) for c in report.collectives)
     cuts += [(spec, shape, shape) for c, shape in arrays for spec in (c.before, c.after)]
     known = set(mesh.names)
