@@ -254,9 +254,10 @@ def _telling(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def bind(self: Any, *args: Any, **params: Any) -> Any:
         reconstrain = getattr(here, "reconstrain", None)
         if reconstrain is not None and self.name == "sharding_constraint" and not _of_a_mark():
-            params = _reconstrained(params, reconstrain)
-            if params is None:
+            changed = _reconstrained(params, reconstrain)
+            if changed is None:
                 return args[0]
+            params = changed
         if (checkpointing := getattr(here, "checkpointing", None)) is not None:
             return checkpointing.bind(watched_bind, self, args, params)
         return watched_bind(self, *args, **params)

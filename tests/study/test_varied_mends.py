@@ -303,3 +303,16 @@ def test_a_constraint_that_is_not_there_is_refused_with_those_that_are():
     lowered = jax.jit(lambda x: x + 1).lower(s(8, 8))
     with pytest.raises(ShardvizError, match="lowered before it came here"):
         of_variant(sv.trace(lowered), Variant(constraints=(sv.Reconstrained(line="x.py:1", before=()),)))
+
+
+def test_a_constraint_under_vmap_is_left_out_too():
+    def step(x, constrain=True):
+        hold = lambda x: jax.lax.with_sharding_constraint(x, P("a")) if constrain else x  # noqa: E731
+        return jax.vmap(lambda row: jnp.sin(hold(jnp.cos(row))))(x)
+
+    program, by_hand = sv.trace(step, s(8, 8)), sv.trace(lambda x: step(x, False), s(8, 8))
+    plan = sv.Plan("a=2")
+    assert said(program.propagate(plan)) != said(by_hand.propagate(plan))
+    (own,) = program.constraints
+    dropped = Variant(constraints=(sv.Reconstrained(line=own.source.short, before=own.spec.dims),))
+    assert said(program.propagate(plan.with_variant(dropped))) == said(by_hand.propagate(plan))
