@@ -21,7 +21,6 @@ from shardviz.diagnose.case import Case, axes_said, nbytes, severity, total_byte
 from shardviz.diagnose.specs import divides, free, over_all, recut
 from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
-from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Suggestion, Value
@@ -95,8 +94,7 @@ class _Recut(NamedTuple):
 
 def _saved(case: Case, row: _Recut) -> float:
     """Bytes that the other spec saves on each device; negative where it takes more."""
-    shard = shard_shape(row.value.shape, row.spec, case.report.mesh)
-    return nbytes(row.value) - math.prod(shard) * itemsize(row.value.dtype)
+    return nbytes(row.value) - case.shard_bytes(row.value.shape, row.value.dtype, row.spec)
 
 
 def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
@@ -274,13 +272,14 @@ def _unlike(case: Case) -> list[_Recut]:
 
 
 def _unlike_parameters(case: Case) -> list[_Recut]:
-    pairs = ((v, p) for v, p in _with_parameters(case) if v.spec is not None and p.spec is not None)
-    pairs = [(v, p) for v, p in pairs if not v.spec.same_as(p.spec, case.report.mesh)]
-    largest = max((max(nbytes(v), nbytes(p)) for v, p in pairs), default=0.0)
-    pairs = [(v, p) for v, p in pairs if max(nbytes(v), nbytes(p)) >= 0.01 * largest]
-    if sum(max(nbytes(v), nbytes(p)) for v, p in pairs) < 0.01 * case.argument_bytes:
-        return []
-    return [_Recut(v, p.spec, p) for v, p in pairs]
+    rows = [
+        (max(nbytes(v), nbytes(p)), _Recut(v, p.spec, p))
+        for v, p in _with_parameters(case)
+        if v.spec is not None and p.spec is not None and not v.spec.same_as(p.spec, case.report.mesh)
+    ]
+    largest = max((size for size, _ in rows), default=0.0)
+    rows = [(size, row) for size, row in rows if size >= 0.01 * largest]
+    return [row for _, row in rows] if sum(size for size, _ in rows) >= 0.01 * case.argument_bytes else []
 
 
 def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
