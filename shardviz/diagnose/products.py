@@ -198,12 +198,14 @@ def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Sp
 
 
 def _as_the_other(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """A weight's spec with the axes of the other operand in place of its own."""
-    theirs, ours = axes
+    """A weight's spec with the axes of the other operand in place of its own, and its own in place of theirs."""
     if v.spec is None:
         return None
-    left = (tuple(a for a in dim if a not in theirs) if not set(dim) & set(ours) else dim for dim in v.spec.dims)
-    dims = (tuple(dict.fromkeys(a for b in dim for a in (theirs if b in ours else (b,)))) for dim in left)
+    theirs, ours = axes
+    other = {ours: theirs, theirs: ours}
+    dims = [tuple(a for a in dim if a not in (*theirs, *ours)) for dim in v.spec.dims]
+    for d, dim in enumerate(v.spec.dims):
+        dims[d] += next((other[some] for some in (ours, theirs) if set(some) & set(dim)), ())
     spec = v.spec.with_dims(tuple(dims))
     return spec if divides(v, spec, case.report.mesh) else None
 
