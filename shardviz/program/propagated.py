@@ -167,7 +167,12 @@ class Reading(Walker):
             self.read(block)
             return ()
         self.listing.open(block, given)
-        return self.listing.close(self.read(block))
+        return self.listing.close(self.read(block), self._donated() if block is self.main else ())
+
+    def _donated(self) -> list[float]:
+        """Bytes on one device of each argument whose memory a result may take."""
+        arguments = zip(self.traced.arguments, self.main.arguments, strict=True)
+        return [self._bytes_of(value) for argument, value in arguments if argument.donated]
 
     def visit(self, op: MlirOperation) -> None:
         name, before, entries = op.name, len(self.collectives), Schedule()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shardviz.errors import ShardvizError, excerpt
@@ -126,6 +126,11 @@ class Value:
         if self.unused:
             parts.append("unused")
         return ", ".join(parts)
+
+
+def donated_bytes(arguments: Iterable[Value]) -> list[float]:
+    """Bytes on one device of each argument whose memory a result may take."""
+    return [v.bytes_per_device or 0.0 for v in arguments if v.donated and not (v.unused or v.on_host)]
 
 
 RESIDUAL_KINDS = ("kept", "outside", "offloaded", "argument", "constant", "recomputed")
