@@ -11,15 +11,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, nbytes, severity, total_bytes
 from shardviz.diagnose.specs import divides
-from shardviz.layouts import itemsize
-from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.donations import Shard, donations
@@ -141,49 +138,39 @@ def gathered_results(case: Case) -> Iterator[Finding]:
     Not those that take an argument's place: they are cut as it is (ZeRO gathers the parameters on purpose), or
     come back otherwise.
     """
-    report, state = case.report, {v.becomes for v in case.report.arguments}
-    gathered = [
-        (v, v.computed)
-        for v in report.outputs
-        if v.computed is not None
-        and v.spec is not None
-        and v.name not in state
-        and not v.gradient
-        and report.plan.out_specs.get(v.name) is not None
-        and {axis_name(a) for a in v.computed.axes} - {axis_name(a) for a in v.spec.axes}
-    ]
-    part = lambda v, spec: math.prod(shard_shape(v.shape, spec, report.mesh)) * itemsize(v.dtype)  # noqa: E731
-    gathered = [(v, spec) for v, spec in gathered if part(v, spec) < nbytes(v)]
+    mesh, state = case.report.mesh, {v.becomes for v in case.report.arguments}
+    names = lambda spec: set(map(axis_name, spec.axes))  # noqa: E731
+    gathered: list[tuple[Value, Spec, float]] = []
+    for v in case.report.outputs:
+        asked, computed = case.report.plan.out_specs.get(v.name), v.computed
+        if asked is not None and computed is not None and not (v.gradient or v.name in state):
+            part = case.shard_bytes(v.shape, v.dtype, computed)
+            if part < nbytes(v) and names(computed) - names(asked):
+                gathered.append((v, computed, part))
     if not gathered:
         return
-    held = total_bytes(v for v, _ in gathered)
-    saved = held - sum(part(v, spec) for v, spec in gathered)
-    v, spec = max(gathered, key=lambda row: nbytes(row[0]))
-    moves = case.moved(_moved_out(case, [v for v, _ in gathered]))
-    numbers = {"bytes": held, "saved_bytes": saved, "results": float(len(gathered)), "moved_bytes": moves["bytes"]}
-    numbers |= {name: moves[name] for name in ("seconds", "share") if name in moves}
+    gathered.sort(key=lambda row: -nbytes(row[0]))
+    v, spec, _ = gathered[0]
+    held, parts = total_bytes(v for v, *_ in gathered), sum(part for *_, part in gathered)
+    moves = case.moved(_moved_out(case, [v for v, *_ in gathered]))
+    numbers = {"bytes": held, "saved_bytes": held - parts, "results": float(len(gathered))}
+    numbers |= {"moved_bytes": moves["bytes"]} | {n: moves[n] for n in ("seconds", "share") if n in moves}
     others = and_others(gathered, "other result")
-    axes = tuple(a for a in spec.axes if axis_name(a) not in {axis_name(b) for b in v.spec.axes})
-    even = [(r, s) for r, s in gathered if divides(r, s, report.mesh)]
-    heaviest, *rest = sorted(even, key=lambda row: -nbytes(row[0])) or [(v, None)]
-    mend = Suggestion(
-        kind="output",
-        target=heaviest[0].name,
-        spec=heaviest[1],
-        out_specs=tuple((r.name, s) for r, s in rest),
-        text=f"ask for {len(even)} results as the program computes them" if rest else "",
-    )
+    axes = tuple(a for a in spec.axes if v.spec is None or axis_name(a) not in names(v.spec))
+    even = [(r.name, s) for r, s, _ in gathered if divides(r, s, mesh)]
+    text = f"ask for {len(even)} results as the program computes them" if len(even) > 1 else ""
+    mends = [Suggestion(kind="output", target=n, spec=s, out_specs=tuple(even[1:]), text=text) for n, s in even[:1]]
     yield Finding(
         f"result-gathered:{v.name}",
-        severity(case.heavy(saved) or (moves["runs"] and case.grave(moves))),
+        severity(case.heavy(held - parts) or (moves["runs"] and case.grave(moves))),
         f"The plan asks for {v.name}{others} as {v.spec}, and the program computes it as {spec}: it is gathered over "
-        f"{axes_said(axes)}, {format_bytes(held)} on each device where {format_bytes(held - saved)} would do"
+        f"{axes_said(axes)}, {format_bytes(held)} on each device where {format_bytes(parts)} would do"
         + (f". This communicates {moved_words(moves)}." if moves["runs"] else "."),
         why="`out_specs` ask for the whole result on each device; returned as it is computed, it moves nothing",
         value=v.name,
         axes=axes,
         numbers=numbers,
-        mends=(mend,) if even else (),
+        mends=tuple(mends),
     )
 
 

@@ -343,7 +343,7 @@ _TOGETHER = frozenset(("add", "subtract", "multiply", "divide", "maximum", "mini
 
 
 def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
-    if c.kind != "collective-permute" or "convolution" not in c.read_by:
+    if c.kind not in ("collective-permute", "all-to-all") or "convolution" not in c.read_by:
         return None
     mesh, names = case.report.mesh, [axis_name(a) for a in c.axes or ()]
     batched = []
@@ -357,9 +357,10 @@ def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | Non
         return None  # there are too few images to share them out
     (first, spec), *others = batched
     text = f"give {plural(len(batched), 'argument')} the batch's dimension sharded along {axes_said(names)}"
+    resharded = "; other images are resharded for that" if any(c.kind == "all-to-all" for c in alike) else ""
     return _Said(
-        f"A convolution exchanges the borders of its shards (halos) over {axes_said(names)}, as its images are sharded "
-        "along a dimension that it runs along",
+        f"A convolution exchanges the borders of its shards (halos) over {axes_said(names)}, as {first}"
+        f"{and_others(batched)} is sharded along a dimension that it runs along{resharded}",
         "each device needs its neighbours' rows; with the batch sharded in place of height or width, each device "
         "convolves whole images",
         (Suggestion(kind="argument", target=first, spec=spec, specs=tuple(others), text=text if others else ""),),

@@ -153,8 +153,15 @@ def _summed_by_one(p: Product, case: Case) -> _Fault | None:
 
 
 def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
-    for factor, weight in (p.factors, p.factors[::-1]) if len(p.factors) == 2 and p.phase == "forward" else ():
-        if factor.crossed and not factor.argument and weight.argument:
+    """Both operands are cut by the same axes, one where it is summed over, the weight elsewhere.
+
+    To gather what is summed over is no fault where that is less than to sum the result: its all-reduce moves it twice.
+    """
+    if len(p.factors) != 2 or p.phase != "forward":
+        return None
+    _, rows, summed, columns = p.whole
+    for factor, weight, free in ((*p.factors, columns), (*p.factors[::-1], rows)):
+        if factor.crossed and not factor.argument and weight.argument and summed > 2 * free:
             return _Fault((factor.crossed,), weight.argument)
     return None
 
@@ -178,17 +185,27 @@ def _dims(v: Value) -> tuple[tuple[Axis, ...], ...]:
 
 
 def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """A weight's spec with its axes on another dimension."""
-    return moved_off(v, [axis_name(a) for a in axes[0]], case.report.mesh)
+    """A weight's spec with its axes on another dimension, in exchange for what cuts that."""
+    names = {axis_name(a) for a in axes[0]}
+    if v.spec is None or (moved := moved_off(v, names, case.report.mesh)) is None:
+        return None
+    (was, *_) = (d for d, dim in enumerate(v.spec.dims) if names & set(map(axis_name, dim)))
+    now = next(d for d, dim in enumerate(moved.dims) if names & set(map(axis_name, dim)))
+    dims = [*v.spec.dims]
+    dims[was], dims[now] = dims[now], dims[was]
+    exchanged = v.spec.with_dims(tuple(dims))
+    return exchanged if divides(v, exchanged, case.report.mesh) else moved
 
 
 def _as_the_other(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """A weight's spec with the axes of the other operand in place of its own."""
-    theirs, ours = axes
+    """A weight's spec with the axes of the other operand in place of its own, and its own in place of theirs."""
     if v.spec is None:
         return None
-    left = (tuple(a for a in dim if a not in theirs) if not set(dim) & set(ours) else dim for dim in v.spec.dims)
-    dims = (tuple(dict.fromkeys(a for b in dim for a in (theirs if b in ours else (b,)))) for dim in left)
+    theirs, ours = axes
+    other = {ours: theirs, theirs: ours}
+    dims = [tuple(a for a in dim if a not in (*theirs, *ours)) for dim in v.spec.dims]
+    for d, dim in enumerate(v.spec.dims):
+        dims[d] += next((other[some] for some in (ours, theirs) if set(some) & set(dim)), ())
     spec = v.spec.with_dims(tuple(dims))
     return spec if divides(v, spec, case.report.mesh) else None
 
@@ -250,8 +267,8 @@ _KINDS = (
     _Kind(
         "unpaired",
         _columns_after_columns,
-        "The matrix products at {line} sum over a dimension that is sharded along {0}, and {weight} is sharded along "
-        "{0} in its other dimension, so one of the two is resharded:",
+        "The matrix products at {line} sum over a dimension that is sharded along {0} in one operand, while {0} shards "
+        "the other dimension of {weight}, so one of the two is resharded:",
         "a weight that follows one sharded by columns is sharded by rows: each device then multiplies what it has, and "
         "one sum over {0} adds the parts",
         _along_another,

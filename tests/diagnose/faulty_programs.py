@@ -7,7 +7,9 @@ fault the answers of the faulty and of the mended plan.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -85,6 +87,23 @@ def summed_once(w, xs):
     return w - total(w, xs)
 
 
+def log_sum(head, x):
+    return jnp.mean(jax.nn.logsumexp(x @ head, -1))
+
+
+def pair(a, b, x):
+    return jnp.tanh(x @ a) @ b
+
+
+def experts(weights, x):
+    return jnp.einsum("ecf,efd->ecd", jnp.tanh(jnp.einsum("ecd,edf->ecf", x, weights["up"])), weights["down"])
+
+
+def convolved(w, x, y):
+    out = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jnp.mean((out - y) ** 2)
+
+
 def ring(q, k, v, whole: bool = True):
     """Ring attention over `data`, each device with all queries, or with its own."""
     ours = P() if whole else P("data")
@@ -146,6 +165,7 @@ class Fault:
         good, good_out: the mended plan's.
         better: the mended function, where a plan does not mend it.
         rules: the rules that name the fault, one at least.
+        levels: where it is named; Shardy does not know of halos.
         state: how many results become arguments again, the first ones, in the arguments' order.
         donated: which arguments are.
     """
@@ -158,6 +178,7 @@ class Fault:
     good_out: Any = None
     better: Callable[..., Any] | None = None
     rules: tuple[str, ...]
+    levels: tuple[str, ...] = ("propagated", "partitioned")
     state: int = 0
     donated: tuple[int, ...] = ()
 
@@ -167,6 +188,7 @@ STATE = {"mu": SHARDED, "nu": SHARDED}
 DATA = (P("data"), P("data"))
 CACHE = P(None, "data")
 HEADS = P(None, "data", None, "model")
+ALL = ("data", "model")
 FAULTS = {
     "replicated optimizer": Fault(
         fn=adam,
@@ -236,6 +258,42 @@ FAULTS = {
         rules=("read-in-slices",),
         donated=(1,),
     ),
+    "logits as partial sums": Fault(
+        fn=log_sum,
+        args=lambda n: (array(16 * n, 64 * n), array(16 * n, 16 * n)),
+        specs=(P("model"), P("data")),
+        good=(P(None, "model"), P("data")),
+        rules=("partial-sums",),
+    ),
+    "columns after columns": Fault(
+        fn=pair,
+        args=lambda n: (array(16 * n, 64 * n), array(64 * n, 16 * n), array(16 * n, 16 * n)),
+        specs=(P(None, "model"), P(None, "model"), P("data")),
+        good=(P(None, "model"), P("model"), P("data")),
+        rules=("unpaired",),
+    ),
+    "experts sharded two ways": Fault(
+        fn=experts,
+        args=lambda n: ({"up": array(8, 16 * n, 64 * n), "down": array(8, 64 * n, 16 * n)}, array(8, 16 * n, 16 * n)),
+        specs=({"up": P("model"), "down": P("model")}, P("data", "model")),
+        good=({"up": P("data"), "down": P("data")}, P("data", "model")),
+        rules=("conflict",),
+    ),
+    "target image by height": Fault(
+        fn=convolved,
+        args=lambda n: (array(3, 3, 4, 4), array(16, 8 * n, 8 * n, 4), array(16, 8 * n, 8 * n, 4)),
+        specs=(P(), P(ALL), P(None, ALL)),
+        good=(P(), P(ALL), P(ALL)),
+        rules=("operands-unlike", "halo"),
+    ),
+    "images by height": Fault(
+        fn=convolved,
+        args=lambda n: (array(3, 3, 4, 4), array(16, 8 * n, 8 * n, 4), array(16, 8 * n, 8 * n, 4)),
+        specs=(P(), P(None, ALL), P(None, ALL)),
+        good=(P(), P(ALL), P(ALL)),
+        rules=("halo",),
+        levels=("partitioned",),
+    ),
     "gradients summed in each microbatch": Fault(
         fn=microbatches,
         args=lambda n: (array(16 * n, 16 * n), array(4, 16 * n, 16 * n)),
@@ -247,6 +305,10 @@ FAULTS = {
         rules=("summed-each-run",),
     ),
 }
+
+
+MOVED = r"f32\[([\d,]+)\]\S* (?:all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\("
+"""What a collective gives, in HLO's text."""
 
 
 def answers(fn: Callable[..., Any], fault: Fault, specs: Any, out: Any, mesh: Mesh) -> dict[str, Any]:
@@ -270,6 +332,7 @@ def answers(fn: Callable[..., Any], fault: Fault, specs: Any, out: Any, mesh: Me
         "result_bytes": held,
         "compiles": step._cache_size(),
         "all-gathers": text.count(" all-gather("),
+        "moved": sum(4 * math.prod(map(int, dims.split(","))) for dims in re.findall(MOVED, text)),
         "sums in loops": sum(body.count(" all-reduce(") for body in bodies),
         "total": [float(jnp.sum(a)) for a in jax.tree.leaves(results)],
     }
