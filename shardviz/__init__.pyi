@@ -27,6 +27,7 @@ from .program.rules import Rules as Rules
 from .program.rules import path_ends_with as path_ends_with
 from .records.options import option_sets as option_sets
 from .records.variants import Longer as Longer
+from .records.variants import Reconstrained as Reconstrained
 from .records.variants import Variant as Variant
 from .study import cost_table as cost_table
 from .study import exercise as exercise

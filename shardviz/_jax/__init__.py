@@ -85,7 +85,17 @@ from shardviz._jax.lowering import (
     traced_shardings,
     walk,
 )
-from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, watched, with_marks_as
+from shardviz._jax.marking import (
+    Line,
+    Made,
+    Watch,
+    mark,
+    marked_text,
+    marks_in,
+    reconstrained,
+    watched,
+    with_marks_as,
+)
 from shardviz._jax.partitioning import (
     PARTITIONED_CALL,
     Partitioned,

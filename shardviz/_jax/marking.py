@@ -232,7 +232,8 @@ def watched(watch: Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def told_of_operations() -> Iterator[None]:
-    """Under it, every operation passes by the checkpointing and the watch of its thread, where there are such."""
+    """Under it, every operation passes by the other constraints, the checkpointing and the watch of its thread, where
+    there are such."""
     from jax._src import core
 
     with _lock:
@@ -251,6 +252,11 @@ def told_of_operations() -> Iterator[None]:
 def _telling(theirs: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(theirs)
     def bind(self: Any, *args: Any, **params: Any) -> Any:
+        reconstrain = getattr(here, "reconstrain", None)
+        if reconstrain is not None and self.name == "sharding_constraint" and not _of_a_mark():
+            params = _reconstrained(params, reconstrain)
+            if params is None:
+                return args[0]
         if (checkpointing := getattr(here, "checkpointing", None)) is not None:
             return checkpointing.bind(watched_bind, self, args, params)
         return watched_bind(self, *args, **params)
@@ -260,6 +266,31 @@ def _telling(theirs: Callable[..., Any]) -> Callable[..., Any]:
         return theirs(self, *args, **params) if watch is None else watch.bind(theirs, self, args, params)
 
     return bind
+
+
+def _reconstrained(params: dict[str, Any], reconstrain: Callable[[Any, Any], Any]) -> dict[str, Any] | None:
+    """The parameters of a constraint as it is to be; None where it is left out."""
+    from jax._src import source_info_util
+
+    sharding = params["sharding"]
+    if not isinstance(sharding, NamedSharding):
+        return params
+    spec = reconstrain(source_info_util.current(), sharding.spec)
+    if spec is None or spec is sharding.spec:
+        return None if spec is None else params
+    free = frozenset(d for d, entry in enumerate(spec) if entry is PartitionSpec.UNCONSTRAINED)
+    return params | {"sharding": NamedSharding(sharding.mesh, spec), "unconstrained_dims": free}
+
+
+@contextlib.contextmanager
+def reconstrained(reconstrain: Callable[[Any, Any], Any]) -> Iterator[None]:
+    """Under it, on this thread, the function's own sharding constraints are traced otherwise.
+
+    Args:
+        reconstrain: given a constraint's source info and PartitionSpec, the spec that it is to have; None for none.
+    """
+    with told_of_operations(), told("reconstrain", reconstrain), fresh_traces():
+        yield
 
 
 _MARK = re.compile(r"shardviz_mark_(\d+)_(\d+)")

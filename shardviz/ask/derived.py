@@ -1,5 +1,6 @@
 """The programs that follow from a program: its gradient, its products with Jacobians, itself over a new dimension, and
-itself with what no plan says: donated arguments, a dimension of another length, another checkpoint policy.
+itself with what no plan says: donated arguments, a dimension of another length, another checkpoint policy, other
+constraints.
 
 `Program` extends `Derivable`. What is derived knows what it was made from, so that a plan for the one gives a plan for
 the other (`plan_from`).
@@ -18,6 +19,7 @@ from shardviz.program import derivatives, variants
 from shardviz.program import transform as transforms
 from shardviz.program.call import Call
 from shardviz.program.dimensions import Dimensions, dimensions
+from shardviz.program.jax_code import reconstrained_lines
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.plan import Plan
 from shardviz.records import Frame, PlanRecord, Variant
@@ -213,6 +215,8 @@ class Derivable:
             made = made._varied(variants.lengthened(made._call, shapes, dimension, longer.size, longer.better))
         if variant.donated:
             made = made._varied(variants.donating(made._call, made._lowerings.shapes, variant.donated))
+        if variant.constraints:
+            made = made._varied(variants.reconstraining(made._call, made._lowerings.shapes, variant.constraints))
         return made._varied(variants.checkpointing(made._call, variant.checkpoint)) if variant.checkpoint else made
 
     def _derived(self, transformed: transforms.Transformed) -> Self:
@@ -236,11 +240,12 @@ def of_variant(program: S, variant: Variant) -> S:
         program: the program.
         variant: arguments to be donated besides, whole ones, by name or tree path; dimensions of other lengths: what is
             some times as long as the old length stays so many times as long; a policy in `jax.checkpoint_policies`, one
-            that takes no settings, for the body of each differentiated loop, and for the checkpoints that are there.
+            that takes no settings, for the body of each differentiated loop, and for the checkpoints that are there;
+            the function's own constraints left out, or with other specs.
 
     Raises:
         ShardvizError: if its own wrapper would have to say what is donated, its shapes cannot be changed here, there is
-            no such policy, or it was traced before it came here.
+            no such policy or constraint, or it was traced before it came here.
         TraceError: if the function does not take such arrays; what it raises is the cause.
     """
     if variant == program._variant:
@@ -264,6 +269,11 @@ def checkpoints(program: Derivable) -> tuple[Frame, ...]:
         TraceError: if the function needs a mesh to be traced and has met no plan yet.
     """
     return tuple(variants.checkpoint_lines(program._lowerings.shapes))
+
+
+def constraint_words(program: Derivable) -> str:
+    """What to write for the function's own constraints that a program has otherwise, and where."""
+    return "; ".join(reconstrained_lines(program._lowerings.shapes))
 
 
 def checkpoint_words(program: Derivable, policy: str, most: int | None = None) -> tuple[str, ...]:

@@ -66,9 +66,9 @@ class Reading:
         cost = compiler.count_flops(after, phases, self.known)
         self.lowered.rehearsed = True  # the compiler ran Shardy on it
         predicted = self.propagate()
-        made = {v.name for v in predicted.outputs if v.gradient}
-        outputs = tuple(replace(v, gradient=v.name in made) for v in _outputs(traced.outputs, before, self.bound))
-        arguments = rows.arguments(self.lowered, self.bound)
+        twins = zip(_outputs(traced.outputs, before, self.bound), predicted.outputs, strict=True)
+        outputs = tuple(replace(v, gradient=twin.gradient, computed=twin.computed) for v, twin in twins)
+        arguments = predicted.arguments
         values = _with_types(rows.labelled(compiler.values(before, mesh)), predicted.intermediates)
         report = Report(
             level="partitioned",

@@ -2,8 +2,9 @@
 
 | rule | what it says |
 |---|---|
-| `less-cut` | an argument lies whole along an axis that cuts most of what stands beside it |
-| `unlike-parameter` | an optimizer's array, or a gradient, is cut otherwise than its parameter |
+| `less-cut` | arguments lie whole along an axis that cuts most of what stands beside them |
+| `unlike-parameter` | an optimizer's state is cut otherwise than its parameters |
+| `read-in-slices` | arguments lie whole along an axis, and each device reads only its own slice of them |
 | `kept-whole` | what is kept for the backward pass lies whole along an axis that could cut it |
 | `whole-activation` | what is made inside lies whole along the axes that cut the batch |
 | `padded` | a dimension of what is made inside does not divide by its cut, so that devices hold padding |
@@ -14,20 +15,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from shardviz.costs.batch import inputs_of
 from shardviz.diagnose.case import Case, and_others, at_line, axes_said, moved_words, nbytes, severity, total_bytes
-from shardviz.diagnose.specs import first_cut_further, free, further, over_all
+from shardviz.diagnose.specs import divides, first_cut_further, free, further, over_all, recut
 from shardviz.layouts import itemsize
+from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.records import Finding, Frame, Suggestion, Value
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.collectives import axes_words
-from shardviz.records.paths import segments
+from shardviz.records.paths import common_path, segments
 from shardviz.records.phases import phase
 
 _SHARE = 0.05
@@ -35,51 +39,140 @@ _KEPT = 0.1
 
 
 def less_cut(case: Case) -> Iterator[Finding]:
-    """Arguments that lie whole along axes over which most bytes of their tree are cut.
+    """Arguments that lie whole along axes over which most bytes of their tree are cut, those of a tree as one finding.
 
-    A warning where cutting one saves a twentieth of all arguments' bytes and a hundredth of the machine's; nothing
+    A warning where cutting them saves a twentieth of all arguments' bytes and a hundredth of the machine's; nothing
     where it saves less than a hundredth of the arguments'.
     """
-    mesh, least = case.report.mesh, 0.01 * case.argument_bytes
+    yield from (_less(case, rows) for rows in _unlike_siblings(case))
+    least, mesh = 0.01 * case.argument_bytes, case.report.mesh
+    for v, left in _uncut(case):
+        most = nbytes(v) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
+        uneven = v.spec is not None and over_all(v, left, mesh) is None
+        if uneven and most >= least and (finding := _not_divided(case, v, left[0], most)) is not None:
+            yield finding
+
+
+def _uncut(case: Case) -> Iterator[tuple[Value, list[str]]]:
+    """Arguments, and the axes over which most bytes of their tree are cut and they are not."""
+    mesh, otherwise = case.report.mesh, {row.value.name for row in _unlike(case)}
     for values in _trees(case.report.held):
-        if total_bytes(values) < least:
-            continue
         sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
         total = sum(sizes.values())
         cut = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
         for v in values:
-            if nbytes(v) < least:
-                continue
             beside = total - sizes[v.name]
             left = [a for a, n in mesh.shape.items() if n > 1 and free(v, a) and cut[a] >= 0.5 * beside and cut[a]]
-            if not left:
-                continue
-            spec = over_all(v, left, mesh)
-            most = nbytes(v) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
-            if most < least:
-                continue
-            if spec is not None and v.spec is not None:
-                over = tuple(axis for axis in left if axis in {axis_name(a) for a in spec.axes})
-                yield _less(case, v, over, spec)
-            elif (finding := _not_divided(case, v, left[0], most)) is not None:
-                yield finding
+            if left and v.name not in otherwise:
+                yield v, left
 
 
-def _less(case: Case, v: Value, axes: tuple[str, ...], spec: Spec) -> Finding:
-    many = math.prod(case.report.mesh.shape[axis] for axis in axes)
-    saved = nbytes(v) * (1 - 1 / many)
-    return Finding(
-        f"less-cut:{v.name}",
-        severity(case.heavy(saved)),
-        f"{v.name} is replicated on the {plural(many, 'device')} along {axes_said(axes)}, "
-        f"{format_bytes(v.bytes_per_device)} on each; sharded along {axes_said(axes)}, it would take "
-        f"{format_bytes(saved)} less on each.",
-        why="most arrays beside it are sharded along that axis, and its spec leaves the axis out",
-        value=v.name,
-        axes=axes,
-        numbers={"bytes": nbytes(v), "saved_bytes": saved, "size": float(many)},
-        mends=(Suggestion(kind="argument", target=v.name, spec=spec),),
+def _unlike_siblings(case: Case) -> list[list[_Recut]]:
+    """The arguments that had better be cut as most of their tree, in the slices that the program reads where it reads
+    slices; by trees."""
+    return case.once("siblings", lambda: list(_trees_of_siblings(case)))
+
+
+def _trees_of_siblings(case: Case) -> Iterator[list[_Recut]]:
+    trees: dict[str, list[_Recut]] = defaultdict(list)
+    for v, left in _uncut(case):
+        start = recut(v, v.read, case.report.mesh) if v.read is not None and _can_be(case, v, v.read) else v
+        spec = over_all(start, [axis for axis in left if free(start, axis)], case.report.mesh) or start.spec
+        if spec is not None and v.spec is not None and spec != v.spec:
+            trees[segments(v.name)[0]].append(_Recut(v, spec))
+    for rows in trees.values():
+        largest = max(nbytes(row.value) for row in rows)
+        rows = [row for row in rows if nbytes(row.value) >= _SHARE * largest]
+        if sum(_saved(case, row) for row in rows) >= max(0.01 * case.argument_bytes, 1.0):
+            yield rows
+
+
+def _can_be(case: Case, v: Value, spec: Spec) -> bool:
+    """Whether an argument can have a spec, and no loop steps along what it cuts."""
+    return divides(v, spec, case.report.mesh) and not (v.scanned and spec.dims[0])
+
+
+class _Recut(NamedTuple):
+    """An argument, the spec that it had better have, and the parameter that has it."""
+
+    value: Value
+    spec: Spec
+    parameter: Value | None = None
+
+
+def _saved(case: Case, row: _Recut) -> float:
+    """Bytes that the other spec saves on each device; negative where it takes more."""
+    shard = shard_shape(row.value.shape, row.spec, case.report.mesh)
+    return nbytes(row.value) - math.prod(shard) * itemsize(row.value.dtype)
+
+
+def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
+    many = lambda axes: math.prod(case.report.mesh.shape[axis] for axis in axes)  # noqa: E731
+    axes = _more_axes(rows)
+    where = f"on the {plural(many(axes), 'device')} along {axes_said(axes)}"
+    if len({_more_axes([row]) for row in rows}) > 1:
+        where = f"along {axes_said(axes)}, or along one of them"
+    return _found(
+        case,
+        "less-cut",
+        rows,
+        f"{{what}} replicated {where}, {{bytes}} on each; sharded along {axes_said(axes)}, "
+        "{they} would take {saved} less on each.",
+        why=f"most arrays beside {'it' if len(rows) == 1 else 'them'} are sharded along {axes_said(axes)}, and "
+        f"{'its spec leaves' if len(rows) == 1 else 'their specs leave'} that out",
+        size=float(many(axes)),
     )
+
+
+def _more_axes(rows: Iterable[_Recut]) -> tuple[str, ...]:
+    """The axes by which the other specs cut, and those of now do not."""
+    news = [axis_name(a) for v, spec, _ in rows for a in spec.axes if v.spec is None or a not in v.spec.axes]
+    return tuple(dict.fromkeys(news))
+
+
+def _found(case: Case, rule: str, rows: Sequence[_Recut], text: str, *, why: str, **numbers: float) -> Finding:
+    """One finding about arguments that had better be cut otherwise, and one change that cuts them all so.
+
+    Args:
+        case: the report.
+        rule: the rule.
+        rows: the arguments.
+        text: with `{what}`, `{bytes}`, `{they}` and `{saved}` to be filled in.
+        why: the reason.
+        numbers: besides `bytes`, `saved_bytes` and `arrays`.
+    """
+    first = max(rows, key=lambda row: nbytes(row.value))
+    rest = [row for row in rows if row is not first]
+    saved, total = sum(_saved(case, row) for row in rows), total_bytes(row.value for row in rows)
+    one, tree = first.value.name, common_path([row.value.name for row in rows])
+    what = f"{one} is" if not rest else f"{len(rows)} arrays of {tree} ({one}, ...) are"
+    pinned = [(v.becomes, spec) for v, spec, _ in rows if case.report.plan.out_specs.get(v.becomes) is not None]
+    mend = Suggestion(
+        kind="argument",
+        target=one,
+        spec=first.spec,
+        specs=tuple((row.value.name, row.spec) for row in rest),
+        out_specs=tuple(pinned),
+        text=f"give {len(rows)} arrays of {tree} {_specs_said(rows)}" if rest else "",
+    )
+    axes = (a for v, spec, _ in rows for a in (*(v.spec.axes if v.spec is not None else ()), *spec.axes))
+    return Finding(
+        f"{rule}:{one}",
+        severity(case.heavy(saved)),
+        text.format(what=what, bytes=format_bytes(total), saved=format_bytes(saved), they="they" if rest else "it"),
+        why=why,
+        value=one,
+        axes=tuple(dict.fromkeys(axes)) if rule == "unlike-parameter" else _more_axes(rows),
+        numbers={"bytes": total, "saved_bytes": max(0.0, saved), "arrays": float(len(rows)), **numbers},
+        mends=(mend,) if saved > 0 else (),
+    )
+
+
+def _specs_said(rows: Sequence[_Recut]) -> str:
+    if all(row.parameter is not None for row in rows):
+        return "the specs of their parameters"
+    specs = list(dict.fromkeys(str(row.spec) for row in rows))
+    return f"the spec {specs[0]}" if len(specs) == 1 else f"their specs, such as {specs[0]}"
 
 
 def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | None:
@@ -273,34 +366,110 @@ def _trees(values: tuple[Value, ...]) -> list[list[Value]]:
 
 
 def unlike_parameter(case: Case) -> Iterator[Finding]:
-    """Arrays of an optimizer's state that are cut otherwise than the parameter of the same path and shape."""
-    report = case.report
-    values = {v.name: v for v in report.held}
+    """An optimizer's state that is cut otherwise than its parameters: one finding of what holds more than they, and a
+    note of what holds less."""
+    rows = _unlike(case)
+    for held_more in (True, False):
+        some = [row for row in rows if (_saved(case, row) > 0) is held_more]
+        if not some:
+            continue
+        first = max(some, key=lambda row: nbytes(row.value))
+        own, parameter = first.value, first.parameter
+        assert parameter is not None
+        as_now = f"as {own.spec}, but its parameter {parameter.name} as {parameter.spec}"
+        text = (
+            f"{own.name} is sharded {as_now}: {{bytes}} on each device against "
+            f"{format_bytes(parameter.bytes_per_device)}."
+        )
+        if len(some) > 1:
+            saved = sum(_saved(case, row) for row in some)
+            text = (
+                f"{{what}} sharded unlike their parameters, {{bytes}} on each device against "
+                f"{format_bytes(total_bytes(row.value for row in some) - saved)}: {own.name} {as_now}."
+            )
+        yield _found(
+            case,
+            "unlike-parameter",
+            some,
+            text,
+            why="an optimizer combines the two element by element, so each step reshards one of them; ZeRO does so "
+            "on purpose, with the optimizer's state sharded further",
+        )
+
+
+def _unlike(case: Case) -> list[_Recut]:
+    """The arrays of an optimizer's state that are cut otherwise than their parameters, where that is a hundredth of all
+    arguments' bytes."""
+    return case.once("unlike", lambda: _unlike_parameters(case))
+
+
+def _unlike_parameters(case: Case) -> list[_Recut]:
+    pairs = ((v, p) for v, p in _with_parameters(case) if v.spec is not None and p.spec is not None)
+    pairs = [(v, p) for v, p in pairs if not v.spec.same_as(p.spec, case.report.mesh)]
+    largest = max((max(nbytes(v), nbytes(p)) for v, p in pairs), default=0.0)
+    pairs = [(v, p) for v, p in pairs if max(nbytes(v), nbytes(p)) >= 0.01 * largest]
+    if sum(max(nbytes(v), nbytes(p)) for v, p in pairs) < 0.01 * case.argument_bytes:
+        return []
+    return [_Recut(v, p.spec, p) for v, p in pairs]
+
+
+def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
+    """(Array of an optimizer's state, its parameter): of one shape, and of the longest common end of their paths.
+
+    Where the program takes no derivative, nothing tells the two apart but the order of the arguments: the parameter is
+    first.
+    """
+    values = {v.name: v for v in case.report.held}
+    if any(v.optimizer for v in values.values()):
+        used = [(segments(v.name), v) for v in values.values() if not v.optimizer]
+        for v in values.values():
+            ours = segments(v.name)
+            alike = [(_common_end(ours, path), p) for path, p in used if p.shape == v.shape] if v.optimizer else []
+            end, parameter = max(alike, key=lambda pair: pair[0], default=(0, v))
+            if end:
+                yield v, parameter
+        return
     for (path, _), at in case.family.at.items():
         alike = [values[name] for what, name in at if what == "argument" and name in values]
         first = next((v for v in alike if "".join(segments(v.name)[1:]) == path), None)
-        for v in alike:
-            if first is None or v is first or first.spec is None or v.spec is None:
-                continue
-            if v.spec.same_as(first.spec, report.mesh) or not _large(v, first, case):
-                continue
-            saved = max(0.0, nbytes(v) - nbytes(first))
-            yield Finding(
-                f"unlike-parameter:{v.name}",
-                severity(case.heavy(saved)),
-                f"{v.name} is sharded as {v.spec}, but its parameter {first.name} as {first.spec}: "
-                f"{format_bytes(v.bytes_per_device)} on each device against {format_bytes(first.bytes_per_device)}.",
-                why="an optimizer combines the two element by element, so each step reshards one of them; ZeRO does so "
-                "on purpose, with the optimizer's state sharded further",
-                value=v.name,
-                axes=tuple(dict.fromkeys((*v.spec.axes, *first.spec.axes))),
-                numbers={"bytes": nbytes(v), "saved_bytes": saved},
-                mends=(Suggestion(kind="argument", target=v.name, spec=first.spec),) if saved else (),
-            )
+        yield from ((v, first) for v in alike if first is not None and v is not first)
 
 
-def _large(v: Value, other: Value, case: Case) -> bool:
-    return max(nbytes(v), nbytes(other)) >= 0.01 * case.argument_bytes
+def _common_end(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many parts of two paths are the same at their ends."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def read_in_slices(case: Case) -> Iterator[Finding]:
+    """Arguments of which each device holds more than it reads, those of a tree as one finding: a KV cache whose heads
+    are sharded where they are used, a weight between weights that are sharded."""
+    trees: dict[str, list[_Recut]] = defaultdict(list)
+    for row in _in_slices(case):
+        trees[segments(row.value.name)[0]].append(row)
+    for rows in trees.values():
+        axes = axes_said(_more_axes(rows))
+        spec = max(rows, key=lambda row: nbytes(row.value)).spec
+        yield _found(
+            case,
+            "read-in-slices",
+            rows,
+            f"{{what}} replicated along {axes}, {{bytes}} on each device, and each device reads only its own slice; "
+            f"sharded as it is read, {spec}, {{they}} would take {{saved}} less on each.",
+            why="what the program computes with it is sharded along that axis, so each device takes a slice and keeps "
+            "the rest for nothing",
+        )
+
+
+def _in_slices(case: Case) -> Iterator[_Recut]:
+    siblings = {row.value.name for rows in _unlike_siblings(case) for row in rows}
+    otherwise = siblings | {row.value.name for row in _unlike(case)}
+    for v in case.report.held:
+        if v.read is None or v.spec is None or v.name in otherwise or not _can_be(case, v, v.read):
+            continue
+        row = _Recut(v, v.read)
+        if _saved(case, row) >= 0.01 * case.argument_bytes:
+            yield row
 
 
 def kept_whole(case: Case) -> Iterator[Finding]:

@@ -60,7 +60,7 @@ from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
     ("reduce", "reduce-window", "select-and-scatter", "gather", "scatter", "sort", "fft", "custom-call", "top-k",
-     "topk", "rng-bit-generator", "cholesky", "triangular-solve", "concatenate", "pad")
+     "topk", "rng-bit-generator", "cholesky", "triangular-solve", "concatenate")
 )  # fmt: skip
 """Operations that are fusions of their own."""
 _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-constraint", "copy", "after-all"))
@@ -283,7 +283,7 @@ class Listing:
             self._run(operation, operands, entries)
         elif kind == "dynamic-update-slice":
             self._update(operation, operands)
-        elif kind in _KERNELS or entries:
+        elif kind in _KERNELS or entries or (kind == "pad" and operation.spreads):
             entry = entries[0] if entries else self._entry_of(operation)
             self._kernel(operation, operands, entry)
         else:
@@ -372,8 +372,7 @@ class Listing:
         body = operation.blocks[-1]
         for place, node in enumerate(operands):
             loops, last = operation.kind == "while", body.returned[place]
-            filled = isinstance(last.maker, Operation) and last.maker.kind == "dynamic-update-slice"
-            stays = loops and (last is body.arguments[place] or filled)
+            stays = loops and (last is body.arguments[place] or _is_filled(last))
             if not stays or _comes_from_memory(node):
                 self._store(node)
         slot = self._slot(operands, entries)
@@ -566,6 +565,15 @@ def _keep_on_chip(rows: Sequence[Scheduled | _Fusion]) -> None:
                 makers[node].keep(room, size)
             for reader, read in readers.get(node, ()):
                 reader.keep(room, read)
+
+
+def _is_filled(value: Value) -> bool:
+    """Whether a value is another whose parts are written in their place."""
+    maker = value.maker
+    while maker is not None and maker.kind != "while" and len(maker.blocks) == 1:  # what it calls
+        value = maker.blocks[0].returned[value.index]
+        maker = value.maker
+    return maker is not None and maker.kind == "dynamic-update-slice"
 
 
 def _comes_from_memory(node: _Node) -> bool:

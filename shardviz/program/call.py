@@ -18,7 +18,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.contexts import Contexts
 from shardviz.program.rules import Leaf
 from shardviz.program.signature import CallSignature, parameters_of, short, signature_of
-from shardviz.records import Finding
+from shardviz.records import Finding, Frame, Reconstrained
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,7 @@ class Call:
         leaves: what filters see of every array, where that is more than the array itself.
         checkpoint: the policy of `jax.checkpoint_policies` that its layers are traced under, besides what it says
             itself; empty for none.
+        constraints: the function's own sharding constraints that are traced otherwise, and their lines.
         keeps_unused: whether arguments that no result needs stay in the program, as with `jax.jit(keep_unused=True)`.
         traced_for: for a program that JAX has lowered already: gives its `Traced` on a mesh without tracing.
         tally: how often the function was traced, for this call and those made of it.
@@ -181,6 +182,7 @@ class Call:
     bound: tuple[Any, ...] = ()
     keeps_unused: bool = False
     checkpoint: str = ""
+    constraints: tuple[tuple[Frame, Reconstrained], ...] = ()
     contexts: Contexts = field(default_factory=Contexts.here)
     tally: Tally = field(default_factory=Tally)
 

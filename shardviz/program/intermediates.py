@@ -334,6 +334,13 @@ def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
         waiting += [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.stmt)]
 
 
+def constraint_calls(file: str, line: int) -> list[ast.Call]:
+    """The calls of `with_sharding_constraint` with a value and a spec in the statements of a line."""
+    nodes = (node for statement in _statements_at(file, line) for node in ast.walk(statement))
+    calls = [node for node in nodes if isinstance(node, ast.Call) and len(node.args) == 2]
+    return [call for call in calls if ast.unparse(call.func).endswith("with_sharding_constraint")]
+
+
 def _normal(name: str) -> str:
     """An expression as Python writes it, whatever its spaces and quotes."""
     try:

@@ -4,17 +4,19 @@ Trees of dicts, lists and tuples are written out, alike layers once. Of other co
 modules) every array's spec is said by rules: patterns of its path, of which the first that fits counts.
 
 The plan's constraints are lines in the person's own source: here in words, and as a diff of it. A variable is
-constrained in a line of its own behind the statement that assigns it; an expression where it stands.
+constrained in a line of its own behind the statement that assigns it; an expression where it stands. So are the
+constraints of that source that the plan's variant leaves out, or has otherwise.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import linecache
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -24,12 +26,13 @@ from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.program.call import Call
+from shardviz.program.intermediates import Extent, constraint_calls
 from shardviz.program.plan_code import is_plain, literal, options_code, shared_trees, spec_code
 from shardviz.program.signature import parameters_of
 from shardviz.program.trace import Placed, Traced
 from shardviz.program.trees import plain_path
 from shardviz.program.variants import checkpoint_words
-from shardviz.records import PlanRecord
+from shardviz.records import Frame, PlanRecord, Reconstrained
 from shardviz.records.report import Constrained
 
 _ON_MESH = '''
@@ -94,6 +97,9 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
         lines += [f"#   {each}" for each in written_lines(bound, traced)]
     if call.checkpoint:
         lines += ["", "# Write in your function:", *(f"#   {w}" for w in checkpoint_words(traced, call.checkpoint))]
+    if bound.variant.constraints:
+        lines += ["", "# Change constraints of your function (program.source_diff(plan) has it as a diff):"]
+        lines += [f"#   {each}" for each in reconstrained_lines(traced)]
     if bound.variant.lengths:
         lines += [
             "",
@@ -326,19 +332,20 @@ def _pairs(bound: PlanRecord, traced: Traced) -> list[tuple[Constrained, Placed]
 
 
 def edited_sources(bound: PlanRecord, traced: Traced) -> dict[str, str]:
-    """File → its text with the plan's constraints written into it.
-
+    """File → its text with the plan's constraints written into it, and those of its variant in place of its own.
     One that holds only for one of the times that Python comes to a line is written for all, with a comment that says
     so: only a person can say how to tell the times apart.
     """
     by_file: dict[str, list[tuple[Constrained, Placed]]] = {}
     for each, placed in _pairs(bound, traced):
         by_file.setdefault(placed.target.file, []).append((each, placed))
-    return {file: _edited(file, pairs) for file, pairs in by_file.items()}
+    for frame, _ in traced.reconstrained:
+        by_file.setdefault(frame.file, [])
+    return {file: _edited(file, pairs, traced) for file, pairs in by_file.items()}
 
 
 def source_diff(bound: PlanRecord, traced: Traced) -> str:
-    """The same as a unified diff; empty where the plan constrains nothing."""
+    """The same as a unified diff; empty where the plan constrains nothing and changes no constraint."""
     found = []
     for file, after in edited_sources(bound, traced).items():
         before = "".join(linecache.getlines(file))
@@ -357,14 +364,55 @@ def _own_line(placed: Placed) -> bool:
     return bool(target.variable) and not before.strip() and (not behind or behind.startswith(b"#"))
 
 
-def _edited(file: str, pairs: list[tuple[Constrained, Placed]]) -> str:
+def reconstrained_lines(traced: Traced) -> list[str]:
+    """For each constraint of the function's own that a variant changes what to write where: `model.py:64: x in place of
+    jax.lax.with_sharding_constraint(x, P('data'))`."""
+    found = []
+    for frame, each in traced.reconstrained:
+        calls = _calls(frame, each)
+        for call in calls:
+            value, of = ast.unparse(call.args[0]), ast.unparse(call.func)
+            instead = value if each.after is None else f"{of}({value}, {Spec(each.after)})"
+            found.append(f"{frame.short}: {instead} in place of {ast.unparse(call)}")
+        if not calls:
+            what = "no constraint" if each.after is None else f"a constraint to {Spec(each.after)}"
+            found.append(f"{frame.short}: {what} in place of that to {Spec(each.before)}")
+    return found
+
+
+def _calls(frame: Frame, each: Reconstrained) -> list[ast.Call]:
+    """The calls in the source that make a constraint; none where they cannot be told."""
+    calls = constraint_calls(frame.file, frame.line)
+    same = [call for call in calls if ast.unparse(call.args[1]).endswith(f"P{str(Spec(each.before))[1:]}")]
+    return same or (calls if len(calls) == 1 else [])
+
+
+def _instead(call: ast.Call, each: Reconstrained, name: str) -> list[tuple[Extent, str]]:
+    """The parts of a call that constrains, and what stands in their place."""
+    whole, value = Extent.of(call), Extent.of(call.args[0])
+    if each.after is not None:
+        return [(Extent.of(call.args[1]), f"{name}{str(Spec(each.after))[1:]}")]
+    single = isinstance(call.args[0], ast.Name | ast.Call | ast.Attribute | ast.Subscript)
+    before = replace(whole, last=value.first, end=value.start)
+    behind = replace(whole, first=value.last, start=value.end)
+    return [(before, "" if single else "("), (behind, "" if single else ")")]
+
+
+def _edited(file: str, pairs: list[tuple[Constrained, Placed]], traced: Traced) -> str:
     lines = [line.encode() for line in linecache.getlines(file)]
     if lines and not lines[-1].endswith(b"\n"):
         lines[-1] += b"\n"
-    names = _imported(b"".join(lines).decode())
+    text = b"".join(lines)
+    begins = [0, *itertools.accumulate(map(len, lines))]
+    names = _imported(text.decode())
     jax_name = names.get("jax") or "jax"
     spec_name = names.get("jax.sharding.PartitionSpec") or "P"
-    put: list[tuple[int, int, int, str]] = []  # line, column, what goes first at one place, text
+    put: list[tuple[int, int, int, str]] = []  # where, what goes first at one place, how much it replaces, text
+    for frame, each in traced.reconstrained:
+        for call in _calls(frame, each) if frame.file == file else ():
+            for part, new in _instead(call, each, spec_name):
+                first, last = begins[part.first - 1] + part.start, begins[part.last - 1] + part.end
+                put.append((first, 0, last - first, new))
     for each, placed in pairs:
         target, spec = placed.target, each.spec_text
         spec = spec if spec_name == "P" else spec.replace("P(", f"{spec_name}(").replace("P.UN", f"{spec_name}.UN")
@@ -373,27 +421,25 @@ def _edited(file: str, pairs: list[tuple[Constrained, Placed]]) -> str:
         if _own_line(placed):
             statement = target.statement
             indent = lines[statement.first - 1][: statement.start].decode()
-            text = f"{indent}{target.variable} = {head}{target.variable}{tail}{note}\n"
-            put.append((statement.last + 1, 0, 0, text))
+            line = f"{indent}{target.variable} = {head}{target.variable}{tail}{note}\n"
+            put.append((begins[statement.last], 0, 0, line))
             continue
         extent = target.expression
         size = (extent.last - extent.first) * 10_000 + extent.end - extent.start
-        put.append((extent.last, extent.end, size, tail))
-        put.append((extent.first, extent.start, -size, head))
+        put.append((begins[extent.last - 1] + extent.end, size, 0, tail))
+        put.append((begins[extent.first - 1] + extent.start, -size, 0, head))
         if note:
-            put.append((extent.last, len(lines[extent.last - 1]) - 1, 0, note))
-    for number, column, _, text in sorted(put, reverse=True):  # from the end, so that places keep their numbers
-        if number > len(lines):
-            lines.append(b"")
-        line = lines[number - 1]
-        lines[number - 1] = line[:column] + text.encode() + line[column:]
+            put.append((begins[extent.last] - 1, 0, 0, note))
+    for at, _, size, new in sorted(put, reverse=True):  # from the end, so that places keep their numbers
+        text = text[:at] + new.encode() + text[at + size :]
     missing = []
-    if "jax" not in names:
+    if pairs and "jax" not in names:
         missing.append("import jax\n")
-    if "jax.sharding.PartitionSpec" not in names:
+    changed = any(each.after is not None for _, each in traced.reconstrained)
+    if (pairs or changed) and "jax.sharding.PartitionSpec" not in names:
         missing.append("from jax.sharding import PartitionSpec as P\n")
-    at = _behind_imports(b"".join(lines).decode())
-    return "".join(line.decode() for line in [*lines[:at], *(m.encode() for m in missing), *lines[at:]])
+    edited, at = text.splitlines(keepends=True), _behind_imports(text.decode())
+    return b"".join([*edited[:at], *map(str.encode, missing), *edited[at:]]).decode()
 
 
 def _imported(text: str) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ from shardviz.program.intermediates import Constrain, Intermediate
 from shardviz.program.rules import Exactly, Rule, Rules
 from shardviz.program.trees import spec_tree, spread
 from shardviz.records.options import Option, options_of
-from shardviz.records.variants import Variant
+from shardviz.records.variants import Reconstrained, Variant
 
 SPEC, MEMORY, UNCUT = "spec", "memory", "uncut"
 DIMENSION = "dimension"
@@ -349,7 +349,8 @@ class Plan:
         """The plan for a program that has something otherwise than the person's own, which no spec says.
 
         Whoever is asked about such a plan answers for that program, which is traced anew: with donated arguments, a
-        dimension of another length, another checkpoint policy. Where the plan has a variant already, both hold.
+        dimension of another length, another checkpoint policy, other constraints. Where the plan has a variant
+        already, both hold.
 
         Args:
             variant: what is otherwise, as `Variant(donated=("state",))`. That the program cannot be so is said where
@@ -448,6 +449,9 @@ class Plan:
             changed = lambda s: replace(s, dims=tuple(map(change, s.dims)), **sums(s))  # noqa: E731
             return None if spec is None else changed(spec)
 
+        def renamed(each: Reconstrained) -> Reconstrained:
+            return replace(each, after=each.after and mapped(Spec(each.after)).dims)
+
         tree = lambda specs: jax.tree.map(mapped, specs, is_leaf=is_spec)  # noqa: E731
         by_part = lambda o: mapped(o.value) if o.part == SPEC else change(o.value) if o.is_cut else o.value  # noqa: E731
         return self._replace(
@@ -455,6 +459,7 @@ class Plan:
             out_specs=tree(self.out_specs),
             overrides=tuple(each._replace(value=by_part(each)) for each in self.overrides),
             constraints=tuple(replace(each, spec=mapped(each.spec)) for each in self.constraints),
+            variant=replace(self.variant, constraints=tuple(map(renamed, self.variant.constraints))),
         )
 
     def _replace(self, **changes: Any) -> Plan:

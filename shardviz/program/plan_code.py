@@ -90,7 +90,8 @@ def variant_code(variant: Variant) -> str:
     """What a program has otherwise, as Python."""
     fields = {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant)}
     said = {name: value for name, value in fields.items() if value}
-    return re.sub(r"\bLonger\(", "sv.Longer(", f"sv.Variant({', '.join(f'{n}={v!r}' for n, v in said.items())})")
+    text = f"sv.Variant({', '.join(f'{n}={v!r}' for n, v in said.items())})"
+    return re.sub(r"\b(Longer|Reconstrained)\(", r"sv.\1(", text)
 
 
 def options_code(name: str, options: Mapping[str, Option]) -> list[str]:

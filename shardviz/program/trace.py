@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from shardviz.program.explicit import mend, typed_arguments
 from shardviz.program.intermediates import Intermediate, Target
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.trees import Outcome, Update
-from shardviz.records import Frame
+from shardviz.records import Frame, Reconstrained
 from shardviz.records.kernels import Estimate
 from shardviz.records.phases import is_differentiated
 from shardviz.records.source import innermost
@@ -111,6 +112,7 @@ class Traced:
         opened: its constraints are left out of what it is lowered to; the axes that they name a mesh still has to have.
         estimates: the FLOPs of its Pallas kernels, where they are known.
         placed: the values inside that a plan constrains; the jaxpr has a mark at each.
+        reconstrained: the function's own constraints that it has otherwise, and their lines.
     """
 
     name: str
@@ -135,6 +137,7 @@ class Traced:
     opened: bool = False
     estimates: tuple[Estimate, ...] = ()
     placed: tuple[Placed, ...] = ()
+    reconstrained: tuple[tuple[Frame, Reconstrained], ...] = ()
 
     @cached_property
     def constants(self) -> tuple[tuple[tuple[int, ...], str, Frame | None], ...]:
@@ -219,7 +222,8 @@ def staged(
     try:
         watching = contextlib.nullcontext() if watch is None else _jax.watched(watch)
         layered = _jax.checkpointed(call.checkpoint) if call.checkpoint else contextlib.nullcontext()
-        with call.contexts.around(), _jax.tracing_on(target, places), watching, layered:
+        constrained = _jax.reconstrained(_reconstrain(call)) if call.constraints else contextlib.nullcontext()
+        with call.contexts.around(), _jax.tracing_on(target, places), watching, layered, constrained:
             call.tally.traces += 1
             traced = call.fn.trace(*args, **kwargs)
     except ShardvizError:
@@ -236,6 +240,21 @@ def staged(
             f"{call.name} as an argument"
         )
     return traced
+
+
+def _reconstrain(call: Call) -> Any:
+    """What becomes of the function's own constraints: given a line's source info and a spec, the other, or None."""
+    wanted: dict[Any, Any] = {(frame.bare, each.before): each.after for frame, each in call.constraints}
+
+    def reconstrain(source_info: Any, spec: Any) -> Any:
+        frame, open_ = _frame(source_info), jax.sharding.PartitionSpec.UNCONSTRAINED
+        place = frame and frame.bare, _dims(spec)
+        if place not in wanted or (after := wanted[place]) is None:
+            return spec if place not in wanted else None
+        entries = itertools.zip_longest(Spec(after).entries(), spec)
+        return jax.sharding.PartitionSpec(*(open_ if e is None and was is open_ else e for e, was in entries))
+
+    return reconstrain
 
 
 def trace(
@@ -273,7 +292,7 @@ def trace(
         for name, a, kind in zip(names, out_leaves, kinds, strict=True)
     )
     found = tuple(
-        Constraint(tuple(shape), Spec(tuple(_entry(e) for e in spec)), _frame(source))
+        Constraint(tuple(shape), Spec(_dims(spec)), _frame(source))
         for shape, spec, source in _jax.constraints(traced.jaxpr.jaxpr)
     )
     direct = _jax.outermost_shard_map(traced.jaxpr.jaxpr)
@@ -298,6 +317,7 @@ def trace(
         out_specs=out_specs,
         updates=updates,
         keeps=(True,) * len(ins) if call.keeps_unused else (),
+        reconstrained=call.constraints,
         estimates=tuple(
             Estimate(_frame(info), shapes, flops) for flops, shapes, info in _jax.kernel_estimates(traced.jaxpr.jaxpr)
         ),
@@ -308,9 +328,9 @@ def _specs(given: Any) -> tuple[Spec | None, ...]:
     return tuple(None if s is None else Spec.of(s) for s in given)
 
 
-def _entry(entry: Any) -> tuple[str, ...]:
-    """An entry of a constraint's spec; a dimension left unconstrained asks for nothing."""
-    return (entry,) if isinstance(entry, str) else tuple(entry) if isinstance(entry, tuple) else ()
+def _dims(spec: Any) -> tuple[tuple[str, ...], ...]:
+    """The axes of each entry of a constraint's spec; a dimension left unconstrained asks for nothing."""
+    return tuple((e,) if isinstance(e, str) else tuple(e) if isinstance(e, tuple) else () for e in spec)
 
 
 def _result(name: str | None, index: int) -> str:

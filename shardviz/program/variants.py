@@ -1,5 +1,5 @@
 """The same function called or written a little otherwise: with arguments donated, with a dimension of another length,
-or with its layers under `jax.checkpoint`.
+with its layers under `jax.checkpoint`, or with other sharding constraints.
 
 No plan says these, as they stand in the person's call or code. Each is another `Call`, which is traced anew.
 """
@@ -13,10 +13,11 @@ import jax
 
 from shardviz import _jax
 from shardviz.errors import ShardvizError
+from shardviz.notation import Spec
 from shardviz.program.call import Call
 from shardviz.program.dimensions import Dimension
 from shardviz.program.trace import Traced, first_frame
-from shardviz.records import Frame
+from shardviz.records import Frame, Reconstrained
 from shardviz.records.paths import segments
 
 _NOT_DONATED = {
@@ -102,6 +103,26 @@ def checkpointing(call: Call, policy: str) -> Call:
     if call.traced_for is not None:
         raise ShardvizError("it was traced or lowered before it came here, and keeps what it kept then")
     return replace(call, checkpoint=policy)
+
+
+def reconstraining(call: Call, traced: Traced, changes: Iterable[Reconstrained]) -> Call:
+    """The call with some of the function's own sharding constraints left out, or with other specs.
+
+    Args:
+        call, traced: the call, and its trace.
+        changes: the constraints, as they are and as they are to be.
+
+    Raises:
+        ShardvizError: if there is no such constraint, or the program was traced before it came here.
+    """
+    if call.traced_for is not None:
+        raise ShardvizError("it was traced or lowered before it came here, with the constraints that it had then")
+    own = {(c.source.short, c.spec.dims): c.source for c in traced.constraints if c.source is not None}
+    for each in changes:
+        if (each.line, each.before) not in own:
+            have = ", ".join(f"{Spec(dims)} at {line}" for line, dims in sorted(own)) or "none"
+            raise ShardvizError(f"{call.name} has no constraint {Spec(each.before)} at {each.line}; it has {have}")
+    return replace(call, constraints=tuple((own[each.line, each.before], each) for each in changes))
 
 
 POLICIES = (

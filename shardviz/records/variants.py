@@ -1,5 +1,5 @@
 """What a program has otherwise than the person's own, where no spec says it: donated arguments, dimensions of another
-length, a checkpoint policy. Plain data, which a plan carries and a report keeps.
+length, a checkpoint policy, other sharding constraints. Plain data, which a plan carries and a report keeps.
 
 >>> variant = Variant(donated=("state",)).also(Variant(lengths=(Longer(path="w", dimension=0, size=30, better=32),)))
 >>> variant.words
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta
+
+from shardviz.notation import Spec
 
 _LONGEST = 2**40
 _Length = Annotated[int, Meta(ge=1, le=_LONGEST)]
@@ -42,6 +44,27 @@ class Longer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reconstrained:
+    """A `with_sharding_constraint` of the function's own that is left out, or asks for another spec.
+
+    Attributes:
+        line: where it stands: `model.py:64`.
+        before: the axes of each dimension, as the function has it.
+        after: as it is to be; None where it is left out.
+    """
+
+    line: str
+    before: tuple[tuple[str, ...], ...]
+    after: tuple[tuple[str, ...], ...] | None = None
+
+    @property
+    def words(self) -> str:
+        """`has P('data', 'model') in place of P('data') at model.py:64`."""
+        before = f"{Spec(self.before)} at {self.line}"
+        return f"drops {before}" if self.after is None else f"has {Spec(self.after)} in place of {before}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Variant:
     """How a program is called or written otherwise. Without anything in it, the program as it is.
 
@@ -50,21 +73,25 @@ class Variant:
         lengths: dimensions that have another length.
         checkpoint: the policy of `jax.checkpoint_policies` around the body of each differentiated loop, and of the
             checkpoints that are there; empty for what is there.
+        constraints: the function's own constraints that it has otherwise.
     """
 
     donated: tuple[str, ...] = ()
     lengths: tuple[Longer, ...] = ()
     checkpoint: str = ""
+    constraints: tuple[Reconstrained, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.donated or self.lengths or self.checkpoint)
+        return bool(self.donated or self.lengths or self.checkpoint or self.constraints)
 
     def also(self, other: Variant) -> Variant:
-        """Both; of two policies the other's."""
+        """Both; of two policies, and for one constraint of two specs, the other's."""
+        constraints = {(each.line, each.before): each for each in (*self.constraints, *other.constraints)}
         return Variant(
             donated=tuple(sorted({*self.donated, *other.donated})),
             lengths=tuple(dict.fromkeys((*self.lengths, *other.lengths))),
             checkpoint=other.checkpoint or self.checkpoint,
+            constraints=tuple(constraints[place] for place in sorted(constraints)),
         )
 
     @property
@@ -72,4 +99,5 @@ class Variant:
         """What is otherwise, each in a few words that follow "its program"."""
         donated = (f"donates {' and '.join(self.donated)}",) if self.donated else ()
         checkpoint = (f"has jax.checkpoint with {self.checkpoint}",) if self.checkpoint else ()
-        return (*donated, *(f"has {each.words}" for each in self.lengths), *checkpoint)
+        constraints = (each.words for each in self.constraints)
+        return (*donated, *(f"has {each.words}" for each in self.lengths), *checkpoint, *constraints)

@@ -6,7 +6,8 @@
 A change (`changes_of`) is a whole plan, or a variant of the program, which is traced anew. Each is scored by Shardy's
 propagation and the cost model, in tens of milliseconds. What makes the step no shorter falls out, but for what takes
 less memory in as short a step, or makes it fit; the best of the rest go through XLA's partitioner, and what that finds
-is what is said.
+is what is said. Where the plan does not fit, what takes less memory goes on through the target's compiler, if that is
+there: no estimate says what fits.
 
 Where the process has other things to do in between, what traces the function is tried in a worker: nobody waits for it,
 and whatever the function locks is locked there.
@@ -27,13 +28,16 @@ from shardviz.ask.program import Program, sketch
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
 from shardviz.costs.machine import machine_of
+from shardviz.costs.step_cost import memory_parts
+from shardviz.diagnose import findings as findings_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import compare
 from shardviz.judge.report import Report
 from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
+from shardviz.records import Finding
 from shardviz.records.amounts import format_seconds
-from shardviz.study.mends import Change, Mend, Mends, NotOffered, Told
+from shardviz.study.mends import NO_ROOM, Change, Mend, Mends, NotOffered, Told
 from shardviz.study.proposing import Proposals, plan_of
 from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait
@@ -41,9 +45,13 @@ from shardviz.study.workers import Batch, Lost, Shared, Workers, can_travel
 
 _FINDINGS = 5
 _CONFIRMED, _CONFIRMED_ELSE = 2, 3
-"""How many mends of each finding go through the partitioner, and how many that are against none."""
+"""How many mends that a finding suggests go through the partitioner, and how many of each other kind."""
 _WORTH = 0.005
 """A change that saves a smaller share is not offered."""
+_LESS = 0.02
+"""A finding that costs less by a smaller share is not mended."""
+_UNFORESEEN = 0.1
+"""By which share a step without one of the function's constraints may be longer before the partitioner is asked."""
 _EQUAL = 1e-6
 
 
@@ -130,7 +138,7 @@ class Judged:
         """Why it is no better than the plan as it was; empty where it is better."""
         if self.over > other.over * (1 + _EQUAL):
             return "it fits even less" if other.over else "it needs more memory than a device has"
-        if self.over < other.over:
+        if self.over < other.over - _WORTH * other.needed:
             return ""  # what fits may take longer than what does not run
         lighter = self.needed < other.needed * (1 - _WORTH)
         if self.step is not None and other.step is not None:
@@ -147,18 +155,6 @@ class Judged:
     def rank(self) -> tuple[float, float, float]:
         """What is least is best."""
         return self.over, self.bytes if self.step is None else self.step, self.needed
-
-
-def _few(good: Sequence[tuple[Judged, Change]]) -> list[tuple[Judged, Change]]:
-    """The best of each finding's mends, and of those that are against none, which may be more; the best first."""
-    taken: Counter[str] = Counter()
-    few = []
-    for judged, change in sorted(good, key=lambda each: each[0].rank):
-        key = "" if change.finding is None else change.finding.id
-        if taken[key] < (_CONFIRMED if key else _CONFIRMED_ELSE):
-            taken[key] += 1
-            few.append((judged, change))
-    return few
 
 
 @dataclass(frozen=True)
@@ -194,15 +190,17 @@ class Judge:
             return str(error).split("\n", 1)[0]
 
 
-def _there(program: Program, task: tuple[Judge, Plan, Told | None, str]) -> Any:
-    """A task for a worker: a changed plan, judged; or for a target its reports as JSON, propagated and partitioned."""
-    judge, plan, told, target = task
+def _there(program: Program, task: tuple[Judge, Plan, Told | None, str, str]) -> Any:
+    """A task for a worker: a changed plan, judged; or for a target its reports as JSON, up to a level."""
+    judge, plan, told, target, level = task
     if not target:
         return judge.change(program, plan, told)
-    reports = [program.propagate(plan).to_json(stages=False)]
+    reports = [program.propagate(plan)]
     with contextlib.suppress(ShardvizError):
-        reports.append(program.partition(plan, target).to_json(stages=False))
-    return reports
+        future = program.submit(plan, level, target=target)
+        future.exception()
+        reports += future.reports.values()
+    return [report.to_json(stages=False) for report in reports]
 
 
 @functools.cache
@@ -241,6 +239,7 @@ class Mending(Trying[Mends]):
         self._not_offered = self._proposals.not_offered
         self._tried = self._candidates = 0
         self._finished = False
+        self._short = any(finding.rule in NO_ROOM for finding in self._proposals.findings)
         self._batch: Batch[tuple[Plan, str]] | None = None
         self._answers: dict[tuple[Plan, str], Any] = {}
         self._due: list[tuple[Judged, Change]] = []
@@ -249,7 +248,11 @@ class Mending(Trying[Mends]):
     @property
     def state(self) -> Mends:
         """What is known now."""
-        order = lambda m: (-(m.seconds or 0.0), -m.bytes, m.memory)  # noqa: E731
+
+        def order(mend: Mend) -> tuple[Any, ...]:
+            room = (mend.level != "compiled", mend.memory) if mend.for_memory else ()
+            return not mend.for_memory, room, -(mend.seconds or 0.0), -mend.bytes, mend.memory
+
         return Mends(
             program=self.program.name,
             target=self._target,
@@ -269,8 +272,9 @@ class Mending(Trying[Mends]):
             self._batch.cancel()
 
     def _run(self) -> Iterator[Step]:
-        self._ask(self.plan)
         base = self._judge(self.program, self.plan)
+        self._short = self._short or base.over > 0
+        self._ask(self.plan, "compiled" if self._short else "partitioned")
         yield None
         changes: list[Change] = []
         for change in self._proposals:
@@ -299,8 +303,8 @@ class Mending(Trying[Mends]):
             if self.stopped:
                 return
             if any(self._proposals.traces(change)):  # the partitioner is at work meanwhile
-                for _, best in _few(good)[:1]:
-                    self._ask(best.plan)
+                for judged, best in self._few(good, base)[:1]:
+                    self._ask(best.plan, self._level(judged, best, base))
             self._take(change, self._judge.change(self.program, change.plan, change.told), base, good)
             yield self.state
             yield from self._confirmed(base)
@@ -314,17 +318,40 @@ class Mending(Trying[Mends]):
                 self._batch, judged = None, self._judge.change(self.program, change.plan, change.told)
             self._take(change, judged, base, good)
             yield self.state
-        few = _few(good)
+        few = self._few(good, base)
         for each in good:
             if each not in few:
                 self._refuse(each[1], "others save more")
         for each in sorted(few, key=lambda each: self._proposals.traces(each[1])):
             self._due.append(each)
+            level = self._level(*each, base)
+            self._ask(self.plan, level)
             if self._goes(each[1]):
-                self._send(each[1], self._target)
+                self._send(each[1], self._target, level)
             else:
-                self._ask(each[1].plan)
+                self._ask(each[1].plan, level)
         self._look_back()
+
+    def _few(self, good: Sequence[tuple[Judged, Change]], base: Judged) -> list[tuple[Judged, Change]]:
+        """The best of what each finding suggests, and of each other kind, which may be more; the best first."""
+        taken: Counter[str] = Counter()
+        few = []
+        for judged, change in sorted(good, key=lambda each: each[0].rank):
+            kind = "" if change.finding is None else change.finding.id
+            if self._level(judged, change, base) == "compiled":
+                kind = "memory"
+            elif self._proposals.reconstrains(change):
+                kind = "constraints"
+            few_enough = _CONFIRMED if change.finding is not None and kind == change.finding.id else _CONFIRMED_ELSE
+            if taken[kind] < few_enough:
+                taken[kind] += 1
+                few.append((judged, change))
+        return few
+
+    def _level(self, judged: Judged, change: Change, base: Judged) -> str:
+        """How far a change is tried: what may make room in a plan that does not fit, by the target's compiler."""
+        room = judged.needed < base.needed * (1 - _WORTH) or self._proposals.reconstrains(change)
+        return "compiled" if self._short and room else "partitioned"
 
     def _look_back(self) -> None:
         """Whether the mends of all findings are told by now."""
@@ -336,10 +363,15 @@ class Mending(Trying[Mends]):
         self._tried += 1
         if isinstance(judged, str | Lost):
             self._refuse(change, judged if isinstance(judged, str) else judged.why)
-        elif why := judged[0].worse_than(base):
+        elif (why := judged[0].worse_than(base)) and not self._unforeseen(change, judged[0], base):
             self._refuse(change, why)
         else:
             good.append((judged[0], replace(change, write=judged[1] or change.write)))
+
+    def _unforeseen(self, change: Change, judged: Judged, base: Judged) -> bool:
+        """Whether only the partitioner says what a change brings: what a constraint costs is not all foreseen."""
+        longer = base.step is None or judged.step is None or judged.step > base.step * (1 + _UNFORESEEN)
+        return self._proposals.reconstrains(change) and not longer and judged.over <= base.over
 
     def _refuse(self, change: Change, why: str) -> None:
         self._not_offered.append(NotOffered(action=change.action, why=why))
@@ -350,9 +382,9 @@ class Mending(Trying[Mends]):
         """Whether a change is tried in a worker: what traces the function, where this process is not to wait for it."""
         return self._batch is not None and any(self._proposals.traces(change))
 
-    def _send(self, change: Change, target: str = "") -> None:
+    def _send(self, change: Change, target: str = "", level: str = "") -> None:
         assert self._batch is not None
-        self._batch.put((change.plan, target), (self._judge, change.plan, change.told, target))
+        self._batch.put((change.plan, target), (self._judge, change.plan, change.told, target, level))
 
     def _answer(self, change: Change, target: str = "") -> Any:
         """What the worker says of a change; None where that is not there yet, or no worker was asked."""
@@ -360,23 +392,22 @@ class Mending(Trying[Mends]):
             self._answers.update(self._batch.done(0))
         return self._answers.get((change.plan, target))
 
-    # What the partitioner says.
+    # What the partitioner says, and the target's compiler.
 
-    def _ask(self, plan: Plan) -> None:
-        """Asks the partitioner, unless the report that is mended is its answer."""
-        if plan is not self.plan or self._partitioned(plan) is None:
+    def _ask(self, plan: Plan, level: str) -> None:
+        """Asks for a plan's report of a level, unless the report that is mended is the answer."""
+        if plan is not self.plan or self._report(plan, level) is None:
             with contextlib.suppress(ShardvizError):  # then it is told at the level that there is
-                self._submit(self.program, plan, "partitioned", self._target)
+                self._submit(self.program, plan, level, self._target)
 
-    def _partitioned(self, plan: Plan) -> Report | None:
-        """What the partitioner makes of a plan; None where it gives no answer."""
-        if plan is self.plan and (self.report.level, self.report.target) == ("partitioned", self._target):
+    def _report(self, plan: Plan, level: str) -> Report | None:
+        """What is known of a plan at a level; None where there is no answer."""
+        if level == "propagated":
+            return self._reports.get((plan, level)) or self.program.propagate(plan)
+        if plan is self.plan and (self.report.level, self.report.target) == (level, self._target):
             return self.report
-        report = self._reports.get((plan, "partitioned"), self._compiled(plan))
-        return report if isinstance(report, Report) else None
-
-    def _propagated(self, plan: Plan) -> Report:
-        return self._reports.get((plan, "propagated")) or self.program.propagate(plan)
+        future = self.compiles.get(plan)
+        return self._reports.get((plan, level)) or (None if future is None else future.reports.get(level))
 
     def _awaited(self, change: Change) -> list[Future[Any]]:
         """What is not there yet of the answers that a change is told by."""
@@ -405,11 +436,12 @@ class Mending(Trying[Mends]):
         texts = self._answers.get((change.plan, self._target), ())
         for report in map(Report.from_json, () if isinstance(texts, Lost) else texts):
             self._reports[change.plan, report.level] = report
-        plans, level = (self.plan, change.plan), "partitioned"
-        reports = [report for report in map(self._partitioned, plans) if report is not None]
-        if len(reports) < len(plans):
-            reports, level = list(map(self._propagated, plans)), "propagated"
-        machine = None if self.machine is None else self.machine.text
+        plans = self.plan, change.plan
+        for plan in plans:
+            self._compiled(plan)  # raises what is no answer
+        levels = ("compiled", "partitioned", "propagated")
+        reports = next(pair for level in levels if (pair := self._pair(plans, level)) is not None)
+        level, machine = reports[0].level, None if self.machine is None else self.machine.text
         difference = compare(("as it was", reports[0]), ("mended", reports[1]), target=machine)
         moved = difference.amount("operand bytes")
         step = None if self.machine is None else difference.amount("step")
@@ -418,14 +450,18 @@ class Mending(Trying[Mends]):
                 of,
                 bytes=getattr(moved, side) or 0.0,
                 step=None if step is None else getattr(step, side) or 0.0,
+                needed=of.needed if report.memory is None else sum(memory_parts(report).values()),
             )
-            for of, side in ((base, "before"), (judged, "after"))
+            for of, side, report in zip((base, judged), ("before", "after"), reports, strict=True)
         ]
         if why := sides[1].worse_than(sides[0]):
             self._refuse(change, f"{why}: so it is at level {level}")
             return None
+        own = self._pair(plans, self.report.level) or reports
+        mended = self._mended(change, own, sides[1].needed < sides[0].needed * (1 - _WORTH))
         return Mend(
-            finding=change.finding,
+            finding=next(iter(mended), None),
+            findings=mended,
             plan=change.plan,
             action=change.action,
             difference=difference,
@@ -433,9 +469,49 @@ class Mending(Trying[Mends]):
             seconds=None if step is None else -(step.difference or 0.0),
             step=None if step is None else step.before,
             bytes=-(moved.difference or 0.0),
-            memory=judged.needed - base.needed,
+            memory=sides[1].needed - sides[0].needed,
+            over=sides[1].over,
             write=change.write,
         )
+
+    def _pair(self, plans: Sequence[Plan], level: str) -> list[Report] | None:
+        """The reports of plans at a level; None where one is not there."""
+        reports = [report for plan in plans if (report := self._report(plan, level)) is not None]
+        return reports if len(reports) == len(plans) else None
+
+    def _mended(self, change: Change, reports: Sequence[Report], lighter: bool) -> tuple[Finding, ...]:
+        """The findings that a change removes, then those that cost less with it; of what a report made now does not
+        find, what suggests the change."""
+        before, after = ({f.id: f for f in findings_of(report, self.machine)} for report in reports)
+        new = [finding for id, finding in after.items() if id not in before]
+        removed, less = list[Finding](), list[Finding]()
+        for finding in self._proposals.findings:
+            if finding.rule in NO_ROOM:
+                removed += [finding] if lighter else []
+            elif finding.id not in before:
+                removed += [finding] if change.finding is not None and change.finding.id == finding.id else []
+            elif finding.severity == "note" and not finding.mends:
+                pass  # no fault of the plan
+            else:
+                left = [after[finding.id]] if finding.id in after else [f for f in new if _takes_its_place(f, finding)]
+                removed += [] if left else [finding]
+                less += [finding] if left and all(_costs_less(f, before[finding.id]) for f in left) else []
+        return (*removed, *less)
+
+
+def _takes_its_place(new: Finding, gone: Finding) -> bool:
+    """Whether a finding says the same of an array or line as one that is gone, along other axes, say."""
+    lines = [None if each.source is None else each.source.bare for each in (new, gone)]
+    same = new.value == gone.value != "" or lines[0] == lines[1] is not None
+    return new.rule == gone.rule and same
+
+
+def _costs_less(after: Finding, before: Finding) -> bool:
+    """Whether a finding is of fewer seconds than it was; where it has none, of fewer bytes."""
+    for what in ("seconds", "bytes"):
+        if what in before.numbers and what in after.numbers:
+            return after.numbers[what] < before.numbers[what] * (1 - _LESS)
+    return False
 
 
 __all__: Sequence[str] = ("Mending", "mends")

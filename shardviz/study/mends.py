@@ -1,7 +1,8 @@
 """What mends a report's findings, tried: a plan each, and what it changes everywhere, in the numbers of its level.
 
-A `Mend` was run: by Shardy's propagation and the cost model, and where its `level` says so by XLA's partitioner. One
-that makes the step worse, or that no longer fits where the plan did, is not among them.
+A `Mend` was run: by Shardy's propagation and the cost model, and where its `level` says so by XLA's partitioner or the
+target's compiler. One that makes the step worse, or that no longer fits where the plan did, is not among them. It is of
+the findings that are no more, or cost less, in its own report.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from shardviz.records import Finding, Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
 from shardviz.visible import Visible
 
+NO_ROOM = "does-not-fit", "too-much"
+"""The rules of findings that a plan does not fit."""
 _PLURALS = {"all-to-all": "all-to-alls", "reduce-scatter": "reduce-scatters"}
 
 
@@ -28,17 +31,19 @@ class Mend:
     """A change of a plan that was tried.
 
     Attributes:
-        finding: what it is against; None for one that follows from the plan itself.
-        plan: the changed plan; where donated arguments, a dimension of another length or another checkpoint policy mend
-            it, its `variant` has them.
+        finding: the first of `findings`; None where it is of none.
+        findings: those that it removes, then those that cost less with it, the gravest first.
+        plan: the changed plan; where donated arguments, a dimension of another length, another checkpoint policy or
+            another constraint in the source mend it, its `variant` has them.
         write: the Python that a person writes for such a variant; empty where specs and constraints are all.
         action: what is changed, in words: `cut params['wk'] as P('data', 'model')`.
         difference: what is different, everywhere; the plan as it was is the baseline.
-        level: how far it was tried: `propagated` or `partitioned`.
+        level: how far it was tried: `propagated`, `partitioned`, or `compiled` where memory decides.
         seconds: of a step, saved; None where the target has no speed.
         step: seconds of the step as it was; None where the target has no speed.
         bytes: operand bytes that collectives move on one device in a step, saved.
-        memory: bytes that one device needs, more than before; an estimate.
+        memory: bytes that one device needs, more than before: the compiler's plan at level `compiled`, else predicted.
+        over: bytes that are too much for a device with it, as told by the same; 0 where it fits.
     """
 
     finding: Finding | None
@@ -50,7 +55,9 @@ class Mend:
     step: float | None
     bytes: float
     memory: float
+    over: float = 0.0
     write: str = ""
+    findings: tuple[Finding, ...] = ()
 
     def __repr__(self) -> str:
         return self.text
@@ -94,12 +101,21 @@ class Mend:
     def _memory(self) -> Iterator[str]:
         if abs(self.memory) >= 0.5e6:
             word = "more" if self.memory > 0 else "less"
-            yield f"about {format_bytes(abs(self.memory))} {word} memory"
+            about, predicted = ("", "") if self.level == "compiled" else ("about ", ", predicted")
+            yield f"{about}{format_bytes(abs(self.memory))} {word} memory{predicted if self.for_memory else ''}"
+        if self.over:
+            yield f"still {format_bytes(self.over)} too large"
+
+    @property
+    def for_memory(self) -> bool:
+        """Whether it is of a finding that the plan does not fit."""
+        return any(finding.rule in NO_ROOM for finding in self.findings)
 
     def to_data(self) -> dict[str, Any]:
         """It as plain data: bytes and seconds on one device."""
         return {
             "finding": self.finding and self.finding.id,
+            "findings": [finding.id for finding in self.findings],
             "action": self.action,
             "text": self.text,
             "write": self.write,
@@ -108,6 +124,7 @@ class Mend:
             "step_seconds": self.step,
             "bytes_saved": self.bytes,
             "memory_more": self.memory,
+            "memory_over": self.over,
             "lines": [frame.short for frame in self.lines],
         }
 
@@ -136,7 +153,7 @@ class NotOffered:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Mends(Visible):
-    """The mends of a report, the one that saves most first.
+    """The mends of a report, the one that saves most first; where the plan does not fit, most memory.
 
     Attributes:
         program, target: what was tried, and the machine whose seconds are meant.
@@ -174,8 +191,14 @@ class Mends(Visible):
         return self.mends[place]
 
     def of(self, finding: Finding) -> tuple[Mend, ...]:
-        """Those of a finding."""
-        return tuple(m for m in self.mends if m.finding is not None and m.finding.id == finding.id)
+        """Those that remove a finding, or make it cost less."""
+        ids = lambda m: {each.id for each in (*m.findings, m.finding) if each is not None}  # noqa: E731
+        return tuple(m for m in self.mends if finding.id in ids(m))
+
+    @property
+    def apart(self) -> tuple[Mend, ...]:
+        """Those that are of no finding."""
+        return tuple(m for m in self.mends if m.finding is None)
 
     def to_json(self, *, indent: int | None = None) -> str:
         """All of it as JSON text; bytes and seconds on one device."""
@@ -206,7 +229,7 @@ class Change:
     Attributes:
         plan: the changed plan.
         action: what is changed, in words.
-        finding: what it is against; None for one that follows from the plan itself.
+        finding: what suggests it; None for one that follows from the plan itself.
         told: given the program that the plan is of, says what to write for it; None where `write` has it.
         write: as `Mend` has it.
     """

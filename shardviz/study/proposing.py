@@ -2,7 +2,7 @@
 
 What a finding suggests; a logical dimension sharded as most of its arrays are, or along another axis of those that cost
 most; a value of a costly line constrained. Or the plan's `variant`, the program traced anew: with donated arguments, a
-dimension of another length, its layers under another checkpoint policy.
+dimension of another length, its layers under another checkpoint policy, a constraint of its own left out or changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardviz.ask.derived import checkpoint_words, checkpoints
+from shardviz.ask.derived import checkpoint_words, checkpoints, constraint_words
 from shardviz.ask.program import Program
 from shardviz.costs import Machine
 from shardviz.costs.orders import exchanged, reordered
@@ -29,7 +29,7 @@ from shardviz.notation.spec import axis_name, axis_size, axis_text
 from shardviz.program.dimensions import Dimension
 from shardviz.program.intermediates import Constrain, Intermediate, as_propagated
 from shardviz.program.plan import Plan
-from shardviz.records import Finding, Longer, Value, Variant
+from shardviz.records import Finding, Findings, Frame, Longer, Reconstrained, Value, Variant
 from shardviz.records.amounts import plural
 from shardviz.records.findings import Suggestion
 from shardviz.records.paths import segments
@@ -41,6 +41,10 @@ _COSTLY = 3
 """How many mesh axes are looked at, those over which most is moved."""
 _HELD = 2
 """How many values inside the function are tried at most."""
+_FIGHTING = 3
+"""How many constraints of the function's own are tried at most, those at whose lines most is moved."""
+_FIGHTS = 0.05
+"""A constraint at whose line a smaller share of all is moved does not fight the plan."""
 _NAMED = 2
 _VARIED = frozenset(("donate", "pad", "checkpoint"))
 """Suggestions that are of another program."""
@@ -119,8 +123,17 @@ class Proposals:
         """Why it needs another trace: it constrains a value more, or is one of the program."""
         return self.constrains(change), change.plan.variant != self.plan.variant
 
+    def reconstrains(self, change: Change) -> bool:
+        """Whether it changes a constraint of the function's own."""
+        return change.plan.variant.constraints != self.plan.variant.constraints
+
+    @cached_property
+    def findings(self) -> Findings:
+        """What is to be mended, the gravest first."""
+        return findings(self.report, self.machine)
+
     def _proposed(self) -> Iterator[Change]:
-        grave = [f for f in findings(self.report, self.machine) if f.mends][: self.most]
+        grave = [f for f in self.findings if f.mends][: self.most]
         for finding in grave:
             yield from self._donating(finding)
             yield from self._together(finding)
@@ -132,7 +145,8 @@ class Proposals:
                     self.by_hand[suggestion.words] = None
                 elif plan is not None:
                     yield Change(plan=plan, finding=finding, action=_action(suggestion, plan))
-        yield from self._by_idle_axes()
+        yield from self._by_more_axes()
+        yield from self._reconstrained()
         yield from self._as_most_are()
         yield from self._by_costly_axes()
         yield from self._held()
@@ -140,9 +154,9 @@ class Proposals:
     def _suggested(self, what: Suggestion) -> Plan | None:
         """The plan with what a finding suggests; None where no plan says it."""
         if what.kind == "argument":
-            return self.plan.with_spec(what.target, what.spec or Spec())
+            return self.plan.with_edits({what.target: what.spec or Spec(), **dict(what.specs)}, dict(what.out_specs))
         if what.kind == "output":
-            return self.plan.with_out_spec(what.target, what.spec)
+            return self.plan.with_edits(dict(what.specs), {what.target: what.spec, **dict(what.out_specs)})
         if what.kind == "device-order":
             return self._laid_out(what)
         if what.kind == "constrain":
@@ -253,15 +267,72 @@ class Proposals:
                     if not (axes and dimension.stacked):
                         yield self._with(dimension, axes)
 
-    def _by_idle_axes(self) -> Iterator[Change]:
-        """The batch along the axes that shard no argument."""
+    def _by_more_axes(self) -> Iterator[Change]:
+        """The batch along the axes that shard no argument too, along all, and along all with nothing else sharded."""
         used = {axis_name(a) for spec in self._bound.in_specs.values() for a in spec.axes}
-        idle = [a for a, size in self.plan.mesh.shape.items() if size > 1 and a not in used]
-        for dimension in self.program.dimensions if idle else ():
-            cuts = self._cuts[dimension.name]
-            axes = (*(cuts.most_common(1)[0][0] if cuts else ()), *idle)
-            if dimension.of == "batch" and self._divides(dimension, axes):
-                yield self._with(dimension, axes)
+        sizes = self.plan.mesh.shape
+        whole = {name: Spec() for name, spec in self._bound.in_specs.items() if spec.axes}
+        for dimension, axes in self._batches:
+            others = [a for a, size in sizes.items() if size > 1 and a not in map(axis_name, axes)]
+            idle = [a for a in others if a not in used]
+            more = [(*axes, *each) for each in (idle, others) if each and self._divides(dimension, (*axes, *each))]
+            yield from (self._with(dimension, each) for each in dict.fromkeys(more))
+            if (*axes, *others) in more or (axes and not others):
+                plan = self.plan.with_edits(whole).with_dimension(dimension, (*axes, *others))
+                named = " and ".join(map(axis_text, (*axes, *others)))
+                yield Change(plan=plan, action=f"cut dimension {dimension.name} by {named}, and nothing else")
+
+    @cached_property
+    def _batches(self) -> list[tuple[Dimension, tuple[Axis, ...]]]:
+        """The dimensions that are a batch's, and the axes that shard each in most arrays."""
+        cuts = lambda d: self._cuts[d.name].most_common(1)[0][0] if self._cuts[d.name] else ()  # noqa: E731
+        return [(d, cuts(d)) for d in self.program.dimensions if d.of == "batch"]
+
+    def _reconstrained(self) -> Iterator[Change]:
+        """The function's own constraints that fight the plan: left out, or with the batch as the plan shards it."""
+        moved: Counter[Frame] = Counter()
+        for c in self.report.collectives:
+            if c.source is not None and c.kind != "all-reduce":
+                moved[c.source.bare] += round(c.assumed_bytes)
+        changed: dict[Frame, Reconstrained] = {}
+        dropped: dict[Frame, Reconstrained] = {}
+        own = [c for c in self.program.constraints if c.source is not None]
+        for c in sorted(own, key=lambda c: -moved[c.source.bare] if c.source else 0):
+            frame = c.source.bare if c.source else None
+            if frame is None or len({other.spec for other in own if other.source and other.source.bare == frame}) > 1:
+                continue
+            before, after = _names(c.spec.dims), self._by_batch(c.spec, c.shape)
+            fights = after is not None or moved[frame] > _FIGHTS * moved.total()
+            if fights and (frame in dropped or len(dropped) < _FIGHTING):
+                dropped[frame] = Reconstrained(line=frame.short, before=before)
+                if after is not None:
+                    changed[frame] = Reconstrained(line=frame.short, before=before, after=after)
+        for changes in (changed, dropped):
+            yield from (self._with_constraints((each,)) for each in changes.values())
+        for _, alike in itertools.groupby(changed.values(), lambda each: (each.before, each.after)):
+            if len(together := tuple(alike)) > 1:
+                yield self._with_constraints(together)
+
+    def _by_batch(self, spec: Spec, shape: Sequence[int]) -> tuple[tuple[str, ...], ...] | None:
+        """A constraint's dimensions with the batch sharded as the plan does; None where it is so already, or cannot."""
+        for dimension, axes in self._batches:
+            d = next((d for d, size in enumerate(shape) if size in dimension.sizes), None)
+            if d is None or not axes or not all(isinstance(a, str) for a in axes) or not self._divides(dimension, axes):
+                continue
+            dims = _names((*spec.dims, *((),) * (d + 1 - len(spec.dims))))
+            new = [tuple(a for a in dim if a not in axes) for dim in dims]
+            new[d] = tuple(map(axis_name, axes))
+            return None if set(new[d]) == set(dims[d]) else tuple(new)
+        return None
+
+    def _with_constraints(self, changes: tuple[Reconstrained, ...]) -> Change:
+        plan = self.plan.with_variant(Variant(constraints=changes))
+        lines = " and ".join(each.line for each in changes)
+        before, after = Spec(changes[0].before), changes[0].after
+        action = f"drop the constraint {before} at {lines}"
+        if after is not None:
+            action = f"constrain to {Spec(after)} in place of {before} at {lines}"
+        return Change(plan=plan, action=action, told=constraint_words)
 
     def _by_costly_axes(self) -> Iterator[Change]:
         """Each logical dimension with one of the axes over which most is moved more, or less."""
@@ -324,6 +395,11 @@ class Proposals:
             if d and not cut and size % by == 0 and size > by:
                 return value.spec.with_dims((*value.spec.dims[:d], tuple(axes), *value.spec.dims[d + 1 :]))
         return None
+
+
+def _names(dims: Sequence[Sequence[Axis]]) -> tuple[tuple[str, ...], ...]:
+    """The names of the axes of each dimension."""
+    return tuple(tuple(map(axis_name, axes)) for axes in dims)
 
 
 def _action(what: Suggestion, plan: Plan) -> str:

@@ -231,10 +231,7 @@ def mends_document(mends: Mends) -> Document:
         (wrapped("change"), _change),
         (right("step saved"), _step_saved) if timed else None,
         (right("moved"), lambda mend: difference_text(mend.difference.amount("operand bytes"))),
-        (
-            right("memory, about"),
-            lambda mend: signed_text(mend.memory, format_bytes) if abs(mend.memory) >= 0.5e6 else "the same",
-        ),
+        (right("memory, about"), _memory_more),
         ("where", lambda mend: tuple(map(line, mend.lines[:_MOST_LINES])) or ""),
         ("level", lambda mend: mend.level),
         noun="mend",
@@ -279,6 +276,15 @@ def _change(mend: Mend) -> Inline:
         *((against,) if against else ()),
         words("; ".join(mend.collectives) or "no other collectives", quiet=True),
         *((words("· write", quiet=True), code(mend.write)) if mend.write else ()),
+    )
+
+
+def _memory_more(mend: Mend) -> Inline:
+    more = signed_text(mend.memory, format_bytes) if abs(mend.memory) >= 0.5e6 else "the same"
+    predicted = mend.for_memory and mend.level != "compiled"
+    return (
+        words(f"{more}, predicted" if predicted else more),
+        *((words(f"still {format_bytes(mend.over)} too large", tone="warn"),) if mend.over else ()),
     )
 
 

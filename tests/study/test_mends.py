@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
+import sys
 import threading
 
 import jax
@@ -12,12 +14,16 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.compiler.targets import targets
 from shardviz.costs.step_cost import cost_of
+from shardviz.diagnose import findings
 from shardviz.gallery import mlp
 from shardviz.notation import Spec
 from shardviz.records import Finding
 from shardviz.records.findings import Suggestion
 from shardviz.study.mends import Mends
+from shardviz.study.proposing import Proposals
+from tests.ask.test_promises import unet
 from tests.program.edited import module_of, said
 
 TARGET = "tpu v5e:2x4"
@@ -196,10 +202,111 @@ def test_another_order_of_devices_saves_what_its_finding_says():
     case = FIRES["slow-order"][0]
     (slow,) = [f for f in case.findings(case.report) if f.rule == "slow-order"]
     found = sv.mends(case.program, case.report, case.on, plan=case.plan)
-    (mend,) = found.of(slow)
+    (mend,) = [m for m in found.of(slow) if m.plan.mesh != case.plan.mesh]
     costs = [cost_of(case.program.propagate(plan), case.on) for plan in (case.plan, mend.plan)]
     assert costs[0].step.communication - costs[1].step.communication == pytest.approx(slow.numbers["seconds"])
     assert mend.seconds > 0
+
+
+ROOM = "tpu v5e:2x4"
+
+
+def large(batch):
+    """A decoder of which each device would keep more than it has room for."""
+    example = sv.gallery.llama("8b", batch=batch, mesh="data=4,model=2")
+    return example.program, example.plan
+
+
+@pytest.mark.parametrize(("batch", "enough"), [(16, True), (20, False)])
+def test_what_makes_room_is_what_the_target_s_compiler_says(batch, enough):
+    program, plan = large(batch)
+    report = program.compile(plan, ROOM)
+    assert report.memory.fits is False
+    told = sv.mends(program, report, ROOM, plan=plan)
+    (finding,) = report.findings.of("does-not-fit")
+    found = told.of(finding)
+    assert found and found == told.mends[: len(found)]
+    assert [m.memory for m in found] == sorted(m.memory for m in found)
+    usable = sv.cost(report, ROOM).needs.usable
+    for mend in found:
+        after = program.compile(mend.plan, ROOM)
+        assert mend.level == "compiled" and mend.finding == finding
+        assert mend.memory == pytest.approx(after.memory.takes - report.memory.takes)
+        assert mend.memory < 0
+        assert mend.over == pytest.approx(max(0.0, after.memory.takes - usable))
+        assert ("too large" in mend.text) == bool(mend.over) and "predicted" not in mend.text
+        costs = [cost_of(r, ROOM) for r in (report, after)]
+        assert mend.seconds == pytest.approx(costs[0].seconds - costs[1].seconds)
+        assert after.memory.fits is enough
+    assert ("too large" in told.text()) is not enough
+
+
+def test_without_a_compiler_for_the_target_what_makes_room_is_predicted(monkeypatch):
+    program, plan = large(64)
+    none = [dataclasses.replace(status, ready=False) for status in targets()]
+    monkeypatch.setattr("shardviz.ask.targeting.targets", lambda: none)
+    told = sv.mends(program, program.propagate(plan), ROOM, plan=plan)
+    (finding,) = [f for f in findings(program.propagate(plan), ROOM) if f.rule == "too-much"]
+    assert told.of(finding)
+    assert all(m.level != "compiled" and "predicted" in m.text for m in told.of(finding))
+    assert "predicted" in told.text()
+
+
+def channels(program):
+    """The kernels sharded by their output channels, and nothing else."""
+    kernels = [a.name for a in program.arguments if a.shape[0] == 3 and a.shape[3] % 2 == 0]
+    return {name: P(None, None, None, "model") for name in kernels}
+
+
+def test_a_mend_is_of_the_findings_that_it_removes_or_makes_cheaper_and_of_no_others():
+    program = unet()
+    plan = sv.Plan("data=4,model=2", edits=channels(program))
+    report = program.partition(plan, TARGET)
+    told = sv.mends(program, report, TARGET, plan=plan)
+    assert {m for m in told if not m.findings} == set(told.apart)
+    before = {f.id: f for f in findings(report, TARGET) if f.mends or f.severity != "note"}
+    for mend in told:
+        after = {f.id: f for f in findings(program.partition(mend.plan, TARGET), TARGET)}
+        cost = lambda f: f.numbers.get("seconds", f.numbers.get("bytes", 0.0))  # noqa: E731
+        less = {id for id, f in before.items() if id not in after or cost(after[id]) < 0.98 * cost(f)}
+        again = {id for id in less - after.keys() if any(id.startswith(f.rule) for f in after.values())}
+        assert less - again <= {f.id for f in mend.findings} <= less, "what comes again along other axes may not be"
+        assert mend.findings and mend.finding == mend.findings[0]
+        assert all(mend in told.of(f) for f in mend.findings)
+
+
+def test_the_batch_that_nothing_shards_comes_first():
+    program = unet()
+    best = cost_of(program.partition(program.presets("data=4,model=2")["data parallel"], TARGET), TARGET).seconds
+    for edits in ({}, channels(program)):
+        plan = sv.Plan("data=4,model=2", edits=edits)
+        first = sv.mends(program, program.partition(plan, TARGET), TARGET, plan=plan)[0]
+        assert "batch" in first.action
+        assert first.step - first.seconds <= best * (1 + 1e-6)
+
+
+def test_a_constraint_of_the_function_s_own_that_fights_the_plan_is_dropped_or_changed(tmp_path):
+    sizes = {"layers": 2, "length": 1024, "batch": 64, "mesh": "data=4,model=2"}
+    example = sv.gallery.llama("8b", **sizes)
+    program, plan = example.program, example.program.presets(example.plan.mesh)["fsdp"]
+    told = sv.mends(program, program.partition(plan, TARGET), TARGET, plan=plan)
+    assert told[0].plan.variant.constraints
+    assert told[0].action.startswith("constrain to P(('data', 'model')) in place of P('data') at llama.py:")
+    own = 'jax.lax.with_sharding_constraint(x, P("data"))'
+    both = own.replace('P("data")', "P(('data', 'model'))")
+    source = inspect.getsource(sys.modules["shardviz.gallery.llama"])
+    by_hand = module_of(source.replace(own, both), tmp_path / "changed.py").llama("8b", **sizes).program
+    before, after = (cost_of(p.partition(plan, TARGET), TARGET).seconds for p in (program, by_hand))
+    assert told[0].seconds == pytest.approx(before - after)
+    assert told[0].seconds > 0.2 * before
+    assert program.source_diff(told[0].plan).count(f"+    {'return '}{both}") == 1
+    assert both in told[0].write and " in place of " in told[0].write
+
+
+def test_constraints_that_ask_for_what_the_plan_has_are_left_alone():
+    example = sv.gallery.llama("8b")
+    report = example.program.propagate(example.plan)
+    assert not [c for c in Proposals(example.program, report, None, example.plan, 5) if c.plan.variant.constraints]
 
 
 def test_it_can_be_watched_and_stopped(lame):

@@ -3,6 +3,8 @@ edits, or calls, as the mend says; and each takes what it says off the memory.""
 
 from __future__ import annotations
 
+import inspect
+import sys
 from dataclasses import replace
 from functools import reduce
 
@@ -12,8 +14,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+import shardviz.gallery.llama
 from shardviz.ask.derived import checkpoints, of_variant
 from shardviz.errors import ShardvizError, TraceError
+from shardviz.program.plan_code import variant_code
 from shardviz.records import Finding, Longer, Suggestion, Variant
 from tests.diagnose import programs
 from tests.diagnose.programs import FIRES, Case, s
@@ -35,7 +39,8 @@ def added(state, x):
 
 def test_a_donation_saves_the_memory_that_its_finding_names():
     case = Case(fn=added, args=({"w": s(1024, 1024)}, s(1024)), specs=({"w": P("data")}, P()))
-    finding, (mend,), _ = tried(case, "not-donated")
+    finding, mends, _ = tried(case, "not-donated")
+    (mend,) = [m for m in mends if m.plan.variant.donated]
     assert (mend.action, mend.plan.without_variant()) == ("donate state", case.plan)
     assert mend.write == "jax.jit(added, donate_argnames=['state'])"
     assert -mend.memory == finding.numbers["bytes"]
@@ -206,7 +211,7 @@ def test_what_layers_without_a_loop_keep_is_said_and_tried_where_checkpoints_say
     finding, mends, found = tried(bare, "kept-dominates")
     saved = bare.report.residual_bytes - by_hand["nothing_saveable"].residual_bytes
     assert 0 < finding.numbers["nothing_saveable_saved_bytes"] <= saved
-    assert finding.numbers["layers"] == 6 and not mends
+    assert finding.numbers["layers"] == 6 and not [m for m in mends if m.plan.variant]
     assert "no jax.checkpoint of the function says where a layer begins" in finding.why
     assert any("policy=jax.checkpoint_policies.nothing_saveable" in text for text in found.by_hand)
     # of one layer nobody can say
@@ -236,3 +241,65 @@ def test_where_nothing_is_differentiated_there_is_nothing_to_checkpoint():
     report = replace(program.propagate(plan), diagnostics=(found,))
     (refused,) = [n for n in sv.mends(program, report, plan=plan).not_offered if "checkpoint" in n.action]
     assert "is differentiated" in refused.why
+
+
+LLAMA = sys.modules["shardviz.gallery.llama"]
+OWN = ('return jax.lax.with_sharding_constraint(x, P("data"))', 'x = jax.lax.with_sharding_constraint(x, P("data"))')
+
+
+def line_of(text: str) -> str:
+    (number,) = (n for n, line in enumerate(inspect.getsource(LLAMA).splitlines(), 1) if line.strip() == text)
+    return f"llama.py:{number}"
+
+
+@pytest.mark.parametrize(
+    ("after", "written"),
+    [
+        ((None, ...), ("return x", OWN[1])),
+        ((None, None), ("return x", "x = x")),
+        (((("data", "model"),), ...), ("return jax.lax.with_sharding_constraint(x, P(('data', 'model')))", OWN[1])),
+    ],
+)
+def test_a_constraint_of_the_function_s_own_is_left_out_or_changed_as_by_hand(after, written, tmp_path):
+    ours = sv.gallery.llama("8b", layers=2, length=256, mesh="data=4,model=2")
+    changes = tuple(
+        sv.Reconstrained(line=line_of(own), before=(("data",),), after=new)
+        for own, new in zip(OWN, after, strict=True)
+        if new is not ...
+    )
+    plan = ours.plan.with_variant(Variant(constraints=changes))
+    by_hand = edited(LLAMA, tmp_path, *zip(OWN, written, strict=True)).llama(
+        "8b", layers=2, length=256, mesh="data=4,model=2"
+    )
+    assert said(ours.program.propagate(plan)) == said(by_hand.program.propagate(by_hand.plan))
+    assert said(ours.program.partition(plan)) == said(by_hand.program.partition(by_hand.plan))
+    diff = ours.program.source_diff(plan)
+    added = [line[1:].strip() for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    assert added == [new for own, new in zip(OWN, written, strict=True) if new != own]
+    assert f"#   {line_of(OWN[0])}: " in ours.program.code(plan)
+    # with a constraint of the plan's own besides
+    held, also = (p.constrain('rms_norm(x, p["ln2"])', P("data", None, "model")) for p in (plan, by_hand.plan))
+    assert said(ours.program.propagate(held)) == said(by_hand.program.propagate(also))
+
+
+def test_a_plan_with_other_constraints_is_written_and_read_back():
+    change = sv.Reconstrained(line="model.py:3", before=(("a",),), after=((), ("a", "b")))
+    assert change.words == "has P(None, ('a', 'b')) in place of P('a') at model.py:3"
+    dropped = replace(change, after=None)
+    assert dropped.words == "drops P('a') at model.py:3"
+    assert Variant(constraints=(change,)).also(Variant(constraints=(dropped,))) == Variant(constraints=(dropped,))
+    plan = sv.Plan("a=2,b=2").with_variant(Variant(constraints=(change,)))
+    assert plan.rename_axis("b", "c").variant.constraints == (replace(change, after=((), ("a", "c"))),)
+    assert plan.without_axis("b").variant.constraints == (replace(change, after=((), ("a",))),)
+    assert eval(variant_code(Variant(constraints=(change, dropped))), {"sv": sv}) == Variant(
+        constraints=(change, dropped)
+    )
+
+
+def test_a_constraint_that_is_not_there_is_refused_with_those_that_are():
+    example = sv.gallery.llama("8b", layers=2, length=256)
+    with pytest.raises(ShardvizError, match=r"no constraint P\('x'\) at llama.py:1; it has P\('data'\) at llama.py"):
+        of_variant(example.program, Variant(constraints=(sv.Reconstrained(line="llama.py:1", before=(("x",),)),)))
+    lowered = jax.jit(lambda x: x + 1).lower(s(8, 8))
+    with pytest.raises(ShardvizError, match="lowered before it came here"):
+        of_variant(sv.trace(lowered), Variant(constraints=(sv.Reconstrained(line="x.py:1", before=()),)))
