@@ -301,7 +301,7 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
         exposed=exposed,
         critical=_critical(timed, events),
         memory=_memory(timed, walk),
-        notes=timed.notes,
+        notes=(*timed.notes, *_launches(events, timing)),
         source=report.source,
     )
 
@@ -432,6 +432,12 @@ def _beside_bound(report: ReportRecord, standing: float, peak: float) -> Iterato
         yield f"the arguments and all that is kept for the backward pass are {format_bytes(standing + kept)}{why}"
     if any(value.kind == "offloaded" for value in report.residuals):
         yield "what is kept in the host's memory is taken to be held here too"
+
+
+def _launches(events: Iterable[Event], timing: Timing) -> Iterator[str]:
+    if timing.chip.kind == "gpu":
+        launched = sum(event.trips for event in events if event.lane == COMPUTE)
+        yield f"what it takes to launch {launched:,} kernels is not counted: nobody states it for this chip"
 
 
 def _event(task: Task, lane: str, begin: float, seconds: float, trips: int, more: int) -> Event:

@@ -297,29 +297,34 @@ def _sentence(spent: Spending, report: Report, cost: StepCost | None) -> Iterato
     phases = dict.fromkeys(_PHASES.get(c.phase, c.phase) for c in spent.collectives)
     if spent.seconds and spent.before is not None and not spent.before:
         yield words("new", tone="bad")
-    if cost is None or not spent.seconds:
-        yield words(format_bytes(spent.bytes))
     yield from _loss(spent, cost, "on the link")
-    tip = f"{format_bytes(spent.bytes)} of operands on each device"
-    yield words(f"in {format_count(runs)} {'run' if runs == 1 else 'runs'}", tip=tip)
+    amount = f"{format_count(runs)} {'run' if runs == 1 else 'runs'}"
+    if cost is None or not spent.seconds:
+        yield words(f"{format_bytes(spent.bytes)} in {amount}")
+    else:
+        yield words(amount, tip=f"{format_bytes(spent.bytes)} of operands on each device")
     yield words(f"({', '.join(phases)})", quiet=True)
     yield words(":")
     yield from _cause(spent, report)
 
 
 def _loss(spent: Spending, cost: StepCost | None, where: str) -> Iterator[Piece]:
-    """`loses 0.61 s of 7.60 s; 2.10 s on the link, 1.49 s hidden`."""
+    """`loses 0.61 s of 7.60 s; 2.10 s on the link, 1.49 s hidden ·`."""
+    loss = spent.loss
     if cost is None or not spent.seconds:
         return
-    if spent.loss is None or cost.seconds is None:
+    if loss is None or cost.seconds is None:
         yield words(f"{format_seconds(spent.seconds)} {where}")
-    elif not spent.loss.busy:
+    elif not loss.busy:
         yield words("loses nothing: the schedule has it in one with another")
     else:
-        lost = pair(format_seconds(spent.loss.lost), format_seconds(cost.seconds), " of ")
-        hidden = f", {format_seconds(spent.loss.hidden)} hidden" if spent.loss.hidden > 0.01 * spent.loss.busy else ""
-        tip = "shorter the step would be if it took no time, its schedule walked again; it goes on beside other work"
-        yield words(f"loses {lost}; {format_seconds(spent.loss.busy)} {where}{hidden}", tip=tip)
+        lost = pair(format_seconds(loss.lost), format_seconds(cost.seconds), " of ")
+        more = ", nothing hidden"
+        if loss.hidden > 0.01 * loss.busy:
+            more = f"; {format_seconds(loss.busy)} {where}, {format_seconds(loss.hidden)} hidden"
+        tip = "so much shorter would the step be if it took no time: its schedule is walked again"
+        yield words(f"loses {lost}{more}", tip=tip)
+    yield words("·", quiet=True)
 
 
 _PHASES = {"forward": "forward", "backward": "backward", "rematerialised": "recomputed", "update": "update"}

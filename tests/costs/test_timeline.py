@@ -284,6 +284,9 @@ def test_on_gpus_links_are_nvlink_and_the_network(scanned):
     program, plan = scanned
     made = sv.timeline(program.propagate(plan), "gpu h100:2x8")
     assert {lane.name for lane in made.lanes} == {"compute", "NVLink", "network"}
+    work = sum(event.trips for event in made.events if event.lane == COMPUTE)
+    assert made.notes[-1] == f"what it takes to launch {work:,} kernels is not counted: nobody states it for this chip"
+    assert made.notes[-1] in made.text(200)
 
 
 def test_lanes_add_up_and_criticals_are_walked_again(scanned):
