@@ -127,7 +127,7 @@ def experts():
 PROGRAMS = {
     "decode": decode, "unet": unet, "vit": vit, "translator": translator, "experts": experts,
     "mlp": lambda: sv.gallery.mlp().program, "llama": lambda: sv.gallery.llama().program,
-    "resnet": lambda: sv.gallery.resnet().program, "moe": lambda: sv.gallery.moe().program,
+    "resnet": lambda: sv.gallery.resnet(14).program, "moe": lambda: sv.gallery.moe().program,
 }  # fmt: skip
 
 

@@ -147,7 +147,7 @@ def test_a_job_given_when_the_server_dies_is_answered(tmp_path):
 def test_a_server_that_says_nothing_is_ended(tmp_path):
     found = kernel(
         """
-        processes.client.SILENCE = 8.0
+        processes.client.SILENCE = 6.0
         answer["right"] = [right(1)]
         future = long()
         until(lambda: future.job.pid)
