@@ -19,7 +19,7 @@ PROGRAMS = {
     "decode": decode, "unet": unet, "vit": vit, "translator": translator, "experts": experts,
     "adapted": adapted, "scanned": scanned, "graph": graph, "sampler": sampler,
     "mlp": lambda: sv.gallery.mlp().program, "llama": lambda: sv.gallery.llama().program,
-    "resnet": lambda: sv.gallery.resnet().program, "moe": lambda: sv.gallery.moe().program,
+    "resnet": lambda: sv.gallery.resnet(14).program, "moe": lambda: sv.gallery.moe().program,
 }  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def test_memory_is_the_compilers_own(reports, truth, name, mesh):
         assert theirs["total_allocation_bytes"] == memory.set_aside + memory.constants
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["mlp", "llama-70b"])
 def test_a_finished_compile_says_what_jaxs_own_does(truth, name):
     mesh = "data=2,model=4"
     program, facts = example(name, mesh), truth.facts(f"{name}@{mesh}")
